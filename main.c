@@ -20,8 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status run_command(const struct options *options,
-                               struct failure *why) {
+static enum status main_run_command(const struct options *options,
+                                    struct failure *why) {
     struct process_settings process_settings;
     struct cluster *cluster = NULL;
     enum status status = cluster_resolve(&cluster, &options->flags,
@@ -100,8 +100,8 @@ static unsigned local_num_ps(const struct options *options,
 }
 
 /* All trainers are on this machine, and will read what is seen here. */
-static enum status check_data(const struct job_data *data,
-                              struct failure *why) {
+static enum status main_check_data(const struct job_data *data,
+                                   struct failure *why) {
     const char *in = data->dir ? ", in data.dir" : "";
     if (dataset_check_files(data->train_images, data->train_labels, why))
         return status_context(why, "data.train%s", in);
@@ -113,7 +113,7 @@ static enum status check_data(const struct job_data *data,
 
 /* What the chief or a trainer would refuse is said before anything is started.
  */
-static enum status check_local(
+static enum status main_check_local(
     const struct options *options,
     const struct azureml_distribution *azureml_distribution, struct job **job,
     struct failure *why) {
@@ -141,7 +141,7 @@ static enum status check_local(
     status = strategy_choose(&strategy, *job, &given, NULL, why);
     if (!status)
         status = job_check_batch(*job, trainers, why);
-    return status ? status : check_data(&(*job)->data, why);
+    return status ? status : main_check_data(&(*job)->data, why);
 }
 
 static enum status local_command(const struct options *options,
@@ -161,7 +161,7 @@ static enum status local_command(const struct options *options,
             azureml_read(&azureml_distribution, options->azureml_distribution,
                          options->instances, options->flags.num_ps, why);
     if (!status)
-        status = check_local(
+        status = main_check_local(
             options,
             options->azureml_distribution ? &azureml_distribution : NULL, &job,
             why);
@@ -249,7 +249,7 @@ static enum status info_command(const struct options *options,
 int main(int argc, char **argv) {
     static enum status (*const verbs[CLI_COMMANDS])(const struct options *,
                                                     struct failure *) = {
-        [CLI_COMMAND_RUN] = run_command,
+        [CLI_COMMAND_RUN] = main_run_command,
         [CLI_COMMAND_LOCAL] = local_command,
         [CLI_COMMAND_LAUNCH] = launch_command,
         [CLI_COMMAND_CLUSTER] = cluster_command,

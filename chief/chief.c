@@ -41,9 +41,9 @@ static enum status bind_port(struct link *link, uint16_t port, unsigned count,
 
 /* One server link for everyone: roles of this process come in by its inside
  * name, the others by the port, if any are listed. */
-static enum status open_link(struct run *run,
-                             const struct chief_settings *settings,
-                             struct failure *why) {
+static enum status chief_open_link(struct run *run,
+                                   const struct chief_settings *settings,
+                                   struct failure *why) {
     const struct cluster_task *self = cluster_own_task(settings->cluster);
     struct link_settings link = {.max_frame = MESSAGE_MAX_TO_CHIEF,
                                  .receive_frames = PEER_QUEUE,
@@ -60,9 +60,9 @@ static enum status open_link(struct run *run,
     return status;
 }
 
-static enum status allocate(struct run *run,
-                            const struct chief_settings *settings,
-                            struct failure *why) {
+static enum status chief_allocate(struct run *run,
+                                  const struct chief_settings *settings,
+                                  struct failure *why) {
     bool roster = roster_open(&run->roster, settings->trains,
                               settings->num_workers, settings->num_ps,
                               time_from_seconds(run->job->timeouts.peer));
@@ -110,16 +110,16 @@ static enum status open_run(struct run *run,
         snprintf(run->backend, sizeof run->backend, "%s", settings->backend);
     run_enter_phase(run, RUN_JOINING);
     progress_open(&run->progress, run->log, run->opened);
-    enum status status = open_link(run, settings, why);
+    enum status status = chief_open_link(run, settings, why);
     if (!status)
-        status = allocate(run, settings, why);
+        status = chief_allocate(run, settings, why);
     return status;
 }
 
 /* A connection from each member, and to a ps those by which weights are read.
  */
-static enum status check_descriptors(const struct chief_settings *settings,
-                                     struct failure *why) {
+static enum status chief_check_descriptors(
+    const struct chief_settings *settings, struct failure *why) {
     enum { OF_TRAINER = 1, OF_PS = 8 };
     uint32_t trainers = settings->num_workers + settings->trains;
     char members[64];
@@ -133,14 +133,14 @@ static enum status check_descriptors(const struct chief_settings *settings,
 
 /* All else that can fail for the place it is started in fails here, before
  * anybody has joined. */
-static enum status prepare(struct run *run,
-                           const struct chief_settings *settings,
-                           struct failure *why) {
+static enum status chief_prepare(struct run *run,
+                                 const struct chief_settings *settings,
+                                 struct failure *why) {
     if (settings->problem) {
         *why = *settings->problem;
         return why->status;
     }
-    enum status status = check_descriptors(settings, why);
+    enum status status = chief_check_descriptors(settings, why);
     if (!status)
         status = checkpoint_policy_open(run, why);
     if (!status)
@@ -363,8 +363,8 @@ static void read_interrupt(struct run *run, int descriptor) {
 /* Events first, then everything that follows from the state as it stands: each
  * part looks for itself what has become due, in the order in which one's
  * outcome is another's cause. */
-static void run_iteration(struct run *run, struct discovery *discovery,
-                          int interrupts) {
+static void chief_run_iteration(struct run *run, struct discovery *discovery,
+                                int interrupts) {
     int64_t peer = time_from_seconds(run->job->timeouts.peer);
     int64_t heartbeat_interval = peer / 6 < TIME_S / 2 ? peer / 6 : TIME_S / 2;
     enum { OWN = 3 };
@@ -397,8 +397,9 @@ static void run_iteration(struct run *run, struct discovery *discovery,
 }
 
 /* What ps and workers that know no chief are called with. */
-static void advertised_address(const struct chief_settings *settings,
-                               const struct run *run, char *text, size_t size) {
+static void chief_advertised_address(const struct chief_settings *settings,
+                                     const struct run *run, char *text,
+                                     size_t size) {
     const struct cluster_task *chief = cluster_chief(settings->cluster);
     struct cluster_task bound = {0};
     text[0] = 0;
@@ -426,17 +427,17 @@ enum status chief_run(const struct chief_settings *settings,
         log_info(run->log, "listening on port %u, run %016llx",
                  link_port(run->link), (unsigned long long)run->id);
     run->join_limit = time_from_seconds(settings->join_timeout);
-    advertised_address(settings, run, address, sizeof address);
+    chief_advertised_address(settings, run, address, sizeof address);
     struct discovery *discovery =
         discovery_open(settings->zmq, settings->cluster, &run->roster, address);
     if (!discovery)
         status = status_fail(&first, STATUS_RETRY, "no memory for a chief");
     else
-        status = prepare(run, settings, &first);
+        status = chief_prepare(run, settings, &first);
     if (status)
         fail_start(run, settings, &first);
     while (discovery && run->phase != RUN_OVER)
-        run_iteration(run, discovery, settings->interrupts);
+        chief_run_iteration(run, discovery, settings->interrupts);
     discovery_close(&discovery);
     checkpoint_commit_finish(run);
     metrics_end(run);

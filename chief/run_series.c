@@ -17,7 +17,8 @@ bool run_series_requires_all(const struct run *run) {
     return run->series && (!run->series->first || run->phase > RUN_JOINING);
 }
 
-static void list_absent(const struct run *run, char *text, size_t size) {
+static void run_series_list_absent(const struct run *run, char *text,
+                                   size_t size) {
     size_t used = 0;
     text[0] = 0;
     for (uint32_t i = 0; i < run->roster.count && used < size; i++) {
@@ -36,7 +37,7 @@ static void check_rejoined(struct run *run, int64_t now) {
     double within = run->job->timeouts.peer;
     if (now - run->opened < time_from_seconds(within))
         return;
-    list_absent(run, absent, sizeof absent);
+    run_series_list_absent(run, absent, sizeof absent);
     if (absent[0])
         run_stop(run, STATUS_RETRY,
                  "did not come back for the next run within %.0f s "

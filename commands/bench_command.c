@@ -48,9 +48,9 @@ static uint32_t devices_per_worker(const struct options *options,
     return usable ? usable : 1;
 }
 
-static enum status solve_batch(struct simulation *simulation,
-                               const struct options *options,
-                               struct failure *why) {
+static enum status bench_command_solve_batch(struct simulation *simulation,
+                                             const struct options *options,
+                                             struct failure *why) {
     uint32_t workers = options->num_workers;
     simulation->replicas_per_worker =
         devices_per_worker(options, simulation->job);
@@ -78,7 +78,7 @@ static enum status build_layout(struct simulation *simulation,
     if (options->job) {
         status = job_load(&simulation->job, &source, NULL, why);
         if (!status)
-            status = solve_batch(simulation, options, why);
+            status = bench_command_solve_batch(simulation, options, why);
         if (!status)
             count = mlp_parameters(&simulation->job->model, parameters);
     }

@@ -13,13 +13,13 @@ static const char *const kinds[][2] = {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* A number at KEY of OBJECT; NAN when there is none. */
-static double number(const json_t *object, const char *key) {
+static double bench_table_number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
 /* VALUE in WIDTH columns with about three digits; a dash for NAN. */
-static void print_number(FILE *out, int width, double value) {
+static void bench_table_print_number(FILE *out, int width, double value) {
     if (isnan(value))
         fprintf(out, " %*s", width, "-");
     else if (value >= 9.5e6)
@@ -37,7 +37,7 @@ static void print_number(FILE *out, int width, double value) {
                 value);
 }
 
-static void print_share(FILE *out, double share) {
+static void bench_table_print_share(FILE *out, double share) {
     if (isnan(share))
         fprintf(out, " %7s", "-");
     else
@@ -45,16 +45,16 @@ static void print_share(FILE *out, double share) {
 }
 
 static void print_transport(FILE *out, const json_t *figure) {
-    print_number(out, 7, number(figure, "gb_s"));
-    print_number(out, 7, number(figure, "requests_s"));
-    print_number(out, 8, number(figure, "p50_us"));
-    print_number(out, 8, number(figure, "p99_us"));
+    bench_table_print_number(out, 7, bench_table_number(figure, "gb_s"));
+    bench_table_print_number(out, 7, bench_table_number(figure, "requests_s"));
+    bench_table_print_number(out, 8, bench_table_number(figure, "p50_us"));
+    bench_table_print_number(out, 8, bench_table_number(figure, "p99_us"));
 }
 
 static void print_baseline(FILE *out, const json_t *figure, double share) {
-    print_number(out, 8, number(figure, "gb_s"));
-    print_number(out, 8, number(figure, "p50_us"));
-    print_share(out, share);
+    bench_table_print_number(out, 8, bench_table_number(figure, "gb_s"));
+    bench_table_print_number(out, 8, bench_table_number(figure, "p50_us"));
+    bench_table_print_share(out, share);
 }
 
 static void print_kind(FILE *out, const char *size, const json_t *of_size,
@@ -64,12 +64,13 @@ static void print_kind(FILE *out, const char *size, const json_t *of_size,
     print_transport(out, json_object_get(figures, "lane"));
     fprintf(out, "  |");
     print_baseline(out, json_object_get(figures, "socket"),
-                   number(figures, "of_socket"));
+                   bench_table_number(figures, "of_socket"));
     fprintf(out, "  |");
     print_baseline(out, json_object_get(figures, "zmq"),
-                   number(figures, "of_zmq"));
+                   bench_table_number(figures, "of_zmq"));
     fprintf(out, "  |");
-    print_number(out, 7, kind ? NAN : number(of_size, "memcpy_gb_s"));
+    bench_table_print_number(
+        out, 7, kind ? NAN : bench_table_number(of_size, "memcpy_gb_s"));
     fprintf(out, "\n");
 }
 
@@ -84,7 +85,8 @@ static void print_sizes(FILE *out, const json_t *sizes) {
             "size", "", "GB/s", "req/s", "p50 us", "p99 us", "GB/s", "p50 us",
             "share", "GB/s", "p50 us", "share", "GB/s");
     json_array_foreach(sizes, i, of_size) {
-        byte_size_text((uint64_t)number(of_size, "bytes"), text, sizeof text);
+        byte_size_text((uint64_t)bench_table_number(of_size, "bytes"), text,
+                       sizeof text);
         for (int kind = 0; kind < KINDS; kind++)
             print_kind(out, kind ? "" : text, of_size, kind);
     }
@@ -92,15 +94,16 @@ static void print_sizes(FILE *out, const json_t *sizes) {
 
 static void print_batched(FILE *out, const json_t *batched) {
     char text[16];
-    byte_size_text((uint64_t)number(batched, "bytes"), text, sizeof text);
-    fprintf(out,
-            "\n%.0f vectors of %s in one message:", number(batched, "together"),
-            text);
+    byte_size_text((uint64_t)bench_table_number(batched, "bytes"), text,
+                   sizeof text);
+    fprintf(out, "\n%.0f vectors of %s in one message:",
+            bench_table_number(batched, "together"), text);
     for (int kind = 0; kind < KINDS; kind++) {
         fprintf(out, "%s %s", kind ? "," : "", kinds[kind][1]);
-        print_number(
+        bench_table_print_number(
             out, 1,
-            number(json_object_get(batched, kinds[kind][0]), "requests_s"));
+            bench_table_number(json_object_get(batched, kinds[kind][0]),
+                               "requests_s"));
         fprintf(out, "/s");
     }
     fprintf(out, "\n");
@@ -115,13 +118,18 @@ static void print_memory(FILE *out, const char *when, double bytes) {
 
 static void print_requests(FILE *out, const json_t *requests) {
     char text[16];
-    byte_size_text((uint64_t)number(requests, "bytes"), text, sizeof text);
-    fprintf(out, "%.0f pushes of %s in %.1f s:", number(requests, "count"),
-            text, number(requests, "seconds"));
-    print_number(out, 1, number(requests, "requests_s"));
+    byte_size_text((uint64_t)bench_table_number(requests, "bytes"), text,
+                   sizeof text);
+    fprintf(out, "%.0f pushes of %s in %.1f s:",
+            bench_table_number(requests, "count"), text,
+            bench_table_number(requests, "seconds"));
+    bench_table_print_number(out, 1,
+                             bench_table_number(requests, "requests_s"));
     fprintf(out, "/s");
-    print_memory(out, "at the start", number(requests, "ps_memory_start"));
-    print_memory(out, "at the end", number(requests, "ps_memory_end"));
+    print_memory(out, "at the start",
+                 bench_table_number(requests, "ps_memory_start"));
+    print_memory(out, "at the end",
+                 bench_table_number(requests, "ps_memory_end"));
     fprintf(out, "\n");
 }
 
@@ -137,8 +145,9 @@ void bench_table_print(FILE *out, const char *result) {
                 "%s, %.0f ps, %.0f cores; medians of %.0f, in turns; share: "
                 "of the other's GB/s\n\n",
                 json_string_value(json_object_get(object, "lane")),
-                number(object, "ps"), number(object, "cores"),
-                number(object, "repeats"));
+                bench_table_number(object, "ps"),
+                bench_table_number(object, "cores"),
+                bench_table_number(object, "repeats"));
         print_sizes(out, json_object_get(object, "sizes"));
         print_batched(out, json_object_get(object, "batched"));
     }

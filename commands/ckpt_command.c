@@ -133,7 +133,7 @@ static enum status fail_empty(const char *dir, const json_t *incomplete,
     return status_fail(why, STATUS_FAILED, "%s", text);
 }
 
-static void print_json(json_t *object, FILE *to) {
+static void ckpt_command_print_json(json_t *object, FILE *to) {
     json_dumpf(object, to, JSON_COMPACT);
     fputc('\n', to);
     json_decref(object);
@@ -234,10 +234,11 @@ enum status ckpt_command_ls(const struct ckpt_command_options *options,
         list_step(options, steps[i], complete, damaged, to);
     free(steps);
     if (options->json) {
-        print_json(json_pack("{s:s, s:o, s:o, s:o}", "dir", options->dir,
-                             "checkpoints", complete, "damaged", damaged,
-                             "incomplete", incomplete),
-                   to);
+        ckpt_command_print_json(json_pack("{s:s, s:o, s:o, s:o}", "dir",
+                                          options->dir, "checkpoints", complete,
+                                          "damaged", damaged, "incomplete",
+                                          incomplete),
+                                to);
         return STATUS_OK;
     }
     if (!count) {
@@ -307,10 +308,11 @@ enum status ckpt_command_verify(const struct ckpt_command_options *options,
         failed += verify_step(options, steps[i], rows, to, &wrong) != STATUS_OK;
     free(steps);
     if (options->json)
-        print_json(json_pack("{s:s, s:b, s:O, s:O}", "dir", options->dir, "ok",
-                             count && !failed, "checkpoints", rows,
-                             "incomplete", incomplete),
-                   to);
+        ckpt_command_print_json(json_pack("{s:s, s:b, s:O, s:O}", "dir",
+                                          options->dir, "ok", count && !failed,
+                                          "checkpoints", rows, "incomplete",
+                                          incomplete),
+                                to);
     else
         print_incomplete(incomplete, "step ", 0, ": ", to);
     if (!count)
@@ -420,11 +422,12 @@ static void print_export(const struct ckpt_command_options *options,
     uint64_t bytes =
         manifest->layout->elements * sizeof(float) * tensors->per_parameter;
     if (options->json)
-        print_json(json_pack("{s:I, s:s, s:I, s:I}", "step",
-                             (json_int_t)manifest->step, "path", options->out,
-                             "tensors", (json_int_t)tensors->count, "bytes",
-                             (json_int_t)bytes),
-                   to);
+        ckpt_command_print_json(json_pack("{s:I, s:s, s:I, s:I}", "step",
+                                          (json_int_t)manifest->step, "path",
+                                          options->out, "tensors",
+                                          (json_int_t)tensors->count, "bytes",
+                                          (json_int_t)bytes),
+                                to);
     else
         fprintf(to,
                 "step %" PRIu64 ": %" PRIu32 " tensors, %" PRIu64

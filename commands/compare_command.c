@@ -19,8 +19,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static enum status load(struct job **job, const struct options *options,
-                        const struct log *log, struct failure *why) {
+static enum status compare_command_load(struct job **job,
+                                        const struct options *options,
+                                        const struct log *log,
+                                        struct failure *why) {
     struct job_source source = {.path = options->job,
                                 .deepspeed = options->deepspeed,
                                 .overrides = options->sets,
@@ -67,8 +69,9 @@ static enum status write_csv(const json_t *result, const char *path,
                : STATUS_OK;
 }
 
-static enum status print_result(const struct options *options,
-                                const json_t *result, struct failure *why) {
+static enum status compare_command_print_result(const struct options *options,
+                                                const json_t *result,
+                                                struct failure *why) {
     const struct compare_options *flags = &options->compare;
     enum status status = STATUS_OK;
     if (options->json) {
@@ -137,12 +140,13 @@ static enum status run_local(json_t **result, const struct options *options,
     return status;
 }
 
-static enum status measure(const struct options *flags, struct failure *why) {
+static enum status compare_command_measure(const struct options *flags,
+                                           struct failure *why) {
     struct options options = *flags;
     json_t *result = NULL;
     struct job *job = NULL;
     struct compare_batch batch;
-    enum status status = load(&job, &options, NULL, why);
+    enum status status = compare_command_load(&job, &options, NULL, why);
     if (!status) {
         const struct compare_counts *workers = &options.compare.workers;
         apply_job_block(&options.compare, &job->compare);
@@ -154,7 +158,7 @@ static enum status measure(const struct options *flags, struct failure *why) {
     if (!status)
         status = run_local(&result, &options, job, batch, why);
     if (!status)
-        status = print_result(&options, result, why);
+        status = compare_command_print_result(&options, result, why);
     json_decref(result);
     job_free(&job);
     return status;
@@ -166,14 +170,15 @@ enum status compare_command(const struct options *options,
         compare_options_lists_vms(&options->compare))
         return predict_command_print(stdout, &options->compare, options->json,
                                      why);
-    return measure(options, why);
+    return compare_command_measure(options, why);
 }
 
 bool compare_command_is_requested(const struct options *options) {
     struct job *job = NULL;
     struct failure ignored;
     bool is_requested = (options->job || options->deepspeed) &&
-                        !load(&job, options, NULL, &ignored) && job->compare.on;
+                        !compare_command_load(&job, options, NULL, &ignored) &&
+                        job->compare.on;
     job_free(&job);
     return is_requested;
 }
@@ -236,7 +241,7 @@ static enum status run_cluster(struct session *session, struct options *options,
     if (!status)
         status = compare_cluster_run(&result, &given, why);
     if (!status)
-        status = print_result(options, result, why);
+        status = compare_command_print_result(options, result, why);
     session->started = given.started;
     json_decref(result);
     return status;
@@ -251,7 +256,7 @@ enum status compare_command_cluster(
     struct job *job = NULL;
     struct log log;
     log_open(&log, "chief", -1);
-    enum status status = load(&job, &options, &log, why);
+    enum status status = compare_command_load(&job, &options, &log, why);
     if (!status)
         status = run_cluster(&session, &options, job, &log, why);
     if (status && !session.started && cluster_expects_joins(cluster))

@@ -59,7 +59,8 @@ static json_t *describe_plugin(const char *name, const char *symbol,
                      "plugin", path, "version", head->version);
 }
 
-static json_t *describe_device(const struct device_head *head, uint32_t index) {
+static json_t *info_command_describe_device(const struct device_head *head,
+                                            uint32_t index) {
     struct device_description about;
     struct failure why;
     char name[64], capability[32];
@@ -88,7 +89,7 @@ static json_t *describe_devices(const struct rule_loops *loops) {
         return devices;
     const struct device_head *head = table;
     for (uint32_t i = 0; i < head->count(); i++)
-        json_array_append_new(devices, describe_device(head, i));
+        json_array_append_new(devices, info_command_describe_device(head, i));
     return devices;
 }
 
@@ -129,7 +130,7 @@ static json_t *describe_libraries(void) {
     return all;
 }
 
-static json_t *describe(const struct rule_loops *loops) {
+static json_t *info_command_describe(const struct rule_loops *loops) {
     return json_pack("{s:s, s:s, s:o, s:[o, o], s:o}", "version", VERSION_TEXT,
                      "commit", version_commit, "devices",
                      describe_devices(loops), "collectives",
@@ -177,7 +178,7 @@ static void print_components(const char *title, const json_t *parts, FILE *to) {
     }
 }
 
-static void print_lines(const json_t *info, FILE *to) {
+static void info_command_print_lines(const json_t *info, FILE *to) {
     const char *name, *title = "libraries";
     json_t *found;
     fprintf(to, "capstan %s (commit %s)\n", text_of(info, "version"),
@@ -191,12 +192,12 @@ static void print_lines(const json_t *info, FILE *to) {
 }
 
 void info_command_print(FILE *to, bool json, const struct rule_loops *loops) {
-    json_t *info = describe(loops);
+    json_t *info = info_command_describe(loops);
     if (json) {
         json_dumpf(info, to, JSON_COMPACT);
         fputc('\n', to);
     } else {
-        print_lines(info, to);
+        info_command_print_lines(info, to);
     }
     json_decref(info);
 }

@@ -89,8 +89,8 @@ enum status process_refuse(const struct options *options,
     return reported.status; /* also where it could not be told */
 }
 
-static enum status run_once(struct composition *composition,
-                            struct failure *why) {
+static enum status process_run_once(struct composition *composition,
+                                    struct failure *why) {
     const struct cluster *cluster = composition->cluster;
     bool composed = false;
     enum status status = open_process(composition, why);
@@ -114,7 +114,7 @@ enum status process_run(const struct options *options,
                                       .process_settings = *process_settings};
     enum status status;
     do {
-        status = run_once(&composition, why);
+        status = process_run_once(&composition, why);
         composition.rejoin_within = composition.roles.list[0].restart_within;
     } while (!status && composition.rejoin_within > 0);
     return status;
@@ -129,7 +129,7 @@ enum status process_run_one_of_series(
                                       .cluster = cluster,
                                       .process_settings = *process_settings,
                                       .series_run = series_run};
-    enum status status = run_once(&composition, why);
+    enum status status = process_run_once(&composition, why);
     job_free(&series_run->job);
     return status;
 }

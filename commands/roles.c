@@ -71,7 +71,7 @@ struct role *roles_add(struct roles *roles, enum role_kind kind,
     return role;
 }
 
-static enum status run(struct role *role) {
+static enum status roles_run_one(struct role *role) {
     switch (role->kind) {
     case ROLE_CHIEF:
         return chief_run(&role->chief, &role->why);
@@ -89,7 +89,7 @@ static enum status run(struct role *role) {
 
 static void *run_role(void *argument) {
     struct role *role = argument;
-    role->status = run(role);
+    role->status = roles_run_one(role);
     atomic_store(&role->ended, true);
     eventfd_write(role->done, 1);
     return NULL;
@@ -106,7 +106,7 @@ static void stop_from(struct roles *roles, unsigned from, unsigned started) {
  * who signals all processes of a job means the checkpoint that the chief cuts.
  * A terminal that goes away may say so twice, and systemd sends SIGHUP behind
  * SIGTERM: neither is a second signal. */
-static void forward_signal(struct roles *roles, int number) {
+static void roles_forward_signal(struct roles *roles, int number) {
     const struct role *first = &roles->list[0];
     bool saves = number == SIGUSR1;
     if (saves && first->kind != ROLE_CHIEF) {
@@ -123,10 +123,10 @@ static void forward_signal(struct roles *roles, int number) {
     eventfd_write(first->interrupt_writer, (eventfd_t)number);
 }
 
-static void handle_signal(struct roles *roles) {
+static void roles_handle_signal(struct roles *roles) {
     struct signalfd_siginfo signal;
     if (read(roles->signals, &signal, sizeof signal) == sizeof signal)
-        forward_signal(roles, (int)signal.ssi_signo);
+        roles_forward_signal(roles, (int)signal.ssi_signo);
 }
 
 /* Roles beside a chief that has ended without telling them end too. */
@@ -139,11 +139,11 @@ static void wait_for_roles(struct roles *roles, unsigned started) {
         bool chief_ended = atomic_load(&roles->list[0].ended);
         if (!poll(items, 2, chief_ended ? END_WITH_CHIEF_MS : -1))
             stop_from(roles, 1, started);
-        handle_signal(roles);
+        roles_handle_signal(roles);
         if (!eventfd_read(roles->done, &count))
             ended += (unsigned)count;
     }
-    handle_signal(roles);
+    roles_handle_signal(roles);
 }
 
 /* A signal to every process of a run may reach one after the chief's message

@@ -21,7 +21,7 @@ enum { RECEIVE_FRAMES = 1032, FRAMES_PER_TURN = 64 };
 /* Trainers connect when a view lists them, and then speak at once. */
 static const int64_t FIRST_MESSAGE_LIMIT = 30 * TIME_S;
 
-static enum status open_links(struct ps *ps, struct failure *why) {
+static enum status ps_open_links(struct ps *ps, struct failure *why) {
     const struct ps_settings *settings = ps->settings;
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
                                  .receive_frames = RECEIVE_FRAMES,
@@ -60,7 +60,7 @@ static enum status open_links(struct ps *ps, struct failure *why) {
     return control_client_open(&ps->control_client, &control_client, why);
 }
 
-static void close_all(struct ps *ps) {
+static void ps_close_all(struct ps *ps) {
     discovery_guard_close(&ps->discovery_guard);
     snapshot_agent_close(&ps->snapshot_agent);
     shard_init_close(&ps->shard_init);
@@ -72,7 +72,7 @@ static void close_all(struct ps *ps) {
     free(ps->ids);
 }
 
-static void send_ready(struct ps *ps) {
+static void ps_send_ready(struct ps *ps) {
     Capstan__Ready ready = CAPSTAN__READY__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     ready.shares_folder = snapshot_agent_shares_folder(ps->snapshot_agent);
@@ -98,11 +98,11 @@ static enum status await_weights(struct ps *ps, struct failure *why) {
         return status;
     ps->reported_step = ps->plan->run_schedule.start;
     listen_shm(ps);
-    send_ready(ps);
+    ps_send_ready(ps);
     return STATUS_OK;
 }
 
-static enum status handle_control(struct ps *ps, struct failure *why) {
+static enum status ps_handle_control(struct ps *ps, struct failure *why) {
     const Capstan__Control *command;
     enum status status;
     do {
@@ -188,7 +188,7 @@ static bool holds_first_block(const struct ps *ps) {
     return ps->num_blocks && ps->ids[0] == 0;
 }
 
-static void fill_heartbeat(struct ps *ps) {
+static void ps_fill_heartbeat(struct ps *ps) {
     Capstan__Heartbeat *heartbeat =
         control_client_heartbeat(ps->control_client);
     if (!ps->server)
@@ -210,11 +210,11 @@ static void report_step(struct ps *ps) {
                                        ps->reported_step, step))
         return;
     ps->reported_step = step;
-    fill_heartbeat(ps);
+    ps_fill_heartbeat(ps);
     control_client_send_heartbeat(ps->control_client);
 }
 
-static enum status serve(struct ps *ps, struct failure *why) {
+static enum status ps_serve(struct ps *ps, struct failure *why) {
     struct link_frame frame;
     char text[128];
     enum status status = STATUS_OK;
@@ -234,7 +234,7 @@ static enum status serve(struct ps *ps, struct failure *why) {
     return status;
 }
 
-static void send_left(struct ps *ps, enum status status, const char *text) {
+static void ps_send_left(struct ps *ps, enum status status, const char *text) {
     Capstan__Left left = CAPSTAN__LEFT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     left.exiting = true;
@@ -259,7 +259,7 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
     ps->interrupted = status;
     log_info(ps->settings->log, "signal %d: asking the chief for a checkpoint",
              (int)number);
-    send_left(ps, status, "");
+    ps_send_left(ps, status, "");
     return STATUS_OK;
 }
 
@@ -273,12 +273,12 @@ static bool keeps_serving(struct ps *ps) {
            time_now() - ps->polled < TIME_MS;
 }
 
-static enum status run_once(struct ps *ps, struct failure *why) {
+static enum status ps_run_once(struct ps *ps, struct failure *why) {
     bool paused =
         ps->snapshot_agent && snapshot_agent_is_full(ps->snapshot_agent);
     enum { OWN_ITEMS = 5 };
     if (!paused && keeps_serving(ps))
-        return serve(ps, why);
+        return ps_serve(ps, why);
     zmq_pollitem_t items[OWN_ITEMS + LINK_POLL_ITEMS] = {
         {control_client_socket(ps->control_client), 0, ZMQ_POLLIN, 0},
         {NULL, ps->settings->interrupts, ZMQ_POLLIN, 0},
@@ -298,11 +298,11 @@ static enum status run_once(struct ps *ps, struct failure *why) {
     }
     zmq_poll(items, count, time_poll_ms(time_now(), deadline));
     ps->polled = time_now();
-    fill_heartbeat(ps);
+    ps_fill_heartbeat(ps);
     enum status status =
         control_client_step(ps->control_client, time_now(), why);
     if (!status)
-        status = handle_control(ps, why);
+        status = ps_handle_control(ps, why);
     if (!status && items[1].revents)
         status = interrupt(ps, why);
     if (!status && ps->snapshot_agent)
@@ -312,7 +312,7 @@ static enum status run_once(struct ps *ps, struct failure *why) {
     if (!status && items[4].revents)
         status = server_collect(ps->server, why);
     if (!status && !paused && !ps->stopped)
-        status = serve(ps, why);
+        status = ps_serve(ps, why);
     char address[300];
     if (discovery_guard_step(&ps->discovery_guard, ps->link, address,
                              sizeof address))
@@ -325,20 +325,20 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
     if (!ps)
         return status_fail(why, STATUS_RETRY, "no memory for a ps");
     ps->settings = settings;
-    enum status status = open_links(ps, why);
+    enum status status = ps_open_links(ps, why);
     if (!status && settings->self)
         log_info(settings->log, "listening on port %u", link_port(ps->link));
     while (!status && !ps->stopped)
-        status = run_once(ps, why);
+        status = ps_run_once(ps, why);
     if (ps->interrupted && (status == STATUS_OK || ps->stopped)) {
         status_fail(why, ps->interrupted, "ended by a signal");
         status = status_mark_reported(why);
     } else if (status && !ps->stopped && ps->control_client &&
                control_client_is_joined(ps->control_client)) {
-        send_left(ps, status, why->text);
+        ps_send_left(ps, status, why->text);
         control_client_leave(ps->control_client);
     }
-    close_all(ps);
+    ps_close_all(ps);
     free(ps);
     return status;
 }

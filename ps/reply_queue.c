@@ -52,7 +52,7 @@ struct reply_queue {
     unsigned char header[MESSAGE_MAX_HEADER];
 };
 
-static void empty(struct outbox *outbox) {
+static void reply_queue_empty(struct outbox *outbox) {
     for (uint32_t i = 0; i < outbox->count; i++)
         buffer_release(&outbox->weights[i]);
     outbox->count = 0;
@@ -83,7 +83,7 @@ void reply_queue_close(struct reply_queue **where) {
         return;
     for (uint32_t r = 0;
          reply_queue->outboxes && r < reply_queue->settings.num_ranks; r++)
-        empty(&reply_queue->outboxes[r]);
+        reply_queue_empty(&reply_queue->outboxes[r]);
     buffer_release(&reply_queue->cached.buffer);
     buffer_pool_close(&reply_queue->buffer_pool);
     free(reply_queue->outboxes);
@@ -123,7 +123,8 @@ void reply_queue_refuse(struct reply_queue *reply_queue, uint32_t peer,
     link_reply(reply_queue->settings.link, peer, reply_queue->header, bytes);
 }
 
-static size_t block_bytes(const struct reply_queue *reply_queue, uint32_t b) {
+static size_t reply_queue_block_bytes(const struct reply_queue *reply_queue,
+                                      uint32_t b) {
     return encoding_bytes(
         reply_queue->settings.wire,
         shard_block(reply_queue->settings.shard, b)->elements);
@@ -138,7 +139,7 @@ static void write_weights(const struct reply_queue *reply_queue,
         encoding_write(reply_queue->settings.loops, reply_queue->settings.wire,
                        buffer_data(outbox->weights[i]),
                        shard_block(shard, b)->elements, to);
-        to += block_bytes(reply_queue, b);
+        to += reply_queue_block_bytes(reply_queue, b);
     }
 }
 
@@ -152,8 +153,8 @@ static bool is_cached(const struct gathered_weights *cached,
 
 /* Memory to gather in, shown to readers on this host when there is some left:
  * pieces of one size, so that any can be used again. */
-static struct buffer *take_buffer(struct reply_queue *reply_queue,
-                                  size_t bytes) {
+static struct buffer *reply_queue_take_buffer(struct reply_queue *reply_queue,
+                                              size_t bytes) {
     struct buffer *shared =
         bytes >= UNBATCHED_BYTES && bytes <= MESSAGE_GROUP_BYTES
             ? buffer_pool_take_shared(reply_queue->buffer_pool,
@@ -170,7 +171,7 @@ static bool gather_cached(struct reply_queue *reply_queue,
     struct gathered_weights *cached = &reply_queue->cached;
     if (!is_cached(cached, outbox)) {
         buffer_release(&cached->buffer);
-        cached->buffer = take_buffer(reply_queue, outbox->bytes);
+        cached->buffer = reply_queue_take_buffer(reply_queue, outbox->bytes);
         if (!cached->buffer)
             return false;
         cached->count = outbox->count;
@@ -185,8 +186,9 @@ static bool gather_cached(struct reply_queue *reply_queue,
 
 /* Weights of OUTBOX's blocks as one payload: a lone block that travels as it
  * lies is borrowed, others are gathered. */
-static bool gather(struct reply_queue *reply_queue, const struct outbox *outbox,
-                   struct link_payload *payload) {
+static bool reply_queue_gather(struct reply_queue *reply_queue,
+                               const struct outbox *outbox,
+                               struct link_payload *payload) {
     const struct reply_queue_settings *s = &reply_queue->settings;
     if (outbox->request.ack_only) {
         link_no_payload(payload);
@@ -204,12 +206,13 @@ static bool gather(struct reply_queue *reply_queue, const struct outbox *outbox,
     return true;
 }
 
-static void flush(struct reply_queue *reply_queue, uint32_t rank) {
+static void reply_queue_flush_rank(struct reply_queue *reply_queue,
+                                   uint32_t rank) {
     struct outbox *outbox = &reply_queue->outboxes[rank];
     struct link_payload payload;
     if (!outbox->count)
         return;
-    if (gather(reply_queue, outbox, &payload)) {
+    if (reply_queue_gather(reply_queue, outbox, &payload)) {
         for (uint32_t i = 0; i < outbox->count; i++)
             outbox->blocks[i] = reply_queue->settings.ids[outbox->blocks[i]];
         Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
@@ -227,19 +230,19 @@ static void flush(struct reply_queue *reply_queue, uint32_t rank) {
         header.encoding = encoding_name(reply_queue->settings.wire);
         reply_queue_send(reply_queue, outbox->peer, &header, &payload);
     }
-    empty(outbox);
+    reply_queue_empty(outbox);
 }
 
 void reply_queue_flush(struct reply_queue *reply_queue) {
     for (uint32_t r = 0; r < reply_queue->settings.num_ranks; r++)
-        flush(reply_queue, r);
+        reply_queue_flush_rank(reply_queue, r);
 }
 
 void reply_queue_flush_ready(struct reply_queue *reply_queue) {
     for (uint32_t r = 0; r < reply_queue->settings.num_ranks; r++) {
         const struct outbox *outbox = &reply_queue->outboxes[r];
         if (!outbox->request.ack_only || outbox->bytes >= ACK_BATCH_BYTES)
-            flush(reply_queue, r);
+            reply_queue_flush_rank(reply_queue, r);
     }
 }
 
@@ -253,12 +256,12 @@ static bool can_batch(const struct request *pending,
 }
 
 /* WEIGHTS: taken; NULL for a receipt. */
-static void put(struct reply_queue *reply_queue,
-                const struct update_core_action *reply,
-                struct buffer *weights) {
+static void reply_queue_put(struct reply_queue *reply_queue,
+                            const struct update_core_action *reply,
+                            struct buffer *weights) {
     const struct reply_queue_settings *s = &reply_queue->settings;
     struct outbox *outbox = &reply_queue->outboxes[reply->rank];
-    size_t bytes = block_bytes(reply_queue, reply->block);
+    size_t bytes = reply_queue_block_bytes(reply_queue, reply->block);
     struct request answered = {reply->seq, reply->clock,
                                s->same_weights ? reply->version : 0, !weights};
     /* Gathering is a copy, and dearer than a message that needs none. */
@@ -269,7 +272,7 @@ static void put(struct reply_queue *reply_queue,
         (!can_batch(&outbox->request, &answered) || unbatched ||
          outbox->unbatched || outbox->bytes + bytes > MESSAGE_GROUP_BYTES ||
          outbox->count == MESSAGE_MAX_BLOCKS))
-        flush(reply_queue, reply->rank);
+        reply_queue_flush_rank(reply_queue, reply->rank);
     outbox->request = answered;
     outbox->unbatched = unbatched;
     outbox->weights[outbox->count] = weights;
@@ -280,10 +283,10 @@ static void put(struct reply_queue *reply_queue,
 void reply_queue_put_weights(struct reply_queue *reply_queue,
                              const struct update_core_action *reply,
                              struct buffer *weights) {
-    put(reply_queue, reply, weights);
+    reply_queue_put(reply_queue, reply, weights);
 }
 
 void reply_queue_put_ack(struct reply_queue *reply_queue,
                          const struct update_core_action *reply) {
-    put(reply_queue, reply, NULL);
+    reply_queue_put(reply_queue, reply, NULL);
 }

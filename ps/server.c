@@ -234,7 +234,7 @@ static void record_sum(struct server *server,
                                     work_item->action.version, server->sums);
 }
 
-static void reply(struct server *server, struct work_item *work_item) {
+static void server_reply(struct server *server, struct work_item *work_item) {
     struct buffer *weights = work_item->weights;
     work_item->weights = NULL;
     if (work_item->ack_only)
@@ -258,7 +258,7 @@ static enum status complete_item(struct server *server,
     } else if (action->kind == UPDATE_CORE_SUM) {
         record_sum(server, work_item);
     } else {
-        reply(server, work_item);
+        server_reply(server, work_item);
     }
     release_item(server, work_item);
     return status;
@@ -274,9 +274,9 @@ static enum status complete_items(struct server *server, struct failure *why) {
 }
 
 /* A snapshot reads blocks as all that was decided before it has left them. */
-static enum status snapshot(struct server *server,
-                            const struct update_core_action *action,
-                            struct failure *why) {
+static enum status server_snapshot(struct server *server,
+                                   const struct update_core_action *action,
+                                   struct failure *why) {
     work_items_wait(server->work_items);
     enum status status = complete_items(server, why);
     if (!status)
@@ -286,12 +286,13 @@ static enum status snapshot(struct server *server,
 }
 
 /* What threads do is collected when they say so. */
-static enum status run_actions(struct server *server, struct failure *why) {
+static enum status server_run_queued_actions(struct server *server,
+                                             struct failure *why) {
     struct update_core_action action;
     enum status status = STATUS_OK;
     while (!status && update_core_next(server->update_core, &action))
         status = action.kind == UPDATE_CORE_SNAPSHOT
-                     ? snapshot(server, &action, why)
+                     ? server_snapshot(server, &action, why)
                      : submit_action(server, &action, why);
     work_items_dispatch(server->work_items);
     if (!status && server_descriptor(server) < 0)
@@ -300,7 +301,7 @@ static enum status run_actions(struct server *server, struct failure *why) {
 }
 
 enum status server_run_actions(struct server *server, struct failure *why) {
-    enum status status = run_actions(server, why);
+    enum status status = server_run_queued_actions(server, why);
     server_flush(server);
     return status;
 }
@@ -356,7 +357,7 @@ enum status server_handle(struct server *server, struct link_frame *frame,
     if (problem)
         server_refuse(server, peer, header, problem);
     link_release(frame);
-    enum status status = run_actions(server, why);
+    enum status status = server_run_queued_actions(server, why);
     reply_queue_flush_ready(server->reply_queue);
     return status;
 }

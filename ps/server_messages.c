@@ -19,14 +19,15 @@ static void record_ack_request(struct server *server, uint32_t b,
         *last = 0;
 }
 
-static size_t block_bytes(const struct server *server, uint32_t b) {
+static size_t server_messages_block_bytes(const struct server *server,
+                                          uint32_t b) {
     return encoding_bytes(server->settings.job->wire,
                           shard_block(server->shard, b)->elements);
 }
 
-static enum update_core_result count(struct update_core *update_core,
-                                     uint32_t b,
-                                     const Capstan__DataHeader *header) {
+static enum update_core_result server_messages_count(
+    struct update_core *update_core, uint32_t b,
+    const Capstan__DataHeader *header) {
     if (header->encoding == CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW)
         return update_core_push_overflowed(update_core, b, header->rank,
                                            header->clock, header->seq,
@@ -35,8 +36,9 @@ static enum update_core_result count(struct update_core *update_core,
                             header->seq);
 }
 
-static const char *push(struct server *server, struct link_frame *frame,
-                        const Capstan__DataHeader *header) {
+static const char *server_messages_push(struct server *server,
+                                        struct link_frame *frame,
+                                        const Capstan__DataHeader *header) {
     struct gradient_payload *gradient_payload =
         gradient_inbox_receive(server->gradient_inbox, frame);
     if (!gradient_payload)
@@ -47,14 +49,15 @@ static const char *push(struct server *server, struct link_frame *frame,
     for (size_t i = 0; i < header->n_blocks && !error; i++) {
         uint32_t b = header->blocks[i];
         record_ack_request(server, b, header);
-        enum update_core_result result = count(server->update_core, b, header);
+        enum update_core_result result =
+            server_messages_count(server->update_core, b, header);
         if (result == UPDATE_CORE_ACCEPTED)
             gradient_inbox_add(server->gradient_inbox, b, header->rank,
                                gradient_payload, payload->size ? floats : NULL);
         if (result == UPDATE_CORE_REFUSED)
             error = "a push out of the order of its clock";
         if (floats)
-            floats += block_bytes(server, b);
+            floats += server_messages_block_bytes(server, b);
     }
     gradient_inbox_release(server->gradient_inbox, gradient_payload);
     return error;
@@ -62,8 +65,8 @@ static const char *push(struct server *server, struct link_frame *frame,
 
 /* Asked blocks that did not come are named for sending again; none is a word
  * too: all are here, and wait for others. */
-static void query(struct server *server, uint32_t peer,
-                  Capstan__DataHeader *header) {
+static void server_messages_query(struct server *server, uint32_t peer,
+                                  Capstan__DataHeader *header) {
     size_t num_missing = 0;
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i];
@@ -130,11 +133,11 @@ static const char *dispatch(struct server *server, struct link_frame *frame,
     reply_queue_set_peer(server->reply_queue, header->rank, frame->peer);
     switch (header->kind) {
     case CAPSTAN__DATA_HEADER__KIND__PUSH:
-        return push(server, frame, header);
+        return server_messages_push(server, frame, header);
     case CAPSTAN__DATA_HEADER__KIND__PULL:
         return pull(server, frame->peer, header);
     case CAPSTAN__DATA_HEADER__KIND__QUERY:
-        query(server, frame->peer, header);
+        server_messages_query(server, frame->peer, header);
         return NULL;
     default:
         return "a kind of message that a ps does not take";

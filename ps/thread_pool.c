@@ -46,14 +46,15 @@ static void clear(struct list *list) {
     list->end = &list->first;
 }
 
-static void append(struct list *list, struct thread_pool_task *task) {
+static void thread_pool_append(struct list *list,
+                               struct thread_pool_task *task) {
     task->next = NULL;
     *list->end = task;
     list->end = &task->next;
 }
 
 /* Moves all of FROM behind TO. */
-static void move(struct list *to, struct list *from) {
+static void thread_pool_move(struct list *to, struct list *from) {
     if (!from->first)
         return;
     *to->end = from->first;
@@ -67,9 +68,10 @@ static void run_batch(struct thread_pool *thread_pool, struct list *batch) {
 }
 
 /* The mutex is held. */
-static void publish(struct thread_pool *thread_pool, struct list *batch) {
+static void thread_pool_publish(struct thread_pool *thread_pool,
+                                struct list *batch) {
     bool first = !thread_pool->finished.first;
-    move(&thread_pool->finished, batch);
+    thread_pool_move(&thread_pool->finished, batch);
     if (first)
         eventfd_write(thread_pool->descriptor, 1);
 }
@@ -85,11 +87,11 @@ static void *thread_main(void *argument) {
             pthread_cond_wait(&thread->work_available, &thread_pool->mutex);
         if (!thread->started.first)
             break;
-        move(&batch, &thread->started);
+        thread_pool_move(&batch, &thread->started);
         pthread_mutex_unlock(&thread_pool->mutex);
         run_batch(thread_pool, &batch);
         pthread_mutex_lock(&thread_pool->mutex);
-        publish(thread_pool, &batch);
+        thread_pool_publish(thread_pool, &batch);
         thread->working = thread->started.first;
         if (!thread->working && --thread_pool->num_busy == 0)
             pthread_cond_signal(&thread_pool->idle);
@@ -176,13 +178,14 @@ void thread_pool_close(struct thread_pool **where) {
 void thread_pool_submit(struct thread_pool *thread_pool,
                         struct thread_pool_task *task) {
     if (thread_pool->num_threads) {
-        append(&thread_pool->threads[task->block % thread_pool->num_threads]
-                    .queued,
-               task);
+        thread_pool_append(
+            &thread_pool->threads[task->block % thread_pool->num_threads]
+                 .queued,
+            task);
         return;
     }
     thread_pool->work(thread_pool->context, task);
-    append(&thread_pool->collected, task);
+    thread_pool_append(&thread_pool->collected, task);
 }
 
 /* The mutex is held. */
@@ -191,7 +194,7 @@ static void start_all(struct thread_pool *thread_pool) {
         struct thread *thread = &thread_pool->threads[t];
         if (!thread->queued.first)
             continue;
-        move(&thread->started, &thread->queued);
+        thread_pool_move(&thread->started, &thread->queued);
         if (thread->working)
             continue;
         thread->working = true;
@@ -222,7 +225,7 @@ static void collect_finished(struct thread_pool *thread_pool) {
     eventfd_t count;
     pthread_mutex_lock(&thread_pool->mutex);
     if (thread_pool->finished.first) {
-        move(&thread_pool->collected, &thread_pool->finished);
+        thread_pool_move(&thread_pool->collected, &thread_pool->finished);
         eventfd_read(thread_pool->descriptor, &count);
     }
     pthread_mutex_unlock(&thread_pool->mutex);

@@ -20,22 +20,23 @@ struct work_items {
     struct failure why; /* the mutex is held */
 };
 
-static void record_failure(struct work_items *work_items,
-                           const struct failure *why) {
+static void work_item_record_failure(struct work_items *work_items,
+                                     const struct failure *why) {
     pthread_mutex_lock(&work_items->mutex);
     if (!work_items->why.status)
         work_items->why = *why;
     pthread_mutex_unlock(&work_items->mutex);
 }
 
-static void update(struct work_items *work_items, struct work_item *work_item) {
+static void work_item_update(struct work_items *work_items,
+                             struct work_item *work_item) {
     struct failure why;
     int64_t start = time_now();
     work_item->status = shard_update(work_items->shard, work_item->action.block,
                                      &work_item->round, &why);
     work_item->ns = time_now() - start;
     if (work_item->status)
-        record_failure(work_items, &why);
+        work_item_record_failure(work_items, &why);
 }
 
 static void run_item(void *context, struct thread_pool_task *thread_pool_task) {
@@ -43,7 +44,7 @@ static void run_item(void *context, struct thread_pool_task *thread_pool_task) {
     struct work_item *work_item = (struct work_item *)thread_pool_task;
     uint32_t b = work_item->action.block;
     if (work_item->action.kind == UPDATE_CORE_UPDATE)
-        update(work_items, work_item);
+        work_item_update(work_items, work_item);
     else if (work_item->action.kind == UPDATE_CORE_SUM)
         work_item->sum =
             shard_square_sum(work_items->shard, b, &work_item->round);

@@ -71,7 +71,7 @@ static enum status open_loopback(struct loopback *loopback,
 }
 
 /* Waits until a frame is at LINK and takes it; its sender is *PEER. */
-static bool receive(struct link *link, uint32_t *peer) {
+static bool calibration_receive(struct link *link, uint32_t *peer) {
     int64_t deadline = time_now() + TIMEOUT;
     struct link_frame frame;
     while (!link_view(link, &frame)) {
@@ -87,7 +87,8 @@ static bool receive(struct link *link, uint32_t *peer) {
     return true;
 }
 
-static bool send(struct loopback *loopback, struct link *link, size_t bytes) {
+static bool calibration_send(struct loopback *loopback, struct link *link,
+                             size_t bytes) {
     static const char header[32] = {0};
     struct link_payload payload;
     link_borrow(&payload, loopback->buffer, 0, bytes);
@@ -100,27 +101,27 @@ static bool round_trip(struct loopback *loopback, size_t bytes, int count) {
     uint32_t ignored;
     bool done = true;
     for (int i = 0; done && i < count; i++)
-        done = send(loopback, loopback->client, bytes);
+        done = calibration_send(loopback, loopback->client, bytes);
     for (int i = 0; done && i < count; i++)
-        done = receive(loopback->server, &loopback->peer);
+        done = calibration_receive(loopback->server, &loopback->peer);
     for (int i = 0; done && i < count; i++)
-        done = send(loopback, loopback->server, bytes);
+        done = calibration_send(loopback, loopback->server, bytes);
     for (int i = 0; done && i < count; i++)
-        done = receive(loopback->client, &ignored);
+        done = calibration_receive(loopback->client, &ignored);
     return done;
 }
 
 /* The first message leaves when the connection stands. */
 static bool send_first(struct loopback *loopback) {
     int64_t deadline = time_now() + TIMEOUT;
-    while (!send(loopback, loopback->client, SMALL)) {
+    while (!calibration_send(loopback, loopback->client, SMALL)) {
         zmq_pollitem_t items[LINK_POLL_ITEMS];
         int count = link_poll_items(loopback->client, items);
         if (time_now() >= deadline)
             return false;
         zmq_poll(items, count, 1);
     }
-    return receive(loopback->server, &loopback->peer);
+    return calibration_receive(loopback->server, &loopback->peer);
 }
 
 /* Seconds of one message: of all threads' processors, and of the clock. */

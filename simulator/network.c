@@ -130,11 +130,11 @@ static void deliver(struct network *network, struct connection *c) {
     network->settings.deliver(network->settings.context, content);
 }
 
-static void serve(struct network *network, uint32_t h);
+static void network_serve(struct network *network, uint32_t h);
 
 /* A piece of connection NUMBER's oldest message is here: its bytes are those
  * that one piece can have had. */
-static void on_arrival(void *context, uint64_t number) {
+static void network_on_arrival(void *context, uint64_t number) {
     struct network *network = context;
     struct connection *c = &network->connections[number];
     uint64_t bytes =
@@ -144,19 +144,19 @@ static void on_arrival(void *context, uint64_t number) {
     if (!c->arriving->to_arrive)
         deliver(network, c);
     enqueue_connection(network, c);
-    serve(network, c->from);
+    network_serve(network, c->from);
 }
 
 static void on_sent(void *context, uint64_t number) {
     struct network *network = context;
     network->hosts[number].is_sending = false;
-    serve(network, (uint32_t)number);
+    network_serve(network, (uint32_t)number);
 }
 
 /* The piece's first byte is there after the latency, its last when both links
  * have had time for all of it. All latencies are the same, so pieces come to a
  * receiver in the order in which they leave. */
-static void send_chunk(struct network *network, struct connection *c) {
+static void network_send_chunk(struct network *network, struct connection *c) {
     struct host *from = &network->hosts[c->from], *to = &network->hosts[c->to];
     uint64_t bytes = c->sending->to_send < CHUNK ? c->sending->to_send : CHUNK;
     int64_t now = timeline_now(network->timeline);
@@ -171,18 +171,18 @@ static void send_chunk(struct network *network, struct connection *c) {
     to->busy[NETWORK_IN] += time;
     from->is_sending = true;
     timeline_add(network->timeline, time, on_sent, network, c->from);
-    timeline_add(network->timeline, to->idle_at - now, on_arrival, network,
-                 (uint64_t)(c - network->connections));
+    timeline_add(network->timeline, to->idle_at - now, network_on_arrival,
+                 network, (uint64_t)(c - network->connections));
     enqueue_connection(network, c);
 }
 
-static void serve(struct network *network, uint32_t h) {
+static void network_serve(struct network *network, uint32_t h) {
     struct host *host = &network->hosts[h];
     if (host->is_sending)
         return;
     struct connection *c = dequeue_connection(host);
     if (c)
-        send_chunk(network, c);
+        network_send_chunk(network, c);
 }
 
 bool network_send(struct network *network, uint32_t number, uint64_t bytes,
@@ -204,7 +204,7 @@ bool network_send(struct network *network, uint32_t number, uint64_t bytes,
     if (!c->sending)
         c->sending = message;
     enqueue_connection(network, c);
-    serve(network, c->from);
+    network_serve(network, c->from);
     return true;
 }
 

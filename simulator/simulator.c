@@ -8,19 +8,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool is_valid(double value) {
+static bool simulator_is_valid(double value) {
     return isfinite(value) && value >= 0;
 }
 
 static bool are_valid(const double *values, uint32_t count) {
     for (uint32_t i = 0; i < count; i++)
-        if (!is_valid(values[i]))
+        if (!simulator_is_valid(values[i]))
             return false;
     return true;
 }
 
-static enum status check(const struct simulator_config *config,
-                         struct failure *why) {
+static enum status simulator_check(const struct simulator_config *config,
+                                   struct failure *why) {
     const struct simulator_costs *c = &config->costs;
     uint32_t parameters = config->layout->num_parameters;
     double values_to_check[] = {
@@ -87,7 +87,7 @@ static enum status run_events(struct simulator_cluster *simulator_cluster,
     return STATUS_OK;
 }
 
-static int ascending(const void *left, const void *right) {
+static int simulator_ascending(const void *left, const void *right) {
     double a = *(const double *)left, b = *(const double *)right;
     return (a > b) - (a < b);
 }
@@ -108,7 +108,7 @@ static void measure_steps(struct simulator_cluster *simulator_cluster) {
                        ? simulator_cluster->config.num_workers
                        : 1;
     qsort(simulator_cluster->samples, count, sizeof *simulator_cluster->samples,
-          ascending);
+          simulator_ascending);
     result->mean = mean_step(simulator_cluster);
     result->median = simulator_cluster->samples[count / 2];
     result->p99 = simulator_cluster->samples[(count - 1) * 99 / 100];
@@ -222,7 +222,7 @@ enum status simulator_run(const struct simulator_config *config,
                           struct failure *why) {
     struct simulator_cluster *simulator_cluster = NULL;
     *result = (struct simulator_result){0};
-    enum status status = check(config, why);
+    enum status status = simulator_check(config, why);
     if (!status)
         status =
             simulator_cluster_open(&simulator_cluster, config, result, why);

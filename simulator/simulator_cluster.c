@@ -32,8 +32,8 @@ static uint32_t count_hosts(const struct simulator_config *config) {
     return ps > workers ? ps : workers;
 }
 
-static uint32_t host_of(const struct simulator_config *config,
-                        uint32_t process) {
+static uint32_t simulator_cluster_host_of(const struct simulator_config *config,
+                                          uint32_t process) {
     bool is_ps = process >= config->num_workers;
     if (config->colocation == SIMULATOR_COLOCATE_ALL)
         return 0;
@@ -80,7 +80,7 @@ static uint32_t connection(const struct simulator_cluster *simulator_cluster,
                           : (workers + to) * ps + (from - workers);
 }
 
-static void on_arrival(void *context, void *message);
+static void simulator_cluster_on_arrival(void *context, void *message);
 
 static void drop(void *message) {
     struct chunk *chunk = message;
@@ -97,7 +97,7 @@ static bool open_network(struct simulator_cluster *simulator_cluster) {
         .connections = 2 * workers * config->num_ps,
         .rate = config->link_rate,
         .latency = (int64_t)ceil(1e9 * config->latency),
-        .deliver = on_arrival,
+        .deliver = simulator_cluster_on_arrival,
         .context = simulator_cluster,
         .drop = drop,
     };
@@ -135,8 +135,8 @@ uint32_t simulator_cluster_float_bytes(
     return simulator_cluster->config.bf16 ? 2 : 4;
 }
 
-static enum status place_blocks(struct simulator_cluster *simulator_cluster,
-                                struct failure *why) {
+static enum status simulator_cluster_place_blocks(
+    struct simulator_cluster *simulator_cluster, struct failure *why) {
     const struct layout *layout = simulator_cluster->config.layout;
     uint32_t *ps_of_block = calloc(layout->num_blocks, sizeof *ps_of_block);
     uint32_t *counts = calloc(simulator_cluster->config.num_ps, sizeof *counts);
@@ -161,7 +161,8 @@ static enum status place_blocks(struct simulator_cluster *simulator_cluster,
     return status;
 }
 
-static bool allocate(struct simulator_cluster *simulator_cluster) {
+static bool simulator_cluster_allocate(
+    struct simulator_cluster *simulator_cluster) {
     const struct simulator_config *config = &simulator_cluster->config;
     size_t blocks = config->layout->num_blocks;
     simulator_cluster->host_of = calloc(simulator_cluster->num_processes,
@@ -188,7 +189,7 @@ static bool allocate(struct simulator_cluster *simulator_cluster) {
         !simulator_cluster->ps || !simulator_cluster->samples)
         return false;
     for (uint32_t i = 0; i < simulator_cluster->num_processes; i++)
-        simulator_cluster->host_of[i] = host_of(config, i);
+        simulator_cluster->host_of[i] = simulator_cluster_host_of(config, i);
     return true;
 }
 
@@ -207,9 +208,10 @@ enum status simulator_cluster_open(struct simulator_cluster **out,
         simulator_cluster->timeline = timeline_open();
     }
     if (simulator_cluster && simulator_cluster->timeline &&
-        allocate(simulator_cluster) && open_host_cores(simulator_cluster) &&
-        open_network(simulator_cluster) && open_io_threads(simulator_cluster))
-        status = place_blocks(simulator_cluster, why);
+        simulator_cluster_allocate(simulator_cluster) &&
+        open_host_cores(simulator_cluster) && open_network(simulator_cluster) &&
+        open_io_threads(simulator_cluster))
+        status = simulator_cluster_place_blocks(simulator_cluster, why);
     else
         status_fail(why, STATUS_FAILED,
                     "no memory to simulate %u ps and %u workers",
@@ -293,8 +295,8 @@ static bool is_outgoing(const struct io_thread *io_thread) {
     return io_thread->current->packet->from == io_thread->process;
 }
 
-static void receive_chunk(struct simulator_cluster *simulator_cluster,
-                          struct chunk *chunk) {
+static void simulator_cluster_receive_chunk(
+    struct simulator_cluster *simulator_cluster, struct chunk *chunk) {
     uint32_t workers = simulator_cluster->config.num_workers;
     struct packet *packet = chunk->packet;
     bool whole = chunk->last;
@@ -315,10 +317,10 @@ static void on_processed(void *context) {
     bool out = is_outgoing(io_thread);
     io_thread->current = NULL;
     if (!out)
-        receive_chunk(simulator_cluster, chunk);
+        simulator_cluster_receive_chunk(simulator_cluster, chunk);
     else if (simulator_cluster->host_of[packet->from] ==
              simulator_cluster->host_of[packet->to])
-        on_arrival(simulator_cluster, chunk);
+        simulator_cluster_on_arrival(simulator_cluster, chunk);
     else if (!network_send(
                  simulator_cluster->network,
                  connection(simulator_cluster, packet->from, packet->to),
@@ -345,7 +347,8 @@ static void process_next(struct io_thread *io_thread) {
                        on_processed, io_thread);
 }
 
-static void enqueue(struct io_thread *io_thread, struct chunk *chunk) {
+static void simulator_cluster_enqueue(struct io_thread *io_thread,
+                                      struct chunk *chunk) {
     chunk->next = NULL;
     if (io_thread->first)
         io_thread->last->next = chunk;
@@ -354,12 +357,12 @@ static void enqueue(struct io_thread *io_thread, struct chunk *chunk) {
     io_thread->last = chunk;
 }
 
-static void on_arrival(void *context, void *message) {
+static void simulator_cluster_on_arrival(void *context, void *message) {
     struct simulator_cluster *simulator_cluster = context;
     struct chunk *chunk = message;
     struct io_thread *io_thread =
         &simulator_cluster->io_threads[chunk->packet->to];
-    enqueue(io_thread, chunk);
+    simulator_cluster_enqueue(io_thread, chunk);
     process_next(io_thread);
 }
 
@@ -377,7 +380,8 @@ void simulator_cluster_send(struct simulator_cluster *simulator_cluster,
             return;
         }
         *chunk = (struct chunk){NULL, packet, bytes, !done, bytes == left};
-        enqueue(&simulator_cluster->io_threads[packet->from], chunk);
+        simulator_cluster_enqueue(&simulator_cluster->io_threads[packet->from],
+                                  chunk);
     }
     if (packet)
         process_next(&simulator_cluster->io_threads[packet->from]);

@@ -76,7 +76,7 @@ static struct simulator_host_thread *first_to_finish(
     return first;
 }
 
-static void finish(void *context, uint64_t number);
+static void simulator_host_finish(void *context, uint64_t number);
 
 static void schedule_finish(struct simulator_host *simulator_host) {
     const struct simulator_host_thread *first = first_to_finish(simulator_host);
@@ -86,8 +86,8 @@ static void schedule_finish(struct simulator_host *simulator_host) {
     double seconds = (first->finish - simulator_host->virtual_seconds) /
                      speed(simulator_host, simulator_host->num_running);
     int64_t delay = seconds > 0 ? (int64_t)ceil(1e9 * seconds) : 0;
-    timeline_add(simulator_host->timeline, delay, finish, simulator_host,
-                 simulator_host->event);
+    timeline_add(simulator_host->timeline, delay, simulator_host_finish,
+                 simulator_host, simulator_host->event);
 }
 
 static void remove_thread(struct simulator_host *simulator_host,
@@ -102,7 +102,7 @@ static void remove_thread(struct simulator_host *simulator_host,
 }
 
 /* The event is one ns late at most, which is not made up for. */
-static void finish(void *context, uint64_t number) {
+static void simulator_host_finish(void *context, uint64_t number) {
     struct simulator_host *simulator_host = context;
     if (number != simulator_host->event)
         return;

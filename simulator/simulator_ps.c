@@ -32,7 +32,7 @@ struct simulator_ps {
     uint32_t num_summed;
 };
 
-static bool find_blocks(struct simulator_ps *ps) {
+static bool simulator_ps_find_blocks(struct simulator_ps *ps) {
     const struct simulator_cluster *simulator_cluster = ps->simulator_cluster;
     uint32_t num_blocks = simulator_cluster->config.layout->num_blocks;
     ps->ids = calloc(num_blocks, sizeof *ps->ids);
@@ -77,7 +77,8 @@ struct simulator_ps *simulator_ps_open(
         simulator_cluster, simulator_cluster->config.num_workers + index);
     ps->replies =
         calloc(simulator_cluster->config.num_workers, sizeof *ps->replies);
-    if (!ps->replies || !find_blocks(ps) || !open_exchange(ps) || !set_view(ps))
+    if (!ps->replies || !simulator_ps_find_blocks(ps) || !open_exchange(ps) ||
+        !set_view(ps))
         simulator_ps_close(&ps);
     return ps;
 }
@@ -99,7 +100,7 @@ void simulator_ps_close(struct simulator_ps **where) {
     free(ps);
 }
 
-static void flush(struct simulator_ps *ps, uint32_t rank) {
+static void simulator_ps_flush(struct simulator_ps *ps, uint32_t rank) {
     struct reply *reply = &ps->replies[rank];
     if (!reply->count)
         return;
@@ -112,7 +113,7 @@ static void flush(struct simulator_ps *ps, uint32_t rank) {
     reply->count = 0;
 }
 
-static bool reserve(struct reply *reply) {
+static bool simulator_ps_reserve(struct reply *reply) {
     if (reply->count < reply->capacity)
         return true;
     uint32_t capacity = reply->capacity ? 2 * reply->capacity : 16;
@@ -133,7 +134,7 @@ static void add_to_reply(struct simulator_ps *ps,
     if (reply->count &&
         (reply->head.seq != action->seq || reply->head.clock != action->clock ||
          reply->head.bytes + bytes > ps->simulator_cluster->config.group_bytes))
-        flush(ps, action->rank);
+        simulator_ps_flush(ps, action->rank);
     if (!reply->count)
         reply->head = (struct packet){
             .kind = PACKET_WEIGHTS,
@@ -141,7 +142,7 @@ static void add_to_reply(struct simulator_ps *ps,
             .to = action->rank,
             .clock = action->clock,
             .seq = action->seq};
-    if (!reserve(reply)) {
+    if (!simulator_ps_reserve(reply)) {
         ps->simulator_cluster->failed = true;
         return;
     }
@@ -150,8 +151,8 @@ static void add_to_reply(struct simulator_ps *ps,
 }
 
 /* One fused pass over the weights and the gradients that it sums. */
-static double pass_seconds(const struct simulator_ps *ps, uint32_t block,
-                           bool over_weights) {
+static double simulator_ps_pass_seconds(const struct simulator_ps *ps,
+                                        uint32_t block, bool over_weights) {
     const struct simulator_config *config = &ps->simulator_cluster->config;
     uint32_t id = ps->ids[block];
     uint32_t gradients = config->staleness ? 1 : config->num_workers;
@@ -165,11 +166,13 @@ static double pass_seconds(const struct simulator_ps *ps, uint32_t block,
 static void execute(struct simulator_ps *ps,
                     const struct update_core_action *action) {
     if (action->kind == UPDATE_CORE_UPDATE) {
-        ps->pending_seconds += pass_seconds(ps, action->block, true);
+        ps->pending_seconds +=
+            simulator_ps_pass_seconds(ps, action->block, true);
     } else if (action->kind == UPDATE_CORE_REPLY) {
         add_to_reply(ps, action);
     } else if (action->kind == UPDATE_CORE_SUM) {
-        ps->pending_seconds += pass_seconds(ps, action->block, false);
+        ps->pending_seconds +=
+            simulator_ps_pass_seconds(ps, action->block, false);
         if (++ps->num_summed == ps->num_blocks) {
             ps->num_summed = 0;
             simulator_cluster_report_sums(ps->simulator_cluster,
@@ -178,23 +181,23 @@ static void execute(struct simulator_ps *ps,
     }
 }
 
-static void serve(void *context);
+static void simulator_ps_serve(void *context);
 
 /* The serving thread works for SECONDS, and for what is due before. */
-static void work(struct simulator_ps *ps, double seconds) {
+static void simulator_ps_work(struct simulator_ps *ps, double seconds) {
     seconds += ps->pending_seconds;
     ps->pending_seconds = 0;
     ps->busy_seconds += seconds;
-    simulator_host_run(&ps->service_thread, seconds, serve, ps);
+    simulator_host_run(&ps->service_thread, seconds, simulator_ps_serve, ps);
 }
 
-static void prepare(struct simulator_ps *ps) {
+static void simulator_ps_prepare(struct simulator_ps *ps) {
     const struct simulator_costs *costs = &ps->simulator_cluster->config.costs;
     struct packet *packet = packet_queue_pop(&ps->outbox);
     bool copied = packet->count > 1 || ps->simulator_cluster->config.bf16;
     double byte = copied ? costs->copy_byte : 0;
     ps->current = packet;
-    work(ps, costs->message + byte * (double)packet->bytes);
+    simulator_ps_work(ps, costs->message + byte * (double)packet->bytes);
 }
 
 static void handle(struct simulator_ps *ps) {
@@ -211,11 +214,11 @@ static void handle(struct simulator_ps *ps) {
     ps->simulator_cluster->result->received += packet->bytes;
     ps->has_actions = true;
     free(packet);
-    work(ps, ps->simulator_cluster->config.costs.message);
+    simulator_ps_work(ps, ps->simulator_cluster->config.costs.message);
 }
 
 /* Until there is an answer to send, or nothing more to decide. */
-static void run_actions(struct simulator_ps *ps) {
+static void simulator_ps_run_actions(struct simulator_ps *ps) {
     struct update_core_action action;
     while (!ps->outbox.first && ps->has_actions) {
         ps->has_actions = update_core_next(ps->update_core, &action);
@@ -224,10 +227,10 @@ static void run_actions(struct simulator_ps *ps) {
     }
     for (uint32_t r = 0;
          !ps->has_actions && r < ps->simulator_cluster->config.num_workers; r++)
-        flush(ps, r);
+        simulator_ps_flush(ps, r);
 }
 
-static void serve(void *context) {
+static void simulator_ps_serve(void *context) {
     struct simulator_ps *ps = context;
     struct packet *packet = ps->current;
     ps->current = NULL;
@@ -236,11 +239,11 @@ static void serve(void *context) {
         simulator_cluster_send(ps->simulator_cluster, packet);
     }
     if (ps->has_actions)
-        run_actions(ps);
+        simulator_ps_run_actions(ps);
     if (ps->outbox.first)
-        prepare(ps);
+        simulator_ps_prepare(ps);
     else if (ps->pending_seconds > 0)
-        work(ps, 0);
+        simulator_ps_work(ps, 0);
     else if (ps->inbox.first)
         handle(ps);
 }
@@ -248,7 +251,7 @@ static void serve(void *context) {
 void simulator_ps_receive(struct simulator_ps *ps, struct packet *packet) {
     packet_queue_push(&ps->inbox, packet);
     if (!ps->service_thread.running)
-        serve(ps);
+        simulator_ps_serve(ps);
 }
 
 double simulator_ps_busy(const struct simulator_ps *ps) {

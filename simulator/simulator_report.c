@@ -78,24 +78,27 @@ static double compute_seconds(const struct simulator_report *simulator_report) {
     return seconds;
 }
 
-static void set_real(json_t *object, const char *key, double value) {
+static void simulator_report_set_real(json_t *object, const char *key,
+                                      double value) {
     json_object_set_new(object, key, json_real(value));
 }
 
-static void set_count(json_t *object, const char *key, uint64_t value) {
+static void simulator_report_set_count(json_t *object, const char *key,
+                                       uint64_t value) {
     json_object_set_new(object, key, json_integer((json_int_t)value));
 }
 
-static json_t *result_object(const struct simulator_config *config,
-                             const struct simulator_result *result) {
+static json_t *simulator_report_result_object(
+    const struct simulator_config *config,
+    const struct simulator_result *result) {
     json_t *object = json_object(), *usage = json_object();
-    set_count(object, "ps", config->num_ps);
-    set_count(object, "workers", config->num_workers);
-    set_real(object, "round_seconds", result->mean);
-    set_real(object, "round_p99_seconds", result->p99);
-    set_real(object,
-             config->staleness ? "steps_per_second" : "rounds_per_second",
-             result->rate);
+    simulator_report_set_count(object, "ps", config->num_ps);
+    simulator_report_set_count(object, "workers", config->num_workers);
+    simulator_report_set_real(object, "round_seconds", result->mean);
+    simulator_report_set_real(object, "round_p99_seconds", result->p99);
+    simulator_report_set_real(
+        object, config->staleness ? "steps_per_second" : "rounds_per_second",
+        result->rate);
     json_object_set_new(object, "bound_seconds",
                         result->bound > 0 ? json_real(result->bound)
                                           : json_null());
@@ -106,8 +109,9 @@ static json_t *result_object(const struct simulator_config *config,
         object, "limit",
         json_string(simulator_resource_name(result->bottleneck)));
     for (int r = 0; r < SIMULATOR_RESOURCES; r++)
-        set_real(usage, simulator_resource_name((enum simulator_resource)r),
-                 result->usage[r]);
+        simulator_report_set_real(
+            usage, simulator_resource_name((enum simulator_resource)r),
+            result->usage[r]);
     json_object_set_new(object, "usage", usage);
     return object;
 }
@@ -115,33 +119,40 @@ static json_t *result_object(const struct simulator_config *config,
 static json_t *case_object(const struct simulator_report *simulator_report,
                            const struct simulator_config *config) {
     json_t *object = json_object(), *costs = json_object();
-    set_count(object, "bytes", 4 * config->layout->elements);
-    set_count(object, "blocks", config->layout->num_blocks);
-    set_real(object, "link_bytes_per_second", config->link_rate);
-    set_real(object, "latency_seconds", config->latency);
-    set_count(object, "cores", config->cores);
-    set_real(object, "crowded", config->parallel_efficiency);
-    set_real(object, "computing_seconds", compute_seconds(simulator_report));
+    simulator_report_set_count(object, "bytes", 4 * config->layout->elements);
+    simulator_report_set_count(object, "blocks", config->layout->num_blocks);
+    simulator_report_set_real(object, "link_bytes_per_second",
+                              config->link_rate);
+    simulator_report_set_real(object, "latency_seconds", config->latency);
+    simulator_report_set_count(object, "cores", config->cores);
+    simulator_report_set_real(object, "crowded", config->parallel_efficiency);
+    simulator_report_set_real(object, "computing_seconds",
+                              compute_seconds(simulator_report));
     if (simulator_report->replicas) {
-        set_count(object, "replicas", simulator_report->replicas);
-        set_count(object, "micro_batch", simulator_report->micro_batch);
-        set_count(object, "accumulation", simulator_report->accumulation);
+        simulator_report_set_count(object, "replicas",
+                                   simulator_report->replicas);
+        simulator_report_set_count(object, "micro_batch",
+                                   simulator_report->micro_batch);
+        simulator_report_set_count(object, "accumulation",
+                                   simulator_report->accumulation);
     }
-    set_real(object, "jitter", config->jitter);
-    set_count(object, "seed", config->seed);
-    set_real(costs, "message", config->costs.message);
-    set_real(costs, "wake", config->costs.idle_wakeup);
-    set_real(costs, "turn", config->costs.busy_wakeup);
-    set_real(costs, "send_byte", config->costs.send_byte);
-    set_real(costs, "receive_byte", config->costs.receive_byte);
-    set_real(costs, "copy_byte", config->costs.copy_byte);
-    set_real(costs, "update_byte", config->costs.update_byte);
-    set_real(costs, "gradient_byte", config->costs.gradient_byte);
+    simulator_report_set_real(object, "jitter", config->jitter);
+    simulator_report_set_count(object, "seed", config->seed);
+    simulator_report_set_real(costs, "message", config->costs.message);
+    simulator_report_set_real(costs, "wake", config->costs.idle_wakeup);
+    simulator_report_set_real(costs, "turn", config->costs.busy_wakeup);
+    simulator_report_set_real(costs, "send_byte", config->costs.send_byte);
+    simulator_report_set_real(costs, "receive_byte",
+                              config->costs.receive_byte);
+    simulator_report_set_real(costs, "copy_byte", config->costs.copy_byte);
+    simulator_report_set_real(costs, "update_byte", config->costs.update_byte);
+    simulator_report_set_real(costs, "gradient_byte",
+                              config->costs.gradient_byte);
     json_object_set_new(object, "cost_seconds", costs);
     return object;
 }
 
-static void print_json(FILE *out, json_t *object) {
+static void simulator_report_print_json(FILE *out, json_t *object) {
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     fprintf(out, "%s\n", text ? text : "");
     free(text);
@@ -149,9 +160,9 @@ static void print_json(FILE *out, json_t *object) {
 }
 
 /* What the figures stand on. */
-static void print_case(FILE *out,
-                       const struct simulator_report *simulator_report,
-                       const struct simulator_config *config) {
+static void simulator_report_print_case(
+    FILE *out, const struct simulator_report *simulator_report,
+    const struct simulator_config *config) {
     const struct simulator_costs *costs = &config->costs;
     fprintf(
         out, "simulated: %.2f MB in %u blocks, computing %.3f ms a step, %s\n",
@@ -178,8 +189,9 @@ static void print_case(FILE *out,
             1e9 * costs->update_byte, 1e9 * costs->gradient_byte);
 }
 
-static void print_result(FILE *out, const struct simulator_config *config,
-                         const struct simulator_result *result) {
+static void simulator_report_print_result(
+    FILE *out, const struct simulator_config *config,
+    const struct simulator_result *result) {
     fprintf(out, "%u ps, %u workers: %s %.3f ms, p99 %.3f ms; %.1f %s/s\n",
             config->num_ps, config->num_workers,
             config->staleness ? "a step takes" : "a round takes",
@@ -203,13 +215,13 @@ static enum status print_one(FILE *out,
         return status;
     if (simulator_report->json) {
         json_t *object = case_object(simulator_report, config);
-        json_t *found = result_object(config, &result);
+        json_t *found = simulator_report_result_object(config, &result);
         json_object_update(object, found);
         json_decref(found);
-        print_json(out, object);
+        simulator_report_print_json(out, object);
     } else {
-        print_case(out, simulator_report, config);
-        print_result(out, config, &result);
+        simulator_report_print_case(out, simulator_report, config);
+        simulator_report_print_result(out, config, &result);
     }
     return STATUS_OK;
 }
@@ -234,7 +246,8 @@ static enum status sweep_line(FILE *out, struct simulator_config config,
         config.num_ps = ps;
         status = simulator_run(&config, &result, why);
         if (!status && list)
-            json_array_append_new(list, result_object(&config, &result));
+            json_array_append_new(
+                list, simulator_report_result_object(&config, &result));
         else if (!status)
             fprintf(out, " %7.2f %3.0f", 1e3 * result.mean, 100 * result.share);
         if (!status && result.share >= best.share)
@@ -256,7 +269,7 @@ static enum status print_sweep(FILE *out,
         config->rounds = SWEEP_ROUNDS;
     config->warmup_steps = 2;
     if (!list) {
-        print_case(out, simulator_report, config);
+        simulator_report_print_case(out, simulator_report, config);
         print_header(out);
     }
     for (uint32_t workers = 1; !status && workers <= MAX_WORKERS;
@@ -271,7 +284,7 @@ static enum status print_sweep(FILE *out,
     if (status)
         json_decref(object);
     else
-        print_json(out, object);
+        simulator_report_print_json(out, object);
     return status;
 }
 

@@ -94,23 +94,24 @@ static double draw_step_factor(struct simulator_worker *worker) {
     return step_factor > 0.1 ? step_factor : 0.1;
 }
 
-static void compute(struct simulator_worker *worker);
+static void simulator_worker_compute(struct simulator_worker *worker);
 static void communicate(struct simulator_worker *worker);
 
 static void computed(void *context);
 
-static void work(struct simulator_worker *worker, double seconds) {
+static void simulator_worker_work(struct simulator_worker *worker,
+                                  double seconds) {
     seconds *= worker->step_factor;
     worker->computed += seconds;
     simulator_host_run(&worker->compute_thread, seconds, computed, worker);
 }
 
-static void begin_step(struct simulator_worker *worker) {
+static void simulator_worker_begin_step(struct simulator_worker *worker) {
     worker->clock++;
     worker->parameter = 0;
     worker->backward = false;
     worker->step_factor = draw_step_factor(worker);
-    compute(worker);
+    simulator_worker_compute(worker);
 }
 
 /* A step lasts from its begin to that of the next. */
@@ -120,7 +121,7 @@ static void end_step(struct simulator_worker *worker) {
     worker->step_start = now;
     if (simulator_cluster_end_step(worker->simulator_cluster, worker->clock,
                                    seconds))
-        begin_step(worker);
+        simulator_worker_begin_step(worker);
 }
 
 /* A worker with staleness clips its own gradient: nothing leaves before the
@@ -131,7 +132,7 @@ static bool defers_push(const struct simulator_worker *worker) {
 }
 
 /* Small gradients leave with the larger one that follows, but on a network. */
-static void announce(struct simulator_worker *worker) {
+static void simulator_worker_announce(struct simulator_worker *worker) {
     const struct layout *layout = layout_of(worker);
     uint32_t at = worker->parameter, end = worker->announced;
     uint64_t elements = 0;
@@ -157,10 +158,10 @@ static void begin_backward(struct simulator_worker *worker) {
 static void computed(void *context) {
     struct simulator_worker *worker = context;
     if (worker->backward)
-        announce(worker);
+        simulator_worker_announce(worker);
     else if (++worker->parameter == layout_of(worker)->num_parameters)
         begin_backward(worker);
-    compute(worker);
+    simulator_worker_compute(worker);
 }
 
 /* With staleness a step begins when the last parameter's weights, and so the
@@ -177,10 +178,11 @@ static void compute_forward(struct simulator_worker *worker) {
     uint32_t p = worker->parameter;
     worker->waiting = must_wait(worker);
     if (!worker->waiting)
-        work(worker, config->forward[p] + (p ? 0 : config->costs.step));
+        simulator_worker_work(worker, config->forward[p] +
+                                          (p ? 0 : config->costs.step));
 }
 
-static void compute(struct simulator_worker *worker) {
+static void simulator_worker_compute(struct simulator_worker *worker) {
     const struct simulator_config *config = &worker->simulator_cluster->config;
     if (!worker->backward) {
         compute_forward(worker);
@@ -195,7 +197,8 @@ static void compute(struct simulator_worker *worker) {
             ? config->costs.gradient_byte * 4 * (double)config->layout->elements
             : 0;
     worker->parameter--;
-    work(worker, config->backward[worker->parameter] + clipping);
+    simulator_worker_work(worker,
+                          config->backward[worker->parameter] + clipping);
 }
 
 /* Weights are in place: who waits for them goes on. */
@@ -258,7 +261,7 @@ static void pushed(void *context) {
     communicate(worker);
 }
 
-static void push(struct simulator_worker *worker) {
+static void simulator_worker_push(struct simulator_worker *worker) {
     const struct simulator_costs *costs =
         &worker->simulator_cluster->config.costs;
     bool copied = is_scattered(&worker->request) ||
@@ -281,11 +284,11 @@ static void communicate(struct simulator_worker *worker) {
     if (window_next(worker->window,
                     timeline_now(worker->simulator_cluster->timeline),
                     &worker->request))
-        push(worker);
+        simulator_worker_push(worker);
 }
 
 void simulator_worker_begin(struct simulator_worker *worker) {
-    begin_step(worker);
+    simulator_worker_begin_step(worker);
 }
 
 void simulator_worker_receive(struct simulator_worker *worker,

@@ -44,7 +44,7 @@ static bool is_earlier(const struct event *a, const struct event *b) {
     return a->time != b->time ? a->time < b->time : a->order < b->order;
 }
 
-static bool reserve(struct timeline *timeline) {
+static bool timeline_reserve(struct timeline *timeline) {
     if (timeline->count < timeline->capacity)
         return true;
     size_t capacity = timeline->capacity ? 2 * timeline->capacity : 1024;
@@ -60,7 +60,7 @@ static bool reserve(struct timeline *timeline) {
 void timeline_add(struct timeline *timeline, int64_t delay,
                   void (*callback)(void *context, uint64_t number),
                   void *context, uint64_t number) {
-    if (!reserve(timeline)) {
+    if (!timeline_reserve(timeline)) {
         timeline->failed = true;
         return;
     }

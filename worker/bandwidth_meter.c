@@ -103,7 +103,7 @@ static void connect_when_found(struct bandwidth_meter *probe) {
     resolve_end(&probe->resolve);
 }
 
-static bool send_one(struct bandwidth_meter *probe) {
+static bool bandwidth_meter_send_one(struct bandwidth_meter *probe) {
     struct link_payload payload;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.kind = CAPSTAN__DATA_HEADER__KIND__PROBE;
@@ -142,7 +142,7 @@ static bool is_reply(const struct bandwidth_meter *probe,
            payload == MESSAGE_BYTES;
 }
 
-static void receive(struct bandwidth_meter *probe) {
+static void bandwidth_meter_receive(struct bandwidth_meter *probe) {
     struct link_frame frame;
     while (!probe->done && link_view(probe->link, &frame)) {
         Capstan__DataHeader *header;
@@ -160,9 +160,9 @@ static void receive(struct bandwidth_meter *probe) {
 
 bool bandwidth_meter_step(struct bandwidth_meter *probe, int64_t now) {
     connect_when_found(probe);
-    receive(probe);
+    bandwidth_meter_receive(probe);
     while (!probe->done && !probe->resolve && probe->sent < probe->count &&
-           send_one(probe))
+           bandwidth_meter_send_one(probe))
         probe->sent++;
     probe->done |= now >= probe->until;
     return probe->done;

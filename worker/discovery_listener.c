@@ -112,8 +112,9 @@ static bool handle_call(struct discovery_listener *discovery_listener,
     return link != discovery_listener->listener;
 }
 
-static bool receive(struct discovery_listener *discovery_listener,
-                    struct link *link, char *address, size_t size) {
+static bool discovery_listener_receive(
+    struct discovery_listener *discovery_listener, struct link *link,
+    char *address, size_t size) {
     struct link_frame frame;
     bool found = false;
     char text[128];
@@ -144,8 +145,9 @@ static bool receive(struct discovery_listener *discovery_listener,
 }
 
 /* To TASK, once its name is found. */
-static void connect_to(struct discovery_listener *discovery_listener,
-                       const struct cluster_task *task) {
+static void discovery_listener_connect_to(
+    struct discovery_listener *discovery_listener,
+    const struct cluster_task *task) {
     char text[300];
     struct failure why;
     enum resolve_state state =
@@ -175,7 +177,7 @@ static void query_ps(struct discovery_listener *discovery_listener,
         discovery_listener->resolve = resolve_start(task->host, task->port);
     }
     if (discovery_listener->resolve)
-        connect_to(discovery_listener, task);
+        discovery_listener_connect_to(discovery_listener, task);
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     unsigned char buffer[256];
     header.kind = CAPSTAN__DATA_HEADER__KIND__FIND_CHIEF;
@@ -197,9 +199,10 @@ bool discovery_listener_step(struct discovery_listener *discovery_listener,
         discovery_listener->queried_at = now;
         query_ps(discovery_listener, now);
     }
-    receive(discovery_listener, discovery_listener->listener, address, size);
-    bool found =
-        receive(discovery_listener, discovery_listener->ps_link, address, size);
+    discovery_listener_receive(discovery_listener, discovery_listener->listener,
+                               address, size);
+    bool found = discovery_listener_receive(
+        discovery_listener, discovery_listener->ps_link, address, size);
     return found ||
            (discovery_listener->listener &&
             discovery_guard_step(&discovery_listener->guard,

@@ -16,7 +16,8 @@
 enum { MAX_PS = 1024 /* polled at once */, POINTS = 1024 /* a message */ };
 static const int64_t POINTS_INTERVAL = TIME_S / 4;
 
-static enum status open_links(struct worker *worker, struct failure *why) {
+static enum status worker_open_links(struct worker *worker,
+                                     struct failure *why) {
     const struct worker_settings *settings = worker->settings;
     struct discovery_listener_settings discovery_listener = {
         .zmq = settings->zmq,
@@ -47,7 +48,7 @@ static enum status open_links(struct worker *worker, struct failure *why) {
     return control_client_open(&worker->control_client, &control_client, why);
 }
 
-static void close_all(struct worker *worker) {
+static void worker_close_all(struct worker *worker) {
     if (worker->allreduce)
         allreduce_cancel(worker->allreduce);
     trainer_close(&worker->trainer);
@@ -60,7 +61,8 @@ static void close_all(struct worker *worker) {
     discovery_listener_close(&worker->discovery_listener);
 }
 
-static enum status handle_controls(struct worker *worker, struct failure *why) {
+static enum status worker_handle_controls(struct worker *worker,
+                                          struct failure *why) {
     const Capstan__Control *command;
     enum status status;
     do {
@@ -100,8 +102,8 @@ static bool needs_nccl(const struct job *job) {
     return job->strategy != JOB_PS && job->backend == JOB_BACKEND_AUTO;
 }
 
-static void send_model_spec(struct worker *worker,
-                            const struct trainer_report *report) {
+static void worker_send_model_spec(struct worker *worker,
+                                   const struct trainer_report *report) {
     struct device_limit devices[JOB_MAX_DEVICES];
     Capstan__MemoryLimit *limits[JOB_MAX_DEVICES];
     struct failure missing;
@@ -169,8 +171,8 @@ static void send_evaluated(struct worker *worker,
     control_client_send_reliable(worker->control_client, &control);
 }
 
-static void send_left(struct worker *worker, bool exiting, uint64_t clock,
-                      const struct failure *why) {
+static void worker_send_left(struct worker *worker, bool exiting,
+                             uint64_t clock, const struct failure *why) {
     Capstan__Left left = CAPSTAN__LEFT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     left.exiting = exiting;
@@ -225,10 +227,10 @@ static void report_points(struct worker *worker) {
 
 static void send_signal(struct worker *worker, enum status status) {
     struct failure why = {.status = status};
-    send_left(worker, true, 0, &why);
+    worker_send_left(worker, true, 0, &why);
 }
 
-static void fill_heartbeat(struct worker *worker) {
+static void worker_fill_heartbeat(struct worker *worker) {
     struct trainer_progress progress;
     struct reducer_times times = {0};
     Capstan__Heartbeat *heartbeat =
@@ -256,7 +258,7 @@ static void fill_heartbeat(struct worker *worker) {
 
 static void forward_report(struct worker *worker,
                            const struct trainer_report *report) {
-    fill_heartbeat(worker);
+    worker_fill_heartbeat(worker);
     control_client_send_heartbeat(worker->control_client);
     worker_report_points(worker); /* it has reached them before it reported */
     switch (report->event) {
@@ -264,17 +266,17 @@ static void forward_report(struct worker *worker,
         send_visible_devices(worker, report);
         break;
     case TRAINER_DECLARED:
-        send_model_spec(worker, report);
+        worker_send_model_spec(worker, report);
         break;
     case TRAINER_EVALUATED:
         send_evaluated(worker, report);
         break;
     case TRAINER_LEFT:
-        send_left(worker, worker->leaving, report->clock, NULL);
+        worker_send_left(worker, worker->leaving, report->clock, NULL);
         break;
     case TRAINER_FAILED:
         worker->diverged = report->diverged;
-        send_left(worker, false, report->clock, &report->why);
+        worker_send_left(worker, false, report->clock, &report->why);
         break;
     }
 }
@@ -282,7 +284,7 @@ static void forward_report(struct worker *worker,
 /* With ps the run goes on without me: after this step, or at once the second
  * time. In all-reduce it cannot: the chief sees to a checkpoint, and all end.
  */
-static void handle_signal(struct worker *worker) {
+static void worker_handle_signal(struct worker *worker) {
     eventfd_t number = 0;
     if (eventfd_read(worker->settings->interrupts, &number))
         return;
@@ -362,10 +364,10 @@ static void step_allreduce(struct worker *worker) {
     if (!allreduce_step(worker->allreduce, &why))
         return;
     log_error(worker->settings->log, "%s", why.text);
-    send_left(worker, false, 0, &why);
+    worker_send_left(worker, false, 0, &why);
 }
 
-static enum status run_once(struct worker *worker, struct failure *why) {
+static enum status worker_run_once(struct worker *worker, struct failure *why) {
     char address[300];
     wait_for_events(worker);
     enum status status = STATUS_OK;
@@ -375,13 +377,13 @@ static enum status run_once(struct worker *worker, struct failure *why) {
         step_allreduce(worker);
     worker_probe_bandwidth(worker);
     report_points(worker);
-    fill_heartbeat(worker);
+    worker_fill_heartbeat(worker);
     if (!status)
         status = control_client_step(worker->control_client, time_now(), why);
     if (!status)
-        status = handle_controls(worker, why);
+        status = worker_handle_controls(worker, why);
     if (worker->settings->interrupts >= 0)
-        handle_signal(worker);
+        worker_handle_signal(worker);
     if (discovery_listener_step(worker->discovery_listener, time_now(), address,
                                 sizeof address))
         control_client_set_chief_address(worker->control_client, address);
@@ -394,22 +396,22 @@ enum status worker_run(const struct worker_settings *settings,
     if (!worker)
         return status_fail(why, STATUS_RETRY, "no memory for a worker");
     worker->settings = settings;
-    enum status status = open_links(worker, why);
+    enum status status = worker_open_links(worker, why);
     while (!status && !worker->stopped)
-        status = run_once(worker, why);
+        status = worker_run_once(worker, why);
     if (worker->leaving && worker->control_client) {
-        send_left(worker, true, 0, NULL);
+        worker_send_left(worker, true, 0, NULL);
         control_client_leave(worker->control_client);
     } else if (status && !worker->stopped && worker->control_client &&
                control_client_is_joined(worker->control_client)) {
-        send_left(worker, false, 0, why);
+        worker_send_left(worker, false, 0, why);
         control_client_leave(worker->control_client);
     }
     if (worker->interrupted && (!status || worker->stopped)) {
         status_fail(why, worker->interrupted, "ended by a signal");
         status = status_mark_reported(why);
     }
-    close_all(worker);
+    worker_close_all(worker);
     free(worker);
     return status;
 }

@@ -16,9 +16,9 @@ static uint32_t local_rank(const struct worker *worker, uint32_t *trainers) {
                                 worker->rank > settings->index, trainers);
 }
 
-static enum status handle_welcome(struct worker *worker,
-                                  const Capstan__Welcome *welcome,
-                                  struct failure *why) {
+static enum status worker_control_handle_welcome(
+    struct worker *worker, const Capstan__Welcome *welcome,
+    struct failure *why) {
     const struct log *log = worker->settings->log;
     if (welcome->rank >= welcome->trainers)
         return status_fail(why, STATUS_FAILED,
@@ -54,8 +54,9 @@ static enum status handle_welcome(struct worker *worker,
     return trainer_open(&worker->trainer, &trainer, why);
 }
 
-static enum status open_client(struct worker *worker, const Capstan__View *view,
-                               struct failure *why) {
+static enum status worker_control_open_client(struct worker *worker,
+                                              const Capstan__View *view,
+                                              struct failure *why) {
     const struct job *job = worker->job;
     bool full_credit = job->staleness == 0 && job->gradient_clipping > 0;
     struct client_settings client = {
@@ -88,8 +89,9 @@ bool worker_is_training(const struct worker *worker) {
 }
 
 /* Training begins when a view lists me. */
-static enum status handle_view(struct worker *worker, const Capstan__View *view,
-                               struct failure *why) {
+static enum status worker_control_handle_view(struct worker *worker,
+                                              const Capstan__View *view,
+                                              struct failure *why) {
     control_client_heartbeat(worker->control_client)->view = view->number;
     if (worker_is_training(worker) || !worker->plan)
         return STATUS_OK;
@@ -107,7 +109,7 @@ static enum status handle_view(struct worker *worker, const Capstan__View *view,
         if (!status)
             exchange = exchange_reducer(allreduce_reducer(worker->allreduce));
     } else {
-        status = open_client(worker, view, why);
+        status = worker_control_open_client(worker, view, why);
         if (!status)
             exchange = exchange_client(worker->client);
     }
@@ -155,8 +157,8 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
 
 /* A link to each ps, with shared memory; in all-reduce connections with the
  * other ranks, both ways. */
-static enum status check_descriptors(const struct plan *plan,
-                                     struct failure *why) {
+static enum status worker_control_check_descriptors(const struct plan *plan,
+                                                    struct failure *why) {
     enum { PER_PS = 10, PER_RANK = 4 };
     uint64_t more = plan->allreduce ? (uint64_t)plan->num_ranks * PER_RANK
                                     : (uint64_t)plan->num_ps * PER_PS;
@@ -177,7 +179,7 @@ static enum status handle_plan(struct worker *worker, const Capstan__Plan *plan,
     if (!status)
         status = plan_check_trainers(worker->plan, worker->num_ranks, why);
     if (!status)
-        status = check_descriptors(worker->plan, why);
+        status = worker_control_check_descriptors(worker->plan, why);
     if (!status && worker->plan->allreduce && trainer_layout(worker->trainer))
         status = open_allreduce(worker, why);
     return status;
@@ -222,8 +224,9 @@ static void handle_device_assignment(
                               device_assignment->trainers);
 }
 
-static enum status handle_stop(struct worker *worker, const Capstan__Stop *stop,
-                               struct failure *why) {
+static enum status worker_control_handle_stop(struct worker *worker,
+                                              const Capstan__Stop *stop,
+                                              struct failure *why) {
     worker->stopped = true;
     worker_report_points(worker);
     return control_client_handle_stop(worker->control_client, stop,
@@ -244,14 +247,15 @@ enum status worker_control_handle(struct worker *worker,
     switch (command->body_case) {
     case CAPSTAN__CONTROL__BODY_WELCOME:
         return worker->job ? STATUS_OK
-                           : handle_welcome(worker, command->welcome, why);
+                           : worker_control_handle_welcome(
+                                 worker, command->welcome, why);
     case CAPSTAN__CONTROL__BODY_DEVICE_ASSIGNMENT:
         handle_device_assignment(worker, command->device_assignment);
         return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_PLAN:
         return handle_plan(worker, command->plan, why);
     case CAPSTAN__CONTROL__BODY_VIEW:
-        return handle_view(worker, command->view, why);
+        return worker_control_handle_view(worker, command->view, why);
     case CAPSTAN__CONTROL__BODY_EVALUATE:
         handle_evaluate(worker, command->evaluate);
         return STATUS_OK;
@@ -259,7 +263,7 @@ enum status worker_control_handle(struct worker *worker,
         handle_bandwidth_probe(worker, command->measure);
         return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_STOP:
-        return handle_stop(worker, command->stop, why);
+        return worker_control_handle_stop(worker, command->stop, why);
     default:
         return worker->allreduce
                    ? allreduce_handle(worker->allreduce, command, why)

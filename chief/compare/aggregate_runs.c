@@ -22,12 +22,12 @@ struct times {
     double input, compute, weights, gradients, update;
 };
 
-static double number(const json_t *object, const char *key) {
+static double aggregate_runs_number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static int ascending(const void *left, const void *right) {
+static int aggregate_runs_ascending(const void *left, const void *right) {
     double a = *(const double *)left, b = *(const double *)right;
     return (a > b) - (a < b);
 }
@@ -69,11 +69,12 @@ static size_t collect(const json_t *runs, const char *inside, const char *key,
     size_t i, count = 0;
     const json_t *run;
     json_array_foreach(runs, i, run) {
-        double value = number(inside ? json_object_get(run, inside) : run, key);
+        double value = aggregate_runs_number(
+            inside ? json_object_get(run, inside) : run, key);
         if (isfinite(value))
             values[count++] = value;
     }
-    qsort(values, count, sizeof *values, ascending);
+    qsort(values, count, sizeof *values, aggregate_runs_ascending);
     return count;
 }
 
@@ -101,18 +102,19 @@ double aggregate_runs_median(const json_t *runs, const char *key) {
     return median(runs, NULL, key);
 }
 
-static void set_real(json_t *object, const char *key, double value) {
+static void aggregate_runs_set_real(json_t *object, const char *key,
+                                    double value) {
     json_object_set_new(object, key,
                         isfinite(value) ? json_real(value) : json_null());
 }
 
 static json_t *range_object(const struct range *range) {
     json_t *object = json_object();
-    set_real(object, "median", range->median);
-    set_real(object, "min", range->least);
-    set_real(object, "max", range->most);
-    set_real(object, "mean", range->mean);
-    set_real(object, "spread", range->half_width);
+    aggregate_runs_set_real(object, "median", range->median);
+    aggregate_runs_set_real(object, "min", range->least);
+    aggregate_runs_set_real(object, "max", range->most);
+    aggregate_runs_set_real(object, "mean", range->mean);
+    aggregate_runs_set_real(object, "spread", range->half_width);
     return object;
 }
 
@@ -229,11 +231,11 @@ static const char *limit_of(const struct cost_model_step *step,
 
 static json_t *times_object(const struct times *times) {
     json_t *object = json_object();
-    set_real(object, "input", times->input);
-    set_real(object, "compute", times->compute);
-    set_real(object, "waiting_for_weights", times->weights);
-    set_real(object, "waiting_for_gradients", times->gradients);
-    set_real(object, "update", times->update);
+    aggregate_runs_set_real(object, "input", times->input);
+    aggregate_runs_set_real(object, "compute", times->compute);
+    aggregate_runs_set_real(object, "waiting_for_weights", times->weights);
+    aggregate_runs_set_real(object, "waiting_for_gradients", times->gradients);
+    aggregate_runs_set_real(object, "update", times->update);
     return object;
 }
 
@@ -241,7 +243,8 @@ static const char *mode_name(enum cost_model_mode mode) {
     return mode == COST_MODEL_RING ? "allreduce" : cost_model_mode_name(mode);
 }
 
-static json_t *describe(const struct aggregate_runs_case *spec, size_t runs) {
+static json_t *aggregate_runs_describe(const struct aggregate_runs_case *spec,
+                                       size_t runs) {
     json_t *object = json_object();
     json_object_set_new(object, "mode", json_string(mode_name(spec->mode)));
     json_object_set_new(object, "workers", json_integer(spec->workers));
@@ -281,12 +284,16 @@ static void add_bound(struct aggregate *aggregate,
     struct times times = times_of(runs);
     struct cost_model_case given = measured(spec, runs, &times, &links);
     struct cost_model_step step = cost_model_step(&given, spec->mode);
-    set_real(object, "link_gbits", gbits > 0 ? gbits : NAN);
-    set_real(object, "worker_link_gbits", gbits > 0 ? links.worker : NAN);
-    set_real(object, "ps_link_gbits",
-             gbits > 0 && spec->mode != COST_MODEL_RING ? links.ps : NAN);
-    set_real(object, "bound_examples_per_second", once / step.bound);
-    set_real(object, "reached", aggregate->rate * step.bound / once);
+    aggregate_runs_set_real(object, "link_gbits", gbits > 0 ? gbits : NAN);
+    aggregate_runs_set_real(object, "worker_link_gbits",
+                            gbits > 0 ? links.worker : NAN);
+    aggregate_runs_set_real(
+        object, "ps_link_gbits",
+        gbits > 0 && spec->mode != COST_MODEL_RING ? links.ps : NAN);
+    aggregate_runs_set_real(object, "bound_examples_per_second",
+                            once / step.bound);
+    aggregate_runs_set_real(object, "reached",
+                            aggregate->rate * step.bound / once);
     json_object_set_new(object, "limit",
                         json_string(limit_of(&step, &times, gbits > 0)));
 }
@@ -299,8 +306,9 @@ static void add_prediction(struct aggregate *aggregate,
     struct times times = times_of(runs);
     aggregate->linked = gbits > 0;
     aggregate->given = measured(spec, runs, &times, &links);
-    set_real(aggregate->object, "predicted_examples_per_second",
-             once / cost_model_step(&aggregate->given, spec->mode).seconds);
+    aggregate_runs_set_real(
+        aggregate->object, "predicted_examples_per_second",
+        once / cost_model_step(&aggregate->given, spec->mode).seconds);
 }
 
 static void add_measurements(struct aggregate *aggregate,
@@ -318,7 +326,8 @@ static void add_measurements(struct aggregate *aggregate,
     aggregate->half_width = examples.half_width;
     json_object_set_new(object, "examples_per_second", range_object(&examples));
     json_object_set_new(object, "steps_per_second", range_object(&steps));
-    set_real(object, "bytes_per_step", median(runs, NULL, "bytes_per_step"));
+    aggregate_runs_set_real(object, "bytes_per_step",
+                            median(runs, NULL, "bytes_per_step"));
     json_object_set_new(object, "seconds_per_step", times_object(&times));
     add_bound(aggregate, spec, runs, once);
     add_prediction(aggregate, spec, runs, once);
@@ -326,22 +335,23 @@ static void add_measurements(struct aggregate *aggregate,
 
 struct aggregate aggregate_runs(const struct aggregate_runs_case *spec,
                                 const json_t *runs) {
-    struct aggregate aggregate = {.rate = NAN,
-                                  .mean = NAN,
-                                  .half_width = NAN,
-                                  .object =
-                                      describe(spec, json_array_size(runs))};
+    struct aggregate aggregate = {
+        .rate = NAN,
+        .mean = NAN,
+        .half_width = NAN,
+        .object = aggregate_runs_describe(spec, json_array_size(runs))};
     if (json_array_size(runs))
         add_measurements(&aggregate, spec, runs);
     return aggregate;
 }
 
-static double count_at(const struct aggregate *aggregate, const char *key) {
-    return number(aggregate->object, key);
+static double aggregate_runs_count_at(const struct aggregate *aggregate,
+                                      const char *key) {
+    return aggregate_runs_number(aggregate->object, key);
 }
 
-static bool is_same(const struct aggregate *a, const struct aggregate *b,
-                    const char *key) {
+static bool aggregate_runs_is_same(const struct aggregate *a,
+                                   const struct aggregate *b, const char *key) {
     return json_equal(json_object_get(a->object, key),
                       json_object_get(b->object, key));
 }
@@ -353,21 +363,24 @@ void aggregate_runs_add_scaling(const struct aggregate *aggregates,
         bool alone = true;
         for (unsigned k = 0; k < count; k++) {
             const struct aggregate *other = &aggregates[k];
-            if (!is_same(one, other, "mode") || !is_same(one, other, "ps") ||
-                isnan(other->rate))
+            if (!aggregate_runs_is_same(one, other, "mode") ||
+                !aggregate_runs_is_same(one, other, "ps") || isnan(other->rate))
                 continue;
-            alone &= is_same(one, other, "replicas");
-            if (!least ||
-                count_at(other, "replicas") < count_at(least, "replicas"))
+            alone &= aggregate_runs_is_same(one, other, "replicas");
+            if (!least || aggregate_runs_count_at(other, "replicas") <
+                              aggregate_runs_count_at(least, "replicas"))
                 least = other;
         }
         double up = least && !alone
-                        ? one->rate / least->rate * count_at(least, "replicas")
+                        ? one->rate / least->rate *
+                              aggregate_runs_count_at(least, "replicas")
                         : NAN;
-        set_real(one->object, "speed_up", up);
-        set_real(one->object, "ideal_speed_up",
-                 isnan(up) ? NAN : count_at(one, "replicas"));
-        set_real(one->object, "efficiency", up / count_at(one, "replicas"));
+        aggregate_runs_set_real(one->object, "speed_up", up);
+        aggregate_runs_set_real(
+            one->object, "ideal_speed_up",
+            isnan(up) ? NAN : aggregate_runs_count_at(one, "replicas"));
+        aggregate_runs_set_real(one->object, "efficiency",
+                                up / aggregate_runs_count_at(one, "replicas"));
     }
 }
 

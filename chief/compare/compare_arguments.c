@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void add(struct compare_arguments *command, const char *format, ...)
-    PRINTF_LIKE(2, 3);
-static void add(struct compare_arguments *command, const char *format, ...) {
+static void compare_arguments_add(struct compare_arguments *command,
+                                  const char *format, ...) PRINTF_LIKE(2, 3);
+static void compare_arguments_add(struct compare_arguments *command,
+                                  const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     if (command->count < COMPARE_ARGUMENTS_MAX &&
@@ -17,17 +18,18 @@ static void add(struct compare_arguments *command, const char *format, ...) {
     va_end(arguments);
 }
 
-static void set(struct compare_arguments *command, const char *format, ...)
-    PRINTF_LIKE(2, 3);
-static void set(struct compare_arguments *command, const char *format, ...) {
+static void compare_arguments_set(struct compare_arguments *command,
+                                  const char *format, ...) PRINTF_LIKE(2, 3);
+static void compare_arguments_set(struct compare_arguments *command,
+                                  const char *format, ...) {
     char setting[4096];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(setting, sizeof setting, format, arguments);
     va_end(arguments);
     if (!command->overrides_only)
-        add(command, "--set");
-    add(command, "%s", setting);
+        compare_arguments_add(command, "--set");
+    compare_arguments_add(command, "%s", setting);
 }
 
 /* The whole batch follows from the replicas that a run has. */
@@ -35,9 +37,11 @@ static void set_batch(struct compare_arguments *command,
                       const struct compare_batch *batch) {
     if (!batch->micro)
         return;
-    set(command, "train_batch_size=null");
-    set(command, "train_micro_batch_size_per_gpu=%" PRIu32, batch->micro);
-    set(command, "gradient_accumulation_steps=%" PRIu32, batch->accumulation);
+    compare_arguments_set(command, "train_batch_size=null");
+    compare_arguments_set(command, "train_micro_batch_size_per_gpu=%" PRIu32,
+                          batch->micro);
+    compare_arguments_set(command, "gradient_accumulation_steps=%" PRIu32,
+                          batch->accumulation);
 }
 
 static void set_strategy(struct compare_arguments *command,
@@ -46,9 +50,10 @@ static void set_strategy(struct compare_arguments *command,
         [COST_MODEL_PS] = "0",
         [COST_MODEL_PS_ASYNC] = "inf",
         [COST_MODEL_RING] = "null"};
-    set(command, "strategy.type=%s",
-        spec->mode == COST_MODEL_RING ? "allreduce" : "ps");
-    set(command, "strategy.staleness=%s", staleness[spec->mode]);
+    compare_arguments_set(command, "strategy.type=%s",
+                          spec->mode == COST_MODEL_RING ? "allreduce" : "ps");
+    compare_arguments_set(command, "strategy.staleness=%s",
+                          staleness[spec->mode]);
 }
 
 static void set_all(struct compare_arguments *command,
@@ -58,19 +63,19 @@ static void set_all(struct compare_arguments *command,
                                       "compare"};
     for (unsigned i = 0; i < flags->num_sets; i++) {
         if (!command->overrides_only)
-            add(command, "--set");
-        add(command, "%s", flags->sets[i]);
+            compare_arguments_add(command, "--set");
+        compare_arguments_add(command, "%s", flags->sets[i]);
     }
     for (unsigned i = 0; i < sizeof off / sizeof *off; i++)
-        set(command, "%s=null", off[i]);
+        compare_arguments_set(command, "%s=null", off[i]);
     if (!command->overrides_only)
-        set(command, "chief=coordinate");
+        compare_arguments_set(command, "chief=coordinate");
     set_strategy(command, &request->spec);
     set_batch(command, &request->batch);
     if (request->steps)
-        set(command, "steps=%" PRIu64, request->steps);
+        compare_arguments_set(command, "steps=%" PRIu64, request->steps);
     if (!request->tests)
-        set(command, "data.test=null");
+        compare_arguments_set(command, "data.test=null");
 }
 
 void compare_arguments_overrides(
@@ -88,20 +93,21 @@ void compare_arguments_build(struct compare_arguments *command,
     const struct aggregate_runs_case *spec = &request->spec;
     command->count = 0;
     command->overrides_only = false;
-    add(command, "capstan");
-    add(command, "local");
-    add(command, "--json");
-    add(command, "--ps=%u", spec->ps);
-    add(command, "--workers=%u", spec->workers);
+    compare_arguments_add(command, "capstan");
+    compare_arguments_add(command, "local");
+    compare_arguments_add(command, "--json");
+    compare_arguments_add(command, "--ps=%u", spec->ps);
+    compare_arguments_add(command, "--workers=%u", spec->workers);
     if (flags->lane)
-        add(command, "--lane=%s", flags->lane);
+        compare_arguments_add(command, "--lane=%s", flags->lane);
     if (spec->link_gbits > 0)
-        add(command, "--link-gbits=%.17g", spec->link_gbits);
+        compare_arguments_add(command, "--link-gbits=%.17g", spec->link_gbits);
     if (flags->deepspeed)
-        add(command, "--deepspeed_config=%s", flags->deepspeed);
+        compare_arguments_add(command, "--deepspeed_config=%s",
+                              flags->deepspeed);
     set_all(command, flags, request);
-    add(command, "--");
-    add(command, "%s", flags->job);
+    compare_arguments_add(command, "--");
+    compare_arguments_add(command, "%s", flags->job);
     command->argv[command->count] = NULL;
 }
 

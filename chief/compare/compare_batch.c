@@ -18,14 +18,14 @@ enum status compare_batch_find(struct compare_batch *out, const struct job *job,
     return status;
 }
 
-static uint32_t count(const json_t *object, const char *key) {
+static uint32_t compare_batch_count(const json_t *object, const char *key) {
     json_int_t value = json_integer_value(json_object_get(object, key));
     return value > 0 && value <= UINT32_MAX ? (uint32_t)value : 0;
 }
 
 void compare_batch_update(struct compare_batch *batch, const json_t *run) {
-    struct compare_batch found = {count(run, "micro_batch"),
-                                  count(run, "accumulation")};
+    struct compare_batch found = {compare_batch_count(run, "micro_batch"),
+                                  compare_batch_count(run, "accumulation")};
     if (!batch->micro && found.micro && found.accumulation)
         *batch = found;
 }

@@ -14,9 +14,9 @@ static void fill_counts(struct compare_counts *counts, unsigned most) {
         counts->values[counts->count++] = most;
 }
 
-static enum status resolve_ps(const struct compare_cluster *members,
-                              struct compare_options *flags, bool given,
-                              struct failure *why) {
+static enum status compare_cluster_resolve_ps(
+    const struct compare_cluster *members, struct compare_options *flags,
+    bool given, struct failure *why) {
     unsigned listed = members->topology.num_ps;
     if (!given)
         fill_counts(&flags->ps, listed);
@@ -65,7 +65,8 @@ enum status compare_cluster_resolve(struct compare_cluster *members,
     enum status status =
         resolve_workers(members, flags, block->workers.count, why);
     if (!status)
-        status = resolve_ps(members, flags, block->ps.count, why);
+        status =
+            compare_cluster_resolve_ps(members, flags, block->ps.count, why);
     return status ? status
                   : compare_batch_find(&members->batch, members->job,
                                        members->topology.trainers, false, why);
@@ -87,9 +88,9 @@ static enum status make_job(struct job **job,
     return status;
 }
 
-static enum status check(void *context,
-                         const struct compare_arguments_request *request,
-                         struct failure *why) {
+static enum status compare_cluster_check(
+    void *context, const struct compare_arguments_request *request,
+    struct failure *why) {
     const struct compare_cluster *members = context;
     struct job *job = NULL;
     struct strategy strategy;
@@ -102,10 +103,9 @@ static enum status check(void *context,
     return status;
 }
 
-static enum status run(void *context,
-                       const struct compare_arguments_request *request,
-                       struct compare_runs_outcome *outcome,
-                       struct failure *why) {
+static enum status compare_cluster_run_once(
+    void *context, const struct compare_arguments_request *request,
+    struct compare_runs_outcome *outcome, struct failure *why) {
     struct compare_cluster *members = context;
     struct job *job = NULL;
     struct run_series series = {.ps = request->spec.ps,
@@ -130,8 +130,9 @@ static enum status run(void *context,
 enum status compare_cluster_run(json_t **result,
                                 struct compare_cluster *members,
                                 struct failure *why) {
-    struct compare_runs_runner runner = {
-        .check = check, .run = run, .context = members};
+    struct compare_runs_runner runner = {.check = compare_cluster_check,
+                                         .run = compare_cluster_run_once,
+                                         .context = members};
     struct compare_runs_settings given = {
         .flags = members->flags,
         .job = members->job,

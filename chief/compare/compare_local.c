@@ -5,9 +5,9 @@
 
 static const double EXTRA_GRACE = 5; /* seconds beyond a run's own deadlines */
 
-static void record_failure(struct compare_runs_outcome *outcome,
-                           const struct subprocess_result *result,
-                           double limit) {
+static void compare_local_record_failure(struct compare_runs_outcome *outcome,
+                                         const struct subprocess_result *result,
+                                         double limit) {
     char reason[400];
     subprocess_error_line(result->errors, reason, sizeof reason);
     outcome->code = result->code;
@@ -20,10 +20,9 @@ static void record_failure(struct compare_runs_outcome *outcome,
                  reason[0] ? reason : "it said nothing", result->code);
 }
 
-static enum status run(void *context,
-                       const struct compare_arguments_request *request,
-                       struct compare_runs_outcome *outcome,
-                       struct failure *why) {
+static enum status compare_local_run(
+    void *context, const struct compare_arguments_request *request,
+    struct compare_runs_outcome *outcome, struct failure *why) {
     struct compare_local *local = context;
     const struct job_timeouts *timeouts = &local->job->timeouts;
     struct compare_arguments command;
@@ -41,7 +40,7 @@ static enum status run(void *context,
     bool fine = !result.code && !result.timed_out;
     outcome->object = fine ? json_loads(result.output, 0, NULL) : NULL;
     if (!outcome->object)
-        record_failure(outcome, &result, child.limit);
+        compare_local_record_failure(outcome, &result, child.limit);
     subprocess_free_result(&result);
     int caught = local->signals.caught;
     return caught ? status_fail(why, (enum status)(128 + caught),
@@ -50,5 +49,6 @@ static enum status run(void *context,
 }
 
 struct compare_runs_runner compare_local_runner(struct compare_local *local) {
-    return (struct compare_runs_runner){.run = run, .context = local};
+    return (struct compare_runs_runner){.run = compare_local_run,
+                                        .context = local};
 }

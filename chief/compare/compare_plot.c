@@ -20,14 +20,14 @@ enum { BAR = 28, WORDS = 95, BESIDE = 140 };
 enum { LETTER = 8, DATE = 40 /* letters of the heading besides the job */ };
 static const double DRAWING = 60, PATIENCE = 5; /* seconds */
 
-static double number(const json_t *object, const char *inside,
-                     const char *key) {
+static double compare_plot_number(const json_t *object, const char *inside,
+                                  const char *key) {
     const json_t *value =
         json_object_get(inside ? json_object_get(object, inside) : object, key);
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static bool is_mode(const json_t *one, const char *mode) {
+static bool compare_plot_is_mode(const json_t *one, const char *mode) {
     const char *found = json_string_value(json_object_get(one, "mode"));
     return found && !strcmp(found, mode);
 }
@@ -49,7 +49,8 @@ enum status compare_plot_check_gnuplot(struct failure *why) {
 
 /* As gnuplot has it: quotes of the same kind are doubled. Where CONTROLS is
  * false none are left. */
-static void print_quoted(FILE *out, const char *content, bool controls) {
+static void compare_plot_print_quoted(FILE *out, const char *content,
+                                      bool controls) {
     fputc('\'', out);
     for (; *content; content++) {
         if (*content == '\'')
@@ -66,9 +67,10 @@ struct bar {
 
 static struct bar bar_of(const json_t *one) {
     static const char speed[] = "examples_per_second";
-    double mean = number(one, speed, "mean");
-    double rate = isnan(mean) ? number(one, speed, "median") : mean;
-    double half_width = number(one, speed, "spread");
+    double mean = compare_plot_number(one, speed, "mean");
+    double rate =
+        isnan(mean) ? compare_plot_number(one, speed, "median") : mean;
+    double half_width = compare_plot_number(one, speed, "spread");
     if (isnan(half_width))
         half_width = 0;
     return (struct bar){rate, fmax(0, rate - half_width), rate + half_width};
@@ -87,13 +89,15 @@ static unsigned count_bars(const json_t *cases) {
 }
 
 /* Below a bar, in lines, or in one. */
-static void print_name(FILE *out, const json_t *one, const char *between) {
-    double workers = number(one, NULL, "workers"), ps = number(one, NULL, "ps");
+static void compare_plot_print_name(FILE *out, const json_t *one,
+                                    const char *between) {
+    double workers = compare_plot_number(one, NULL, "workers"),
+           ps = compare_plot_number(one, NULL, "ps");
     fprintf(out, "\"%.0f worker%s%s", workers, workers == 1 ? "" : "s",
             between);
     if (ps > 0)
         fprintf(out, "%.0f ps%s%s", ps, between,
-                is_mode(one, "ps") ? "sync" : "async");
+                compare_plot_is_mode(one, "ps") ? "sync" : "async");
     else
         fprintf(out, "all-reduce");
     if (json_is_true(json_object_get(one, "diverged")))
@@ -111,9 +115,9 @@ static void print_bars(FILE *out, const json_t *cases) {
         struct bar bar = bar_of(one);
         if (!has_bar(one))
             continue;
-        print_name(out, one, between);
+        compare_plot_print_name(out, one, between);
         fprintf(out, " %.9g %.9g %.9g %.9g\n", bar.rate, bar.low, bar.high,
-                number(one, NULL, "bound_examples_per_second"));
+                compare_plot_number(one, NULL, "bound_examples_per_second"));
     }
     fprintf(out, "EOD\n");
 }
@@ -123,7 +127,7 @@ static double max_workers(const json_t *cases) {
     const json_t *one;
     double most = 0;
     json_array_foreach(cases, i, one) if (has_bar(one)) most =
-        fmax(most, number(one, NULL, "workers"));
+        fmax(most, compare_plot_number(one, NULL, "workers"));
     return most;
 }
 
@@ -135,7 +139,8 @@ struct line_chart {
 };
 
 static bool is_in(const struct line_chart *chart, const json_t *one) {
-    return has_bar(one) && number(one, NULL, "workers") == chart->workers;
+    return has_bar(one) &&
+           compare_plot_number(one, NULL, "workers") == chart->workers;
 }
 
 static struct line_chart line_chart(const json_t *cases) {
@@ -143,7 +148,7 @@ static struct line_chart line_chart(const json_t *cases) {
     size_t i;
     const json_t *one;
     json_array_foreach(cases, i, one) {
-        double ps = number(one, NULL, "ps");
+        double ps = compare_plot_number(one, NULL, "ps");
         if (!is_in(&chart, one) || !(ps > 0))
             continue;
         chart.first = fmin(chart.first, ps);
@@ -168,8 +173,8 @@ static int print_points(FILE *out, const struct line_chart *chart,
     fprintf(out, "$%s << EOD\n", name);
     json_array_foreach(chart->cases, i, one) {
         struct bar bar = bar_of(one);
-        double ps = number(one, NULL, "ps");
-        if (!is_mode(one, mode) || !is_in(chart, one))
+        double ps = compare_plot_number(one, NULL, "ps");
+        if (!compare_plot_is_mode(one, mode) || !is_in(chart, one))
             continue;
         double place = is_wide(chart)
                            ? ps * (1 + 3 * shift)
@@ -196,9 +201,9 @@ static void print_axis(FILE *out, const struct line_chart *chart) {
             "'ps'\nset offsets 0,0,0,0\nset xtics (",
             chart->workers, chart->workers == 1 ? "" : "s");
     json_array_foreach(chart->cases, i, one) {
-        if (!is_in(chart, one) || !(number(one, NULL, "ps") > 0))
+        if (!is_in(chart, one) || !(compare_plot_number(one, NULL, "ps") > 0))
             continue;
-        fprintf(out, "%s%.0f", comma, number(one, NULL, "ps"));
+        fprintf(out, "%s%.0f", comma, compare_plot_number(one, NULL, "ps"));
         comma = ",";
     }
     fprintf(out, ") norotate\n%s", is_wide(chart) ? "set logscale x 2\n" : "");
@@ -211,7 +216,8 @@ static void print_axis(FILE *out, const struct line_chart *chart) {
 }
 
 /* Against the number of ps. */
-static void print_lines(FILE *out, const struct line_chart *chart) {
+static void compare_plot_print_lines(FILE *out,
+                                     const struct line_chart *chart) {
     static const struct {
         const char *mode, *name, *title, *style;
         double shift;
@@ -239,13 +245,15 @@ static bool has_speed_up(const json_t *cases) {
     size_t i;
     const json_t *one;
     json_array_foreach(
-        cases, i, one) if (!isnan(number(one, NULL, "speed_up"))) return true;
+        cases, i, one) if (!isnan(compare_plot_number(one, NULL,
+                                                      "speed_up"))) return true;
     return false;
 }
 
 static bool same_line(const json_t *a, const json_t *b) {
     return json_equal(json_object_get(a, "mode"), json_object_get(b, "mode")) &&
-           number(a, NULL, "ps") == number(b, NULL, "ps");
+           compare_plot_number(a, NULL, "ps") ==
+               compare_plot_number(b, NULL, "ps");
 }
 
 /* The points of all cases that are as FIRST, but for the workers. */
@@ -254,10 +262,10 @@ static void print_speed_up_of(FILE *out, const json_t *cases, size_t first) {
     const json_t *one, *like = json_array_get(cases, first);
     fprintf(out, "$up%zu << EOD\n", first);
     json_array_foreach(cases, i, one) {
-        double up = number(one, NULL, "speed_up");
+        double up = compare_plot_number(one, NULL, "speed_up");
         if (same_line(one, like) && !isnan(up))
-            fprintf(out, "%.9g %.9g\n", number(one, NULL, "ideal_speed_up"),
-                    up);
+            fprintf(out, "%.9g %.9g\n",
+                    compare_plot_number(one, NULL, "ideal_speed_up"), up);
     }
     fprintf(out, "EOD\n");
 }
@@ -267,15 +275,17 @@ static bool begins_line(const json_t *cases, size_t i) {
     const json_t *one = json_array_get(cases, i);
     size_t k = 0;
     while (k < i && (!same_line(json_array_get(cases, k), one) ||
-                     isnan(number(json_array_get(cases, k), NULL, "speed_up"))))
+                     isnan(compare_plot_number(json_array_get(cases, k), NULL,
+                                               "speed_up"))))
         k++;
-    return k == i && !isnan(number(one, NULL, "speed_up"));
+    return k == i && !isnan(compare_plot_number(one, NULL, "speed_up"));
 }
 
-static void print_title(FILE *out, const json_t *one) {
-    double ps = number(one, NULL, "ps");
+static void compare_plot_print_title(FILE *out, const json_t *one) {
+    double ps = compare_plot_number(one, NULL, "ps");
     if (ps > 0)
-        fprintf(out, "%.0f ps, %s", ps, is_mode(one, "ps") ? "sync" : "async");
+        fprintf(out, "%.0f ps, %s", ps,
+                compare_plot_is_mode(one, "ps") ? "sync" : "async");
     else
         fprintf(out, "all-reduce");
 }
@@ -294,7 +304,7 @@ static void print_speed_up(FILE *out, const json_t *cases) {
         if (!begins_line(cases, i))
             continue;
         fprintf(out, "$up%zu using 1:2 with linespoints lw 2 title '", i);
-        print_title(out, json_array_get(cases, i));
+        compare_plot_print_title(out, json_array_get(cases, i));
         fprintf(out, "', ");
     }
     fprintf(out, "x with lines lw 2 dt 2 lc rgb 'black' title 'ideal'\n");
@@ -305,7 +315,7 @@ static void print_heading(FILE *out, const json_t *result, int width) {
     size_t most = (size_t)(width / LETTER) - DATE;
     const char *job = json_string_value(json_object_get(result, "job"));
     const char *date = json_string_value(json_object_get(result, "date"));
-    double repeats = number(result, NULL, "repeats");
+    double repeats = compare_plot_number(result, NULL, "repeats");
     size_t length = job ? strlen(job) : 0, from = 0;
     char heading[4400];
     while (length - from > most || (job && (job[from] & 0xc0) == 0x80))
@@ -318,7 +328,7 @@ static void print_heading(FILE *out, const json_t *result, int width) {
     if (date && strlen(date) > 16)
         snprintf(heading + used, sizeof heading - (size_t)used,
                  ", %.10s %.5s UTC", date, date + 11);
-    print_quoted(out, heading, false);
+    compare_plot_print_quoted(out, heading, false);
 }
 
 /* Of BARS and their names. */
@@ -333,17 +343,18 @@ static void print_place(FILE *out, int from, int width, int all) {
             (double)width / all, 1 - (double)HEADING / HEIGHT);
 }
 
-static bool has_spread(const json_t *cases) {
+static bool compare_plot_has_spread(const json_t *cases) {
     size_t i;
     const json_t *one;
-    json_array_foreach(cases, i,
-                       one) if (!isnan(number(one, "examples_per_second",
+    json_array_foreach(cases, i, one) if (!isnan(compare_plot_number(
+                                              one, "examples_per_second",
                                               "spread"))) return true;
     return false;
 }
 
 static void print_throughput(FILE *out, const json_t *cases) {
-    bool many = count_bars(cases) > FEW, spread = has_spread(cases);
+    bool many = count_bars(cases) > FEW,
+         spread = compare_plot_has_spread(cases);
     fprintf(out,
             "set yrange [0:*]\nset grid ytics\nset ylabel 'examples/s'\n"
             "set title 'throughput, and its bound'\n"
@@ -370,7 +381,7 @@ void compare_plot_script(FILE *out, const json_t *result, const char *path) {
     print_bars(out, cases);
     fprintf(out, "set terminal %s size %d,%d noenhanced\nset output ",
             png ? "pngcairo" : "svg background rgb 'white'", all, HEIGHT);
-    print_quoted(out, path, true);
+    compare_plot_print_quoted(out, path, true);
     fprintf(out, "\nset multiplot title ");
     print_heading(out, result, all);
     fputc('\n', out);
@@ -378,7 +389,7 @@ void compare_plot_script(FILE *out, const json_t *result, const char *path) {
     print_throughput(out, cases);
     if (lines.last > 0) {
         print_place(out, first, CHART, all);
-        print_lines(out, &lines);
+        compare_plot_print_lines(out, &lines);
     }
     if (has_speed_up(cases)) {
         print_place(out, all - CHART, CHART, all);

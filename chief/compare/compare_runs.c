@@ -46,12 +46,13 @@ struct comparison {
     int64_t began;
 };
 
-static double number(const json_t *object, const char *key) {
+static double compare_runs_number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static void describe(const struct compare_case *one, char *text, size_t size) {
+static void compare_runs_describe(const struct compare_case *one, char *text,
+                                  size_t size) {
     const struct aggregate_runs_case *spec = &one->spec;
     int used = snprintf(text, size, "%u worker%s, ", spec->workers,
                         spec->workers == 1 ? "" : "s");
@@ -122,9 +123,10 @@ static bool has_other_cases(const struct comparison *comparison,
 
 /* The run's object, the caller's; NULL: it failed, which ONE tells, or no run
  * can be made any more, which STATUS tells. */
-static json_t *run_once(struct comparison *comparison, struct compare_case *one,
-                        uint64_t steps, enum run_purpose run_purpose,
-                        enum status *status, struct failure *why) {
+static json_t *compare_runs_run_once(struct comparison *comparison,
+                                     struct compare_case *one, uint64_t steps,
+                                     enum run_purpose run_purpose,
+                                     enum status *status, struct failure *why) {
     const struct compare_runs_runner *runner = comparison->options->runner;
     struct compare_arguments_request request = {.spec = one->spec,
                                                 .batch = comparison->batch,
@@ -163,13 +165,13 @@ static void log_run(struct comparison *comparison,
                     const struct compare_case *one, const json_t *object) {
     const struct log *log = comparison->options->log;
     char name[96], remaining[48];
-    describe(one, name, sizeof name);
+    compare_runs_describe(one, name, sizeof name);
     comparison->runs_done++;
     time_left(comparison, remaining, sizeof remaining);
     if (object)
         log_info(log, "run %u of %u: %s: %.0f examples/s%s",
                  comparison->runs_done, comparison->runs_total, name,
-                 number(object, "examples_per_second"), remaining);
+                 compare_runs_number(object, "examples_per_second"), remaining);
     else
         log_warning(log, "run %u of %u: %s: %s", comparison->runs_done,
                     comparison->runs_total, name, one->problem);
@@ -195,7 +197,8 @@ static void check_cases(struct comparison *comparison) {
 }
 
 /* The cases in turns, so that what else the machine does meets all. */
-static enum status measure(struct comparison *comparison, struct failure *why) {
+static enum status compare_runs_measure(struct comparison *comparison,
+                                        struct failure *why) {
     uint64_t rounds = rounds_of(comparison);
     uint64_t repeats = comparison->options->flags->compare.repeats;
     enum status status = STATUS_OK;
@@ -204,9 +207,9 @@ static enum status measure(struct comparison *comparison, struct failure *why) {
             struct compare_case *one = &comparison->cases[c];
             if (status || one->problem[0])
                 continue;
-            json_t *object =
-                run_once(comparison, one, steps_of(&one->spec, rounds),
-                         REPEATED, &status, why);
+            json_t *object = compare_runs_run_once(comparison, one,
+                                                   steps_of(&one->spec, rounds),
+                                                   REPEATED, &status, why);
             if (object)
                 json_array_append_new(one->runs, object);
             else if (!status) /* its others, and the last lap's, are not run */
@@ -223,7 +226,7 @@ static double mean_steps_per_second(const struct compare_case *one) {
     size_t i, count = json_array_size(one->runs);
     const json_t *run;
     json_array_foreach(one->runs, i, run) sum +=
-        number(run, "steps_per_second");
+        compare_runs_number(run, "steps_per_second");
     return count ? sum / (double)count : NAN;
 }
 
@@ -232,8 +235,9 @@ static double equal_seconds(const struct comparison *comparison) {
     double seconds = NAN;
     for (unsigned c = 0; c < comparison->count; c++) {
         const struct compare_case *one = &comparison->cases[c];
-        double took = number(json_array_get(one->runs, 0), "steps") /
-                      mean_steps_per_second(one);
+        double took =
+            compare_runs_number(json_array_get(one->runs, 0), "steps") /
+            mean_steps_per_second(one);
         if (took > 0)
             seconds = fmin(seconds, took);
     }
@@ -249,8 +253,9 @@ static enum status measure_equal(struct comparison *comparison, double seconds,
         double steps = floor(mean_steps_per_second(one) * seconds);
         if (status || one->problem[0])
             continue;
-        one->equal = run_once(comparison, one, steps >= 1 ? (uint64_t)steps : 1,
-                              EQUAL_TIME, &status, why);
+        one->equal = compare_runs_run_once(comparison, one,
+                                           steps >= 1 ? (uint64_t)steps : 1,
+                                           EQUAL_TIME, &status, why);
         if (!status)
             log_run(comparison, one, one->equal);
     }
@@ -268,17 +273,18 @@ static enum status measure_first(struct comparison *comparison, double *loss,
     if (c == comparison->count)
         return STATUS_OK;
     struct compare_case one = {.spec = comparison->cases[c].spec};
-    json_t *object = run_once(comparison, &one, 1, FIRST_STEP, &status, why);
+    json_t *object =
+        compare_runs_run_once(comparison, &one, 1, FIRST_STEP, &status, why);
     if (!status)
         log_run(comparison, &one, object);
-    *loss = number(object, "train_loss");
+    *loss = compare_runs_number(object, "train_loss");
     json_decref(object);
     return status;
 }
 
 /* A loss that is no number ends a run, or none is left to tell. */
 static json_t *diverged(const struct compare_case *one, double first) {
-    double loss = number(one->equal, "train_loss");
+    double loss = compare_runs_number(one->equal, "train_loss");
     if (strstr(one->problem, "the loss is "))
         return json_true();
     if (!one->equal)
@@ -320,12 +326,14 @@ static void set_rates(const struct comparison *comparison,
 }
 
 /* VALUE, or null where it is nothing. */
-static void set_count(json_t *object, const char *key, double value) {
+static void compare_runs_set_count(json_t *object, const char *key,
+                                   double value) {
     json_object_set_new(
         object, key, value > 0 ? json_integer((json_int_t)value) : json_null());
 }
 
-static void set_real(json_t *object, const char *key, double value) {
+static void compare_runs_set_real(json_t *object, const char *key,
+                                  double value) {
     json_object_set_new(object, key,
                         value > 0 ? json_real(value) : json_null());
 }
@@ -341,15 +349,15 @@ static void add_settings(json_t *object, const struct comparison *comparison) {
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &now);
     json_object_set_new(object, "job", json_string(options->flags->job));
     json_object_set_new(object, "date", json_string(date));
-    set_count(object, "rounds", (double)rounds_of(comparison));
-    set_count(object, "repeats", (double)flags->repeats);
+    compare_runs_set_count(object, "rounds", (double)rounds_of(comparison));
+    compare_runs_set_count(object, "repeats", (double)flags->repeats);
     json_object_set_new(
         object, "samples_per_step",
         json_integer((json_int_t)compare_batch_samples(&comparison->batch)));
-    set_count(object, "cores", options->local ? cores_count() : 0);
-    set_count(object, "members", options->members);
-    set_real(object, "assumed_link_gbits",
-             options->local ? flags->link_gbits : 0);
+    compare_runs_set_count(object, "cores", options->local ? cores_count() : 0);
+    compare_runs_set_count(object, "members", options->members);
+    compare_runs_set_real(object, "assumed_link_gbits",
+                          options->local ? flags->link_gbits : 0);
 }
 
 static struct aggregate aggregate_one(const struct comparison *comparison,
@@ -374,8 +382,8 @@ static json_t *build_result(struct comparison *comparison, double seconds,
         calloc(comparison->count, sizeof *aggregates);
     json_t *object = json_object(), *cases = json_array();
     add_settings(object, comparison);
-    set_real(object, "equal_seconds", seconds);
-    set_real(object, "first_loss", first_loss);
+    compare_runs_set_real(object, "equal_seconds", seconds);
+    compare_runs_set_real(object, "first_loss", first_loss);
     for (unsigned c = 0; aggregates && c < comparison->count; c++) {
         aggregates[c] =
             aggregate_one(comparison, &comparison->cases[c], first_loss);
@@ -434,7 +442,7 @@ enum status compare_runs(json_t **result,
              comparison->count, comparison->runs_total,
              options->flags->compare.repeats, options->flags->compare.limit);
     comparison->began = time_now();
-    enum status status = measure(comparison, why);
+    enum status status = compare_runs_measure(comparison, why);
     if (!status) {
         seconds = equal_seconds(comparison);
         status = measure_equal(comparison, seconds, why);

@@ -9,8 +9,8 @@ enum { WIDTH = 100, NAME = 24 /* columns of a case's */ };
 
 /* A number at KEY, or at KEY of its member INSIDE; NAN when there is none.
  * Truth is 1, and what is not true 0. */
-static double number(const json_t *object, const char *inside,
-                     const char *key) {
+static double compare_table_number(const json_t *object, const char *inside,
+                                   const char *key) {
     const json_t *value =
         json_object_get(inside ? json_object_get(object, inside) : object, key);
     if (json_is_boolean(value))
@@ -24,14 +24,15 @@ static const char *text(const json_t *object, const char *key) {
 }
 
 /* In WIDTH columns with DIGITS behind the point; a dash for NAN. */
-static void print_number(FILE *out, int width, int digits, double value) {
+static void compare_table_print_number(FILE *out, int width, int digits,
+                                       double value) {
     if (isnan(value))
         fprintf(out, " %*s", width, "-");
     else
         fprintf(out, " %*.*f", width, digits, value);
 }
 
-static void print_share(FILE *out, int width, double share) {
+static void compare_table_print_share(FILE *out, int width, double share) {
     if (isnan(share))
         fprintf(out, " %*s", width, "-");
     else
@@ -45,15 +46,15 @@ static const char *mode_text(const json_t *one) {
                                        : "all-reduce";
 }
 
-static bool failed(const json_t *one) {
+static bool compare_table_failed(const json_t *one) {
     return json_is_null(json_object_get(
                json_object_get(one, "examples_per_second"), "median")) ||
            !json_object_get(one, "examples_per_second");
 }
 
-static void print_name(FILE *out, const json_t *one) {
-    double ps = number(one, NULL, "ps");
-    fprintf(out, "%7.0f", number(one, NULL, "workers"));
+static void compare_table_print_name(FILE *out, const json_t *one) {
+    double ps = compare_table_number(one, NULL, "ps");
+    fprintf(out, "%7.0f", compare_table_number(one, NULL, "workers"));
     if (ps > 0)
         fprintf(out, " %3.0f", ps);
     else
@@ -93,7 +94,7 @@ static bool has_diverged(const json_t *one) {
 
 /* A mark before it, where the loss was such. */
 static void print_accuracy(FILE *out, const json_t *one) {
-    double accuracy = number(one, NULL, "test_accuracy");
+    double accuracy = compare_table_number(one, NULL, "test_accuracy");
     fputc(has_diverged(one) ? '!' : ' ', out);
     if (isnan(accuracy))
         fprintf(out, "%8s", "-");
@@ -101,20 +102,27 @@ static void print_accuracy(FILE *out, const json_t *one) {
         fprintf(out, "%8.4f", accuracy);
 }
 
-static void print_case(FILE *out, const json_t *one) {
+static void compare_table_print_case(FILE *out, const json_t *one) {
     static const char speed[] = "examples_per_second";
-    print_name(out, one);
-    if (failed(one)) {
+    compare_table_print_name(out, one);
+    if (compare_table_failed(one)) {
         print_failure(out, has_diverged(one) ? "diverged" : "failed",
                       text(one, "error"));
         return;
     }
-    print_number(out, 8, 0, number(one, speed, "median"));
-    print_number(out, 8, 0, number(one, speed, "min"));
-    print_number(out, 8, 0, number(one, speed, "max"));
-    print_number(out, 8, 0, number(one, NULL, "bound_examples_per_second"));
-    print_share(out, 7, number(one, NULL, "reached"));
-    print_number(out, 7, 3, number(one, NULL, "train_loss"));
+    compare_table_print_number(out, 8, 0,
+                               compare_table_number(one, speed, "median"));
+    compare_table_print_number(out, 8, 0,
+                               compare_table_number(one, speed, "min"));
+    compare_table_print_number(out, 8, 0,
+                               compare_table_number(one, speed, "max"));
+    compare_table_print_number(
+        out, 8, 0,
+        compare_table_number(one, NULL, "bound_examples_per_second"));
+    compare_table_print_share(out, 7,
+                              compare_table_number(one, NULL, "reached"));
+    compare_table_print_number(out, 7, 3,
+                               compare_table_number(one, NULL, "train_loss"));
     print_accuracy(out, one);
     fprintf(out, "  %s\n", text(one, "limit"));
     if (text(one, "error")[0]) {
@@ -126,36 +134,48 @@ static void print_case(FILE *out, const json_t *one) {
 
 static void print_times(FILE *out, const json_t *one) {
     static const char times[] = "seconds_per_step";
-    if (failed(one))
+    if (compare_table_failed(one))
         return;
-    print_name(out, one);
-    print_number(out, 7, 2, 1e3 * number(one, times, "input"));
-    print_number(out, 7, 2, 1e3 * number(one, times, "compute"));
-    print_number(out, 7, 2, 1e3 * number(one, times, "waiting_for_weights"));
-    print_number(out, 9, 2, 1e3 * number(one, times, "waiting_for_gradients"));
-    print_number(out, 6, 2, 1e3 * number(one, times, "update"));
-    print_number(out, 8, 2, 1e-6 * number(one, NULL, "bytes_per_step"));
-    print_number(out, 8, 2, number(one, NULL, "speed_up"));
-    print_number(out, 5, 0, number(one, NULL, "ideal_speed_up"));
-    print_share(out, 6, number(one, NULL, "efficiency"));
+    compare_table_print_name(out, one);
+    compare_table_print_number(out, 7, 2,
+                               1e3 * compare_table_number(one, times, "input"));
+    compare_table_print_number(
+        out, 7, 2, 1e3 * compare_table_number(one, times, "compute"));
+    compare_table_print_number(
+        out, 7, 2,
+        1e3 * compare_table_number(one, times, "waiting_for_weights"));
+    compare_table_print_number(
+        out, 9, 2,
+        1e3 * compare_table_number(one, times, "waiting_for_gradients"));
+    compare_table_print_number(
+        out, 6, 2, 1e3 * compare_table_number(one, times, "update"));
+    compare_table_print_number(
+        out, 8, 2, 1e-6 * compare_table_number(one, NULL, "bytes_per_step"));
+    compare_table_print_number(out, 8, 2,
+                               compare_table_number(one, NULL, "speed_up"));
+    compare_table_print_number(
+        out, 5, 0, compare_table_number(one, NULL, "ideal_speed_up"));
+    compare_table_print_share(out, 6,
+                              compare_table_number(one, NULL, "efficiency"));
     fputc('\n', out);
 }
 
 /* Does a worker of some case compute on more than one? */
-static bool has_devices(const json_t *result) {
+static bool compare_table_has_devices(const json_t *result) {
     size_t i;
     const json_t *one;
-    json_array_foreach(json_object_get(result, "cases"), i,
-                       one) if (number(one, NULL, "replicas") >
-                                number(one, NULL, "workers")) return true;
+    json_array_foreach(
+        json_object_get(result, "cases"), i,
+        one) if (compare_table_number(one, NULL, "replicas") >
+                 compare_table_number(one, NULL, "workers")) return true;
     return false;
 }
 
-static void print_title(FILE *out, const json_t *result) {
+static void compare_table_print_title(FILE *out, const json_t *result) {
     char line[4400], where[64];
-    double rounds = number(result, NULL, "rounds");
-    double members = number(result, NULL, "members");
-    double cores = number(result, NULL, "cores");
+    double rounds = compare_table_number(result, NULL, "rounds");
+    double members = compare_table_number(result, NULL, "members");
+    double cores = compare_table_number(result, NULL, "cores");
     if (isnan(cores))
         snprintf(where, sizeof where, "across a cluster");
     else
@@ -171,9 +191,9 @@ static void print_title(FILE *out, const json_t *result) {
                          "%.0f rounds ", rounds);
     snprintf(line + used, sizeof line - (size_t)used,
              "of %.0f samples a %s; medians of %.0f runs in turns; %s",
-             number(result, NULL, "samples_per_step"),
-             has_devices(result) ? "device" : "worker",
-             number(result, NULL, "repeats"), where);
+             compare_table_number(result, NULL, "samples_per_step"),
+             compare_table_has_devices(result) ? "device" : "worker",
+             compare_table_number(result, NULL, "repeats"), where);
     print_wrapped(out, 0, 0, line);
 }
 
@@ -184,7 +204,7 @@ static void print_rows(FILE *out, const json_t *result,
     const json_t *one;
     double before = NAN;
     json_array_foreach(json_object_get(result, "cases"), i, one) {
-        double workers = number(one, NULL, "workers");
+        double workers = compare_table_number(one, NULL, "workers");
         if (workers > before)
             fprintf(out, "\n");
         before = workers;
@@ -197,7 +217,7 @@ static void print_tables(FILE *out, const json_t *result) {
             "at equal time");
     fprintf(out, "workers  ps %-12s %8s %8s %8s %8s %7s %7s %8s  limit\n", "",
             "median", "min", "max", "bound", "reached", "loss", "accuracy");
-    print_rows(out, result, print_case);
+    print_rows(out, result, compare_table_print_case);
     fprintf(out, "\n%*s%16s%18s\n", NAME, "", "of a step, ms:", "waiting for");
     fprintf(out, "workers  ps %-12s %7s %7s %7s %9s %6s %8s %8s %5s %6s\n", "",
             "input", "compute", "weights", "gradients", "update", "MB/step",
@@ -211,7 +231,7 @@ static void print_answers(FILE *out, const json_t *one) {
     static const char unknown[] =
         "not known without the rate of a link (--link-gbits)";
     char line[2000];
-    double workers = number(one, NULL, "workers");
+    double workers = compare_table_number(one, NULL, "workers");
     const char *plural = workers == 1 ? "" : "s";
     const char *measured = text(one, "measured_answer");
     const char *predicted = text(one, "predicted_answer");
@@ -232,8 +252,8 @@ static double known(const json_t *result, const char *key) {
     size_t i;
     const json_t *one;
     json_array_foreach(json_object_get(result, "cases"), i, one) {
-        if (!isnan(number(one, NULL, key)))
-            return number(one, NULL, key);
+        if (!isnan(compare_table_number(one, NULL, key)))
+            return compare_table_number(one, NULL, key);
     }
     return NAN;
 }
@@ -256,9 +276,9 @@ static void print_diverged(FILE *out, const json_t *result) {
     size_t i;
     const json_t *one;
     bool marked = false;
-    double first = number(result, NULL, "first_loss");
+    double first = compare_table_number(result, NULL, "first_loss");
     json_array_foreach(json_object_get(result, "cases"), i, one) marked |=
-        has_diverged(one) && !failed(one);
+        has_diverged(one) && !compare_table_failed(one);
     if (marked && isnan(first))
         fprintf(out, "! diverged: the loss is no number\n");
     else if (marked)
@@ -273,10 +293,10 @@ static void print_sharing(FILE *out, const json_t *result) {
     size_t i;
     const json_t *one;
     char line[400];
-    double most = 0, cores = number(result, NULL, "cores");
-    double gbits = number(result, NULL, "assumed_link_gbits");
+    double most = 0, cores = compare_table_number(result, NULL, "cores");
+    double gbits = compare_table_number(result, NULL, "assumed_link_gbits");
     json_array_foreach(json_object_get(result, "cases"), i, one) most =
-        fmax(most, number(one, NULL, "processes"));
+        fmax(most, compare_table_number(one, NULL, "processes"));
     if (most > cores) {
         snprintf(line, sizeof line,
                  "up to %.0f processes (workers and ps) on %.0f core%s: they "
@@ -301,7 +321,7 @@ void compare_table_print(FILE *out, const json_t *result) {
     size_t i;
     const json_t *one;
     double gbits = known(result, "link_gbits");
-    print_title(out, result);
+    compare_table_print_title(out, result);
     print_tables(out, result);
     if (isnan(gbits))
         fprintf(out, "no link between hosts is known: the bound is that of "
@@ -309,9 +329,9 @@ void compare_table_print(FILE *out, const json_t *result) {
     else
         print_links(out, result, gbits);
     print_sharing(out, result);
-    if (!isnan(number(result, NULL, "equal_seconds")))
+    if (!isnan(compare_table_number(result, NULL, "equal_seconds")))
         fprintf(out, "loss and accuracy after %.3g s of training each\n",
-                number(result, NULL, "equal_seconds"));
+                compare_table_number(result, NULL, "equal_seconds"));
     print_diverged(out, result);
     json_array_foreach(json_object_get(result, "crossover"), i, one)
         print_answers(out, one);
@@ -352,7 +372,7 @@ static const struct column columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-static void print_quoted(FILE *out, const char *content) {
+static void compare_table_print_quoted(FILE *out, const char *content) {
     fputc('"', out);
     for (; *content; content++) {
         if (*content == '"')
@@ -370,15 +390,16 @@ void compare_table_csv(FILE *out, const json_t *result) {
         fprintf(out, ",%s", columns[c].name);
     fprintf(out, ",limit,error\r\n");
     json_array_foreach(json_object_get(result, "cases"), i, one) {
-        print_quoted(out, text(one, "mode"));
+        compare_table_print_quoted(out, text(one, "mode"));
         for (int c = 0; c < COLUMNS; c++) {
-            double value = number(one, columns[c].inside, columns[c].key);
+            double value =
+                compare_table_number(one, columns[c].inside, columns[c].key);
             fprintf(out, isnan(value) ? "," : ",%.9g", value);
         }
         fputc(',', out);
-        print_quoted(out, text(one, "limit"));
+        compare_table_print_quoted(out, text(one, "limit"));
         fputc(',', out);
-        print_quoted(out, text(one, "error"));
+        compare_table_print_quoted(out, text(one, "error"));
         fprintf(out, "\r\n");
     }
 }

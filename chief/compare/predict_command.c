@@ -61,7 +61,8 @@ enum status predict_command_case(struct cost_model_case *given,
     return status;
 }
 
-static void set_real(json_t *object, const char *key, double value) {
+static void predict_command_set_real(json_t *object, const char *key,
+                                     double value) {
     json_object_set_new(object, key,
                         isfinite(value) ? json_real(value) : json_null());
 }
@@ -72,20 +73,23 @@ static json_t *mode_object(const struct cost_model_case *given,
     json_t *object = json_object(), *busy = json_object();
     json_object_set_new(object, "mode",
                         json_string(cost_model_mode_name(mode)));
-    set_real(object, "step_seconds", step.seconds);
-    set_real(object, "steps_per_second", step.rate);
-    set_real(object, "bound_seconds", step.bound);
-    set_real(object, "exchange_seconds", step.wire);
-    set_real(object, "exposed_seconds", step.exposed);
-    set_real(object, "efficiency", step.efficiency);
-    set_real(object, "speed_up", step.efficiency * given->workers);
-    set_real(object, "compute_seconds_for_target",
-             cost_model_compute_for_efficiency(given, mode, target));
+    predict_command_set_real(object, "step_seconds", step.seconds);
+    predict_command_set_real(object, "steps_per_second", step.rate);
+    predict_command_set_real(object, "bound_seconds", step.bound);
+    predict_command_set_real(object, "exchange_seconds", step.wire);
+    predict_command_set_real(object, "exposed_seconds", step.exposed);
+    predict_command_set_real(object, "efficiency", step.efficiency);
+    predict_command_set_real(object, "speed_up",
+                             step.efficiency * given->workers);
+    predict_command_set_real(
+        object, "compute_seconds_for_target",
+        cost_model_compute_for_efficiency(given, mode, target));
     json_object_set_new(object, "limit",
                         json_string(cost_model_limit_name(step.limit)));
     for (int i = 0; i < COST_MODEL_LIMITS; i++)
-        set_real(busy, cost_model_limit_name((enum cost_model_limit)i),
-                 step.busy[i]);
+        predict_command_set_real(
+            busy, cost_model_limit_name((enum cost_model_limit)i),
+            step.busy[i]);
     json_object_set_new(object, "busy_seconds", busy);
     return object;
 }
@@ -94,29 +98,31 @@ static json_t *crossover_object(const struct cost_model_case *given) {
     json_t *object = json_object();
     uint32_t ps = cost_model_crossover(given, COST_MODEL_RING);
     json_object_set_new(object, "ps", ps ? json_integer(ps) : json_null());
-    set_real(object, "ps_of_exchange",
-             cost_model_crossover_wire(given, COST_MODEL_RING));
+    predict_command_set_real(object, "ps_of_exchange",
+                             cost_model_crossover_wire(given, COST_MODEL_RING));
     json_object_set_new(object, "formula",
                         json_string(cost_model_crossover_formula()));
     return object;
 }
 
-static json_t *result_object(const struct cost_model_case *given,
-                             double target) {
+static json_t *predict_command_result_object(
+    const struct cost_model_case *given, double target) {
     json_t *object = json_object(), *modes = json_array();
     json_object_set_new(object, "workers", json_integer(given->workers));
     json_object_set_new(object, "workers_per_host",
                         json_integer(given->per_host));
     json_object_set_new(object, "ps", json_integer(given->ps));
-    set_real(object, "parameters", given->parameters);
-    set_real(object, "bytes", given->parameters * given->element_bytes);
-    set_real(object, "link_bytes_per_second", given->link);
-    set_real(object, "inner_bytes_per_second", given->intra_host);
-    set_real(object, "latency_seconds", given->latency);
-    set_real(object, "compute_seconds", given->compute);
-    set_real(object, "input_seconds", given->input);
-    set_real(object, "overlap", given->overlap);
-    set_real(object, "target", target);
+    predict_command_set_real(object, "parameters", given->parameters);
+    predict_command_set_real(object, "bytes",
+                             given->parameters * given->element_bytes);
+    predict_command_set_real(object, "link_bytes_per_second", given->link);
+    predict_command_set_real(object, "inner_bytes_per_second",
+                             given->intra_host);
+    predict_command_set_real(object, "latency_seconds", given->latency);
+    predict_command_set_real(object, "compute_seconds", given->compute);
+    predict_command_set_real(object, "input_seconds", given->input);
+    predict_command_set_real(object, "overlap", given->overlap);
+    predict_command_set_real(object, "target", target);
     for (int mode = 0; mode < COST_MODEL_MODES; mode++)
         json_array_append_new(
             modes, mode_object(given, (enum cost_model_mode)mode, target));
@@ -126,9 +132,10 @@ static json_t *result_object(const struct cost_model_case *given,
     return object;
 }
 
-static enum status print_json(FILE *out, const struct cost_model_case *given,
-                              double target, struct failure *why) {
-    json_t *object = result_object(given, target);
+static enum status predict_command_print_json(
+    FILE *out, const struct cost_model_case *given, double target,
+    struct failure *why) {
+    json_t *object = predict_command_result_object(given, target);
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);
     if (!text)
@@ -138,7 +145,8 @@ static enum status print_json(FILE *out, const struct cost_model_case *given,
     return STATUS_OK;
 }
 
-static void print_case(FILE *out, const struct cost_model_case *given) {
+static void predict_command_print_case(FILE *out,
+                                       const struct cost_model_case *given) {
     double bytes = given->parameters * given->element_bytes;
     fprintf(out,
             "predicted: %.4gM parameters, %.4g MB on the wire%s; %u workers, "
@@ -159,8 +167,8 @@ static void print_case(FILE *out, const struct cost_model_case *given) {
 }
 
 /* A dash for what is not to be known from what was given. */
-static void print_number(FILE *out, int width, const char *format,
-                         double value) {
+static void predict_command_print_number(FILE *out, int width,
+                                         const char *format, double value) {
     char text[32] = "-";
     if (isfinite(value))
         snprintf(text, sizeof text, format, value);
@@ -176,14 +184,16 @@ static void print_mode(FILE *out, const struct cost_model_case *given,
         [COST_MODEL_HALVING] = "all-reduce, halving"};
     struct cost_model_step step = cost_model_step(given, mode);
     fprintf(out, "%-19s", texts[mode]);
-    print_number(out, 8, "%.4g", 1e3 * step.seconds);
-    print_number(out, 8, "%.4g", 1e3 * step.wire);
-    print_number(out, 8, "%.4g", 1e3 * step.exposed);
-    print_number(out, 8, "%.4g", step.rate);
-    print_number(out, 8, "%.2f", step.efficiency * given->workers);
-    print_number(out, 6, "%.1f%%", 100 * step.efficiency);
-    print_number(out, 8, "%.4g",
-                 1e3 * cost_model_compute_for_efficiency(given, mode, target));
+    predict_command_print_number(out, 8, "%.4g", 1e3 * step.seconds);
+    predict_command_print_number(out, 8, "%.4g", 1e3 * step.wire);
+    predict_command_print_number(out, 8, "%.4g", 1e3 * step.exposed);
+    predict_command_print_number(out, 8, "%.4g", step.rate);
+    predict_command_print_number(out, 8, "%.2f",
+                                 step.efficiency * given->workers);
+    predict_command_print_number(out, 6, "%.1f%%", 100 * step.efficiency);
+    predict_command_print_number(
+        out, 8, "%.4g",
+        1e3 * cost_model_compute_for_efficiency(given, mode, target));
     fprintf(out, "  %s\n",
             step.bound > 0 ? cost_model_limit_name(step.limit) : "-");
 }
@@ -208,7 +218,7 @@ static void print_table(FILE *out, const struct cost_model_case *given,
                         double target) {
     char heading[32];
     snprintf(heading, sizeof heading, "ms@%.3g%%", 100 * target);
-    print_case(out, given);
+    predict_command_print_case(out, given);
     fprintf(out, "\n%-19s %8s %8s %8s %8s %8s %6s %8s  %s\n", "", "step ms",
             "exchange", "exposed", "steps/s", "speed-up", "T1/nTn", heading,
             "limit");
@@ -229,7 +239,7 @@ enum status predict_command_print(FILE *out,
     if (status)
         return status;
     if (json)
-        return print_json(out, &given, flags->target, why);
+        return predict_command_print_json(out, &given, flags->target, why);
     print_table(out, &given, flags->target);
     return STATUS_OK;
 }

@@ -19,7 +19,8 @@ struct rounds {
     const struct aggregate *ring; /* all-reduce; NULL: not measured */
 };
 
-static double count_at(const struct aggregate *aggregate, const char *key) {
+static double ranking_count_at(const struct aggregate *aggregate,
+                               const char *key) {
     return json_number_value(json_object_get(aggregate->object, key));
 }
 
@@ -29,10 +30,11 @@ static const char *mode_of(const struct aggregate *aggregate) {
     return mode ? mode : "";
 }
 
-static bool is_mode(const struct rounds *rounds,
-                    const struct aggregate *aggregate, const char *mode) {
+static bool ranking_is_mode(const struct rounds *rounds,
+                            const struct aggregate *aggregate,
+                            const char *mode) {
     return !strcmp(mode_of(aggregate), mode) && !isnan(aggregate->rate) &&
-           count_at(aggregate, "workers") == rounds->workers;
+           ranking_count_at(aggregate, "workers") == rounds->workers;
 }
 
 /* The next of rounds by ps after BEFORE, from NULL on; NULL: there is none. */
@@ -40,7 +42,7 @@ static const struct aggregate *next_ps(const struct rounds *rounds,
                                        const struct aggregate *before) {
     const struct aggregate *end = rounds->aggregates + rounds->count;
     const struct aggregate *one = before ? before + 1 : rounds->aggregates;
-    while (one < end && !is_mode(rounds, one, "ps"))
+    while (one < end && !ranking_is_mode(rounds, one, "ps"))
         one++;
     return one < end ? one : NULL;
 }
@@ -49,15 +51,15 @@ static struct rounds rounds_with(const struct aggregate *aggregates,
                                  unsigned count, double workers) {
     struct rounds rounds = {aggregates, count, workers, NULL};
     for (unsigned i = 0; i < count; i++)
-        if (is_mode(&rounds, &aggregates[i], "allreduce"))
+        if (ranking_is_mode(&rounds, &aggregates[i], "allreduce"))
             rounds.ring = &aggregates[i];
     return rounds;
 }
 
 static bool is_round(const struct rounds *rounds,
                      const struct aggregate *aggregate) {
-    return is_mode(rounds, aggregate, "ps") ||
-           is_mode(rounds, aggregate, "allreduce");
+    return ranking_is_mode(rounds, aggregate, "ps") ||
+           ranking_is_mode(rounds, aggregate, "allreduce");
 }
 
 static int by_mean(const void *left, const void *right) {
@@ -98,25 +100,25 @@ static json_t *fastest_object(const struct order *order) {
     if (order->count < 2 || order->alike > 1)
         return json_null();
     return json_pack("{s:s, s:I}", "mode", mode_of(best), "ps",
-                     (json_int_t)count_at(best, "ps"));
+                     (json_int_t)ranking_count_at(best, "ps"));
 }
 
 static void print_percent(FILE *out, double share) {
     fprintf(out, share < 0.0995 ? "%.2g %%" : "%.0f %%", 100 * share);
 }
 
-static void print_name(FILE *out, const struct aggregate *one) {
-    if (count_at(one, "ps") > 0)
-        fprintf(out, "%.0f ps", count_at(one, "ps"));
+static void ranking_print_name(FILE *out, const struct aggregate *one) {
+    if (ranking_count_at(one, "ps") > 0)
+        fprintf(out, "%.0f ps", ranking_count_at(one, "ps"));
     else
         fprintf(out, "all-reduce");
 }
 
 /* "1 ps 93.1k ± 14 %". */
-static void print_rate(FILE *out, const struct aggregate *one) {
+static void ranking_print_rate(FILE *out, const struct aggregate *one) {
     double rate = one->mean;
     const char *unit = rate >= 999500 ? "M" : rate >= 9995 ? "k" : "";
-    print_name(out, one);
+    ranking_print_name(out, one);
     if (json_is_true(json_object_get(one->object, "diverged")))
         fprintf(out, " (diverged)");
     fprintf(out, *unit ? " %.3g%s" : " %.4g%s",
@@ -135,12 +137,12 @@ static void print_rates(FILE *out, const struct order *order, unsigned from,
     for (unsigned i = from; i < to; i++) {
         if (i > from)
             fprintf(out, ", ");
-        print_rate(out, order->rounds[i]);
+        ranking_print_rate(out, order->rounds[i]);
     }
 }
 
 static void print_winner(FILE *out, const struct order *order) {
-    print_name(out, order->rounds[0]);
+    ranking_print_name(out, order->rounds[0]);
     fprintf(out, order->count > 2 ? " is fastest, by " : " is faster by ");
     print_percent(out, order->rounds[0]->mean / order->rounds[1]->mean - 1);
     fprintf(out, ": ");
@@ -148,7 +150,7 @@ static void print_winner(FILE *out, const struct order *order) {
     fprintf(out, " examples/s");
 }
 
-static bool has_spread(const struct order *order) {
+static bool ranking_has_spread(const struct order *order) {
     for (unsigned i = 0; i < order->count; i++)
         if (!isnan(order->rounds[i]->half_width))
             return true;
@@ -156,7 +158,7 @@ static bool has_spread(const struct order *order) {
 }
 
 static void print_measured(FILE *out, const struct order *order) {
-    bool spread = has_spread(order);
+    bool spread = ranking_has_spread(order);
     if (order->alike == 1) {
         print_winner(out, order);
         return;
@@ -208,8 +210,8 @@ static void print_predicted(FILE *out, const struct cost_model_case *given) {
 }
 
 static void append_ps(json_t *list, const struct aggregate *aggregate) {
-    json_array_append_new(list,
-                          json_integer((json_int_t)count_at(aggregate, "ps")));
+    json_array_append_new(
+        list, json_integer((json_int_t)ranking_count_at(aggregate, "ps")));
 }
 
 /* Each number of ps against all-reduce. */
@@ -228,7 +230,7 @@ static void add_measured(json_t *object, const struct rounds *rounds) {
         if (as_fast)
             append_ps(fast, one);
         else
-            slow = fmax(slow, count_at(one, "ps"));
+            slow = fmax(slow, ranking_count_at(one, "ps"));
     }
     for (size_t i = 0; i < json_array_size(fast); i++) {
         double ps = json_number_value(json_array_get(fast, i));
@@ -310,7 +312,7 @@ json_t *ranking_compute(const struct aggregate *aggregates, unsigned count) {
     json_t *list = json_array();
     double before = 0;
     for (unsigned i = 0; i < count; i++) {
-        double workers = count_at(&aggregates[i], "workers");
+        double workers = ranking_count_at(&aggregates[i], "workers");
         if (workers > before) {
             struct rounds rounds = rounds_with(aggregates, count, workers);
             json_t *object = json_object();

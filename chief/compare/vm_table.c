@@ -39,7 +39,7 @@ const struct vm *vm_table_find(const char *name) {
 }
 
 /* In WIDTH columns; a dash where there is none to tell. */
-static void print_rate(FILE *out, int width, double gbits) {
+static void vm_table_print_rate(FILE *out, int width, double gbits) {
     if (gbits > 0)
         fprintf(out, " %*.0f", width, gbits);
     else
@@ -52,8 +52,8 @@ void vm_table_print(FILE *out) {
     for (int i = 0; i < COUNT; i++) {
         fprintf(out, "%-26s %-16s %7" PRIu32, table[i].name, table[i].device,
                 table[i].devices);
-        print_rate(out, 12, table[i].link_gbits);
-        print_rate(out, 12, table[i].inner_gbits);
+        vm_table_print_rate(out, 12, table[i].link_gbits);
+        vm_table_print_rate(out, 12, table[i].inner_gbits);
         fprintf(out, "\n");
     }
 }

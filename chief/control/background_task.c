@@ -16,7 +16,7 @@ struct background_task {
     struct failure why;
 };
 
-static void *run(void *argument) {
+static void *background_task_run(void *argument) {
     struct background_task *background_task = argument;
     background_task->status =
         background_task->work(background_task->context, background_task->cancel,
@@ -25,7 +25,7 @@ static void *run(void *argument) {
     return NULL;
 }
 
-static void destroy(struct background_task *background_task) {
+static void background_task_destroy(struct background_task *background_task) {
     if (background_task->done >= 0)
         close(background_task->done);
     if (background_task->cancel >= 0)
@@ -47,10 +47,10 @@ enum status background_task_open(struct background_task **out,
     background_task->cancel = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int error = background_task->done < 0 || background_task->cancel < 0
                     ? errno
-                    : pthread_create(&background_task->thread, NULL, run,
-                                     background_task);
+                    : pthread_create(&background_task->thread, NULL,
+                                     background_task_run, background_task);
     if (error) {
-        destroy(background_task);
+        background_task_destroy(background_task);
         return status_errno(why, STATUS_FAILED, error, "cannot start a thread");
     }
     *out = background_task;
@@ -68,7 +68,7 @@ void background_task_close(struct background_task **where) {
         return;
     background_task_cancel(background_task);
     pthread_join(background_task->thread, NULL);
-    destroy(background_task);
+    background_task_destroy(background_task);
 }
 
 int background_task_descriptor(const struct background_task *background_task) {

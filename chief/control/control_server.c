@@ -167,8 +167,9 @@ void control_server_bind_peer(struct control_server *control_server,
     link_admit(control_server->link, peer);
 }
 
-static void send_pending(struct control_server *control_server,
-                         struct member_channel *member, int64_t now) {
+static void control_server_send_pending(struct control_server *control_server,
+                                        struct member_channel *member,
+                                        int64_t now) {
     const struct channel_entry *entry;
     while ((entry = channel_next(&member->channel, now, RESEND_AFTER)))
         if (!link_commit(control_server->link, member->peer, entry->bytes,
@@ -187,7 +188,7 @@ void control_server_send(struct control_server *control_server,
     control->ack = member->channel.received;
     if (!channel_put(&member->channel, control))
         log_error(control_server->log, "no memory for a message");
-    send_pending(control_server, member, time_now());
+    control_server_send_pending(control_server, member, time_now());
 }
 
 static bool is_addressed(const struct roster_slot *slot,
@@ -218,8 +219,8 @@ void control_server_reply(struct control_server *control_server, uint32_t peer,
     free(bytes);
 }
 
-static void send_heartbeat(struct control_server *control_server,
-                           struct member_channel *member) {
+static void control_server_send_heartbeat(struct control_server *control_server,
+                                          struct member_channel *member) {
     Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     uint8_t bytes[128]; /* numbers alone */
@@ -239,10 +240,10 @@ void control_server_step(struct control_server *control_server, int64_t now,
         struct member_channel *member = &control_server->members[i];
         if (control_server->roster->slots[i].state != ROSTER_HELD)
             continue;
-        send_pending(control_server, member, now);
+        control_server_send_pending(control_server, member, now);
         if (now - member->heartbeat_sent >= heartbeat_interval) {
             member->heartbeat_sent = now;
-            send_heartbeat(control_server, member);
+            control_server_send_heartbeat(control_server, member);
         }
     }
 }

@@ -71,8 +71,9 @@ static bool send_address(struct discovery *discovery,
 }
 
 /* To where the name was found. */
-static bool connect_to(struct discovery *discovery,
-                       struct announcement *announcement, const char *address) {
+static bool discovery_connect_to(struct discovery *discovery,
+                                 struct announcement *announcement,
+                                 const char *address) {
     struct link_settings settings = {.max_frame = MESSAGE_MAX_HEADER,
                                      .receive_frames = 16,
                                      .linger_ms = 1000};
@@ -102,7 +103,7 @@ static bool advance(struct discovery *discovery,
     announcement->connecting = now;
     return state == RESOLVE_WAITING ||
            (state == RESOLVE_FOUND &&
-            connect_to(discovery, announcement, text));
+            discovery_connect_to(discovery, announcement, text));
 }
 
 /* The next absent one, ps before trainers, who may ask them. */

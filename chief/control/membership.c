@@ -70,7 +70,7 @@ static void reset_trainer(struct run *run, uint32_t rank) {
     capstan__heartbeat__init(&trainer->heartbeat);
 }
 
-static bool is_loopback(const char *host) {
+static bool membership_is_loopback(const char *host) {
     return !strncmp(host, "127.", 4) || !strcmp(host, "::1");
 }
 
@@ -79,7 +79,7 @@ static bool is_loopback(const char *host) {
 static const char *observed_host(const struct run *run,
                                  const struct control_message *incoming) {
     const struct cluster_task *chief = cluster_chief(run->cluster);
-    if (incoming->from[0] && !is_loopback(incoming->from))
+    if (incoming->from[0] && !membership_is_loopback(incoming->from))
         return incoming->from;
     return incoming->from[0] && chief ? chief->host
                                       : incoming->control->join->host;
@@ -87,9 +87,9 @@ static const char *observed_host(const struct run *run,
 
 /* As the chief's own description lists it: a listed address may be mapped to
  * the port that was bound. Port 0 there, or nothing: as it says itself. */
-static void advertised_address(const struct run *run,
-                               const struct control_message *incoming,
-                               char *text, size_t size) {
+static void membership_advertised_address(
+    const struct run *run, const struct control_message *incoming, char *text,
+    size_t size) {
     const Capstan__Join *join = incoming->control->join;
     const struct cluster_task *task =
         cluster_find(run->cluster, (enum cluster_role)join->role, join->index);
@@ -254,7 +254,7 @@ static void handle_claim(struct run *run,
                          struct roster_slot *slot, int64_t now) {
     const Capstan__Join *join = incoming->control->join;
     char address[300];
-    advertised_address(run, incoming, address, sizeof address);
+    membership_advertised_address(run, incoming, address, sizeof address);
     struct roster_claim claim = {incoming->control->incarnation,
                                  join->pid,
                                  (uint16_t)join->port,

@@ -62,8 +62,8 @@ struct roster_slot *roster_ps(struct roster *roster, uint32_t index) {
     return &roster->slots[roster->num_ranks + index];
 }
 
-static void take(struct roster_slot *slot, const struct roster_claim *claim,
-                 int64_t now) {
+static void roster_take(struct roster_slot *slot,
+                        const struct roster_claim *claim, int64_t now) {
     slot->state = ROSTER_HELD;
     slot->incarnation = claim->incarnation;
     slot->pid = claim->pid;
@@ -82,7 +82,7 @@ enum roster_claim_result roster_claim(struct roster_slot *slot,
                                       const struct roster_claim *claim,
                                       int64_t now) {
     if (slot->state != ROSTER_HELD) {
-        take(slot, claim, now);
+        roster_take(slot, claim, now);
         return ROSTER_GRANTED;
     }
     if (slot->incarnation == claim->incarnation) {

@@ -23,8 +23,8 @@ static enum status status_of(const struct run *run, const Capstan__Left *left) {
                                                                  : status;
 }
 
-static void fail(struct run *run, struct roster_slot *slot,
-                 const Capstan__Left *left) {
+static void shutdown_fail(struct run *run, struct roster_slot *slot,
+                          const Capstan__Left *left) {
     char name[64], text[1024];
     roster_name(slot, name, sizeof name);
     snprintf(text, sizeof text, "%s on host %s: %s", name, slot->host,
@@ -71,7 +71,7 @@ void shutdown_receive_left(struct run *run, struct roster_slot *slot,
         return;
     }
     if (left->status) {
-        fail(run, slot, left);
+        shutdown_fail(run, slot, left);
         return;
     }
     if (left->exiting) {
@@ -209,7 +209,7 @@ static struct snapshot_reason final_reason(const struct run *run) {
 
 /* One last cut serves evaluation, checkpoint and export; then the run is over,
  * with what went wrong in them as its status. */
-static void finish(struct run *run) {
+static void shutdown_finish(struct run *run) {
     if (snapshot_coordinator_is_pending(run) || evaluations_pending(run))
         return;
     if (!run->final_snapshot_requested) {
@@ -260,7 +260,7 @@ static bool is_waiting_for_absent(const struct run *run, int64_t now) {
            roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT);
 }
 
-static void stop(struct run *run, int64_t now) {
+static void shutdown_stop(struct run *run, int64_t now) {
     char unresponsive[512];
     int64_t limit = time_from_seconds(run->job->timeouts.stop);
     if (roster_count(&run->roster, CLUSTER_ROLES, ROSTER_HELD) == 0) {
@@ -278,11 +278,11 @@ static void stop(struct run *run, int64_t now) {
 
 void shutdown_step(struct run *run, int64_t now) {
     if (run->phase == RUN_STOPPING)
-        stop(run, now);
+        shutdown_stop(run, now);
     else if (run->interrupted && run->phase >= RUN_TRAINING)
         end_interrupted(run, now);
     else if (run->phase == RUN_TRAINING)
         check_finished(run);
     else if (run->phase == RUN_FINISHING)
-        finish(run);
+        shutdown_finish(run);
 }

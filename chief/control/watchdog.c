@@ -24,7 +24,8 @@ static bool is_missing(const struct run *run, const struct roster_slot *slot) {
 }
 
 /* Who has not joined, and who has but still reads its data. */
-static void list_absent(const struct run *run, char *text, size_t size) {
+static void watchdog_list_absent(const struct run *run, char *text,
+                                 size_t size) {
     size_t used = 0;
     text[0] = 0;
     for (uint32_t i = 0; i < run->roster.count && used < size; i++) {
@@ -56,7 +57,7 @@ static void log_joining(struct run *run, const struct deadline *deadline,
 
 static void check_joining(struct run *run, int64_t now) {
     char absent[512];
-    list_absent(run, absent, sizeof absent);
+    watchdog_list_absent(run, absent, sizeof absent);
     if (!absent[0])
         return; /* planning.c waits, for memory */
     struct deadline deadline =
@@ -262,7 +263,7 @@ static void report_silence(const struct run *run, struct roster_slot *slot,
 }
 
 /* Before a silence counts, people may want to know what the run waits for. */
-static void check_silence(struct run *run, int64_t now) {
+static void watchdog_check_silence(struct run *run, int64_t now) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         struct roster_slot *slot = &run->roster.slots[i];
         if (slot->state == ROSTER_HELD)
@@ -287,7 +288,7 @@ static void check_lost_peer(struct run *run, int64_t now) {
 
 void watchdog_step(struct run *run, int64_t now) {
     if (run->phase < RUN_STOPPING)
-        check_silence(run, now);
+        watchdog_check_silence(run, now);
     if (run->phase == RUN_JOINING)
         check_joining(run, now);
     if (run->phase == RUN_READYING || run->phase == RUN_FINISHING)

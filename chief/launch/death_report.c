@@ -9,7 +9,8 @@
 static const int64_t FLUSH_TIMEOUT = 2 * TIME_S;
 
 /* A launcher does not wait for the connection, as other links do. */
-static enum status open_link(struct death_report *report, struct failure *why) {
+static enum status death_report_open_link(struct death_report *report,
+                                          struct failure *why) {
     struct link_settings settings = {.max_frame = MESSAGE_MAX_CONTROL,
                                      .receive_frames = 100};
     int at_once = 0;
@@ -25,8 +26,9 @@ static enum status open_link(struct death_report *report, struct failure *why) {
 }
 
 /* With the child's own key: nobody else could say it. */
-static bool send(struct link *link, const struct launch_record *record,
-                 int wait_status) {
+static bool death_report_send_one(struct link *link,
+                                  const struct launch_record *record,
+                                  int wait_status) {
     Capstan__Ended ended = CAPSTAN__ENDED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     uint8_t bytes[256];
@@ -49,12 +51,13 @@ bool death_report_send(struct death_report *report, int file, int wait_status,
     if (!launch_record_read(file, &record))
         return false;
     if (!report->link)
-        status = open_link(report, &why);
+        status = death_report_open_link(report, &why);
     if (!status)
         status = link_connect(report->link, record.chief, &why);
     if (status)
         log_warning(log, "the chief is not told: %s", why.text);
-    bool sent = !status && send(report->link, &record, wait_status);
+    bool sent =
+        !status && death_report_send_one(report->link, &record, wait_status);
     report->unacknowledged += sent;
     return sent;
 }

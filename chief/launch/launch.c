@@ -46,7 +46,7 @@ static void signal_chief(struct launch *launch, int number) {
         enter(launch, CHIEF_SIGNALLED, options->grace + options->stop);
 }
 
-static void pass_deadline(struct launch *launch) {
+static void launch_pass_deadline(struct launch *launch) {
     double stop = launch->options->stop;
     char message[128];
     switch (launch->shutdown_phase) {
@@ -140,8 +140,9 @@ static void handle_early_exit(struct launch *launch,
                  exit_text);
 }
 
-static void handle_exit(struct launch *launch, struct launch_process *process,
-                        int wait_status) {
+static void launch_handle_exit(struct launch *launch,
+                               struct launch_process *process,
+                               int wait_status) {
     process->pid = 0;
     launch->alive--;
     if (process == launch->processes) {
@@ -156,21 +157,21 @@ static void handle_exit(struct launch *launch, struct launch_process *process,
 }
 
 /* One signal may stand for several children. */
-static void reap(struct launch *launch) {
+static void launch_reap(struct launch *launch) {
     for (unsigned i = 0; i < launch->count; i++) {
         struct launch_process *process = &launch->processes[i];
         int wait_status;
         if (process->pid &&
             waitpid(process->pid, &wait_status, WNOHANG) == process->pid)
-            handle_exit(launch, process, wait_status);
+            launch_handle_exit(launch, process, wait_status);
     }
 }
 
 /* A terminal that goes away may say so twice: that is nobody's impatience. */
-static void handle_signal(struct launch *launch, int number) {
+static void launch_handle_signal(struct launch *launch, int number) {
     pid_t chief = launch->processes[0].pid;
     if (number == SIGCHLD)
-        reap(launch);
+        launch_reap(launch);
     else if (number == SIGUSR1 && chief)
         kill(chief, number);
     else if (number == SIGUSR1 ||
@@ -184,18 +185,18 @@ static void handle_signal(struct launch *launch, int number) {
         launch->deadline = time_now(); /* someone is impatient */
 }
 
-static void supervise(struct launch *launch) {
+static void launch_supervise(struct launch *launch) {
     while (launch->alive) {
         int number = children_wait(&launch->children, launch->deadline);
         if (number)
-            handle_signal(launch, number);
+            launch_handle_signal(launch, number);
         else
-            pass_deadline(launch);
+            launch_pass_deadline(launch);
     }
 }
 
 /* Those that a start which failed half-way leaves behind. */
-static void kill_all(struct launch *launch) {
+static void launch_kill_all(struct launch *launch) {
     for (unsigned i = 0; i < launch->count; i++) {
         if (!launch->processes[i].pid)
             continue;
@@ -244,9 +245,9 @@ enum status launch_run(const struct launch_options *options, int *exit_code,
     if (!status)
         status = launch_start(&launch, why);
     if (status)
-        kill_all(&launch);
+        launch_kill_all(&launch);
     else
-        supervise(&launch);
+        launch_supervise(&launch);
     if (launch.cause)
         log_info(options->log, "%s ended the run: %s%s", launch.cause->name,
                  launch.cause->exit_text[0] ? "before it had joined it "

@@ -145,7 +145,8 @@ static void set_environment(const struct launch *launch,
 }
 
 /* "capstan run", and the chief's arguments; the list is the caller's. */
-static const char **run_command(const struct launch *launch, bool chief) {
+static const char **launch_start_run_command(const struct launch *launch,
+                                             bool chief) {
     const struct launch_options *options = launch->options;
     char *const *extra = options->run_arguments;
     bool has_arguments = chief || options->arguments_for_all;
@@ -170,7 +171,7 @@ struct preparation {
 };
 
 /* In the child. A SIGUSR1 that comes before it takes signals waits. */
-static void prepare(void *context) {
+static void launch_start_prepare(void *context) {
     const struct preparation *preparation = context;
     sigset_t waiting;
     sigemptyset(&waiting);
@@ -187,16 +188,18 @@ static bool writes_stdout(const struct launch *launch,
                : process == launch->processes;
 }
 
-static enum status start(struct launch *launch, struct launch_process *process,
-                         struct failure *why) {
-    const char **command = run_command(launch, process == launch->processes);
+static enum status launch_start_start(struct launch *launch,
+                                      struct launch_process *process,
+                                      struct failure *why) {
+    const char **command =
+        launch_start_run_command(launch, process == launch->processes);
     struct preparation preparation = {launch, process};
     struct children_command child = {.name = process->name,
                                      .program = launch->options->program,
                                      .arguments = (char *const *)command,
                                      .writes_stdout =
                                          writes_stdout(launch, process),
-                                     .prepare = prepare,
+                                     .prepare = launch_start_prepare,
                                      .context = &preparation,
                                      .log = launch->options->log};
     child.record = process->record = launch_record_open();
@@ -212,7 +215,8 @@ static enum status start(struct launch *launch, struct launch_process *process,
 
 enum status launch_start(struct launch *launch, struct failure *why) {
     for (unsigned i = 0; i < launch->count; i++) {
-        enum status status = start(launch, &launch->processes[i], why);
+        enum status status =
+            launch_start_start(launch, &launch->processes[i], why);
         if (status)
             return status;
     }

@@ -43,23 +43,23 @@ struct node_preparation {
     uint32_t local_rank;
 };
 
-static void set_number(const char *name, uint32_t value) {
+static void node_launch_set_number(const char *name, uint32_t value) {
     char text[16];
     snprintf(text, sizeof text, "%u", value);
     setenv(name, text, 1);
 }
 
-static void prepare(void *context) {
+static void node_launch_prepare(void *context) {
     const struct node_preparation *preparation = context;
     const struct launch_world *world = preparation->world;
     setenv("MASTER_ADDR", world->master_addr, 1);
-    set_number("MASTER_PORT", world->master_port);
-    set_number("WORLD_SIZE", world->nnodes * world->nproc_per_node);
-    set_number("RANK", world->node_rank * world->nproc_per_node +
-                           preparation->local_rank);
-    set_number("LOCAL_RANK", preparation->local_rank);
-    set_number("LOCAL_WORLD_SIZE", world->nproc_per_node);
-    set_number("NODE_RANK", world->node_rank);
+    node_launch_set_number("MASTER_PORT", world->master_port);
+    node_launch_set_number("WORLD_SIZE", world->nnodes * world->nproc_per_node);
+    node_launch_set_number("RANK", world->node_rank * world->nproc_per_node +
+                                       preparation->local_rank);
+    node_launch_set_number("LOCAL_RANK", preparation->local_rank);
+    node_launch_set_number("LOCAL_WORLD_SIZE", world->nproc_per_node);
+    node_launch_set_number("NODE_RANK", world->node_rank);
     unsetenv("TORCHELASTIC_USE_AGENT_STORE"); /* of a launcher around this */
     if (world->nproc_per_node > 1)
         setenv("OMP_NUM_THREADS", "1", 0);
@@ -93,8 +93,8 @@ static char **make_command(const struct launch_flags *flags, char *flag) {
     return command;
 }
 
-static enum status start(struct node_launch *launch, uint32_t local_rank,
-                         struct failure *why) {
+static enum status node_launch_start(struct node_launch *launch,
+                                     uint32_t local_rank, struct failure *why) {
     struct node_process *process = &launch->processes[local_rank];
     struct node_preparation preparation = {launch->world, local_rank};
     char flag[32];
@@ -110,7 +110,7 @@ static enum status start(struct node_launch *launch, uint32_t local_rank,
                                      .program = command[0],
                                      .arguments = command,
                                      .writes_stdout = true,
-                                     .prepare = prepare,
+                                     .prepare = node_launch_prepare,
                                      .context = &preparation,
                                      .log = launch->log};
     child.record = process->record = launch_record_open();
@@ -138,7 +138,7 @@ static void begin_termination(struct node_launch *launch, int number) {
 
 /* Killed where it has not ended within the grace, and left behind where that
  * does not end it either: a process that waits for a disk that is dead. */
-static void pass_deadline(struct node_launch *launch) {
+static void node_launch_pass_deadline(struct node_launch *launch) {
     for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
         const struct node_process *process = &launch->processes[i];
         if (process->pid && launch->killed)
@@ -157,8 +157,9 @@ static void pass_deadline(struct node_launch *launch) {
     launch->deadline = time_now() + AFTER_KILL;
 }
 
-static void handle_exit(struct node_launch *launch,
-                        struct node_process *process, int wait_status) {
+static void node_launch_handle_exit(struct node_launch *launch,
+                                    struct node_process *process,
+                                    int wait_status) {
     int code = children_exit_code(wait_status);
     char exit_text[64];
     process->pid = 0;
@@ -178,7 +179,7 @@ static void handle_exit(struct node_launch *launch,
 }
 
 /* The group of one that has ended goes before its number can be another's. */
-static void reap(struct node_launch *launch) {
+static void node_launch_reap(struct node_launch *launch) {
     for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
         struct node_process *process = &launch->processes[i];
         siginfo_t ended = {0};
@@ -190,13 +191,13 @@ static void reap(struct node_launch *launch) {
             continue;
         kill(-process->pid, SIGKILL);
         waitpid(process->pid, &wait_status, 0);
-        handle_exit(launch, process, wait_status);
+        node_launch_handle_exit(launch, process, wait_status);
     }
 }
 
 /* SIGUSR1 is no end: what it means is the processes' own affair. A terminal
  * that goes away may say so twice. */
-static void forward_signal(struct node_launch *launch, int number) {
+static void node_launch_forward_signal(struct node_launch *launch, int number) {
     if (number == SIGUSR1) {
         signal_all(launch, number);
         return;
@@ -208,19 +209,19 @@ static void forward_signal(struct node_launch *launch, int number) {
     begin_termination(launch, number);
 }
 
-static void supervise(struct node_launch *launch) {
+static void node_launch_supervise(struct node_launch *launch) {
     while (launch->alive) {
         int number = children_wait(&launch->children, launch->deadline);
         if (!number)
-            pass_deadline(launch);
+            node_launch_pass_deadline(launch);
         else if (number == SIGCHLD)
-            reap(launch);
+            node_launch_reap(launch);
         else
-            forward_signal(launch, number);
+            node_launch_forward_signal(launch, number);
     }
 }
 
-static void kill_all(struct node_launch *launch) {
+static void node_launch_kill_all(struct node_launch *launch) {
     signal_all(launch, SIGKILL);
     for (uint32_t i = 0; i < launch->world->nproc_per_node; i++)
         if (launch->processes[i].pid)
@@ -240,11 +241,11 @@ enum status node_launch_run(const struct launch_flags *flags,
     enum status status =
         children_open(&launch.children, forwarded, FORWARDED, why);
     for (uint32_t i = 0; !status && i < world->nproc_per_node; i++)
-        status = start(&launch, i, why);
+        status = node_launch_start(&launch, i, why);
     if (status)
-        kill_all(&launch);
+        node_launch_kill_all(&launch);
     else
-        supervise(&launch);
+        node_launch_supervise(&launch);
     *exit_code = launch.exit_code;
     death_report_flush(&launch.report);
     death_report_close(&launch.report);

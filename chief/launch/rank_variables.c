@@ -25,7 +25,7 @@ void rank_variables_unset(const char *start) {
         ;
 }
 
-static void set_number(const char *name, uint32_t value) {
+static void rank_variables_set_number(const char *name, uint32_t value) {
     char text[16];
     snprintf(text, sizeof text, "%u", value);
     setenv(name, text, 1);
@@ -33,19 +33,20 @@ static void set_number(const char *name, uint32_t value) {
 
 static void set_torch(uint32_t rank, uint32_t size, uint32_t per_instance) {
     setenv("MASTER_ADDR", "127.0.0.1", 1);
-    set_number("MASTER_PORT", RANK_VARIABLES_PORT);
-    set_number("WORLD_SIZE", size);
-    set_number("RANK", rank);
-    set_number("LOCAL_RANK", rank % per_instance);
-    set_number("NODE_RANK", rank / per_instance);
+    rank_variables_set_number("MASTER_PORT", RANK_VARIABLES_PORT);
+    rank_variables_set_number("WORLD_SIZE", size);
+    rank_variables_set_number("RANK", rank);
+    rank_variables_set_number("LOCAL_RANK", rank % per_instance);
+    rank_variables_set_number("NODE_RANK", rank / per_instance);
 }
 
 static void set_mpi(uint32_t rank, uint32_t size, uint32_t per_instance) {
     char node[32];
-    set_number("OMPI_COMM_WORLD_RANK", rank);
-    set_number("OMPI_COMM_WORLD_SIZE", size);
-    set_number("OMPI_COMM_WORLD_LOCAL_RANK", rank % per_instance);
-    set_number("OMPI_COMM_WORLD_LOCAL_SIZE", per_instance);
+    rank_variables_set_number("OMPI_COMM_WORLD_RANK", rank);
+    rank_variables_set_number("OMPI_COMM_WORLD_SIZE", size);
+    rank_variables_set_number("OMPI_COMM_WORLD_LOCAL_RANK",
+                              rank % per_instance);
+    rank_variables_set_number("OMPI_COMM_WORLD_LOCAL_SIZE", per_instance);
     snprintf(node, sizeof node, "127.0.0.1:%d", RANK_VARIABLES_BATCH_PORT);
     if (size == per_instance)
         setenv("AZ_BATCHAI_MPI_MASTER_NODE", "localhost", 1);

@@ -49,7 +49,7 @@ enum status subprocess_open(struct subprocess_signals *signals,
     return STATUS_OK;
 }
 
-static void handle_signal(struct subprocess_signals *signals) {
+static void subprocess_handle_signal(struct subprocess_signals *signals) {
     struct signalfd_siginfo info;
     while (read(signals->descriptor, &info, sizeof info) == sizeof info)
         if (!signals->caught && info.ssi_signo != SIGUSR1)
@@ -58,7 +58,7 @@ static void handle_signal(struct subprocess_signals *signals) {
 
 void subprocess_close(struct subprocess_signals *signals) {
     if (signals->descriptor >= 0) {
-        handle_signal(signals);
+        subprocess_handle_signal(signals);
         close(signals->descriptor);
     }
     children_restore_signals(&signals->saved_signals);
@@ -110,10 +110,10 @@ static void exec_program(const struct subprocess_signals *signals,
     _exit(CHILDREN_NOT_STARTED);
 }
 
-static enum status start(struct child *child,
-                         const struct subprocess_signals *signals,
-                         const struct subprocess_options *options,
-                         struct failure *why) {
+static enum status subprocess_start(struct child *child,
+                                    const struct subprocess_signals *signals,
+                                    const struct subprocess_options *options,
+                                    struct failure *why) {
     int output, errors, error;
     pid_t parent = getpid();
     bool piped = open_capture(&child->output, MAX_OUTPUT, &output);
@@ -169,7 +169,7 @@ static void wait_until_exit(struct child *child,
             read_captured(&child->errors);
         if (waited[0].revents)
             return;
-        handle_signal(signals);
+        subprocess_handle_signal(signals);
         if (!child->last_signal && signals->caught)
             signal_child(child, SIGTERM, options->kill_after);
         else if (time_now() >= child->deadline) {
@@ -193,7 +193,7 @@ enum status subprocess_run(struct subprocess_signals *signals,
     struct child child = {0};
     int ended = 0;
     *result = (struct subprocess_result){0};
-    enum status status = start(&child, signals, options, why);
+    enum status status = subprocess_start(&child, signals, options, why);
     if (!status) {
         child.deadline = time_now() + time_from_seconds(options->limit);
         wait_until_exit(&child, signals, options, &result->timed_out);

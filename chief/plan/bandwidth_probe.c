@@ -12,7 +12,8 @@
 
 static const int64_t LIMIT = TIME_S;
 
-static const char *host_of(const struct run *run, uint32_t slot) {
+static const char *bandwidth_probe_host_of(const struct run *run,
+                                           uint32_t slot) {
     const struct roster_slot *at = &run->roster.slots[slot];
     if (run->cluster->from_ranks) /* their machines' names */
         return at->host;
@@ -21,7 +22,7 @@ static const char *host_of(const struct run *run, uint32_t slot) {
     return task ? task->host : NULL;
 }
 
-static bool is_loopback(const char *host) {
+static bool bandwidth_probe_is_loopback(const char *host) {
     return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) ||
            !strcmp(host, "::1");
 }
@@ -29,11 +30,11 @@ static bool is_loopback(const char *host) {
 /* By the names they are listed with, or that their machines have. */
 static bool hosts_differ(const struct run *run) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
-        const char *host = host_of(run, i);
-        if (!host || is_loopback(host))
+        const char *host = bandwidth_probe_host_of(run, i);
+        if (!host || bandwidth_probe_is_loopback(host))
             return false;
         for (uint32_t k = 0; k < i; k++)
-            if (!strcmp(host, host_of(run, k)))
+            if (!strcmp(host, bandwidth_probe_host_of(run, k)))
                 return false;
     }
     return true;

@@ -15,8 +15,8 @@ static bool has_device(const struct visible_devices *visible_devices,
     return false;
 }
 
-static bool overlap(const struct visible_devices *a,
-                    const struct visible_devices *b) {
+static bool device_assignment_overlap(const struct visible_devices *a,
+                                      const struct visible_devices *b) {
     for (uint32_t i = 0; i < a->count; i++)
         if (has_device(b, a->ids[i]))
             return true;
@@ -27,8 +27,9 @@ struct device_assignment_local_rank device_assignment_local_rank(
     const struct run *run, uint32_t rank) {
     struct device_assignment_local_rank out = {0, 1};
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        bool shares = r != rank && overlap(&run->trainers[rank].visible_devices,
-                                           &run->trainers[r].visible_devices);
+        bool shares = r != rank && device_assignment_overlap(
+                                       &run->trainers[rank].visible_devices,
+                                       &run->trainers[r].visible_devices);
         out.trainers += shares;
         out.sharer_index += shares && r < rank;
     }

@@ -85,7 +85,7 @@ static bool check_uniform(struct run *run) {
 }
 
 /* Solves JOB's batch for the replicas of all. */
-static bool solve_batch(struct run *run, struct job *job) {
+static bool device_replicas_solve_batch(struct run *run, struct job *job) {
     uint32_t other;
     struct job_replicas replicas = {
         run->roster.num_ranks, run->num_replicas,
@@ -119,7 +119,7 @@ static bool set_batches_per_epoch(struct run *run) {
 
 /* One that took all devices, and then another came to its machine, keeps the
  * first. */
-static void count(struct run *run) {
+static void device_replicas_count(struct run *run) {
     run->num_replicas = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         struct run_trainer *trainer = &run->trainers[r];
@@ -132,8 +132,8 @@ static void count(struct run *run) {
 /* The plan is not made by it: nothing of it stays. */
 bool device_replicas_precheck(struct run *run) {
     struct job job = *run->job;
-    count(run);
-    bool may_be = check_uniform(run) && solve_batch(run, &job);
+    device_replicas_count(run);
+    bool may_be = check_uniform(run) && device_replicas_solve_batch(run, &job);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         run->trainers[r].replicas = 0;
     run->num_replicas = 0;
@@ -141,7 +141,7 @@ bool device_replicas_precheck(struct run *run) {
 }
 
 /* Does any compute on a device with memory of its own? */
-static bool has_devices(const struct run *run) {
+static bool device_replicas_has_devices(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (run->limits[r].devices || run->trainers[r].replicas > 1)
             return true;
@@ -150,12 +150,12 @@ static bool has_devices(const struct run *run) {
 
 bool device_replicas_resolve(struct run *run) {
     char text[512];
-    count(run);
-    if (!check_uniform(run) || !solve_batch(run, run->job) ||
+    device_replicas_count(run);
+    if (!check_uniform(run) || !device_replicas_solve_batch(run, run->job) ||
         !set_batches_per_epoch(run))
         return false;
     device_replicas_describe(run, text, sizeof text);
-    if (has_devices(run))
+    if (device_replicas_has_devices(run))
         log_info(run->log, "%s", text);
     return true;
 }

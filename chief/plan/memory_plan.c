@@ -194,8 +194,8 @@ static void append_members(struct memory_plan_message *text,
     }
 }
 
-static const char *host_of(const struct memory_plan *memory_plan,
-                           const struct memory_plan_usage *sum) {
+static const char *memory_plan_host_of(const struct memory_plan *memory_plan,
+                                       const struct memory_plan_usage *sum) {
     for (uint32_t m = 0; m < memory_plan->count; m++)
         if (memory_plan_find_limit(&memory_plan->members[m], sum->limit->key))
             return memory_plan->members[m].host;
@@ -216,7 +216,7 @@ enum status memory_plan_check(const struct memory_plan_member *members,
     byte_size_text(sum.free, free, sizeof free);
     memory_plan_append(
         &text, "memory: the job takes %s on host %s, where there is %s (%s)",
-        need, host_of(&memory_plan, &sum), free, sum.limit->name);
+        need, memory_plan_host_of(&memory_plan, &sum), free, sum.limit->name);
     if (!can_never_fit(&sum)) {
         byte_size_text(sum.most, free, sizeof free);
         memory_plan_append(&text, ", as others hold the rest of %s", free);
@@ -229,7 +229,7 @@ enum status memory_plan_check(const struct memory_plan_member *members,
 }
 
 /* The member that takes most among trainers or ps; NULL: nobody takes any. */
-static const struct memory_plan_member *largest(
+static const struct memory_plan_member *memory_plan_largest(
     const struct memory_plan *memory_plan, bool trains,
     struct memory_footprint *memory_footprint) {
     const struct memory_plan_member *found = NULL;
@@ -260,7 +260,7 @@ void memory_plan_describe(const struct memory_plan_member *members,
     const char *before = ":";
     memory_plan_append(&message, "memory");
     for (int trains = 1; trains >= 0; trains--) {
-        if (!largest(&memory_plan, trains, &memory_footprint))
+        if (!memory_plan_largest(&memory_plan, trains, &memory_footprint))
             continue;
         memory_footprint_text(&memory_footprint, parts, sizeof parts);
         memory_plan_append(&message, "%s %s %s", before,
@@ -272,5 +272,5 @@ void memory_plan_describe(const struct memory_plan_member *members,
     byte_size_text(sum.need, need, sizeof need);
     byte_size_text(sum.free, free, sizeof free);
     memory_plan_append(&message, "; %s in all on host %s, of %s", need,
-                       host_of(&memory_plan, &sum), free);
+                       memory_plan_host_of(&memory_plan, &sum), free);
 }

@@ -56,7 +56,7 @@ static bool matches_rank_0(const struct run *run,
 
 /* Before there is a plan nobody can tell who of two is wrong; later it is who
  * comes, and the run is not its. */
-static void check(struct run *run, struct roster_slot *slot) {
+static void model_spec_check(struct run *run, struct roster_slot *slot) {
     char text[512];
     if (matches_rank_0(run, slot, text, sizeof text))
         return;
@@ -81,7 +81,7 @@ void model_spec_receive(struct run *run, struct roster_slot *slot,
         store_spec(run, model_spec);
     for (uint32_t r = 0; run->layout && r < run->roster.num_ranks; r++)
         if (run->trainers[r].declared)
-            check(run, &run->roster.slots[r]);
+            model_spec_check(run, &run->roster.slots[r]);
 }
 
 bool model_spec_is_complete(const struct run *run) {

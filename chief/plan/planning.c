@@ -73,7 +73,7 @@ static uint32_t num_ps_used(const struct run *run) {
 
 /* With fewer blocks than ps the last ps hold nothing, and are not waited for
  * when answers are counted. */
-static bool place_blocks(struct run *run) {
+static bool planning_place_blocks(struct run *run) {
     struct failure why;
     run->ps_of_block =
         calloc(run->layout->num_blocks, sizeof *run->ps_of_block);
@@ -211,7 +211,7 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
     return true;
 }
 
-static void free_plan(Capstan__Plan *message) {
+static void planning_free_plan(Capstan__Plan *message) {
     plan_free_parameters(&message->parameters);
     free(message->block_ps.data);
     if (message->ps)
@@ -255,7 +255,7 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
         control_server_send(run->control_server, slot, &control);
     else
         control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);
-    free_plan(&message);
+    planning_free_plan(&message);
 }
 
 void planning_send(struct run *run, struct roster_slot *slot) {
@@ -277,7 +277,7 @@ static void log_plan(const struct run *run) {
 }
 
 /* A longer run by the same schedule would train its last part with no rate. */
-static void check_schedule(const struct run *run) {
+static void planning_check_schedule(const struct run *run) {
     const struct schedule *schedule = &run->job->schedule;
     unsigned long long last = run->run_schedule.total;
     if (last > run->run_schedule.start && schedule_ends_before(schedule, last))
@@ -310,8 +310,9 @@ static void log_nothing_left(const struct run *run) {
 static void plan(struct run *run) {
     struct failure why;
     bool settled = run->ps_of_block; /* and has waited for memory since */
-    if (!settled && (!device_replicas_resolve(run) ||
-                     !collective_select_resolve(run) || !place_blocks(run)))
+    if (!settled &&
+        (!device_replicas_resolve(run) || !collective_select_resolve(run) ||
+         !planning_place_blocks(run)))
         return;
     if (!check_memory(run))
         return;
@@ -328,7 +329,7 @@ static void plan(struct run *run) {
     set_rounds(run);
     metrics_begin(run);
     log_plan(run);
-    check_schedule(run);
+    planning_check_schedule(run);
     log_nothing_left(run);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         run->trainers[r].planned = true;
@@ -349,7 +350,7 @@ static bool starts_from_file(const struct run *run) {
 }
 
 /* All weights are in place: the first view starts the training. */
-static void begin(struct run *run) {
+static void planning_begin(struct run *run) {
     uint64_t from = run->run_schedule.start + 1;
     if (!run_synchronous(run))
         from = run->run_schedule.start_batch / run->roster.num_ranks + 1;
@@ -368,7 +369,7 @@ void planning_step(struct run *run) {
     else if (run->phase == RUN_READYING && all_ready(run) &&
              (run->init_done || !starts_from_file(run)) &&
              bandwidth_probe_is_done(run, time_now()))
-        begin(run);
+        planning_begin(run);
 }
 
 void planning_receive_ready(struct run *run, struct roster_slot *slot,

@@ -45,8 +45,8 @@ static void free_evaluators(struct evaluators *evaluators) {
     free(evaluators->incarnation);
 }
 
-static struct run_evaluation *find(struct run *run, uint64_t id,
-                                   uint64_t step) {
+static struct run_evaluation *evaluations_find(struct run *run, uint64_t id,
+                                               uint64_t step) {
     for (uint32_t i = 0; i < run->num_evaluations; i++)
         if (run->evaluations[i].open && run->evaluations[i].id == id &&
             run->evaluations[i].step == step)
@@ -56,7 +56,7 @@ static struct run_evaluation *find(struct run *run, uint64_t id,
 
 /* One that is over, or another one at the end. A trainer that cannot be heard
  * for a while is behind by any number of them: each must find its part. */
-static struct run_evaluation *find_free(struct run *run) {
+static struct run_evaluation *evaluations_find_free(struct run *run) {
     for (uint32_t i = 0; i < run->num_evaluations; i++)
         if (!run->evaluations[i].open)
             return &run->evaluations[i];
@@ -70,9 +70,10 @@ static struct run_evaluation *find_free(struct run *run) {
     return &more[run->num_evaluations++];
 }
 
-static struct run_evaluation *begin(struct run *run, uint64_t id, uint64_t step,
-                                    uint32_t num_parts) {
-    struct run_evaluation *evaluation = find_free(run);
+static struct run_evaluation *evaluations_begin(struct run *run, uint64_t id,
+                                                uint64_t step,
+                                                uint32_t num_parts) {
+    struct run_evaluation *evaluation = evaluations_find_free(run);
     if (!evaluation)
         return NULL;
     evaluation_split_close(&evaluation->parts);
@@ -89,7 +90,7 @@ static struct run_evaluation *begin(struct run *run, uint64_t id, uint64_t step,
  * are at another round by the time that it is missed. */
 static struct run_evaluation *begin_live(struct run *run, uint64_t step) {
     uint32_t ranks = run->roster.num_ranks;
-    struct run_evaluation *evaluation = begin(run, 0, step, ranks);
+    struct run_evaluation *evaluation = evaluations_begin(run, 0, step, ranks);
     for (uint32_t r = 0; evaluation && r < ranks; r++)
         if (can_evaluate(run, r) && run->trainers[r].from <= step)
             evaluation->parts.part[r].holder = run->roster.slots[r].incarnation;
@@ -100,14 +101,16 @@ static struct run_evaluation *begin_live(struct run *run, uint64_t step) {
 static void begin_snapshot(struct run *run, uint64_t id, uint64_t step) {
     struct evaluators evaluators;
     if (!list_evaluators(run, &evaluators) ||
-        !begin(run, id, step, evaluators.count ? evaluators.count : 1))
+        !evaluations_begin(run, id, step,
+                           evaluators.count ? evaluators.count : 1))
         snapshot_coordinator_release(run, id);
     free_evaluators(&evaluators);
 }
 
 void evaluations_receive_part(struct run *run, const struct roster_slot *slot,
                               const Capstan__Evaluated *report) {
-    struct run_evaluation *evaluation = find(run, report->id, report->step);
+    struct run_evaluation *evaluation =
+        evaluations_find(run, report->id, report->step);
     struct evaluation_split_result result = {report->loss_sum, report->correct,
                                              report->count};
     if (!evaluation && !report->id && report->step > run->incomplete_evaluation)
@@ -144,7 +147,8 @@ static void send_evaluate(struct run *run, uint32_t rank,
 
 /* On own weights a part that does not come any more leaves a hole: then all
  * is computed anew, on a snapshot that the ps take next. */
-static void end(struct run *run, struct run_evaluation *evaluation) {
+static void evaluations_end(struct run *run,
+                            struct run_evaluation *evaluation) {
     evaluation->open = false;
     if (!evaluation->id && !evaluation_split_is_complete(&evaluation->parts)) {
         if (evaluation->step > run->incomplete_evaluation)
@@ -175,7 +179,7 @@ static void assign_parts(struct run *run, struct run_evaluation *evaluation,
      * the run is ending. */
     if (!evaluation->id || evaluation_split_is_complete(parts) ||
         run->phase >= RUN_FINISHING)
-        end(run, evaluation);
+        evaluations_end(run, evaluation);
 }
 
 void evaluations_step(struct run *run) {

@@ -77,7 +77,7 @@ double metrics_mean_loss(struct run_point from, struct run_point to) {
                : NAN;
 }
 
-static double rate(struct run_point from, struct run_point to) {
+static double metrics_rate(struct run_point from, struct run_point to) {
     double seconds = to.seconds - from.seconds;
     return seconds > 0 ? (double)(to.samples - from.samples) / seconds : NAN;
 }
@@ -240,7 +240,7 @@ static double point_rate(struct run_points *points,
         points->from = points->to;
         points->to = points->last;
     }
-    return rate(points->from, points->last);
+    return metrics_rate(points->from, points->last);
 }
 
 static void add_decile(struct run *run, uint64_t step,
@@ -276,7 +276,7 @@ static void write_point(struct run *run) {
     *sums = (struct run_point){0};
 }
 
-static void flush(struct run *run) {
+static void metrics_flush(struct run *run) {
     struct failure why;
     if (run->tensorboard_writer &&
         tensorboard_writer_flush(run->tensorboard_writer, &why))
@@ -294,7 +294,7 @@ static void evict_points(struct run *run, uint64_t number) {
         write_point(run);
     if (number >= open->next + RUN_POINTS)
         open->next = number;
-    flush(run);
+    metrics_flush(run);
 }
 
 void metrics_receive_points(struct run *run, const struct roster_slot *slot,
@@ -341,7 +341,7 @@ static void write_points(struct run *run, uint64_t last) {
            !is_point_pending(run, point_step(run, run->points.next)))
         write_point(run);
     if (run->points.next > first)
-        flush(run);
+        metrics_flush(run);
 }
 
 bool metrics_write_until(struct run *run, uint64_t step) {
@@ -371,7 +371,7 @@ void metrics_show(struct run *run, int64_t now) {
         run->shown_from = run->shown;
     if (point.samples > run->shown_from.samples) {
         run->shown_loss = metrics_mean_loss(run->shown_from, point);
-        run->shown_rate = rate(run->shown_from, point);
+        run->shown_rate = metrics_rate(run->shown_from, point);
     }
     if (turn) {
         run->shown = point;
@@ -404,7 +404,7 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
     }
     if (epoch_ended && isfinite(loss)) {
         run->epoch_loss = loss;
-        shown.examples_per_second = rate(run->epoch_start, point);
+        shown.examples_per_second = metrics_rate(run->epoch_start, point);
         run->epoch_start = point;
     }
     run->epochs_ended = epochs;

@@ -29,7 +29,7 @@ static struct text text_start(char *bytes, size_t size) {
 }
 
 PRINTF_LIKE(2, 3)
-static void add(struct text *text, const char *format, ...) {
+static void progress_add(struct text *text, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     int length = vsnprintf(text->bytes + text->length,
@@ -49,7 +49,7 @@ static void add_count(struct text *text, double value) {
     int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
     if (unit == 0)
         digits = value < 9.95 ? 1 : 0;
-    add(text, "%.*f%s", digits, value, units[unit]);
+    progress_add(text, "%.*f%s", digits, value, units[unit]);
 }
 
 /* "0:21", "12:05", "1:02:33", "4d 03h". */
@@ -58,11 +58,12 @@ static void add_duration(struct text *text, double seconds) {
     double all = floor(fmin(seconds, 1e6 * day) + 0.5);
     unsigned long whole = (unsigned long)all;
     if (all >= 4 * day)
-        add(text, "%lud %02luh", whole / 86400, whole / 3600 % 24);
+        progress_add(text, "%lud %02luh", whole / 86400, whole / 3600 % 24);
     else if (all >= 3600)
-        add(text, "%lu:%02lu:%02lu", whole / 3600, whole / 60 % 60, whole % 60);
+        progress_add(text, "%lu:%02lu:%02lu", whole / 3600, whole / 60 % 60,
+                     whole % 60);
     else
-        add(text, "%lu:%02lu", whole / 60, whole % 60);
+        progress_add(text, "%lu:%02lu", whole / 60, whole % 60);
 }
 
 /* Four decimals where they say something, an exponent elsewhere. */
@@ -75,18 +76,19 @@ void progress_loss_text(char *text, size_t size, double loss) {
 static void add_loss(struct text *text, double loss) {
     char figure[32];
     progress_loss_text(figure, sizeof figure, loss);
-    add(text, "%s", figure);
+    progress_add(text, "%s", figure);
 }
 
 static void add_position(struct text *text,
                          const struct progress_numbers *numbers) {
     if (numbers->epochs)
-        add(text, "epoch %llu/%llu", (unsigned long long)numbers->epoch,
-            (unsigned long long)numbers->epochs);
+        progress_add(text, "epoch %llu/%llu",
+                     (unsigned long long)numbers->epoch,
+                     (unsigned long long)numbers->epochs);
     else
-        add(text, "step %llu", (unsigned long long)numbers->step);
+        progress_add(text, "step %llu", (unsigned long long)numbers->step);
     if (!numbers->epochs && numbers->total_steps)
-        add(text, "/%llu", (unsigned long long)numbers->total_steps);
+        progress_add(text, "/%llu", (unsigned long long)numbers->total_steps);
 }
 
 static unsigned percent(const struct progress_numbers *numbers) {
@@ -101,25 +103,25 @@ static void add_figures(struct text *text,
                         const struct progress_numbers *numbers, unsigned shown,
                         const char *first, const char *separator) {
     if (shown & LOSS && !isnan(numbers->loss)) {
-        add(text, "%s", first);
+        progress_add(text, "%s", first);
         add_loss(text, numbers->loss);
         first = separator;
     }
     if (numbers->stalled > 0) {
-        add(text, "%sno step for %.0f s", first, numbers->stalled);
-        add(text, numbers->cause ? " (%s)" : "", numbers->cause);
+        progress_add(text, "%sno step for %.0f s", first, numbers->stalled);
+        progress_add(text, numbers->cause ? " (%s)" : "", numbers->cause);
         return;
     }
     if (shown & RATE && numbers->examples_per_second >= 0) {
-        add(text, "%s", first);
+        progress_add(text, "%s", first);
         add_count(text, numbers->examples_per_second);
-        add(text, " examples/s");
+        progress_add(text, " examples/s");
         first = separator;
     }
     if (shown & TIME_LEFT && numbers->seconds_left >= 0) {
-        add(text, "%s", first);
+        progress_add(text, "%s", first);
         add_duration(text, numbers->seconds_left);
-        add(text, " left");
+        progress_add(text, " left");
     }
 }
 
@@ -128,10 +130,10 @@ static void add_bar(struct text *text, unsigned percents, size_t width) {
     static const char empty[] = "                                        ";
     size_t filled = width * percents / 100;
     if (filled == width)
-        add(text, " [%.*s]", (int)width, full);
+        progress_add(text, " [%.*s]", (int)width, full);
     else
-        add(text, " [%.*s>%.*s]", (int)filled, full, (int)(width - filled - 1),
-            empty);
+        progress_add(text, " [%.*s>%.*s]", (int)filled, full,
+                     (int)(width - filled - 1), empty);
 }
 
 /* What follows the bar; its length. */
@@ -140,7 +142,7 @@ static size_t tail_text(char *bytes, size_t size,
                         unsigned shown) {
     struct text text = text_start(bytes, size);
     if (numbers->total_steps)
-        add(&text, " %3u%%", percent(numbers));
+        progress_add(&text, " %3u%%", percent(numbers));
     add_figures(&text, numbers, shown, "  ", "  ");
     return text.length;
 }
@@ -153,7 +155,7 @@ void progress_bar_text(char *bytes, size_t size,
                                        LOSS | TIME_LEFT, TIME_LEFT};
     struct text text =
         text_start(bytes, columns < size ? (size_t)columns + 1 : size);
-    add(&text, " ");
+    progress_add(&text, " ");
     add_position(&text, numbers);
     size_t room = text.size - 1 - text.length, used, bar;
     char tail[MAX_TEXT];
@@ -168,7 +170,7 @@ void progress_bar_text(char *bytes, size_t size,
         bar += room - used;
         add_bar(&text, percent(numbers), bar < MAX_BAR ? bar : MAX_BAR);
     }
-    add(&text, "%s", tail);
+    progress_add(&text, "%s", tail);
 }
 
 void progress_line_text(char *bytes, size_t size,
@@ -176,11 +178,11 @@ void progress_line_text(char *bytes, size_t size,
     struct text text = text_start(bytes, size);
     add_position(&text, numbers);
     if (numbers->epochs)
-        add(&text, ", step %llu", (unsigned long long)numbers->step);
+        progress_add(&text, ", step %llu", (unsigned long long)numbers->step);
     if (numbers->epochs && numbers->total_steps)
-        add(&text, "/%llu", (unsigned long long)numbers->total_steps);
+        progress_add(&text, "/%llu", (unsigned long long)numbers->total_steps);
     if (numbers->total_steps)
-        add(&text, " (%u%%)", percent(numbers));
+        progress_add(&text, " (%u%%)", percent(numbers));
     add_figures(&text, numbers, LOSS | RATE | TIME_LEFT, ": ", ", ");
 }
 
@@ -190,13 +192,14 @@ void progress_epoch_text(char *bytes, size_t size,
     const char *first = ": ";
     add_position(&text, numbers);
     if (!isnan(numbers->accuracy)) {
-        add(&text, ": test accuracy %.4f", numbers->accuracy);
+        progress_add(&text, ": test accuracy %.4f", numbers->accuracy);
         if (numbers->share < 1)
-            add(&text, " (over %.0f %% of the test set)", 100 * numbers->share);
+            progress_add(&text, " (over %.0f %% of the test set)",
+                         100 * numbers->share);
         first = ", ";
     }
     if (!isnan(numbers->loss)) {
-        add(&text, "%strain ", first);
+        progress_add(&text, "%strain ", first);
         add_loss(&text, numbers->loss);
         first = ", ";
     }
@@ -237,8 +240,8 @@ static bool due(struct progress *progress, int64_t now) {
                                    : since >= 5 * TIME_S;
 }
 
-static void write_line(const struct progress *progress,
-                       const struct progress_numbers *numbers) {
+static void progress_write_line(const struct progress *progress,
+                                const struct progress_numbers *numbers) {
     char text[MAX_TEXT];
     progress_line_text(text, sizeof text, numbers);
     log_info(progress->log, "%s", text);
@@ -248,7 +251,7 @@ void progress_point(struct progress *progress,
                     const struct progress_numbers *numbers) {
     if (!progress->log || progress->log->terminal)
         return;
-    write_line(progress, numbers);
+    progress_write_line(progress, numbers);
     progress->written = true;
 }
 
@@ -260,7 +263,7 @@ void progress_update(struct progress *progress,
     if (progress->log->terminal)
         draw(progress, numbers);
     else
-        write_line(progress, numbers);
+        progress_write_line(progress, numbers);
 }
 
 void progress_epoch(struct progress *progress,

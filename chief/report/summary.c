@@ -123,7 +123,7 @@ static double network_limit(const struct run *run) {
     return network_bound_steps_per_second(&given);
 }
 
-static void set_real(json_t *object, const char *key, double value) {
+static void summary_set_real(json_t *object, const char *key, double value) {
     json_object_set_new(object, key,
                         isfinite(value) ? json_real(value) : json_null());
 }
@@ -137,33 +137,36 @@ json_t *summary_object(const struct run *run) {
     json_object_set_new(object, "rounds",
                         run_synchronous(run) ? json_integer((json_int_t)step)
                                              : json_null());
-    set_real(object, "steps_per_second", steps_per_second(run));
-    set_real(object, "examples_per_second",
-             seconds > 0 ? (double)metrics_total(run).samples / seconds : NAN);
-    set_real(object, "train_loss", run_loss(run));
-    set_real(object, "test_accuracy", run->accuracy);
+    summary_set_real(object, "steps_per_second", steps_per_second(run));
+    summary_set_real(object, "examples_per_second",
+                     seconds > 0 ? (double)metrics_total(run).samples / seconds
+                                 : NAN);
+    summary_set_real(object, "train_loss", run_loss(run));
+    summary_set_real(object, "test_accuracy", run->accuracy);
     if (metrics_checks_overflow(run)) {
-        set_real(object, "loss_scale", metrics_loss_scale(run));
+        summary_set_real(object, "loss_scale", metrics_loss_scale(run));
         json_object_set_new(
             object, "skipped_steps",
             json_integer((json_int_t)metrics_skipped_steps(run)));
     }
-    set_real(object, "link_gbits", run->link_gbits > 0 ? run->link_gbits : NAN);
+    summary_set_real(object, "link_gbits",
+                     run->link_gbits > 0 ? run->link_gbits : NAN);
     if (run->series)
-        set_real(object, "ps_link_gbits", bandwidth_probe_aggregate_gbits(run));
-    set_real(object, "bound_steps_per_second", network_limit(run));
-    set_real(object, "share_of_bound",
-             steps_per_second(run) / network_limit(run));
+        summary_set_real(object, "ps_link_gbits",
+                         bandwidth_probe_aggregate_gbits(run));
+    summary_set_real(object, "bound_steps_per_second", network_limit(run));
+    summary_set_real(object, "share_of_bound",
+                     steps_per_second(run) / network_limit(run));
     time_breakdown_add(object, run);
-    set_real(object, "wall_seconds",
-             time_to_seconds(time_now() - run->opened + run->stalled));
+    summary_set_real(object, "wall_seconds",
+                     time_to_seconds(time_now() - run->opened + run->stalled));
     json_object_set_new(object, "checkpoint",
                         run->has_saved ? json_string(run->checkpoint)
                                        : json_null());
     return object;
 }
 
-static void print_json(const struct run *run) {
+static void summary_print_json(const struct run *run) {
     json_t *object = summary_object(run);
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     if (text)
@@ -289,5 +292,5 @@ void summary_print(const struct run *run, bool json) {
     if (run->has_saved)
         log_info(run->log, "checkpoint: %s", run->checkpoint);
     if (json)
-        print_json(run);
+        summary_print_json(run);
 }

@@ -28,9 +28,9 @@ static uint32_t masked_crc(uint8_t *bytes, size_t size) {
 }
 
 /* One record: length, its CRC, the bytes, their CRC; all little-endian. */
-static enum status write_record(struct tensorboard_writer *tensorboard_writer,
-                                uint8_t *bytes, size_t size,
-                                struct failure *why) {
+static enum status tensorboard_writer_write_record(
+    struct tensorboard_writer *tensorboard_writer, uint8_t *bytes, size_t size,
+    struct failure *why) {
     uint64_t length = htole64(size);
     uint32_t length_crc =
         htole32(masked_crc((uint8_t *)&length, sizeof length));
@@ -50,7 +50,8 @@ static enum status write_event(struct tensorboard_writer *tensorboard_writer,
     uint8_t bytes[MAX_EVENT];
     event->wall_time = time_calendar();
     size_t size = tensorboard__event__pack(event, bytes);
-    return write_record(tensorboard_writer, bytes, size, why);
+    return tensorboard_writer_write_record(tensorboard_writer, bytes, size,
+                                           why);
 }
 
 static enum status write_version(struct tensorboard_writer *tensorboard_writer,

@@ -24,7 +24,8 @@ static struct seconds sum_seconds(const struct run *run) {
     return sum;
 }
 
-static void set_real(json_t *object, const char *key, double value) {
+static void time_breakdown_set_real(json_t *object, const char *key,
+                                    double value) {
     json_object_set_new(object, key,
                         isfinite(value) ? json_real(value) : json_null());
 }
@@ -40,13 +41,13 @@ static json_t *seconds_per_step(const struct run *run) {
     double update = run->allreduce ? sum.rule / trainer_steps
                                    : sum.updates / run_holder_count(run) / each;
     json_t *object = json_object();
-    set_real(object, "input", sum.input / trainer_steps);
-    set_real(object, "compute", sum.compute / trainer_steps);
-    set_real(object, "waiting_for_weights",
-             run->allreduce ? 0 : sum.waiting / trainer_steps);
-    set_real(object, "waiting_for_gradients",
-             run->allreduce ? sum.waiting / trainer_steps : 0);
-    set_real(object, "update", update);
+    time_breakdown_set_real(object, "input", sum.input / trainer_steps);
+    time_breakdown_set_real(object, "compute", sum.compute / trainer_steps);
+    time_breakdown_set_real(object, "waiting_for_weights",
+                            run->allreduce ? 0 : sum.waiting / trainer_steps);
+    time_breakdown_set_real(object, "waiting_for_gradients",
+                            run->allreduce ? sum.waiting / trainer_steps : 0);
+    time_breakdown_set_real(object, "update", update);
     return object;
 }
 
@@ -61,16 +62,19 @@ static double bytes_per_step(const struct run *run, double wire_bytes) {
     return 2 * wire_bytes * (run_synchronous(run) ? trainers : 1);
 }
 
-static void set_count(json_t *object, const char *key, uint32_t count) {
+static void time_breakdown_set_count(json_t *object, const char *key,
+                                     uint32_t count) {
     json_object_set_new(object, key, count ? json_integer(count) : json_null());
 }
 
 static void add_batch(json_t *object, const struct run *run) {
     const struct job *job = run->job;
     bool planned = run->num_replicas && job;
-    set_count(object, "replicas", run->num_replicas);
-    set_count(object, "micro_batch", planned ? job->micro_batch : 0);
-    set_count(object, "accumulation", planned ? job->accumulation : 0);
+    time_breakdown_set_count(object, "replicas", run->num_replicas);
+    time_breakdown_set_count(object, "micro_batch",
+                             planned ? job->micro_batch : 0);
+    time_breakdown_set_count(object, "accumulation",
+                             planned ? job->accumulation : 0);
 }
 
 void time_breakdown_add(json_t *object, const struct run *run) {
@@ -83,9 +87,9 @@ void time_breakdown_add(json_t *object, const struct run *run) {
                             ? json_integer((json_int_t)run->layout->elements)
                             : json_null());
     add_batch(object, run);
-    set_real(object, "wire_bytes", bytes);
-    set_real(object, "bytes_per_step",
-             planned ? bytes_per_step(run, bytes) : NAN);
+    time_breakdown_set_real(object, "wire_bytes", bytes);
+    time_breakdown_set_real(object, "bytes_per_step",
+                            planned ? bytes_per_step(run, bytes) : NAN);
     json_object_set_new(object, "seconds_per_step",
                         planned && run->end_step > run->run_schedule.start
                             ? seconds_per_step(run)

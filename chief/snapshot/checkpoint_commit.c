@@ -33,7 +33,7 @@ struct checkpoint_commit {
 
 /* What stands where this process sees it: a directory may go after the ps have
  * written into it, or be theirs no more. */
-static enum status verify_files(
+static enum status checkpoint_commit_verify_files(
     const struct checkpoint_commit *checkpoint_commit, struct failure *why) {
     const struct manifest *manifest = &checkpoint_commit->manifest;
     for (uint32_t i = 0; i < manifest->num_files; i++) {
@@ -66,7 +66,7 @@ static enum status write_checkpoint(void *context, int cancel,
         status = checkpoint_make_folder(checkpoint_commit->dir,
                                         checkpoint_commit->manifest.step, why);
     if (!status)
-        status = verify_files(checkpoint_commit, why);
+        status = checkpoint_commit_verify_files(checkpoint_commit, why);
     if (!status)
         status = manifest_write(&checkpoint_commit->manifest,
                                 checkpoint_commit->folder, why);
@@ -87,8 +87,9 @@ static bool name_slots(const struct run *run, struct manifest *manifest) {
     return manifest->slot_names;
 }
 
-static void fill(struct checkpoint_commit *checkpoint_commit,
-                 const struct run *run, const struct run_snapshot *snapshot) {
+static void checkpoint_commit_fill(struct checkpoint_commit *checkpoint_commit,
+                                   const struct run *run,
+                                   const struct run_snapshot *snapshot) {
     checkpoint_commit->id = snapshot->id;
     checkpoint_commit->dir = run->job->checkpoint.dir;
     checkpoint_commit->dir_lock = run->dir_lock;
@@ -113,13 +114,14 @@ static void fill(struct checkpoint_commit *checkpoint_commit,
     };
 }
 
-static enum status start(struct run *run, const struct run_snapshot *snapshot,
-                         struct failure *why) {
+static enum status checkpoint_commit_start(struct run *run,
+                                           const struct run_snapshot *snapshot,
+                                           struct failure *why) {
     struct checkpoint_commit *checkpoint_commit =
         calloc(1, sizeof *checkpoint_commit);
     run->checkpoint_commit = checkpoint_commit;
     if (checkpoint_commit)
-        fill(checkpoint_commit, run, snapshot);
+        checkpoint_commit_fill(checkpoint_commit, run, snapshot);
     if (!checkpoint_commit || !name_slots(run, &checkpoint_commit->manifest))
         return status_fail(why, STATUS_RETRY, "no memory for a manifest");
     return background_task_open(&checkpoint_commit->background_task,
@@ -158,8 +160,10 @@ static void record_written(struct run *run,
     checkpoint_policy_send_retained(run);
 }
 
-static void end(struct run *run, struct run_snapshot *snapshot,
-                enum status status, const struct failure *why) {
+static void checkpoint_commit_end(struct run *run,
+                                  struct run_snapshot *snapshot,
+                                  enum status status,
+                                  const struct failure *why) {
     if (status) {
         snprintf(snapshot->problem, sizeof snapshot->problem, "%.500s",
                  why->text);
@@ -173,7 +177,8 @@ static void end(struct run *run, struct run_snapshot *snapshot,
 
 /* Of two cuts the older one is not written over the newer, whose pruning has
  * taken its files. */
-static void begin(struct run *run, struct run_snapshot *snapshot) {
+static void checkpoint_commit_begin(struct run *run,
+                                    struct run_snapshot *snapshot) {
     struct failure why;
     enum status status = STATUS_OK;
     if (run->has_saved && snapshot->step < run->saved)
@@ -182,9 +187,9 @@ static void begin(struct run *run, struct run_snapshot *snapshot) {
                              "older remains went",
                              (unsigned long long)run->saved);
     if (!status)
-        status = start(run, snapshot, &why);
+        status = checkpoint_commit_start(run, snapshot, &why);
     if (status)
-        end(run, snapshot, status, &why);
+        checkpoint_commit_end(run, snapshot, status, &why);
 }
 
 /* A run that goes on from there has no other chance to tell of the steps before
@@ -203,12 +208,13 @@ void checkpoint_commit_step(struct run *run) {
     if (run->checkpoint_commit &&
         background_task_poll(run->checkpoint_commit->background_task, &status,
                              &why))
-        end(run, snapshot_coordinator_find(run, run->checkpoint_commit->id),
+        checkpoint_commit_end(
+            run, snapshot_coordinator_find(run, run->checkpoint_commit->id),
             status, &why);
     while (!run->checkpoint_commit &&
            (snapshot = snapshot_coordinator_next_complete(run)) &&
            is_progress_written(run, snapshot))
-        begin(run, snapshot);
+        checkpoint_commit_begin(run, snapshot);
 }
 
 int checkpoint_commit_descriptor(const struct run *run) {

@@ -141,7 +141,8 @@ static enum status check_step_exists(const struct job_checkpoint *checkpoint,
 
 /* A step that is named has to verify. Newer ones are set aside: this run will
  * write those steps anew. */
-static enum status find(struct run *run, bool *found, struct failure *why) {
+static enum status checkpoint_policy_find(struct run *run, bool *found,
+                                          struct failure *why) {
     const struct job_checkpoint *checkpoint = &run->job->checkpoint;
     if (checkpoint->resume != JOB_RESUME_STEP)
         return checkpoint_reader_newest(checkpoint->dir, CHECKPOINT_READER_ANY,
@@ -182,7 +183,7 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
         return STATUS_OK;
     if (checkpoint->resume == JOB_RESUME_NEVER)
         return start_fresh(run, why);
-    enum status status = find(run, &found, why);
+    enum status status = checkpoint_policy_find(run, &found, why);
     if (status || !found)
         return status;
     run->has_restored = true;

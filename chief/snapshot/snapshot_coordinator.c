@@ -30,7 +30,7 @@ struct run_snapshot *snapshot_coordinator_find(struct run *run, uint64_t id) {
 
 /* A free one. There may be many: while the reports of one ps do not come,
  * those of the others on planned rounds do. */
-static struct run_snapshot *find_free(struct run *run) {
+static struct run_snapshot *snapshot_coordinator_find_free(struct run *run) {
     uint32_t i = 0;
     while (i < run->num_snapshots && run->snapshots[i].protocol.stage)
         i++;
@@ -46,8 +46,9 @@ static struct run_snapshot *find_free(struct run *run) {
 }
 
 /* Other cuts may move in memory. */
-static struct run_snapshot *begin(struct run *run, uint64_t id) {
-    struct run_snapshot *snapshot = find_free(run);
+static struct run_snapshot *snapshot_coordinator_begin(struct run *run,
+                                                       uint64_t id) {
+    struct run_snapshot *snapshot = snapshot_coordinator_find_free(run);
     struct shard_info *files = calloc(run->num_holders, sizeof *files);
     if (!snapshot || !files) {
         free(files);
@@ -153,8 +154,8 @@ bool snapshot_coordinator_request(struct run *run,
                                   struct snapshot_reason reason, bool end) {
     if (run_synchronous(run) && snapshot_coordinator_is_requesting(run))
         return false; /* a ps agrees on one round at a time */
-    struct run_snapshot *snapshot =
-        begin(run, FIRST_REQUESTED_ID + ++run->snapshots_requested);
+    struct run_snapshot *snapshot = snapshot_coordinator_begin(
+        run, FIRST_REQUESTED_ID + ++run->snapshots_requested);
     if (!snapshot)
         return false;
     snapshot->step = run_step(run);
@@ -189,7 +190,7 @@ static struct run_snapshot *expect_planned(struct run *run, uint64_t round) {
     struct run_snapshot *snapshot = snapshot_coordinator_find(run, round);
     if (snapshot || (run->has_saved && run->saved == round))
         return snapshot;
-    snapshot = begin(run, round);
+    snapshot = snapshot_coordinator_begin(run, round);
     if (snapshot)
         snapshot->save = true;
     return snapshot;

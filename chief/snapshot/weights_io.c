@@ -52,20 +52,21 @@ enum status weights_io_check_export_path(const struct run *run,
     return status == STATUS_RETRY ? status : (why->status = STATUS_CONFIG);
 }
 
-static enum status read_parameter(void *context, uint32_t index, float *floats,
-                                  struct failure *why) {
+static enum status weights_io_read_parameter(void *context, uint32_t index,
+                                             float *floats,
+                                             struct failure *why) {
     const struct source *source = context;
     return weights_transfer_read(source->weights_transfer, index,
                                  source->snapshot, floats, why);
 }
 
-static enum status write_file(const struct weights_io *weights_io,
-                              struct weights_transfer *weights_transfer,
-                              struct failure *why) {
+static enum status weights_io_write_file(
+    const struct weights_io *weights_io,
+    struct weights_transfer *weights_transfer, struct failure *why) {
     const struct layout *layout = weights_io->weights_transfer.layout;
     struct source wanted = {weights_transfer, weights_io->snapshot};
     struct tensor_source source = {layout->parameters, layout->num_parameters,
-                                   read_parameter, &wanted};
+                                   weights_io_read_parameter, &wanted};
     enum tensor_format format;
     enum status status = tensor_format_of(weights_io->path, &format, why);
     if (!status)
@@ -73,10 +74,9 @@ static enum status write_file(const struct weights_io *weights_io,
     return status;
 }
 
-static enum status send_all(struct tensor_file *file,
-                            const struct layout *layout,
-                            struct weights_transfer *weights_transfer,
-                            struct failure *why) {
+static enum status weights_io_send_all(
+    struct tensor_file *file, const struct layout *layout,
+    struct weights_transfer *weights_transfer, struct failure *why) {
     uint64_t most = 0;
     for (uint32_t p = 0; p < layout->num_parameters; p++)
         if (layout->parameters[p].elements > most)
@@ -102,8 +102,8 @@ static enum status read_file(const struct weights_io *weights_io,
     struct tensor_file *file;
     enum status status = tensor_file_open(&file, weights_io->path, why);
     if (!status)
-        status = send_all(file, weights_io->weights_transfer.layout,
-                          weights_transfer, why);
+        status = weights_io_send_all(file, weights_io->weights_transfer.layout,
+                                     weights_transfer, why);
     tensor_file_close(&file);
     return status;
 }
@@ -119,7 +119,7 @@ static enum status run_transfer(void *context, int cancel,
         weights_transfer_open(&weights_transfer, &settings, why);
     if (!status)
         status = weights_io->snapshot
-                     ? write_file(weights_io, weights_transfer, why)
+                     ? weights_io_write_file(weights_io, weights_transfer, why)
                      : read_file(weights_io, weights_transfer, why);
     weights_transfer_close(&weights_transfer);
     return status;
@@ -133,8 +133,8 @@ static void list_peers(struct run *run, struct weights_transfer_peer *ps) {
     }
 }
 
-static enum status start(struct run *run, const char *path, uint64_t snapshot,
-                         struct failure *why) {
+static enum status weights_io_start(struct run *run, const char *path,
+                                    uint64_t snapshot, struct failure *why) {
     struct weights_io *weights_io = calloc(1, sizeof *weights_io);
     run->weights_io = weights_io;
     if (weights_io)
@@ -196,14 +196,14 @@ static void end_init(struct run *run, enum status status,
 
 static void begin_export(struct run *run, uint64_t id) {
     struct failure why;
-    enum status status = start(run, run->job->export_path, id, &why);
+    enum status status = weights_io_start(run, run->job->export_path, id, &why);
     if (status)
         end_export(run, id, status, &why);
 }
 
 static void begin_init(struct run *run) {
     struct failure why;
-    enum status status = start(run, run->job->init, 0, &why);
+    enum status status = weights_io_start(run, run->job->init, 0, &why);
     if (status)
         end_init(run, status, &why);
 }

@@ -55,8 +55,8 @@ struct weights_transfer {
     unsigned char header[MESSAGE_MAX_HEADER];
 };
 
-static enum status open_peers(struct weights_transfer *weights_transfer,
-                              struct failure *why) {
+static enum status weights_transfer_open_peers(
+    struct weights_transfer *weights_transfer, struct failure *why) {
     const struct weights_transfer_settings *s = &weights_transfer->settings;
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
                                  .receive_frames = 2 * MAX_IN_FLIGHT,
@@ -101,7 +101,7 @@ enum status weights_transfer_open(
         status_fail(why, status, "no memory to talk to %u ps",
                     settings->num_ps);
     else
-        status = open_peers(weights_transfer, why);
+        status = weights_transfer_open_peers(weights_transfer, why);
     if (status)
         weights_transfer_close(&weights_transfer);
     *out = weights_transfer;
@@ -149,8 +149,8 @@ static enum status resolve_peer(struct weights_transfer *weights_transfer,
                                   : STATUS_OK; /* the deadline is near enough */
 }
 
-static size_t block_bytes(const struct weights_transfer *weights_transfer,
-                          uint32_t b) {
+static size_t weights_transfer_block_bytes(
+    const struct weights_transfer *weights_transfer, uint32_t b) {
     return weights_transfer->settings.layout->blocks[b].elements *
            sizeof(float);
 }
@@ -161,20 +161,22 @@ static float *destination(const struct weights_transfer *weights_transfer,
            weights_transfer->settings.layout->blocks[b].offset;
 }
 
-static bool fill(const struct weights_transfer *weights_transfer,
-                 struct link *link, uint32_t b, struct link_payload *payload) {
+static bool weights_transfer_fill(
+    const struct weights_transfer *weights_transfer, struct link *link,
+    uint32_t b, struct link_payload *payload) {
     link_no_payload(payload);
     if (weights_transfer->kind != CAPSTAN__DATA_HEADER__KIND__ASSIGN)
         return true;
-    if (!link_reserve(link, 0, payload, block_bytes(weights_transfer, b)))
+    if (!link_reserve(link, 0, payload,
+                      weights_transfer_block_bytes(weights_transfer, b)))
         return false;
     memcpy(link_reserved(payload), destination(weights_transfer, b),
            payload->bytes);
     return true;
 }
 
-static bool send_request(struct weights_transfer *weights_transfer,
-                         uint32_t b) {
+static bool weights_transfer_send_request(
+    struct weights_transfer *weights_transfer, uint32_t b) {
     const struct weights_transfer_settings *s = &weights_transfer->settings;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     struct link_payload payload;
@@ -186,7 +188,7 @@ static bool send_request(struct weights_transfer *weights_transfer,
     header.n_blocks = 1;
     header.blocks = &b;
     struct link *link = weights_transfer->peers[s->ps_of_block[b]].link;
-    if (!fill(weights_transfer, link, b, &payload))
+    if (!weights_transfer_fill(weights_transfer, link, b, &payload))
         return false;
     size_t bytes = message_write_data(&header, weights_transfer->header);
     return link_commit(link, 0, weights_transfer->header, bytes, &payload);
@@ -220,7 +222,7 @@ static void send_requests(struct weights_transfer *weights_transfer,
         if (weights_transfer->block_states[i] != PENDING || peer->blocked ||
             peer->in_flight == MAX_IN_FLIGHT)
             continue;
-        peer->blocked = !send_request(weights_transfer, b);
+        peer->blocked = !weights_transfer_send_request(weights_transfer, b);
         if (peer->blocked)
             continue;
         weights_transfer->block_states[i] = REQUESTED;
@@ -230,9 +232,9 @@ static void send_requests(struct weights_transfer *weights_transfer,
 }
 
 /* A block of this parameter and ps, of its size when it has weights. */
-static bool is_valid(const struct weights_transfer *weights_transfer,
-                     uint32_t p, const Capstan__DataHeader *header,
-                     size_t payload) {
+static bool weights_transfer_is_valid(
+    const struct weights_transfer *weights_transfer, uint32_t p,
+    const Capstan__DataHeader *header, size_t payload) {
     const struct weights_transfer_settings *s = &weights_transfer->settings;
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
         return true; /* in nobody's name */
@@ -248,12 +250,14 @@ static bool is_valid(const struct weights_transfer *weights_transfer,
     return header->kind == CAPSTAN__DATA_HEADER__KIND__WEIGHTS &&
            header->encoding == CAPSTAN__DATA_HEADER__ENCODING__FLOAT32 &&
            header->snapshot == weights_transfer->snapshot &&
-           payload == block_bytes(weights_transfer, header->blocks[0]);
+           payload == weights_transfer_block_bytes(weights_transfer,
+                                                   header->blocks[0]);
 }
 
-static enum status take(struct weights_transfer *weights_transfer, uint32_t p,
-                        const Capstan__DataHeader *header, const void *payload,
-                        struct failure *why) {
+static enum status weights_transfer_take(
+    struct weights_transfer *weights_transfer, uint32_t p,
+    const Capstan__DataHeader *header, const void *payload,
+    struct failure *why) {
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
         return status_fail(why, STATUS_FAILED, "ps %u at %s refused: %s", p,
                            weights_transfer->settings.ps[p].address,
@@ -265,7 +269,7 @@ static enum status take(struct weights_transfer *weights_transfer, uint32_t p,
         return STATUS_OK;
     if (weights_transfer->kind == CAPSTAN__DATA_HEADER__KIND__PULL)
         memcpy(destination(weights_transfer, b), payload,
-               block_bytes(weights_transfer, b));
+               weights_transfer_block_bytes(weights_transfer, b));
     if (*block_state == REQUESTED)
         weights_transfer->peers[p].in_flight--;
     *block_state = RECEIVED;
@@ -273,8 +277,9 @@ static enum status take(struct weights_transfer *weights_transfer, uint32_t p,
     return STATUS_OK;
 }
 
-static enum status receive(struct weights_transfer *weights_transfer,
-                           uint32_t p, int64_t now, struct failure *why) {
+static enum status weights_transfer_receive(
+    struct weights_transfer *weights_transfer, uint32_t p, int64_t now,
+    struct failure *why) {
     struct peer *peer = &weights_transfer->peers[p];
     struct link_frame frame;
     enum status status = STATUS_OK;
@@ -282,9 +287,11 @@ static enum status receive(struct weights_transfer *weights_transfer,
         Capstan__DataHeader *header;
         if (!message_read_data(&header, &weights_transfer->arena,
                                frame.header.data, frame.header.size, NULL) &&
-            is_valid(weights_transfer, p, header, frame.payload.size)) {
+            weights_transfer_is_valid(weights_transfer, p, header,
+                                      frame.payload.size)) {
             peer->last_reply = now;
-            status = take(weights_transfer, p, header, frame.payload.data, why);
+            status = weights_transfer_take(weights_transfer, p, header,
+                                           frame.payload.data, why);
         }
         link_release(&frame);
     }
@@ -292,7 +299,7 @@ static enum status receive(struct weights_transfer *weights_transfer,
 }
 
 /* A ps that holds a block still missing, silent for too long. */
-static enum status check_silence(
+static enum status weights_transfer_check_silence(
     const struct weights_transfer *weights_transfer, int64_t now,
     struct failure *why) {
     for (uint32_t i = 0; i < weights_transfer->count; i++) {
@@ -333,8 +340,8 @@ static enum status wait_for_replies(struct weights_transfer *weights_transfer,
     return STATUS_OK;
 }
 
-static void begin(struct weights_transfer *weights_transfer,
-                  uint32_t parameter) {
+static void weights_transfer_begin(struct weights_transfer *weights_transfer,
+                                   uint32_t parameter) {
     const struct layout *layout = weights_transfer->settings.layout;
     int64_t now = time_now();
     weights_transfer->first = layout->first_block[parameter];
@@ -348,8 +355,8 @@ static void begin(struct weights_transfer *weights_transfer,
     }
 }
 
-static enum status complete(struct weights_transfer *weights_transfer,
-                            struct failure *why) {
+static enum status weights_transfer_complete(
+    struct weights_transfer *weights_transfer, struct failure *why) {
     enum status status = STATUS_OK;
     while (!status && weights_transfer->missing) {
         int64_t now = time_now();
@@ -357,10 +364,11 @@ static enum status complete(struct weights_transfer *weights_transfer,
              p++) {
             status = resolve_peer(weights_transfer, p, now, why);
             if (!status)
-                status = receive(weights_transfer, p, now, why);
+                status =
+                    weights_transfer_receive(weights_transfer, p, now, why);
         }
         if (!status)
-            status = check_silence(weights_transfer, now, why);
+            status = weights_transfer_check_silence(weights_transfer, now, why);
         if (status || !weights_transfer->missing)
             break;
         send_requests(weights_transfer, now);
@@ -375,8 +383,8 @@ enum status weights_transfer_read(struct weights_transfer *weights_transfer,
     weights_transfer->kind = CAPSTAN__DATA_HEADER__KIND__PULL;
     weights_transfer->snapshot = snapshot;
     weights_transfer->floats = floats;
-    begin(weights_transfer, parameter);
-    return complete(weights_transfer, why);
+    weights_transfer_begin(weights_transfer, parameter);
+    return weights_transfer_complete(weights_transfer, why);
 }
 
 enum status weights_transfer_assign(struct weights_transfer *weights_transfer,
@@ -385,6 +393,6 @@ enum status weights_transfer_assign(struct weights_transfer *weights_transfer,
     weights_transfer->kind = CAPSTAN__DATA_HEADER__KIND__ASSIGN;
     weights_transfer->snapshot = 0;
     weights_transfer->floats = (float *)floats; /* only read when assigning */
-    begin(weights_transfer, parameter);
-    return complete(weights_transfer, why);
+    weights_transfer_begin(weights_transfer, parameter);
+    return weights_transfer_complete(weights_transfer, why);
 }

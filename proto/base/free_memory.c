@@ -28,8 +28,8 @@ static FILE *open_below(const char *root, const char *path) {
 
 /* The number behind FIELD in a file of lines "field number"; the first number
  * of the file when FIELD is empty. */
-static bool read_number(const char *root, const char *path, const char *field,
-                        uint64_t *number) {
+static bool free_memory_read_number(const char *root, const char *path,
+                                    const char *field, uint64_t *number) {
     FILE *file = open_below(root, path);
     char line[256];
     size_t length = strlen(field);
@@ -45,8 +45,8 @@ static bool read_number(const char *root, const char *path, const char *field,
     return found;
 }
 
-static struct free_memory_limit *add(struct limit_list *limit_list,
-                                     uint64_t free, uint64_t most) {
+static struct free_memory_limit *free_memory_add(struct limit_list *limit_list,
+                                                 uint64_t free, uint64_t most) {
     if (limit_list->count == FREE_MEMORY_LIMITS)
         return NULL;
     struct free_memory_limit *limit = &limit_list->limits[limit_list->count++];
@@ -77,16 +77,20 @@ static void add_machine(struct limit_list *limit_list) {
     if (file)
         fclose(file);
     if (limit_list->swaps &&
-        read_number(limit_list->root, "/proc/meminfo", "SwapFree:", &kib))
+        free_memory_read_number(limit_list->root, "/proc/meminfo",
+                                "SwapFree:", &kib))
         limit_list->swap = kib << 10;
     if (limit_list->swaps &&
-        read_number(limit_list->root, "/proc/meminfo", "SwapTotal:", &kib))
+        free_memory_read_number(limit_list->root, "/proc/meminfo",
+                                "SwapTotal:", &kib))
         limit_list->total_swap = kib << 10;
-    if (read_number(limit_list->root, "/proc/meminfo", "MemTotal:", &kib))
+    if (free_memory_read_number(limit_list->root, "/proc/meminfo",
+                                "MemTotal:", &kib))
         most = (kib << 10) + limit_list->total_swap;
-    if (!read_number(limit_list->root, "/proc/meminfo", "MemAvailable:", &kib))
+    if (!free_memory_read_number(limit_list->root, "/proc/meminfo",
+                                 "MemAvailable:", &kib))
         return;
-    struct free_memory_limit *limit = add(
+    struct free_memory_limit *limit = free_memory_add(
         limit_list,
         (kib << 10) + zfs_cached(limit_list->root) + limit_list->swap, most);
     if (!limit)
@@ -120,7 +124,7 @@ static bool number_of(const struct limit_list *limit_list, const char *folder,
     char path[PATH_BYTES];
     int length = snprintf(path, sizeof path, "%s/%s", folder, file);
     return length < (int)sizeof path &&
-           read_number(limit_list->root, path, field, number);
+           free_memory_read_number(limit_list->root, path, field, number);
 }
 
 /* The name of a folder is another one in each container: what is the same for
@@ -153,9 +157,9 @@ static void add_group(struct limit_list *limit_list,
         if (number_of(limit_list, folder, cgroup_version->stat,
                       cgroup_version->cached[i], &cached))
             used -= cached < used ? cached : used;
-    struct free_memory_limit *limit =
-        add(limit_list, (most > used ? most - used : 0) + limit_list->swap,
-            most + limit_list->total_swap);
+    struct free_memory_limit *limit = free_memory_add(
+        limit_list, (most > used ? most - used : 0) + limit_list->swap,
+        most + limit_list->total_swap);
     if (limit)
         name_group(limit_list, cgroup_version, folder, limit);
 }
@@ -205,10 +209,11 @@ static void add_own(struct limit_list *limit_list, uint64_t most,
                     const char *field, const char *name) {
     uint64_t kib;
     if (most >= RLIM_INFINITY ||
-        !read_number(limit_list->root, "/proc/self/status", field, &kib))
+        !free_memory_read_number(limit_list->root, "/proc/self/status", field,
+                                 &kib))
         return;
-    struct free_memory_limit *limit =
-        add(limit_list, most > kib << 10 ? most - (kib << 10) : 0, 0);
+    struct free_memory_limit *limit = free_memory_add(
+        limit_list, most > kib << 10 ? most - (kib << 10) : 0, 0);
     if (!limit)
         return;
     snprintf(limit->key, sizeof limit->key, "%s pid %d %s", limit_list->machine,

@@ -19,8 +19,8 @@ void log_open(struct log *log, const char *role, int index) {
 /* What does not fit into a line is cut off; control characters become spaces,
  * so that no text can look like a line of its own or move a terminal's cursor.
  */
-static void write_line(const struct log *log, const char *level,
-                       const char *format, va_list arguments) {
+static void log_write_line(const struct log *log, const char *level,
+                           const char *format, va_list arguments) {
     if (!log)
         return;
     char line[4096];
@@ -47,7 +47,7 @@ static void write_line(const struct log *log, const char *level,
     do {                                                                       \
         va_list arguments;                                                     \
         va_start(arguments, format);                                           \
-        write_line(log, level, format, arguments);                             \
+        log_write_line(log, level, format, arguments);                         \
         va_end(arguments);                                                     \
     } while (0)
 

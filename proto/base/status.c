@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static enum status fill(struct failure *why, enum status status,
-                        const char *format, va_list arguments) {
+static enum status status_fill(struct failure *why, enum status status,
+                               const char *format, va_list arguments) {
     if (!why)
         return status;
     why->status = status;
@@ -20,7 +20,7 @@ enum status status_fail(struct failure *why, enum status status,
                         const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    fill(why, status, format, arguments);
+    status_fill(why, status, format, arguments);
     va_end(arguments);
     return status;
 }
@@ -49,7 +49,7 @@ enum status status_errno(struct failure *why, enum status otherwise, int error,
     enum status status = status_of_errno(error, otherwise);
     va_list arguments;
     va_start(arguments, format);
-    fill(why, status, format, arguments);
+    status_fill(why, status, format, arguments);
     va_end(arguments);
     if (why) {
         size_t used = strlen(why->text);
@@ -65,7 +65,7 @@ enum status status_context(struct failure *why, const char *format, ...) {
     struct failure inner = *why;
     va_list arguments;
     va_start(arguments, format);
-    fill(why, inner.status, format, arguments);
+    status_fill(why, inner.status, format, arguments);
     va_end(arguments);
     size_t used = strlen(why->text);
     snprintf(why->text + used, sizeof why->text - used, ": %s", inner.text);

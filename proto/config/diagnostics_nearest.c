@@ -6,7 +6,7 @@
 
 enum { MAX_LENGTH = 63 };
 
-static unsigned smaller(unsigned a, unsigned b) {
+static unsigned diagnostics_nearest_smaller(unsigned a, unsigned b) {
     return a < b ? a : b;
 }
 
@@ -27,11 +27,12 @@ unsigned diagnostics_nearest_distance(const char *a, const char *b) {
     for (size_t i = 1; i <= m; i++)
         for (size_t j = 1; j <= n; j++) {
             unsigned change = lower(a[i - 1]) != lower(b[j - 1]);
-            unsigned best = smaller(d[i - 1][j] + 1u, d[i][j - 1] + 1u);
-            best = smaller(best, d[i - 1][j - 1] + change);
+            unsigned best =
+                diagnostics_nearest_smaller(d[i - 1][j] + 1u, d[i][j - 1] + 1u);
+            best = diagnostics_nearest_smaller(best, d[i - 1][j - 1] + change);
             if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
                 lower(a[i - 2]) == lower(b[j - 1]))
-                best = smaller(best, d[i - 2][j - 2] + 1u);
+                best = diagnostics_nearest_smaller(best, d[i - 2][j - 2] + 1u);
             d[i][j] = (unsigned char)best;
         }
     return d[m][n];

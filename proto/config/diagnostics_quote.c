@@ -19,7 +19,7 @@ static bool is_utf8(const char *text) {
 
 /* Appends TEXT at *END, cut between characters; what is not UTF-8 loses all
  * that is not ASCII. */
-static void append(char **end, const char *text) {
+static void diagnostics_quote_append(char **end, const char *text) {
     size_t length = strlen(text);
     size_t kept = length;
     if (length > MAX_LENGTH) {
@@ -42,7 +42,7 @@ struct diagnostics_quote diagnostics_quote_text(const char *text) {
     struct diagnostics_quote diagnostics_quote = {{0}};
     char *end = diagnostics_quote.text;
     *end++ = '"';
-    append(&end, text ? text : "");
+    diagnostics_quote_append(&end, text ? text : "");
     *end++ = '"';
     return diagnostics_quote;
 }
@@ -53,7 +53,7 @@ struct diagnostics_quote diagnostics_quote_json(const json_t *value) {
     struct diagnostics_quote diagnostics_quote = {{0}};
     char *end = diagnostics_quote.text;
     char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    append(&end, dump ? dump : "nothing");
+    diagnostics_quote_append(&end, dump ? dump : "nothing");
     free(dump);
     return diagnostics_quote;
 }

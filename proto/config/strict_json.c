@@ -78,7 +78,8 @@ static bool clamp_number(char *text, size_t end) {
 }
 
 /* NULL with ERROR filled when TEXT, which it may change, is not JSON. */
-static json_t *parse(char *text, bool *duplicate, json_error_t *error) {
+static json_t *strict_json_parse(char *text, bool *duplicate,
+                                 json_error_t *error) {
     size_t flags = JSON_DECODE_ANY | JSON_REJECT_DUPLICATES;
     for (int clamps = 0; clamps <= MAX_CLAMPS;) {
         json_t *root = json_loads(text, flags, error);
@@ -129,7 +130,7 @@ enum status strict_json_object(json_t **out, const char *text, const char *name,
     if (!copy)
         return status_fail(why, STATUS_RETRY, "no memory to read %s", name);
     json_error_t error;
-    json_t *root = parse(copy, duplicate, &error);
+    json_t *root = strict_json_parse(copy, duplicate, &error);
     free(copy);
     if (!root)
         return report_bad_json(text, name, &error, why);

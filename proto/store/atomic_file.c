@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static enum status check_length(const char *path, size_t length,
-                                struct failure *why) {
+static enum status atomic_file_check_length(const char *path, size_t length,
+                                            struct failure *why) {
     if (length < PATH_MAX)
         return STATUS_OK;
     return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", path);
@@ -22,7 +22,7 @@ static enum status check_length(const char *path, size_t length,
 enum status atomic_file_create(struct atomic_file *file, const char *path,
                                uint64_t bytes, struct failure *why) {
     int length = snprintf(file->temporary, PATH_MAX, "%s.tmp", path);
-    enum status status = check_length(path, (size_t)length, why);
+    enum status status = atomic_file_check_length(path, (size_t)length, why);
     if (status)
         return status;
     memcpy(file->path, path, strlen(path) + 1);
@@ -40,7 +40,7 @@ enum status atomic_file_open_temporary(struct atomic_file *file,
                                        struct failure *why) {
     int length =
         snprintf(file->temporary, PATH_MAX, "%s/capstan-XXXXXX", folder);
-    enum status status = check_length(folder, (size_t)length, why);
+    enum status status = atomic_file_check_length(folder, (size_t)length, why);
     if (status)
         return status;
     file->bytes = bytes;

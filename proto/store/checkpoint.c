@@ -57,21 +57,22 @@ void checkpoint_run_file(const char *dir, uint64_t run, char *path,
     snprintf(path, size, "%s/.run-%016" PRIx64, dir, run);
 }
 
-static enum status check_length(const char *dir, struct failure *why) {
+static enum status checkpoint_check_length(const char *dir,
+                                           struct failure *why) {
     if (strlen(dir) + 2 * NAME_BYTES < PATH_MAX)
         return STATUS_OK;
     return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", dir);
 }
 
 enum status checkpoint_make_dir(const char *dir, struct failure *why) {
-    enum status status = check_length(dir, why);
+    enum status status = checkpoint_check_length(dir, why);
     return status ? status : fs_info_make_folder(dir, why);
 }
 
 enum status checkpoint_make_folder(const char *dir, uint64_t step,
                                    struct failure *why) {
     char path[PATH_MAX];
-    enum status status = check_length(dir, why);
+    enum status status = checkpoint_check_length(dir, why);
     if (status)
         return status;
     checkpoint_folder(dir, step, path, sizeof path);
@@ -103,8 +104,9 @@ static int compare_steps(const void *left, const void *right) {
     return (l->step > r->step) - (l->step < r->step);
 }
 
-static enum status append(struct step_entry **all, size_t *count,
-                          struct step_entry one, struct failure *why) {
+static enum status checkpoint_append(struct step_entry **all, size_t *count,
+                                     struct step_entry one,
+                                     struct failure *why) {
     if ((*count & (*count - 1)) == 0) {
         size_t capacity = *count ? 2 * *count : 1;
         struct step_entry *more = realloc(*all, capacity * sizeof *more);
@@ -121,7 +123,7 @@ static enum status scan(const char *dir, struct step_entry **all, size_t *count,
                         struct failure *why) {
     *all = NULL;
     *count = 0;
-    enum status status = check_length(dir, why);
+    enum status status = checkpoint_check_length(dir, why);
     if (status)
         return status;
     DIR *folder = opendir(dir);
@@ -135,7 +137,7 @@ static enum status scan(const char *dir, struct step_entry **all, size_t *count,
         if (!step_of(entry->d_name, &one.step))
             continue;
         one.complete = has_manifest(dirfd(folder), one.step);
-        status = append(all, count, one, why);
+        status = checkpoint_append(all, count, one, why);
     }
     if (!status && errno)
         status = status_errno(why, STATUS_FAILED, errno, "cannot read %s", dir);
@@ -218,7 +220,7 @@ static enum status remove_manifest(DIR *folder, const char *path,
 enum status checkpoint_remove(const char *dir, uint64_t step,
                               struct failure *why) {
     char path[PATH_MAX];
-    enum status status = check_length(dir, why);
+    enum status status = checkpoint_check_length(dir, why);
     if (status)
         return status;
     checkpoint_folder(dir, step, path, sizeof path);
@@ -280,8 +282,8 @@ enum status checkpoint_retain(const char *dir, const uint64_t *steps,
     return status;
 }
 
-static enum status move(const char *dir, uint64_t step, const char *aside,
-                        struct failure *why) {
+static enum status checkpoint_move(const char *dir, uint64_t step,
+                                   const char *aside, struct failure *why) {
     char from[PATH_MAX], to[PATH_MAX];
     checkpoint_folder(dir, step, from, sizeof from);
     checkpoint_folder(aside, step, to, sizeof to);
@@ -303,7 +305,7 @@ enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
         if (!*moved)
             status = fs_info_make_folder(aside, why);
         if (!status)
-            status = move(dir, all[i].step, aside, why);
+            status = checkpoint_move(dir, all[i].step, aside, why);
         *moved += !status;
     }
     free(all);

@@ -64,8 +64,9 @@ void checkpoint_reader_close(struct checkpoint_reader **reader_in) {
 
 /* A file is opened, and hashed whole, when the first of its blocks is read: a
  * ps that restores a part reads only the files with its blocks. */
-static enum status open_file(struct checkpoint_reader *reader, uint32_t f,
-                             struct failure *why) {
+static enum status checkpoint_reader_open_file(struct checkpoint_reader *reader,
+                                               uint32_t f,
+                                               struct failure *why) {
     const struct shard_info *file = &reader->manifest->files[f];
     if (reader->shards[f])
         return STATUS_OK;
@@ -78,12 +79,13 @@ static enum status open_file(struct checkpoint_reader *reader, uint32_t f,
 }
 
 /* Views SLOT of block B. */
-static enum status view(struct checkpoint_reader *reader, uint32_t b,
-                        uint16_t slot, const void **value, size_t *bytes,
-                        struct failure *why) {
+static enum status checkpoint_reader_view(struct checkpoint_reader *reader,
+                                          uint32_t b, uint16_t slot,
+                                          const void **value, size_t *bytes,
+                                          struct failure *why) {
     const struct block *block = &reader->manifest->layout->blocks[b];
     uint32_t f = reader->manifest->block_file[b];
-    enum status status = open_file(reader, f, why);
+    enum status status = checkpoint_reader_open_file(reader, f, why);
     if (status)
         return status;
     struct shard_key key = {
@@ -98,7 +100,8 @@ static enum status view_floats(struct checkpoint_reader *reader, uint32_t b,
     const struct layout *layout = reader->manifest->layout;
     const struct block *block = &layout->blocks[b];
     size_t bytes, wanted = block->elements * sizeof(float);
-    enum status status = view(reader, b, slot, floats, &bytes, why);
+    enum status status =
+        checkpoint_reader_view(reader, b, slot, floats, &bytes, why);
     if (status || bytes == wanted)
         return status;
     return status_fail(
@@ -125,7 +128,7 @@ enum status checkpoint_reader_block(struct checkpoint_reader *reader,
 enum status checkpoint_reader_row(struct checkpoint_reader *reader, uint32_t b,
                                   const void **row, size_t *bytes,
                                   struct failure *why) {
-    return view(reader, b, SHARD_ROW, row, bytes, why);
+    return checkpoint_reader_view(reader, b, SHARD_ROW, row, bytes, why);
 }
 
 static enum status verify_block(struct checkpoint_reader *reader, uint32_t b,
@@ -140,13 +143,13 @@ static enum status verify_block(struct checkpoint_reader *reader, uint32_t b,
 }
 
 /* Every file, also one without blocks, then every block of those here. */
-static enum status verify_files(struct checkpoint_reader *reader,
-                                struct failure *why) {
+static enum status checkpoint_reader_verify_files(
+    struct checkpoint_reader *reader, struct failure *why) {
     const struct manifest *manifest = reader->manifest;
     enum status status = STATUS_OK;
     for (uint32_t f = 0; f < manifest->num_files && !status; f++)
         if (!checkpoint_reader_is_remote(reader->folder, &manifest->files[f]))
-            status = open_file(reader, f, why);
+            status = checkpoint_reader_open_file(reader, f, why);
     for (uint32_t b = 0; b < manifest->layout->num_blocks && !status; b++)
         if (reader->shards[manifest->block_file[b]])
             status = verify_block(reader, b, why);
@@ -168,7 +171,7 @@ static enum status verify(struct manifest *manifest, const char *dir,
     status = checkpoint_reader_open(&reader, folder, manifest, why);
     if (status)
         return status;
-    status = verify_files(reader, why);
+    status = checkpoint_reader_verify_files(reader, why);
     checkpoint_reader_close(&reader);
     return status;
 }

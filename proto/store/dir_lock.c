@@ -143,7 +143,7 @@ static enum status check_others(const char *dir, const char *own,
 }
 
 /* The file goes with the last who holds it. */
-static void release(struct dir_lock *dir_lock) {
+static void dir_lock_unlock_file(struct dir_lock *dir_lock) {
     if (dir_lock->file < 0)
         return;
     if (!is_locked(dir_lock->file) && is_current(dir_lock))
@@ -160,7 +160,7 @@ static enum status acquire(struct dir_lock *dir_lock, struct failure *why) {
     if (!status && dir_lock->locked)
         status = check_others(dir_lock->settings.dir, name, why);
     if (status)
-        release(dir_lock);
+        dir_lock_unlock_file(dir_lock);
     return status;
 }
 
@@ -223,7 +223,7 @@ enum status dir_lock_join(struct dir_lock **out, bool *shares,
 static enum status reacquire(struct dir_lock *dir_lock, struct failure *why) {
     const struct dir_lock_settings *settings = &dir_lock->settings;
     bool was_there = dir_lock->follows_chief || dir_lock->file >= 0;
-    release(dir_lock);
+    dir_lock_unlock_file(dir_lock);
     dir_lock->follows_chief = false;
     enum status status = checkpoint_make_dir(settings->dir, why);
     if (!status)
@@ -273,7 +273,7 @@ void dir_lock_release(struct dir_lock **where) {
     *where = NULL;
     if (!dir_lock)
         return;
-    release(dir_lock);
+    dir_lock_unlock_file(dir_lock);
     pthread_mutex_destroy(&dir_lock->mutex);
     free(dir_lock);
 }

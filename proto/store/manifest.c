@@ -19,8 +19,8 @@ static enum status path_in(const char *folder, const char *name, char *path,
     return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", folder);
 }
 
-static enum status write_text(const char *path, const char *text,
-                              struct failure *why) {
+static enum status manifest_write_text(const char *path, const char *text,
+                                       struct failure *why) {
     struct atomic_file file;
     size_t bytes = strlen(text);
     enum status status = atomic_file_create(&file, path, bytes, why);
@@ -50,14 +50,14 @@ enum status manifest_write(const struct manifest *manifest, const char *folder,
                            "%s: no text of it can be made: memory is short, "
                            "or its job is no JSON object",
                            path);
-    status = write_text(path, text, why);
+    status = manifest_write_text(path, text, why);
     free(text);
     return status;
 }
 
 /* Reads FD, the file of PATH, into a string that the caller frees. */
-static enum status read_text(int fd, const char *path, char **text,
-                             struct failure *why) {
+static enum status manifest_read_text(int fd, const char *path, char **text,
+                                      struct failure *why) {
     struct stat st;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         return status_fail(why, STATUS_FAILED, "%s is not a file", path);
@@ -97,7 +97,7 @@ enum status manifest_read(struct manifest *out, const char *folder,
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return status_errno(why, STATUS_FAILED, errno, "cannot open %s", path);
-    status = read_text(fd, path, &text, why);
+    status = manifest_read_text(fd, path, &text, why);
     close(fd);
     if (status)
         return status;

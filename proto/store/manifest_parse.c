@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status report_invalid(const char *key, const char *allowed,
-                                  struct failure *why) {
+static enum status manifest_parse_report_invalid(const char *key,
+                                                 const char *allowed,
+                                                 struct failure *why) {
     return status_fail(why, STATUS_FAILED, "\"%s\" is not %s", key, allowed);
 }
 
@@ -41,7 +42,7 @@ static enum status require_hex(const json_t *object, const char *key,
                                struct failure *why) {
     const char *text = json_string_value(json_object_get(object, key));
     if (!text || !is_hex(text, 16 * (size_t)numbers))
-        return report_invalid(
+        return manifest_parse_report_invalid(
             key, numbers == 1 ? "16 hex digits" : "32 hex digits", why);
     for (unsigned n = 0; n < numbers; n++) {
         char digits[17];
@@ -73,7 +74,8 @@ static enum status require_array(const json_t *root, const char *key,
     return STATUS_OK;
 }
 
-static void *allocate(size_t count_of, size_t size, struct failure *why) {
+static void *manifest_parse_allocate(size_t count_of, size_t size,
+                                     struct failure *why) {
     void *memory = calloc(count_of ? count_of : 1, size);
     if (!memory)
         status_fail(why, STATUS_FAILED, "memory is short");
@@ -100,7 +102,7 @@ static enum status parse_counts(struct manifest *out, const json_t *root,
         return status;
     const json_t *final = json_object_get(root, "final");
     if (!json_is_boolean(final))
-        return report_invalid("final", "true or false", why);
+        return manifest_parse_report_invalid("final", "true or false", why);
     out->final = json_is_true(final);
     return STATUS_OK;
 }
@@ -120,7 +122,8 @@ static enum status parse_rule(struct manifest *out, const json_t *root,
         return status;
     out->rule = strdup(rule);
     out->num_slots = (uint32_t)json_array_size(slots);
-    out->slot_names = allocate(out->num_slots, sizeof *out->slot_names, why);
+    out->slot_names =
+        manifest_parse_allocate(out->num_slots, sizeof *out->slot_names, why);
     if (!out->rule || !out->slot_names)
         return STATUS_FAILED;
     json_array_foreach(slots, s, slot) {
@@ -164,7 +167,8 @@ static enum status parse_files(struct manifest *out, const json_t *root,
     if (status)
         return status;
     out->num_files = (uint32_t)json_array_size(files);
-    out->files = allocate(out->num_files, sizeof *out->files, why);
+    out->files =
+        manifest_parse_allocate(out->num_files, sizeof *out->files, why);
     if (!out->files)
         return STATUS_FAILED;
     for (uint32_t f = 0; f < out->num_files; f++) {
@@ -189,14 +193,15 @@ static enum status parse_parameter(struct parameter *out, const json_t *value,
         const json_t *dim = json_array_get(dims, d);
         json_int_t number = json_integer_value(dim);
         if (!json_is_integer(dim) || number < 0 || number > UINT32_MAX)
-            return report_invalid("dims",
-                                  "a list of integers from 0 to 2^32 - 1", why);
+            return manifest_parse_report_invalid(
+                "dims", "a list of integers from 0 to 2^32 - 1", why);
         out->dims[d] = (uint32_t)number;
     }
     const json_t *bound = json_object_get(value, "init_bound");
     double number = json_number_value(bound);
     if (!json_is_number(bound) || !(number >= 0 && number <= FLT_MAX))
-        return report_invalid("init_bound", "a float, 0 or above", why);
+        return manifest_parse_report_invalid("init_bound",
+                                             "a float, 0 or above", why);
     out->init_bound = (float)number;
     return STATUS_OK;
 }
@@ -210,7 +215,7 @@ static enum status parse_layout(struct manifest *out, const json_t *root,
         return status;
     uint32_t num_parameters = (uint32_t)json_array_size(list);
     struct parameter *parameters =
-        allocate(num_parameters, sizeof *parameters, why);
+        manifest_parse_allocate(num_parameters, sizeof *parameters, why);
     if (!parameters)
         return STATUS_FAILED;
     for (uint32_t p = 0; p < num_parameters && !status; p++) {
@@ -246,16 +251,16 @@ static enum status parse_block_file(struct manifest *out, const json_t *root,
                            "\"block_file\" has %zu entries, the parameters "
                            "make %" PRIu32 " blocks",
                            json_array_size(list), out->layout->num_blocks);
-    out->block_file =
-        allocate(out->layout->num_blocks, sizeof *out->block_file, why);
+    out->block_file = manifest_parse_allocate(out->layout->num_blocks,
+                                              sizeof *out->block_file, why);
     if (!out->block_file)
         return STATUS_FAILED;
     for (uint32_t b = 0; b < out->layout->num_blocks; b++) {
         const json_t *file = json_array_get(list, b);
         json_int_t number = json_integer_value(file);
         if (!json_is_integer(file) || number < 0 || number >= out->num_files)
-            return report_invalid("block_file",
-                                  "a list of indexes of \"files\"", why);
+            return manifest_parse_report_invalid(
+                "block_file", "a list of indexes of \"files\"", why);
         out->block_file[b] = (uint32_t)number;
     }
     return STATUS_OK;
@@ -267,7 +272,7 @@ static enum status parse_job(struct manifest *out, const json_t *root,
     if (json_is_null(job))
         return STATUS_OK;
     if (!json_is_object(job))
-        return report_invalid("job", "an object", why);
+        return manifest_parse_report_invalid("job", "an object", why);
     out->job = json_dumps(job, JSON_COMPACT);
     return out->job ? STATUS_OK
                     : status_fail(why, STATUS_FAILED, "memory is short");
@@ -283,8 +288,8 @@ static enum status parse_scaler(struct manifest *out, const json_t *root,
     out->scaler.scale = json_number_value(scale);
     enum status status = STATUS_OK;
     if (!json_is_number(scale) || !(out->scaler.scale >= 0))
-        status = report_invalid("loss_scaler",
-                                "a scale, 0 or above, and counts", why);
+        status = manifest_parse_report_invalid(
+            "loss_scaler", "a scale, 0 or above, and counts", why);
     if (!status)
         status =
             require_integer(scaler, "good", INT64_MAX, &out->scaler.good, why);
@@ -303,7 +308,7 @@ static enum status check_digest(json_t *root, struct failure *why) {
     char digits[17];
     const char *digest = json_string_value(json_object_get(root, "xxh3"));
     if (!digest || !is_hex(digest, 16))
-        return report_invalid("xxh3", "16 hex digits", why);
+        return manifest_parse_report_invalid("xxh3", "16 hex digits", why);
     char kept[17];
     memcpy(kept, digest, sizeof kept);
     json_object_del(root, "xxh3");

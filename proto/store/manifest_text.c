@@ -25,7 +25,7 @@ static json_t *hex(uint64_t number) {
 }
 
 /* Counts fit JSON's signed integers; NULL, which json_pack refuses, above. */
-static json_t *count(uint64_t number) {
+static json_t *manifest_text_count(uint64_t number) {
     return number <= INT64_MAX ? json_integer((json_int_t)number) : NULL;
 }
 
@@ -65,10 +65,10 @@ static json_t *files_json(const struct manifest *manifest) {
         char hash[33];
         snprintf(hash, sizeof hash, "%016" PRIx64 "%016" PRIx64, file->hash[1],
                  file->hash[0]);
-        json_array_append_new(all, json_pack("{s:s, s:s, s:o, s:s}", "name",
-                                             file->name, "holder", file->holder,
-                                             "size", count(file->size), "xxh3",
-                                             hash));
+        json_array_append_new(
+            all, json_pack("{s:s, s:s, s:o, s:s}", "name", file->name, "holder",
+                           file->holder, "size",
+                           manifest_text_count(file->size), "xxh3", hash));
     }
     return check_complete(all, manifest->num_files);
 }
@@ -97,8 +97,9 @@ static bool add_scaler(json_t *root, const struct loss_scaler *scaler) {
     return !json_object_set_new(
         root, "loss_scaler",
         json_pack("{s:f, s:o, s:o, s:o}", "scale", scaler->scale, "good",
-                  count(scaler->good), "hysteresis", count(scaler->hysteresis),
-                  "skipped", count(scaler->skipped)));
+                  manifest_text_count(scaler->good), "hysteresis",
+                  manifest_text_count(scaler->hysteresis), "skipped",
+                  manifest_text_count(scaler->skipped)));
 }
 
 char *manifest_text(const struct manifest *manifest) {
@@ -106,10 +107,11 @@ char *manifest_text(const struct manifest *manifest) {
         "{s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:s, s:o, s:o, s:i, s:o, s:o, "
         "s:o}",
         "format", MANIFEST_TEXT_FORMAT, "run", hex(manifest->run), "step",
-        count(manifest->step), "epoch", count(manifest->epoch), "samples",
-        count(manifest->samples), "seed", hex(manifest->seed), "final",
-        manifest->final, "rule", manifest->rule, "slots", slots_json(manifest),
-        "files", files_json(manifest), "block_elements",
+        manifest_text_count(manifest->step), "epoch",
+        manifest_text_count(manifest->epoch), "samples",
+        manifest_text_count(manifest->samples), "seed", hex(manifest->seed),
+        "final", manifest->final, "rule", manifest->rule, "slots",
+        slots_json(manifest), "files", files_json(manifest), "block_elements",
         (int)manifest->layout->block_elements, "parameters",
         parameters_json(manifest->layout), "job", job_json(manifest),
         "block_file", block_file_json(manifest));

@@ -27,8 +27,8 @@ static la_ssize_t write_piece(struct archive *archive, void *context,
     return sink->status ? -1 : (la_ssize_t)size;
 }
 
-static void make_header(const struct parameter *tensor,
-                        char header[HEADER_BYTES]) {
+static void npz_make_header(const struct parameter *tensor,
+                            char header[HEADER_BYTES]) {
     static const unsigned char prefix[PREFIX_BYTES] = {
         0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, HEADER_BYTES - PREFIX_BYTES, 0};
     memset(header, ' ', HEADER_BYTES);
@@ -46,8 +46,8 @@ static void make_header(const struct parameter *tensor,
 }
 
 /* A failure of libarchive, unless writing has told of one already. */
-static enum status failed(struct archive *archive, const struct sink *sink,
-                          struct failure *why) {
+static enum status npz_failed(struct archive *archive, const struct sink *sink,
+                              struct failure *why) {
     if (sink->status)
         return sink->status;
     const char *text = archive_error_string(archive);
@@ -83,13 +83,13 @@ static enum status write_array(struct archive *archive, struct sink *sink,
     archive_entry_set_filetype(entry, AE_IFREG);
     archive_entry_set_perm(entry, 0644);
     archive_entry_set_size(entry, (la_int64_t)(HEADER_BYTES + bytes));
-    make_header(tensor, header);
+    npz_make_header(tensor, header);
     /* A warning is of a name, which the zip then holds as it is. */
     bool whole = archive_write_header(archive, entry) >= ARCHIVE_WARN &&
                  write_bytes(archive, header, HEADER_BYTES) &&
                  write_bytes(archive, floats, bytes);
     archive_entry_free(entry);
-    return whole ? STATUS_OK : failed(archive, sink, why);
+    return whole ? STATUS_OK : npz_failed(archive, sink, why);
 }
 
 static bool open_archive(struct archive *archive, struct sink *sink) {
@@ -111,7 +111,7 @@ enum status npz_write(struct atomic_file *file,
                            file->path);
     enum status status = STATUS_OK;
     if (!open_archive(archive, &sink))
-        status = failed(archive, &sink, why);
+        status = npz_failed(archive, &sink, why);
     for (uint32_t t = 0; t < source->count && !status; t++) {
         status = source->fetch(source->context, t, floats, why);
         if (!status)
@@ -119,7 +119,7 @@ enum status npz_write(struct atomic_file *file,
                 write_array(archive, &sink, &source->tensors[t], floats, why);
     }
     if (!status && archive_write_close(archive))
-        status = failed(archive, &sink, why);
+        status = npz_failed(archive, &sink, why);
     if (status)
         sink.why = NULL; /* ending writes what is left; the first text counts */
     archive_write_free(archive);

@@ -68,8 +68,9 @@ static enum status out_of_memory(const char *path, struct failure *why) {
 }
 
 /* Hands FILE, checked already, to LMDB. */
-static enum status open_checked(struct shard_reader *reader, const char *file,
-                                struct failure *why) {
+static enum status shard_reader_open_checked(struct shard_reader *reader,
+                                             const char *file,
+                                             struct failure *why) {
     int error = mdb_env_create(&reader->env);
     if (!error)
         error = mdb_env_open(reader->env, file,
@@ -96,7 +97,7 @@ static enum status open_copy(struct shard_reader *reader, int fd,
         return status;
     status = check_hash(reader->path, fd, info, &copy, why);
     if (!status)
-        status = open_checked(reader, copy.temporary, why);
+        status = shard_reader_open_checked(reader, copy.temporary, why);
     atomic_file_abort(&copy); /* LMDB has it open: the name can go */
     return status;
 }
@@ -133,7 +134,7 @@ enum status shard_reader_open_in(struct shard_reader **out, const char *folder,
     else if (!status) {
         status = check_hash(reader->path, fd, info, NULL, why);
         if (!status)
-            status = open_checked(reader, reader->path, why);
+            status = shard_reader_open_checked(reader, reader->path, why);
     }
     if (fd >= 0)
         close(fd);

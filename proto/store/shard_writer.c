@@ -169,7 +169,7 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
     return STATUS_OK;
 }
 
-static int commit(struct shard_writer *writer) {
+static int shard_writer_commit(struct shard_writer *writer) {
     int error = mdb_txn_commit(writer->txn);
     writer->txn = NULL; /* gone, also after a failure */
     writer->uncommitted = 0;
@@ -198,7 +198,7 @@ enum status shard_writer_put(struct shard_writer *writer, struct shard_key key,
     shard_file_key(key, name);
     int error = 0;
     if (writer->uncommitted + bytes > COMMIT_BYTES && writer->uncommitted) {
-        error = commit(writer);
+        error = shard_writer_commit(writer);
         if (!error)
             error = mdb_txn_begin(writer->env, NULL, 0, &writer->txn);
     }
@@ -217,8 +217,9 @@ enum status shard_writer_put(struct shard_writer *writer, struct shard_key key,
 }
 
 /* Gives the synced file of WRITER, open as FD, its place and name. */
-static enum status publish(struct shard_writer *writer, int fd,
-                           struct shard_info *info, struct failure *why) {
+static enum status shard_writer_publish(struct shard_writer *writer, int fd,
+                                        struct shard_info *info,
+                                        struct failure *why) {
     enum status status;
     if (!writer->built_locally) {
         status = shard_file_hash(fd, writer->temporary, info, NULL, why);
@@ -243,13 +244,13 @@ enum status shard_writer_finish(struct shard_writer **writer_in,
     memset(info, 0, sizeof *info);
     memcpy(info->name, writer->name, strlen(writer->name) + 1);
     mdb_filehandle_t fd = -1;
-    int error = commit(writer);
+    int error = shard_writer_commit(writer);
     if (!error)
         error = mdb_env_sync(writer->env, 1);
     if (!error)
         error = mdb_env_get_fd(writer->env, &fd);
     enum status status = error ? write_failed(writer, error, why)
-                               : publish(writer, fd, info, why);
+                               : shard_writer_publish(writer, fd, info, why);
     if (!status)
         writer->has_temporary = false; /* renamed */
     shard_writer_abort(writer_in);

@@ -58,8 +58,8 @@ static json_t *header_entry(const struct parameter *tensor, uint64_t begin) {
 
 /* The header, its length a multiple of 8 with what stands before it, so that
  * the tensors are aligned; the caller frees it. NULL when memory is short. */
-static char *make_header(const struct parameter *tensors, uint32_t count,
-                         size_t *length) {
+static char *tensor_file_make_header(const struct parameter *tensors,
+                                     uint32_t count, size_t *length) {
     json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     uint64_t begin = 0;
     bool whole = root != NULL;
@@ -85,7 +85,8 @@ static enum status safetensors_write(struct atomic_file *file,
                                      const struct tensor_source *source,
                                      float *floats, struct failure *why) {
     size_t length;
-    char *header = make_header(source->tensors, source->count, &length);
+    char *header =
+        tensor_file_make_header(source->tensors, source->count, &length);
     if (!header)
         return status_errno(why, STATUS_FAILED, ENOMEM, "%s", file->path);
     unsigned char prefix[LENGTH_BYTES];
@@ -105,10 +106,10 @@ static enum status safetensors_write(struct atomic_file *file,
     return status;
 }
 
-static enum status write_all(struct atomic_file *file,
-                             enum tensor_format format,
-                             const struct tensor_source *source,
-                             struct failure *why) {
+static enum status tensor_file_write_all(struct atomic_file *file,
+                                         enum tensor_format format,
+                                         const struct tensor_source *source,
+                                         struct failure *why) {
     uint64_t largest = 1;
     for (uint32_t t = 0; t < source->count; t++)
         if (source->tensors[t].elements > largest)
@@ -141,15 +142,16 @@ enum status tensor_file_write(const char *path, enum tensor_format format,
         status = atomic_file_create(&file, path, bytes, why);
     if (status)
         return status;
-    status = write_all(&file, format, source, why);
+    status = tensor_file_write_all(&file, format, source, why);
     if (!status)
         return atomic_file_commit(&file, why);
     atomic_file_abort(&file);
     return status;
 }
 
-static enum status report_invalid(const struct tensor_file *file,
-                                  const char *reason, struct failure *why) {
+static enum status tensor_file_report_invalid(const struct tensor_file *file,
+                                              const char *reason,
+                                              struct failure *why) {
     return status_fail(why, STATUS_CONFIG,
                        "%s is no whole safetensors file: %s", file->path,
                        reason);
@@ -167,7 +169,7 @@ static enum status read_at(const struct tensor_file *file, uint64_t at,
             return status_errno(why, STATUS_FAILED, errno, "cannot read %s",
                                 file->path);
         if (got == 0)
-            return report_invalid(file, "it ends too early", why);
+            return tensor_file_report_invalid(file, "it ends too early", why);
         to += got;
         at += (uint64_t)got;
         size -= (size_t)got;
@@ -175,8 +177,8 @@ static enum status read_at(const struct tensor_file *file, uint64_t at,
     return STATUS_OK;
 }
 
-static enum status read_header(struct tensor_file *file, uint64_t size,
-                               struct failure *why) {
+static enum status tensor_file_read_header(struct tensor_file *file,
+                                           uint64_t size, struct failure *why) {
     unsigned char prefix[LENGTH_BYTES];
     uint64_t length = 0;
     enum status status = read_at(file, 0, prefix, sizeof prefix, why);
@@ -185,7 +187,7 @@ static enum status read_header(struct tensor_file *file, uint64_t size,
     for (unsigned i = 0; i < LENGTH_BYTES; i++)
         length |= (uint64_t)prefix[i] << (8 * i);
     if (length > MAX_HEADER_BYTES || length > size - LENGTH_BYTES)
-        return report_invalid(
+        return tensor_file_report_invalid(
             file, "its header is longer than the file or 100 MB", why);
     char *text = malloc(length + 1);
     if (!text)
@@ -195,7 +197,8 @@ static enum status read_header(struct tensor_file *file, uint64_t size,
         file->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
     free(text);
     if (!status && !json_is_object(file->header))
-        status = report_invalid(file, "its header is no JSON object", why);
+        status = tensor_file_report_invalid(
+            file, "its header is no JSON object", why);
     file->data = LENGTH_BYTES + length;
     file->data_bytes = size - file->data;
     return status;
@@ -224,16 +227,18 @@ static enum status check_entry(const struct tensor_file *file,
     json_int_t from = json_integer_value(begin), to = json_integer_value(end);
     uint64_t elements, bytes;
     if (!type || !shape_elements(json_object_get(entry, "shape"), &elements))
-        return report_invalid(file, "a tensor has no dtype or no shape", why);
+        return tensor_file_report_invalid(
+            file, "a tensor has no dtype or no shape", why);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) ||
         !json_is_integer(end) || from < 0 || to < from ||
         (uint64_t)to > file->data_bytes)
-        return report_invalid(file, "a tensor lies outside the file", why);
+        return tensor_file_report_invalid(
+            file, "a tensor lies outside the file", why);
     if (strcmp(type, "F32") == 0 &&
         (__builtin_mul_overflow(elements, sizeof(float), &bytes) ||
          bytes != (uint64_t)(to - from)))
-        return report_invalid(file, "a tensor's bytes do not match its shape",
-                              why);
+        return tensor_file_report_invalid(
+            file, "a tensor's bytes do not match its shape", why);
     return STATUS_OK;
 }
 
@@ -251,8 +256,9 @@ static enum status check_header(const struct tensor_file *file,
     return STATUS_OK;
 }
 
-static enum status open_checked(struct tensor_file *file, const char *path,
-                                struct failure *why) {
+static enum status tensor_file_open_checked(struct tensor_file *file,
+                                            const char *path,
+                                            struct failure *why) {
     struct stat st;
     if (strlen(path) >= sizeof file->path)
         return status_errno(why, STATUS_CONFIG, ENAMETOOLONG, "%s", path);
@@ -264,8 +270,10 @@ static enum status open_checked(struct tensor_file *file, const char *path,
     if (fstat(file->fd, &st) || !S_ISREG(st.st_mode))
         return status_fail(why, STATUS_CONFIG, "%s is not a file", path);
     if (st.st_size < LENGTH_BYTES)
-        return report_invalid(file, "it has less than 8 bytes", why);
-    enum status status = read_header(file, (uint64_t)st.st_size, why);
+        return tensor_file_report_invalid(file, "it has less than 8 bytes",
+                                          why);
+    enum status status =
+        tensor_file_read_header(file, (uint64_t)st.st_size, why);
     return status ? status : check_header(file, why);
 }
 
@@ -275,7 +283,7 @@ enum status tensor_file_open(struct tensor_file **out, const char *path,
     if (!*out)
         return status_errno(why, STATUS_FAILED, ENOMEM, "%s", path);
     (*out)->fd = -1;
-    enum status status = open_checked(*out, path, why);
+    enum status status = tensor_file_open_checked(*out, path, why);
     if (status)
         tensor_file_close(out);
     return status;

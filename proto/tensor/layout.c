@@ -155,9 +155,9 @@ static void cut_blocks(struct layout *layout) {
     }
 }
 
-static enum status build(struct layout *layout,
-                         const struct parameter *parameters, uint32_t count,
-                         struct failure *why) {
+static enum status layout_build_blocks(struct layout *layout,
+                                       const struct parameter *parameters,
+                                       uint32_t count, struct failure *why) {
     layout->num_parameters = count;
     layout->parameters = calloc(count, sizeof *layout->parameters);
     layout->first_block = calloc(count, sizeof *layout->first_block);
@@ -187,7 +187,7 @@ enum status layout_build(struct layout **out,
     struct layout *layout = calloc(1, sizeof *layout);
     if (!layout)
         return status_errno(why, STATUS_FAILED, ENOMEM, "the layout");
-    enum status status = build(layout, parameters, count, why);
+    enum status status = layout_build_blocks(layout, parameters, count, why);
     if (status)
         layout_free(&layout);
     *out = layout;

@@ -3,7 +3,7 @@
 
 static const double FACTOR = 2, LARGEST = 0x1p127;
 
-static double larger(double a, double b) {
+static double loss_scaler_larger(double a, double b) {
     return a > b ? a : b;
 }
 
@@ -65,5 +65,6 @@ void loss_scaler_overflow(struct loss_scaler *scaler,
     else if (scaler->scale == fp16->min_loss_scale)
         scaler->scale = 0;
     else
-        scaler->scale = larger(scaler->scale / FACTOR, fp16->min_loss_scale);
+        scaler->scale =
+            loss_scaler_larger(scaler->scale / FACTOR, fp16->min_loss_scale);
 }

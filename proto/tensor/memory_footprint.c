@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-static uint32_t larger(uint32_t a, uint32_t b) {
+static uint32_t memory_footprint_larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
@@ -19,8 +19,9 @@ static uint64_t replicas(const struct memory_footprint_case *given) {
 /* At once, trained on or evaluated. */
 static uint64_t samples_of(const struct memory_footprint_case *given) {
     uint32_t samples = given->job->micro_batch;
-    return given->test_samples ? larger(samples, MEMORY_FOOTPRINT_EVALUATION)
-                               : samples;
+    return given->test_samples
+               ? memory_footprint_larger(samples, MEMORY_FOOTPRINT_EVALUATION)
+               : samples;
 }
 
 /* Rows of all rooms, and of the gradients above and below a layer. */
@@ -29,7 +30,7 @@ static uint64_t activations(const struct memory_footprint_case *given) {
     struct recompute plan;
     uint32_t widest = 0;
     for (uint32_t l = 1; l < model->num_layers; l++)
-        widest = larger(widest, model->layers[l]);
+        widest = memory_footprint_larger(widest, model->layers[l]);
     recompute_plan(&plan, model);
     return samples_of(given) *
            (recompute_floats(&plan) + 2 * (uint64_t)widest) * sizeof(float);
@@ -46,7 +47,7 @@ static uint64_t rounded(const struct memory_footprint_case *given) {
     for (uint32_t l = 1; l < model->num_layers; l++) {
         uint64_t in = model->layers[l - 1], out = model->layers[l];
         uint64_t largest = in * (out > samples ? out : samples);
-        widest = larger(widest, model->layers[l]);
+        widest = memory_footprint_larger(widest, model->layers[l]);
         right = largest > right ? largest : right;
     }
     return (samples * widest + right) * sizeof(float);

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status read_parameter(struct parameter *out,
-                                  const Capstan__Parameter *message,
-                                  struct failure *why) {
+static enum status plan_read_parameter(struct parameter *out,
+                                       const Capstan__Parameter *message,
+                                       struct failure *why) {
     *out = (struct parameter){.init_bound = message->init_bound,
                               .num_dims = (uint32_t)message->n_dims};
     if (message->n_dims > LAYOUT_MAX_DIMS)
@@ -38,7 +38,7 @@ enum status plan_layout(struct layout **out, Capstan__Parameter **parameters,
                            count);
     enum status status = STATUS_OK;
     for (size_t i = 0; !status && i < count; i++)
-        status = read_parameter(&copies[i], parameters[i], why);
+        status = plan_read_parameter(&copies[i], parameters[i], why);
     if (!status)
         status = layout_build(out, copies, (uint32_t)count, why);
     free(copies);

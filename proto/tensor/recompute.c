@@ -15,7 +15,7 @@ static void choose_kept(struct recompute *plan, uint32_t hidden,
     plan->kept[hidden] = true;
 }
 
-static uint32_t larger(uint32_t a, uint32_t b) {
+static uint32_t recompute_larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
@@ -30,8 +30,8 @@ static void assign_activations(struct recompute *plan, const uint32_t *widths) {
         uint32_t activation_of = length - 1;
         plan->activation_of[l] = activation_of;
         plan->width[activation_of] =
-            larger(plan->width[activation_of], widths[l]);
-        plan->activations = larger(plan->activations, length);
+            recompute_larger(plan->width[activation_of], widths[l]);
+        plan->activations = recompute_larger(plan->activations, length);
     }
     for (uint32_t l = 0; l < plan->layers; l++)
         if (plan->kept[l]) {

@@ -106,16 +106,17 @@ const char *rule_variant_name(const struct rule_loops *loops) {
     return loops->name;
 }
 
-static void copy(float *to, const float *from, size_t elements) {
+static void rule_copy(float *to, const float *from, size_t elements) {
     if (to != from)
         memcpy(to, from, elements * sizeof *to);
 }
 
 static void copy_all(const struct optimizer *rule,
                      const struct rule_update *update) {
-    copy(update->weights_out, update->weights, update->elements);
+    rule_copy(update->weights_out, update->weights, update->elements);
     for (unsigned slot = 0; slot < rule_slots(rule); slot++)
-        copy(update->state_out[slot], update->state[slot], update->elements);
+        rule_copy(update->state_out[slot], update->state[slot],
+                  update->elements);
 }
 
 /* A lone float32 gradient is its own sum, where it lies. */
@@ -135,7 +136,7 @@ static const void *sums_of(const struct rule_loops *loops,
     return tile;
 }
 
-static size_t smaller(size_t a, size_t b) {
+static size_t rule_smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
@@ -153,7 +154,7 @@ void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
     size_t stride = is_sum(update) ? update->elements : TILE;
     _Alignas(64) float tile[TILE];
     for (size_t first = 0; first < update->elements; first += stride) {
-        size_t count = smaller(stride, update->elements - first);
+        size_t count = rule_smaller(stride, update->elements - first);
         const void *sums = sums_of(loops, update, first, count, tile);
         sweep(&constants, update, sums, first, count);
     }
@@ -161,7 +162,7 @@ void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
 
 /* Half the lanes on the other half, until one is left: the order of additions
  * is then the same however wide the vectors are that filled the lanes. */
-static double tree_sum(double lanes[RULE_LANES]) {
+static double rule_tree_sum(double lanes[RULE_LANES]) {
     for (unsigned width = RULE_LANES / 2; width > 0; width /= 2)
         for (unsigned lane = 0; lane < width; lane++)
             lanes[lane] += lanes[lane + width];
@@ -175,15 +176,15 @@ void rule_square_sums(const struct rule_loops *loops,
                    "an element's lane depends on the tile");
     size_t elements = update->elements;
     for (size_t piece = 0; piece < elements; piece += RULE_PIECE) {
-        size_t end = smaller(elements, piece + RULE_PIECE);
+        size_t end = rule_smaller(elements, piece + RULE_PIECE);
         double lanes[RULE_LANES] = {0};
         for (size_t first = piece; update->num_gradients && first < end;
              first += TILE) {
-            size_t count = smaller(TILE, end - first);
+            size_t count = rule_smaller(TILE, end - first);
             const void *sums = sums_of(loops, update, first, count, tile);
             loops->add_squares(sums, count, update->scale, lanes);
         }
-        *pieces++ = tree_sum(lanes);
+        *pieces++ = rule_tree_sum(lanes);
     }
 }
 

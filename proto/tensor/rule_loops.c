@@ -79,9 +79,10 @@ static ALWAYS_INLINE float read_bf16(const void *gradient, size_t i) {
 
 /* Four gradients at a time: many reads of memory are then under way at once.
  * The order of additions is that of the ranks all the same. */
-static ALWAYS_INLINE void sum(reader *at, const void *const *gradients,
-                              unsigned num_gradients, size_t first, size_t end,
-                              float *restrict sums) {
+static ALWAYS_INLINE void rule_loops_sum(reader *at,
+                                         const void *const *gradients,
+                                         unsigned num_gradients, size_t first,
+                                         size_t end, float *restrict sums) {
     const void *a = gradients[0];
     if (num_gradients == 1) {
         for (size_t i = first; i < end; i++)
@@ -109,12 +110,14 @@ static ALWAYS_INLINE void sum(reader *at, const void *const *gradients,
 
 static void sum_float32(const void *const *gradients, unsigned num_gradients,
                         size_t first, size_t count, float *sums) {
-    sum(read_float32, gradients, num_gradients, first, first + count, sums);
+    rule_loops_sum(read_float32, gradients, num_gradients, first, first + count,
+                   sums);
 }
 
 static void sum_bf16(const void *const *gradients, unsigned num_gradients,
                      size_t first, size_t count, float *sums) {
-    sum(read_bf16, gradients, num_gradients, first, first + count, sums);
+    rule_loops_sum(read_bf16, gradients, num_gradients, first, first + count,
+                   sums);
 }
 
 static void to_bf16(const float *restrict floats, size_t count,
@@ -126,8 +129,8 @@ static void to_bf16(const float *restrict floats, size_t count,
 
 /* Element i goes to lane i mod RULE_LANES, in double: a copy of the lanes that
  * the compiler can keep in registers. */
-static void add_squares(const void *sums, size_t count, float scale,
-                        double lanes[RULE_LANES]) {
+static void rule_loops_add_squares(const void *sums, size_t count, float scale,
+                                   double lanes[RULE_LANES]) {
     const unaligned_float *x = sums;
     double own[RULE_LANES];
     for (unsigned lane = 0; lane < RULE_LANES; lane++)
@@ -168,6 +171,6 @@ const struct rule_loops JOIN(rule_loops_, VARIANT) = {
             [RULE_FTRL_POWER] = sweep_ftrl_power,
         },
     .sum = {[JOB_WIRE_FLOAT32] = sum_float32, [JOB_WIRE_BF16] = sum_bf16},
-    .add_squares = add_squares,
+    .add_squares = rule_loops_add_squares,
     .to_bf16 = to_bf16,
 };

@@ -94,7 +94,8 @@ void update_core_close(struct update_core **where) {
 
 /* At most one event's actions are queued: UPDATE, SUM and SNAPSHOT once a
  * block, REPLY once a reader, which is what `capacity` holds. */
-static void enqueue(struct update_core *x, struct update_core_action action) {
+static void update_core_enqueue(struct update_core *x,
+                                struct update_core_action action) {
     x->actions[x->count++] = action;
 }
 
@@ -116,12 +117,13 @@ static void reply_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
         !gate_may_read(&x->gate, &x->ledger, b, version, reader->clock))
         return;
     reader->waiting = false;
-    enqueue(x, (struct update_core_action){.kind = UPDATE_CORE_REPLY,
-                                           .block = b,
-                                           .rank = rank,
-                                           .version = version,
-                                           .clock = reader->clock,
-                                           .seq = reader->seq});
+    update_core_enqueue(x,
+                        (struct update_core_action){.kind = UPDATE_CORE_REPLY,
+                                                    .block = b,
+                                                    .rank = rank,
+                                                    .version = version,
+                                                    .clock = reader->clock,
+                                                    .seq = reader->seq});
 }
 
 static void reply_all_ready(struct update_core *x, uint32_t b) {
@@ -131,7 +133,7 @@ static void reply_all_ready(struct update_core *x, uint32_t b) {
 
 /* The rule's step number counts what was applied, as if skipped steps had not
  * been. */
-static void update(struct update_core *x, uint32_t b) {
+static void update_core_update(struct update_core *x, uint32_t b) {
     struct block_state *block = &x->blocks[b];
     block->version++;
     block->previous = block->scaler;
@@ -142,24 +144,25 @@ static void update(struct update_core *x, uint32_t b) {
         loss_scaler_no_overflow(&block->scaler, &x->settings.fp16);
     if (block->version > x->highest)
         x->highest = block->version;
-    enqueue(x, (struct update_core_action){
-                   .kind = UPDATE_CORE_UPDATE,
-                   .block = b,
-                   .version = block->version,
-                   .overflowed = block->overflowed,
-                   .step = block->version - block->scaler.skipped,
-                   .scaler = block->scaler,
-               });
+    update_core_enqueue(x, (struct update_core_action){
+                               .kind = UPDATE_CORE_UPDATE,
+                               .block = b,
+                               .version = block->version,
+                               .overflowed = block->overflowed,
+                               .step = block->version - block->scaler.skipped,
+                               .scaler = block->scaler,
+                           });
     block->num_contributions = 0;
     block->sum_requested = block->overflowed = false;
 }
 
 /* In the queue it stands after the update to this version and before the next
  * one, so the block is held as it is at this version. */
-static void snapshot(struct update_core *x, uint32_t b) {
-    enqueue(x, (struct update_core_action){.kind = UPDATE_CORE_SNAPSHOT,
-                                           .block = b,
-                                           .version = x->blocks[b].version});
+static void update_core_snapshot(struct update_core *x, uint32_t b) {
+    update_core_enqueue(
+        x, (struct update_core_action){.kind = UPDATE_CORE_SNAPSHOT,
+                                       .block = b,
+                                       .version = x->blocks[b].version});
 }
 
 /* Is a block to be held as it is after ROUND: by the plan, or as the chief has
@@ -187,18 +190,18 @@ static void try_close(struct update_core *x, uint32_t b) {
     }
     if (x->settings.clip && x->norm_round < round) {
         if (!block->sum_requested)
-            enqueue(x, (struct update_core_action){.kind = UPDATE_CORE_SUM,
-                                                   .block = b,
-                                                   .version = round,
-                                                   .overflowed =
-                                                       block->overflowed});
+            update_core_enqueue(x, (struct update_core_action){
+                                       .kind = UPDATE_CORE_SUM,
+                                       .block = b,
+                                       .version = round,
+                                       .overflowed = block->overflowed});
         block->sum_requested = true;
         return;
     }
-    update(x, b);
+    update_core_update(x, b);
     x->recheck |= gate_round_full(&x->gate, &x->ledger, b, round + 1);
     if (is_snapshot_round(x, round))
-        snapshot(x, b);
+        update_core_snapshot(x, b);
     reply_all_ready(x, b);
 }
 
@@ -293,7 +296,7 @@ static enum update_core_result contribute(struct update_core *x, uint32_t b,
     if (is_synchronous(x)) {
         try_close(x, b);
     } else {
-        update(x, b);
+        update_core_update(x, b);
         reply_all_ready(x, b);
     }
     return UPDATE_CORE_ACCEPTED;
@@ -351,7 +354,7 @@ void update_core_set_snapshot_round(struct update_core *x, uint64_t round) {
     x->snapshot_round = round;
     for (uint32_t b = 0; round && b < x->settings.num_blocks; b++)
         if (x->blocks[b].version == round)
-            snapshot(x, b);
+            update_core_snapshot(x, b);
     recheck_all(x);
 }
 

@@ -24,7 +24,7 @@ struct buffer_pool {
     bool closed;
 };
 
-static bool grow(struct free_list *free_list, size_t capacity) {
+static bool buffer_pool_grow(struct free_list *free_list, size_t capacity) {
     if (capacity <= free_list->capacity)
         return true;
     capacity =
@@ -40,7 +40,7 @@ static bool grow(struct free_list *free_list, size_t capacity) {
 
 struct buffer_pool *buffer_pool_open(void) {
     struct buffer_pool *buffer_pool = calloc(1, sizeof *buffer_pool);
-    if (buffer_pool && grow(&buffer_pool->heap, MAX_FREE)) {
+    if (buffer_pool && buffer_pool_grow(&buffer_pool->heap, MAX_FREE)) {
         pthread_mutex_init(&buffer_pool->mutex, NULL);
         return buffer_pool;
     }
@@ -54,15 +54,15 @@ bool buffer_pool_add_shared(struct buffer_pool *buffer_pool, size_t bytes) {
     return buffer_pool->shm_segment;
 }
 
-static void empty(struct free_list *free_list) {
+static void buffer_pool_empty(struct free_list *free_list) {
     while (free_list->count)
         buffer_destroy(free_list->buffers[--free_list->count]);
     free(free_list->buffers);
 }
 
-static void destroy(struct buffer_pool *buffer_pool) {
-    empty(&buffer_pool->heap);
-    empty(&buffer_pool->shared);
+static void buffer_pool_destroy(struct buffer_pool *buffer_pool) {
+    buffer_pool_empty(&buffer_pool->heap);
+    buffer_pool_empty(&buffer_pool->shared);
     shm_segment_release(&buffer_pool->shm_segment);
     pthread_mutex_destroy(&buffer_pool->mutex);
     free(buffer_pool);
@@ -80,7 +80,7 @@ void buffer_pool_close(struct buffer_pool **where) {
     bool last = buffer_pool->num_used == 0;
     pthread_mutex_unlock(&buffer_pool->mutex);
     if (last)
-        destroy(buffer_pool);
+        buffer_pool_destroy(buffer_pool);
 }
 
 static void recycle(void *owner, struct buffer *buffer) {
@@ -99,7 +99,7 @@ static void recycle(void *owner, struct buffer *buffer) {
     if (!keep)
         buffer_destroy(buffer);
     if (last)
-        destroy(buffer_pool);
+        buffer_pool_destroy(buffer_pool);
 }
 
 /* The newest of this size: the warmest in the cache. */
@@ -123,7 +123,7 @@ static struct buffer *carve(struct buffer_pool *buffer_pool, size_t bytes) {
             : 0;
     size_t size = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (size < bytes || size > left ||
-        !grow(&buffer_pool->shared, buffer_pool->num_shared + 1))
+        !buffer_pool_grow(&buffer_pool->shared, buffer_pool->num_shared + 1))
         return NULL;
     struct buffer *buffer =
         buffer_open_in(buffer_pool->shm_segment, buffer_pool->carved, bytes,

@@ -104,7 +104,7 @@ void gradient_inbox_add(struct gradient_inbox *gradient_inbox, uint32_t block,
         (struct contribution){gradient_payload, floats};
 }
 
-static bool has_bytes(const struct contribution *contribution) {
+static bool gradient_inbox_has_bytes(const struct contribution *contribution) {
     return contribution->gradient_payload && contribution->floats;
 }
 
@@ -113,7 +113,7 @@ unsigned gradient_inbox_gather(const struct gradient_inbox *gradient_inbox,
     const struct contribution *all = block_contributions(gradient_inbox, block);
     unsigned count = 0;
     for (uint32_t r = 0; r < gradient_inbox->num_ranks; r++)
-        if (has_bytes(&all[r]))
+        if (gradient_inbox_has_bytes(&all[r]))
             gradients[count++] = all[r].floats;
     return count;
 }
@@ -123,7 +123,7 @@ uint32_t gradient_inbox_weight(const struct gradient_inbox *gradient_inbox,
     const struct contribution *all = block_contributions(gradient_inbox, block);
     uint32_t sum = 0;
     for (uint32_t r = 0; r < gradient_inbox->num_ranks; r++)
-        if (has_bytes(&all[r]))
+        if (gradient_inbox_has_bytes(&all[r]))
             sum += weights ? weights[r] : 1;
     return sum;
 }

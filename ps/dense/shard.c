@@ -47,15 +47,15 @@ static void add_shared_weights(struct shard *shard, const uint32_t *ids) {
 }
 
 /* Weights go where they can be shown, while there is room. */
-static struct buffer *take_buffer(struct shard *shard, unsigned tensor,
-                                  size_t bytes) {
+static struct buffer *shard_take_buffer(struct shard *shard, unsigned tensor,
+                                        size_t bytes) {
     struct buffer *shared =
         tensor == 0 ? buffer_pool_take_shared(shard->buffer_pool, bytes) : NULL;
     return shared ? shared : buffer_pool_take(shard->buffer_pool, bytes);
 }
 
-static enum status no_memory(const struct shard *shard, const uint32_t *ids,
-                             struct failure *why) {
+static enum status shard_no_memory(const struct shard *shard,
+                                   const uint32_t *ids, struct failure *why) {
     uint64_t wanted = 0;
     char all[16], allocated[16];
     for (uint32_t b = 0; b < shard->count; b++)
@@ -70,17 +70,17 @@ static enum status no_memory(const struct shard *shard, const uint32_t *ids,
                        all, shard->count, allocated);
 }
 
-static enum status allocate(struct shard *shard, const uint32_t *ids,
-                            struct failure *why) {
+static enum status shard_allocate(struct shard *shard, const uint32_t *ids,
+                                  struct failure *why) {
     add_shared_weights(shard, ids);
     for (uint32_t b = 0; b < shard->count; b++) {
         shard->ids[b] = ids[b];
         shard->blocks[b] = &shard->layout->blocks[ids[b]];
         size_t bytes = shard_block_bytes(shard, b);
         for (unsigned t = 0; t < shard->num_tensors; t++) {
-            shard->cells[b].tensors[t] = take_buffer(shard, t, bytes);
+            shard->cells[b].tensors[t] = shard_take_buffer(shard, t, bytes);
             if (!shard->cells[b].tensors[t])
-                return no_memory(shard, ids, why);
+                return shard_no_memory(shard, ids, why);
             shard->bytes += bytes;
         }
     }
@@ -107,7 +107,7 @@ enum status shard_open(struct shard **out, const struct layout *layout,
     if (!shard->blocks || !shard->ids || !shard->cells || !shard->buffer_pool)
         status_fail(why, STATUS_RETRY, "no memory for %u blocks", count);
     else
-        status = allocate(shard, ids, why);
+        status = shard_allocate(shard, ids, why);
     if (status)
         shard_close(&shard);
     *out = shard;
@@ -133,7 +133,7 @@ void shard_close(struct shard **where) {
     free(shard);
 }
 
-static void fill(struct buffer *buffer, float value) {
+static void shard_fill(struct buffer *buffer, float value) {
     float *floats = buffer_data(buffer);
     size_t count = buffer_bytes(buffer) / sizeof *floats;
     for (size_t i = 0; i < count; i++)
@@ -145,7 +145,7 @@ void shard_initialise_block(struct shard *shard, uint32_t b, uint64_t seed) {
     layout_init_block(shard->layout, shard->ids[b], seed,
                       buffer_data(cell->tensors[0]));
     for (unsigned t = 1; t < shard->num_tensors; t++)
-        fill(cell->tensors[t], rule_slot_start(&shard->optimizer, t - 1));
+        shard_fill(cell->tensors[t], rule_slot_start(&shard->optimizer, t - 1));
 }
 
 void shard_initialise(struct shard *shard, uint64_t seed) {
@@ -176,7 +176,7 @@ static struct buffer *target(struct shard *shard, uint32_t b, unsigned t) {
     struct buffer *own = shard->cells[b].tensors[t];
     struct buffer *shared = NULL;
     if (!buffer_is_unique(own))
-        return take_buffer(shard, t, buffer_bytes(own));
+        return shard_take_buffer(shard, t, buffer_bytes(own));
     if (t == 0 && !buffer_segment(own)) /* while copies were many */
         shared = buffer_pool_take_shared(shard->buffer_pool, buffer_bytes(own));
     return shared ? shared : own;

@@ -24,7 +24,8 @@ struct shard_init {
     struct failure why;
 };
 
-static bool should_continue(const struct shard_init *shard_init, uint32_t b) {
+static bool shard_init_should_continue(const struct shard_init *shard_init,
+                                       uint32_t b) {
     return b < shard_blocks(shard_init->settings.shard) &&
            !atomic_load(&shard_init->stop);
 }
@@ -39,7 +40,8 @@ static enum status restore(struct shard_init *shard_init, struct failure *why) {
     if (status)
         return status;
     status = checkpoint_reader_open(&reader, settings->folder, &manifest, why);
-    for (uint32_t b = 0; !status && should_continue(shard_init, b); b++)
+    for (uint32_t b = 0; !status && shard_init_should_continue(shard_init, b);
+         b++)
         status = shard_restore(settings->shard, b, reader, why);
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
@@ -51,8 +53,8 @@ static void *run_init(void *argument) {
     const struct shard_init_settings *settings = &shard_init->settings;
     if (settings->folder)
         shard_init->status = restore(shard_init, &shard_init->why);
-    for (uint32_t b = 0; !settings->folder && should_continue(shard_init, b);
-         b++)
+    for (uint32_t b = 0;
+         !settings->folder && shard_init_should_continue(shard_init, b); b++)
         shard_initialise_block(settings->shard, b, settings->seed);
     eventfd_write(shard_init->done, 1);
     return NULL;

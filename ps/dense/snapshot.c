@@ -70,7 +70,7 @@ static void release_tensors(struct snapshots *all, struct held_block *block) {
 }
 
 /* The mutex is held. */
-static void destroy(struct snapshots *all, struct snapshot *snapshot) {
+static void snapshot_destroy(struct snapshots *all, struct snapshot *snapshot) {
     struct snapshot **where = &all->first;
     while (*where != snapshot)
         where = &(*where)->next;
@@ -135,10 +135,10 @@ static uint32_t await_block(struct snapshots *all, struct snapshot *snapshot) {
     return UINT32_MAX;
 }
 
-static enum status write_blocks(struct snapshots *all,
-                                struct snapshot *snapshot,
-                                struct shard_writer *writer,
-                                struct failure *why) {
+static enum status snapshot_write_blocks(struct snapshots *all,
+                                         struct snapshot *snapshot,
+                                         struct shard_writer *writer,
+                                         struct failure *why) {
     enum status status = STATUS_OK;
     uint32_t b;
     pthread_mutex_lock(&all->mutex);
@@ -183,7 +183,7 @@ static void write_snapshot(struct snapshots *all, struct snapshot *snapshot) {
         status = shard_writer_open(&writer, path, total_bytes(all), entries,
                                    &result->why);
     if (!status)
-        status = write_blocks(all, snapshot, writer, &result->why);
+        status = snapshot_write_blocks(all, snapshot, writer, &result->why);
     if (!status)
         status = shard_writer_finish(&writer, &result->info, &result->why);
     shard_writer_abort(&writer);
@@ -200,7 +200,7 @@ static struct snapshot *next_ordered(struct snapshots *all) {
     return found;
 }
 
-static void *write_all(void *argument) {
+static void *snapshot_write_all(void *argument) {
     struct snapshots *all = argument;
     pthread_mutex_lock(&all->mutex);
     while (!all->stopping) {
@@ -231,9 +231,9 @@ enum status snapshots_open(struct snapshots **out, const struct shard *shard,
     all->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pthread_mutex_init(&all->mutex, NULL);
     pthread_cond_init(&all->changed, NULL);
-    int error = all->descriptor < 0
-                    ? errno
-                    : pthread_create(&all->thread, NULL, write_all, all);
+    int error = all->descriptor < 0 ? errno
+                                    : pthread_create(&all->thread, NULL,
+                                                     snapshot_write_all, all);
     *out = error ? NULL : all;
     if (!error)
         return STATUS_OK;
@@ -255,7 +255,7 @@ void snapshots_close(struct snapshots **where) {
     pthread_mutex_unlock(&all->mutex);
     pthread_join(all->thread, NULL);
     while (all->first)
-        destroy(all, all->first);
+        snapshot_destroy(all, all->first);
     pthread_mutex_destroy(&all->mutex);
     pthread_cond_destroy(&all->changed);
     close(all->descriptor);
@@ -366,7 +366,7 @@ void snapshot_release(struct snapshot *snapshot) {
     snapshot->retained = false;
     if (snapshot->stage == HELD ||
         (snapshot->stage == WRITTEN && snapshot->reported))
-        destroy(all, snapshot);
+        snapshot_destroy(all, snapshot);
     pthread_mutex_unlock(&all->mutex);
 }
 
@@ -382,7 +382,7 @@ bool snapshots_done(struct snapshots *all, struct snapshot_result *result) {
         *result = snapshot->result;
         snapshot->reported = true;
         if (!snapshot->retained)
-            destroy(all, snapshot);
+            snapshot_destroy(all, snapshot);
     }
     pthread_mutex_unlock(&all->mutex);
     return snapshot;

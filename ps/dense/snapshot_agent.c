@@ -220,9 +220,9 @@ enum status snapshot_agent_prepare(struct snapshot_agent *snapshot_agent,
 
 /* With staleness a cut is the moment it is heard: when the weights have all
  * that the rows count. */
-static enum status snapshot_now(struct snapshot_agent *snapshot_agent,
-                                const Capstan__Snapshot *command,
-                                struct failure *why) {
+static enum status snapshot_agent_snapshot_now(
+    struct snapshot_agent *snapshot_agent, const Capstan__Snapshot *command,
+    struct failure *why) {
     enum status status = server_drain(snapshot_agent->server, why);
     if (status)
         return status;
@@ -257,7 +257,7 @@ enum status snapshot_agent_take(struct snapshot_agent *snapshot_agent,
     if (held && command->id >= SNAPSHOT_REQUESTED)
         return STATUS_OK;
     if (command->id >= SNAPSHOT_REQUESTED && !command->round)
-        return snapshot_now(snapshot_agent, command, why);
+        return snapshot_agent_snapshot_now(snapshot_agent, command, why);
     snapshot_agent->requested_id = command->id;
     snapshot_agent->requested_round = command->round;
     snapshot_agent->requested_retain = command->retain;
@@ -296,8 +296,8 @@ int snapshot_agent_descriptor(const struct snapshot_agent *snapshot_agent) {
                : -1;
 }
 
-static void send_written(struct snapshot_agent *snapshot_agent,
-                         const struct snapshot_result *result) {
+static void snapshot_agent_send_written(struct snapshot_agent *snapshot_agent,
+                                        const struct snapshot_result *result) {
     const char *holder =
         snapshot_agent->shares_folder ? "" : snapshot_agent->host;
     Capstan__SnapshotDone done = snapshot_report_written(
@@ -316,7 +316,7 @@ enum status snapshot_agent_step(struct snapshot_agent *snapshot_agent,
            snapshots_done(snapshot_agent->snapshots, &result)) {
         snapshot_agent->warned_full = false;
         if (result.written) {
-            send_written(snapshot_agent, &result);
+            snapshot_agent_send_written(snapshot_agent, &result);
             continue;
         }
         log_error(snapshot_agent->settings.log,

@@ -28,14 +28,14 @@ struct bare_zmq {
     uint64_t started, answered;
 };
 
-static void set_int(void *socket, int option, int value) {
+static void bare_zmq_set_int(void *socket, int option, int value) {
     zmq_setsockopt(socket, option, &value, sizeof value);
 }
 
-static void configure(void *socket) {
-    set_int(socket, ZMQ_LINGER, 0);
-    set_int(socket, ZMQ_SNDHWM, 0);
-    set_int(socket, ZMQ_RCVHWM, 0);
+static void bare_zmq_configure(void *socket) {
+    bare_zmq_set_int(socket, ZMQ_LINGER, 0);
+    bare_zmq_set_int(socket, ZMQ_SNDHWM, 0);
+    bare_zmq_set_int(socket, ZMQ_RCVHWM, 0);
 }
 
 void *bare_zmq_listen(void *zmq, uint16_t *port) {
@@ -44,7 +44,7 @@ void *bare_zmq_listen(void *zmq, uint16_t *port) {
     size_t size = sizeof bound;
     if (!router)
         return NULL;
-    configure(router);
+    bare_zmq_configure(router);
     if (!zmq_bind(router, "tcp://127.0.0.1:*") &&
         !zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, bound, &size)) {
         *port = (uint16_t)strtoul(strrchr(bound, ':') + 1, NULL, 10);
@@ -55,7 +55,7 @@ void *bare_zmq_listen(void *zmq, uint16_t *port) {
 }
 
 /* BYTES from FROM as a message: a small one is copied. */
-static void fill(zmq_msg_t *message, char *from, size_t bytes) {
+static void bare_zmq_fill(zmq_msg_t *message, char *from, size_t bytes) {
     if (bytes > BENCH_ITERATION_COPY_BYTES) {
         zmq_msg_init_data(message, from, bytes, NULL, NULL);
         return;
@@ -70,7 +70,7 @@ static void send_frames(void *socket, const struct header *header, char *from,
     zmq_send(socket, header, sizeof *header, bytes ? ZMQ_SNDMORE : 0);
     if (!bytes)
         return;
-    fill(&payload, from, bytes);
+    bare_zmq_fill(&payload, from, bytes);
     zmq_msg_send(&payload, socket, 0);
 }
 
@@ -129,7 +129,7 @@ enum status bare_zmq_open(struct bare_zmq **out, void *zmq, uint16_t port,
         return status_fail(why, STATUS_RETRY, "no bare libzmq to port %u",
                            port);
     }
-    configure(bare->socket);
+    bare_zmq_configure(bare->socket);
     memset(bare->out, 1, BENCH_ITERATION_RING_BYTES);
     memset(bare->in, 0, BENCH_ITERATION_RING_BYTES);
     *out = bare;
@@ -142,7 +142,7 @@ void bare_zmq_close(struct bare_zmq **where) {
     if (!bare)
         return;
     if (bare->socket) {
-        set_int(bare->socket, ZMQ_LINGER, 0);
+        bare_zmq_set_int(bare->socket, ZMQ_LINGER, 0);
         zmq_close(bare->socket);
     }
     free(bare->out);
@@ -150,8 +150,8 @@ void bare_zmq_close(struct bare_zmq **where) {
     free(bare);
 }
 
-static bool send_one(struct bare_zmq *bare,
-                     struct bench_iteration *bench_iteration) {
+static bool bare_zmq_send_one(struct bare_zmq *bare,
+                              struct bench_iteration *bench_iteration) {
     size_t left = bench_iteration->bytes - bare->next;
     size_t bytes =
         left < BENCH_ITERATION_GROUP_BYTES ? left : BENCH_ITERATION_GROUP_BYTES;
@@ -221,7 +221,7 @@ enum status bare_zmq_run(struct bare_zmq *bare,
             bare->started++;
             started_at = now;
         }
-        moved = send_one(bare, bench_iteration);
+        moved = bare_zmq_send_one(bare, bench_iteration);
         if (moved && ++unpolled % BENCH_ITERATION_SENDS_PER_POLL)
             continue;
         uint64_t before = bare->answered;

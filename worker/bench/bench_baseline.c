@@ -20,7 +20,7 @@ static void *serve_zmq(void *router) {
 /* In the child: ports into TELL, then answers until it is killed. It is a copy
  * of the parent and leaves with _exit: the parent, told nothing, reads the end
  * of the pipe. */
-static void serve(int write_fd, pid_t parent) {
+static void bench_baseline_serve(int write_fd, pid_t parent) {
     struct bench_baseline bench_baseline = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
@@ -49,7 +49,7 @@ enum status bench_baseline_start(struct bench_baseline *bench_baseline,
     pid_t pid = fork();
     if (pid == 0) {
         close(pipe_fds[0]);
-        serve(pipe_fds[1], parent);
+        bench_baseline_serve(pipe_fds[1], parent);
     }
     int error = errno;
     close(pipe_fds[1]);

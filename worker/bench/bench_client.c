@@ -41,8 +41,9 @@ struct bench_client {
     uint64_t clock;
 };
 
-static enum status measure(struct bench_client *client,
-                           struct bench_stream_client *bench_stream_client) {
+static enum status bench_client_measure(
+    struct bench_client *client,
+    struct bench_stream_client *bench_stream_client) {
     const struct bench_client_settings *s = client->settings;
     struct measure_settings measure = {.log = s->log,
                                        .zmq = s->zmq,
@@ -64,7 +65,7 @@ static enum status measure(struct bench_client *client,
                        client->plan->layout, &measure, &client->why);
 }
 
-static void *run_thread(void *argument) {
+static void *bench_client_run_thread(void *argument) {
     struct bench_client *client = argument;
     struct bench_stream_client_settings settings = {
         .zmq = client->settings->zmq,
@@ -80,7 +81,7 @@ static void *run_thread(void *argument) {
     client->status =
         bench_stream_client_open(&bench_stream_client, &settings, &client->why);
     if (!client->status)
-        client->status = measure(client, bench_stream_client);
+        client->status = bench_client_measure(client, bench_stream_client);
     if (bench_stream_client)
         client->clock = bench_stream_client_clock(bench_stream_client);
     if (client->result) {
@@ -95,7 +96,7 @@ static void *run_thread(void *argument) {
     return NULL;
 }
 
-static void send_model_spec(struct bench_client *client) {
+static void bench_client_send_model_spec(struct bench_client *client) {
     Capstan__ModelSpec model_spec = CAPSTAN__MODEL_SPEC__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     Capstan__Parameter **parameters = NULL;
@@ -114,8 +115,8 @@ static void send_model_spec(struct bench_client *client) {
     plan_free_parameters(&parameters);
 }
 
-static void send_left(struct bench_client *client, bool exiting,
-                      const struct failure *why) {
+static void bench_client_send_left(struct bench_client *client, bool exiting,
+                                   const struct failure *why) {
     Capstan__Left left = CAPSTAN__LEFT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     left.exiting = exiting;
@@ -129,9 +130,9 @@ static void send_left(struct bench_client *client, bool exiting,
     control_client_send_reliable(client->control_client, &control);
 }
 
-static enum status handle_welcome(struct bench_client *client,
-                                  const Capstan__Welcome *welcome,
-                                  struct failure *why) {
+static enum status bench_client_handle_welcome(struct bench_client *client,
+                                               const Capstan__Welcome *welcome,
+                                               struct failure *why) {
     const struct bench_client_settings *s = client->settings;
     enum status status = job_parse(&client->job, welcome->job, why);
     if (!status)
@@ -143,13 +144,14 @@ static enum status handle_welcome(struct bench_client *client,
     client->rank = welcome->rank;
     control_client_set_timeout(client->control_client,
                                client->job->timeouts.peer);
-    send_model_spec(client);
+    bench_client_send_model_spec(client);
     return STATUS_OK;
 }
 
 /* Measuring begins when a view lists me; all but the first client look on. */
-static enum status handle_view(struct bench_client *client,
-                               const Capstan__View *view, struct failure *why) {
+static enum status bench_client_handle_view(struct bench_client *client,
+                                            const Capstan__View *view,
+                                            struct failure *why) {
     control_client_heartbeat(client->control_client)->view = view->number;
     if (client->measuring || !client->plan || client->rank >= view->n_slots)
         return STATUS_OK;
@@ -162,15 +164,17 @@ static enum status handle_view(struct bench_client *client,
     if (client->rank)
         eventfd_write(client->done, 1);
     else
-        error = pthread_create(&client->thread, NULL, run_thread, client);
+        error = pthread_create(&client->thread, NULL, bench_client_run_thread,
+                               client);
     if (!error)
         return STATUS_OK;
     client->measuring = false;
     return status_errno(why, STATUS_FAILED, error, "cannot start a thread");
 }
 
-static enum status handle_stop(struct bench_client *client,
-                               const Capstan__Stop *stop, struct failure *why) {
+static enum status bench_client_handle_stop(struct bench_client *client,
+                                            const Capstan__Stop *stop,
+                                            struct failure *why) {
     client->stopped = true;
     control_client_leave(client->control_client);
     return stop->status ? status_fail(why, (enum status)stop->status,
@@ -178,41 +182,43 @@ static enum status handle_stop(struct bench_client *client,
                         : STATUS_OK;
 }
 
-static enum status handle_control(struct bench_client *client,
-                                  const Capstan__Control *command,
-                                  struct failure *why) {
+static enum status bench_client_handle_control(struct bench_client *client,
+                                               const Capstan__Control *command,
+                                               struct failure *why) {
     switch (command->body_case) {
     case CAPSTAN__CONTROL__BODY_WELCOME:
-        return client->job ? STATUS_OK
-                           : handle_welcome(client, command->welcome, why);
+        return client->job
+                   ? STATUS_OK
+                   : bench_client_handle_welcome(client, command->welcome, why);
     case CAPSTAN__CONTROL__BODY_PLAN:
         return client->plan || !client->job
                    ? STATUS_OK
                    : plan_read(&client->plan, command->plan, client->job, why);
     case CAPSTAN__CONTROL__BODY_VIEW:
-        return handle_view(client, command->view, why);
+        return bench_client_handle_view(client, command->view, why);
     case CAPSTAN__CONTROL__BODY_STOP:
-        return handle_stop(client, command->stop, why);
+        return bench_client_handle_stop(client, command->stop, why);
     default:
         return STATUS_OK;
     }
 }
 
-static enum status handle_controls(struct bench_client *client,
-                                   struct failure *why) {
+static enum status bench_client_handle_controls(struct bench_client *client,
+                                                struct failure *why) {
     const Capstan__Control *command;
     enum status status;
     do {
         status = control_client_receive(client->control_client, time_now(),
                                         &command, why);
         if (!status && command)
-            status = handle_control(client, command, why);
+            status = bench_client_handle_control(client, command, why);
     } while (!status && command && !client->stopped);
     return status;
 }
 
 /* All is measured, or something failed: out of the loop. */
-static enum status finish(struct bench_client *client, struct failure *why) {
+static enum status bench_client_finish(struct bench_client *client,
+                                       struct failure *why) {
     eventfd_t count;
     if (eventfd_read(client->done, &count))
         return STATUS_OK;
@@ -221,12 +227,12 @@ static enum status finish(struct bench_client *client, struct failure *why) {
         return client->status;
     }
     control_client_heartbeat(client->control_client)->clock = client->clock;
-    send_left(client, false, NULL);
+    bench_client_send_left(client, false, NULL);
     return STATUS_OK;
 }
 
 /* A signal: what is measured is dropped. */
-static void handle_signal(struct bench_client *client) {
+static void bench_client_handle_signal(struct bench_client *client) {
     eventfd_t number = 0;
     if (eventfd_read(client->settings->interrupts, &number))
         return;
@@ -234,7 +240,8 @@ static void handle_signal(struct bench_client *client) {
     client->stopped = true;
 }
 
-static enum status run_once(struct bench_client *client, struct failure *why) {
+static enum status bench_client_run_once(struct bench_client *client,
+                                         struct failure *why) {
     zmq_pollitem_t items[] = {
         {control_client_socket(client->control_client), 0, ZMQ_POLLIN, 0},
         {NULL, client->settings->interrupts, ZMQ_POLLIN, 0},
@@ -246,14 +253,15 @@ static enum status run_once(struct bench_client *client, struct failure *why) {
     enum status status =
         control_client_step(client->control_client, time_now(), why);
     if (!status)
-        status = handle_controls(client, why);
+        status = bench_client_handle_controls(client, why);
     if (items[1].revents)
-        handle_signal(client);
-    return status || client->stopped ? status : finish(client, why);
+        bench_client_handle_signal(client);
+    return status || client->stopped ? status
+                                     : bench_client_finish(client, why);
 }
 
-static enum status open_client(struct bench_client *client,
-                               struct failure *why) {
+static enum status bench_client_open_client(struct bench_client *client,
+                                            struct failure *why) {
     const struct bench_client_settings *settings = client->settings;
     struct control_client_settings control_client = {
         .zmq = settings->zmq,
@@ -292,18 +300,18 @@ enum status bench_client_run(const struct bench_client_settings *settings,
     if (!client)
         return status_fail(why, STATUS_RETRY, "no memory for a client");
     client->settings = settings;
-    enum status status = open_client(client, why);
+    enum status status = bench_client_open_client(client, why);
     while (!status && !client->stopped)
-        status = run_once(client, why);
+        status = bench_client_run_once(client, why);
     atomic_store(&client->stop, true);
     if (client->measuring && client->rank == 0)
         pthread_join(client->thread, NULL);
     if (client->interrupted) {
         status = status_fail(why, client->interrupted, "ended by a signal");
-        send_left(client, true, NULL);
+        bench_client_send_left(client, true, NULL);
         control_client_leave(client->control_client);
     } else if (status && !client->stopped && client->control_client) {
-        send_left(client, false, why);
+        bench_client_send_left(client, false, why);
         control_client_leave(client->control_client);
     }
     if (!status && client->result)

@@ -67,18 +67,20 @@ double bench_iteration_latency_us(struct bench_iteration *bench_iteration,
            (double)TIME_US;
 }
 
-static double rate(uint64_t count, int64_t elapsed) {
+static double bench_iteration_rate(uint64_t count, int64_t elapsed) {
     return elapsed > 0 ? (double)count / time_to_seconds(elapsed) : 0;
 }
 
 double bench_iteration_vectors_s(
     const struct bench_iteration *bench_iteration) {
-    return rate(bench_iteration->vectors, bench_iteration->elapsed);
+    return bench_iteration_rate(bench_iteration->vectors,
+                                bench_iteration->elapsed);
 }
 
 double bench_iteration_messages_s(
     const struct bench_iteration *bench_iteration) {
-    return rate(bench_iteration->messages, bench_iteration->elapsed);
+    return bench_iteration_rate(bench_iteration->messages,
+                                bench_iteration->elapsed);
 }
 
 const char *bench_iteration_kind_name(enum bench_iteration_kind kind) {

@@ -39,9 +39,9 @@ static json_t *memory_of(const char *pids) {
     return sum ? json_integer((json_int_t)sum) : json_null();
 }
 
-static json_t *result_json(const struct bench_iteration *bench_iteration,
-                           uint64_t vectors_per_message, json_t *start,
-                           json_t *end) {
+static json_t *bench_soak_result_json(
+    const struct bench_iteration *bench_iteration, uint64_t vectors_per_message,
+    json_t *start, json_t *end) {
     return json_pack(
         "{s:{s:I, s:I, s:I, s:f, s:f, s:o, s:o}}", "requests", "count",
         (json_int_t)(bench_iteration->vectors * vectors_per_message), "bytes",
@@ -83,7 +83,7 @@ enum status bench_soak_run(json_t **out,
     if (status)
         json_decref(start);
     else
-        *out = result_json(&bench_iteration, vectors_per_message, start,
-                           memory_of(settings->ps_pids));
+        *out = bench_soak_result_json(&bench_iteration, vectors_per_message,
+                                      start, memory_of(settings->ps_pids));
     return status;
 }

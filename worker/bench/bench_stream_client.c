@@ -22,7 +22,7 @@ enum status bench_stream_client_silent(
 }
 
 /* "host:port" or "[v6]:port" of ps P as numbers, into TEXT. */
-static enum status resolve_ps(
+static enum status bench_stream_client_resolve_ps(
     const struct bench_stream_client *bench_stream_client, uint32_t p,
     char *text, size_t size, struct failure *why) {
     const char *address = bench_stream_client->settings.plan->ps[p].address;
@@ -49,8 +49,8 @@ static enum status resolve_ps(
 }
 
 /* Waits for one way or the other; true: a lane. */
-static bool connect_shm(struct bench_stream_client *bench_stream_client,
-                        uint32_t p) {
+static bool bench_stream_client_connect_shm(
+    struct bench_stream_client *bench_stream_client, uint32_t p) {
     const struct bench_stream_client_settings *s =
         &bench_stream_client->settings;
     struct bench_stream_client_server *server =
@@ -72,8 +72,8 @@ static enum status connect_server(
     struct bench_stream_client_server *server =
         &bench_stream_client->servers[p];
     char text[300];
-    enum status status =
-        resolve_ps(bench_stream_client, p, text, sizeof text, why);
+    enum status status = bench_stream_client_resolve_ps(bench_stream_client, p,
+                                                        text, sizeof text, why);
     if (!status)
         status = link_open(&server->link, bench_stream_client->settings.zmq,
                            LINK_CLIENT, &settings, why);
@@ -87,7 +87,7 @@ static enum status connect_server(
         status = link_connect(server->link, text, why);
     if (status)
         return status;
-    if (shm_key && connect_shm(bench_stream_client, p))
+    if (shm_key && bench_stream_client_connect_shm(bench_stream_client, p))
         return STATUS_OK;
     zmq_pollitem_t item = {link_socket(server->link), 0, ZMQ_POLLOUT, 0};
     int64_t limit = time_from_seconds(bench_stream_client->settings.timeout);
@@ -96,7 +96,8 @@ static enum status connect_server(
                : bench_stream_client_silent(bench_stream_client, p, why);
 }
 
-static bool allocate(struct bench_stream_client *bench_stream_client) {
+static bool bench_stream_client_allocate(
+    struct bench_stream_client *bench_stream_client) {
     const struct plan *plan = bench_stream_client->settings.plan;
     uint32_t blocks = plan->layout->num_blocks;
     bench_stream_client->servers =
@@ -140,7 +141,7 @@ enum status bench_stream_client_open(
         return status_fail(why, STATUS_RETRY, "no memory for a stream");
     bench_stream_client->settings = *settings;
     bench_stream_client->clock = settings->from - 1;
-    if (!allocate(bench_stream_client))
+    if (!bench_stream_client_allocate(bench_stream_client))
         status = status_fail(why, STATUS_RETRY, "no memory for a stream");
     for (uint32_t p = 0; !status && p < settings->plan->num_ps; p++)
         status = connect_server(bench_stream_client, p, why);

@@ -10,8 +10,8 @@
 
 static const int64_t STOP_INTERVAL = TIME_S / 4;
 
-static size_t block_bytes(const struct bench_stream_client *bench_stream_client,
-                          uint32_t id) {
+static size_t bench_stream_iteration_block_bytes(
+    const struct bench_stream_client *bench_stream_client, uint32_t id) {
     return bench_stream_client->settings.plan->layout->blocks[id].elements *
            sizeof(float);
 }
@@ -32,8 +32,8 @@ static uint32_t next_message(
     uint32_t n = 0;
     *bytes = 0;
     while (server->next + n < server->count && n < MESSAGE_MAX_BLOCKS) {
-        size_t more =
-            block_bytes(bench_stream_client, server->ids[server->next + n]);
+        size_t more = bench_stream_iteration_block_bytes(
+            bench_stream_client, server->ids[server->next + n]);
         if (n && *bytes + more > BENCH_ITERATION_GROUP_BYTES)
             break;
         *bytes += more;
@@ -42,9 +42,9 @@ static uint32_t next_message(
     return n;
 }
 
-static bool fill(struct bench_stream_client *bench_stream_client,
-                 struct link *link, uint32_t id, size_t bytes,
-                 struct link_payload *payload) {
+static bool bench_stream_iteration_fill(
+    struct bench_stream_client *bench_stream_client, struct link *link,
+    uint32_t id, size_t bytes, struct link_payload *payload) {
     size_t from = ring_offset(bench_stream_client, id, bytes);
     if (bench_stream_client->kind == BENCH_ITERATION_PULL) {
         link_no_payload(payload);
@@ -61,9 +61,9 @@ static bool fill(struct bench_stream_client *bench_stream_client,
     return true;
 }
 
-static bool commit(struct bench_stream_client *bench_stream_client,
-                   struct bench_stream_client_server *server, uint32_t n,
-                   size_t bytes) {
+static bool bench_stream_iteration_commit(
+    struct bench_stream_client *bench_stream_client,
+    struct bench_stream_client_server *server, uint32_t n, size_t bytes) {
     uint32_t *ids = server->ids + server->next;
     struct link_payload payload;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
@@ -78,7 +78,8 @@ static bool commit(struct bench_stream_client *bench_stream_client,
     header.ack_only = bench_stream_client->kind == BENCH_ITERATION_PUSH;
     header.n_blocks = n;
     header.blocks = ids;
-    if (!fill(bench_stream_client, server->link, ids[0], bytes, &payload))
+    if (!bench_stream_iteration_fill(bench_stream_client, server->link, ids[0],
+                                     bytes, &payload))
         return false;
     size_t size = message_write_data(&header, bench_stream_client->header);
     if (!link_commit(server->link, 0, bench_stream_client->header, size,
@@ -105,7 +106,9 @@ static unsigned send_messages(struct bench_stream_client *bench_stream_client,
         bool has_credit = server->messages < BENCH_ITERATION_CREDIT_MESSAGES &&
                           (!server->messages ||
                            server->in_flight + bytes <= BENCH_ITERATION_CREDIT);
-        if (n && has_credit && commit(bench_stream_client, server, n, bytes)) {
+        if (n && has_credit &&
+            bench_stream_iteration_commit(bench_stream_client, server, n,
+                                          bytes)) {
             if (!server->messages)
                 server->answered_at = now;
             server->next += n;
@@ -141,7 +144,8 @@ static enum status check_reply(
                                "asked for",
                                p, header->blocks[i]);
         else
-            bytes += block_bytes(bench_stream_client, header->blocks[i]);
+            bytes += bench_stream_iteration_block_bytes(bench_stream_client,
+                                                        header->blocks[i]);
     if (header->run == s->run &&
         header->incarnation == s->plan->ps[p].incarnation &&
         header->kind == (push ? CAPSTAN__DATA_HEADER__KIND__ACK
@@ -159,7 +163,8 @@ static void store_reply(struct bench_stream_client *bench_stream_client,
                         const Capstan__DataHeader *header,
                         const char *weights) {
     for (size_t i = 0; i < header->n_blocks; i++) {
-        size_t bytes = block_bytes(bench_stream_client, header->blocks[i]);
+        size_t bytes = bench_stream_iteration_block_bytes(bench_stream_client,
+                                                          header->blocks[i]);
         if (bench_stream_client->kind != BENCH_ITERATION_PUSH) {
             memcpy(bench_stream_client->in + ring_offset(bench_stream_client,
                                                          header->blocks[i],
@@ -187,9 +192,9 @@ static void count_answer(struct bench_stream_client_server *server,
     }
 }
 
-static enum status receive(struct bench_stream_client *bench_stream_client,
-                           uint32_t p, int64_t now, unsigned *received,
-                           struct failure *why) {
+static enum status bench_stream_iteration_receive(
+    struct bench_stream_client *bench_stream_client, uint32_t p, int64_t now,
+    unsigned *received, struct failure *why) {
     struct bench_stream_client_server *server =
         &bench_stream_client->servers[p];
     struct link_frame frame;
@@ -213,13 +218,14 @@ static enum status receive(struct bench_stream_client *bench_stream_client,
     return status;
 }
 
-static enum status receive_all(struct bench_stream_client *bench_stream_client,
-                               int64_t now, unsigned *received,
-                               struct failure *why) {
+static enum status bench_stream_iteration_receive_all(
+    struct bench_stream_client *bench_stream_client, int64_t now,
+    unsigned *received, struct failure *why) {
     enum status status = STATUS_OK;
     for (uint32_t p = 0;
          !status && p < bench_stream_client->settings.plan->num_ps; p++)
-        status = receive(bench_stream_client, p, now, received, why);
+        status = bench_stream_iteration_receive(bench_stream_client, p, now,
+                                                received, why);
     return status;
 }
 
@@ -295,7 +301,8 @@ enum status bench_stream_iteration(
     bench_stream_client->kind = bench_iteration->kind;
     bench_iteration->bytes = 0;
     for (uint32_t b = first; b < first + count; b++)
-        bench_iteration->bytes += block_bytes(bench_stream_client, b);
+        bench_iteration->bytes +=
+            bench_stream_iteration_block_bytes(bench_stream_client, b);
     bench_iteration->vectors = bench_iteration->messages =
         bench_iteration->samples = 0;
     int64_t start = time_now(), now = start, started_at = start;
@@ -312,7 +319,8 @@ enum status bench_stream_iteration(
             moved = send_messages(bench_stream_client, bench_iteration, now);
         if (moved && ++unpolled % BENCH_ITERATION_SENDS_PER_POLL)
             continue;
-        status = receive_all(bench_stream_client, now, &moved, why);
+        status = bench_stream_iteration_receive_all(bench_stream_client, now,
+                                                    &moved, why);
         if (status)
             break;
         if (!moved)

@@ -99,11 +99,9 @@ static void copy_iteration(struct measure *measure,
         bench_iteration, bench_iteration->vectors, bench_iteration->elapsed));
 }
 
-static enum status run_iteration(struct measure *measure,
-                                 const struct size *size,
-                                 enum transport transport,
-                                 struct bench_iteration *bench_iteration,
-                                 struct failure *why) {
+static enum status measure_run_iteration(
+    struct measure *measure, const struct size *size, enum transport transport,
+    struct bench_iteration *bench_iteration, struct failure *why) {
     bench_iteration->bytes = size->bytes;
     bench_iteration->stop = measure->settings->stop;
     if (transport == SOCKET)
@@ -124,7 +122,7 @@ static enum status fill_figure(struct measure *measure, struct size *size,
                                               .depth = depth_of(size->bytes),
                                               .duration = measure->duration};
     enum status status =
-        run_iteration(measure, size, transport, &bench_iteration, why);
+        measure_run_iteration(measure, size, transport, &bench_iteration, why);
     if (status)
         return status;
     figure->vectors_s[repeat] = bench_iteration_vectors_s(&bench_iteration);
@@ -134,7 +132,8 @@ static enum status fill_figure(struct measure *measure, struct size *size,
                                                .duration = measure->duration,
                                                .latencies = measure->latencies,
                                                .capacity = MAX_SAMPLES};
-    status = run_iteration(measure, size, transport, &bench_iteration, why);
+    status =
+        measure_run_iteration(measure, size, transport, &bench_iteration, why);
     figure->p50[repeat] = bench_iteration_latency_us(&bench_iteration, 0.5);
     figure->p99[repeat] = bench_iteration_latency_us(&bench_iteration, 0.99);
     return status;
@@ -185,7 +184,7 @@ static enum status fill_all(struct measure *measure, struct failure *why) {
     return status;
 }
 
-static void set_real(json_t *object, const char *key, double value) {
+static void measure_set_real(json_t *object, const char *key, double value) {
     json_object_set_new(object, key,
                         isfinite(value) ? json_real(value) : json_null());
 }
@@ -196,12 +195,14 @@ static json_t *figure_json(struct figure *figure, uint64_t bytes,
     json_t *object = json_object();
     double vectors_s = bench_iteration_median(figure->vectors_s, repeats);
     *gigabytes = vectors_s * (double)bytes / GIGA;
-    set_real(object, "gb_s", *gigabytes);
-    set_real(object, "requests_s", vectors_s * vectors_per_message);
-    set_real(object, "messages_s",
-             bench_iteration_median(figure->messages_s, repeats));
-    set_real(object, "p50_us", bench_iteration_median(figure->p50, repeats));
-    set_real(object, "p99_us", bench_iteration_median(figure->p99, repeats));
+    measure_set_real(object, "gb_s", *gigabytes);
+    measure_set_real(object, "requests_s", vectors_s * vectors_per_message);
+    measure_set_real(object, "messages_s",
+                     bench_iteration_median(figure->messages_s, repeats));
+    measure_set_real(object, "p50_us",
+                     bench_iteration_median(figure->p50, repeats));
+    measure_set_real(object, "p99_us",
+                     bench_iteration_median(figure->p99, repeats));
     return object;
 }
 
@@ -213,17 +214,18 @@ static json_t *kind_json(struct size *size, int kind, uint32_t repeats) {
                             figure_json(&size->figures[kind][transport],
                                         size->bytes, 1, repeats,
                                         &gigabytes[transport]));
-    set_real(object, "of_socket", gigabytes[CLIENT] / gigabytes[SOCKET]);
-    set_real(object, "of_zmq", gigabytes[CLIENT] / gigabytes[ZMQ]);
+    measure_set_real(object, "of_socket",
+                     gigabytes[CLIENT] / gigabytes[SOCKET]);
+    measure_set_real(object, "of_zmq", gigabytes[CLIENT] / gigabytes[ZMQ]);
     return object;
 }
 
 static json_t *size_json(struct size *size, uint32_t repeats) {
     json_t *object = json_object();
     json_object_set_new(object, "bytes", json_integer((json_int_t)size->bytes));
-    set_real(object, "memcpy_gb_s",
-             bench_iteration_median(size->copied_s, repeats) *
-                 (double)size->bytes / GIGA);
+    measure_set_real(object, "memcpy_gb_s",
+                     bench_iteration_median(size->copied_s, repeats) *
+                         (double)size->bytes / GIGA);
     for (int kind = 0; kind < BENCH_ITERATION_KINDS; kind++)
         json_object_set_new(
             object, bench_iteration_kind_name((enum bench_iteration_kind)kind),
@@ -245,7 +247,7 @@ static json_t *small_json(struct size *small, uint32_t repeats) {
     return object;
 }
 
-static json_t *result_json(struct measure *measure) {
+static json_t *measure_result_json(struct measure *measure) {
     const struct measure_settings *settings = measure->settings;
     json_t *object = json_object(), *sizes = json_array();
     json_object_set_new(object, "repeats", json_integer(settings->repeats));
@@ -262,7 +264,7 @@ static json_t *result_json(struct measure *measure) {
 }
 
 /* Where the vectors lie in the plan. */
-static void find_blocks(struct measure *measure) {
+static void measure_find_blocks(struct measure *measure) {
     const struct layout *layout = measure->layout;
     uint32_t count = measure->settings->num_sizes;
     struct size *small = &measure->sizes[count];
@@ -286,7 +288,7 @@ static enum status open_all(struct measure *measure, struct failure *why) {
         return status_fail(why, STATUS_RETRY, "no memory to measure with");
     memset(measure->from, 1, BENCH_ITERATION_RING_BYTES);
     memset(measure->to, 0, BENCH_ITERATION_RING_BYTES);
-    find_blocks(measure);
+    measure_find_blocks(measure);
     enum status status = plain_socket_open(
         &measure->plain, settings->bench_baseline->plain_port, why);
     return status ? status
@@ -294,7 +296,7 @@ static enum status open_all(struct measure *measure, struct failure *why) {
                                   settings->bench_baseline->zmq_port, why);
 }
 
-static void close_all(struct measure *measure) {
+static void measure_close_all(struct measure *measure) {
     plain_socket_close(&measure->plain);
     bare_zmq_close(&measure->bare);
     free(measure->sizes);
@@ -320,7 +322,7 @@ enum status measure_run(json_t **out,
     if (!status)
         status = fill_all(&measure, why);
     if (!status)
-        *out = result_json(&measure);
-    close_all(&measure);
+        *out = measure_result_json(&measure);
+    measure_close_all(&measure);
     return status;
 }

@@ -35,7 +35,7 @@ static size_t piece(size_t bytes, size_t done, size_t *at) {
     return left < capacity ? left : capacity;
 }
 
-static bool send_all(int fd, const char *ring, size_t bytes) {
+static bool plain_socket_send_all(int fd, const char *ring, size_t bytes) {
     for (size_t done = 0, at; done < bytes;) {
         size_t part = piece(bytes, done, &at);
         ssize_t sent = send(fd, ring + at, part, MSG_NOSIGNAL);
@@ -46,7 +46,7 @@ static bool send_all(int fd, const char *ring, size_t bytes) {
     return true;
 }
 
-static bool receive_all(int fd, char *ring, size_t bytes) {
+static bool plain_socket_receive_all(int fd, char *ring, size_t bytes) {
     for (size_t done = 0, at; done < bytes;) {
         size_t part = piece(bytes, done, &at);
         ssize_t came = recv(fd, ring + at, part, MSG_WAITALL);
@@ -103,14 +103,15 @@ static bool serve_vector(struct plain_socket *plain,
     bool pushes = request->kind != BENCH_ITERATION_PULL,
          pulls = request->kind != BENCH_ITERATION_PUSH;
     if (!pushes && request->is_ping_pong &&
-        !receive_all(plain->fd, plain->in, 1))
+        !plain_socket_receive_all(plain->fd, plain->in, 1))
         return false;
-    if (pushes && !receive_all(plain->fd, plain->in, request->bytes))
+    if (pushes &&
+        !plain_socket_receive_all(plain->fd, plain->in, request->bytes))
         return false;
     if (pulls)
-        return send_all(plain->fd, plain->out, request->bytes);
+        return plain_socket_send_all(plain->fd, plain->out, request->bytes);
     return !(request->is_ping_pong || last) ||
-           send_all(plain->fd, plain->out, 1);
+           plain_socket_send_all(plain->fd, plain->out, 1);
 }
 
 void plain_socket_serve(int listener) {
@@ -157,10 +158,10 @@ static bool run_ping_pong(struct plain_socket *plain,
                           const struct bench_iteration *bench_iteration) {
     bool pushes = bench_iteration->kind != BENCH_ITERATION_PULL,
          pulls = bench_iteration->kind != BENCH_ITERATION_PUSH;
-    return send_all(plain->fd, plain->out,
-                    pushes ? bench_iteration->bytes : 1) &&
-           receive_all(plain->fd, plain->in,
-                       pulls ? bench_iteration->bytes : 1);
+    return plain_socket_send_all(plain->fd, plain->out,
+                                 pushes ? bench_iteration->bytes : 1) &&
+           plain_socket_receive_all(plain->fd, plain->in,
+                                    pulls ? bench_iteration->bytes : 1);
 }
 
 /* TOTAL bytes each way at once; vectors follow each other. */
@@ -201,16 +202,18 @@ static bool run_one_way(struct plain_socket *plain,
     if (bench_iteration->kind == BENCH_ITERATION_PUSH_PULL)
         return run_duplex(plain, bench_iteration, times);
     for (uint64_t i = 0; is_valid && i < times; i++)
-        is_valid =
-            bench_iteration->kind == BENCH_ITERATION_PUSH
-                ? send_all(plain->fd, plain->out, bench_iteration->bytes)
-                : receive_all(plain->fd, plain->in, bench_iteration->bytes);
+        is_valid = bench_iteration->kind == BENCH_ITERATION_PUSH
+                       ? plain_socket_send_all(plain->fd, plain->out,
+                                               bench_iteration->bytes)
+                       : plain_socket_receive_all(plain->fd, plain->in,
+                                                  bench_iteration->bytes);
     return is_valid && (bench_iteration->kind == BENCH_ITERATION_PULL ||
-                        receive_all(plain->fd, plain->in, 1));
+                        plain_socket_receive_all(plain->fd, plain->in, 1));
 }
 
-static bool run(struct plain_socket *plain,
-                struct bench_iteration *bench_iteration, uint64_t times) {
+static bool plain_socket_run_iteration(struct plain_socket *plain,
+                                       struct bench_iteration *bench_iteration,
+                                       uint64_t times) {
     if (bench_iteration->depth > 1)
         return run_one_way(plain, bench_iteration, times);
     for (uint64_t i = 0; i < times; i++) {
@@ -237,7 +240,7 @@ enum status plain_socket_run(struct plain_socket *plain,
                                   bench_iteration->bytes, times};
         if (send(plain->fd, &request, sizeof request, MSG_NOSIGNAL) !=
                 sizeof request ||
-            !run(plain, bench_iteration, times))
+            !plain_socket_run_iteration(plain, bench_iteration, times))
             return status_fail(why, STATUS_RETRY,
                                "a plain socket of this machine gave nothing "
                                "for %d s",

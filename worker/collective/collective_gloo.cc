@@ -92,9 +92,10 @@ static enum gloo_operation operation_of(const struct gloo_group *group,
 }
 
 /* COUNT floats come from FROM and are added to FLOATS, or replace them. */
-static void receive_chunk(struct gloo_group *group, uint32_t from,
-                          float *floats, size_t count,
-                          enum gloo_operation operation) {
+static void collective_gloo_receive_chunk(struct gloo_group *group,
+                                          uint32_t from, float *floats,
+                                          size_t count,
+                                          enum gloo_operation operation) {
     if (operation == GLOO_SUM)
         gloo_group_add(group, from, floats, count);
     else
@@ -127,8 +128,8 @@ static void ring(struct gloo_group *group, float *data, size_t count,
     };
     send_some(std::min(own, ahead_of(group, 0)));
     while (ring_walk_next(&in, &chunk)) {
-        receive_chunk(group, left, chunk.floats, chunk.count,
-                      operation_of(group, chunk.ring_step));
+        collective_gloo_receive_chunk(group, left, chunk.floats, chunk.count,
+                                      operation_of(group, chunk.ring_step));
         received++;
         send_some(std::min(own + received, ahead_of(group, received)));
     }
@@ -153,8 +154,9 @@ static void exchange(struct gloo_group *group, uint32_t partner,
     };
     send_some(ahead_of(group, 0));
     for (size_t at = 0; at < in.count; at += CHUNK) {
-        receive_chunk(group, partner, in.floats + at,
-                      std::min(CHUNK, in.count - at), operation);
+        collective_gloo_receive_chunk(group, partner, in.floats + at,
+                                      std::min(CHUNK, in.count - at),
+                                      operation);
         send_some(ahead_of(group, ++received));
     }
     send_some(SIZE_MAX);
@@ -190,8 +192,8 @@ static void halve_and_double(struct gloo_group *group, float *data,
 }
 
 /* Each passes on to its right what comes from its left, until it is round. */
-static void forward(struct gloo_group *group, char *data, size_t bytes,
-                    uint32_t root) {
+static void collective_gloo_forward(struct gloo_group *group, char *data,
+                                    size_t bytes, uint32_t root) {
     uint32_t left = (group->rank + group->size - 1) % group->size;
     uint32_t right = (group->rank + 1) % group->size;
     for (size_t at = 0; at < bytes; at += GLOO_CHUNK) {
@@ -207,9 +209,11 @@ static void forward(struct gloo_group *group, char *data, size_t bytes,
  * What is sent with the goal LENDS is not written again before it has come: by
  * the call, as what replaces it has been made of it, or by its contract. */
 template <typename work>
-static enum status call(struct collective *all, void *data, size_t bytes,
-                        enum gloo_operation shared_operation,
-                        struct failure *why, work work_of) noexcept {
+static enum status collective_gloo_call(struct collective *all, void *data,
+                                        size_t bytes,
+                                        enum gloo_operation shared_operation,
+                                        struct failure *why,
+                                        work work_of) noexcept {
     struct gloo_group *group = &all->group;
     if (group->size == 1)
         return STATUS_OK;
@@ -240,49 +244,56 @@ static std::vector<bool> partners_of(const struct collective_settings *s) {
     return partners;
 }
 
-static enum status all_reduce(struct collective *all, float *data, size_t count,
-                              struct failure *why) {
+static enum status collective_gloo_all_reduce(struct collective *all,
+                                              float *data, size_t count,
+                                              struct failure *why) {
     bool halves = halves_of(all->algorithm, all->group.size);
-    return call(all, data, count * sizeof *data, GLOO_SUM, why,
-                [=](struct gloo_group *group) {
-                    if (halves)
-                        halve_and_double(group, data, count);
-                    else
-                        ring(group, data, count, 0,
-                             2 * (int64_t)group->size - 2);
-                });
+    return collective_gloo_call(all, data, count * sizeof *data, GLOO_SUM, why,
+                                [=](struct gloo_group *group) {
+                                    if (halves)
+                                        halve_and_double(group, data, count);
+                                    else
+                                        ring(group, data, count, 0,
+                                             2 * (int64_t)group->size - 2);
+                                });
 }
 
-static enum status reduce_scatter(struct collective *all, float *data,
-                                  size_t count, struct failure *why) {
-    return call(all, data, count * sizeof *data, GLOO_SUM, why,
-                [=](struct gloo_group *group) {
-                    ring(group, data, count, 0, (int64_t)group->size - 1);
-                });
+static enum status collective_gloo_reduce_scatter(struct collective *all,
+                                                  float *data, size_t count,
+                                                  struct failure *why) {
+    return collective_gloo_call(all, data, count * sizeof *data, GLOO_SUM, why,
+                                [=](struct gloo_group *group) {
+                                    ring(group, data, count, 0,
+                                         (int64_t)group->size - 1);
+                                });
 }
 
-static enum status all_gather(struct collective *all, float *data, size_t count,
-                              struct failure *why) {
-    return call(all, data, count * sizeof *data, GLOO_COPY, why,
-                [=](struct gloo_group *group) {
-                    ring(group, data, count, (int64_t)group->size - 1,
-                         2 * (int64_t)group->size - 2);
-                });
+static enum status collective_gloo_all_gather(struct collective *all,
+                                              float *data, size_t count,
+                                              struct failure *why) {
+    return collective_gloo_call(all, data, count * sizeof *data, GLOO_COPY, why,
+                                [=](struct gloo_group *group) {
+                                    ring(group, data, count,
+                                         (int64_t)group->size - 1,
+                                         2 * (int64_t)group->size - 2);
+                                });
 }
 
-static enum status broadcast(struct collective *all, void *data, size_t bytes,
-                             uint32_t root, struct failure *why) {
-    return call(all, data, bytes, GLOO_OPERATIONS, why,
-                [=](struct gloo_group *group) {
-                    forward(group, static_cast<char *>(data), bytes, root);
-                });
+static enum status collective_gloo_broadcast(struct collective *all, void *data,
+                                             size_t bytes, uint32_t root,
+                                             struct failure *why) {
+    return collective_gloo_call(
+        all, data, bytes, GLOO_OPERATIONS, why, [=](struct gloo_group *group) {
+            collective_gloo_forward(group, static_cast<char *>(data), bytes,
+                                    root);
+        });
 }
 
-static enum status check(struct failure *) {
+static enum status collective_gloo_check(struct failure *) {
     return STATUS_OK;
 }
 
-static void end(struct collective **all) {
+static void collective_gloo_end(struct collective **all) {
     if (*all) {
         no_sigpipe guard;
         gloo_thread_own_code own_code;
@@ -292,9 +303,9 @@ static void end(struct collective **all) {
     *all = nullptr;
 }
 
-static enum status begin(struct collective **out,
-                         const struct collective_settings *settings,
-                         struct failure *why) {
+static enum status collective_gloo_begin(
+    struct collective **out, const struct collective_settings *settings,
+    struct failure *why) {
     no_sigpipe guard;
     gloo_thread_own_code own_code;
     gloo_thread_guard();
@@ -314,7 +325,7 @@ static enum status begin(struct collective **out,
         status = gloo_group_failed(&all->group, why);
     }
     if (status)
-        end(&all);
+        collective_gloo_end(&all);
     *out = all;
     return status;
 }
@@ -340,14 +351,14 @@ const struct collective_ops capstan_collective = {
     COLLECTIVE_ABI,
     "gloo",
     VERSION_OF(GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR, GLOO_VERSION_PATCH),
-    check,
-    begin,
+    collective_gloo_check,
+    collective_gloo_begin,
     abort_all,
-    end,
-    all_reduce,
-    reduce_scatter,
-    all_gather,
-    broadcast,
+    collective_gloo_end,
+    collective_gloo_all_reduce,
+    collective_gloo_reduce_scatter,
+    collective_gloo_all_gather,
+    collective_gloo_broadcast,
     false,
     nullptr,
     transport,

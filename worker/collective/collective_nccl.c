@@ -49,7 +49,7 @@ static enum status nccl_failed(struct collective *group, ncclResult_t result,
                        ncclGetLastError(group->comm));
 }
 
-static enum status check(struct failure *why) {
+static enum status collective_nccl_check(struct failure *why) {
     int devices = 0;
     cudaError_t error = cudaGetDeviceCount(&devices);
     if (error)
@@ -74,7 +74,7 @@ static bool is_ended(const struct collective *group) {
 
 /* What is near is asked for without a pause: what a call takes to get under
  * way is less than the shortest sleep. */
-static void pause_after(int64_t start, int64_t now) {
+static void collective_nccl_pause_after(int64_t start, int64_t now) {
     static const struct timespec interval = {.tv_nsec = 20000};
     if (now - start > SPIN)
         clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, NULL);
@@ -88,7 +88,7 @@ static enum status check_deadline(struct collective *group,
     int64_t now = time_now();
     bool timed_out = now > wait_limit->until;
     if (!timed_out && !is_ended(group)) {
-        pause_after(wait_limit->start, now);
+        collective_nccl_pause_after(wait_limit->start, now);
         return STATUS_OK;
     }
     group->failed = true;
@@ -167,7 +167,7 @@ static enum status share_id(ncclUniqueId *id,
                                   "nccl: rank 0 has another version of NCCL");
 }
 
-static void end(struct collective **out) {
+static void collective_nccl_end(struct collective **out) {
     struct collective *group = *out;
     *out = NULL;
     if (!group)
@@ -208,9 +208,9 @@ static enum status use_device(struct collective *group,
     return error ? cuda_failed(group, error, "device", why) : STATUS_OK;
 }
 
-static enum status begin(struct collective **out,
-                         const struct collective_settings *settings,
-                         struct failure *why) {
+static enum status collective_nccl_begin(
+    struct collective **out, const struct collective_settings *settings,
+    struct failure *why) {
     *out = NULL;
     struct collective *group = calloc(1, sizeof *group);
     if (!group)
@@ -235,7 +235,7 @@ static enum status begin(struct collective **out,
     }
     group->rendezvous = NULL;
     if (status)
-        end(&group);
+        collective_nccl_end(&group);
     *out = group;
     return status;
 }
@@ -250,8 +250,8 @@ static bool is_on_device(const void *data) {
            attributes.type == cudaMemoryTypeDevice;
 }
 
-static enum status reserve(struct collective *group, size_t bytes,
-                           struct failure *why) {
+static enum status collective_nccl_reserve(struct collective *group,
+                                           size_t bytes, struct failure *why) {
     if (bytes <= group->capacity)
         return STATUS_OK;
     cudaFreeHost(group->pinned);
@@ -277,15 +277,17 @@ struct work {
 };
 
 /* It is put on the stream, and nothing more. */
-static enum status start(struct collective *group, const struct work *work,
-                         char *data, int64_t until, struct failure *why) {
+static enum status collective_nccl_start(struct collective *group,
+                                         const struct work *work, char *data,
+                                         int64_t until, struct failure *why) {
     return wait_started(group, work->call(group, data, work->bytes, work->root),
                         until, work->operation, why);
 }
 
-static enum status run(struct collective *group, const struct work *work,
-                       char *data, int64_t until, struct failure *why) {
-    enum status status = start(group, work, data, until, why);
+static enum status collective_nccl_run(struct collective *group,
+                                       const struct work *work, char *data,
+                                       int64_t until, struct failure *why) {
+    enum status status = collective_nccl_start(group, work, data, until, why);
     return status || group->shares_stream
                ? status
                : wait_finished(group, until, work->operation, why);
@@ -295,7 +297,7 @@ static enum status run(struct collective *group, const struct work *work,
 static enum status staged(struct collective *group, const struct work *work,
                           char *data, int64_t until, struct failure *why) {
     size_t bytes = work->bytes;
-    enum status status = reserve(group, bytes, why);
+    enum status status = collective_nccl_reserve(group, bytes, why);
     if (status)
         return status;
     memcpy(group->pinned, data, bytes);
@@ -303,7 +305,7 @@ static enum status staged(struct collective *group, const struct work *work,
                                         cudaMemcpyHostToDevice, group->stream);
     if (error)
         return cuda_failed(group, error, work->operation, why);
-    status = start(group, work, group->on_device, until, why);
+    status = collective_nccl_start(group, work, group->on_device, until, why);
     if (status)
         return status;
     error = cudaMemcpyAsync(group->pinned, group->on_device, bytes,
@@ -316,8 +318,9 @@ static enum status staged(struct collective *group, const struct work *work,
     return status;
 }
 
-static enum status call(struct collective *group, void *data,
-                        const struct work *work, struct failure *why) {
+static enum status collective_nccl_call(struct collective *group, void *data,
+                                        const struct work *work,
+                                        struct failure *why) {
     int64_t until = time_now() + time_from_seconds(group->timeout);
     if (group->failed || atomic_load(&group->aborted))
         return status_fail(why, STATUS_RETRY,
@@ -328,7 +331,8 @@ static enum status call(struct collective *group, void *data,
     if (error)
         return cuda_failed(group, error, work->operation, why);
     bool on_device_already = group->shares_stream || is_on_device(data);
-    return (on_device_already ? run : staged)(group, work, data, until, why);
+    return (on_device_already ? collective_nccl_run : staged)(group, work, data,
+                                                              until, why);
 }
 
 static ncclResult_t sum_all(struct collective *group, char *data, size_t bytes,
@@ -339,8 +343,9 @@ static ncclResult_t sum_all(struct collective *group, char *data, size_t bytes,
 }
 
 /* NCCL's own reduce-scatter and all-gather take equal pieces. */
-static ncclResult_t sum_pieces(struct collective *group, char *data,
-                               size_t bytes, uint32_t root) {
+static ncclResult_t collective_nccl_sum_pieces(struct collective *group,
+                                               char *data, size_t bytes,
+                                               uint32_t root) {
     (void)root;
     ncclGroupStart();
     for (uint32_t i = 0; i < group->size; i++) {
@@ -375,28 +380,34 @@ static ncclResult_t send_root(struct collective *group, char *data,
                          group->stream);
 }
 
-static enum status all_reduce(struct collective *group, float *data,
-                              size_t count, struct failure *why) {
+static enum status collective_nccl_all_reduce(struct collective *group,
+                                              float *data, size_t count,
+                                              struct failure *why) {
     struct work work = {sum_all, count * sizeof *data, 0, "all-reduce"};
-    return call(group, data, &work, why);
+    return collective_nccl_call(group, data, &work, why);
 }
 
-static enum status reduce_scatter(struct collective *group, float *data,
-                                  size_t count, struct failure *why) {
-    struct work work = {sum_pieces, count * sizeof *data, 0, "reduce-scatter"};
-    return call(group, data, &work, why);
+static enum status collective_nccl_reduce_scatter(struct collective *group,
+                                                  float *data, size_t count,
+                                                  struct failure *why) {
+    struct work work = {collective_nccl_sum_pieces, count * sizeof *data, 0,
+                        "reduce-scatter"};
+    return collective_nccl_call(group, data, &work, why);
 }
 
-static enum status all_gather(struct collective *group, float *data,
-                              size_t count, struct failure *why) {
+static enum status collective_nccl_all_gather(struct collective *group,
+                                              float *data, size_t count,
+                                              struct failure *why) {
     struct work work = {gather_pieces, count * sizeof *data, 0, "all-gather"};
-    return call(group, data, &work, why);
+    return collective_nccl_call(group, data, &work, why);
 }
 
-static enum status broadcast(struct collective *group, void *data, size_t bytes,
-                             uint32_t root, struct failure *why) {
+static enum status collective_nccl_broadcast(struct collective *group,
+                                             void *data, size_t bytes,
+                                             uint32_t root,
+                                             struct failure *why) {
     struct work work = {send_root, bytes, root, "broadcast"};
-    return call(group, data, &work, why);
+    return collective_nccl_call(group, data, &work, why);
 }
 
 static enum status async_error(struct collective *group, struct failure *why) {
@@ -417,14 +428,14 @@ const struct collective_ops capstan_collective = {
     .abi = COLLECTIVE_ABI,
     .name = "nccl",
     .version = DOTTED(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH),
-    .check = check,
-    .open = begin,
+    .check = collective_nccl_check,
+    .open = collective_nccl_begin,
     .abort = abort_group,
-    .close = end,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .broadcast = broadcast,
+    .close = collective_nccl_end,
+    .all_reduce = collective_nccl_all_reduce,
+    .reduce_scatter = collective_nccl_reduce_scatter,
+    .all_gather = collective_nccl_all_gather,
+    .broadcast = collective_nccl_broadcast,
     .supports_stream = true,
     .async_error = async_error,
 };

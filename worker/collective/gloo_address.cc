@@ -28,7 +28,7 @@ static std::string own_name(const struct collective_settings *settings) {
     return name;
 }
 
-static bool is_loopback(const struct sockaddr *address) {
+static bool gloo_address_is_loopback(const struct sockaddr *address) {
     if (address->sa_family == AF_INET) {
         auto in = reinterpret_cast<const struct sockaddr_in *>(address);
         return ntohl(in->sin_addr.s_addr) >> 24 == 127;
@@ -53,7 +53,7 @@ static std::vector<found> look_up(const std::string &name) {
         found one = {};
         memcpy(&one.address, at->ai_addr, at->ai_addrlen);
         one.size = at->ai_addrlen;
-        if (!is_loopback(at->ai_addr))
+        if (!gloo_address_is_loopback(at->ai_addr))
             all.push_back(one);
     }
     freeaddrinfo(result);
@@ -88,7 +88,8 @@ static std::string source_address_to(const std::string &name) {
         auto from = reinterpret_cast<struct sockaddr *>(&own.address);
         int fd = socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         bool known = fd >= 0 && !connect(fd, to, peer.size) &&
-                     !getsockname(fd, from, &own.size) && !is_loopback(from);
+                     !getsockname(fd, from, &own.size) &&
+                     !gloo_address_is_loopback(from);
         if (fd >= 0)
             close(fd);
         if (known)

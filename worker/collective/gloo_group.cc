@@ -33,7 +33,7 @@ struct wait_ended : std::exception {
     }
 };
 
-static void watch(struct gloo_group *group) {
+static void gloo_group_watch(struct gloo_group *group) {
     gloo_thread_own_code own_code;
     int64_t longest = time_from_seconds(group->timeout);
     std::unique_lock<std::mutex> lock(group->mutex);
@@ -209,9 +209,9 @@ static void attempt_connection(struct gloo_group *group, uint32_t peer,
 
 /* On a thread of its own: Gloo waits for its own threads without a limit, one
  * of them may have stopped, and nothing ends its wait for a peer. */
-static void connect_to(struct gloo_group *group, uint32_t peer,
-                       const struct gloo_addresses &addresses,
-                       const struct collective_store *store) {
+static void gloo_group_connect_to(struct gloo_group *group, uint32_t peer,
+                                  const struct gloo_addresses &addresses,
+                                  const struct collective_store *store) {
     auto attempt = std::make_shared<struct gloo_attempt>();
     std::thread([=] {
         attempt_connection(group, peer, addresses, attempt.get());
@@ -247,7 +247,7 @@ static enum status connect_all(struct gloo_group *group,
         if (i == group->rank)
             continue;
         group->waiting_for = i;
-        connect_to(group, i, addresses[i], store);
+        gloo_group_connect_to(group, i, addresses[i], store);
     }
     return STATUS_OK;
 }
@@ -289,7 +289,7 @@ enum status gloo_group_open(struct gloo_group *group,
     if (status)
         return status;
     gloo_consensus_listen(group);
-    group->watchdog = std::thread(watch, group);
+    group->watchdog = std::thread(gloo_group_watch, group);
     return STATUS_OK;
 }
 
@@ -305,7 +305,7 @@ static void exchange_goodbyes(struct gloo_group *group) {
             break;
 }
 
-static void release(struct gloo_group *group) noexcept {
+static void gloo_group_release(struct gloo_group *group) noexcept {
     gloo_thread_own_code own_code;
     gloo_pairs_close(&group->pairs);
     group->probe.reset();
@@ -319,7 +319,7 @@ static void release(struct gloo_group *group) noexcept {
 static bool release_in_time(struct gloo_group *group) noexcept try {
     auto attempt = std::make_shared<struct gloo_attempt>();
     std::thread([=] {
-        release(group);
+        gloo_group_release(group);
         end_attempt(attempt.get(), nullptr);
     }).detach();
     std::unique_lock<std::mutex> lock(attempt->mutex);

@@ -64,7 +64,8 @@ static int find_socket(const std::string &local_address,
 
 enum : size_t { MAX_AHEAD = GLOO_SHM_WINDOW / GLOO_CHUNK };
 
-static void set(int socket, int option, const void *value, socklen_t size) {
+static void gloo_pairs_set(int socket, int option, const void *value,
+                           socklen_t size) {
     if (setsockopt(socket, SOL_SOCKET, option, value, size) == -1)
         throw std::system_error(errno, std::generic_category(), "setsockopt");
 }
@@ -73,7 +74,7 @@ static void set(int socket, int option, const void *value, socklen_t size) {
 static size_t set_send_buffer(int socket) {
     int buffer_size = 2 * MAX_AHEAD * GLOO_CHUNK;
     socklen_t size = sizeof buffer_size;
-    set(socket, SO_SNDBUF, &buffer_size, size);
+    gloo_pairs_set(socket, SO_SNDBUF, &buffer_size, size);
     if (getsockopt(socket, SOL_SOCKET, SO_SNDBUF, &buffer_size, &size) == -1)
         throw std::system_error(errno, std::generic_category(), "getsockopt");
     size_t capacity = (size_t)buffer_size / 4 * 3 / GLOO_CHUNK;
@@ -133,8 +134,8 @@ void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer,
     if (socket == -1)
         throw std::system_error(errno, std::generic_category(), "dup");
     pairs->sockets[peer] = socket;
-    set(socket, SO_RCVTIMEO, &forever, sizeof forever);
-    set(socket, SO_SNDTIMEO, &forever, sizeof forever);
+    gloo_pairs_set(socket, SO_RCVTIMEO, &forever, sizeof forever);
+    gloo_pairs_set(socket, SO_SNDTIMEO, &forever, sizeof forever);
     pairs->window = std::min(pairs->window, set_send_buffer(socket));
     for (int operation = GLOO_SUM; operation <= GLOO_COPY; operation++)
         pair_buffers.to[operation] =
@@ -335,7 +336,8 @@ void gloo_pairs_receive(struct gloo_pairs *pairs, uint32_t from, void *place,
         });
 }
 
-static void add(float *__restrict sum, const void *more, size_t count) {
+static void gloo_pairs_add_floats(float *__restrict sum, const void *more,
+                                  size_t count) {
     auto floats = static_cast<const float *__restrict>(more);
     for (size_t i = 0; i < count; i++)
         sum[i] += floats[i];
@@ -347,12 +349,13 @@ void gloo_pairs_add(struct gloo_pairs *pairs, uint32_t from, float *sum,
     if (shm) {
         for_chunks(shm, count * sizeof *sum,
                    [=](size_t at, const void *piece, size_t bytes) {
-                       add(sum + at / sizeof *sum, piece, bytes / sizeof *sum);
+                       gloo_pairs_add_floats(sum + at / sizeof *sum, piece,
+                                             bytes / sizeof *sum);
                    });
         return;
     }
     receive_by_tcp(pairs, from, GLOO_SUM);
-    add(sum, pairs->receive_buffer.data(), count);
+    gloo_pairs_add_floats(sum, pairs->receive_buffer.data(), count);
 }
 
 void gloo_pairs_shutdown(struct gloo_pairs *pairs) noexcept {

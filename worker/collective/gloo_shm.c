@@ -48,7 +48,8 @@ int gloo_shm_listen(char name[GLOO_SHM_NAME], char *text, size_t size) {
 }
 
 /* LANE is taken, and may be NULL. */
-static struct gloo_shm *open_connection(struct shm_connection *shm_connection) {
+static struct gloo_shm *gloo_shm_open_connection(
+    struct shm_connection *shm_connection) {
     struct gloo_shm *connection =
         shm_connection ? malloc(sizeof *connection) : NULL;
     if (!connection) {
@@ -62,7 +63,7 @@ static struct gloo_shm *open_connection(struct shm_connection *shm_connection) {
 
 struct gloo_shm *gloo_shm_connect(const char *name, char *text, size_t size) {
     snprintf(text, size, "no memory");
-    struct gloo_shm *connection = open_connection(
+    struct gloo_shm *connection = gloo_shm_open_connection(
         shm_connection_connect(name, GLOO_SHM_WINDOW, text, size));
     if (connection)
         *text = 0;
@@ -75,8 +76,8 @@ struct gloo_shm *gloo_shm_accept(int listener, char *text, size_t size) {
         snprintf(text, size, "it has not called");
         return NULL;
     }
-    struct gloo_shm *connection =
-        open_connection(shm_connection_accept(socket, GLOO_SHM_WINDOW));
+    struct gloo_shm *connection = gloo_shm_open_connection(
+        shm_connection_accept(socket, GLOO_SHM_WINDOW));
     if (!connection)
         snprintf(text, size, "it is another user's, or there is no memory");
     else if (!gloo_shm_open(connection, text, size))
@@ -197,8 +198,8 @@ void gloo_shm_release(struct gloo_shm *connection) {
 }
 
 /* BUFFER is NULL where the piece is copied. */
-static bool send_chunk(struct gloo_shm *connection, const void *bytes,
-                       size_t size, struct buffer *buffer) {
+static bool gloo_shm_send_chunk(struct gloo_shm *connection, const void *bytes,
+                                size_t size, struct buffer *buffer) {
     void *reserved = NULL;
     while (is_usable(connection) &&
            !(reserved = shm_connection_try_reserve(connection->shm_connection,
@@ -224,7 +225,8 @@ bool gloo_shm_send_shared(struct gloo_shm *connection, const void *bytes,
     for (size_t at = 0; at < size; at += GLOO_SHM_CHUNK) {
         size_t left = size - at;
         size_t chunk = left < GLOO_SHM_CHUNK ? left : GLOO_SHM_CHUNK;
-        if (!send_chunk(connection, (const char *)bytes + at, chunk, buffer))
+        if (!gloo_shm_send_chunk(connection, (const char *)bytes + at, chunk,
+                                 buffer))
             return false;
     }
     return true;

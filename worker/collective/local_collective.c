@@ -30,8 +30,9 @@ struct local_collective {
     bool aborted;
 };
 
-static enum status set(void *context, const char *key, const void *value,
-                       size_t size, struct failure *why) {
+static enum status local_collective_set(void *context, const char *key,
+                                        const void *value, size_t size,
+                                        struct failure *why) {
     struct local_collective *local_collective = context;
     struct entry *entry = calloc(1, sizeof *entry);
     void *copy = malloc(size + 1);
@@ -53,8 +54,8 @@ static enum status set(void *context, const char *key, const void *value,
 }
 
 /* The mutex is held. */
-static const struct entry *find(const struct local_collective *local_collective,
-                                const char *key) {
+static const struct entry *local_collective_find(
+    const struct local_collective *local_collective, const char *key) {
     const struct entry *entry = local_collective->entries;
     while (entry && strcmp(entry->key, key) != 0)
         entry = entry->next;
@@ -68,14 +69,15 @@ static const struct entry *wait_entry(struct local_collective *local_collective,
     int error = 0;
     const struct entry *entry = NULL;
     while (!error && !local_collective->aborted &&
-           !(entry = find(local_collective, key)))
+           !(entry = local_collective_find(local_collective, key)))
         error = pthread_cond_timedwait(&local_collective->changed,
                                        &local_collective->mutex, &end);
     return entry;
 }
 
-static enum status get(void *context, const char *key, int64_t until,
-                       void **value, size_t *size, struct failure *why) {
+static enum status local_collective_get(void *context, const char *key,
+                                        int64_t until, void **value,
+                                        size_t *size, struct failure *why) {
     struct local_collective *local_collective = context;
     pthread_mutex_lock(&local_collective->mutex);
     const struct entry *entry = wait_entry(local_collective, key, until);
@@ -96,7 +98,7 @@ static enum status get(void *context, const char *key, int64_t until,
                        local_collective->timeout);
 }
 
-static bool is_cancelled(void *context) {
+static bool local_collective_is_cancelled(void *context) {
     struct local_collective *local_collective = context;
     pthread_mutex_lock(&local_collective->mutex);
     bool aborted = local_collective->aborted;
@@ -124,8 +126,9 @@ enum status local_collective_open(struct local_collective **out,
     local_collective->ops = ops;
     local_collective->count = count;
     local_collective->timeout = timeout;
-    local_collective->store =
-        (struct collective_store){local_collective, set, get, is_cancelled};
+    local_collective->store = (struct collective_store){
+        local_collective, local_collective_set, local_collective_get,
+        local_collective_is_cancelled};
     pthread_mutex_init(&local_collective->mutex, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

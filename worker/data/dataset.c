@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static uint32_t largest(const uint8_t *labels, uint32_t count) {
+static uint32_t dataset_largest(const uint8_t *labels, uint32_t count) {
     uint32_t best = 0;
     for (uint32_t i = 0; i < count; i++)
         best = labels[i] > best ? labels[i] : best;
@@ -64,7 +64,7 @@ enum status dataset_load(struct dataset **out, const char *images_path,
     *dataset = (struct dataset){
         .count = images.dims[0],
         .features = (uint32_t)(images.bytes / images.dims[0]),
-        .num_classes = largest(labels.data, labels.dims[0]) + 1,
+        .num_classes = dataset_largest(labels.data, labels.dims[0]) + 1,
         .images = images.data,
         .labels = labels.data,
     };

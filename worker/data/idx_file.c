@@ -41,7 +41,7 @@ static enum status fail_of_stream(struct reader *reader, enum status status,
 }
 
 /* Reads on until WANTED bytes wait in the buffer, fewer at the file's end. */
-static enum status fill(struct reader *reader, unsigned wanted) {
+static enum status idx_file_fill(struct reader *reader, unsigned wanted) {
     z_stream *stream = &reader->stream;
     ssize_t got = 1;
     if (stream->avail_in >= wanted)
@@ -68,7 +68,7 @@ static bool begins_gzip(const z_stream *stream) {
  * another one, or nothing of ours. */
 static enum status end_member(struct reader *reader) {
     z_stream *stream = &reader->stream;
-    enum status status = fill(reader, 2);
+    enum status status = idx_file_fill(reader, 2);
     if (!status && begins_gzip(stream)) {
         inflateReset(stream);
         return STATUS_OK;
@@ -77,7 +77,7 @@ static enum status end_member(struct reader *reader) {
     while (!status && stream->avail_in) {
         reader->trailing += stream->avail_in;
         stream->avail_in = 0;
-        status = fill(reader, 1);
+        status = idx_file_fill(reader, 1);
     }
     return status;
 }
@@ -90,7 +90,7 @@ static enum status unpack(struct reader *reader, uint8_t *bytes,
     stream->next_out = bytes;
     stream->avail_out = count;
     while (!status && stream->avail_out && !reader->ended) {
-        status = fill(reader, 1);
+        status = idx_file_fill(reader, 1);
         if (status)
             return status;
         if (!stream->avail_in)
@@ -109,11 +109,12 @@ static enum status unpack(struct reader *reader, uint8_t *bytes,
 }
 
 /* The same of a file that is not compressed. */
-static enum status copy(struct reader *reader, uint8_t *bytes, uint32_t count) {
+static enum status idx_file_copy(struct reader *reader, uint8_t *bytes,
+                                 uint32_t count) {
     z_stream *stream = &reader->stream;
     stream->avail_out = count;
     while (stream->avail_out) {
-        enum status status = fill(reader, 1);
+        enum status status = idx_file_fill(reader, 1);
         unsigned left = stream->avail_out, available = stream->avail_in;
         unsigned chunk = available < left ? available : left;
         if (status || !chunk)
@@ -129,7 +130,7 @@ static enum status copy(struct reader *reader, uint8_t *bytes, uint32_t count) {
 static enum status read_up_to(struct reader *reader, uint8_t *bytes,
                               uint32_t count, uint32_t *got) {
     enum status status = reader->gzip ? unpack(reader, bytes, count)
-                                      : copy(reader, bytes, count);
+                                      : idx_file_copy(reader, bytes, count);
     *got = count - reader->stream.avail_out;
     reader->position += *got;
     return status;
@@ -191,8 +192,9 @@ static enum status read_dims(struct reader *reader, struct idx_file *file) {
     return STATUS_OK;
 }
 
-static enum status open_file(struct reader *reader, const char *path,
-                             const char *content, struct failure *why) {
+static enum status idx_file_open_file(struct reader *reader, const char *path,
+                                      const char *content,
+                                      struct failure *why) {
     reader->path = path;
     reader->content = content;
     reader->why = why;
@@ -205,8 +207,8 @@ static enum status open_file(struct reader *reader, const char *path,
 }
 
 /* Gzip's magic number is nothing that IDX could begin with. */
-static enum status open_stream(struct reader *reader) {
-    enum status status = fill(reader, 2);
+static enum status idx_file_open_stream(struct reader *reader) {
+    enum status status = idx_file_fill(reader, 2);
     reader->gzip = !status && begins_gzip(&reader->stream);
     if (!reader->gzip || inflateInit2(&reader->stream, GZIP_WINDOW) == Z_OK)
         return status;
@@ -215,8 +217,8 @@ static enum status open_stream(struct reader *reader) {
 }
 
 /* Doubles ROOM, at last to one byte more than there should be. */
-static enum status grow(struct reader *reader, struct idx_file *file,
-                        uint64_t *capacity) {
+static enum status idx_file_grow(struct reader *reader, struct idx_file *file,
+                                 uint64_t *capacity) {
     uint64_t wanted = *capacity ? 2 * *capacity : INITIAL_CAPACITY;
     if (wanted >= file->bytes)
         wanted = file->bytes + 1;
@@ -239,7 +241,7 @@ static enum status read_data(struct reader *reader, struct idx_file *file) {
     enum status status = STATUS_OK;
     do {
         if (done == capacity)
-            status = grow(reader, file, &capacity);
+            status = idx_file_grow(reader, file, &capacity);
         if (status)
             return status;
         uint64_t left = capacity - done;
@@ -277,10 +279,10 @@ enum status idx_file_read(struct idx_file *file, const char *path,
                           uint32_t max_dims, struct failure *why) {
     *file = (struct idx_file){0};
     struct reader reader = {0};
-    enum status status = open_file(&reader, path, content, why);
+    enum status status = idx_file_open_file(&reader, path, content, why);
     if (status)
         return status;
-    status = open_stream(&reader);
+    status = idx_file_open_stream(&reader);
     if (!status)
         status = read_content(&reader, file, min_dims, max_dims);
     file->trailing = reader.trailing;
@@ -297,7 +299,7 @@ enum status idx_file_read(struct idx_file *file, const char *path,
 enum status idx_file_check(const char *path, const char *content,
                            struct failure *why) {
     struct reader reader;
-    enum status status = open_file(&reader, path, content, why);
+    enum status status = idx_file_open_file(&reader, path, content, why);
     if (!status)
         close(reader.file);
     return status;

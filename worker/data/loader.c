@@ -48,13 +48,13 @@ struct loader {
     bool stopping;
 };
 
-static struct slot *slot_of(struct loader *loader, uint64_t batch) {
+static struct slot *loader_slot_of(struct loader *loader, uint64_t batch) {
     return &loader->slots[batch % ((uint64_t)loader->depth + 1)];
 }
 
-static void fill(const struct reader *reader, uint64_t batch) {
+static void loader_fill(const struct reader *reader, uint64_t batch) {
     struct loader *loader = reader->loader;
-    struct slot *slot = slot_of(loader, batch);
+    struct slot *slot = loader_slot_of(loader, batch);
     size_t features = loader->dataset->features;
     slot->batch.number = loader->first + batch;
     pthread_mutex_lock(&loader->sampler_mutex);
@@ -84,9 +84,9 @@ static void *run_reader(void *argument) {
     struct loader *loader = reader->loader;
     uint64_t batch;
     while (claim_batch(loader, &batch)) {
-        fill(reader, batch);
+        loader_fill(reader, batch);
         pthread_mutex_lock(&loader->mutex);
-        slot_of(loader, batch)->completed = batch + 1;
+        loader_slot_of(loader, batch)->completed = batch + 1;
         pthread_cond_broadcast(&loader->changed);
         pthread_mutex_unlock(&loader->mutex);
     }
@@ -105,8 +105,8 @@ static void place_slots(struct loader *loader, size_t values, size_t stride) {
     }
 }
 
-static enum status no_memory(const struct loader *loader, size_t micro_batch,
-                             struct failure *why) {
+static enum status loader_no_memory(const struct loader *loader,
+                                    size_t micro_batch, struct failure *why) {
     char bytes[16];
     byte_size_text(loader->bytes, bytes, sizeof bytes);
     return status_fail(
@@ -128,7 +128,7 @@ static enum status allocate_slots(struct loader *loader, size_t micro_batch,
     loader->slots = calloc(num_slots, sizeof *loader->slots);
     loader->memory = aligned_alloc(PAGE, loader->bytes);
     if (!loader->slots || !loader->memory)
-        return no_memory(loader, micro_batch, why);
+        return loader_no_memory(loader, micro_batch, why);
     place_slots(loader, values, stride);
     return STATUS_OK;
 }
@@ -143,10 +143,10 @@ static enum status allocate_readers(struct loader *loader, size_t micro_batch,
         reader->indices = calloc(micro_batch, sizeof *reader->indices);
         complete = reader->indices;
     }
-    return complete ? STATUS_OK : no_memory(loader, micro_batch, why);
+    return complete ? STATUS_OK : loader_no_memory(loader, micro_batch, why);
 }
 
-static enum status start(struct loader *loader, struct failure *why) {
+static enum status loader_start(struct loader *loader, struct failure *why) {
     if (!loader->depth)
         return STATUS_OK;
     for (; loader->started < loader->num_readers; loader->started++) {
@@ -160,7 +160,7 @@ static enum status start(struct loader *loader, struct failure *why) {
     return STATUS_OK;
 }
 
-static void stop(struct loader *loader) {
+static void loader_stop(struct loader *loader) {
     pthread_mutex_lock(&loader->mutex);
     loader->stopping = true;
     pthread_cond_broadcast(&loader->changed);
@@ -173,7 +173,7 @@ void loader_close(struct loader **where) {
     struct loader *loader = where ? *where : NULL;
     if (!loader)
         return;
-    stop(loader);
+    loader_stop(loader);
     for (uint32_t r = 0; loader->readers && r < loader->num_readers; r++)
         free(loader->readers[r].indices);
     free(loader->memory);
@@ -207,7 +207,7 @@ enum status loader_open(struct loader **out, const struct dataset *dataset,
     if (!status)
         status = allocate_readers(loader, options->micro_batch, why);
     if (!status)
-        status = start(loader, why);
+        status = loader_start(loader, why);
     if (status)
         loader_close(&loader);
     *out = loader;
@@ -223,10 +223,10 @@ void *loader_memory(const struct loader *loader, size_t *bytes) {
  * view ends with this call. */
 const struct loader_batch *loader_next(struct loader *loader) {
     if (!loader->depth)
-        fill(loader->readers, loader->consumed);
+        loader_fill(loader->readers, loader->consumed);
     pthread_mutex_lock(&loader->mutex);
     uint64_t batch = loader->consumed;
-    struct slot *slot = slot_of(loader, batch);
+    struct slot *slot = loader_slot_of(loader, batch);
     while (loader->depth && slot->completed != batch + 1)
         pthread_cond_wait(&loader->changed, &loader->mutex);
     loader->consumed++;

@@ -22,8 +22,8 @@ struct sampler {
     uint32_t *order; /* [num_samples]; NULL: file order */
 };
 
-static enum status check(const struct sampler_options *options,
-                         struct failure *why) {
+static enum status sampler_check(const struct sampler_options *options,
+                                 struct failure *why) {
     if (options->num_samples == 0 || options->micro_batch == 0)
         return status_fail(why, STATUS_CONFIG,
                            "found %u samples in batches of %u, expected at "
@@ -58,7 +58,7 @@ static enum status count_batches(struct sampler *sampler, struct failure *why) {
 enum status sampler_open(struct sampler **out,
                          const struct sampler_options *options,
                          struct failure *why) {
-    enum status status = check(options, why);
+    enum status status = sampler_check(options, why);
     if (status)
         return status;
     struct sampler *sampler = malloc(sizeof *sampler);

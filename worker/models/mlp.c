@@ -130,7 +130,7 @@ static void release_result(struct mlp *mlp) {
     ops->release(mlp->device, mlp->device_result);
 }
 
-static bool allocate(struct mlp *mlp) {
+static bool mlp_allocate(struct mlp *mlp) {
     uint32_t widest = 0;
     bool complete = true;
     for (uint32_t l = 0; l < mlp->layers; l++) {
@@ -161,7 +161,7 @@ enum status mlp_open(struct mlp **out, const struct job_model *model,
     mlp->layers = model->num_layers - 1;
     recompute_plan(&mlp->plan, model);
     ops->set_precision(device, model->precision);
-    if (!allocate(mlp)) {
+    if (!mlp_allocate(mlp)) {
         status_fail(why, STATUS_FAILED,
                     "no memory on device %s for the activations of %u samples "
                     "of %zu bytes",
@@ -188,8 +188,8 @@ void mlp_close(struct mlp **mlp) {
 
 /* The device goes on meanwhile with what it has been given: the host may have
  * to wait for weights. */
-static void need(const struct mlp *mlp, const struct mlp_hooks *hooks,
-                 uint32_t layer) {
+static void mlp_need(const struct mlp *mlp, const struct mlp_hooks *hooks,
+                     uint32_t layer) {
     if (!hooks || !hooks->need)
         return;
     mlp->ops->capture_end(mlp->device);
@@ -197,7 +197,7 @@ static void need(const struct mlp *mlp, const struct mlp_hooks *hooks,
     mlp->ops->capture_begin(mlp->device);
 }
 
-static void done(const struct mlp_hooks *hooks, uint32_t parameter) {
+static void mlp_done(const struct mlp_hooks *hooks, uint32_t parameter) {
     if (hooks && hooks->done)
         hooks->done(hooks->context, parameter);
 }
@@ -216,8 +216,9 @@ static const float *inputs_of(const struct mlp *mlp, uint32_t layer,
     return layer == 0 ? batch->inputs : output_of(mlp, layer - 1);
 }
 
-static void compute(struct mlp *mlp, uint32_t layer,
-                    const struct loader_batch *batch, float *const *weights) {
+static void mlp_compute(struct mlp *mlp, uint32_t layer,
+                        const struct loader_batch *batch,
+                        float *const *weights) {
     bool last = layer == mlp->layers - 1;
     mlp->ops->linear(mlp->device, inputs_of(mlp, layer, batch),
                      weights[weight_of(layer)], weights[bias_of(layer)],
@@ -228,11 +229,11 @@ static void compute(struct mlp *mlp, uint32_t layer,
         mlp->present_segment = mlp->plan.segment[layer];
 }
 
-static void forward(struct mlp *mlp, const struct loader_batch *batch,
-                    float *const *weights, const struct mlp_hooks *hooks) {
+static void mlp_forward(struct mlp *mlp, const struct loader_batch *batch,
+                        float *const *weights, const struct mlp_hooks *hooks) {
     for (uint32_t l = 0; l < mlp->layers; l++) {
-        need(mlp, hooks, l);
-        compute(mlp, l, batch, weights);
+        mlp_need(mlp, hooks, l);
+        mlp_compute(mlp, l, batch, weights);
     }
 }
 
@@ -246,14 +247,14 @@ static void recompute_segment(struct mlp *mlp, uint32_t layer,
     if (mlp->plan.kept[layer] || mlp->present_segment == first)
         return;
     for (uint32_t l = first; l <= layer; l++)
-        compute(mlp, l, batch, weights);
+        mlp_compute(mlp, l, batch, weights);
 }
 
 /* DZ: receives the gradient of scale * (sum of the losses), or NULL. Its sum
  * follows the computing on a stream of its own, so that the backward pass need
  * not wait for it. */
-static void loss(struct mlp *mlp, const struct loader_batch *batch, float *dz,
-                 float scale) {
+static void mlp_loss(struct mlp *mlp, const struct loader_batch *batch,
+                     float *dz, float scale) {
     const struct ops *ops = mlp->ops;
     mlp->count = batch->count;
     ops->loss(mlp->device, mlp->model.loss, output_of(mlp, mlp->layers - 1),
@@ -296,7 +297,7 @@ static void backward(struct mlp *mlp, const struct loader_batch *batch,
         uint32_t in = mlp->model.layers[l], out = mlp->model.layers[l + 1];
         ops->column_sums(mlp->device, dz_of(mlp, l), gradients[bias_of(l)],
                          batch->count, out, add);
-        done(hooks, bias_of(l));
+        mlp_done(hooks, bias_of(l));
         if (l > 0)
             recompute_segment(mlp, l - 1, batch, weights);
         ops->linear_weight_gradient(
@@ -304,7 +305,7 @@ static void backward(struct mlp *mlp, const struct loader_batch *batch,
             gradients[weight_of(l)], batch->count, in, out, add);
         if (l > 0)
             propagate(mlp, l, batch->count, weights[weight_of(l)]);
-        done(hooks, weight_of(l));
+        mlp_done(hooks, weight_of(l));
     }
 }
 
@@ -315,8 +316,8 @@ void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
                   bool add, const struct mlp_hooks *hooks,
                   struct mlp_result *result) {
     mlp->ops->capture_begin(mlp->device);
-    forward(mlp, batch, weights, hooks);
-    loss(mlp, batch, dz_of(mlp, mlp->layers - 1), scale);
+    mlp_forward(mlp, batch, weights, hooks);
+    mlp_loss(mlp, batch, dz_of(mlp, mlp->layers - 1), scale);
     copy_result(mlp, result);
     if (!hooks || !hooks->loss || mlp->ops->async ||
         hooks->loss(hooks->context, result->loss))
@@ -328,8 +329,8 @@ void mlp_evaluate(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, const struct mlp_hooks *hooks,
                   struct mlp_result *result) {
     mlp->ops->capture_begin(mlp->device);
-    forward(mlp, batch, weights, hooks);
-    loss(mlp, batch, NULL, 1);
+    mlp_forward(mlp, batch, weights, hooks);
+    mlp_loss(mlp, batch, NULL, 1);
     mlp->ops->capture_end(mlp->device);
     copy_result(mlp, result);
 }

@@ -165,7 +165,7 @@ bool device_query_memory(const struct device *device, uint64_t *free,
     return true;
 }
 
-static void append(struct failure *why, const char *text) {
+static void device_append(struct failure *why, const char *text) {
     size_t used = strlen(why->text);
     snprintf(why->text + used, sizeof why->text - used, "%s", text);
 }
@@ -179,7 +179,7 @@ static void append_smaller_batch(const struct job *job, struct failure *why) {
              "train_micro_batch_size_per_gpu %u with "
              "gradient_accumulation_steps %u; ",
              job->micro_batch / 2, job->accumulation * 2);
-    append(why, text);
+    device_append(why, text);
 }
 
 enum status device_add_memory_hint(const struct device *device,
@@ -190,12 +190,13 @@ enum status device_add_memory_hint(const struct device *device,
         !device->ops->describe(device->index, &description, NULL)) {
         snprintf(text, sizeof text, ", where %.3g of %.3g GiB are free",
                  gib(description.free), gib(description.total));
-        append(why, text);
+        device_append(why, text);
     }
-    append(why, ". What needs less: ");
+    device_append(why, ". What needs less: ");
     append_smaller_batch(job, why);
-    append(why,
-           "activation_checkpointing.number_checkpoints, of the same bits; "
-           "zero_optimization.stage 2, or strategy.type \"ps\"; bf16.enabled");
+    device_append(
+        why,
+        "activation_checkpointing.number_checkpoints, of the same bits; "
+        "zero_optimization.stage 2, or strategy.type \"ps\"; bf16.enabled");
     return why->status;
 }

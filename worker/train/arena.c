@@ -43,8 +43,8 @@ static void zero_gaps(const struct arena *arena, const struct layout *layout,
     memset(floats + end, 0, (total - end) * sizeof *floats);
 }
 
-static enum status fail(struct arena *arena, struct failure *why,
-                        uint64_t floats) {
+static enum status arena_fail(struct arena *arena, struct failure *why,
+                              uint64_t floats) {
     char bytes[16];
     arena_close(arena);
     byte_size_text(2 * floats * sizeof(float), bytes, sizeof bytes);
@@ -63,13 +63,13 @@ enum status arena_open(struct arena *arena, const struct layout *layout,
     arena->weight_of = calloc(count, sizeof *arena->weight_of);
     arena->gradient_of = calloc(count, sizeof *arena->gradient_of);
     if (!arena->offsets || !arena->weight_of || !arena->gradient_of)
-        return fail(arena, why, layout->elements);
+        return arena_fail(arena, why, layout->elements);
     uint64_t total = assign_offsets(arena, layout, padded);
     arena->weights = padded ? buffer_open_shared(total * sizeof(float))
                             : buffer_open(total * sizeof(float), NULL, NULL);
     arena->gradients = buffer_open_shared(total * sizeof(float));
     if (!arena->weights || !arena->gradients)
-        return fail(arena, why, total);
+        return arena_fail(arena, why, total);
     zero_gaps(arena, layout, buffer_data(arena->weights), total);
     zero_gaps(arena, layout, buffer_data(arena->gradients), total);
     for (uint32_t p = 0; p < count; p++) {

@@ -5,7 +5,7 @@
  * waits only until its own copy of a batch may be written again. */
 #include "worker/train/batch_prefetch.h"
 
-static struct batch_prefetch_slot *slot_of(
+static struct batch_prefetch_slot *batch_prefetch_slot_of(
     struct batch_prefetch *batch_prefetch, uint64_t batch) {
     return &batch_prefetch->slots[batch % BATCH_PREFETCH_SLOTS];
 }
@@ -67,7 +67,7 @@ void batch_prefetch_push(struct batch_prefetch *batch_prefetch,
     const struct ops *ops = batch_prefetch->device->ops;
     struct ops_device *handle = batch_prefetch->device->handle;
     struct batch_prefetch_slot *slot =
-        slot_of(batch_prefetch, batch_prefetch->pushed++);
+        batch_prefetch_slot_of(batch_prefetch, batch_prefetch->pushed++);
     slot->batch = *batch;
     if (!ops->async)
         return;
@@ -86,7 +86,7 @@ const struct loader_batch *batch_prefetch_pop(
     struct batch_prefetch *batch_prefetch) {
     const struct device *device = batch_prefetch->device;
     struct batch_prefetch_slot *slot =
-        slot_of(batch_prefetch, batch_prefetch->popped++);
+        batch_prefetch_slot_of(batch_prefetch, batch_prefetch->popped++);
     if (device->ops->async)
         device->ops->stream_wait(device->handle, OPS_COMPUTE, slot->uploaded);
     return &slot->batch;
@@ -97,7 +97,8 @@ void batch_prefetch_release(struct batch_prefetch *batch_prefetch) {
     if (device->ops->async)
         device->ops->record(
             device->handle, OPS_COMPUTE,
-            slot_of(batch_prefetch, batch_prefetch->popped - 1)->consumed);
+            batch_prefetch_slot_of(batch_prefetch, batch_prefetch->popped - 1)
+                ->consumed);
 }
 
 enum status batch_prefetch_sync(struct batch_prefetch *batch_prefetch,
@@ -107,5 +108,7 @@ enum status batch_prefetch_sync(struct batch_prefetch *batch_prefetch,
         return STATUS_OK;
     return device->ops->event_sync(
         device->handle,
-        slot_of(batch_prefetch, batch_prefetch->pushed - 1)->uploaded, why);
+        batch_prefetch_slot_of(batch_prefetch, batch_prefetch->pushed - 1)
+            ->uploaded,
+        why);
 }

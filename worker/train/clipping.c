@@ -4,8 +4,8 @@
 #include <math.h>
 
 /* SUM and the squares of a block's gradient, piece after piece. */
-static double add_squares(double sum, const struct rule_loops *loops,
-                          const float *gradient, uint32_t elements) {
+static double clipping_add_squares(double sum, const struct rule_loops *loops,
+                                   const float *gradient, uint32_t elements) {
     double pieces[(1 << 20) / sizeof(float) / RULE_PIECE]; /* 1 MiB at most */
     const void *floats = gradient;
     struct rule_update update = {.gradients = &floats,
@@ -26,9 +26,9 @@ void clipping_apply(const struct layout *layout, float *const *gradients,
         loops = rule_variants(&variants)[0];
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
         const struct block *block = &layout->blocks[b];
-        sum =
-            add_squares(sum, loops, gradients[block->parameter] + block->offset,
-                        block->elements);
+        sum = clipping_add_squares(sum, loops,
+                                   gradients[block->parameter] + block->offset,
+                                   block->elements);
     }
     double factor = limit / (sqrt(sum) + 1e-6);
     for (uint32_t p = 0; factor < 1 && p < layout->num_parameters; p++)

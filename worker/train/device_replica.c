@@ -49,7 +49,7 @@ void device_replica_close(struct device_replica *device_replica) {
 /* Each sets out as it comes. Where one does not come the pass goes on with what
  * is there, as it cannot end in its middle; whoever called it looks at
  * should_continue and throws the result away. */
-static void need(void *context, uint32_t first, uint32_t count) {
+static void device_replica_need(void *context, uint32_t first, uint32_t count) {
     struct pass *pass = context;
     struct device_transfer *device_transfer =
         &pass->device_replica->executor.device_transfer;
@@ -69,15 +69,16 @@ static bool check_loss(void *context, double loss) {
 }
 
 /* Does a gradient still have to come from the device? */
-static bool is_async(const struct device_replica *device_replica) {
+static bool device_replica_is_async(
+    const struct device_replica *device_replica) {
     return device_replica->executor.device.ops->async;
 }
 
-static void done(void *context, uint32_t parameter) {
+static void device_replica_done(void *context, uint32_t parameter) {
     struct pass *pass = context;
     struct device_transfer *device_transfer =
         &pass->device_replica->executor.device_transfer;
-    if (!is_async(pass->device_replica))
+    if (!device_replica_is_async(pass->device_replica))
         pass->step->done(pass->step->context, parameter);
     else if (pass->step->reduce_on_device)
         device_transfer_record(device_transfer, parameter);
@@ -126,10 +127,11 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
                                    struct failure *why) {
     const struct device_replica_step *step = pass->step;
     struct executor *executor = &pass->device_replica->executor;
-    bool async = is_async(pass->device_replica);
+    bool async = device_replica_is_async(pass->device_replica);
     bool last = k + 1 == step->job->accumulation && !pass->result->nonfinite;
-    struct mlp_hooks hooks = {pass, k == 0 ? need : NULL, check_loss,
-                              last && (async || step->early) ? done : NULL};
+    struct mlp_hooks hooks = {
+        pass, k == 0 ? device_replica_need : NULL, check_loss,
+        last && (async || step->early) ? device_replica_done : NULL};
     struct mlp_result batch_result;
     enum status status = STATUS_OK;
     if (!batch_prefetch_ready(&executor->batch_prefetch))

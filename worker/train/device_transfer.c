@@ -20,8 +20,8 @@ static uint64_t padded_elements(const struct device_transfer *device_transfer,
     return (elements + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
-static size_t bytes_of(const struct device_transfer *device_transfer,
-                       uint32_t parameter) {
+static size_t device_transfer_bytes_of(
+    const struct device_transfer *device_transfer, uint32_t parameter) {
     return device_transfer->layout->parameters[parameter].elements *
            sizeof(float);
 }
@@ -41,7 +41,8 @@ static void assign_memory(struct device_transfer *device_transfer,
     }
 }
 
-static bool open_events(struct device_transfer *device_transfer) {
+static bool device_transfer_open_events(
+    struct device_transfer *device_transfer) {
     const struct device *device = device_transfer->device;
     device_transfer->uploaded = device->ops->event_open(device->handle);
     device_transfer->computed = device->ops->event_open(device->handle);
@@ -67,14 +68,15 @@ static bool allocate_lists(struct device_transfer *device_transfer) {
 }
 
 /* So many FLOATS, with what is needed beside them. */
-static enum status allocate(struct device_transfer *device_transfer,
-                            uint64_t floats, bool gradients,
-                            struct failure *why) {
+static enum status device_transfer_allocate(
+    struct device_transfer *device_transfer, uint64_t floats, bool gradients,
+    struct failure *why) {
     const struct device *device = device_transfer->device;
     size_t bytes = floats * sizeof(float);
     if (allocate_lists(device_transfer))
         device_transfer->memory = device->ops->allocate(device->handle, bytes);
-    if (!device_transfer->memory || !open_events(device_transfer))
+    if (!device_transfer->memory ||
+        !device_transfer_open_events(device_transfer))
         return status_fail(why, STATUS_FAILED,
                            "no memory on device %s for weights%s of %zu bytes",
                            device->name, gradients ? " and gradients" : "",
@@ -86,7 +88,7 @@ static uint64_t arena_floats(const struct device_transfer *device_transfer) {
     return buffer_bytes(device_transfer->arena->weights) / sizeof(float);
 }
 
-static void pin(const struct device_transfer *device_transfer) {
+static void device_transfer_pin(const struct device_transfer *device_transfer) {
     struct buffer *own[] = {device_transfer->arena->weights,
                             device_transfer->arena->gradients};
     for (int i = 0; i < 2; i++)
@@ -95,7 +97,8 @@ static void pin(const struct device_transfer *device_transfer) {
                        buffer_bytes(own[i]));
 }
 
-static void unpin(const struct device_transfer *device_transfer) {
+static void device_transfer_unpin(
+    const struct device_transfer *device_transfer) {
     struct buffer *own[] = {device_transfer->arena->weights,
                             device_transfer->arena->gradients};
     for (int i = 0; i < 2; i++)
@@ -119,13 +122,14 @@ enum status device_transfer_open(struct device_transfer *device_transfer,
         return STATUS_OK;
     for (uint32_t p = 0; p < layout->num_parameters; p++)
         floats += padded_elements(device_transfer, p) * (gradients ? 2 : 1);
-    enum status status = allocate(device_transfer, floats, gradients, why);
+    enum status status =
+        device_transfer_allocate(device_transfer, floats, gradients, why);
     if (status) {
         device_transfer_close(device_transfer);
         return status;
     }
     assign_memory(device_transfer, gradients);
-    pin(device_transfer);
+    device_transfer_pin(device_transfer);
     return STATUS_OK;
 }
 
@@ -146,7 +150,8 @@ enum status device_transfer_open_resident(
     *device_transfer = (struct device_transfer){
         .device = device, .layout = layout, .arena = arena, .resident = true};
     uint64_t floats = arena_floats(device_transfer);
-    enum status status = allocate(device_transfer, 2 * floats, true, why);
+    enum status status =
+        device_transfer_allocate(device_transfer, 2 * floats, true, why);
     if (!status)
         status = zero_memory(device_transfer, 2 * floats, why);
     if (status) {
@@ -173,7 +178,8 @@ struct reducer_device_arena device_transfer_arena(
         .complete = device_transfer->downloaded};
 }
 
-static void close_events(struct device_transfer *device_transfer) {
+static void device_transfer_close_events(
+    struct device_transfer *device_transfer) {
     const struct device *device = device_transfer->device;
     struct ops_event **both[] = {&device_transfer->uploaded,
                                  &device_transfer->computed};
@@ -191,8 +197,8 @@ static void close_events(struct device_transfer *device_transfer) {
 void device_transfer_close(struct device_transfer *device_transfer) {
     const struct device *device = device_transfer->device;
     if (device && device->ops->async) {
-        close_events(device_transfer);
-        unpin(device_transfer);
+        device_transfer_close_events(device_transfer);
+        device_transfer_unpin(device_transfer);
         device->ops->release(device->handle, device_transfer->memory);
         free(device_transfer->weights);
         free(device_transfer->gradients);
@@ -218,7 +224,7 @@ void device_transfer_upload(struct device_transfer *device_transfer,
         return;
     ops->upload(handle, OPS_WEIGHTS, device_transfer->weights[parameter],
                 device_transfer->arena->weight_of[parameter],
-                bytes_of(device_transfer, parameter));
+                device_transfer_bytes_of(device_transfer, parameter));
     device_transfer->current[parameter] = true;
     device_transfer->upload_pending = true;
 }
@@ -242,23 +248,24 @@ void device_transfer_record(struct device_transfer *device_transfer,
 }
 
 /* Sets out once what EVENT was recorded behind is done. */
-static void download(struct device_transfer *device_transfer,
-                     uint32_t parameter, struct ops_event *event) {
+static void device_transfer_download_block(
+    struct device_transfer *device_transfer, uint32_t parameter,
+    struct ops_event *event) {
     const struct ops *ops = device_transfer->device->ops;
     struct ops_device *handle = device_transfer->device->handle;
     ops->stream_wait(handle, OPS_GRADIENTS, event);
     ops->download(handle, OPS_GRADIENTS,
                   device_transfer->arena->gradient_of[parameter],
                   device_transfer->gradients[parameter],
-                  bytes_of(device_transfer, parameter));
+                  device_transfer_bytes_of(device_transfer, parameter));
     ops->record(handle, OPS_GRADIENTS, device_transfer->downloaded[parameter]);
 }
 
 void device_transfer_download_recorded(struct device_transfer *device_transfer,
                                        uint32_t parameter) {
     if (device_transfer->memory)
-        download(device_transfer, parameter,
-                 device_transfer->downloaded[parameter]);
+        device_transfer_download_block(device_transfer, parameter,
+                                       device_transfer->downloaded[parameter]);
 }
 
 void device_transfer_download(struct device_transfer *device_transfer,
@@ -271,7 +278,8 @@ void device_transfer_download(struct device_transfer *device_transfer,
         return;
     }
     device->ops->record(device->handle, OPS_COMPUTE, device_transfer->computed);
-    download(device_transfer, parameter, device_transfer->computed);
+    device_transfer_download_block(device_transfer, parameter,
+                                   device_transfer->computed);
 }
 
 enum status device_transfer_sync(struct device_transfer *device_transfer,

@@ -79,8 +79,8 @@ static enum status load_test(struct evaluator *evaluator, struct failure *why) {
                                    why);
 }
 
-static enum status open_model(struct evaluator *evaluator,
-                              struct failure *why) {
+static enum status evaluator_open_model(struct evaluator *evaluator,
+                                        struct failure *why) {
     const struct job *job = evaluator->job;
     struct parameter parameters[2 * JOB_MAX_LAYERS];
     uint32_t count = mlp_parameters(&job->model, parameters);
@@ -115,7 +115,7 @@ static enum status use_job(struct evaluator *evaluator,
     if (!status)
         status = load_test(evaluator, why);
     if (!status)
-        status = open_model(evaluator, why);
+        status = evaluator_open_model(evaluator, why);
     if (!status &&
         layout_digest(evaluator->layout) != layout_digest(manifest->layout))
         status = status_fail(why, STATUS_FAILED,
@@ -182,9 +182,9 @@ static void report(const struct evaluator *evaluator,
     json_decref(object);
 }
 
-static enum status evaluate(struct evaluator *evaluator,
-                            const struct manifest *manifest, const char *folder,
-                            struct failure *why) {
+static enum status evaluator_evaluate(struct evaluator *evaluator,
+                                      const struct manifest *manifest,
+                                      const char *folder, struct failure *why) {
     struct evaluation_range all = {evaluator->test, 0, evaluator->test->count};
     struct evaluation result;
     enum status status =
@@ -209,7 +209,8 @@ static bool find_checkpoint(const struct evaluator *evaluator, uint64_t step,
     return true;
 }
 
-static bool is_same(const struct checkpoint *a, const struct checkpoint *b) {
+static bool evaluator_is_same(const struct checkpoint *a,
+                              const struct checkpoint *b) {
     return a->step == b->step && a->inode == b->inode &&
            a->written.tv_sec == b->written.tv_sec &&
            a->written.tv_nsec == b->written.tv_nsec;
@@ -222,7 +223,7 @@ static enum status skip_checkpoint(struct evaluator *evaluator,
                                    struct failure *why) {
     struct checkpoint now;
     if (!find_checkpoint(evaluator, checkpoint->step, &now) ||
-        !is_same(&now, checkpoint))
+        !evaluator_is_same(&now, checkpoint))
         return STATUS_OK;
     if (checkpoint->final)
         return status_context(why, "the final checkpoint");
@@ -253,7 +254,7 @@ static enum status evaluate_checkpoint(struct evaluator *evaluator,
     else if (read_weights(evaluator, &manifest, folder, why))
         status = skip_checkpoint(evaluator, checkpoint, why);
     else
-        status = evaluate(evaluator, &manifest, folder, why);
+        status = evaluator_evaluate(evaluator, &manifest, folder, why);
     manifest_clear(&manifest);
     return status;
 }
@@ -261,7 +262,7 @@ static enum status evaluate_checkpoint(struct evaluator *evaluator,
 static bool is_seen(const struct evaluator *evaluator,
                     struct checkpoint *checkpoint) {
     for (size_t i = 0; i < evaluator->num_seen; i++)
-        if (is_same(&evaluator->seen[i], checkpoint)) {
+        if (evaluator_is_same(&evaluator->seen[i], checkpoint)) {
             checkpoint->final = evaluator->seen[i].final;
             return true;
         }

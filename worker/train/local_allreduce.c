@@ -86,8 +86,8 @@ void local_allreduce_run_member(struct local_group_member *member,
                      begin + local_group->layout->num_parameters);
 }
 
-static void add(float *restrict sum, const float *restrict more,
-                uint64_t count) {
+static void local_allreduce_add(float *restrict sum, const float *restrict more,
+                                uint64_t count) {
     for (uint64_t i = 0; i < count; i++)
         sum[i] += more[i];
 }
@@ -99,9 +99,9 @@ static bool add_member(struct local_group_member *member, uint32_t parameter,
     (void)sequence_wait(&member->gathered, sequence, NULL);
     if (atomic_load(&member->failed))
         return false;
-    add(local_group->arena->gradient_of[parameter],
-        member->device_replica.arena.gradient_of[parameter],
-        local_group->layout->parameters[parameter].elements);
+    local_allreduce_add(local_group->arena->gradient_of[parameter],
+                        member->device_replica.arena.gradient_of[parameter],
+                        local_group->layout->parameters[parameter].elements);
     return true;
 }
 

@@ -283,8 +283,8 @@ void local_group_close(struct local_group *local_group) {
     local_group->count = 0;
 }
 
-static void begin_step(struct local_group *local_group,
-                       const struct device_replica_step *step) {
+static void local_group_begin_step(struct local_group *local_group,
+                                   const struct device_replica_step *step) {
     local_group->step = *step;
     local_group->step.reduce_on_device = local_group->local_collective != NULL;
     for (uint32_t i = 0; i < local_group->count; i++)
@@ -330,7 +330,7 @@ enum status local_group_compute(struct local_group *local_group,
                                 struct device_replica_result *result,
                                 struct failure *why) {
     struct local_group_member *first = &local_group->members[0];
-    begin_step(local_group, step);
+    local_group_begin_step(local_group, step);
     struct device_replica_step own = local_group->step;
     own.context = local_group;
     own.need = need_first;

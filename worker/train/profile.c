@@ -54,20 +54,20 @@ static void end_interval(struct runner *runner, uint32_t next) {
     runner->since = now;
 }
 
-static void need(void *context, uint32_t first, uint32_t count) {
+static void profile_need(void *context, uint32_t first, uint32_t count) {
     for (uint32_t p = first; p < first + count; p++)
         end_interval(context, p);
 }
 
 /* The backward pass begins with the last parameter. */
-static bool loss(void *context, double value) {
+static bool profile_loss(void *context, double value) {
     struct runner *runner = context;
     (void)value;
     end_interval(runner, 2 * runner->parameters - 1);
     return true;
 }
 
-static void done(void *context, uint32_t parameter) {
+static void profile_done(void *context, uint32_t parameter) {
     struct runner *runner = context;
     uint32_t next = runner->parameters + parameter - 1;
     end_interval(runner, parameter ? next : UINT32_MAX);
@@ -130,7 +130,7 @@ static void close_runner(struct runner *runner) {
 
 static void *run_passes(void *argument) {
     struct runner *runner = argument;
-    struct mlp_hooks hooks = {runner, need, loss, done};
+    struct mlp_hooks hooks = {runner, profile_need, profile_loss, profile_done};
     struct mlp_result result;
     runner->passes = 0;
     do {
@@ -144,18 +144,18 @@ static void *run_passes(void *argument) {
     return NULL;
 }
 
-static int ascending(const void *left, const void *right) {
+static int profile_ascending(const void *left, const void *right) {
     int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
     return (a > b) - (a < b);
 }
 
 static double median_interval(struct runner *runner, uint32_t interval) {
     int64_t *intervals = runner->intervals + (size_t)interval * MAX_PASSES;
-    qsort(intervals, runner->passes, sizeof *intervals, ascending);
+    qsort(intervals, runner->passes, sizeof *intervals, profile_ascending);
     return time_to_seconds(intervals[runner->passes / 2]);
 }
 
-static double pass_seconds(struct runner *runner) {
+static double profile_pass_seconds(struct runner *runner) {
     double seconds = 0;
     for (uint32_t interval = 0; interval < 2 * runner->parameters; interval++)
         seconds += median_interval(runner, interval);
@@ -187,7 +187,7 @@ static double run_concurrently(struct runner *runners, unsigned count,
     for (unsigned i = 0; i < count; i++) {
         if (runners[i].started)
             pthread_join(runners[i].thread, NULL);
-        sum += pass_seconds(&runners[i]);
+        sum += profile_pass_seconds(&runners[i]);
     }
     return sum / count;
 }
@@ -205,7 +205,7 @@ enum status profile_measure(struct profile *profile, const struct job *job,
         status = open_runner(&runners[i], job, why);
     if (!status) {
         run_alone(&runners[0], profile, seconds / 2);
-        double alone = pass_seconds(&runners[0]);
+        double alone = profile_pass_seconds(&runners[0]);
         double all =
             count > 1 ? run_concurrently(runners, count, seconds / 2) : alone;
         profile->parallel_efficiency = all > alone ? alone / all : 1;

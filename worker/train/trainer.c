@@ -16,7 +16,8 @@
 
 /* Memory for the model: had once the plan is here, as the chief may find that
  * it is too much. */
-static enum status open_model(struct trainer *trainer, struct failure *why) {
+static enum status trainer_open_model(struct trainer *trainer,
+                                      struct failure *why) {
     struct exchange exchange = trainer->exchange;
     struct local_group_model model = {
         .count = plan_replicas(trainer->plan, trainer->settings.rank),
@@ -170,11 +171,11 @@ static enum status open_loader(struct trainer *trainer, struct failure *why) {
                             &trainer->settings.job->data, why);
 }
 
-static enum status run(struct trainer *trainer, struct failure *why) {
+static enum status trainer_run(struct trainer *trainer, struct failure *why) {
     enum status status = trainer_prepare(trainer, why);
     if (status || !wait_plan(trainer))
         return status;
-    status = open_model(trainer, why);
+    status = trainer_open_model(trainer, why);
     if (status || !load_first_weights(trainer))
         return status;
     status = open_loader(trainer, why);
@@ -189,11 +190,11 @@ static enum status run(struct trainer *trainer, struct failure *why) {
     return trainer_serve_requests(trainer, why);
 }
 
-static void *run_thread(void *argument) {
+static void *trainer_run_thread(void *argument) {
     struct trainer *trainer = argument;
     struct trainer_report failed = {.event = TRAINER_FAILED};
     struct failure lost;
-    if (!run(trainer, &failed.why))
+    if (!trainer_run(trainer, &failed.why))
         return NULL;
     pthread_mutex_lock(&trainer->mutex);
     struct exchange exchange = trainer->exchange;
@@ -233,7 +234,8 @@ enum status trainer_open(struct trainer **out,
                              .logs_changes = !settings->rank};
     pthread_mutex_init(&trainer->mutex, NULL);
     pthread_cond_init(&trainer->changed, NULL);
-    int error = pthread_create(&trainer->thread, NULL, run_thread, trainer);
+    int error =
+        pthread_create(&trainer->thread, NULL, trainer_run_thread, trainer);
     if (!error) {
         *out = trainer;
         return STATUS_OK;

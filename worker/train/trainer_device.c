@@ -100,8 +100,8 @@ enum status trainer_device_find(struct trainer *trainer, struct failure *why) {
     return local_group_find(&trainer->local_group, &search, why);
 }
 
-static void describe_device(struct trainer_report *model_spec,
-                            const struct device *device) {
+static void trainer_device_describe_device(struct trainer_report *model_spec,
+                                           const struct device *device) {
     struct trainer_device *reported =
         &model_spec->devices[model_spec->num_devices];
     if (!device_query_memory(device, &reported->free, reported->id))
@@ -116,7 +116,7 @@ void trainer_device_declare(const struct trainer *trainer,
     model_spec->replicas = local_group->count;
     model_spec->adds_on_host = local_group_reduces_on_host(local_group);
     for (uint32_t i = 0; i < local_group->count; i++)
-        describe_device(
+        trainer_device_describe_device(
             model_spec,
             &local_group->members[i].device_replica.executor.device);
 }

@@ -6,9 +6,9 @@
 #include "worker/train/trainer_internal.h"
 
 /* A part of the test set, on the weights as they stand. */
-static enum status evaluate(struct trainer *trainer,
-                            const struct trainer_evaluation_request *request,
-                            struct failure *why) {
+static enum status trainer_evaluation_evaluate(
+    struct trainer *trainer, const struct trainer_evaluation_request *request,
+    struct failure *why) {
     struct trainer_report result = {.event = TRAINER_EVALUATED,
                                     .id = request->id,
                                     .step = request->step,
@@ -42,7 +42,7 @@ enum status trainer_evaluate_own(struct trainer *trainer, struct failure *why) {
         .step = trainer->clock,
         .part = trainer->settings.rank,
         .parts = trainer->settings.num_ranks};
-    return evaluate(trainer, &request, why);
+    return trainer_evaluation_evaluate(trainer, &request, why);
 }
 
 /* A snapshot is read over the present weights, which are read again after. */
@@ -54,7 +54,7 @@ static enum status evaluate_snapshot(
     exchange_pull(trainer->exchange, trainer->clock, request->id);
     if (!trainer_wait_all_weights(trainer))
         return STATUS_OK;
-    enum status status = evaluate(trainer, request, why);
+    enum status status = trainer_evaluation_evaluate(trainer, request, why);
     if (status)
         return status;
     exchange_pull(trainer->exchange, trainer->clock, 0);

@@ -16,18 +16,18 @@
 
 #include <math.h>
 
-static bool need(void *context, uint32_t parameter) {
+static bool trainer_step_need(void *context, uint32_t parameter) {
     return trainer_wait_weights(context, parameter);
 }
 
-static bool should_continue(void *context) {
+static bool trainer_step_should_continue(void *context) {
     struct trainer *trainer = context;
     return !trainer->aborted && !trainer_is_cancelled(trainer);
 }
 
 /* Small gradients leave with the larger one that follows: a message and two
  * wake-ups cost more than they do, but on a wire that stands idle. */
-static void announce(struct trainer *trainer, uint32_t parameter) {
+static void trainer_step_announce(struct trainer *trainer, uint32_t parameter) {
     trainer->unannounced++;
     trainer->unannounced_elements +=
         trainer->layout->parameters[parameter].elements;
@@ -40,8 +40,8 @@ static void announce(struct trainer *trainer, uint32_t parameter) {
     trainer->unannounced_elements = 0;
 }
 
-static void done(void *context, uint32_t parameter) {
-    announce(context, parameter);
+static void trainer_step_done(void *context, uint32_t parameter) {
+    trainer_step_announce(context, parameter);
 }
 
 static void announce_all(struct trainer *trainer,
@@ -192,7 +192,8 @@ static enum status finish_gradients(struct trainer *trainer,
     return STATUS_OK;
 }
 
-static enum status begin_step(struct trainer *trainer, struct failure *why) {
+static enum status trainer_step_begin_step(struct trainer *trainer,
+                                           struct failure *why) {
     struct loss_scaler now;
     if (!grad_scaler_checks_gradients(trainer->settings.job) ||
         !trainer_step_scale(trainer, &now))
@@ -201,17 +202,17 @@ static enum status begin_step(struct trainer *trainer, struct failure *why) {
 }
 
 /* All replicas' samples, and what they make of them. */
-static enum status compute(struct trainer *trainer,
-                           struct device_replica_result *result,
-                           struct failure *why) {
+static enum status trainer_step_compute(struct trainer *trainer,
+                                        struct device_replica_result *result,
+                                        struct failure *why) {
     struct device_replica_step step = {
         .job = trainer->settings.job,
         .factor = grad_scaler_factor(&trainer->grad_scaler),
         .early = announces_early(trainer),
         .context = trainer,
-        .need = need,
-        .done = done,
-        .should_continue = should_continue,
+        .need = trainer_step_need,
+        .done = trainer_step_done,
+        .should_continue = trainer_step_should_continue,
     };
     enum status status =
         local_group_compute(&trainer->local_group, &step, result, why);
@@ -227,21 +228,21 @@ static enum status compute(struct trainer *trainer,
 enum status trainer_step_run(struct trainer *trainer, struct failure *why) {
     struct device_replica_result result;
     struct failure ignored;
-    enum status status = begin_step(trainer, why);
+    enum status status = trainer_step_begin_step(trainer, why);
     if (status || trainer->aborted)
         return status;
-    status = compute(trainer, &result, why);
-    if (status || !should_continue(trainer) || result.nonfinite) {
+    status = trainer_step_compute(trainer, &result, why);
+    if (status || !trainer_step_should_continue(trainer) || result.nonfinite) {
         enum status left = local_group_gather(&trainer->local_group, false,
                                               NULL, NULL, &ignored);
         (void)left; /* of those that failed local_group_compute has told */
-        return status || !should_continue(trainer)
+        return status || !trainer_step_should_continue(trainer)
                    ? status
                    : skip_nonfinite(trainer, why);
     }
     bool early = announces_early(trainer);
     status = local_group_gather(&trainer->local_group, true,
-                                early ? done : NULL, trainer, why);
+                                early ? trainer_step_done : NULL, trainer, why);
     if (!status && !early)
         status = finish_gradients(trainer, why);
     return status;

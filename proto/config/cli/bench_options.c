@@ -67,8 +67,9 @@ static bool set_transport(struct bench_options *bench, const char *text,
     return false;
 }
 
-static bool set_count(uint64_t *value, uint64_t max, const char *flag,
-                      const char *text, char *problem, size_t size) {
+static bool bench_options_set_count(uint64_t *value, uint64_t max,
+                                    const char *flag, const char *text,
+                                    char *problem, size_t size) {
     if (decimal_parse(text, value) && *value >= 1 && *value <= max)
         return true;
     snprintf(problem, size, "%s takes a number from 1 to %llu, not '%s'", flag,
@@ -96,15 +97,15 @@ bool bench_options_set(struct bench_options *bench, enum bench_options_key key,
     case BENCH_OPTIONS_SIZES:
         return set_sizes(bench, text, problem, size);
     case BENCH_OPTIONS_REPEATS:
-        ok = set_count(&value, BENCH_OPTIONS_MAX_REPEATS, "--repeats", text,
-                       problem, size);
+        ok = bench_options_set_count(&value, BENCH_OPTIONS_MAX_REPEATS,
+                                     "--repeats", text, problem, size);
         bench->repeats = (unsigned)value;
         return ok;
     case BENCH_OPTIONS_SECONDS:
         return set_seconds(bench, text, problem, size);
     case BENCH_OPTIONS_REQUESTS:
-        return set_count(&bench->requests, MAX_REQUESTS, "--requests", text,
-                         problem, size);
+        return bench_options_set_count(&bench->requests, MAX_REQUESTS,
+                                       "--requests", text, problem, size);
     case BENCH_OPTIONS_BATCHED:
         bench->batched = true;
         return true;

@@ -14,8 +14,8 @@ static bool is_end(const struct argp_option *option) {
 }
 
 /* The flag whose name is what WORD has before its "=", or NULL. */
-static const struct argp_option *find(const struct argp_option *options,
-                                      const char *word) {
+static const struct argp_option *cli_flag_find(
+    const struct argp_option *options, const char *word) {
     const char *name = word + 2;
     size_t length = strcspn(name, "=");
     for (; !is_end(options); options++)
@@ -80,7 +80,7 @@ static bool check_letters(const struct argp_option *options,
 
 bool cli_flag_is_abbreviated(const struct argp_option *options,
                              const char *word) {
-    return is_long(word) && !find(options, word);
+    return is_long(word) && !cli_flag_find(options, word);
 }
 
 bool cli_flag_error(const struct argp_option *options, const char *word,
@@ -91,7 +91,7 @@ bool cli_flag_error(const struct argp_option *options, const char *word,
     if (!is_long(word))
         return check_letters(options, word + 1, text, size);
     bool with_value = strchr(word, '=');
-    const struct argp_option *flag = find(options, word);
+    const struct argp_option *flag = cli_flag_find(options, word);
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
     if (flag && !flag->arg == !with_value)
         return false;

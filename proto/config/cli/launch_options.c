@@ -79,9 +79,10 @@ static enum launch_nproc parse_nproc(const char *text) {
 }
 
 /* A whole number from LEAST to MOST, which *VALUE is when nothing was given. */
-static enum status read_number(struct setting setting, uint64_t min,
-                               uint64_t max, uint32_t *value,
-                               struct failure *why) {
+static enum status launch_options_read_number(struct setting setting,
+                                              uint64_t min, uint64_t max,
+                                              uint32_t *value,
+                                              struct failure *why) {
     uint64_t found;
     if (!setting.text)
         return STATUS_OK;
@@ -163,14 +164,15 @@ static enum status read_nodes(struct launch_world *world,
         status = detect_nodes(input, detected, why);
     world->nnodes = detected->count ? detected->count : 1;
     if (!status)
-        status = read_number(nodes, 1, LAUNCH_OPTIONS_MAX_PROCESSES,
-                             &world->nnodes, why);
+        status = launch_options_read_number(
+            nodes, 1, LAUNCH_OPTIONS_MAX_PROCESSES, &world->nnodes, why);
     if (!status)
         status = cluster_rank_node(input->lookup, input->context, &rank, why);
     if (status)
         return status;
     world->node_rank = rank > 0 ? (uint32_t)rank : 0;
-    status = read_number(node, 0, UINT32_MAX, &world->node_rank, why);
+    status =
+        launch_options_read_number(node, 0, UINT32_MAX, &world->node_rank, why);
     if (status || world->node_rank < world->nnodes)
         return status;
     return status_fail(why, STATUS_CONFIG,
@@ -277,8 +279,9 @@ enum status launch_options_resolve(struct launch_world *world,
     if (world->nproc_kind)
         world->nproc_per_node = 0;
     else
-        status = read_number(nproc, 1, LAUNCH_OPTIONS_MAX_PROCESSES,
-                             &world->nproc_per_node, why);
+        status =
+            launch_options_read_number(nproc, 1, LAUNCH_OPTIONS_MAX_PROCESSES,
+                                       &world->nproc_per_node, why);
     if (!status)
         status = read_nodes(world, &nodes, flags, &input, why);
     if (!status)

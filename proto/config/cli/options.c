@@ -37,8 +37,8 @@ static error_t fail_usage(struct parser *parser, const char *format,
     return EINVAL;
 }
 
-static error_t set_count(struct parser *parser, const char *text,
-                         unsigned *number) {
+static error_t options_set_count(struct parser *parser, const char *text,
+                                 unsigned *number) {
     char *end;
     bool ps = number == &parser->options->num_ps;
     errno = 0;
@@ -268,7 +268,7 @@ static bool is_abbreviated(struct parser *parser, const char *value,
     return true;
 }
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t options_parse(int key, char *text, struct argp_state *state) {
     struct parser *parser = state->input;
     struct options *options = parser->options;
     bool is_flag = key > 0 && key < ARGP_KEY_END;
@@ -297,10 +297,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         return set_link_gbits(parser, text);
     case CLI_COMMAND_KEY_PS:
         options->ps_given = true;
-        return set_count(parser, text, &options->num_ps);
+        return options_set_count(parser, text, &options->num_ps);
     case CLI_COMMAND_KEY_WORKERS:
         options->workers_given = true;
-        return set_count(parser, text, &options->num_workers);
+        return options_set_count(parser, text, &options->num_workers);
     case CLI_COMMAND_KEY_STEP:
         return step(parser, text);
     case ARGP_KEY_ARG:
@@ -333,7 +333,7 @@ static enum status parse_command(struct options *options,
         .options = options, .cli_command = cli_command, .why = why};
     char name[64], text[1024];
     struct argp argp = {cli_command->options,
-                        parse,
+                        options_parse,
                         cli_command->arguments,
                         text,
                         NULL,

@@ -13,7 +13,7 @@ static const char *check_bench(const struct options *options) {
     return NULL;
 }
 
-static const char *check_local(const struct options *options) {
+static const char *options_check_check_local(const struct options *options) {
     bool distributed = options->azureml_distribution;
     if (distributed && (options->ps_given || options->workers_given))
         return "--distribution says how many processes there are: leave --ps "
@@ -40,7 +40,7 @@ enum status options_check(const struct options *options, struct failure *why) {
         error = check_bench(options);
     } else if (options->cli_command == CLI_COMMAND_LOCAL) {
         cli_command = "local";
-        error = check_local(options);
+        error = options_check_check_local(options);
     } else if (options->cli_command == CLI_COMMAND_COMPARE) {
         cli_command = "compare";
         error = check_compare(options);

@@ -24,12 +24,12 @@ static enum status read_host(struct cluster_task *task, const char *host,
     return address_parse(task, text, location, why);
 }
 
-static bool is_loopback(const char *host) {
+static bool chief_address_is_loopback(const char *host) {
     return !strcasecmp(host, "localhost") || !strncmp(host, "127.", 4) ||
            !strcmp(host, "::1");
 }
 
-static enum status report_missing(struct failure *why) {
+static enum status chief_address_report_missing(struct failure *why) {
     return status_fail(
         why, STATUS_CONFIG,
         "master_addr_missing: nothing says on which host rank 0 runs. Set "
@@ -57,13 +57,13 @@ static enum status find_host(struct cluster_task *task, uint16_t *batch_port,
         return read_host(task, master, "MASTER_ADDR", why);
     if (batch)
         return STATUS_OK;
-    if (mpi && (location->one_node || !is_loopback(mpi)))
+    if (mpi && (location->one_node || !chief_address_is_loopback(mpi)))
         return read_host(task, mpi, "AZ_BATCHAI_MPI_MASTER_NODE", why);
     if (location->one_node)
         return read_host(task, "127.0.0.1", "one node", why);
     if (location->first_host)
         return read_host(task, location->first_host, "the first node", why);
-    return report_missing(why);
+    return chief_address_report_missing(why);
 }
 
 static bool agent_owns_port(const struct cluster_input *input) {

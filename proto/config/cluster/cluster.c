@@ -125,7 +125,7 @@ const char *cluster_role_name(enum cluster_role role) {
     return role_names[role];
 }
 
-static int compare_index(const void *key, const void *task) {
+static int cluster_compare_index(const void *key, const void *task) {
     uint32_t x = *(const uint32_t *)key;
     uint32_t y = ((const struct cluster_task *)task)->index;
     return (x > y) - (x < y);
@@ -138,7 +138,7 @@ const struct cluster_task *cluster_find(const struct cluster *cluster,
     if (job->count == 0)
         return NULL;
     return bsearch(&index, job->tasks, job->count, sizeof *job->tasks,
-                   compare_index);
+                   cluster_compare_index);
 }
 
 const struct cluster_task *cluster_own_task(const struct cluster *cluster) {

@@ -33,7 +33,7 @@ struct job_entry {
     json_t *tasks;
 };
 
-static size_t count_tasks(const json_t *tasks) {
+static size_t cluster_jobs_count_tasks(const json_t *tasks) {
     return json_is_array(tasks) ? json_array_size(tasks)
                                 : json_object_size(tasks);
 }
@@ -97,9 +97,10 @@ static enum status group_by_role(struct job_entry *job_entry, const json_t *map,
         if (!role_name_find(names, name, &role))
             continue;
         struct job_entry *job = &job_entry[role];
-        if (job->name && count_tasks(job->tasks) && count_tasks(tasks))
+        if (job->name && cluster_jobs_count_tasks(job->tasks) &&
+            cluster_jobs_count_tasks(tasks))
             return duplicate_job(job->name, name, role, location, why);
-        if (!job->name || count_tasks(tasks))
+        if (!job->name || cluster_jobs_count_tasks(tasks))
             *job = (struct job_entry){name, tasks};
     }
     return STATUS_OK;
@@ -144,8 +145,8 @@ static enum status add_task(struct cluster *cluster, enum cluster_role role,
     return STATUS_OK;
 }
 
-static enum status reserve(struct cluster_job *job, size_t count,
-                           struct failure *why) {
+static enum status cluster_jobs_reserve(struct cluster_job *job, size_t count,
+                                        struct failure *why) {
     job->present = true;
     if (count == 0)
         return STATUS_OK;
@@ -184,7 +185,7 @@ static enum status check_key(enum cluster_role role, uint64_t index,
                        location, cluster_role_name(role));
 }
 
-static int compare_index(const void *a, const void *b) {
+static int cluster_jobs_compare_index(const void *a, const void *b) {
     uint32_t x = ((const struct cluster_task *)a)->index;
     uint32_t y = ((const struct cluster_task *)b)->index;
     return (x > y) - (x < y);
@@ -227,7 +228,8 @@ static enum status read_object(struct cluster *cluster, enum cluster_role role,
             return status;
     }
     if (job->count > 1)
-        qsort(job->tasks, job->count, sizeof *job->tasks, compare_index);
+        qsort(job->tasks, job->count, sizeof *job->tasks,
+              cluster_jobs_compare_index);
     return check_duplicate_index(job, job_entry->name, location, why);
 }
 
@@ -236,8 +238,8 @@ static enum status read_job(struct cluster *cluster, enum cluster_role role,
                             const char *location, struct failure *why) {
     if (!job_entry->name)
         return STATUS_OK;
-    enum status status =
-        reserve(&cluster->jobs[role], count_tasks(job_entry->tasks), why);
+    enum status status = cluster_jobs_reserve(
+        &cluster->jobs[role], cluster_jobs_count_tasks(job_entry->tasks), why);
     if (status != STATUS_OK)
         return status;
     if (json_is_object(job_entry->tasks))
@@ -263,7 +265,7 @@ enum status cluster_jobs_read(struct cluster *cluster, const json_t *map,
     if (status == STATUS_OK)
         status = group_by_role(job_entry, map, names, location, why);
     for (enum cluster_role r = 0; r < CLUSTER_ROLES && !status; r++)
-        status = check_count(r, count_tasks(job_entry[r].tasks),
+        status = check_count(r, cluster_jobs_count_tasks(job_entry[r].tasks),
                              job_entry[r].name, location, why);
     for (enum cluster_role r = 0; r < CLUSTER_ROLES && !status; r++)
         status = read_job(cluster, r, &job_entry[r], location, why);

@@ -9,9 +9,10 @@
 #include <strings.h>
 
 /* *VALUE of variable NAME, -1 when it is not set. */
-static enum status read_number(cluster_getenv *lookup, void *context,
-                               const char *name, int64_t *value,
-                               struct failure *why) {
+static enum status cluster_rank_read_number(cluster_getenv *lookup,
+                                            void *context, const char *name,
+                                            int64_t *value,
+                                            struct failure *why) {
     const char *text = cluster_input_text(lookup(context, name));
     uint64_t number;
     *value = -1;
@@ -70,8 +71,8 @@ enum status cluster_rank_local_peers(const struct cluster *cluster,
                                      struct cluster_local_peers *out,
                                      struct failure *why) {
     *out = (struct cluster_local_peers){0};
-    enum status status =
-        read_number(lookup, context, "LOCAL_RANK", &out->reported, why);
+    enum status status = cluster_rank_read_number(lookup, context, "LOCAL_RANK",
+                                                  &out->reported, why);
     if (out->reported < 0)
         out->reported = cluster->local_rank;
     count_local_peers(cluster, out);
@@ -104,24 +105,28 @@ static enum status read_mpi(cluster_getenv *lookup, void *context,
                             const char *rank_name, const char *size_name,
                             int64_t *rank, struct failure *why) {
     int64_t size;
-    enum status status = read_number(lookup, context, rank_name, rank, why);
+    enum status status =
+        cluster_rank_read_number(lookup, context, rank_name, rank, why);
     if (status != STATUS_OK || *rank < 0)
         return status;
-    status = read_number(lookup, context, size_name, &size, why);
+    status = cluster_rank_read_number(lookup, context, size_name, &size, why);
     *rank = size > 0 ? *rank / size : -1;
     return status;
 }
 
 enum status cluster_rank_node(cluster_getenv *lookup, void *context,
                               int64_t *rank, struct failure *why) {
-    enum status status = read_number(lookup, context, "NODE_RANK", rank, why);
+    enum status status =
+        cluster_rank_read_number(lookup, context, "NODE_RANK", rank, why);
     if (status == STATUS_OK && *rank < 0)
-        status = read_number(lookup, context, "GROUP_RANK", rank, why);
+        status =
+            cluster_rank_read_number(lookup, context, "GROUP_RANK", rank, why);
     if (status == STATUS_OK && *rank < 0)
         status = read_mpi(lookup, context, "OMPI_COMM_WORLD_RANK",
                           "OMPI_COMM_WORLD_LOCAL_SIZE", rank, why);
     if (status == STATUS_OK && *rank < 0)
-        status = read_number(lookup, context, "SLURM_NODEID", rank, why);
+        status = cluster_rank_read_number(lookup, context, "SLURM_NODEID", rank,
+                                          why);
     if (status == STATUS_OK && *rank < 0)
         status =
             read_mpi(lookup, context, "PMI_RANK", "MPI_LOCALNRANKS", rank, why);

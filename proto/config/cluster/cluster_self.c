@@ -15,9 +15,9 @@ static void set_type(struct cluster_self *self, const char *type) {
     self->nearest = role_name_nearest(type);
 }
 
-static enum status bad_index(const struct cluster_self *self,
-                             struct diagnostics_quote found,
-                             struct failure *why) {
+static enum status cluster_self_bad_index(const struct cluster_self *self,
+                                          struct diagnostics_quote found,
+                                          struct failure *why) {
     return status_fail(why, STATUS_CONFIG,
                        "bad_index: %s is %s; it is a whole number from 0, or "
                        "its digits in a string. The first task of a job has "
@@ -35,7 +35,8 @@ static enum status set_index(struct cluster_self *self, const json_t *value,
     if (json_is_string(value))
         fits = decimal_parse(json_string_value(value), &self->index);
     return fits ? STATUS_OK
-                : bad_index(self, diagnostics_quote_json(value), why);
+                : cluster_self_bad_index(self, diagnostics_quote_json(value),
+                                         why);
 }
 
 enum status cluster_self_from_json(struct cluster_self *self,
@@ -65,7 +66,7 @@ enum status cluster_self_from_text(struct cluster_self *self, const char *type,
         set_type(self, type);
     self->has_index = index != NULL;
     if (index && !decimal_parse(index, &self->index))
-        return bad_index(self, diagnostics_quote_text(index), why);
+        return cluster_self_bad_index(self, diagnostics_quote_text(index), why);
     return STATUS_OK;
 }
 
@@ -90,8 +91,8 @@ static enum status resolve_single(const struct cluster_self *self,
     return STATUS_OK;
 }
 
-static enum status report_missing(const struct cluster_self *self,
-                                  struct failure *why) {
+static enum status cluster_self_report_missing(const struct cluster_self *self,
+                                               struct failure *why) {
     if (!self->given)
         return status_fail(why, STATUS_CONFIG,
                            "task_missing: the cluster lists more than one "
@@ -132,9 +133,9 @@ static enum status report_too_large(const struct cluster_self *self,
 }
 
 /* How many tasks CLUSTER lists; *ONLY and *ROLE are one of them. */
-static uint64_t count_tasks(const struct cluster *cluster,
-                            struct cluster_task **only,
-                            enum cluster_role *role) {
+static uint64_t cluster_self_count_tasks(const struct cluster *cluster,
+                                         struct cluster_task **only,
+                                         enum cluster_role *role) {
     uint64_t count = 0;
     for (enum cluster_role r = 0; r < CLUSTER_ROLES; r++) {
         count += cluster->jobs[r].count;
@@ -154,7 +155,7 @@ static enum status resolve_role(const struct cluster_self *self,
                                 struct cluster *cluster, struct failure *why) {
     bool complete = self->has_type && self->has_index;
     if (!complete && !only)
-        return report_missing(self, why);
+        return cluster_self_report_missing(self, why);
     if (!complete)
         cluster->warnings |= CLUSTER_TASK_MISSING;
     if (self->has_type && !self->known)
@@ -223,7 +224,7 @@ enum status cluster_self_resolve(const struct cluster_self *self,
                                  struct cluster *cluster, struct failure *why) {
     struct cluster_task *only = NULL;
     enum cluster_role only_role = CLUSTER_WORKER;
-    uint64_t count = count_tasks(cluster, &only, &only_role);
+    uint64_t count = cluster_self_count_tasks(cluster, &only, &only_role);
     if (count == 0)
         return resolve_single(self, cluster, why);
     if (count > 1)

@@ -40,7 +40,8 @@ static bool add_host(struct parser *parser, const char *host) {
 }
 
 /* Digits at *TEXT, which moves behind them; their number of digits is WIDTH. */
-static bool parse_number(const char **text, uint64_t *value, int *width) {
+static bool host_list_parse_number(const char **text, uint64_t *value,
+                                   int *width) {
     size_t digits = strspn(*text, "0123456789");
     if (!digits || digits > DIGITS_MAX)
         return false;
@@ -54,13 +55,13 @@ static bool parse_number(const char **text, uint64_t *value, int *width) {
 static bool parse_range(const char **text, uint64_t *low, uint64_t *high,
                         int *width) {
     int ignored;
-    if (!parse_number(text, low, width))
+    if (!host_list_parse_number(text, low, width))
         return false;
     *high = *low;
     if (**text != '-')
         return true;
     ++*text;
-    return parse_number(text, high, &ignored) && *high >= *low;
+    return host_list_parse_number(text, high, &ignored) && *high >= *low;
 }
 
 static bool expand(struct parser *parser, char *host, size_t used,
@@ -158,12 +159,12 @@ void host_list_free(struct host_list *list) {
 static bool parse_repeat(const char **text, uint64_t *value, uint64_t *times) {
     int width;
     *times = 1;
-    if (!parse_number(text, value, &width))
+    if (!host_list_parse_number(text, value, &width))
         return false;
     if (strncmp(*text, "(x", 2))
         return true;
     *text += 2;
-    return parse_number(text, times, &width) && *(*text)++ == ')';
+    return host_list_parse_number(text, times, &width) && *(*text)++ == ')';
 }
 
 enum status host_list_counts(const char *text, const char *location,

@@ -20,7 +20,7 @@ bool legacy_flags_set(const struct cluster_input *input) {
 
 /* The entries of a comma-separated LIST, blanks around each left out. Bytes
  * that are not UTF-8 pass: the address they stand in is judged later. */
-static json_t *split(const char *list) {
+static json_t *legacy_flags_split(const char *list) {
     json_t *entries = json_array();
     for (const char *entry = list; entry;) {
         const char *comma = strchr(entry, ',');
@@ -37,7 +37,7 @@ static json_t *split(const char *list) {
 
 static void add_job(json_t *map, const char *job, const char *list) {
     if (cluster_input_text(list))
-        json_object_set_new(map, job, split(list));
+        json_object_set_new(map, job, legacy_flags_split(list));
 }
 
 enum status legacy_flags_read(struct cluster *cluster,

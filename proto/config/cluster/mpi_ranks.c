@@ -11,8 +11,8 @@ bool mpi_ranks_set(const struct cluster_input *input) {
 }
 
 /* What all processes of one mpirun have in common. */
-static void set_job_key(struct cluster *cluster,
-                        const struct cluster_input *input) {
+static void mpi_ranks_set_job_key(struct cluster *cluster,
+                                  const struct cluster_input *input) {
     const char *name = cluster_input_variable(input, "PMIX_NAMESPACE");
     if (!name)
         name = cluster_input_variable(input, "PMI_JOBID");
@@ -25,7 +25,7 @@ static enum status resolve(struct ranks *ranks, struct cluster *cluster,
                            struct failure *why) {
     ranks->rank = cluster_input_variable(input, ranks->rank_name);
     ranks->size = cluster_input_variable(input, ranks->size_name);
-    set_job_key(cluster, input);
+    mpi_ranks_set_job_key(cluster, input);
     return ranks_resolve(ranks, cluster, input, why);
 }
 

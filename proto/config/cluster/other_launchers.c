@@ -112,7 +112,7 @@ static uint64_t count_entries(const char *text) {
 
 /* How many processes or hosts TEXT says that there are; what is no number may
  * be any. */
-static uint64_t count(enum kind kind, const char *text) {
+static uint64_t other_launchers_count(enum kind kind, const char *text) {
     uint64_t number;
     if (kind == HOSTS)
         return count_entries(text);
@@ -131,7 +131,7 @@ static bool says_single(const struct launcher *launcher,
         const char *text = is_size(variable->kind)
                                ? cluster_input_variable(input, variable->name)
                                : NULL;
-        if (text && count(variable->kind, text) <= 1)
+        if (text && other_launchers_count(variable->kind, text) <= 1)
             return true;
     }
     return false;
@@ -148,13 +148,13 @@ static bool implies_others(enum kind kind, const char *text, bool one) {
     enum cluster_role role;
     switch (kind) {
     case RANK:
-        return !one || count(kind, text) > 0;
+        return !one || other_launchers_count(kind, text) > 0;
     case INDEX:
     case OTHERS:
-        return count(kind, text) > 0;
+        return other_launchers_count(kind, text) > 0;
     case SIZE:
     case HOSTS:
-        return count(kind, text) > 1;
+        return other_launchers_count(kind, text) > 1;
     case ADDRESSES:
         return true;
     case ROLE:
@@ -170,8 +170,8 @@ static bool implies_others(enum kind kind, const char *text, bool one) {
 }
 
 /* The variable of LAUNCHER that tells of others, or NULL. */
-static const struct variable *find(const struct launcher *launcher,
-                                   const struct cluster_input *input) {
+static const struct variable *other_launchers_find(
+    const struct launcher *launcher, const struct cluster_input *input) {
     bool one = says_single(launcher, input);
     for (size_t i = 0; i < MAX_VARIABLES; i++) {
         const struct variable *variable = &launcher->variables[i];
@@ -221,7 +221,7 @@ static enum status check_torch(const struct cluster_input *input,
                                struct failure *why) {
     const char *rank = cluster_input_variable(input, "RANK");
     const char *size = cluster_input_variable(input, "WORLD_SIZE");
-    bool half = rank || (size && count(SIZE, size) > 1);
+    bool half = rank || (size && other_launchers_count(SIZE, size) > 1);
     if (!half)
         return STATUS_OK;
     return status_fail(
@@ -241,7 +241,8 @@ enum status other_launchers_check(const struct cluster_input *input,
     enum status status = check_torch(input, why);
     for (size_t i = 0; !status && i < sizeof launchers / sizeof *launchers;
          i++) {
-        const struct variable *found = find(&launchers[i], input);
+        const struct variable *found =
+            other_launchers_find(&launchers[i], input);
         if (found)
             status = report_others(&launchers[i], found, input, why);
     }

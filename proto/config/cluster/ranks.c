@@ -11,22 +11,22 @@
 
 enum { MAX_RANKS = 1 << 20 };
 
-static enum status bad_index(const char *name, const char *text,
-                             struct failure *why) {
+static enum status ranks_bad_index(const char *name, const char *text,
+                                   struct failure *why) {
     return status_fail(why, STATUS_CONFIG,
                        "bad_index: %s is %s; it is a whole number from 0. "
                        "Correct it, or unset it.",
                        name, diagnostics_quote_text(text).text);
 }
 
-static enum status parse_number(const char *name, const char *text,
-                                int64_t *value, struct failure *why) {
+static enum status ranks_parse_number(const char *name, const char *text,
+                                      int64_t *value, struct failure *why) {
     uint64_t found;
     *value = CLUSTER_UNKNOWN;
     if (!text)
         return STATUS_OK;
     if (!decimal_parse(text, &found) || found > UINT32_MAX)
-        return bad_index(name, text, why);
+        return ranks_bad_index(name, text, why);
     *value = (int64_t)found;
     return STATUS_OK;
 }
@@ -34,8 +34,8 @@ static enum status parse_number(const char *name, const char *text,
 enum status ranks_read_number(const struct cluster_input *input,
                               const char *name, int64_t *value,
                               struct failure *why) {
-    return parse_number(name, name ? cluster_input_variable(input, name) : NULL,
-                        value, why);
+    return ranks_parse_number(
+        name, name ? cluster_input_variable(input, name) : NULL, value, why);
 }
 
 static enum status out_of_range(const char *name, int64_t value,
@@ -61,7 +61,8 @@ static enum status read_world(const struct ranks *ranks, int64_t *rank,
                            "nothing says how many processes there are. Set "
                            "both or neither.",
                            ranks->rank_name, ranks->size_name);
-    enum status status = parse_number(ranks->rank_name, ranks->rank, rank, why);
+    enum status status =
+        ranks_parse_number(ranks->rank_name, ranks->rank, rank, why);
     if (status != STATUS_OK)
         return status;
     uint64_t found;
@@ -180,7 +181,7 @@ enum status ranks_check_flags(struct cluster *cluster,
                            cluster->source);
     enum status status = ranks_read_number(input, "LOCAL_RANK", &from_env, why);
     if (status == STATUS_OK)
-        status = parse_number("--local_rank", flag, &from_flag, why);
+        status = ranks_parse_number("--local_rank", flag, &from_flag, why);
     if (status != STATUS_OK)
         return status;
     if (from_env >= 0 && from_flag >= 0 && from_env != from_flag)

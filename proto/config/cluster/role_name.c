@@ -34,8 +34,9 @@ static const struct role_name synonyms[] = {
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
-static const struct role_name *find(const struct role_name *table, size_t count,
-                                    const char *name) {
+static const struct role_name *role_name_find_in(const struct role_name *table,
+                                                 size_t count,
+                                                 const char *name) {
     for (size_t i = 0; i < count; i++)
         if (strcmp(table[i].name, name) == 0)
             return &table[i];
@@ -44,9 +45,10 @@ static const struct role_name *find(const struct role_name *table, size_t count,
 
 bool role_name_find(enum role_names names, const char *name,
                     enum cluster_role *role) {
-    const struct role_name *found = find(tf_names, COUNT(tf_names), name);
+    const struct role_name *found =
+        role_name_find_in(tf_names, COUNT(tf_names), name);
     if (!found && names == ROLE_NAMES_VERTEX)
-        found = find(vertex_names, COUNT(vertex_names), name);
+        found = role_name_find_in(vertex_names, COUNT(vertex_names), name);
     if (found)
         *role = found->role;
     return found != NULL;

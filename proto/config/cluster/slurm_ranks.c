@@ -29,8 +29,8 @@ static const char *first_set(const struct cluster_input *input,
     return *names;
 }
 
-static void set_job_key(struct cluster *cluster,
-                        const struct cluster_input *input) {
+static void slurm_ranks_set_job_key(struct cluster *cluster,
+                                    const struct cluster_input *input) {
     const char *job = cluster_input_variable(input, "SLURM_JOB_ID");
     const char *step = cluster_input_variable(input, "SLURM_STEP_ID");
     if (job)
@@ -89,7 +89,7 @@ enum status slurm_ranks_read(struct cluster *cluster,
         status = check_counts(input, nodes.count, ranks.size, why);
     ranks.first_host = nodes.count ? nodes.hosts[0] : NULL;
     ranks.one_node = nodes.count == 1;
-    set_job_key(cluster, input);
+    slurm_ranks_set_job_key(cluster, input);
     if (status == STATUS_OK)
         status = ranks_resolve(&ranks, cluster, input, why);
     host_list_free(&nodes);

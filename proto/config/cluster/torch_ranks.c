@@ -11,8 +11,8 @@ bool torch_ranks_set(const struct cluster_input *input) {
 }
 
 /* On one host the port is one job's at a time, whoever holds it. */
-static void set_job_key(struct cluster *cluster,
-                        const struct cluster_input *input) {
+static void torch_ranks_set_job_key(struct cluster *cluster,
+                                    const struct cluster_input *input) {
     const char *port = cluster_input_variable(input, "MASTER_PORT");
     const char *run = cluster_input_variable(input, "TORCHELASTIC_RUN_ID");
     snprintf(cluster->key, sizeof cluster->key, "torch %s %s", port ? port : "",
@@ -30,6 +30,6 @@ enum status torch_ranks_read(struct cluster *cluster,
         .local_rank_name = "LOCAL_RANK",
         .local_size_name = "LOCAL_WORLD_SIZE",
     };
-    set_job_key(cluster, input);
+    torch_ranks_set_job_key(cluster, input);
     return ranks_resolve(&ranks, cluster, input, why);
 }

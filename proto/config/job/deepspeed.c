@@ -153,7 +153,7 @@ static bool remove_bool(struct translation *translation, const char *path,
     return flag;
 }
 
-static void set(json_t *tree, const char *path, json_t *value) {
+static void deepspeed_set(json_t *tree, const char *path, json_t *value) {
     bool done = job_tree_put(tree, path, value);
     (void)done; /* what stands in the way is a problem found later */
     json_decref(value);
@@ -180,10 +180,10 @@ static void choose_adam(struct translation *translation, bool defaults) {
     if (adam && decoupled) {
         log_info(translation->log, "optimizer.type: Adam is AdamW here, as "
                                    "DeepSpeed's adam_w_mode says");
-        set(tree, "optimizer.type", json_string("AdamW"));
+        deepspeed_set(tree, "optimizer.type", json_string("AdamW"));
     }
     if (decoupled && defaults && torch && !job_tree_get(tree, decay))
-        set(tree, decay, json_real(0.01));
+        deepspeed_set(tree, decay, json_real(0.01));
 }
 
 void deepspeed_remove_alias(json_t *tree, const char *path) {

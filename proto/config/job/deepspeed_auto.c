@@ -32,14 +32,15 @@ static const struct known_auto known_autos[] = {
     {"zero_optimization.allgather_bucket_size", NULL, "DeepSpeed's default"},
 };
 
-static bool is_auto(const json_t *tree, const char *path) {
+static bool deepspeed_auto_is_auto(const json_t *tree, const char *path) {
     const char *text = json_string_value(job_tree_get(tree, path));
     return text && !strcmp(text, "auto");
 }
 
 /* Takes VALUE. */
-static void fill(json_t *tree, const char *path, json_t *value,
-                 const char *from, const char *how, const struct log *log) {
+static void deepspeed_auto_fill_key(json_t *tree, const char *path,
+                                    json_t *value, const char *from,
+                                    const char *how, const struct log *log) {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT |
                                        JSON_REAL_PRECISION(15));
     if (job_tree_put(tree, path, value))
@@ -58,9 +59,10 @@ static void remove_auto(json_t *tree, const char *path, const char *how,
 static void fill_known(json_t *tree, const struct known_auto *known_auto,
                        const struct log *log) {
     if (known_auto->value)
-        fill(tree, known_auto->path,
-             json_loads(known_auto->value, JSON_DECODE_ANY, NULL), trainers,
-             known_auto->how, log);
+        deepspeed_auto_fill_key(
+            tree, known_auto->path,
+            json_loads(known_auto->value, JSON_DECODE_ANY, NULL), trainers,
+            known_auto->how, log);
     else
         remove_auto(tree, known_auto->path, known_auto->how, log);
 }
@@ -68,13 +70,13 @@ static void fill_known(json_t *tree, const struct known_auto *known_auto,
 /* It follows from the batch of all trainers, where that is told. */
 static void fill_micro_batch(json_t *tree, const struct log *log) {
     static const char path[] = "train_micro_batch_size_per_gpu";
-    if (!is_auto(tree, path))
+    if (!deepspeed_auto_is_auto(tree, path))
         return;
     if (job_tree_get(tree, "train_batch_size"))
         remove_auto(tree, path, "what the other sizes leave", log);
     else
-        fill(tree, path, json_integer(8), trainers,
-             "per_device_train_batch_size", log);
+        deepspeed_auto_fill_key(tree, path, json_integer(8), trainers,
+                                "per_device_train_batch_size", log);
 }
 
 /* The Trainer has one learning rate, for the optimizer and for the top of the
@@ -82,26 +84,28 @@ static void fill_micro_batch(json_t *tree, const struct log *log) {
 static void fill_max_lr(json_t *tree, const struct log *log) {
     static const char path[] = "scheduler.params.warmup_max_lr";
     json_t *rate = job_tree_get(tree, "optimizer.params.lr");
-    if (!is_auto(tree, path))
+    if (!deepspeed_auto_is_auto(tree, path))
         return;
     if (rate)
-        fill(tree, path, json_incref(rate), "", "that of optimizer.params.lr",
-             log);
+        deepspeed_auto_fill_key(tree, path, json_incref(rate), "",
+                                "that of optimizer.params.lr", log);
     else
-        fill(tree, path, json_real(5e-5), trainers, "learning_rate", log);
+        deepspeed_auto_fill_key(tree, path, json_real(5e-5), trainers,
+                                "learning_rate", log);
 }
 
 /* How many steps epochs are the data tell, and those are read by trainers. */
 static void fill_total_steps(json_t *tree, const struct log *log) {
     static const char path[] = "scheduler.params.total_num_steps";
     json_t *steps = job_tree_get(tree, "steps");
-    if (is_auto(tree, path) && steps)
-        fill(tree, path, json_incref(steps), "", "that of steps", log);
+    if (deepspeed_auto_is_auto(tree, path) && steps)
+        deepspeed_auto_fill_key(tree, path, json_incref(steps), "",
+                                "that of steps", log);
 }
 
 void deepspeed_auto_fill(json_t *tree, const struct log *log) {
     for (size_t i = 0; i < sizeof known_autos / sizeof *known_autos; i++)
-        if (is_auto(tree, known_autos[i].path))
+        if (deepspeed_auto_is_auto(tree, known_autos[i].path))
             fill_known(tree, &known_autos[i], log);
     fill_micro_batch(tree, log);
     fill_max_lr(tree, log);

@@ -73,7 +73,7 @@ static void read_keys(json_t *tree, bool deepspeed,
 
 /* The canonical text: each key that is given or has a default, in the order of
  * the schema. */
-static char *write_text(const struct job *job) {
+static char *job_write_text(const struct job *job) {
     size_t count;
     const struct job_key *keys = job_schema(&count);
     json_t *tree = json_object();
@@ -93,9 +93,10 @@ static char *write_text(const struct job *job) {
 }
 
 /* From the merged TREE, which is changed, to the job. */
-static enum status build(struct job **out, json_t *tree,
-                         struct job_input *input,
-                         struct diagnostics *diagnostics, struct failure *why) {
+static enum status job_build(struct job **out, json_t *tree,
+                             struct job_input *input,
+                             struct diagnostics *diagnostics,
+                             struct failure *why) {
     struct job *job = calloc(1, sizeof *job);
     if (!job)
         return status_fail(why, STATUS_RETRY, "out of memory");
@@ -106,7 +107,7 @@ static enum status build(struct job **out, json_t *tree,
     job_check_keys(tree, job, diagnostics);
     job_rules_check(job, input, diagnostics);
     enum status status = diagnostics_status(diagnostics, why);
-    if (!status && !(job->text = write_text(job)))
+    if (!status && !(job->text = job_write_text(job)))
         status = status_fail(why, STATUS_RETRY, "out of memory");
     if (status)
         job_free(&job);
@@ -213,7 +214,7 @@ enum status job_load(struct job **out, const struct job_source *source,
         struct job_input input = {.folder = folder,
                                   .deepspeed = source->deepspeed != NULL,
                                   .log = log};
-        status = build(out, tree, &input, &diagnostics, why);
+        status = job_build(out, tree, &input, &diagnostics, why);
         free(folder);
     }
     json_decref(tree);
@@ -228,7 +229,7 @@ enum status job_parse(struct job **out, const char *text, struct failure *why) {
     enum status status = job_tree_parse(&tree, text, "job", why);
     if (status)
         return status;
-    status = build(out, tree, &input, &diagnostics, why);
+    status = job_build(out, tree, &input, &diagnostics, why);
     json_decref(tree);
     return status;
 }

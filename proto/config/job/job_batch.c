@@ -9,7 +9,7 @@ struct batch {
 };
 
 /* Fills what is 0. A quotient that leaves a rest shows in the check. */
-static void complete(struct batch *batch) {
+static void job_batch_complete(struct batch *batch) {
     if (!batch->accumulation && !(batch->train && batch->micro))
         batch->accumulation = 1;
     if (!batch->train)
@@ -29,7 +29,7 @@ static bool solve_for(const struct job *job, uint32_t factor,
                       struct batch *out) {
     *out = (struct batch){job->train_batch_size, job->micro_batch,
                           job->accumulation, factor};
-    complete(out);
+    job_batch_complete(out);
     return out->micro && out->accumulation &&
            out->micro * out->accumulation <= UINT32_MAX &&
            out->train <= UINT32_MAX &&

@@ -181,8 +181,8 @@ static bool check_leaf(const struct check *check, const char *prefix,
     return found != NULL;
 }
 
-static void check_object(const struct check *check, const json_t *object,
-                         const char *prefix) {
+static void job_check_check_object(const struct check *check,
+                                   const json_t *object, const char *prefix) {
     const char *word;
     json_t *value;
     json_object_foreach((json_t *)object, word, value) {
@@ -195,7 +195,7 @@ static void check_object(const struct check *check, const json_t *object,
         } else if (!is_object_path(check, path)) {
             report_unknown(check, prefix, path, word);
         } else if (json_is_object(value)) {
-            check_object(check, value, path);
+            job_check_check_object(check, value, path);
         } else if (!json_is_null(value)) {
             list_keys(check, path, list);
             snprintf(allowed, sizeof allowed, "an object%s%s",
@@ -210,5 +210,5 @@ void job_check_keys(const json_t *tree, const struct job *job,
     struct check check = {.job = job, .diagnostics = diagnostics};
     check.keys = job_schema(&check.num_keys);
     check.foreign = deepspeed_keys(&check.num_foreign);
-    check_object(&check, tree, "");
+    job_check_check_object(&check, tree, "");
 }

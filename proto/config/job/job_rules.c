@@ -11,8 +11,8 @@ static bool is_given(const struct job_input *input, const char *path) {
     return job_tree_get(input->tree, path) != NULL;
 }
 
-static void check_length(const struct job_input *input,
-                         struct diagnostics *diagnostics) {
+static void job_rules_check_length(const struct job_input *input,
+                                   struct diagnostics *diagnostics) {
     bool epochs = is_given(input, "epochs"), steps = is_given(input, "steps");
     if (epochs && steps)
         diagnostics_add(diagnostics, "epochs",
@@ -65,7 +65,8 @@ static void check_rates(const struct job *job, const struct job_input *input) {
                     schedule->lr, schedule->warmup_max_lr);
 }
 
-static void check_schedule(const struct job *job, const struct log *log) {
+static void job_rules_check_schedule(const struct job *job,
+                                     const struct log *log) {
     const struct schedule *schedule = &job->schedule;
     if (schedule->type != SCHEDULE_CONSTANT &&
         schedule->type != SCHEDULE_WARMUP && schedule->total_num_steps > 0 &&
@@ -216,11 +217,11 @@ static void log_recompute(const struct job *job,
 
 void job_rules_check(struct job *job, const struct job_input *input,
                      struct diagnostics *diagnostics) {
-    check_length(input, diagnostics);
+    job_rules_check_length(input, diagnostics);
     check_batch(job, input, diagnostics);
     check_optimizer(job, diagnostics);
     check_rates(job, input);
-    check_schedule(job, input->log);
+    job_rules_check_schedule(job, input->log);
     check_scale_lr(job, input->log, diagnostics);
     check_strategy(job, diagnostics);
     choose_precision(job, diagnostics);

@@ -52,7 +52,7 @@ static bool array_index(const json_t *array, const char *part, size_t *index) {
     return !*end && *index <= json_array_size(array);
 }
 
-static bool put(json_t *into, const char *part, json_t *value) {
+static bool job_tree_put_member(json_t *into, const char *part, json_t *value) {
     size_t index;
     if (json_is_object(into))
         return !json_object_set(into, part, value);
@@ -71,7 +71,7 @@ static json_t *descend(json_t *into, const char *part) {
     if (below && !json_is_null(below))
         return below;
     below = json_object();
-    bool done = put(into, part, below);
+    bool done = job_tree_put_member(into, part, below);
     json_decref(below);
     return done ? below : NULL;
 }
@@ -84,7 +84,7 @@ static json_t *override_value(const char *text) {
 
 /* Splits PATH, which is changed, at its dots; 0 for too deep or an empty part.
  */
-static unsigned split(char *path, char *parts[MAX_DEPTH]) {
+static unsigned job_tree_split(char *path, char *parts[MAX_DEPTH]) {
     unsigned count = 0;
     for (char *part; (part = strsep(&path, "."));) {
         if (count == MAX_DEPTH || !*part)
@@ -96,10 +96,11 @@ static unsigned split(char *path, char *parts[MAX_DEPTH]) {
 
 bool job_tree_put(json_t *tree, const char *path, json_t *value) {
     char *copy = strdup(path), *parts[MAX_DEPTH];
-    unsigned count = copy ? split(copy, parts) : 0;
+    unsigned count = copy ? job_tree_split(copy, parts) : 0;
     for (unsigned i = 0; i + 1 < count && tree; i++)
         tree = descend(tree, parts[i]);
-    bool done = count && tree && value && put(tree, parts[count - 1], value);
+    bool done = count && tree && value &&
+                job_tree_put_member(tree, parts[count - 1], value);
     free(copy);
     return done;
 }
@@ -131,7 +132,7 @@ static bool is_overridden(const struct job_tree_merging *merging,
     return false;
 }
 
-static bool is_auto(const json_t *value) {
+static bool job_tree_is_auto(const json_t *value) {
     const char *text = json_string_value(value);
     return text && !strcmp(text, "auto");
 }
@@ -145,10 +146,10 @@ static void merge(json_t *tree, json_t *other, const char *path,
         char below[JOB_TREE_PATH];
         snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", key);
         json_t *ours = json_object_get(tree, key);
-        bool same =
-            json_is_null(theirs) || is_auto(theirs) || json_equal(ours, theirs);
+        bool same = json_is_null(theirs) || job_tree_is_auto(theirs) ||
+                    json_equal(ours, theirs);
         if (!ours || json_is_null(ours) ||
-            (is_auto(ours) && !json_is_null(theirs)))
+            (job_tree_is_auto(ours) && !json_is_null(theirs)))
             json_object_set(tree, key, theirs);
         else if (json_is_object(ours) && json_is_object(theirs))
             merge(ours, theirs, below, merging, diagnostics);
@@ -166,9 +167,10 @@ void job_tree_merge(json_t *tree, json_t *other,
     merge(tree, other, "", merging, diagnostics);
 }
 
-static enum status check_object(json_t **out, json_t *tree,
-                                const json_error_t *error, const char *where,
-                                struct failure *why) {
+static enum status job_tree_check_object(json_t **out, json_t *tree,
+                                         const json_error_t *error,
+                                         const char *where,
+                                         struct failure *why) {
     if (json_is_object(tree)) {
         *out = tree;
         return STATUS_OK;
@@ -191,12 +193,12 @@ enum status job_tree_load(json_t **out, const char *path, struct failure *why) {
     json_error_t error;
     json_t *tree = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     fclose(file);
-    return check_object(out, tree, &error, path, why);
+    return job_tree_check_object(out, tree, &error, path, why);
 }
 
 enum status job_tree_parse(json_t **out, const char *text, const char *where,
                            struct failure *why) {
     json_error_t error;
     json_t *tree = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    return check_object(out, tree, &error, where, why);
+    return job_tree_check_object(out, tree, &error, where, why);
 }

@@ -162,8 +162,8 @@ static void allow_words(const struct job_key *key, char *text, size_t size) {
                                      used ? ", " : "", *word);
 }
 
-static bool read_text(const struct job_key *key, const json_t *value,
-                      void *field, const struct job_reader *reader) {
+static bool job_value_read_text(const struct job_key *key, const json_t *value,
+                                void *field, const struct job_reader *reader) {
     (void)key, (void)reader;
     if (!json_is_string(value))
         return false;
@@ -172,7 +172,8 @@ static bool read_text(const struct job_key *key, const json_t *value,
     return *(char **)field;
 }
 
-static json_t *write_text(const struct job_key *key, const void *field) {
+static json_t *job_value_write_text(const struct job_key *key,
+                                    const void *field) {
     (void)key;
     char *const *text = field;
     return *text ? json_string(*text) : NULL;
@@ -239,9 +240,9 @@ static const struct job_value_kind choice_kind = {read_choice, write_choice,
                                                   allow_words, 0};
 static const struct job_value_kind either_kind = {
     read_bool_word, write_bool_word, allow_words, 0};
-static const struct job_value_kind text_kind = {read_text, write_text,
-                                                allow_text, 1};
-static const struct job_value_kind path_kind = {read_path, write_text,
+static const struct job_value_kind text_kind = {
+    job_value_read_text, job_value_write_text, allow_text, 1};
+static const struct job_value_kind path_kind = {read_path, job_value_write_text,
                                                 allow_path, 1};
 
 static const struct job_value_kind *const kinds[JOB_KINDS] = {

@@ -29,7 +29,7 @@ static struct link_bytes view_of(zmq_msg_t *message) {
     return (struct link_bytes){size ? zmq_msg_data(message) : NULL, size};
 }
 
-static void set_int(void *socket, int option, int value) {
+static void link_set_int(void *socket, int option, int value) {
     zmq_setsockopt(socket, option, &value, sizeof value);
 }
 
@@ -37,38 +37,38 @@ static void set_int(void *socket, int option, int value) {
  * not answered while a full queue keeps a connection from being read ends the
  * process (libzmq's issues 4364 and 4767). */
 static void set_keepalive(void *socket) {
-    set_int(socket, ZMQ_TCP_KEEPALIVE, 1);
-    set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, 1);
-    set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, 1);
-    set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, 3);
-    set_int(socket, ZMQ_TCP_MAXRT, 3000);
+    link_set_int(socket, ZMQ_TCP_KEEPALIVE, 1);
+    link_set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, 1);
+    link_set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, 1);
+    link_set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, 3);
+    link_set_int(socket, ZMQ_TCP_MAXRT, 3000);
 }
 
 /* Values and their reasons: docs/wire.md. */
-static void configure(void *socket, const struct link_settings *settings) {
-    set_int(socket, ZMQ_LINGER, settings->linger_ms);
-    set_int(socket, ZMQ_SNDHWM, 0);
-    set_int(socket, ZMQ_RCVHWM, settings->receive_frames);
+static void link_configure(void *socket, const struct link_settings *settings) {
+    link_set_int(socket, ZMQ_LINGER, settings->linger_ms);
+    link_set_int(socket, ZMQ_SNDHWM, 0);
+    link_set_int(socket, ZMQ_RCVHWM, settings->receive_frames);
     zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &settings->max_frame,
                    sizeof settings->max_frame);
-    set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
+    link_set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
     set_keepalive(socket);
-    set_int(socket, ZMQ_CONNECT_TIMEOUT, 2000);
-    set_int(socket, ZMQ_RECONNECT_IVL, 100);
-    set_int(socket, ZMQ_RECONNECT_IVL_MAX, 2000);
-    set_int(socket, ZMQ_IMMEDIATE, 1);
-    set_int(socket, ZMQ_IPV6, 1);
+    link_set_int(socket, ZMQ_CONNECT_TIMEOUT, 2000);
+    link_set_int(socket, ZMQ_RECONNECT_IVL, 100);
+    link_set_int(socket, ZMQ_RECONNECT_IVL_MAX, 2000);
+    link_set_int(socket, ZMQ_IMMEDIATE, 1);
+    link_set_int(socket, ZMQ_IPV6, 1);
     zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "capstan", strlen("capstan"));
 }
 
-static void watch(struct link *link, int events) {
+static void link_watch(struct link *link, int events) {
     char name[64];
     snprintf(name, sizeof name, "inproc://monitor-%p", (void *)link);
     if (zmq_socket_monitor(link->socket, name, events))
         return;
     link->monitor = zmq_socket(link->zmq, ZMQ_PAIR);
-    set_int(link->monitor, ZMQ_LINGER, 0);
-    set_int(link->monitor, ZMQ_RCVHWM, 0); /* libzmq's thread would wait */
+    link_set_int(link->monitor, ZMQ_LINGER, 0);
+    link_set_int(link->monitor, ZMQ_RCVHWM, 0); /* libzmq's thread would wait */
     zmq_connect(link->monitor, name);
 }
 
@@ -88,12 +88,12 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
         return status_errno(why, STATUS_FAILED, zmq_errno(),
                             "cannot open a socket");
     }
-    configure(link->socket, settings);
+    link_configure(link->socket, settings);
     if (kind == LINK_SERVER) {
-        set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
-        watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
+        link_set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
+        link_watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
     } else {
-        watch(link, ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
+        link_watch(link, ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
     }
     *out = link;
     return STATUS_OK;

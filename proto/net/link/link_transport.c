@@ -57,7 +57,7 @@ static void fall_back_to_tcp(struct link *link, const char *why) {
 }
 
 /* Who held a lane and does not answer any more was on this host. */
-static void connect_shm(struct link *link) {
+static void link_transport_connect_shm(struct link *link) {
     char text[LINK_LOG_TEXT - 16];
     bool held = link->transport == LINK_SHM;
     link->transport = LINK_SHM_HANDSHAKE;
@@ -72,14 +72,14 @@ void link_prefer_shm(struct link *link, uint64_t shm_key) {
     shm_endpoint_name(link->shm_name, shm_key);
     link->shm_endpoint = shm_endpoint_open((uint64_t)link->max_frame);
     if (link->shm_endpoint)
-        connect_shm(link);
+        link_transport_connect_shm(link);
 }
 
 static void on_shm_lost(struct link *link, int64_t now) {
     const char *reason = shm_endpoint_error(link->shm_endpoint);
     if (link->transport == LINK_SHM &&
         now - link->shm_since >= MIN_SHM_LIFETIME)
-        connect_shm(link);
+        link_transport_connect_shm(link);
     else
         fall_back_to_tcp(link, reason ? reason : PEER_LEFT);
 }

@@ -20,7 +20,7 @@ struct resolve {
     unsigned num_hosts;
 };
 
-static void release(struct resolve *resolve) {
+static void resolve_release(struct resolve *resolve) {
     if (atomic_fetch_sub(&resolve->references, 1) > 1)
         return;
     free(resolve->hosts);
@@ -55,7 +55,7 @@ static void *look_up_host(void *argument) {
     if (found)
         freeaddrinfo(found);
     atomic_store(&resolve->state, error ? RESOLVE_FAILED : RESOLVE_FOUND);
-    release(resolve);
+    resolve_release(resolve);
     return NULL;
 }
 
@@ -82,12 +82,13 @@ static void *match_hosts(void *argument) {
     snprintf(resolve->text, sizeof resolve->text, "%s",
              found ? resolve->hosts[i] : "no listed host has this address");
     atomic_store(&resolve->state, found ? RESOLVE_FOUND : RESOLVE_FAILED);
-    release(resolve);
+    resolve_release(resolve);
     return NULL;
 }
 
 /* RESOLVE (taken) is held by the caller and a thread that does WORK. */
-static struct resolve *start(struct resolve *resolve, void *work(void *)) {
+static struct resolve *resolve_start_thread(struct resolve *resolve,
+                                            void *work(void *)) {
     pthread_t thread;
     atomic_init(&resolve->references, 2);
     if (pthread_create(&thread, NULL, work, resolve)) {
@@ -105,7 +106,7 @@ struct resolve *resolve_start(const char *host, uint16_t port) {
         return NULL;
     snprintf(resolve->host, sizeof resolve->host, "%s", host);
     resolve->port = port;
-    return start(resolve, look_up_host);
+    return resolve_start_thread(resolve, look_up_host);
 }
 
 struct resolve *resolve_match(const char *number, const char *const *hosts,
@@ -118,7 +119,7 @@ struct resolve *resolve_match(const char *number, const char *const *hosts,
     for (unsigned i = 0; i < resolve->num_hosts; i++)
         snprintf(resolve->hosts[i], sizeof resolve->hosts[i], "%s", hosts[i]);
     snprintf(resolve->number, sizeof resolve->number, "%s", number);
-    return start(resolve, match_hosts);
+    return resolve_start_thread(resolve, match_hosts);
 }
 
 enum resolve_state resolve_poll(struct resolve *resolve, char *text,
@@ -131,7 +132,7 @@ enum resolve_state resolve_poll(struct resolve *resolve, char *text,
 
 void resolve_end(struct resolve **where) {
     if (*where)
-        release(*where);
+        resolve_release(*where);
     *where = NULL;
 }
 

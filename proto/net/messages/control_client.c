@@ -161,7 +161,8 @@ struct deadline control_client_chief_deadline(
 
 /* Until there is a plan what is free is told again and again: the chief may
  * wait for it. */
-static void send_heartbeat(struct control_client *control_client) {
+static void control_client_send_one_heartbeat(
+    struct control_client *control_client) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control_client->heartbeat.n_memory =
         control_client->planned
@@ -231,7 +232,8 @@ static void log_silence(struct control_client *control_client,
     log_warning(control_client->settings.log, "%s", text);
 }
 
-static void send_pending(struct control_client *control_client, int64_t now) {
+static void control_client_send_pending(struct control_client *control_client,
+                                        int64_t now) {
     const struct channel_entry *entry;
     while (
         (entry = channel_next(&control_client->channel, now, RESEND_INTERVAL)))
@@ -268,11 +270,11 @@ enum status control_client_step(struct control_client *control_client,
     if (now - control_client->last_received > CONTROL_CLIENT_LOOKUP_INTERVAL)
         control_client_look_up(control_client, now);
     rejoin(control_client, now);
-    send_pending(control_client, now);
+    control_client_send_pending(control_client, now);
     if (now - control_client->last_heartbeat >=
         control_client->heartbeat_interval) {
         control_client->last_heartbeat = now;
-        send_heartbeat(control_client);
+        control_client_send_one_heartbeat(control_client);
     }
     return STATUS_OK;
 }
@@ -291,7 +293,8 @@ void *control_client_socket(struct control_client *control_client) {
 }
 
 /* My launcher may have to speak for me. */
-static void write_record(const struct control_client *control_client) {
+static void control_client_write_record(
+    const struct control_client *control_client) {
     struct launch_record record = {.run = control_client->run,
                                    .incarnation = control_client->incarnation,
                                    .key = control_client->end_key};
@@ -305,8 +308,9 @@ static void write_record(const struct control_client *control_client) {
     launch_record_write(control_client->settings.record, &record);
 }
 
-static void on_welcome(struct control_client *control_client,
-                       const Capstan__Control *control, unsigned index) {
+static void control_client_on_welcome(struct control_client *control_client,
+                                      const Capstan__Control *control,
+                                      unsigned index) {
     multi_connect_choose(&control_client->multi_connect, index);
     control_client->chief_port += (uint16_t)index;
     format_chief_name(control_client);
@@ -316,7 +320,7 @@ static void on_welcome(struct control_client *control_client,
     control_client->channel.received = 0;
     link_renewed(
         control_client->multi_connect.links[0]); /* it joined by this one */
-    write_record(control_client);
+    control_client_write_record(control_client);
 }
 
 /* The chief of another job listens here: mine may take the port after it. */
@@ -343,7 +347,7 @@ static bool accept(struct control_client *control_client,
     if (control->body_case == CAPSTAN__CONTROL__BODY_REFUSAL)
         return true;
     if (!control_client->joined && welcoming)
-        on_welcome(control_client, control, index);
+        control_client_on_welcome(control_client, control, index);
     if (!control_client->joined || control->run != control_client->run)
         return false;
     control_client->last_received = now;
@@ -394,7 +398,7 @@ void control_client_send_reliable(struct control_client *control_client,
     body->incarnation = control_client->incarnation;
     if (!channel_put(&control_client->channel, body))
         log_error(control_client->settings.log, "no memory to tell the chief");
-    send_pending(control_client, time_now());
+    control_client_send_pending(control_client, time_now());
 }
 
 Capstan__Heartbeat *control_client_heartbeat(
@@ -404,7 +408,7 @@ Capstan__Heartbeat *control_client_heartbeat(
 
 void control_client_send_heartbeat(struct control_client *control_client) {
     if (control_client->joined)
-        send_heartbeat(control_client);
+        control_client_send_one_heartbeat(control_client);
 }
 
 void control_client_leave(struct control_client *control_client) {

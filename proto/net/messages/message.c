@@ -131,8 +131,8 @@ static void arena_free(void *context, void *memory) {
     (void)memory;
 }
 
-static enum status check_data(const Capstan__DataHeader *header,
-                              struct failure *why) {
+static enum status message_check_data(const Capstan__DataHeader *header,
+                                      struct failure *why) {
     if (header->version != MESSAGE_VERSION)
         return status_fail(why, STATUS_FAILED,
                            "a message of protocol version %u (this is %d)",
@@ -165,7 +165,7 @@ enum status message_read_data(Capstan__DataHeader **out,
         return status_fail(why, STATUS_FAILED,
                            "%zu bytes that are no data header", size);
     *out = header;
-    return check_data(header, why);
+    return message_check_data(header, why);
 }
 
 size_t message_write_data(Capstan__DataHeader *header, void *space) {

@@ -20,9 +20,9 @@ _Static_assert(sizeof(struct buffer) <= ALIGNMENT, "data follows at 64 bytes");
 
 /* Whoever lets go later, on any thread, finds BUFFER as it is filled here: the
  * first count of its holders publishes the rest. */
-static struct buffer *fill(struct buffer *buffer, void *data, size_t bytes,
-                           struct shm_segment *shm_segment,
-                           buffer_recycle *recycle, void *owner) {
+static struct buffer *buffer_fill(struct buffer *buffer, void *data,
+                                  size_t bytes, struct shm_segment *shm_segment,
+                                  buffer_recycle *recycle, void *owner) {
     buffer->bytes = bytes;
     buffer->data = data;
     buffer->shm_segment = shm_segment;
@@ -39,8 +39,8 @@ struct buffer *buffer_open(size_t bytes, buffer_recycle *recycle, void *owner) {
     struct buffer *buffer = aligned_alloc(ALIGNMENT, ALIGNMENT + rounded);
     if (!buffer)
         return NULL;
-    return fill(buffer, (char *)buffer + ALIGNMENT, bytes, NULL, recycle,
-                owner);
+    return buffer_fill(buffer, (char *)buffer + ALIGNMENT, bytes, NULL, recycle,
+                       owner);
 }
 
 struct buffer *buffer_open_in(struct shm_segment *shm_segment, size_t offset,
@@ -49,8 +49,8 @@ struct buffer *buffer_open_in(struct shm_segment *shm_segment, size_t offset,
     struct buffer *buffer = malloc(sizeof *buffer);
     if (!buffer)
         return NULL;
-    return fill(buffer, (char *)shm_segment_base(shm_segment) + offset, bytes,
-                shm_segment_hold(shm_segment), recycle, owner);
+    return buffer_fill(buffer, (char *)shm_segment_base(shm_segment) + offset,
+                       bytes, shm_segment_hold(shm_segment), recycle, owner);
 }
 
 struct buffer *buffer_open_shared(size_t bytes) {

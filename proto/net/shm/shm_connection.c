@@ -307,8 +307,9 @@ static void add_in_flight(struct shm_connection *shm_connection,
 }
 
 /* Into the ring; false: no room now. */
-static bool put(struct shm_connection *shm_connection, const void *header,
-                size_t bytes, const struct shm_connection_payload *payload) {
+static bool shm_connection_put(struct shm_connection *shm_connection,
+                               const void *header, size_t bytes,
+                               const struct shm_connection_payload *payload) {
     struct ring_payload where;
     bool is_shared =
         payload->bytes && can_share(shm_connection, payload, &where);
@@ -348,9 +349,9 @@ static bool own_payload(struct shm_connection *shm_connection,
     return queued->owned;
 }
 
-static bool enqueue(struct shm_connection *shm_connection, const void *header,
-                    size_t header_bytes,
-                    const struct shm_connection_payload *payload) {
+static bool shm_connection_enqueue(
+    struct shm_connection *shm_connection, const void *header,
+    size_t header_bytes, const struct shm_connection_payload *payload) {
     struct shm_connection_pending *queued =
         malloc(sizeof *queued + header_bytes);
     if (queued)
@@ -396,9 +397,10 @@ bool shm_connection_send(struct shm_connection *shm_connection,
     }
     shm_connection_progress(shm_connection);
     if (!shm_connection->first &&
-        put(shm_connection, header, header_bytes, payload))
+        shm_connection_put(shm_connection, header, header_bytes, payload))
         return true;
-    bool is_queued = enqueue(shm_connection, header, header_bytes, payload);
+    bool is_queued =
+        shm_connection_enqueue(shm_connection, header, header_bytes, payload);
     if (shm_connection->wakeup_due)
         signal_peer(shm_connection);
     shm_connection_progress(
@@ -422,8 +424,8 @@ void shm_connection_progress(struct shm_connection *shm_connection) {
         struct shm_connection_pending *queued = shm_connection->first;
         struct shm_connection_payload payload = {queued->data, queued->bytes,
                                                  queued->buffer};
-        if (!put(shm_connection, queued->header, queued->header_bytes,
-                 &payload))
+        if (!shm_connection_put(shm_connection, queued->header,
+                                queued->header_bytes, &payload))
             break;
         drop_queued(shm_connection);
     }

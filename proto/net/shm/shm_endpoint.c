@@ -63,8 +63,8 @@ void shm_endpoint_close(struct shm_endpoint **where) {
     free(shm_endpoint);
 }
 
-static bool watch(struct shm_endpoint *shm_endpoint, int descriptor,
-                  uint32_t events, uint32_t slot) {
+static bool shm_endpoint_watch(struct shm_endpoint *shm_endpoint,
+                               int descriptor, uint32_t events, uint32_t slot) {
     struct epoll_event event = {.events = events, .data.u32 = slot};
     return !epoll_ctl(shm_endpoint->epoll, EPOLL_CTL_ADD, descriptor, &event);
 }
@@ -72,19 +72,20 @@ static bool watch(struct shm_endpoint *shm_endpoint, int descriptor,
 bool shm_endpoint_listen(struct shm_endpoint *shm_endpoint, const char *name) {
     shm_endpoint->listener = shm_connection_listen(name);
     return shm_endpoint->listener >= 0 &&
-           watch(shm_endpoint, shm_endpoint->listener, EPOLLIN, LISTENER);
+           shm_endpoint_watch(shm_endpoint, shm_endpoint->listener, EPOLLIN,
+                              LISTENER);
 }
 
 /* LANE (taken, may be NULL) into a free slot; 0: there is none. A number has a
  * serial beside its slot, so that an old one names no later lane. */
-static uint32_t add(struct shm_endpoint *shm_endpoint,
-                    struct shm_connection *shm_connection) {
+static uint32_t shm_endpoint_add(struct shm_endpoint *shm_endpoint,
+                                 struct shm_connection *shm_connection) {
     uint32_t slot = 0;
     while (slot < SHM_ENDPOINT_MAX && shm_endpoint->connections[slot])
         slot++;
     if (!shm_connection || slot == SHM_ENDPOINT_MAX ||
-        !watch(shm_endpoint, shm_connection_socket(shm_connection), EPOLLIN,
-               slot)) {
+        !shm_endpoint_watch(shm_endpoint, shm_connection_socket(shm_connection),
+                            EPOLLIN, slot)) {
         shm_connection_close(&shm_connection);
         return 0;
     }
@@ -103,7 +104,7 @@ uint32_t shm_endpoint_connect(struct shm_endpoint *shm_endpoint,
         shm_connection_connect(name, shm_endpoint->max_frame, text, size);
     if (!shm_connection)
         return 0;
-    uint32_t number = add(shm_endpoint, shm_connection);
+    uint32_t number = shm_endpoint_add(shm_endpoint, shm_connection);
     if (!number)
         snprintf(text, size, "no descriptors");
     return number;
@@ -127,8 +128,8 @@ static void accept_all(struct shm_endpoint *shm_endpoint) {
     int socket;
     while ((socket = accept4(shm_endpoint->listener, NULL, NULL,
                              SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
-        add(shm_endpoint,
-            shm_connection_accept(socket, shm_endpoint->max_frame));
+        shm_endpoint_add(shm_endpoint, shm_connection_accept(
+                                           socket, shm_endpoint->max_frame));
 }
 
 static void step_slot(struct shm_endpoint *shm_endpoint, uint32_t slot,
@@ -137,9 +138,9 @@ static void step_slot(struct shm_endpoint *shm_endpoint, uint32_t slot,
     if (shm_connection &&
         shm_connection_step(shm_connection, now) == SHM_CONNECTION_OPEN &&
         !shm_endpoint->watched[slot])
-        shm_endpoint->watched[slot] =
-            watch(shm_endpoint, shm_connection_wakeup(shm_connection),
-                  EPOLLIN | EPOLLET, slot);
+        shm_endpoint->watched[slot] = shm_endpoint_watch(
+            shm_endpoint, shm_connection_wakeup(shm_connection),
+            EPOLLIN | EPOLLET, slot);
 }
 
 static void take_events(struct shm_endpoint *shm_endpoint, int64_t now) {

@@ -144,8 +144,9 @@ static bool receive_packet(struct shm_connection *shm_connection,
     return false;
 }
 
-static struct shm_connection *open_connection(int socket, uint64_t max_frame,
-                                              bool is_client) {
+static struct shm_connection *shm_handshake_open_connection(int socket,
+                                                            uint64_t max_frame,
+                                                            bool is_client) {
     struct shm_connection *shm_connection = calloc(1, sizeof *shm_connection);
     if (!shm_connection) {
         close(socket);
@@ -223,7 +224,9 @@ struct shm_connection *shm_connection_connect(const char *name,
         return NULL;
     }
     struct shm_connection *shm_connection =
-        descriptor < 0 ? NULL : open_connection(descriptor, max_frame, true);
+        descriptor < 0
+            ? NULL
+            : shm_handshake_open_connection(descriptor, max_frame, true);
     if (shm_connection && send_hello(shm_connection))
         return shm_connection;
     snprintf(text, size, "no shared memory: %s", strerror(errno));
@@ -236,7 +239,7 @@ struct shm_connection *shm_connection_accept(int socket, uint64_t max_frame) {
     socklen_t size = sizeof peer;
     if (!getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) &&
         peer.uid == geteuid())
-        return open_connection(socket, max_frame, false);
+        return shm_handshake_open_connection(socket, max_frame, false);
     close(socket);
     return NULL;
 }
@@ -280,8 +283,8 @@ static void on_hello(struct shm_connection *shm_connection,
 }
 
 /* A bell that blocks would be rung once too often. */
-static void on_welcome(struct shm_connection *shm_connection,
-                       const int *wakeups) {
+static void shm_handshake_on_welcome(struct shm_connection *shm_connection,
+                                     const int *wakeups) {
     struct handshake_page *handshake_page =
         shm_segment_base(shm_connection->shm_segment);
     shm_connection->wakeup = wakeups[0];
@@ -321,7 +324,7 @@ static void on_packet(struct shm_connection *shm_connection,
         on_hello(shm_connection, packet, descriptors[0]);
     else if (packet->kind == WELCOME && in_handshake &&
              shm_connection->is_client && count == WAKEUPS)
-        on_welcome(shm_connection, descriptors);
+        shm_handshake_on_welcome(shm_connection, descriptors);
     else if (packet->kind == SHARE &&
              shm_connection->state == SHM_CONNECTION_OPEN && count == 1)
         on_segment(shm_connection, packet, descriptors[0]);

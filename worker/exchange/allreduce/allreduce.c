@@ -82,7 +82,7 @@ static uint64_t round_of(void *reducer) {
     return reducer_round(reducer);
 }
 
-static void save(void *reducer, uint64_t round) {
+static void allreduce_save(void *reducer, uint64_t round) {
     reducer_save(reducer, round);
 }
 
@@ -139,7 +139,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
     if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);
     struct rank0_snapshot_agent_callbacks callbacks = {
-        allreduce->reducer, round_of, save, save_now};
+        allreduce->reducer, round_of, allreduce_save, save_now};
     if (!status && allreduce->rank0_snapshot_agent)
         rank0_snapshot_agent_attach(allreduce->rank0_snapshot_agent,
                                     &callbacks);

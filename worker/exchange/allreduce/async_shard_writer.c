@@ -96,9 +96,9 @@ static void free_copy(struct async_shard_writer *async_shard_writer,
 }
 
 /* All blocks go through, also after a failure: the rounds do not wait. */
-static enum status write_blocks(struct async_shard_writer *async_shard_writer,
-                                struct shard_writer *writer, enum status status,
-                                struct failure *why) {
+static enum status async_shard_writer_write_blocks(
+    struct async_shard_writer *async_shard_writer, struct shard_writer *writer,
+    enum status status, struct failure *why) {
     uint32_t count = async_shard_writer->settings.layout->num_blocks;
     for (uint32_t b = 0; b < count; b++) {
         pthread_mutex_lock(&async_shard_writer->mutex);
@@ -119,9 +119,9 @@ static enum status write_blocks(struct async_shard_writer *async_shard_writer,
     return status;
 }
 
-static enum status open_file(struct async_shard_writer *async_shard_writer,
-                             struct shard_writer **writer, char *name,
-                             size_t size, struct failure *why) {
+static enum status async_shard_writer_open_file(
+    struct async_shard_writer *async_shard_writer, struct shard_writer **writer,
+    char *name, size_t size, struct failure *why) {
     const struct async_shard_writer_settings *settings =
         &async_shard_writer->settings;
     const struct layout *layout = settings->layout;
@@ -144,14 +144,16 @@ static enum status open_file(struct async_shard_writer *async_shard_writer,
                   : shard_writer_open(writer, path, bytes, entries, why);
 }
 
-static void write_file(struct async_shard_writer *async_shard_writer) {
+static void async_shard_writer_write_file(
+    struct async_shard_writer *async_shard_writer) {
     struct shard_writer *writer = NULL;
     struct async_shard_writer_result *result = &async_shard_writer->result;
     struct failure *why = &result->why;
     char name[sizeof result->info.name];
-    enum status status =
-        open_file(async_shard_writer, &writer, name, sizeof name, why);
-    status = write_blocks(async_shard_writer, writer, status, why);
+    enum status status = async_shard_writer_open_file(
+        async_shard_writer, &writer, name, sizeof name, why);
+    status = async_shard_writer_write_blocks(async_shard_writer, writer, status,
+                                             why);
     if (status)
         shard_writer_abort(&writer);
     else
@@ -161,7 +163,7 @@ static void write_file(struct async_shard_writer *async_shard_writer) {
         time_to_seconds(time_now() - async_shard_writer->started_at);
 }
 
-static void *run_thread(void *argument) {
+static void *async_shard_writer_run_thread(void *argument) {
     struct async_shard_writer *async_shard_writer = argument;
     pthread_mutex_lock(&async_shard_writer->mutex);
     for (;;) {
@@ -172,7 +174,7 @@ static void *run_thread(void *argument) {
         if (async_shard_writer->stopping)
             break;
         pthread_mutex_unlock(&async_shard_writer->mutex);
-        write_file(async_shard_writer);
+        async_shard_writer_write_file(async_shard_writer);
         pthread_mutex_lock(&async_shard_writer->mutex);
         async_shard_writer->stage = FINISHED;
         eventfd_write(async_shard_writer->descriptor, 1);
@@ -196,11 +198,12 @@ enum status async_shard_writer_open(
     async_shard_writer->copies = calloc(settings->layout->num_blocks,
                                         sizeof *async_shard_writer->copies);
     async_shard_writer->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    int error = !async_shard_writer->copies ? ENOMEM
-                : async_shard_writer->descriptor < 0
-                    ? errno
-                    : pthread_create(&async_shard_writer->thread, NULL,
-                                     run_thread, async_shard_writer);
+    int error =
+        !async_shard_writer->copies ? ENOMEM
+        : async_shard_writer->descriptor < 0
+            ? errno
+            : pthread_create(&async_shard_writer->thread, NULL,
+                             async_shard_writer_run_thread, async_shard_writer);
     async_shard_writer->started = !error;
     if (error) {
         async_shard_writer_close(&async_shard_writer);

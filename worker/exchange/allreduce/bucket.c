@@ -13,7 +13,7 @@ struct splitter {
     uint64_t max_elements; /* a multiple of ALIGN_FLOATS */
 };
 
-static uint64_t min_u64(uint64_t a, uint64_t b) {
+static uint64_t bucket_min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
@@ -49,10 +49,10 @@ static struct bucket bucket_to(const struct splitter *splitter,
 /* Where the first bucket ends: with a parameter, where one ends in time. */
 static uint64_t first_end(const struct splitter *splitter) {
     uint32_t count = splitter->layout->num_parameters;
-    uint64_t max_elements = min_u64(splitter->max_elements, MAX_FIRST);
+    uint64_t max_elements = bucket_min_u64(splitter->max_elements, MAX_FIRST);
     uint64_t begin = first_of(splitter, 0), end = begin;
     if (end_of(splitter, count - 1) - begin <=
-        min_u64(splitter->max_elements, MAX_SINGLE))
+        bucket_min_u64(splitter->max_elements, MAX_SINGLE))
         return end_of(splitter, count - 1);
     for (uint32_t i = 0;
          i < count && end_of(splitter, i) - begin <= max_elements; i++)
@@ -84,13 +84,14 @@ static uint64_t end_in(const struct splitter *splitter,
     uint64_t completed = remainder->units / remainder->count,
              more = remainder->units % remainder->count;
     uint64_t units = completed * (i + 1) + more * (i + 1) / remainder->count;
-    return min_u64(remainder->from + units * ALIGN_FLOATS,
-                   end_of(splitter, splitter->layout->num_parameters - 1));
+    return bucket_min_u64(
+        remainder->from + units * ALIGN_FLOATS,
+        end_of(splitter, splitter->layout->num_parameters - 1));
 }
 
-static void split(const struct splitter *splitter,
-                  const struct remainder *remainder, uint64_t first,
-                  struct bucket *buckets) {
+static void bucket_split_one(const struct splitter *splitter,
+                             const struct remainder *remainder, uint64_t first,
+                             struct bucket *buckets) {
     struct bucket none = {.end = 0};
     buckets[0] = bucket_to(splitter, &none, first);
     for (uint64_t i = 0; i < remainder->count; i++)
@@ -101,7 +102,8 @@ static void split(const struct splitter *splitter,
 enum status bucket_split(struct bucket **out, uint32_t *count,
                          const struct layout *layout, const uint64_t *offsets,
                          uint64_t max_elements, struct failure *why) {
-    uint64_t units = min_u64(max_elements, LAYOUT_MAX_ELEMENTS) / ALIGN_FLOATS;
+    uint64_t units =
+        bucket_min_u64(max_elements, LAYOUT_MAX_ELEMENTS) / ALIGN_FLOATS;
     struct splitter splitter = {layout, offsets,
                                 (units > 0 ? units : 1) * ALIGN_FLOATS};
     uint64_t first = first_end(&splitter);
@@ -116,7 +118,7 @@ enum status bucket_split(struct bucket **out, uint32_t *count,
                            "zero_optimization.reduce_bucket_size is %llu",
                            (unsigned long long)remainder.count + 1,
                            (unsigned long long)max_elements);
-    split(&splitter, &remainder, first, *out);
+    bucket_split_one(&splitter, &remainder, first, *out);
     return STATUS_OK;
 }
 

@@ -10,11 +10,11 @@
 
 #include <stdlib.h>
 
-static uint64_t max_u64(uint64_t a, uint64_t b) {
+static uint64_t partition_max_u64(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-static uint64_t min_u64(uint64_t a, uint64_t b) {
+static uint64_t partition_min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
@@ -25,11 +25,12 @@ struct partition_range partition_range_of(const struct bucket *bucket,
     size_t count =
         collective_piece(bucket->end - bucket->first, rank, size, &first);
     uint64_t from = bucket->first + first, end = from + count;
-    return (struct partition_range){.first = max_u64(from, begin),
-                                    .end = max_u64(end, begin)};
+    return (struct partition_range){.first = partition_max_u64(from, begin),
+                                    .end = partition_max_u64(end, begin)};
 }
 
-static enum status no_memory(struct partition *partition, struct failure *why) {
+static enum status partition_no_memory(struct partition *partition,
+                                       struct failure *why) {
     uint64_t bytes = partition->elements * partition->slots * sizeof(float);
     bool async = partition->ops->async; /* a retry finds no more on a device */
     char text[16];
@@ -46,8 +47,8 @@ static enum status no_memory(struct partition *partition, struct failure *why) {
                              : "");
 }
 
-static bool allocate(struct partition *partition,
-                     const struct optimizer *rule) {
+static bool partition_allocate(struct partition *partition,
+                               const struct optimizer *rule) {
     const struct ops *ops = partition->ops;
     for (unsigned slot = 0; slot < partition->slots; slot++) {
         float *state = ops->allocate(partition->device,
@@ -78,7 +79,7 @@ enum status partition_open(struct partition *partition,
                                     .slots = rule_slots(rule)};
     partition->owned = calloc(count, sizeof *partition->owned);
     if (!partition->owned)
-        return no_memory(partition, why);
+        return partition_no_memory(partition, why);
     for (uint32_t i = 0; i < count; i++) {
         struct partition_range *owned = &partition->owned[i];
         bool shared = partition_shares(partition, i);
@@ -88,7 +89,9 @@ enum status partition_open(struct partition *partition,
         owned->state_offset = partition->elements;
         partition->elements += owned->end - owned->first;
     }
-    return allocate(partition, rule) ? STATUS_OK : no_memory(partition, why);
+    return partition_allocate(partition, rule)
+               ? STATUS_OK
+               : partition_no_memory(partition, why);
 }
 
 void partition_close(struct partition *partition) {
@@ -110,8 +113,8 @@ void partition_put(struct partition *partition, unsigned slot, uint64_t first,
     uint32_t i = bucket_at(partition->buckets, partition->count, first);
     for (; i < partition->count && partition->buckets[i].first < end; i++) {
         const struct partition_range *owned = &partition->owned[i];
-        uint64_t from = max_u64(first, owned->first);
-        uint64_t to = min_u64(end, owned->end);
+        uint64_t from = partition_max_u64(first, owned->first);
+        uint64_t to = partition_min_u64(end, owned->end);
         if (from < to)
             partition->ops->copy(
                 partition->device, OPS_EXCHANGE,

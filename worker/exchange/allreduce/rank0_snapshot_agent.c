@@ -49,7 +49,8 @@ static enum status find_directory(
                         : STATUS_OK;
 }
 
-static void send_ready(struct rank0_snapshot_agent *rank0_snapshot_agent) {
+static void rank0_snapshot_agent_send_ready(
+    struct rank0_snapshot_agent *rank0_snapshot_agent) {
     Capstan__Ready ready = CAPSTAN__READY__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     ready.shares_folder = rank0_snapshot_agent->shares_folder;
@@ -119,7 +120,7 @@ enum status rank0_snapshot_agent_open(
         rank0_snapshot_agent_close(&rank0_snapshot_agent);
         return status;
     }
-    send_ready(rank0_snapshot_agent);
+    rank0_snapshot_agent_send_ready(rank0_snapshot_agent);
     *out = rank0_snapshot_agent;
     return STATUS_OK;
 }
@@ -173,8 +174,9 @@ static void send_snapshot_done(
 
 /* The round under way may have told the others already what it is: only the
  * next one can still be one to save. */
-static void prepare(struct rank0_snapshot_agent *rank0_snapshot_agent,
-                    const Capstan__SnapshotPrepare *command) {
+static void rank0_snapshot_agent_prepare(
+    struct rank0_snapshot_agent *rank0_snapshot_agent,
+    const Capstan__SnapshotPrepare *command) {
     Capstan__SnapshotPrepared mark = CAPSTAN__SNAPSHOT_PREPARED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     uint64_t total = rank0_snapshot_agent->settings.plan->run_schedule.total;
@@ -192,8 +194,9 @@ static void prepare(struct rank0_snapshot_agent *rank0_snapshot_agent,
 
 /* Nobody trains any more: reads are answered with the weights as they lie, and
  * what is to be written is handed over by all ranks now. */
-static void snapshot_now(struct rank0_snapshot_agent *rank0_snapshot_agent,
-                         const Capstan__Snapshot *command) {
+static void rank0_snapshot_agent_snapshot_now(
+    struct rank0_snapshot_agent *rank0_snapshot_agent,
+    const Capstan__Snapshot *command) {
     weights_server_serve(rank0_snapshot_agent->weights_server, command->id);
     if (!command->write) {
         send_snapshot_done(rank0_snapshot_agent,
@@ -218,10 +221,11 @@ static void snapshot_now(struct rank0_snapshot_agent *rank0_snapshot_agent,
 
 /* The id of a planned round says that the asked one falls on it: it only goes
  * on. */
-static void snapshot(struct rank0_snapshot_agent *rank0_snapshot_agent,
-                     const Capstan__Snapshot *command) {
+static void rank0_snapshot_agent_snapshot(
+    struct rank0_snapshot_agent *rank0_snapshot_agent,
+    const Capstan__Snapshot *command) {
     if (command->id >= FIRST_REQUESTED_ID && !command->round) {
-        snapshot_now(rank0_snapshot_agent, command);
+        rank0_snapshot_agent_snapshot_now(rank0_snapshot_agent, command);
         return;
     }
     if (command->id >= FIRST_REQUESTED_ID && command->write)
@@ -258,9 +262,10 @@ void rank0_snapshot_agent_handle(
     if (!rank0_snapshot_agent->callbacks.round)
         return;
     if (command->body_case == CAPSTAN__CONTROL__BODY_SNAPSHOT_PREPARE)
-        prepare(rank0_snapshot_agent, command->snapshot_prepare);
+        rank0_snapshot_agent_prepare(rank0_snapshot_agent,
+                                     command->snapshot_prepare);
     else if (command->body_case == CAPSTAN__CONTROL__BODY_SNAPSHOT)
-        snapshot(rank0_snapshot_agent, command->snapshot);
+        rank0_snapshot_agent_snapshot(rank0_snapshot_agent, command->snapshot);
     else if (command->body_case == CAPSTAN__CONTROL__BODY_SNAPSHOT_RELEASE)
         weights_server_serve(rank0_snapshot_agent->weights_server, 0);
 }
@@ -276,8 +281,9 @@ void rank0_snapshot_agent_poll_items(
         ZMQ_POLLIN, 0};
 }
 
-static void send_written(struct rank0_snapshot_agent *rank0_snapshot_agent,
-                         const struct async_shard_writer_result *result) {
+static void rank0_snapshot_agent_send_written(
+    struct rank0_snapshot_agent *rank0_snapshot_agent,
+    const struct async_shard_writer_result *result) {
     const char *holder =
         rank0_snapshot_agent->shares_folder ? "" : rank0_snapshot_agent->host;
     Capstan__SnapshotDone done = snapshot_report_written(
@@ -318,7 +324,7 @@ void rank0_snapshot_agent_step(
                                  &result))
         return;
     if (result.written) {
-        send_written(rank0_snapshot_agent, &result);
+        rank0_snapshot_agent_send_written(rank0_snapshot_agent, &result);
         return;
     }
     log_error(rank0_snapshot_agent->settings.log,

@@ -25,7 +25,8 @@ static enum status open_reader(
                                         &rank0_snapshot_agent->manifest, why);
 }
 
-static void fill(float *floats, size_t count, float value) {
+static void rank0_snapshot_storage_fill(float *floats, size_t count,
+                                        float value) {
     for (size_t i = 0; i < count; i++)
         floats[i] = value;
 }
@@ -42,11 +43,13 @@ static void load_assigned(
                            settings->offsets[block->parameter] + block->offset;
     memmove(tensors[0], weights, block->elements * sizeof(float));
     for (unsigned s = 0; s < rule_slots(rule); s++)
-        fill(tensors[1 + s], block->elements, rule_slot_start(rule, s));
+        rank0_snapshot_storage_fill(tensors[1 + s], block->elements,
+                                    rule_slot_start(rule, s));
 }
 
-static enum status load(void *context, uint32_t b, float *const *tensors,
-                        struct failure *why) {
+static enum status rank0_snapshot_storage_load(void *context, uint32_t b,
+                                               float *const *tensors,
+                                               struct failure *why) {
     struct rank0_snapshot_agent *rank0_snapshot_agent = context;
     if (!rank0_snapshot_agent->settings.plan->restore_folder) {
         load_assigned(rank0_snapshot_agent, b, tensors);
@@ -117,8 +120,10 @@ static void note(void *context, const struct loss_scaler *scaler) {
     rank0_snapshot_agent->scaler = *scaler;
 }
 
-static enum status save(void *context, uint64_t round, uint32_t b,
-                        const float *const *tensors, struct failure *why) {
+static enum status rank0_snapshot_storage_save(void *context, uint64_t round,
+                                               uint32_t b,
+                                               const float *const *tensors,
+                                               struct failure *why) {
     struct rank0_snapshot_agent *rank0_snapshot_agent = context;
     bool waited = false;
     (void)why;
@@ -156,9 +161,9 @@ struct reducer_storage rank0_snapshot_storage_functions(
     struct rank0_snapshot_agent *rank0_snapshot_agent) {
     return (struct reducer_storage){
         .context = rank0_snapshot_agent,
-        .load = load,
+        .load = rank0_snapshot_storage_load,
         .note = note,
-        .save = save,
+        .save = rank0_snapshot_storage_save,
         .pause = pause_rounds,
     };
 }

@@ -38,8 +38,8 @@ static uint64_t required_sequence(const struct reducer *reducer, uint64_t round,
 }
 
 /* The compute thread may use the weights that are whole with bucket I. */
-static enum status update(struct reducer *reducer, uint32_t i,
-                          struct failure *why) {
+static enum status reducer_update(struct reducer *reducer, uint32_t i,
+                                  struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
     enum status status = reduction_update(reduction, i, why);
     if (!status)
@@ -77,12 +77,12 @@ static enum status run_round(struct reducer *reducer, uint64_t round,
         if (!status && i == 0)
             status = reduction_wait_header(reduction, why);
         if (!status && !clips)
-            status = update(reducer, i, why);
+            status = reducer_update(reducer, i, why);
     }
     if (!status && clips)
         status = reduction_clip(reduction, why);
     for (uint32_t i = 0; !status && clips && i < reduction->num_buckets; i++)
-        status = update(reducer, i, why);
+        status = reducer_update(reducer, i, why);
     *completed = !status;
     return status;
 }
@@ -107,20 +107,21 @@ enum status reducer_end_round(struct reducer *reducer, struct failure *why) {
     return status;
 }
 
-static void log_transport(const struct reducer *reducer) {
+static void reducer_log_transport(const struct reducer *reducer) {
     char text[192];
     group_transport(&reducer->ranks, text, sizeof text);
     if (text[0])
         log_info(reducer->settings.log, "all-reduce: %s", text);
 }
 
-static enum status begin(struct reducer *reducer, struct failure *why) {
+static enum status reducer_connect(struct reducer *reducer,
+                                   struct failure *why) {
     enum status status =
         group_connect(&reducer->ranks, &reducer->settings.group, why);
     if (!status) {
         group_register(&reducer->ranks, reducer->settings.gradients);
         group_register(&reducer->ranks, reducer->settings.weights);
-        log_transport(reducer);
+        reducer_log_transport(reducer);
     }
     if (!status)
         status = state_io_load(&reducer->state_io, why);
@@ -141,11 +142,11 @@ void reducer_fail(struct reducer *reducer, const struct failure *why) {
     sequence_cancel(&reducer->updated);
 }
 
-static void *run(void *argument) {
+static void *reducer_run(void *argument) {
     struct reducer *reducer = argument;
     struct failure why;
     uint64_t round = reducer->settings.run_schedule->start;
-    enum status status = begin(reducer, &why);
+    enum status status = reducer_connect(reducer, &why);
     bool completed = true;
     while (!status && completed && !atomic_load(&reducer->cancelled)) {
         status = run_round(reducer, ++round, &completed, &why);
@@ -159,7 +160,8 @@ static void *run(void *argument) {
     return NULL;
 }
 
-static enum status prepare(struct reducer *reducer, struct failure *why) {
+static enum status reducer_prepare(struct reducer *reducer,
+                                   struct failure *why) {
     enum status status = reduction_open(&reducer->reduction, &reducer->settings,
                                         NULL, &reducer->ranks, why);
     if (status)
@@ -170,21 +172,21 @@ static enum status prepare(struct reducer *reducer, struct failure *why) {
     return status;
 }
 
-static enum status start(struct reducer *reducer, struct failure *why) {
+static enum status reducer_start(struct reducer *reducer, struct failure *why) {
     sequence_open(&reducer->announced);
     sequence_open(&reducer->updated);
     pthread_mutex_init(&reducer->mutex, NULL);
     reducer->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int error = reducer->descriptor < 0 ? errno : 0;
     if (!error && !reducer->settings.resident)
-        error = pthread_create(&reducer->thread, NULL, run, reducer);
+        error = pthread_create(&reducer->thread, NULL, reducer_run, reducer);
     if (!error)
         return STATUS_OK;
     return status_errno(why, STATUS_FAILED, error,
                         "cannot start the reducer's thread");
 }
 
-static void release(struct reducer *reducer) {
+static void reducer_release(struct reducer *reducer) {
     sequence_close(&reducer->announced);
     sequence_close(&reducer->updated);
     pthread_mutex_destroy(&reducer->mutex);
@@ -210,7 +212,8 @@ enum status reducer_open(struct reducer **out,
     reducer->last = reducer->num_parameters;
     group_open(&reducer->ranks, settings->ops, settings->group.rank,
                settings->group.size);
-    enum status status = settings->resident ? STATUS_OK : prepare(reducer, why);
+    enum status status =
+        settings->resident ? STATUS_OK : reducer_prepare(reducer, why);
     if (status) {
         group_close(&reducer->ranks);
         free(reducer);
@@ -218,9 +221,9 @@ enum status reducer_open(struct reducer **out,
     }
     buffer_hold(settings->weights);
     buffer_hold(settings->gradients);
-    status = start(reducer, why);
+    status = reducer_start(reducer, why);
     if (status)
-        release(reducer);
+        reducer_release(reducer);
     else
         *out = reducer;
     return status;
@@ -234,7 +237,7 @@ void reducer_close(struct reducer **where) {
     reducer_cancel(reducer);
     if (!reducer->settings.resident)
         pthread_join(reducer->thread, NULL);
-    release(reducer);
+    reducer_release(reducer);
 }
 
 void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,

@@ -12,7 +12,7 @@ bool reducer_is_resident(const struct reducer *reducer) {
     return reducer->settings.resident;
 }
 
-static bool open_events(struct reducer *reducer) {
+static bool reducer_device_open_events(struct reducer *reducer) {
     struct resident *resident = &reducer->resident;
     const struct ops *ops = resident->device_arena.ops;
     uint32_t count = reducer->reduction.num_buckets;
@@ -27,7 +27,7 @@ static bool open_events(struct reducer *reducer) {
     return complete;
 }
 
-static void close_events(struct reducer *reducer) {
+static void reducer_device_close_events(struct reducer *reducer) {
     struct resident *resident = &reducer->resident;
     const struct ops *ops = resident->device_arena.ops;
     uint32_t count = reducer->reduction.num_buckets;
@@ -49,7 +49,7 @@ static enum status connect_ranks(struct reducer *reducer, struct failure *why) {
     struct collective_settings group = reducer->settings.group;
     enum status status =
         state_io_open(&reducer->state_io, &reducer->reduction, why);
-    if (!status && !open_events(reducer))
+    if (!status && !reducer_device_open_events(reducer))
         status = status_fail(why, STATUS_RETRY, "no memory for a reducer");
     group.stream =
         device_arena->ops->native_stream(device_arena->device, OPS_EXCHANGE);
@@ -58,7 +58,7 @@ static enum status connect_ranks(struct reducer *reducer, struct failure *why) {
     return status ? status : state_io_load(&reducer->state_io, why);
 }
 
-static void record(struct reducer *reducer, uint32_t i) {
+static void reducer_device_record(struct reducer *reducer, uint32_t i) {
     const struct reducer_device_arena *device_arena =
         &reducer->resident.device_arena;
     device_arena->ops->record(device_arena->device, OPS_EXCHANGE,
@@ -81,7 +81,7 @@ enum status reducer_begin(struct reducer *reducer,
     if (status)
         return status;
     for (uint32_t i = 0; i < reducer->reduction.num_buckets; i++)
-        record(reducer, i);
+        reducer_device_record(reducer, i);
     sequence_advance(&reducer->updated, reducer->num_parameters);
     return STATUS_OK;
 }
@@ -95,14 +95,14 @@ void reducer_end(struct reducer *reducer) {
     group_disconnect(&reducer->ranks);
     resident->device_arena.ops->synchronize(resident->device_arena.device,
                                             NULL);
-    close_events(reducer);
+    reducer_device_close_events(reducer);
     state_io_close(&reducer->state_io);
     reduction_close(&reducer->reduction);
 }
 
 /* Bucket I is summed once OPS_COMPUTE has completed its gradients. */
-static enum status sum(struct reducer *reducer, uint32_t i,
-                       struct failure *why) {
+static enum status reducer_device_sum(struct reducer *reducer, uint32_t i,
+                                      struct failure *why) {
     const struct reducer_device_arena *device_arena =
         &reducer->resident.device_arena;
     uint32_t started = reducer->reduction.buckets[i].started;
@@ -123,7 +123,7 @@ static enum status sum_announced(struct reducer *reducer, uint32_t announced,
         return STATUS_OK;
     while (!status && *next < reduction->num_buckets &&
            reduction->buckets[*next].started <= announced)
-        status = sum(reducer, (*next)++, why);
+        status = reducer_device_sum(reducer, (*next)++, why);
     return status;
 }
 
@@ -138,7 +138,8 @@ static enum status sync_gradients(struct reducer *reducer,
     return reduction_sync_event(&reducer->reduction, gradients_complete, why);
 }
 
-static enum status update(struct reducer *reducer, struct failure *why) {
+static enum status reducer_device_update(struct reducer *reducer,
+                                         struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
     enum status status = sync_gradients(reducer, why);
     int64_t start = time_now();
@@ -150,7 +151,7 @@ static enum status update(struct reducer *reducer, struct failure *why) {
     reducer->resident.waited_bucket = 0;
     for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
         status = reduction_update(reduction, i, why);
-        record(reducer, i);
+        reducer_device_record(reducer, i);
     }
     return status;
 }
@@ -166,9 +167,11 @@ static void order_after_compute(struct reducer *reducer) {
                                    gradients_complete);
 }
 
-static enum status announce(struct reducer *reducer, uint32_t first,
-                            uint32_t count, uint64_t round,
-                            struct failure *why) {
+static enum status reducer_device_announce_on_stream(struct reducer *reducer,
+                                                     uint32_t first,
+                                                     uint32_t count,
+                                                     uint64_t round,
+                                                     struct failure *why) {
     struct resident *resident = &reducer->resident;
     uint32_t announced = reducer->num_parameters - first;
     if (announced == count)
@@ -179,7 +182,7 @@ static enum status announce(struct reducer *reducer, uint32_t first,
     if (status || first > 0)
         return status;
     resident->summed = 0;
-    status = update(reducer, why);
+    status = reducer_device_update(reducer, why);
     if (status)
         return status;
     sequence_advance(&reducer->updated, reducer->last);
@@ -193,7 +196,8 @@ static bool has_ended(struct reducer *reducer) {
 void reducer_device_announce(struct reducer *reducer, uint32_t first,
                              uint32_t count, uint64_t round) {
     struct failure why;
-    if (!has_ended(reducer) && announce(reducer, first, count, round, &why))
+    if (!has_ended(reducer) &&
+        reducer_device_announce_on_stream(reducer, first, count, round, &why))
         reducer_fail(reducer, &why);
 }
 

@@ -24,7 +24,7 @@ enum { OVERFLOW_FOUND = HEADER_FLOATS, PAGE = 4096 };
  * while the rest of the pass goes on. */
 enum { MAX_FLOATS = 1 << 18, MAX_LARGE_FLOATS = 1 << 22 };
 
-static uint64_t min_u64(uint64_t a, uint64_t b) {
+static uint64_t reduction_min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
@@ -43,11 +43,11 @@ enum status reduction_sync_event(struct reduction *reduction,
 /* With shared updates a bucket is gathered as it was scattered. */
 static uint64_t max_bucket_elements(const struct reduction *reduction) {
     const struct job_zero *zero = &reduction->settings->job->zero;
-    uint64_t maximum = min_u64(
+    uint64_t maximum = reduction_min_u64(
         zero->reduce_bucket,
         reduction->settings->large_buckets ? MAX_LARGE_FLOATS : MAX_FLOATS);
     if (reduction->shared)
-        maximum = min_u64(maximum, zero->allgather_bucket);
+        maximum = reduction_min_u64(maximum, zero->allgather_bucket);
     return maximum > 0 ? maximum : 1;
 }
 
@@ -64,8 +64,8 @@ static size_t count_pieces(const struct reduction *reduction) {
 }
 
 /* A device finds no more the next time. */
-static enum status no_memory(const struct reduction *reduction,
-                             struct failure *why) {
+static enum status reduction_no_memory(const struct reduction *reduction,
+                                       struct failure *why) {
     return reduction->ops->async
                ? status_fail(why, STATUS_FAILED,
                              "no memory left on the device for sums over the "
@@ -126,7 +126,8 @@ static bool allocate_small(struct reduction *reduction) {
            open_host_result(reduction);
 }
 
-static enum status allocate(struct reduction *reduction, struct failure *why) {
+static enum status reduction_allocate(struct reduction *reduction,
+                                      struct failure *why) {
     const struct reducer_settings *s = reduction->settings;
     enum status status =
         bucket_split(&reduction->buckets, &reduction->num_buckets, s->layout,
@@ -134,7 +135,7 @@ static enum status allocate(struct reduction *reduction, struct failure *why) {
     if (status)
         return status;
     if (!allocate_small(reduction))
-        return no_memory(reduction, why);
+        return reduction_no_memory(reduction, why);
     struct partition_settings partition = {
         .ops = reduction->ops,
         .device = reduction->device,
@@ -206,7 +207,7 @@ enum status reduction_open(struct reduction *reduction,
                                                  : settings->group.size);
     enum status status = use_device_arena(reduction, device_arena, why);
     if (!status)
-        status = allocate(reduction, why);
+        status = reduction_allocate(reduction, why);
     if (!status)
         return STATUS_OK;
     if (reduction->device)
@@ -215,7 +216,7 @@ enum status reduction_open(struct reduction *reduction,
     return status;
 }
 
-static void close_events(struct reduction *reduction) {
+static void reduction_close_events(struct reduction *reduction) {
     if (reduction->header_received)
         reduction->ops->event_close(reduction->device,
                                     &reduction->header_received);
@@ -227,7 +228,7 @@ void reduction_close(struct reduction *reduction) {
     const struct ops *ops = reduction->ops;
     if (reduction->device) {
         close_host_result(reduction);
-        close_events(reduction);
+        reduction_close_events(reduction);
         partition_close(&reduction->partition);
         ops->release(reduction->device, reduction->norms);
         ops->release(reduction->device, reduction->found);
@@ -281,7 +282,7 @@ enum status reduction_unscale(struct reduction *reduction, float by,
 }
 
 /* The first bucket brought what all ranks say of the round. */
-static void read_header(struct reduction *reduction) {
+static void reduction_read_header(struct reduction *reduction) {
     const float *header = reduction->host_result->header;
     reduction->contributors = (unsigned)header[HEADER_REPLICAS];
     reduction->scale =
@@ -301,7 +302,7 @@ enum status reduction_wait_header(struct reduction *reduction,
     enum status status =
         reduction_sync_event(reduction, reduction->header_received, why);
     if (!status)
-        read_header(reduction);
+        reduction_read_header(reduction);
     return status;
 }
 
@@ -330,7 +331,7 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
 }
 
 /* A round that nobody brought gradients to leaves all as it is. */
-static void apply(struct reduction *reduction, uint32_t i) {
+static void reduction_apply(struct reduction *reduction, uint32_t i) {
     const struct partition_range *owned = &reduction->partition.owned[i];
     const struct optimizer *rule = &reduction->settings->job->optimizer;
     const void *sum = reduction->gradients + owned->first;
@@ -375,7 +376,7 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
                              struct failure *why) {
     const struct bucket *bucket = &reduction->buckets[i];
     int64_t start = time_now();
-    apply(reduction, i);
+    reduction_apply(reduction, i);
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
     if (!partition_shares(&reduction->partition, i))
         return STATUS_OK;

@@ -6,7 +6,7 @@
 
 /* Of the mean gradient that RANK has of each bucket, or would have: its pieces,
  * bucket by bucket, are added up to its place among the norms. */
-static void square(struct reduction *reduction, uint32_t rank) {
+static void reduction_clip_square(struct reduction *reduction, uint32_t rank) {
     const struct ops *ops = reduction->ops;
     size_t count = 0;
     for (uint32_t i = 0; i < reduction->num_buckets; i++) {
@@ -29,7 +29,8 @@ static bool sums_rank(const struct reduction *reduction, uint32_t rank) {
 }
 
 /* A double travels as two floats, which nobody computes with. */
-static enum status gather(struct reduction *reduction, struct failure *why) {
+static enum status reduction_clip_gather(struct reduction *reduction,
+                                         struct failure *why) {
     size_t floats = reduction_norms(reduction) * sizeof(double) / sizeof(float);
     if (!reduction->shared)
         return STATUS_OK;
@@ -46,9 +47,9 @@ enum status reduction_clip(struct reduction *reduction, struct failure *why) {
         return STATUS_OK;
     for (uint32_t r = 0; r < reduction->ranks->size; r++)
         if (sums_rank(reduction, r))
-            square(reduction, r);
+            reduction_clip_square(reduction, r);
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
-    enum status status = gather(reduction, why);
+    enum status status = reduction_clip_gather(reduction, why);
     reduction->ops->clip(reduction->device, OPS_EXCHANGE, reduction->norms,
                          reduction->ranks->size, REDUCTION_NORM, limit,
                          reduction->clip);

@@ -45,7 +45,8 @@ static struct entry *make_entry(const char *key, const void *value,
     return entry;
 }
 
-static enum status check(const char *key, size_t size, struct failure *why) {
+static enum status rendezvous_check(const char *key, size_t size,
+                                    struct failure *why) {
     if (!key[0] || strlen(key) > RENDEZVOUS_MAX_KEY ||
         size > RENDEZVOUS_MAX_VALUE)
         return status_fail(why, STATUS_FAILED,
@@ -56,10 +57,11 @@ static enum status check(const char *key, size_t size, struct failure *why) {
     return STATUS_OK;
 }
 
-static enum status set(void *context, const char *key, const void *value,
-                       size_t size, struct failure *why) {
+static enum status rendezvous_set(void *context, const char *key,
+                                  const void *value, size_t size,
+                                  struct failure *why) {
     struct rendezvous *rendezvous = context;
-    enum status status = check(key, size, why);
+    enum status status = rendezvous_check(key, size, why);
     if (status)
         return status;
     struct entry *entry = make_entry(key, value, size);
@@ -74,8 +76,8 @@ static enum status set(void *context, const char *key, const void *value,
 }
 
 /* The mutex is held. */
-static const struct entry *find(const struct rendezvous *rendezvous,
-                                const char *key) {
+static const struct entry *rendezvous_find(const struct rendezvous *rendezvous,
+                                           const char *key) {
     const struct entry *entry = rendezvous->entries;
     while (entry && strcmp(entry->key, key))
         entry = entry->next;
@@ -93,14 +95,16 @@ static enum status copy_out(const struct entry *entry, void **value,
     return STATUS_OK;
 }
 
-static enum status get(void *context, const char *key, int64_t until,
-                       void **value, size_t *size, struct failure *why) {
+static enum status rendezvous_get(void *context, const char *key, int64_t until,
+                                  void **value, size_t *size,
+                                  struct failure *why) {
     struct rendezvous *rendezvous = context;
     const struct entry *entry;
     struct timespec deadline = {until / TIME_S, until % TIME_S};
     int error = 0;
     pthread_mutex_lock(&rendezvous->mutex);
-    while (!(entry = find(rendezvous, key)) && !rendezvous->cancelled && !error)
+    while (!(entry = rendezvous_find(rendezvous, key)) &&
+           !rendezvous->cancelled && !error)
         error = pthread_cond_timedwait(&rendezvous->changed, &rendezvous->mutex,
                                        &deadline);
     bool cancelled = rendezvous->cancelled;
@@ -113,7 +117,7 @@ static enum status get(void *context, const char *key, int64_t until,
     return status;
 }
 
-static bool is_cancelled(void *context) {
+static bool rendezvous_is_cancelled(void *context) {
     struct rendezvous *rendezvous = context;
     pthread_mutex_lock(&rendezvous->mutex);
     bool cancelled = rendezvous->cancelled;
@@ -131,8 +135,8 @@ enum status rendezvous_open(struct rendezvous **out,
         return status_fail(why, STATUS_RETRY, "no memory for a meeting");
     rendezvous->send_message = send_message;
     rendezvous->context = context;
-    rendezvous->store =
-        (struct collective_store){rendezvous, set, get, is_cancelled};
+    rendezvous->store = (struct collective_store){
+        rendezvous, rendezvous_set, rendezvous_get, rendezvous_is_cancelled};
     pthread_mutex_init(&rendezvous->mutex, NULL);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -187,7 +191,8 @@ void rendezvous_cancel(struct rendezvous *rendezvous) {
 enum status rendezvous_receive(struct rendezvous *rendezvous,
                                const Capstan__Rendezvous *message,
                                struct failure *why) {
-    enum status status = check(message->key, message->value.len, why);
+    enum status status =
+        rendezvous_check(message->key, message->value.len, why);
     if (status)
         return status;
     struct entry *entry =
@@ -196,7 +201,7 @@ enum status rendezvous_receive(struct rendezvous *rendezvous,
         return status_fail(why, STATUS_RETRY, "no memory for %zu bytes",
                            message->value.len);
     pthread_mutex_lock(&rendezvous->mutex);
-    if (find(rendezvous, entry->key)) {
+    if (rendezvous_find(rendezvous, entry->key)) {
         free(entry);
     } else {
         entry->next = rendezvous->entries;

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t min_u64(uint64_t a, uint64_t b) {
+static uint64_t state_io_min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-static uint64_t max_u64(uint64_t a, uint64_t b) {
+static uint64_t state_io_max_u64(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
@@ -28,21 +28,22 @@ static uint64_t largest_bucket(const struct reduction *reduction) {
     return maximum;
 }
 
-static bool is_async(const struct reduction *reduction) {
+static bool state_io_is_async(const struct reduction *reduction) {
     return reduction->ops->async;
 }
 
 /* With state in one place, what is loaded and saved passes by no memory but
  * that of who broadcasts it. */
-static bool allocate(struct state_io *state_io, unsigned slot) {
+static bool state_io_allocate(struct state_io *state_io, unsigned slot) {
     const struct reduction *reduction = state_io->reduction;
     size_t block = reduction->settings->layout->block_elements * sizeof(float);
     size_t bucket =
         (reduction->shared ? largest_bucket(reduction) : 1) * sizeof(float);
     state_io->block[slot] = calloc(1, block);
     state_io->device_block[slot] =
-        is_async(reduction) ? reduction->ops->allocate(reduction->device, block)
-                            : state_io->block[slot];
+        state_io_is_async(reduction)
+            ? reduction->ops->allocate(reduction->device, block)
+            : state_io->block[slot];
     state_io->bucket[slot] =
         reduction->ops->allocate(reduction->device, bucket);
     return state_io->block[slot] && state_io->device_block[slot] &&
@@ -55,12 +56,12 @@ enum status state_io_open(struct state_io *state_io,
         (struct state_io){.reduction = reduction,
                           .weights = buffer_data(reduction->settings->weights)};
     for (unsigned slot = 0; slot < reduction->partition.slots; slot++) {
-        if (allocate(state_io, slot))
+        if (state_io_allocate(state_io, slot))
             continue;
         state_io_close(state_io);
-        return status_fail(why,
-                           is_async(reduction) ? STATUS_FAILED : STATUS_RETRY,
-                           "no memory for the state of a block");
+        return status_fail(
+            why, state_io_is_async(reduction) ? STATUS_FAILED : STATUS_RETRY,
+            "no memory for the state of a block");
     }
     return STATUS_OK;
 }
@@ -79,7 +80,8 @@ void state_io_close(struct state_io *state_io) {
 }
 
 /* Where block B begins in the arena. */
-static uint64_t offset_of(const struct reduction *reduction, uint32_t b) {
+static uint64_t state_io_offset_of(const struct reduction *reduction,
+                                   uint32_t b) {
     const struct block *block = &reduction->settings->layout->blocks[b];
     return reduction->settings->offsets[block->parameter] + block->offset;
 }
@@ -88,12 +90,12 @@ static void initialise(const struct state_io *state_io) {
     const struct reduction *reduction = state_io->reduction;
     const struct layout *layout = reduction->settings->layout;
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
-        float *weights = state_io->weights + offset_of(reduction, b);
+        float *weights = state_io->weights + state_io_offset_of(reduction, b);
         layout_init_block(layout, b, reduction->settings->job->seed, weights);
-        reduction->ops->upload(reduction->device, OPS_EXCHANGE,
-                               reduction->weights + offset_of(reduction, b),
-                               weights,
-                               layout->blocks[b].elements * sizeof *weights);
+        reduction->ops->upload(
+            reduction->device, OPS_EXCHANGE,
+            reduction->weights + state_io_offset_of(reduction, b), weights,
+            layout->blocks[b].elements * sizeof *weights);
     }
 }
 
@@ -121,7 +123,7 @@ static enum status load_block(struct state_io *state_io, uint32_t b,
     struct reduction *reduction = state_io->reduction;
     const struct reducer_storage *rank0_snapshot_agent =
         reduction->settings->rank0_snapshot_agent;
-    uint64_t first = offset_of(reduction, b);
+    uint64_t first = state_io_offset_of(reduction, b);
     uint32_t elements = reduction->settings->layout->blocks[b].elements;
     float *floats[1 + RULE_MAX_SLOTS] = {state_io->weights + first};
     float *device_block[1 + RULE_MAX_SLOTS] = {reduction->weights + first};
@@ -163,7 +165,7 @@ static bool saves_here(const struct reduction *reduction) {
  * they will be. */
 static const float *copy_to_host(const struct reduction *reduction, float *host,
                                  const float *floats, uint64_t count) {
-    if (!is_async(reduction))
+    if (!state_io_is_async(reduction))
         return floats;
     reduction->ops->download(reduction->device, OPS_EXCHANGE, host, floats,
                              count * sizeof *floats);
@@ -176,7 +178,7 @@ static enum status save_block(struct state_io *state_io, uint32_t b,
     struct reduction *reduction = state_io->reduction;
     const struct reducer_storage *rank0_snapshot_agent =
         reduction->settings->rank0_snapshot_agent;
-    uint64_t first = offset_of(reduction, b);
+    uint64_t first = state_io_offset_of(reduction, b);
     const float *tensors[1 + RULE_MAX_SLOTS] = {copy_to_host(
         reduction, state_io->weights + first, reduction->weights + first,
         reduction->settings->layout->blocks[b].elements)};
@@ -198,11 +200,11 @@ static enum status save_local(struct state_io *state_io, struct failure *why) {
          saves_here(reduction) && !status && b < layout->num_blocks; b++) {
         const float *state[RULE_MAX_SLOTS];
         for (unsigned slot = 0; slot < reduction->partition.slots; slot++)
-            state[slot] =
-                copy_to_host(reduction, state_io->block[slot],
-                             reduction->partition.state[slot] +
-                                 (offset_of(reduction, b) - reduction->begin),
-                             layout->blocks[b].elements);
+            state[slot] = copy_to_host(
+                reduction, state_io->block[slot],
+                reduction->partition.state[slot] +
+                    (state_io_offset_of(reduction, b) - reduction->begin),
+                layout->blocks[b].elements);
         status = save_block(state_io, b, state, why);
     }
     return status;
@@ -241,10 +243,10 @@ static enum status save_bucket(struct state_io *state_io, uint32_t i,
     enum status status = STATUS_OK;
     memcpy(state, state_io->block, sizeof state);
     while (!status && *b < layout->num_blocks) {
-        uint64_t first = offset_of(reduction, *b);
+        uint64_t first = state_io_offset_of(reduction, *b);
         uint64_t end = first + layout->blocks[*b].elements;
-        uint64_t from = max_u64(first, bucket->first);
-        uint64_t until = min_u64(end, bucket->end);
+        uint64_t from = state_io_max_u64(first, bucket->first);
+        uint64_t until = state_io_min_u64(end, bucket->end);
         if (from >= until)
             break;
         for (unsigned slot = 0; slot < reduction->partition.slots; slot++)

@@ -86,16 +86,18 @@ static float *weights_of(const struct weights_server *weights_server,
            weights_server->settings.offsets[block->parameter] + block->offset;
 }
 
-static size_t bytes_of(const struct weights_server *weights_server,
-                       uint32_t b) {
+static size_t weights_server_bytes_of(
+    const struct weights_server *weights_server, uint32_t b) {
     return weights_server->settings.layout->blocks[b].elements * sizeof(float);
 }
 
 /* PAYLOAD is taken, NULL: none. What cannot leave is asked for again. */
-static void reply(struct weights_server *weights_server, uint32_t peer,
-                  const Capstan__DataHeader *request,
-                  Capstan__DataHeader__Kind kind, const char *text,
-                  struct link_payload *payload) {
+static void weights_server_reply(struct weights_server *weights_server,
+                                 uint32_t peer,
+                                 const Capstan__DataHeader *request,
+                                 Capstan__DataHeader__Kind kind,
+                                 const char *text,
+                                 struct link_payload *payload) {
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.kind = kind;
     header.run = weights_server->settings.run;
@@ -119,12 +121,12 @@ static const char *read_block(struct weights_server *weights_server,
         header->snapshot != weights_server->served_snapshot)
         return "a snapshot that is not held";
     if (!link_reserve(weights_server->link, peer, &payload,
-                      bytes_of(weights_server, b)))
+                      weights_server_bytes_of(weights_server, b)))
         return NULL; /* it is asked for again */
     memcpy(link_reserved(&payload), weights_of(weights_server, b),
-           bytes_of(weights_server, b));
-    reply(weights_server, peer, header, CAPSTAN__DATA_HEADER__KIND__WEIGHTS, "",
-          &payload);
+           weights_server_bytes_of(weights_server, b));
+    weights_server_reply(weights_server, peer, header,
+                         CAPSTAN__DATA_HEADER__KIND__WEIGHTS, "", &payload);
     return NULL;
 }
 
@@ -134,12 +136,12 @@ static const char *set_block(struct weights_server *weights_server,
     uint32_t b = header->blocks[0];
     if (weights_server->frozen)
         return "weights to begin with, after the beginning";
-    if (frame->payload.size != bytes_of(weights_server, b))
+    if (frame->payload.size != weights_server_bytes_of(weights_server, b))
         return "a payload of another size than its block";
     memcpy(weights_of(weights_server, b), frame->payload.data,
-           bytes_of(weights_server, b));
-    reply(weights_server, frame->peer, header,
-          CAPSTAN__DATA_HEADER__KIND__ASSIGNED, "", NULL);
+           weights_server_bytes_of(weights_server, b));
+    weights_server_reply(weights_server, frame->peer, header,
+                         CAPSTAN__DATA_HEADER__KIND__ASSIGNED, "", NULL);
     return NULL;
 }
 
@@ -166,8 +168,8 @@ static void echo_probe(struct weights_server *weights_server,
         !link_reserve(weights_server->link, frame->peer, &payload, size))
         return;
     memcpy(link_reserved(&payload), frame->payload.data, size);
-    reply(weights_server, frame->peer, header,
-          CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY, "", &payload);
+    weights_server_reply(weights_server, frame->peer, header,
+                         CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY, "", &payload);
 }
 
 static void handle_frame(struct weights_server *weights_server,
@@ -195,8 +197,8 @@ static void handle_frame(struct weights_server *weights_server,
     link_admit(weights_server->link, frame->peer);
     const char *error = handle_request(weights_server, frame, header);
     if (error)
-        reply(weights_server, frame->peer, header,
-              CAPSTAN__DATA_HEADER__KIND__REFUSED, error, NULL);
+        weights_server_reply(weights_server, frame->peer, header,
+                             CAPSTAN__DATA_HEADER__KIND__REFUSED, error, NULL);
 }
 
 void weights_server_step(struct weights_server *weights_server) {

@@ -22,7 +22,8 @@ static const int64_t RESOLVE_INTERVAL = 5 * TIME_S;
 static const int64_t TRANSPORT_SETTLE_TIME = 2 * TIME_S;
 static const int64_t RETRY_AFTER = 10 * TIME_MS; /* no connection yet */
 
-static enum status open_peers(struct client *client, struct failure *why) {
+static enum status client_open_peers(struct client *client,
+                                     struct failure *why) {
     const struct client_settings *s = &client->settings;
     struct link_settings link = {
         .max_frame = MESSAGE_MAX_PAYLOAD, .receive_frames = 0, .linger_ms = 0};
@@ -45,7 +46,7 @@ static enum status open_peers(struct client *client, struct failure *why) {
     return status;
 }
 
-static bool allocate(struct client *client) {
+static bool client_allocate(struct client *client) {
     const struct layout *layout = client->settings.plan->layout;
     const struct plan *plan = client->settings.plan;
     client->block_bytes =
@@ -94,10 +95,10 @@ enum status client_open(struct client **out,
     if (client->wake < 0)
         status =
             status_errno(why, STATUS_FAILED, errno, "cannot open an eventfd");
-    else if (!allocate(client))
+    else if (!client_allocate(client))
         status = status_fail(why, STATUS_RETRY, "no memory for the exchange");
     else
-        status = open_peers(client, why);
+        status = client_open_peers(client, why);
     if (status)
         client_close(&client);
     *out = client;
@@ -304,8 +305,8 @@ static void log_wait(struct client *client, const struct deadline *deadline,
     log_warning(client->settings.log, "%s", text);
 }
 
-static enum status check_silence(struct client *client, int64_t now,
-                                 struct failure *why) {
+static enum status client_check_silence(struct client *client, int64_t now,
+                                        struct failure *why) {
     struct deadline deadline = client_silent(client);
     log_wait(client, &deadline, now);
     if (!deadline_passed(&deadline, now))
@@ -319,8 +320,8 @@ static enum status check_silence(struct client *client, int64_t now,
 
 /* A change is said when it has lasted: at the end of a run a ps may leave a
  * moment before this process does. */
-static void log_transport(const struct client *client, uint32_t p,
-                          int64_t now) {
+static void client_log_transport(const struct client *client, uint32_t p,
+                                 int64_t now) {
     struct client_peer *peer = &client->peers[p];
     if (link_transport(peer->link, peer->transport, sizeof peer->transport))
         peer->transport_since = now;
@@ -339,12 +340,12 @@ enum status client_step(struct client *client, int64_t now,
     client->stepped_at = now;
     for (uint32_t p = 0; p < client->settings.plan->num_ps; p++) {
         update_address(client, p, now);
-        log_transport(client, p, now);
+        client_log_transport(client, p, now);
         if (link_renewed(client->peers[p].link))
             window_reconnected(client->window, p);
         client_receive(client, p, now);
     }
     start_requests(client);
     client_send_due(client, now);
-    return check_silence(client, now, why);
+    return client_check_silence(client, now, why);
 }

@@ -12,7 +12,8 @@ static size_t elements_of(const struct client *client, uint32_t b) {
 }
 
 /* Where block B begins in both arenas, in floats. */
-static size_t offset_of(const struct client *client, uint32_t b) {
+static size_t client_messages_offset_of(const struct client *client,
+                                        uint32_t b) {
     const struct block *block = &client->settings.plan->layout->blocks[b];
     return client->settings.offsets[block->parameter] + block->offset;
 }
@@ -25,11 +26,11 @@ static enum job_wire wire_of(const struct client *client, uint64_t snapshot) {
 /* Do they lie as they travel? */
 static bool contiguous(const struct client *client,
                        const struct window_request *request) {
-    size_t end = offset_of(client, request->blocks[0]);
+    size_t end = client_messages_offset_of(client, request->blocks[0]);
     if (client->settings.wire != JOB_WIRE_FLOAT32)
         return false;
     for (uint32_t i = 0; i < request->count; i++) {
-        if (offset_of(client, request->blocks[i]) != end)
+        if (client_messages_offset_of(client, request->blocks[i]) != end)
             return false;
         end += elements_of(client, request->blocks[i]);
     }
@@ -46,7 +47,8 @@ static bool fill_payload(struct client *client,
     }
     if (contiguous(client, request)) {
         link_borrow(payload, client->settings.gradients,
-                    offset_of(client, request->blocks[0]) * sizeof(float),
+                    client_messages_offset_of(client, request->blocks[0]) *
+                        sizeof(float),
                     request->bytes);
         return true;
     }
@@ -58,7 +60,8 @@ static bool fill_payload(struct client *client,
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
         encoding_write(client->settings.loops, client->settings.wire,
-                       from + offset_of(client, b), elements_of(client, b), to);
+                       from + client_messages_offset_of(client, b),
+                       elements_of(client, b), to);
         to += client->block_bytes[b];
     }
     return true;
@@ -81,8 +84,8 @@ static double overflow_scale_of(struct client *client) {
     return scale;
 }
 
-static bool send_request(struct client *client,
-                         struct window_request *request) {
+static bool client_messages_send_request(struct client *client,
+                                         struct window_request *request) {
     static const Capstan__DataHeader__Kind kinds[] = {
         [WINDOW_PUSH] = CAPSTAN__DATA_HEADER__KIND__PUSH,
         [WINDOW_PUSH_EMPTY] = CAPSTAN__DATA_HEADER__KIND__PUSH,
@@ -130,7 +133,7 @@ static void store_weights(struct client *client,
             window_received(client->window, b, header->clock, now)) {
             encoding_read(client->settings.loops, wire, from,
                           elements_of(client, b),
-                          weights + offset_of(client, b));
+                          weights + client_messages_offset_of(client, b));
             pthread_mutex_lock(&client->mutex);
             if (b == 0 && !header->snapshot)
                 client->scaler = (struct loss_scaler){
@@ -145,8 +148,9 @@ static void store_weights(struct client *client,
 
 /* Blocks are of this ps; weights are in what they were asked for, and have
  * their size. A refusal is a text, in nobody's name. */
-static bool is_valid(const struct client *client, uint32_t ps,
-                     const Capstan__DataHeader *header, size_t payload) {
+static bool client_messages_is_valid(const struct client *client, uint32_t ps,
+                                     const Capstan__DataHeader *header,
+                                     size_t payload) {
     const struct plan *plan = client->settings.plan;
     enum job_wire wire = wire_of(client, header->snapshot);
     size_t bytes = 0;
@@ -197,7 +201,8 @@ void client_receive(struct client *client, uint32_t ps, int64_t now) {
         if (message_read_data(&header, &client->arena, frame.header.data,
                               frame.header.size, &error))
             log_warning(client->settings.log, "from ps %u: %s", ps, error.text);
-        else if (is_valid(client, ps, header, frame.payload.size))
+        else if (client_messages_is_valid(client, ps, header,
+                                          frame.payload.size))
             handle_reply(client, ps, header, &frame, now);
         link_release(&frame);
     }
@@ -206,6 +211,6 @@ void client_receive(struct client *client, uint32_t ps, int64_t now) {
 void client_send_due(struct client *client, int64_t now) {
     struct window_request request;
     while (window_next(client->window, now, &request))
-        if (!send_request(client, &request))
+        if (!client_messages_send_request(client, &request))
             window_requeue(client->window, &request, now);
 }

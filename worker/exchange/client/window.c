@@ -76,11 +76,11 @@ static struct ps_state *ps_of(struct window *window, uint32_t block) {
     return &window->ps[window->settings.block_ps[block]];
 }
 
-static bool has_bytes(const struct block_state *block) {
+static bool window_has_bytes(const struct block_state *block) {
     return block->kind == WINDOW_PUSH;
 }
 
-static void enqueue(struct window *window, uint32_t b) {
+static void window_enqueue_ps(struct window *window, uint32_t b) {
     struct ps_state *ps = ps_of(window, b);
     window->blocks[b].stage = WAITING;
     ps->waiting++;
@@ -94,7 +94,7 @@ void window_enqueue(struct window *window, uint32_t first, uint32_t count,
     for (uint32_t b = first; b < first + count; b++) {
         window->blocks[b].kind = (uint8_t)kind;
         window->blocks[b].clock = clock;
-        enqueue(window, b);
+        window_enqueue_ps(window, b);
         window->outstanding++;
     }
 }
@@ -103,26 +103,26 @@ void window_enqueue(struct window *window, uint32_t first, uint32_t count,
 static void remove_in_flight(struct window *window, uint32_t b) {
     struct ps_state *ps = ps_of(window, b);
     ps->sent--;
-    if (has_bytes(&window->blocks[b]))
+    if (window_has_bytes(&window->blocks[b]))
         ps->in_flight -= window->settings.block_bytes[b];
 }
 
 /* Silence counts from the first request, not from an answer of long ago. */
-static void send(struct window *window, uint32_t b, int64_t now) {
+static void window_send(struct window *window, uint32_t b, int64_t now) {
     struct ps_state *ps = ps_of(window, b);
     if (!ps->sent)
         ps->answered_at = now;
     window->blocks[b].stage = IN_FLIGHT;
     ps->waiting--;
     ps->sent++;
-    if (has_bytes(&window->blocks[b]))
+    if (window_has_bytes(&window->blocks[b]))
         ps->in_flight += window->settings.block_bytes[b];
 }
 
 /* Is BLOCK's sending within the ps's credit? A lone one always is. */
 static bool has_credit(const struct window *window, uint32_t p, uint32_t b) {
     const struct ps_state *ps = &window->ps[p];
-    return !has_bytes(&window->blocks[b]) || !ps->in_flight ||
+    return !window_has_bytes(&window->blocks[b]) || !ps->in_flight ||
            ps->in_flight + window->settings.block_bytes[b] <=
                window->settings.credit;
 }
@@ -164,7 +164,7 @@ static bool next_waiting(struct window *window, uint32_t p, int64_t now,
         request->clock = window->blocks[b].clock;
         request->bytes += window->settings.block_bytes[b];
         request->blocks[request->count++] = b;
-        send(window, b, now);
+        window_send(window, b, now);
     }
     if (!request->count)
         return false;
@@ -231,7 +231,7 @@ void window_requeue(struct window *window, const struct window_request *request,
         ps->unreachable_before == REACHABLE ? now : ps->unreachable_before;
     for (uint32_t i = 0; i < request->count; i++) {
         remove_in_flight(window, request->blocks[i]);
-        enqueue(window, request->blocks[i]);
+        window_enqueue_ps(window, request->blocks[i]);
     }
 }
 
@@ -269,7 +269,7 @@ void window_missing(struct window *window, uint32_t b, uint64_t clock) {
     if (block->stage != IN_FLIGHT || block->clock != clock)
         return;
     remove_in_flight(window, b);
-    enqueue(window, b);
+    window_enqueue_ps(window, b);
 }
 
 uint32_t window_outstanding(const struct window *window) {

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static float largest(const float *z, uint32_t out) {
+static float loss_largest(const float *z, uint32_t out) {
     float best = z[0];
     for (uint32_t j = 1; j < out; j++)
         best = loss_max(best, z[j]);
@@ -14,7 +14,7 @@ static float largest(const float *z, uint32_t out) {
 
 double loss_softmax_cross_entropy(const float *z, uint32_t label, float *dz,
                                   uint32_t out, float factor) {
-    float top = largest(z, out);
+    float top = loss_largest(z, out);
     double below_top = (double)top - z[label], sum = 0;
     for (uint32_t j = 0; j < out; j++) {
         float power = loss_exp(z[j], top);

@@ -173,7 +173,8 @@ static void cpu_square_sums(struct ops_device *device, enum ops_stream stream,
     rule_square_sums(device->loops, &update, pieces);
 }
 
-static double add_in_order(const double *pieces, size_t count, size_t step) {
+static double ops_cpu_add_in_order(const double *pieces, size_t count,
+                                   size_t step) {
     double sum = 0;
     for (size_t i = 0; i < count; i++)
         sum += pieces[i * step];
@@ -184,14 +185,15 @@ static void cpu_reduce_sum(struct ops_device *device, enum ops_stream stream,
                            const double *pieces, size_t count, double *sum) {
     (void)device;
     (void)stream;
-    *sum = add_in_order(pieces, count, 1);
+    *sum = ops_cpu_add_in_order(pieces, count, 1);
 }
 
 /* As torch.nn.utils.clip_grad_norm_ does. */
 static void cpu_clip(struct ops_device *device, enum ops_stream stream,
                      const double *squares, size_t count, size_t step,
                      double limit, float *factor) {
-    double by = limit / (sqrt(add_in_order(squares, count, step)) + 1e-6);
+    double by =
+        limit / (sqrt(ops_cpu_add_in_order(squares, count, step)) + 1e-6);
     (void)device;
     (void)stream;
     *factor = by < 1 ? (float)by : 1;

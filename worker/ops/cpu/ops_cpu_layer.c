@@ -25,7 +25,8 @@ struct product {
     bool add;
 };
 
-static bool reserve(struct ops_cpu_operand *rounded, size_t count) {
+static bool ops_cpu_layer_reserve(struct ops_cpu_operand *rounded,
+                                  size_t count) {
     if (count <= rounded->capacity)
         return true;
     free(rounded->floats);
@@ -37,12 +38,12 @@ static bool reserve(struct ops_cpu_operand *rounded, size_t count) {
 }
 
 /* COUNT floats as a product of DEVICE takes them; NULL: no memory. */
-static const float *operand(const struct ops_device *device,
-                            struct ops_cpu_operand *rounded,
-                            const float *floats, size_t count) {
+static const float *ops_cpu_layer_operand(const struct ops_device *device,
+                                          struct ops_cpu_operand *rounded,
+                                          const float *floats, size_t count) {
     if (device->precision == JOB_PRECISION_FP32)
         return floats;
-    if (!reserve(rounded, count))
+    if (!ops_cpu_layer_reserve(rounded, count))
         return NULL;
     float *restrict to = rounded->floats;
     if (device->precision == JOB_PRECISION_BF16)
@@ -62,9 +63,12 @@ static bool uses_matmul(const struct product *p) {
 /* oneDNN's OpenMP takes its number of threads from the calling thread's own
  * setting, so that it is set here, where the caller is known. oneDNN refuses
  * only for want of memory; NaN then says that there is no answer. */
-static void multiply(struct ops_device *device, const struct product *p) {
-    const float *a = operand(device, &device->a, p->a, (size_t)p->m * p->k);
-    const float *b = operand(device, &device->b, p->b, (size_t)p->k * p->n);
+static void ops_cpu_layer_multiply(struct ops_device *device,
+                                   const struct product *p) {
+    const float *a =
+        ops_cpu_layer_operand(device, &device->a, p->a, (size_t)p->m * p->k);
+    const float *b =
+        ops_cpu_layer_operand(device, &device->b, p->b, (size_t)p->k * p->n);
     omp_set_num_threads(device->threads);
     if (a && b && uses_matmul(p) &&
         ops_cpu_matmul(&device->matmul, a, b, p->c, p->m, p->k, p->n))
@@ -79,8 +83,9 @@ static void multiply(struct ops_device *device, const struct product *p) {
         p->c[i] = NAN;
 }
 
-static void activate(float *restrict y, const float *restrict bias,
-                     uint32_t out, enum job_activation activation) {
+static void ops_cpu_layer_activate(float *restrict y,
+                                   const float *restrict bias, uint32_t out,
+                                   enum job_activation activation) {
     switch (activation) {
     case JOB_RELU:
         for (uint32_t j = 0; j < out; j++)
@@ -105,21 +110,24 @@ static void activate(float *restrict y, const float *restrict bias,
 void ops_cpu_linear(struct ops_device *device, const float *x, const float *w,
                     const float *bias, float *y, uint32_t n, uint32_t in,
                     uint32_t out, enum job_activation activation) {
-    multiply(device, &(struct product){'N', 'T', n, out, in, x, w, y, false});
+    ops_cpu_layer_multiply(
+        device, &(struct product){'N', 'T', n, out, in, x, w, y, false});
     for (size_t i = 0; i < n; i++)
-        activate(y + i * out, bias, out, activation);
+        ops_cpu_layer_activate(y + i * out, bias, out, activation);
 }
 
 void ops_cpu_linear_input_gradient(struct ops_device *device, const float *dy,
                                    const float *w, float *dx, uint32_t n,
                                    uint32_t in, uint32_t out) {
-    multiply(device, &(struct product){'N', 'N', n, in, out, dy, w, dx, false});
+    ops_cpu_layer_multiply(
+        device, &(struct product){'N', 'N', n, in, out, dy, w, dx, false});
 }
 
 void ops_cpu_linear_weight_gradient(struct ops_device *device, const float *dy,
                                     const float *x, float *dw, uint32_t n,
                                     uint32_t in, uint32_t out, bool add) {
-    multiply(device, &(struct product){'T', 'N', out, in, n, dy, x, dw, add});
+    ops_cpu_layer_multiply(
+        device, &(struct product){'T', 'N', out, in, n, dy, x, dw, add});
 }
 
 static void add_row(float *restrict sums, const float *restrict row,
@@ -137,8 +145,9 @@ void ops_cpu_column_sums(struct ops_device *device, const float *dy, float *db,
         add_row(db, dy + i * out, out);
 }
 
-static void derivative(const float *restrict y, float *restrict dy,
-                       size_t count, enum job_activation activation) {
+static void ops_cpu_layer_derivative(const float *restrict y,
+                                     float *restrict dy, size_t count,
+                                     enum job_activation activation) {
     switch (activation) {
     case JOB_RELU:
         for (size_t i = 0; i < count; i++)
@@ -161,7 +170,7 @@ void ops_cpu_activation_gradient(struct ops_device *device,
                                  enum job_activation activation, const float *y,
                                  float *dy, uint32_t n, uint32_t out) {
     (void)device;
-    derivative(y, dy, (size_t)n * out, activation);
+    ops_cpu_layer_derivative(y, dy, (size_t)n * out, activation);
 }
 
 static double sample_loss(enum job_loss kind, const float *z, uint32_t label,

@@ -28,7 +28,8 @@ struct matrix {
 };
 
 /* x, w^T and y, as of oneDNN's product. */
-static void describe(struct matrix of[3], int64_t n, int64_t in, int64_t out) {
+static void ops_cpu_matmul_describe(struct matrix of[3], int64_t n, int64_t in,
+                                    int64_t out) {
     of[0] = (struct matrix){{n, in}, {in, 1}};
     of[1] = (struct matrix){{in, out}, {1, in}};
     of[2] = (struct matrix){{n, out}, {out, 1}};
@@ -63,56 +64,60 @@ static bool choose(dnnl_primitive_desc_t *chosen, dnnl_engine_t engine,
 }
 #endif
 
-static void free_plan(struct plan *plan) {
+static void ops_cpu_matmul_free_plan(struct plan *plan) {
     dnnl_primitive_destroy(plan->product);
     dnnl_memory_destroy(plan->x);
     dnnl_memory_destroy(plan->w);
     dnnl_memory_destroy(plan->y);
 }
 
-static bool view(dnnl_memory_t *memory, dnnl_engine_t engine,
-                 dnnl_primitive_desc_t chosen, dnnl_query_t which) {
+static bool ops_cpu_matmul_view(dnnl_memory_t *memory, dnnl_engine_t engine,
+                                dnnl_primitive_desc_t chosen,
+                                dnnl_query_t which) {
     return !dnnl_memory_create(memory,
                                dnnl_primitive_desc_query_md(chosen, which, 0),
                                engine, DNNL_MEMORY_NONE);
 }
 
-static bool prepare(struct plan *plan, dnnl_engine_t engine) {
+static bool ops_cpu_matmul_prepare(struct plan *plan, dnnl_engine_t engine) {
     struct matrix of[3];
     dnnl_primitive_desc_t chosen;
-    describe(of, plan->n, plan->in, plan->out);
+    ops_cpu_matmul_describe(of, plan->n, plan->in, plan->out);
     if (!choose(&chosen, engine, of))
         return false;
-    bool can = !dnnl_primitive_create(&plan->product, chosen) &&
-               view(&plan->x, engine, chosen, dnnl_query_src_md) &&
-               view(&plan->w, engine, chosen, dnnl_query_weights_md) &&
-               view(&plan->y, engine, chosen, dnnl_query_dst_md);
+    bool can =
+        !dnnl_primitive_create(&plan->product, chosen) &&
+        ops_cpu_matmul_view(&plan->x, engine, chosen, dnnl_query_src_md) &&
+        ops_cpu_matmul_view(&plan->w, engine, chosen, dnnl_query_weights_md) &&
+        ops_cpu_matmul_view(&plan->y, engine, chosen, dnnl_query_dst_md);
     dnnl_primitive_desc_destroy(chosen);
     if (!can)
-        free_plan(plan);
+        ops_cpu_matmul_free_plan(plan);
     return can;
 }
 
-static struct plan *add(struct ops_cpu_matmul *matmul, struct plan plan) {
+static struct plan *ops_cpu_matmul_add(struct ops_cpu_matmul *matmul,
+                                       struct plan plan) {
     struct plan *plans =
         realloc(matmul->plans, (matmul->count + 1) * sizeof *plans);
     if (!plans)
         return NULL;
     matmul->plans = plans;
-    if (!prepare(&plan, matmul->engine))
+    if (!ops_cpu_matmul_prepare(&plan, matmul->engine))
         return NULL;
     plans[matmul->count] = plan;
     return &plans[matmul->count++];
 }
 
-static struct plan *find(struct ops_cpu_matmul *matmul, uint32_t n, uint32_t in,
-                         uint32_t out) {
+static struct plan *ops_cpu_matmul_find(struct ops_cpu_matmul *matmul,
+                                        uint32_t n, uint32_t in, uint32_t out) {
     for (size_t i = 0; i < matmul->count; i++) {
         struct plan *plan = &matmul->plans[i];
         if (plan->n == n && plan->in == in && plan->out == out)
             return plan;
     }
-    return add(matmul, (struct plan){.n = n, .in = in, .out = out});
+    return ops_cpu_matmul_add(matmul,
+                              (struct plan){.n = n, .in = in, .out = out});
 }
 
 static struct ops_cpu_matmul *open_plan(void) {
@@ -135,7 +140,8 @@ bool ops_cpu_matmul(struct ops_cpu_matmul **matmul, const float *x,
                     uint32_t out) {
     if (!*matmul)
         *matmul = open_plan();
-    struct plan *plan = *matmul ? find(*matmul, n, in, out) : NULL;
+    struct plan *plan =
+        *matmul ? ops_cpu_matmul_find(*matmul, n, in, out) : NULL;
     if (!plan || !bind_memory(plan->x, x) || !bind_memory(plan->w, w) ||
         !bind_memory(plan->y, y))
         return false;
@@ -153,7 +159,7 @@ void ops_cpu_matmul_close(struct ops_cpu_matmul **where) {
     if (!matmul)
         return;
     for (size_t i = 0; i < matmul->count; i++)
-        free_plan(&matmul->plans[i]);
+        ops_cpu_matmul_free_plan(&matmul->plans[i]);
     dnnl_stream_destroy(matmul->stream);
     dnnl_engine_destroy(matmul->engine);
     free(matmul->plans);

@@ -5,7 +5,8 @@
 
 #include "worker/ops/activation.h"
 
-template <enum job_activation ACTIVATION> CUDA_ELEMENT float activate(float x) {
+template <enum job_activation ACTIVATION>
+CUDA_ELEMENT float cuda_layer_activate(float x) {
     switch (ACTIVATION) {
     case JOB_RELU:
         return activation_relu(x);
@@ -20,7 +21,7 @@ template <enum job_activation ACTIVATION> CUDA_ELEMENT float activate(float x) {
 }
 
 template <enum job_activation ACTIVATION>
-CUDA_ELEMENT float derivative(float y, float dy) {
+CUDA_ELEMENT float cuda_layer_derivative(float y, float dy) {
     switch (ACTIVATION) {
     case JOB_RELU:
         return activation_relu_gradient(y, dy);
@@ -44,7 +45,7 @@ static __global__ void add_bias(const float *__restrict__ bias,
     size_t column = (uint32_t)cuda_first() % out;
     size_t step = (uint32_t)cuda_stride() % out;
     for (size_t i = cuda_first(); i < count; i += cuda_stride()) {
-        y[i] = activate<ACTIVATION>(y[i] + bias[column]);
+        y[i] = cuda_layer_activate<ACTIVATION>(y[i] + bias[column]);
         column += step;
         column -= column < out ? 0 : out;
     }
@@ -54,7 +55,7 @@ template <enum job_activation ACTIVATION>
 static __global__ void apply_derivative(const float *__restrict__ y,
                                         float *__restrict__ dy, size_t count) {
     for (size_t i = cuda_first(); i < count; i += cuda_stride())
-        dy[i] = derivative<ACTIVATION>(y[i], dy[i]);
+        dy[i] = cuda_layer_derivative<ACTIVATION>(y[i], dy[i]);
 }
 
 template <enum job_activation ACTIVATION>
@@ -139,9 +140,10 @@ CUDA_ELEMENT float add_warps(float sum) {
 
 /* sums[pieces, out] = column sums of each piece of dy[n, out]; added to what is
  * there when ADD. */
-static __global__ void sum_pieces(const float *__restrict__ dy,
-                                  float *__restrict__ sums, size_t n,
-                                  size_t out, size_t pieces, bool add) {
+static __global__ void cuda_layer_sum_pieces(const float *__restrict__ dy,
+                                             float *__restrict__ sums, size_t n,
+                                             size_t out, size_t pieces,
+                                             bool add) {
     size_t wide = (out + COLUMNS - 1) / COLUMNS;
     for (size_t tile = blockIdx.x; tile < wide * pieces; tile += gridDim.x) {
         size_t piece = tile / wide, first = piece * PIECE_ROWS;
@@ -183,10 +185,10 @@ int cuda_kernels_column_sums(struct CUstream_st *stream, const float *dy,
     size_t pieces = pieces_of(n), wide = ((size_t)out + COLUMNS - 1) / COLUMNS;
     unsigned blocks = cuda_blocks(wide * pieces, 1);
     if (pieces == 1)
-        return cuda_launch(stream, blocks, sum_pieces, dy, db, n, (size_t)out,
-                           pieces, add);
+        return cuda_launch(stream, blocks, cuda_layer_sum_pieces, dy, db, n,
+                           (size_t)out, pieces, add);
     float *sums = (float *)scratch;
-    int error = cuda_launch(stream, blocks, sum_pieces, dy, sums, n,
+    int error = cuda_launch(stream, blocks, cuda_layer_sum_pieces, dy, sums, n,
                             (size_t)out, pieces, false);
     if (error)
         return error;

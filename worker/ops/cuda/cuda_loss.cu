@@ -31,7 +31,7 @@ CUDA_ELEMENT float warp_max(float value) {
     return value;
 }
 
-CUDA_ELEMENT float largest(const struct sample *s) {
+CUDA_ELEMENT float cuda_loss_largest(const struct sample *s) {
     float top = -INFINITY;
     for (size_t j = s->lane; j < s->out; j += CUDA_WARP)
         top = loss_max(top, s->z[j]);
@@ -42,7 +42,7 @@ CUDA_ELEMENT float largest(const struct sample *s) {
  * by all before: the gradient may replace the logits. */
 CUDA_ELEMENT double softmax_cross_entropy(const struct sample *s,
                                           float leader) {
-    float top = largest(s);
+    float top = cuda_loss_largest(s);
     double sum = 0;
     for (size_t j = s->lane; j < s->out; j += CUDA_WARP) {
         float power = loss_exp(s->z[j], top);

@@ -28,7 +28,7 @@ CUDA_ELEMENT double add_lane(double own, const float *tile, size_t count,
 }
 
 /* As tree_sum of rule.c: half the lanes on the other half. */
-CUDA_ELEMENT double tree_sum(double *lanes) {
+CUDA_ELEMENT double cuda_norm_tree_sum(double *lanes) {
     for (unsigned width = LANES / 2; width > 0; width /= 2)
         for (unsigned lane = 0; lane < width; lane++)
             lanes[lane] += lanes[lane + width];
@@ -36,9 +36,10 @@ CUDA_ELEMENT double tree_sum(double *lanes) {
 }
 
 /* pieces[ceil(count / RULE_PIECE)] of x[count]; a block takes a piece. */
-static __global__ void square(const float *__restrict__ x, size_t count,
-                              float scale, const float *factor,
-                              double *__restrict__ pieces) {
+static __global__ void cuda_norm_square(const float *__restrict__ x,
+                                        size_t count, float scale,
+                                        const float *factor,
+                                        double *__restrict__ pieces) {
     __shared__ float tile[TILE];
     __shared__ double lanes[LANES];
     float whole = cuda_scale(scale, factor);
@@ -58,7 +59,7 @@ static __global__ void square(const float *__restrict__ x, size_t count,
             lanes[threadIdx.x] = own;
         __syncthreads();
         if (threadIdx.x == 0)
-            pieces[p] = tree_sum(lanes);
+            pieces[p] = cuda_norm_tree_sum(lanes);
     }
 }
 
@@ -70,13 +71,14 @@ int cuda_kernels_square_sums(struct CUstream_st *stream, const float *x,
                              size_t count, float scale, const float *factor,
                              double *pieces) {
     unsigned blocks = cuda_blocks(cuda_kernels_square_pieces(count), 1);
-    return cuda_launch(stream, blocks, square, x, count, scale, factor, pieces);
+    return cuda_launch(stream, blocks, cuda_norm_square, x, count, scale,
+                       factor, pieces);
 }
 
 /* Of one block, whose first thread adds, in the order in which the CPU does,
  * and has the sum: all read. */
-CUDA_ELEMENT double add_in_order(const double *pieces, size_t count,
-                                 size_t step) {
+CUDA_ELEMENT double cuda_norm_add_in_order(const double *pieces, size_t count,
+                                           size_t step) {
     __shared__ double tile[CUDA_THREADS];
     double sum = 0;
     for (size_t first = 0; first < count; first += CUDA_THREADS) {
@@ -94,7 +96,7 @@ CUDA_ELEMENT double add_in_order(const double *pieces, size_t count,
 
 static __global__ void reduce_sum(const double *pieces, size_t count,
                                   double *sum) {
-    double found = add_in_order(pieces, count, 1);
+    double found = cuda_norm_add_in_order(pieces, count, 1);
     if (threadIdx.x == 0)
         *sum = found;
 }
@@ -106,7 +108,8 @@ int cuda_kernels_reduce_sum(struct CUstream_st *stream, const double *pieces,
 
 static __global__ void clip(const double *squares, size_t count, size_t step,
                             double limit, float *factor) {
-    double by = limit / (sqrt(add_in_order(squares, count, step)) + 1e-6);
+    double by =
+        limit / (sqrt(cuda_norm_add_in_order(squares, count, step)) + 1e-6);
     if (threadIdx.x == 0)
         *factor = by < 1 ? (float)by : 1;
 }

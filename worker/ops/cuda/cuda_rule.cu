@@ -23,8 +23,8 @@ static __host__ __device__ constexpr int slots_of(enum rule_form form) {
 }
 
 template <enum rule_form FORM>
-CUDA_ELEMENT float apply(const struct rule_constants *c, float sum,
-                         float weight, float *slots) {
+CUDA_ELEMENT float cuda_rule_apply(const struct rule_constants *c, float sum,
+                                   float weight, float *slots) {
     switch (FORM) {
     case RULE_SGD:
         return rule_sgd(c, sum, weight, slots);
@@ -65,8 +65,8 @@ static __global__ void update_weights(struct cuda_kernels_update update) {
         float state[RULE_MAX_SLOTS] = {};
         for (int slot = 0; slot < slots; slot++)
             state[slot] = update.state[slot][i];
-        update.weights[i] =
-            apply<FORM>(&c, update.gradient[i], update.weights[i], state);
+        update.weights[i] = cuda_rule_apply<FORM>(&c, update.gradient[i],
+                                                  update.weights[i], state);
         for (int slot = 0; slot < slots; slot++)
             update.state[slot][i] = state[slot];
     }
@@ -94,15 +94,15 @@ int cuda_kernels_rule(struct CUstream_st *stream,
                        sweeps[update->form], *update);
 }
 
-static __global__ void fill(float *x, size_t count, float value) {
+static __global__ void cuda_rule_fill(float *x, size_t count, float value) {
     for (size_t i = cuda_first(); i < count; i += cuda_stride())
         x[i] = value;
 }
 
 int cuda_kernels_fill(struct CUstream_st *stream, float *x, size_t count,
                       float value) {
-    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS), fill, x, count,
-                       value);
+    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS), cuda_rule_fill,
+                       x, count, value);
 }
 
 static __global__ void scale_values(float *x, size_t count, float scale,

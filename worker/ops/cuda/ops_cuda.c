@@ -62,8 +62,9 @@ static void close_device(struct ops_device **where) {
 
 /* Those that go first where several could: a pass before what it does not wait
  * for, and sums over the ranks before all, as others wait for them. */
-static enum status open_stream(struct ops_device *device, cudaStream_t *stream,
-                               bool first, struct failure *why) {
+static enum status ops_cuda_open_stream(struct ops_device *device,
+                                        cudaStream_t *stream, bool first,
+                                        struct failure *why) {
     int last_of_all = 0, first_of_all = 0;
     ops_cuda_keep_error(
         device, cudaDeviceGetStreamPriorityRange(&last_of_all, &first_of_all),
@@ -81,8 +82,8 @@ static enum status open_branch(struct ops_device *device,
                                enum ops_cuda_branch_name name,
                                struct failure *why) {
     struct ops_cuda_branch *branch = &device->branches[name];
-    enum status status =
-        open_stream(device, &branch->stream, name == OPS_CUDA_MAIN, why);
+    enum status status = ops_cuda_open_stream(device, &branch->stream,
+                                              name == OPS_CUDA_MAIN, why);
     if (status || name == OPS_CUDA_SUMS)
         return status;
     status = ops_cuda_blas_load(&branch->blas, why);
@@ -98,11 +99,12 @@ static enum status open_streams(struct ops_device *device,
         status = open_branch(device, (enum ops_cuda_branch_name)branch, why);
     device->streams[OPS_COMPUTE] = device->branches[OPS_CUDA_MAIN].stream;
     if (!status)
-        status = open_stream(device, &device->event_stream, false, why);
+        status =
+            ops_cuda_open_stream(device, &device->event_stream, false, why);
     for (int s = 0; !status && s < OPS_STREAMS; s++)
         if (s != OPS_COMPUTE)
-            status = open_stream(device, &device->streams[s], s == OPS_EXCHANGE,
-                                 why);
+            status = ops_cuda_open_stream(device, &device->streams[s],
+                                          s == OPS_EXCHANGE, why);
     return status;
 }
 
@@ -135,7 +137,7 @@ static enum status open_device(struct ops_device **out,
 }
 
 /* A failed attempt leaves no error behind for later calls. */
-static void *allocate(struct ops_device *device, size_t bytes) {
+static void *ops_cuda_allocate(struct ops_device *device, size_t bytes) {
     void *memory = NULL;
     cudaSetDevice(device->index);
     if (!cudaMalloc(&memory, bytes ? bytes : 1))
@@ -144,7 +146,7 @@ static void *allocate(struct ops_device *device, size_t bytes) {
     return NULL;
 }
 
-static void release(struct ops_device *device, void *memory) {
+static void ops_cuda_release(struct ops_device *device, void *memory) {
     if (device->hung)
         return;
     cudaSetDevice(device->index);
@@ -152,7 +154,8 @@ static void release(struct ops_device *device, void *memory) {
     cudaFree(memory);
 }
 
-static bool pin(struct ops_device *device, void *memory, size_t bytes) {
+static bool ops_cuda_pin(struct ops_device *device, void *memory,
+                         size_t bytes) {
     cudaSetDevice(device->index);
     if (!cudaHostRegister(memory, bytes, cudaHostRegisterPortable))
         return true;
@@ -160,7 +163,7 @@ static bool pin(struct ops_device *device, void *memory, size_t bytes) {
     return false;
 }
 
-static void unpin(struct ops_device *device, void *memory) {
+static void ops_cuda_unpin(struct ops_device *device, void *memory) {
     if (device->hung)
         return;
     cudaSetDevice(device->index);
@@ -216,8 +219,8 @@ static void upload(struct ops_device *device, enum ops_stream stream, void *to,
                                                     .bytes = bytes});
 }
 
-static void download(struct ops_device *device, enum ops_stream stream,
-                     void *to, const void *from, size_t bytes) {
+static void ops_cuda_download(struct ops_device *device, enum ops_stream stream,
+                              void *to, const void *from, size_t bytes) {
     ops_cuda_capture_submit(device,
                             &(struct ops_cuda_call){.kind = OPS_CUDA_DOWNLOAD,
                                                     .stream = stream,
@@ -226,24 +229,26 @@ static void download(struct ops_device *device, enum ops_stream stream,
                                                     .bytes = bytes});
 }
 
-static void record(struct ops_device *device, enum ops_stream stream,
-                   struct ops_event *event) {
+static void ops_cuda_record(struct ops_device *device, enum ops_stream stream,
+                            struct ops_event *event) {
     ops_cuda_capture_submit(
         device, &(struct ops_cuda_call){
                     .kind = OPS_CUDA_RECORD, .stream = stream, .event = event});
 }
 
-static void stream_wait(struct ops_device *device, enum ops_stream stream,
-                        struct ops_event *event) {
+static void ops_cuda_stream_wait(struct ops_device *device,
+                                 enum ops_stream stream,
+                                 struct ops_event *event) {
     ops_cuda_capture_submit(
         device, &(struct ops_cuda_call){.kind = OPS_CUDA_STREAM_WAIT,
                                         .stream = stream,
                                         .event = event});
 }
 
-static void linear(struct ops_device *device, const float *x, const float *w,
-                   const float *bias, float *y, uint32_t n, uint32_t in,
-                   uint32_t out, enum job_activation activation) {
+static void ops_cuda_linear(struct ops_device *device, const float *x,
+                            const float *w, const float *bias, float *y,
+                            uint32_t n, uint32_t in, uint32_t out,
+                            enum job_activation activation) {
     ops_cuda_capture_submit(device,
                             &(struct ops_cuda_call){.kind = OPS_CUDA_LINEAR,
                                                     .a = x,
@@ -283,8 +288,9 @@ static void linear_weight_gradient(struct ops_device *device, const float *dy,
                                         .add = add});
 }
 
-static void column_sums(struct ops_device *device, const float *dy, float *db,
-                        uint32_t n, uint32_t out, bool add) {
+static void ops_cuda_column_sums(struct ops_device *device, const float *dy,
+                                 float *db, uint32_t n, uint32_t out,
+                                 bool add) {
     ops_cuda_capture_submit(
         device, &(struct ops_cuda_call){.kind = OPS_CUDA_COLUMN_SUMS,
                                         .a = dy,
@@ -294,9 +300,10 @@ static void column_sums(struct ops_device *device, const float *dy, float *db,
                                         .add = add});
 }
 
-static void activation_gradient(struct ops_device *device,
-                                enum job_activation activation, const float *y,
-                                float *dy, uint32_t n, uint32_t out) {
+static void ops_cuda_activation_gradient(struct ops_device *device,
+                                         enum job_activation activation,
+                                         const float *y, float *dy, uint32_t n,
+                                         uint32_t out) {
     ops_cuda_capture_submit(
         device, &(struct ops_cuda_call){.kind = OPS_CUDA_ACTIVATION_GRADIENT,
                                         .a = y,
@@ -306,9 +313,10 @@ static void activation_gradient(struct ops_device *device,
                                         .option = activation});
 }
 
-static void loss(struct ops_device *device, enum job_loss kind, const float *z,
-                 const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
-                 float scale, double *sum, uint32_t *correct) {
+static void ops_cuda_loss(struct ops_device *device, enum job_loss kind,
+                          const float *z, const uint32_t *labels, float *dz,
+                          uint32_t n, uint32_t out, float scale, double *sum,
+                          uint32_t *correct) {
     ops_cuda_capture_submit(device,
                             &(struct ops_cuda_call){.kind = OPS_CUDA_LOSS,
                                                     .a = z,
@@ -340,29 +348,29 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .identify = ops_cuda_info_identify,
     .open = open_device,
     .close = close_device,
-    .allocate = allocate,
-    .release = release,
-    .pin = pin,
-    .unpin = unpin,
+    .allocate = ops_cuda_allocate,
+    .release = ops_cuda_release,
+    .pin = ops_cuda_pin,
+    .unpin = ops_cuda_unpin,
     .upload = upload,
-    .download = download,
+    .download = ops_cuda_download,
     .copy = ops_cuda_update_copy,
     .native_stream = native_stream,
     .event_open = event_open,
     .event_close = event_close,
-    .record = record,
-    .stream_wait = stream_wait,
+    .record = ops_cuda_record,
+    .stream_wait = ops_cuda_stream_wait,
     .event_sync = ops_cuda_sync_event,
     .synchronize = ops_cuda_sync_all,
     .capture_begin = ops_cuda_capture_begin,
     .capture_end = ops_cuda_capture_end,
     .set_precision = set_precision,
-    .linear = linear,
+    .linear = ops_cuda_linear,
     .linear_input_gradient = linear_input_gradient,
     .linear_weight_gradient = linear_weight_gradient,
-    .column_sums = column_sums,
-    .activation_gradient = activation_gradient,
-    .loss = loss,
+    .column_sums = ops_cuda_column_sums,
+    .activation_gradient = ops_cuda_activation_gradient,
+    .loss = ops_cuda_loss,
     .fill = ops_cuda_update_fill,
     .scale = ops_cuda_update_scale,
     .find_overflow = ops_cuda_update_find_overflow,

@@ -26,8 +26,9 @@ static void check_product(struct ops_device *device,
 /* Where ROOM has to grow, it waits for what uses it, and no graph knows the old
  * one any more. A span is captured when it has been given before, so that its
  * rooms are there. */
-static bool reserve(struct ops_device *device, struct ops_cuda_scratch *scratch,
-                    size_t bytes, const char *operation) {
+static bool ops_cuda_call_reserve(struct ops_device *device,
+                                  struct ops_cuda_scratch *scratch,
+                                  size_t bytes, const char *operation) {
     if (bytes <= scratch->bytes)
         return true;
     if (device->captures.capturing)
@@ -45,17 +46,18 @@ static bool reserve(struct ops_device *device, struct ops_cuda_scratch *scratch,
 
 /* FLOATS as a product takes them, of *TYPE: themselves, or as the nearest
  * halves; NULL: that failed. */
-static const void *operand(struct ops_device *device,
-                           const struct ops_cuda_branch *branch,
-                           struct ops_cuda_scratch *scratch,
-                           const float *floats, size_t count,
-                           cudaDataType_t *type) {
+static const void *ops_cuda_call_operand(struct ops_device *device,
+                                         const struct ops_cuda_branch *branch,
+                                         struct ops_cuda_scratch *scratch,
+                                         const float *floats, size_t count,
+                                         cudaDataType_t *type) {
     bool bf16 = device->precision == JOB_PRECISION_BF16;
     *type = CUDA_R_32F;
     if (device->precision == JOB_PRECISION_FP32)
         return floats;
     *type = bf16 ? CUDA_R_16BF : CUDA_R_16F;
-    if (!reserve(device, scratch, count * sizeof(uint16_t), "halves"))
+    if (!ops_cuda_call_reserve(device, scratch, count * sizeof(uint16_t),
+                               "halves"))
         return NULL;
     check_kernel(
         device,
@@ -69,24 +71,26 @@ static const void *operand(struct ops_device *device,
 /* Matrices are row-major here and column-major there, where each is its
  * transpose: c^T = b^T a^T. LEFT and RIGHT, of so many floats, become the
  * product's, in ROOMS if they are halves. */
-static void multiply(struct ops_device *device, struct ops_cuda_branch *branch,
-                     struct ops_cuda_product *product,
-                     struct ops_cuda_scratch scratches[2], const float *left,
-                     size_t left_count, const float *right,
-                     size_t right_count) {
+static void ops_cuda_call_multiply(struct ops_device *device,
+                                   struct ops_cuda_branch *branch,
+                                   struct ops_cuda_product *product,
+                                   struct ops_cuda_scratch scratches[2],
+                                   const float *left, size_t left_count,
+                                   const float *right, size_t right_count) {
     if (device->failed)
         return;
-    product->left = operand(device, branch, &scratches[0], left, left_count,
-                            &product->type);
-    product->right = operand(device, branch, &scratches[1], right, right_count,
-                             &product->type);
+    product->left = ops_cuda_call_operand(device, branch, &scratches[0], left,
+                                          left_count, &product->type);
+    product->right = ops_cuda_call_operand(device, branch, &scratches[1], right,
+                                           right_count, &product->type);
     if (product->left && product->right)
         check_product(device, &branch->blas,
                       ops_cuda_blas_multiply(&branch->blas, product));
 }
 
-static void linear(struct ops_device *device, struct ops_cuda_branch *branch,
-                   const struct ops_cuda_call *c) {
+static void ops_cuda_call_linear(struct ops_device *device,
+                                 struct ops_cuda_branch *branch,
+                                 const struct ops_cuda_call *c) {
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_T,
                                        .right_as = CUBLAS_OP_N,
                                        .m = c->out,
@@ -95,8 +99,8 @@ static void linear(struct ops_device *device, struct ops_cuda_branch *branch,
                                        .left_row = c->in,
                                        .right_row = c->in,
                                        .c = c->to};
-    multiply(device, branch, &product, device->operands, c->b,
-             (size_t)c->out * c->in, c->a, (size_t)c->n * c->in);
+    ops_cuda_call_multiply(device, branch, &product, device->operands, c->b,
+                           (size_t)c->out * c->in, c->a, (size_t)c->n * c->in);
     check_kernel(device,
                  cuda_kernels_bias_activation(branch->stream, c->c, c->to, c->n,
                                               c->out,
@@ -115,8 +119,8 @@ static void input_gradient(struct ops_device *device,
                                        .left_row = c->in,
                                        .right_row = c->out,
                                        .c = c->to};
-    multiply(device, branch, &product, device->operands, c->b,
-             (size_t)c->out * c->in, c->a, (size_t)c->n * c->out);
+    ops_cuda_call_multiply(device, branch, &product, device->operands, c->b,
+                           (size_t)c->out * c->in, c->a, (size_t)c->n * c->out);
 }
 
 static void weight_gradient(struct ops_device *device,
@@ -131,15 +135,16 @@ static void weight_gradient(struct ops_device *device,
                                        .right_row = c->out,
                                        .c = c->to,
                                        .add = c->add};
-    multiply(device, branch, &product, device->weight_operands, c->b,
-             (size_t)c->n * c->in, c->a, (size_t)c->n * c->out);
+    ops_cuda_call_multiply(device, branch, &product, device->weight_operands,
+                           c->b, (size_t)c->n * c->in, c->a,
+                           (size_t)c->n * c->out);
 }
 
-static void column_sums(struct ops_device *device,
-                        struct ops_cuda_branch *branch,
-                        const struct ops_cuda_call *c) {
+static void ops_cuda_call_column_sums(struct ops_device *device,
+                                      struct ops_cuda_branch *branch,
+                                      const struct ops_cuda_call *c) {
     size_t bytes = cuda_kernels_column_sums_scratch(c->n, c->out);
-    if (reserve(device, &device->sums, bytes, "partial sums"))
+    if (ops_cuda_call_reserve(device, &device->sums, bytes, "partial sums"))
         check_kernel(device,
                      cuda_kernels_column_sums(branch->stream, c->a, c->to, c->n,
                                               c->out, c->add,
@@ -147,9 +152,9 @@ static void column_sums(struct ops_device *device,
                      "column sums");
 }
 
-static void activation_gradient(struct ops_device *device,
-                                struct ops_cuda_branch *branch,
-                                const struct ops_cuda_call *c) {
+static void ops_cuda_call_activation_gradient(struct ops_device *device,
+                                              struct ops_cuda_branch *branch,
+                                              const struct ops_cuda_call *c) {
     check_kernel(device,
                  cuda_kernels_activation_gradient(
                      branch->stream, (enum job_activation)c->option, c->a,
@@ -157,10 +162,11 @@ static void activation_gradient(struct ops_device *device,
                  "the gradient of an activation");
 }
 
-static void loss(struct ops_device *device, struct ops_cuda_branch *branch,
-                 const struct ops_cuda_call *c) {
+static void ops_cuda_call_loss(struct ops_device *device,
+                               struct ops_cuda_branch *branch,
+                               const struct ops_cuda_call *c) {
     size_t bytes = cuda_kernels_loss_scratch(c->n);
-    if (reserve(device, &device->sums, bytes, "partial sums"))
+    if (ops_cuda_call_reserve(device, &device->sums, bytes, "partial sums"))
         check_kernel(
             device,
             cuda_kernels_sample_losses(branch->stream, (enum job_loss)c->option,
@@ -177,19 +183,22 @@ static void loss_sum(struct ops_device *device, struct ops_cuda_branch *branch,
                  "the loss");
 }
 
-static void copy(struct ops_device *device, const struct ops_cuda_call *c,
-                 enum cudaMemcpyKind direction, const char *operation) {
+static void ops_cuda_call_copy(struct ops_device *device,
+                               const struct ops_cuda_call *c,
+                               enum cudaMemcpyKind direction,
+                               const char *operation) {
     ops_cuda_keep_error(device,
                         cudaMemcpyAsync(c->to, c->a, c->bytes, direction,
                                         device->streams[c->stream]),
                         operation);
 }
 
-static void compute(struct ops_device *device, struct ops_cuda_branch *branch,
-                    const struct ops_cuda_call *c) {
+static void ops_cuda_call_compute(struct ops_device *device,
+                                  struct ops_cuda_branch *branch,
+                                  const struct ops_cuda_call *c) {
     switch ((enum ops_cuda_kind)c->kind) {
     case OPS_CUDA_LINEAR:
-        linear(device, branch, c);
+        ops_cuda_call_linear(device, branch, c);
         return;
     case OPS_CUDA_INPUT_GRADIENT:
         input_gradient(device, branch, c);
@@ -198,13 +207,13 @@ static void compute(struct ops_device *device, struct ops_cuda_branch *branch,
         weight_gradient(device, branch, c);
         return;
     case OPS_CUDA_COLUMN_SUMS:
-        column_sums(device, branch, c);
+        ops_cuda_call_column_sums(device, branch, c);
         return;
     case OPS_CUDA_ACTIVATION_GRADIENT:
-        activation_gradient(device, branch, c);
+        ops_cuda_call_activation_gradient(device, branch, c);
         return;
     case OPS_CUDA_LOSS:
-        loss(device, branch, c);
+        ops_cuda_call_loss(device, branch, c);
         return;
     case OPS_CUDA_LOSS_SUM:
         loss_sum(device, branch, c);
@@ -219,10 +228,10 @@ void ops_cuda_call_execute(struct ops_device *device,
     cudaStream_t stream = device->streams[c->stream];
     switch ((enum ops_cuda_kind)c->kind) {
     case OPS_CUDA_UPLOAD:
-        copy(device, c, cudaMemcpyHostToDevice, "a copy to it");
+        ops_cuda_call_copy(device, c, cudaMemcpyHostToDevice, "a copy to it");
         return;
     case OPS_CUDA_DOWNLOAD:
-        copy(device, c, cudaMemcpyDeviceToHost, "a copy from it");
+        ops_cuda_call_copy(device, c, cudaMemcpyDeviceToHost, "a copy from it");
         return;
     case OPS_CUDA_RECORD:
         ops_cuda_keep_error(device, cudaEventRecord(c->event->event, stream),
@@ -234,7 +243,7 @@ void ops_cuda_call_execute(struct ops_device *device,
                             "following an event");
         return;
     default:
-        compute(device, &device->branches[OPS_CUDA_MAIN], c);
+        ops_cuda_call_compute(device, &device->branches[OPS_CUDA_MAIN], c);
         return;
     }
 }
@@ -258,7 +267,7 @@ void ops_cuda_call_execute_on(struct ops_device *device,
     if (branch == OPS_CUDA_MAIN)
         ops_cuda_call_execute(device, call);
     else
-        compute(device, &device->branches[branch], call);
+        ops_cuda_call_compute(device, &device->branches[branch], call);
 }
 
 /* What a call reads or writes. */
@@ -292,8 +301,8 @@ static void find_operands(const struct ops_cuda_call *c,
             (struct operand_range){at[i], at[i] ? bytes[c->kind][i] : 0};
 }
 
-static bool overlap(const struct operand_range *one,
-                    const struct operand_range *other) {
+static bool ops_cuda_call_overlap(const struct operand_range *one,
+                                  const struct operand_range *other) {
     uintptr_t first = (uintptr_t)one->at, second = (uintptr_t)other->at;
     return first < second + other->bytes && second < first + one->bytes;
 }
@@ -311,7 +320,8 @@ bool ops_cuda_call_conflicts(const struct ops_cuda_call *one,
     find_operands(other, of_other);
     for (int i = 0; i < OPERANDS; i++)
         for (int j = 0; j < OPERANDS; j++)
-            if ((i >= READ || j >= READ) && overlap(&of_one[i], &of_other[j]))
+            if ((i >= READ || j >= READ) &&
+                ops_cuda_call_overlap(&of_one[i], &of_other[j]))
                 return true;
     return uses_sums(one) && uses_sums(other);
 }

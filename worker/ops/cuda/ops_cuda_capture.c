@@ -75,7 +75,8 @@ static void wait_for(struct ops_device *device, enum ops_stream stream,
 }
 
 /* STREAM is given something outside a graph. */
-static void open_stream(struct ops_device *device, enum ops_stream stream) {
+static void ops_cuda_capture_open_stream(struct ops_device *device,
+                                         enum ops_stream stream) {
     struct ops_cuda_captures *captures = &device->captures;
     if (captures->waits_for_graph[stream])
         wait_for(device, stream, captures->completed[stream]);
@@ -85,7 +86,7 @@ static void open_stream(struct ops_device *device, enum ops_stream stream) {
 
 static void execute_now(struct ops_device *device,
                         const struct ops_cuda_call *call) {
-    open_stream(device, (enum ops_stream)call->stream);
+    ops_cuda_capture_open_stream(device, (enum ops_stream)call->stream);
     ops_cuda_call_execute(device, call);
 }
 
@@ -95,7 +96,7 @@ cudaStream_t ops_cuda_capture_stream(struct ops_device *device,
         ops_cuda_capture_end(device);
         ops_cuda_capture_begin(device);
     }
-    open_stream(device, stream);
+    ops_cuda_capture_open_stream(device, stream);
     return device->streams[stream];
 }
 
@@ -124,7 +125,8 @@ void ops_cuda_capture_submit(struct ops_device *device,
         queued->option = call->event->capture != captures->number;
 }
 
-static struct ops_cuda_capture *find(struct ops_cuda_captures *captures) {
+static struct ops_cuda_capture *ops_cuda_capture_find(
+    struct ops_cuda_captures *captures) {
     size_t bytes = captures->count * sizeof *captures->calls;
     for (uint32_t i = 0; i < captures->num_cached; i++) {
         struct ops_cuda_capture *capture = &captures->cached[i];
@@ -219,7 +221,7 @@ void ops_cuda_capture_end(struct ops_device *device) {
     if (!captures->count || device->failed)
         return;
     struct ops_cuda_capture *cached =
-        captures->disabled ? NULL : find(captures);
+        captures->disabled ? NULL : ops_cuda_capture_find(captures);
     if (cached)
         cached->used = captures->number;
     if (cached && (cached->graph || capture_graph(device, cached))) {

@@ -92,7 +92,8 @@ static void wait_conflicts(struct graph_capture *graph_capture, int branch,
     }
 }
 
-static void compute(struct graph_capture *graph_capture, uint32_t at) {
+static void ops_cuda_graph_compute(struct graph_capture *graph_capture,
+                                   uint32_t at) {
     struct ops_device *device = graph_capture->device;
     const struct ops_cuda_call *call = &graph_capture->capture->calls[at];
     enum ops_cuda_branch_name branch = ops_cuda_call_branch(call);
@@ -119,7 +120,8 @@ static bool is_last(const struct ops_cuda_capture *capture, uint32_t at) {
  * capture alone, so that what is outside waits for another. What OPS_COMPUTE
  * was given is done where all lanes meet, on a stream of its own: no lane waits
  * for another because of it. */
-static void record(struct graph_capture *graph_capture, uint32_t at) {
+static void ops_cuda_graph_record(struct graph_capture *graph_capture,
+                                  uint32_t at) {
     struct ops_device *device = graph_capture->device;
     const struct ops_cuda_call *call = &graph_capture->capture->calls[at];
     bool computing = call->stream == OPS_COMPUTE;
@@ -135,8 +137,8 @@ static void record(struct graph_capture *graph_capture, uint32_t at) {
 }
 
 /* What is outside the span is left to who launches it. */
-static void stream_wait(struct graph_capture *graph_capture,
-                        const struct ops_cuda_call *call) {
+static void ops_cuda_graph_stream_wait(struct graph_capture *graph_capture,
+                                       const struct ops_cuda_call *call) {
     struct ops_device *device = graph_capture->device;
     if (call->option)
         return;
@@ -150,11 +152,11 @@ static void stream_wait(struct graph_capture *graph_capture,
 static void capture_call(struct graph_capture *graph_capture, uint32_t at) {
     const struct ops_cuda_call *call = &graph_capture->capture->calls[at];
     if (call->kind == OPS_CUDA_RECORD)
-        record(graph_capture, at);
+        ops_cuda_graph_record(graph_capture, at);
     else if (call->kind == OPS_CUDA_STREAM_WAIT)
-        stream_wait(graph_capture, call);
+        ops_cuda_graph_stream_wait(graph_capture, call);
     else if (call->stream == OPS_COMPUTE)
-        compute(graph_capture, at);
+        ops_cuda_graph_compute(graph_capture, at);
     else
         ops_cuda_call_execute(graph_capture->device, call);
 }

@@ -49,8 +49,8 @@ static void write_id(const cudaUUID_t *uuid, char id[DEVICE_ID]) {
                  (unsigned char)uuid->bytes[i]);
 }
 
-static enum status check(uint32_t index, cudaError_t error,
-                         struct failure *why) {
+static enum status ops_cuda_info_check_call(uint32_t index, cudaError_t error,
+                                            struct failure *why) {
     return error ? status_fail(why, STATUS_RETRY,
                                "device cuda %u does not answer: %s", index,
                                cudaGetErrorString(error))
@@ -65,7 +65,7 @@ enum status ops_cuda_info_identify(uint32_t index,
     *out = (struct device_description){0};
     cudaError_t error = cudaGetDeviceProperties(&properties, (int)index);
     if (error)
-        return check(index, error, why);
+        return ops_cuda_info_check_call(index, error, why);
     snprintf(out->name, sizeof out->name, "%.127s", properties.name);
     out->major = (uint32_t)properties.major;
     out->minor = (uint32_t)properties.minor;
@@ -86,5 +86,5 @@ enum status ops_cuda_info_describe(uint32_t index,
     if (!error)
         error = cudaMemGetInfo(&available, &total);
     out->free = available;
-    return check(index, error, why);
+    return ops_cuda_info_check_call(index, error, why);
 }

@@ -10,20 +10,20 @@
  * shortest sleep is as long as a small one. */
 static const int64_t SPIN = 1 * TIME_MS;
 
-static void pause_after(int64_t start, int64_t now) {
+static void ops_cuda_sync_pause_after(int64_t start, int64_t now) {
     static const struct timespec interval = {.tv_nsec = 20000};
     if (now - start > SPIN)
         clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, NULL);
 }
 
-static bool is_cancelled(const struct ops_device *device) {
+static bool ops_cuda_sync_is_cancelled(const struct ops_device *device) {
     const struct ops_settings *settings = &device->settings;
     return settings->is_cancelled && settings->is_cancelled(settings->context);
 }
 
 /* cudaSuccess once EVENT has come, NULL: once all is done. */
-static cudaError_t query(const struct ops_device *device,
-                         const struct ops_event *event) {
+static cudaError_t ops_cuda_sync_query(const struct ops_device *device,
+                                       const struct ops_event *event) {
     cudaError_t error = cudaSuccess;
     if (event)
         return cudaEventQuery(event->event);
@@ -38,7 +38,7 @@ enum status ops_cuda_sync_event(struct ops_device *device,
     int64_t start = time_now(), now = start;
     int64_t until = start + time_from_seconds(timeout);
     while (!device->failed) {
-        cudaError_t error = query(device, event);
+        cudaError_t error = ops_cuda_sync_query(device, event);
         if (!error)
             return STATUS_OK;
         if (error != cudaErrorNotReady)
@@ -48,11 +48,11 @@ enum status ops_cuda_sync_event(struct ops_device *device,
                                "device %s has not finished its work for %.3g "
                                "s (timeouts.step)",
                                device->name, timeout);
-        else if (now - start > SPIN && is_cancelled(device))
+        else if (now - start > SPIN && ops_cuda_sync_is_cancelled(device))
             return status_fail(why, STATUS_RETRY,
                                "device %s: the wait for it was given up",
                                device->name);
-        pause_after(start, now);
+        ops_cuda_sync_pause_after(start, now);
         now = time_now();
     }
     return ops_cuda_report_error(device, why);
@@ -61,15 +61,18 @@ enum status ops_cuda_sync_event(struct ops_device *device,
 enum status ops_cuda_sync_all(struct ops_device *device, struct failure *why) {
     int64_t start = time_now(), now = start;
     cudaSetDevice(device->index);
-    while (!device->failed && query(device, NULL) == cudaErrorNotReady) {
+    while (!device->failed &&
+           ops_cuda_sync_query(device, NULL) == cudaErrorNotReady) {
         if (now - start > OPS_SYNC_SECONDS * TIME_S) {
             device->hung = true;
             ops_cuda_keep_error(device, cudaErrorLaunchTimeout, "its end");
         }
-        pause_after(start, now);
+        ops_cuda_sync_pause_after(start, now);
         now = time_now();
     }
-    ops_cuda_keep_error(
-        device, device->failed ? cudaSuccess : query(device, NULL), "its end");
+    ops_cuda_keep_error(device,
+                        device->failed ? cudaSuccess
+                                       : ops_cuda_sync_query(device, NULL),
+                        "its end");
     return ops_cuda_report_error(device, why);
 }
