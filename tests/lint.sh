@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the compiler does not check of how the tree is built: each room
-# includes only rooms before it, each role only proto/ and itself, the simulator
-# only proto/, itself and what is pure in the roles; basenames are unique; a
-# test that is skipped says why (tests/lib/skip.h); each source names the licence
-# at its head. Run from the root; a line for each offence.
+# What the compiler does not check of how the tree is built: each room includes
+# only rooms before it, each role only proto/ and itself, the simulator only
+# proto/, itself and what is pure in the roles; basenames and static functions are
+# unique; no identifier has a word that the glossary replaces; a test that is
+# skipped says why (tests/lib/skip.h); each source names the licence at its head.
+# Run from the root; a line for each offence.
 set -u
 
 offences() {
@@ -70,6 +71,33 @@ offences() {
     }'
 }
 
+# A backtrace shows no file: a static function has a name of its own.
+shared_statics() {
+    git ls-files '*.c' '*.cc' '*.cu' ':!tests' | xargs perl -0777 -ne '
+        while (/^static\s[\w\s*]*?\b(\w+)\([^;{}]*\)\s*\{/mg) {
+            print "$1 $ARGV\n"
+        }' | sort -u | awk '
+        $1 == name { print $2 ": " name "() is a static function of " file " too" }
+        { name = $1; file = $2 }'
+}
+
+# Words that docs/design.md has standard terms for.
+replaced_words() {
+    git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.proto' | xargs perl -0777 -ne '
+        BEGIN {
+            $old{$_} = 1 for qw(crier ferry lender errand crew parcel parcels
+                keeper keeping doors meeting tally told slopes forsaken
+                unsaid poisoned voided agenda stranger strangers beat)
+        }
+        s!/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"!!gs;
+        while (/\b([A-Za-z]\w*)\b/g) {
+            my $name = $1;
+            $seen{"$ARGV: $name: see the glossary of docs/design.md"} = 1
+                if grep { $old{lc $_} } split /_/, $name
+        }
+        END { print map { "$_\n" } sort keys %seen }'
+}
+
 silent_skips() {
     git grep -nwE 'skip\(\)' -- 'tests/*.c' ':!tests/lib/skip.c' |
         sed 's/$/: skip_test() gives the reason/'
@@ -88,7 +116,7 @@ unlicensed() {
     END { tell() }'
 }
 
-found=$(offences; silent_skips; unlicensed)
+found=$(offences; shared_statics; replaced_words; silent_skips; unlicensed)
 [[ -z $found ]] && exit 0
 echo "$found"
 exit 1

@@ -91,7 +91,7 @@ static void a_bundle_runs_anywhere_with_its_own_libraries(void **state) {
 }
 
 /* A host that is older than what was built hears it from the program too. */
-static void an_old_host_is_told_what_is_missing(void **state) {
+static void an_old_host_names_what_is_missing(void **state) {
     struct cluster_run *run = *state;
     pack(run);
     const char *said = shell(run, "old",
@@ -128,7 +128,7 @@ static void an_unpackable_file_fails_the_bundle(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_bundle_runs_anywhere_with_its_own_libraries),
-        TEST(an_old_host_is_told_what_is_missing),
+        TEST(an_old_host_names_what_is_missing),
         TEST(an_unpackable_file_fails_the_bundle),
     };
     find_script();

@@ -77,13 +77,13 @@ static void expect_footprint(const struct cluster_process *process,
                              const char *who,
                              const struct memory_footprint *memory_footprint) {
     double held = cluster_memory_fixture_resident_bytes(process);
-    double told = (double)memory_footprint_sum(memory_footprint);
+    double expected = (double)memory_footprint_sum(memory_footprint);
     char parts[160];
     memory_footprint_text(memory_footprint, parts, sizeof parts);
     print_message("%s holds %.0f MiB, %+.1f %% of %s\n", who, held / mib,
-                  100 * (held / told - 1), parts);
-    assert_true(held >= (1 - off_by) * told);
-    assert_true(sanitized || held <= (1 + off_by) * told);
+                  100 * (held / expected - 1), parts);
+    assert_true(held >= (1 - off_by) * expected);
+    assert_true(sanitized || held <= (1 + off_by) * expected);
 }
 
 static void await_rounds(const struct cluster_memory_fixture *cluster) {
@@ -115,10 +115,10 @@ static void a_ps_with_clipping_holds_at_least_a_round_of_gradients(
     struct job job = large_job(OPTIMIZER_SGD, 0);
     struct memory_footprint_case given = footprint_of(&job, false);
     struct memory_footprint ps;
-    double most = 0, told;
+    double most = 0, expected;
     job.gradient_clipping = 1;
     memory_footprint_ps(&ps, &given, given.elements, WORKERS);
-    told = (double)memory_footprint_sum(&ps);
+    expected = (double)memory_footprint_sum(&ps);
     write_large_job(run, "SGD", 0, ", \"gradient_clipping\": 1");
     setenv("CAPSTAN_LANE", "tcp", 1);
     struct cluster_memory_fixture cluster =
@@ -129,8 +129,8 @@ static void a_ps_with_clipping_holds_at_least_a_round_of_gradients(
         most = held > most ? held : most;
     }
     print_message("a ps holds %.0f MiB, %+.1f %% of what is told\n", most / mib,
-                  100 * (most / told - 1));
-    assert_true(most >= (1 - off_by) * told);
+                  100 * (most / expected - 1));
+    assert_true(most >= (1 - off_by) * expected);
 }
 
 static void expect_of_ranks(struct cluster_run *run, uint32_t stage) {

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WORKERS = 3, STOPPED = 1, FAR = 100, BEATS = 8 };
+enum { WORKERS = 3, STOPPED = 1, FAR = 100, HEARTBEATS = 8 };
 enum { MAX_CHECKPOINTS = 200, SETTLED = 3 /* in a row */ };
 
 struct stale_cluster {
@@ -185,7 +185,8 @@ static void without_a_bound_no_worker_waits(void **state) {
 static void a_stopped_worker_does_not_block_the_last_checkpoint(void **state) {
     struct stale_cluster cluster = start(*state, "\"inf\"");
     leave_behind(&cluster);
-    for (unsigned i = 0; i < BEATS; i++) /* an evaluation has been ordered */
+    for (unsigned i = 0; i < HEARTBEATS;
+         i++) /* an evaluation has been ordered */
         next_clocks(&cluster);
     cluster_run_signal(cluster.chief, SIGTERM);
     cluster_run_await(cluster.chief, "the same command resumes from",

@@ -30,8 +30,8 @@ struct client {
     void *back;
 };
 
-struct letter {
-    struct letter *next;
+struct queued_message {
+    struct queued_message *next;
     int64_t due;
     unsigned client, count;
     bool answer; /* goes to the client */
@@ -48,7 +48,7 @@ struct faulty_proxy {
     pthread_t thread;
     struct client clients[CLIENTS];
     unsigned num_clients;
-    struct letter *held;
+    struct queued_message *held;
     struct message_arena arena;
     pthread_mutex_t mutex;
     pthread_cond_t pushed;
@@ -78,18 +78,18 @@ static bool open_front(struct faulty_proxy *proxy) {
     return true;
 }
 
-static void free_letter(struct letter *letter) {
-    for (unsigned i = 0; i < letter->count; i++)
-        zmq_msg_close(&letter->parts[i]);
-    free(letter);
+static void free_queued_message(struct queued_message *queued_message) {
+    for (unsigned i = 0; i < queued_message->count; i++)
+        zmq_msg_close(&queued_message->parts[i]);
+    free(queued_message);
 }
 
 /* Every connection ends, and what was on its way is lost. */
 static void hang_up(struct faulty_proxy *proxy) {
     while (proxy->held) {
-        struct letter *letter = proxy->held;
-        proxy->held = letter->next;
-        free_letter(letter);
+        struct queued_message *queued_message = proxy->held;
+        proxy->held = queued_message->next;
+        free_queued_message(queued_message);
     }
     for (unsigned i = 0; i < proxy->num_clients; i++)
         zmq_close(proxy->clients[i].back);
@@ -117,81 +117,87 @@ static unsigned find_client(struct faulty_proxy *proxy, zmq_msg_t *identity) {
 }
 
 /* Reads one message whole; what has too many parts is not ours. */
-static struct letter *receive(void *socket) {
-    struct letter *letter = calloc(1, sizeof *letter);
+static struct queued_message *receive(void *socket) {
+    struct queued_message *queued_message = calloc(1, sizeof *queued_message);
     bool more = true;
-    while (letter && more && letter->count < PARTS) {
-        zmq_msg_t *part = &letter->parts[letter->count];
+    while (queued_message && more && queued_message->count < PARTS) {
+        zmq_msg_t *part = &queued_message->parts[queued_message->count];
         zmq_msg_init(part);
         if (zmq_msg_recv(part, socket, ZMQ_DONTWAIT) < 0)
             break;
-        letter->count++;
+        queued_message->count++;
         more = zmq_msg_more(part);
     }
-    if (letter && !more)
-        return letter;
-    if (letter)
-        free_letter(letter);
+    if (queued_message && !more)
+        return queued_message;
+    if (queued_message)
+        free_queued_message(queued_message);
     return NULL;
 }
 
-static void send_parts(void *socket, const struct letter *letter) {
-    for (unsigned i = 0; i < letter->count; i++) {
+static void send_parts(void *socket,
+                       const struct queued_message *queued_message) {
+    for (unsigned i = 0; i < queued_message->count; i++) {
         zmq_msg_t part;
         zmq_msg_init(&part);
-        zmq_msg_copy(&part, (zmq_msg_t *)&letter->parts[i]);
-        int more = i + 1 < letter->count ? ZMQ_SNDMORE : 0;
+        zmq_msg_copy(&part, (zmq_msg_t *)&queued_message->parts[i]);
+        int more = i + 1 < queued_message->count ? ZMQ_SNDMORE : 0;
         if (zmq_msg_send(&part, socket, more | ZMQ_DONTWAIT) < 0)
             zmq_msg_close(&part);
     }
 }
 
-static void forward(struct faulty_proxy *proxy, const struct letter *letter) {
-    struct client *client = &proxy->clients[letter->client];
+static void forward(struct faulty_proxy *proxy,
+                    const struct queued_message *queued_message) {
+    struct client *client = &proxy->clients[queued_message->client];
     proxy->counts.forwarded++;
-    if (letter->answer)
+    if (queued_message->answer)
         zmq_send(proxy->front, client->identity, client->size,
                  ZMQ_SNDMORE | ZMQ_DONTWAIT);
-    send_parts(letter->answer ? proxy->front : client->back, letter);
+    send_parts(queued_message->answer ? proxy->front : client->back,
+               queued_message);
 }
 
 static bool happens(struct faulty_proxy *proxy, unsigned chance) {
     return philox_below(&proxy->chance, 10000) < chance;
 }
 
-static void hold(struct faulty_proxy *proxy, struct letter *letter) {
+static void hold(struct faulty_proxy *proxy,
+                 struct queued_message *queued_message) {
     uint32_t ms =
         1 + philox_below(&proxy->chance, proxy->settings.max_delay_ms + 1);
-    letter->due = time_now() + ms * TIME_MS;
-    letter->next = proxy->held;
-    proxy->held = letter;
+    queued_message->due = time_now() + ms * TIME_MS;
+    queued_message->next = proxy->held;
+    proxy->held = queued_message;
     proxy->counts.delayed++;
 }
 
 /* Takes LETTER. A repeated one is also held up: its twin overtakes it. */
-static void pass(struct faulty_proxy *proxy, struct letter *letter) {
+static void pass(struct faulty_proxy *proxy,
+                 struct queued_message *queued_message) {
     if (happens(proxy, proxy->settings.drop)) {
         proxy->counts.dropped++;
-        free_letter(letter);
+        free_queued_message(queued_message);
         return;
     }
     bool repeats = happens(proxy, proxy->settings.repeat);
     bool delays = happens(proxy, proxy->settings.delay);
     proxy->counts.repeated += repeats;
     if (repeats || !delays)
-        forward(proxy, letter);
+        forward(proxy, queued_message);
     if (repeats || delays)
-        hold(proxy, letter);
+        hold(proxy, queued_message);
     else
-        free_letter(letter);
+        free_queued_message(queued_message);
 }
 
-static void note_push(struct faulty_proxy *proxy, struct letter *letter) {
+static void note_push(struct faulty_proxy *proxy,
+                      struct queued_message *queued_message) {
     Capstan__DataHeader *header;
     struct failure why;
     if (message_read_data(&header, &proxy->arena,
-                          zmq_msg_data(&letter->parts[0]),
-                          zmq_msg_size(&letter->parts[0]), &why) ||
+                          zmq_msg_data(&queued_message->parts[0]),
+                          zmq_msg_size(&queued_message->parts[0]), &why) ||
         header->kind != CAPSTAN__DATA_HEADER__KIND__PUSH ||
         header->rank >= FAULTY_PROXY_RANKS)
         return;
@@ -206,51 +212,51 @@ static void note_push(struct faulty_proxy *proxy, struct letter *letter) {
 }
 
 static bool pass_request(struct faulty_proxy *proxy) {
-    struct letter *letter = receive(proxy->front);
-    if (!letter)
+    struct queued_message *queued_message = receive(proxy->front);
+    if (!queued_message)
         return false;
-    letter->client = find_client(proxy, &letter->parts[0]);
-    for (unsigned i = 0; i + 1 < letter->count; i++)
-        zmq_msg_move(&letter->parts[i], &letter->parts[i + 1]);
-    zmq_msg_close(&letter->parts[--letter->count]);
-    if (letter->client == CLIENTS || !letter->count) {
-        free_letter(letter);
+    queued_message->client = find_client(proxy, &queued_message->parts[0]);
+    for (unsigned i = 0; i + 1 < queued_message->count; i++)
+        zmq_msg_move(&queued_message->parts[i], &queued_message->parts[i + 1]);
+    zmq_msg_close(&queued_message->parts[--queued_message->count]);
+    if (queued_message->client == CLIENTS || !queued_message->count) {
+        free_queued_message(queued_message);
         return true;
     }
-    note_push(proxy, letter);
-    pass(proxy, letter);
+    note_push(proxy, queued_message);
+    pass(proxy, queued_message);
     return true;
 }
 
 static void pass_answers(struct faulty_proxy *proxy, unsigned client) {
-    struct letter *letter;
-    while ((letter = receive(proxy->clients[client].back))) {
-        letter->client = client;
-        letter->answer = true;
-        pass(proxy, letter);
+    struct queued_message *queued_message;
+    while ((queued_message = receive(proxy->clients[client].back))) {
+        queued_message->client = client;
+        queued_message->answer = true;
+        pass(proxy, queued_message);
     }
 }
 
 static void release_due(struct faulty_proxy *proxy, int64_t now) {
-    struct letter **where = &proxy->held;
+    struct queued_message **where = &proxy->held;
     while (*where) {
-        struct letter *letter = *where;
-        if (letter->due > now) {
-            where = &letter->next;
+        struct queued_message *queued_message = *where;
+        if (queued_message->due > now) {
+            where = &queued_message->next;
             continue;
         }
-        *where = letter->next;
-        forward(proxy, letter);
-        free_letter(letter);
+        *where = queued_message->next;
+        forward(proxy, queued_message);
+        free_queued_message(queued_message);
     }
 }
 
 static int next_due(const struct faulty_proxy *proxy, int64_t now) {
     int64_t due = TIME_NEVER;
-    for (const struct letter *letter = proxy->held; letter;
-         letter = letter->next)
-        if (letter->due < due)
-            due = letter->due;
+    for (const struct queued_message *queued_message = proxy->held;
+         queued_message; queued_message = queued_message->next)
+        if (queued_message->due < due)
+            due = queued_message->due;
     return time_poll_ms(now, due);
 }
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* The keeper ends, and the hosts with it, when this process does. */
-static bool start_keeper(struct net_hosts *net) {
+static bool start_holder(struct net_hosts *net) {
     int in[2], out[2];
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
         return false;
@@ -38,7 +38,7 @@ int net_hosts_setup(void **state) {
     struct net_hosts *net = calloc(1, sizeof *net);
     void *run = NULL;
     char word[16] = "", path[128];
-    if (!net || cluster_run_setup(&run) || !start_keeper(net))
+    if (!net || cluster_run_setup(&run) || !start_holder(net))
         return -1;
     net->run = run;
     *state = net;

@@ -83,9 +83,9 @@ const char *cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaGetLastError(void) {
-    cudaError_t told = last;
+    cudaError_t error = last;
     last = cudaSuccess;
-    return told;
+    return error;
 }
 
 cudaError_t cudaMalloc(void **out, size_t bytes) {

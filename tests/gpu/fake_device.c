@@ -27,7 +27,7 @@ struct ops_device {
     struct piece pieces[MAX_PIECES], pinned[MAX_PIECES];
     unsigned num_pieces, num_pinned, num_events;
     struct fake_streams streams;
-    struct fake_stream_hook doors[OPS_STREAMS];
+    struct fake_stream_hook hooks[OPS_STREAMS];
     uint64_t calls, allocations, uploaded, downloaded;
     struct ops_settings settings;
     bool lost, hangs, spans;
@@ -132,7 +132,7 @@ static enum status open_device(struct ops_device **out,
     device->streams.order = device->plan.order;
     device->streams.random = device->plan.seed + 1;
     for (int s = 0; s < OPS_STREAMS; s++)
-        device->doors[s] =
+        device->hooks[s] =
             (struct fake_stream_hook){device, (enum ops_stream)s, put};
     device->memory = mmap(NULL, device->plan.memory, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -379,7 +379,7 @@ static void copy(struct ops_device *device, enum ops_stream stream, void *to,
 }
 
 static void *native_stream(struct ops_device *device, enum ops_stream stream) {
-    return &device->doors[stream];
+    return &device->hooks[stream];
 }
 
 static void put(const struct fake_stream_hook *door, void (*work)(void *what),

@@ -47,14 +47,15 @@ struct collective {
 /* They stay: a rank may hear of one that others have left. */
 static struct shared *_Atomic newest;
 
-static const char *told(void) {
+static const char *failure_text(void) {
     const char *text = getenv("CAPSTAN_FAKE_DEVICE");
     return text ? strstr(text, "nccl") : NULL;
 }
 
 static enum status check(struct failure *why) {
-    return told() ? STATUS_OK
-                  : status_fail(why, STATUS_FAILED, "there is no fake NCCL");
+    return failure_text()
+               ? STATUS_OK
+               : status_fail(why, STATUS_FAILED, "there is no fake NCCL");
 }
 
 static enum status make(struct shared **out,
@@ -110,7 +111,7 @@ static enum status open_group(struct collective **out,
                               const struct collective_settings *settings,
                               struct failure *why) {
     struct shared *shared = NULL;
-    const char *text = told();
+    const char *text = failure_text();
     if (settings->stream)
         return join(out, settings, why);
     if (text && !strncmp(text, "nccl=unmet", 10) && settings->rank == 1)

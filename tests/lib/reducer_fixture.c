@@ -234,15 +234,16 @@ static void compute(struct reducer_rank *rank, uint32_t p, uint64_t round,
 /* Parameters are announced one by one, but for every third, which waits for the
  * next one. */
 static bool announce_all(struct reducer_rank *rank, uint64_t round) {
-    uint32_t count = rank->fixture->layout->num_parameters, unsaid = 0;
+    uint32_t count = rank->fixture->layout->num_parameters, unannounced = 0;
     for (uint32_t p = count; p-- > 0;) {
         atomic_store(&rank->left, p);
         compute(rank, p, round, true);
-        unsaid++;
+        unannounced++;
         if (p % 3 == 1)
             continue;
-        reducer_announce(rank->reducer, p, unsaid, round, CONTRIBUTION_FULL);
-        unsaid = 0;
+        reducer_announce(rank->reducer, p, unannounced, round,
+                         CONTRIBUTION_FULL);
+        unannounced = 0;
         if (rank->fixture->in_two_steps && p == count / 2 &&
             !reducer_wait(rank->reducer, count - 1))
             return false;

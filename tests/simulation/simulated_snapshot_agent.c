@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { WRITTEN_A_BEAT = 700 }; /* chance of 1000 */
+enum { WRITTEN_PER_HEARTBEAT = 700 }; /* chance of 1000 */
 
 static struct simulated_snapshot *find(struct simulated_ps *ps, uint64_t id) {
     for (int i = 0; i < SIMULATED_SNAPSHOTS; i++)
@@ -186,7 +186,7 @@ void simulated_snapshot_agent_step(struct simulated *s, uint32_t p) {
     struct simulated_snapshot *snapshot;
     save_late_rows(s, p);
     while ((snapshot = first_ordered(ps)) && snapshot->added == ps->count &&
-           simulated_chance(s, WRITTEN_A_BEAT)) {
+           simulated_chance(s, WRITTEN_PER_HEARTBEAT)) {
         snapshot->writing = false;
         snapshot->used = snapshot->id >= SIMULATED_REQUESTED;
         tell_done(s, p, snapshot, true, false);

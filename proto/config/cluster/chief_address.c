@@ -45,8 +45,8 @@ static enum status find_host(struct cluster_task *task, uint16_t *batch_port,
     const char *batch = cluster_input_variable(input, "AZ_BATCH_MASTER_NODE");
     const char *mpi =
         cluster_input_variable(input, "AZ_BATCHAI_MPI_MASTER_NODE");
-    bool port_told = cluster_input_variable(input, "MASTER_PORT");
-    if (batch && !(master && port_told)) {
+    bool has_port = cluster_input_variable(input, "MASTER_PORT");
+    if (batch && !(master && has_port)) {
         enum status status =
             address_parse(task, batch, "AZ_BATCH_MASTER_NODE", why);
         if (status != STATUS_OK)

@@ -17,7 +17,7 @@ static const uint64_t MB = 1 << 20;
 
 static struct philox_sequence chance;
 
-struct parcel {
+struct test_packet {
     uint32_t connection;
     uint64_t bytes;
     int64_t came;
@@ -27,15 +27,15 @@ struct parcel {
 struct site {
     struct timeline *timeline;
     struct network *network;
-    struct parcel parcels[MAXIMUM];
+    struct test_packet test_packets[MAXIMUM];
     unsigned sent, came;
 };
 
 static void take(void *context, void *message) {
     struct site *site = context;
-    struct parcel *parcel = message;
-    parcel->came = timeline_now(site->timeline);
-    parcel->order = site->came++;
+    struct test_packet *test_packet = message;
+    test_packet->came = timeline_now(site->timeline);
+    test_packet->order = site->came++;
 }
 
 static void open_network(struct site *site, double rate, int64_t latency) {
@@ -53,12 +53,14 @@ static void open_network(struct site *site, double rate, int64_t latency) {
         network_connect(site->network, c, c / HOSTS, c % HOSTS);
 }
 
-static struct parcel *post(struct site *site, uint32_t from, uint32_t to,
-                           uint64_t bytes) {
-    struct parcel *parcel = &site->parcels[site->sent++];
-    *parcel = (struct parcel){.connection = from * HOSTS + to, .bytes = bytes};
-    assert_true(network_send(site->network, parcel->connection, bytes, parcel));
-    return parcel;
+static struct test_packet *post(struct site *site, uint32_t from, uint32_t to,
+                                uint64_t bytes) {
+    struct test_packet *test_packet = &site->test_packets[site->sent++];
+    *test_packet =
+        (struct test_packet){.connection = from * HOSTS + to, .bytes = bytes};
+    assert_true(network_send(site->network, test_packet->connection, bytes,
+                             test_packet));
+    return test_packet;
 }
 
 static void play(struct site *site) {
@@ -73,16 +75,16 @@ static void close_network(struct site *site) {
     timeline_close(&site->timeline);
 }
 
-static void expect(const struct parcel *parcel, double ns) {
-    assert_float_equal((double)parcel->came, ns, 0.02 * ns + 2);
+static void expect(const struct test_packet *test_packet, double ns) {
+    assert_float_equal((double)test_packet->came, ns, 0.02 * ns + 2);
 }
 
 static void a_message_takes_latency_plus_transfer_time(void **state) {
     (void)state;
     static struct site site;
     open_network(&site, RATE, 5000);
-    const struct parcel *one = post(&site, 0, 1, MB);
-    const struct parcel *small = post(&site, 2, 3, 100);
+    const struct test_packet *one = post(&site, 0, 1, MB);
+    const struct test_packet *small = post(&site, 2, 3, 100);
     play(&site);
     expect(one, 5000 + (double)MB);
     expect(small, 5100);
@@ -94,7 +96,7 @@ static void a_long_link_is_kept_busy(void **state) {
     (void)state;
     static struct site site;
     open_network(&site, RATE, 1000000);
-    const struct parcel *one = post(&site, 0, 1, 64 * MB);
+    const struct test_packet *one = post(&site, 0, 1, 64 * MB);
     play(&site);
     expect(one, 1e6 + 64.0 * (double)MB);
     close_network(&site);
@@ -104,8 +106,8 @@ static void connections_of_a_sender_share_its_link(void **state) {
     (void)state;
     static struct site site;
     open_network(&site, RATE, 0);
-    const struct parcel *short_one = post(&site, 0, 1, 10 * MB);
-    const struct parcel *long_one = post(&site, 0, 2, 20 * MB);
+    const struct test_packet *short_one = post(&site, 0, 1, 10 * MB);
+    const struct test_packet *long_one = post(&site, 0, 2, 20 * MB);
     play(&site);
     expect(short_one, 20.0 * (double)MB);
     expect(long_one, 30.0 * (double)MB);
@@ -119,7 +121,7 @@ static void connections_of_a_sender_share_its_link(void **state) {
 static void senders_to_one_receiver_get_equal_rates(void **state) {
     (void)state;
     static struct site site;
-    const struct parcel *all[4];
+    const struct test_packet *all[4];
     open_network(&site, RATE, 0);
     for (uint32_t i = 0; i < 4; i++)
         all[i] = post(&site, 1 + i, 0, 10 * MB);
@@ -137,7 +139,7 @@ static void a_congested_receiver_does_not_delay_others(void **state) {
     open_network(&site, RATE, 0);
     for (uint32_t i = 1; i < 4; i++)
         post(&site, i, 0, 10 * MB);
-    const struct parcel *other = post(&site, 1, 4, 10 * MB);
+    const struct test_packet *other = post(&site, 1, 4, 10 * MB);
     play(&site);
     assert_true(other->came < 16 * (int64_t)MB);
     close_network(&site);
@@ -147,8 +149,8 @@ static void both_directions_are_busy_at_once(void **state) {
     (void)state;
     static struct site site;
     open_network(&site, RATE, 0);
-    const struct parcel *there = post(&site, 0, 1, 10 * MB);
-    const struct parcel *back = post(&site, 1, 0, 10 * MB);
+    const struct test_packet *there = post(&site, 0, 1, 10 * MB);
+    const struct test_packet *back = post(&site, 1, 0, 10 * MB);
     play(&site);
     expect(there, 10.0 * (double)MB);
     expect(back, 10.0 * (double)MB);
@@ -159,7 +161,7 @@ static void without_a_rate_only_latency_counts(void **state) {
     (void)state;
     static struct site site;
     open_network(&site, 0, 700);
-    const struct parcel *one = post(&site, 0, 1, 64 * MB);
+    const struct test_packet *one = post(&site, 0, 1, 64 * MB);
     play(&site);
     assert_int_equal(one->came, 700);
     close_network(&site);
@@ -187,9 +189,10 @@ static void random_traffic_keeps_order_and_bounds(void **state) {
     }
     for (int i = 0; i < MAXIMUM; i++)
         for (int k = i + 1; k < MAXIMUM; k++)
-            assert_true(site.parcels[i].connection !=
-                            site.parcels[k].connection ||
-                        site.parcels[i].order < site.parcels[k].order);
+            assert_true(site.test_packets[i].connection !=
+                            site.test_packets[k].connection ||
+                        site.test_packets[i].order <
+                            site.test_packets[k].order);
     close_network(&site);
 }
 

@@ -250,19 +250,20 @@ static void garbage_at_the_port_logs_one_line(void **state) {
     struct discovery_listener *discovery_listener =
         open_listener(fixture, &self, NULL);
     char to[64];
-    struct link *stranger;
+    struct link *unknown_peer;
     struct link_settings settings = {.max_frame = 4096, .receive_frames = 8};
     struct failure why;
     snprintf(to, sizeof to, "127.0.0.1:%u",
              discovery_listener_port(discovery_listener));
     assert_int_equal(
-        link_open(&stranger, fixture->zmq, LINK_CLIENT, &settings, &why), 0);
-    assert_int_equal(link_connect(stranger, to, &why), 0);
+        link_open(&unknown_peer, fixture->zmq, LINK_CLIENT, &settings, &why),
+        0);
+    assert_int_equal(link_connect(unknown_peer, to, &why), 0);
     for (int i = 0; i < 5; i++)
-        link_fixture_send(stranger, 0, "\377\377", NULL);
+        link_fixture_send(unknown_peer, 0, "\377\377", NULL);
     step_until_logged(fixture, discovery_listener, "not read any more");
     step_for_a_while(discovery_listener);
-    link_close(&stranger);
+    link_close(&unknown_peer);
     discovery_listener_close(&discovery_listener);
     const char *said = link_fixture_captured_log(fixture);
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);

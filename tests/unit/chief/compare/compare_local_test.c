@@ -106,10 +106,10 @@ static void expect_words(const struct fixture *fixture, int number,
 }
 
 static int count_lines(const struct fixture *fixture) {
-    int count = 0, letter;
+    int count = 0, byte;
     FILE *file = fopen(fixture->log, "r");
-    while (file && (letter = fgetc(file)) != EOF)
-        count += letter == '\n';
+    while (file && (byte = fgetc(file)) != EOF)
+        count += byte == '\n';
     if (file)
         fclose(file);
     return count;

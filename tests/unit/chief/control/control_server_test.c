@@ -198,17 +198,17 @@ static void only_a_join_moves_a_session(void **state) {
 static void garbage_closes_the_connection_and_logs_one_line(void **state) {
     struct fixture *fixture = *state;
     struct control_message incoming;
-    struct link *stranger = link_fixture_client(fixture->wire);
+    struct link *unknown_peer = link_fixture_client(fixture->wire);
     link_fixture_capture_log(fixture->wire);
     for (int i = 0; i < 5; i++)
-        link_fixture_send(stranger, 0, "\377garbage", NULL);
+        link_fixture_send(unknown_peer, 0, "\377garbage", NULL);
     assert_false(read_message(fixture, &incoming, 100 * TIME_MS));
     write_message(fixture->wire->client, RUN, WORKER, 1, 0);
     expect_message(fixture, 1);
     const char *said = link_fixture_captured_log(fixture->wire);
     assert_non_null(strstr(said, "not read any more"));
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
-    link_close(&stranger);
+    link_close(&unknown_peer);
 }
 
 static void sent_messages_are_stamped_and_kept_until_acknowledged(

@@ -79,7 +79,7 @@ static void a_failing_joiner_ends_alone_in_every_phase(void **state) {
     left.status = STATUS_CONFIG;
     left.text = "no data";
     for (int i = 0; i < 2; i++) {
-        Capstan__Control *told;
+        Capstan__Control *control;
         run->phase = phases[i];
         run->trainers[1] = (struct run_trainer){.declared = true};
         shutdown_receive_left(run, &run->roster.slots[1], &left);
@@ -87,10 +87,10 @@ static void a_failing_joiner_ends_alone_in_every_phase(void **state) {
                               &left); /* as it leaves */
         assert_int_equal(run->phase, phases[i]);
         assert_false(run->trainers[1].declared);
-        receive(fixture, &told);
-        assert_int_equal(told->body_case, CAPSTAN__CONTROL__BODY_STOP);
-        assert_int_equal(told->stop->status, STATUS_CONFIG);
-        message_free_control(&told);
+        receive(fixture, &control);
+        assert_int_equal(control->body_case, CAPSTAN__CONTROL__BODY_STOP);
+        assert_int_equal(control->stop->status, STATUS_CONFIG);
+        message_free_control(&control);
     }
     link_fixture_expect_nothing(fixture->wire->client);
 }

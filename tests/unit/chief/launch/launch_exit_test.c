@@ -162,7 +162,7 @@ static void a_configuration_error_of_one_process_ends_the_run(void **state) {
 }
 
 /* Its end with the code of the run is noticed before the chief's. */
-static void a_process_told_of_a_configuration_error_is_not_its_cause(
+static void a_process_informed_of_a_configuration_error_is_not_its_cause(
     void **state) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(
@@ -239,7 +239,8 @@ int main(void) {
         LAUNCH_TEST(a_death_before_the_join_ends_the_run),
         LAUNCH_TEST(a_chief_that_fails_after_a_childs_death_is_the_cause),
         LAUNCH_TEST(a_configuration_error_of_one_process_ends_the_run),
-        LAUNCH_TEST(a_process_told_of_a_configuration_error_is_not_its_cause),
+        LAUNCH_TEST(
+            a_process_informed_of_a_configuration_error_is_not_its_cause),
         LAUNCH_TEST(no_process_outlives_a_killed_launcher),
         LAUNCH_TEST(a_missing_program_is_named),
         LAUNCH_TEST(signal_handlers_are_restored),

@@ -71,7 +71,7 @@ static void every_process_gets_its_own_task_of_one_cluster(void **state) {
 }
 
 /* All that a process is told, in the order of the names. */
-static const char *const told =
+static const char *const exit_text =
     "env | LC_ALL=C grep -E '_RANK=|^RANK=|^MASTER_|_SIZE=|AZ_|TF_CONFIG|SLURM|OMPI|PET_' "
     "| LC_ALL=C sort > env-$$\n"
     "echo \"$@\" >> env-$$\n"
@@ -90,7 +90,7 @@ static enum status launch_distribution(struct launch_fixture *set,
                                          "GROUP_WORLD_SIZE", "HOROVOD_RANK"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         setenv(others[i], "0", 1);
-    launch_fixture_set_program(set, told);
+    launch_fixture_set_program(set, exit_text);
     enum status status = launch_fixture_run_with(set, &options);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         unsetenv(others[i]);
@@ -98,8 +98,8 @@ static enum status launch_distribution(struct launch_fixture *set,
 }
 
 /* How many of the COUNT processes were told exactly TEXT. */
-static unsigned told_so(const struct launch_fixture *set, unsigned count,
-                        const char *text) {
+static unsigned count_exits(const struct launch_fixture *set, unsigned count,
+                            const char *text) {
     glob_t found = launch_fixture_files(set, "env-*");
     unsigned same = 0;
     assert_int_equal(found.gl_pathc, count);
@@ -120,16 +120,16 @@ static void ranks_of_a_distribution_have_its_variables(void **state) {
     const char *torch =
         "{\"type\": \"pytorch\", \"process_count_per_instance\": 2}";
     assert_int_equal(launch_distribution(set, torch), STATUS_OK);
-    assert_int_equal(told_so(set, 4,
-                             "LOCAL_RANK=1\nMASTER_ADDR=127.0.0.1\n"
-                             "MASTER_PORT=6105\nNODE_RANK=1\nRANK=3\n"
-                             "WORLD_SIZE=4\nrun --num-ps=1\n"),
+    assert_int_equal(count_exits(set, 4,
+                                 "LOCAL_RANK=1\nMASTER_ADDR=127.0.0.1\n"
+                                 "MASTER_PORT=6105\nNODE_RANK=1\nRANK=3\n"
+                                 "WORLD_SIZE=4\nrun --num-ps=1\n"),
                      1);
-    assert_int_equal(told_so(set, 4,
-                             "LOCAL_RANK=0\nMASTER_ADDR=127.0.0.1\n"
-                             "MASTER_PORT=6105\nNODE_RANK=0\nRANK=0\n"
-                             "WORLD_SIZE=4\nrun job.json --set seed=2 3 "
-                             "--num-ps=1\n"),
+    assert_int_equal(count_exits(set, 4,
+                                 "LOCAL_RANK=0\nMASTER_ADDR=127.0.0.1\n"
+                                 "MASTER_PORT=6105\nNODE_RANK=0\nRANK=0\n"
+                                 "WORLD_SIZE=4\nrun job.json --set seed=2 3 "
+                                 "--num-ps=1\n"),
                      1);
 }
 
@@ -137,12 +137,12 @@ static void mpi_processes_have_mpi_variables(void **state) {
     struct launch_fixture *set = *state;
     assert_int_equal(launch_distribution(set, "{\"type\": \"mpi\"}"),
                      STATUS_OK);
-    assert_int_equal(told_so(set, 2,
-                             "AZ_BATCH_MASTER_NODE=127.0.0.1:6000\n"
-                             "OMPI_COMM_WORLD_LOCAL_RANK=0\n"
-                             "OMPI_COMM_WORLD_LOCAL_SIZE=1\n"
-                             "OMPI_COMM_WORLD_RANK=1\n"
-                             "OMPI_COMM_WORLD_SIZE=2\nrun --num-ps=1\n"),
+    assert_int_equal(count_exits(set, 2,
+                                 "AZ_BATCH_MASTER_NODE=127.0.0.1:6000\n"
+                                 "OMPI_COMM_WORLD_LOCAL_RANK=0\n"
+                                 "OMPI_COMM_WORLD_LOCAL_SIZE=1\n"
+                                 "OMPI_COMM_WORLD_RANK=1\n"
+                                 "OMPI_COMM_WORLD_SIZE=2\nrun --num-ps=1\n"),
                      1);
 }
 

@@ -36,16 +36,16 @@ static void a_held_port_is_refused_to_other_processes(void **state) {
     struct sockaddr_in address = {.sin_family = AF_INET};
     struct failure why;
     uint16_t port;
-    int port_socket, stranger = socket(AF_INET, SOCK_STREAM, 0);
+    int port_socket, other_socket = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(port_reserve(&port, &port_socket, &why), STATUS_OK);
     address.sin_port = htons(port);
     assert_int_equal(
-        bind(stranger, (struct sockaddr *)&address, sizeof address), -1);
+        bind(other_socket, (struct sockaddr *)&address, sizeof address), -1);
     assert_int_equal(errno, EADDRINUSE);
     close(port_socket);
     assert_int_equal(
-        bind(stranger, (struct sockaddr *)&address, sizeof address), 0);
-    close(stranger);
+        bind(other_socket, (struct sockaddr *)&address, sizeof address), 0);
+    close(other_socket);
 }
 
 /* Binds a libzmq socket to a held port, then another in its place. */

@@ -68,7 +68,7 @@ static void too_many_such_numbers_are_refused(void **state) {
 
 static void a_common_mistake_is_named(void **state) {
     (void)state;
-    static const char *const told[][2] = {
+    static const char *const errors[][2] = {
         {"{ 'a': 1}", "json.dumps"},
         {"[ 'a']", "double quotes"},
         {"'{\"a\": 1}'", "shell's quotes"},
@@ -83,15 +83,15 @@ static void a_common_mistake_is_named(void **state) {
         {"nonsense", "json.tool"},
         {"\"{\\\"a\\\": 1}\"", "once only"},
     };
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         json_t *root;
         bool duplicate = false;
         struct failure why = {0};
         assert_int_equal(
-            strict_json_object(&root, told[i][0], "X", &duplicate, &why),
+            strict_json_object(&root, errors[i][0], "X", &duplicate, &why),
             STATUS_CONFIG);
-        if (!strstr(why.text, told[i][1]))
-            fail_msg("\"%s\" is missing in: %s", told[i][1], why.text);
+        if (!strstr(why.text, errors[i][1]))
+            fail_msg("\"%s\" is missing in: %s", errors[i][1], why.text);
     }
 }
 

@@ -165,10 +165,10 @@ static void a_cancelled_rendezvous_ends_soon(void **state) {
 static void reset(int fd, const struct sockaddr_storage *address) {
     static const struct linger at_once = {1, 0};
     (void)fd;
-    int stranger = socket(address->ss_family, SOCK_STREAM, 0);
-    connect(stranger, (const struct sockaddr *)address, sizeof *address);
-    setsockopt(stranger, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    close(stranger);
+    int other_socket = socket(address->ss_family, SOCK_STREAM, 0);
+    connect(other_socket, (const struct sockaddr *)address, sizeof *address);
+    setsockopt(other_socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(other_socket);
 }
 
 static enum status reset_and_set(void *context, const char *key,

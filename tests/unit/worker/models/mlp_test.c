@@ -206,16 +206,16 @@ static void the_same_pass_gives_the_same_bits(void **state) {
 static void the_settled_result_is_that_of_the_last_pass(void **state) {
     (void)state;
     struct mlp_fixture fixture = {0};
-    struct mlp_result told, settled = {0};
+    struct mlp_result result, settled = {0};
     mlp_fixture_open(&fixture, &mlp_medium);
     for (uint32_t count = 1; count <= MLP_BATCH; count += 13) {
         struct loader_batch batch = mlp_fixture_samples(&fixture, 0, count);
-        mlp_evaluate(fixture.mlp, &batch, fixture.weights, NULL, &told);
+        mlp_evaluate(fixture.mlp, &batch, fixture.weights, NULL, &result);
         assert_int_equal(mlp_wait_result(fixture.mlp, &settled, NULL),
                          STATUS_OK);
         assert_int_equal(settled.count, count);
-        assert_int_equal(settled.correct, told.correct);
-        assert_true(settled.loss == told.loss);
+        assert_int_equal(settled.correct, result.correct);
+        assert_true(settled.loss == result.loss);
     }
     mlp_fixture_close(&fixture);
 }

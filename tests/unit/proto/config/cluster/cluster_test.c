@@ -193,7 +193,7 @@ static void a_single_process_is_chief_and_has_no_address(void **state) {
 
 static void an_error_says_how_to_fix_it(void **state) {
     (void)state;
-    static const char *const told[][2] = {
+    static const char *const rejected[][2] = {
         {"{'cluster': {}}", "json.dumps"},
         {"'{\"cluster\": {}}'", "shell's quotes"},
         {"{\\\"cluster\\\": {}}", "escaped"},
@@ -213,16 +213,16 @@ static void an_error_says_how_to_fix_it(void **state) {
          "{\"type\": \"worker\", \"index\": 2}}",
          "lists 2, counted from 0"},
     };
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+    for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++) {
         struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
-            TF_CONFIG(told[i][0])};
+            TF_CONFIG(rejected[i][0])};
         struct cluster *cluster;
         struct failure why = {0};
         assert_int_equal(cluster_resolve(&cluster, NULL, cluster_case_lookup,
                                          environment, &why),
                          STATUS_CONFIG);
-        if (!strstr(why.text, told[i][1]))
-            fail_msg("\"%s\" is missing in: %s", told[i][1], why.text);
+        if (!strstr(why.text, rejected[i][1]))
+            fail_msg("\"%s\" is missing in: %s", rejected[i][1], why.text);
     }
 }
 

@@ -128,24 +128,24 @@ static void all_messages_arrive_once_in_order_over_any_network(void **state) {
     for (int history = 0; history < 200; history++) {
         struct channel from = {0}, to = {0};
         struct wire out = {.count = 0}, back = {.count = 0};
-        uint64_t told = 0, heard = 0;
-        for (int64_t now = 0; now < 100000 && (told < 40 || heard < told ||
+        uint64_t sent = 0, received = 0;
+        for (int64_t now = 0; now < 100000 && (sent < 40 || received < sent ||
                                                !channel_empty(&from));
              now += 10) {
-            if (told < 40 && !philox_below(&random, 3))
-                put(&from, ++told);
+            if (sent < 40 && !philox_below(&random, 3))
+                put(&from, ++sent);
             const struct channel_entry *entry =
                 channel_next(&from, now, RESEND);
             if (entry)
                 put_on(&out, out.seqs, entry->seq, &random);
             if (out.count && channel_accept(&to, pick(&out, out.seqs, &random)))
-                heard++;
-            assert_int_equal(to.received, heard);
+                received++;
+            assert_int_equal(to.received, received);
             put_on(&back, back.acks, to.received, &random);
             if (back.count)
                 channel_acknowledge(&from, pick(&back, back.acks, &random));
         }
-        assert_int_equal(heard, 40);
+        assert_int_equal(received, 40);
         assert_true(channel_empty(&from));
         channel_close(&from);
     }

@@ -141,7 +141,7 @@ static void an_empty_frame_is_no_message(void **state) {
                      STATUS_FAILED);
 }
 
-static enum status read_told(Capstan__Control *control, struct failure *why) {
+static enum status read_status(Capstan__Control *control, struct failure *why) {
     Capstan__Control *back = NULL;
     size_t size = capstan__control__pack(control, space);
     enum status status = message_read_control(&back, space, size, why);
@@ -165,7 +165,7 @@ static void metrics_without_a_number_are_refused(void **state) {
     points.n_step = points.n_samples = points.n_loss_sum = 2;
     for (points.n_training_s = 1; points.n_training_s <= 2;
          points.n_training_s++)
-        assert_int_equal(read_told(&control, &why),
+        assert_int_equal(read_status(&control, &why),
                          points.n_training_s == 2 ? STATUS_OK : STATUS_FAILED);
 }
 
@@ -191,11 +191,11 @@ static void an_unknown_exit_status_is_refused(void **state) {
     for (int i = 0; i < 3; i++) {
         for (unsigned n = 0; n < sizeof sound / sizeof *sound; n++) {
             left.status = stop.status = refusal.status = sound[n];
-            assert_int_equal(read_told(&controls[i], &why), STATUS_OK);
+            assert_int_equal(read_status(&controls[i], &why), STATUS_OK);
         }
         for (unsigned n = 0; n < sizeof wrong / sizeof *wrong; n++) {
             left.status = stop.status = refusal.status = wrong[n];
-            assert_int_equal(read_told(&controls[i], &why), STATUS_FAILED);
+            assert_int_equal(read_status(&controls[i], &why), STATUS_FAILED);
             assert_non_null(strstr(why.text, "status"));
         }
     }
@@ -210,9 +210,9 @@ static void a_welcome_to_no_trainers_is_refused(void **state) {
     control.version = MESSAGE_VERSION;
     control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
     control.welcome = &welcome;
-    assert_int_equal(read_told(&control, &why), STATUS_FAILED);
+    assert_int_equal(read_status(&control, &why), STATUS_FAILED);
     welcome.trainers = 1;
-    assert_int_equal(read_told(&control, &why), STATUS_OK);
+    assert_int_equal(read_status(&control, &why), STATUS_OK);
 }
 
 static void a_version_mismatch_says_what_to_do(void **state) {

@@ -251,13 +251,13 @@ static void only_the_chief_is_answered(void **state) {
     weights_server_serve(fixture->weights_server, SNAPSHOT);
     start(fixture);
     for (uint64_t other = 0; other < 2; other++) {
-        struct weights_transfer *stranger =
+        struct weights_transfer *unknown_peer =
             open_caller(fixture, RUN + !other, CHIEF + other, 0.3);
         assert_int_equal(
-            weights_transfer_read(stranger, 0, SNAPSHOT, floats, &why),
+            weights_transfer_read(unknown_peer, 0, SNAPSHOT, floats, &why),
             STATUS_RETRY);
         assert_true(floats[8] == 0);
-        weights_transfer_close(&stranger);
+        weights_transfer_close(&unknown_peer);
     }
 }
 
