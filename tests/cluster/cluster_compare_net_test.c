@@ -77,7 +77,7 @@ static void expect_limit(const json_t *object, const char *mode, int ps,
     fail_msg("no case %s with %d ps", mode, ps);
 }
 
-/* A comparison takes a quarter of a minute: make check has two of them. */
+/* A comparison takes up to a minute: make check has the one of slow input. */
 static void need_soak(void) {
     if (cluster_fixture_repeats(1) <= 1)
         skip_test("make soak runs it");
@@ -107,6 +107,7 @@ static void small_batches_are_limited_by_links(void **state) {
  * steps of one run are not limited by a link. */
 static void slower_links_of_ps_are_named(void **state) {
     struct net_hosts *net = *state;
+    need_soak();
     net_hosts_require(net);
     limit_all(net, 0, PS, "20mbit");
     json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 5,"

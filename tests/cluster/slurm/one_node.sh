@@ -54,12 +54,16 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 END
 
 pids=()
+# Says what has ended, so that a hang shows whose it is.
 end() {
     local i
     for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
         kill "${pids[i]}" 2> /dev/null
     done
-    wait
+    for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
+        wait "${pids[i]}"
+        echo "one_node.sh: daemon $((i + 1)) of ${#pids[@]} ended with $?" >&2
+    done
 }
 trap end EXIT
 trap 'exit 143' INT TERM HUP
@@ -95,3 +99,6 @@ until_it node_is_idle
 "$@" &
 command=$!
 wait "$command"
+code=$?
+echo "one_node.sh: the command ended with $code" >&2
+exit "$code"
