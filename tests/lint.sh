@@ -4,8 +4,9 @@
 # only rooms before it, each role only proto/ and itself, the simulator only
 # proto/, itself and what is pure in the roles; basenames and static functions are
 # unique; no identifier has a word that the glossary replaces; a test that is
-# skipped says why (tests/lib/skip.h); each source names the licence at its head.
-# Run from the root; a line for each offence.
+# skipped says why (tests/lib/skip.h); each source names the licence at its head;
+# docs/design.md names only files that exist. Run from the root; a line for each
+# offence.
 set -u
 
 offences() {
@@ -116,7 +117,35 @@ unlicensed() {
     END { tell() }'
 }
 
-found=$(offences; shared_statics; replaced_words; silent_skips; unlicensed)
+# A file that docs/design.md names is in the tree: by its path, or by its name
+# alone where one file has it.
+unknown_files() {
+    git ls-files | awk -v page=docs/design.md '
+    {
+        name = $0
+        sub("^.*/", "", name)
+        path[$0] = 1
+        files[name]++
+    }
+    END {
+        named = "[A-Za-z0-9_./-]+[.](c|cc|cu|h|proto|sh|txt|json)"
+        for (line = 1; (getline text < page) > 0; line++)
+            while (match(text, named)) {
+                file = substr(text, RSTART, RLENGTH)
+                text = substr(text, RSTART + RLENGTH)
+                if (text ~ /^[A-Za-z0-9_]/ || file in path)
+                    continue
+                if (!files[file])
+                    print page ":" line ": names " file ", which is not there"
+                else if (files[file] > 1)
+                    print page ":" line ": names " file ", of which there are " \
+                        files[file]
+            }
+    }'
+}
+
+found=$(offences; shared_statics; replaced_words; silent_skips; unlicensed;
+    unknown_files)
 [[ -z $found ]] && exit 0
 echo "$found"
 exit 1
