@@ -204,12 +204,15 @@ static void play_all(struct rendezvous_fake *rendezvous, uint32_t rank,
 
 void gloo_fixture_expect_success(struct rendezvous_fake *rendezvous,
                                  uint32_t size) {
+    bool failed = false;
     for (uint32_t i = 0; i < size; i++) {
         int code = rendezvous_fake_await_exit(rendezvous, i);
+        failed |= code || rendezvous->ends[i].text[0];
         if (code || rendezvous->ends[i].text[0])
-            fail_msg("%u ranks, rank %u ended with %d: %s", size, i, code,
-                     rendezvous->ends[i].text);
+            print_error("%u ranks, rank %u ended with %d: %s\n", size, i, code,
+                        rendezvous->ends[i].text);
     }
+    assert_false(failed);
 }
 
 uint64_t gloo_fixture_run(const struct gloo_fixture *fixture,
