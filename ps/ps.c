@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One thread takes turns: frames alone, for a millisecond, while they keep
- * coming; then all else. Who sends more than copies have room for waits.
+/* One thread runs the ps. It serves data frames first, for up to a millisecond
+ * while they keep coming, then everything else. While copies for a snapshot are
+ * at their limit it reads no frames, so that senders wait.
  *
- * Two links: the data link, bound here, that trainers and callers come to, and
- * the member's, to the chief. What the chief orders is in ps_control.c; what
- * trainers want, in server.c; cuts, in snapshot_agent.c. Each says by a status
- * when the run cannot go on, and the turn ends with it: nobody else may end a
- * ps but the chief's stop and a signal. */
+ * It has two links: the data link, bound here, for trainers and discovery
+ * messages, and the control client's link to the chief. ps_control.c handles
+ * the chief's commands, server.c the trainers' messages, snapshot_agent.c
+ * snapshots. Each returns a status that is not OK when the run cannot go on;
+ * the loop then ends. Besides such a failure only the chief's stop and a signal
+ * end a ps. */
 #include "ps/ps.h"
 
 #include "proto/base/time.h"
@@ -18,7 +20,7 @@
 #include <unistd.h>
 
 enum { RECEIVE_FRAMES = 1032, FRAMES_PER_TURN = 64 };
-/* Trainers connect when a view lists them, and then speak at once. */
+/* Trainers connect when a view lists them and send at once. */
 static const int64_t FIRST_MESSAGE_LIMIT = 30 * TIME_S;
 
 static enum status ps_open_links(struct ps *ps, struct failure *why) {
@@ -87,8 +89,8 @@ static void listen_shm(struct ps *ps) {
         log_info(ps->settings->log, "%s", why.text);
 }
 
-/* Ready is told once, when the blocks are filled: the first view, with which
- * training begins, comes after it. */
+/* Reports ready once the blocks are set. The chief sends the first view, with
+ * which training begins, after that. */
 static enum status await_weights(struct ps *ps, struct failure *why) {
     enum status status;
     if (!shard_init_done(ps->shard_init, &status, why))
@@ -114,7 +116,8 @@ static enum status ps_handle_control(struct ps *ps, struct failure *why) {
     return status;
 }
 
-/* A chief calls, or a worker asks who it is: also before the run. */
+/* Discovery messages, also before the run: a chief says where it is, or a
+ * worker asks for the chief. */
 static bool handle_discovery(struct ps *ps, struct link_frame *frame,
                              const Capstan__DataHeader *header) {
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__CHIEF_AT) {
@@ -138,7 +141,8 @@ static bool handle_discovery(struct ps *ps, struct link_frame *frame,
     return true;
 }
 
-/* Before there is a view nobody trains, and nobody is disturbed. */
+/* Echoes bandwidth probes, only before the first view: probes must not slow
+ * training down. */
 static void reply_probe(struct ps *ps, const struct link_frame *frame,
                         const Capstan__DataHeader *header) {
     struct link_payload payload;
@@ -159,7 +163,8 @@ static void reply_probe(struct ps *ps, const struct link_frame *frame,
     link_commit(ps->link, frame->peer, space, bytes, &payload);
 }
 
-/* What cannot be read costs its sender the connection, and one line. */
+/* A frame that cannot be parsed costs its sender the connection and one log
+ * line. */
 static enum status serve_frame(struct ps *ps, struct link_frame *frame,
                                struct failure *why) {
     struct failure bad;
@@ -200,8 +205,9 @@ static void ps_fill_heartbeat(struct ps *ps) {
             update_core_version(server_update_core(ps->server), 0);
 }
 
-/* With staleness the chief orders what is due by step when it hears of the
- * step: at once, as a heartbeat's time is many steps. */
+/* With staleness the chief triggers what is due by step when it learns of the
+ * step. A heartbeat interval is many steps, so the ps reports a boundary at
+ * once. */
 static void report_step(struct ps *ps) {
     if (!ps->server || ps->job->staleness == 0 || !holds_first_block(ps))
         return;
@@ -229,7 +235,7 @@ static enum status ps_serve(struct ps *ps, struct failure *why) {
     if (ps->server)
         server_flush(ps->server);
     while (link_bad_peer(ps->link, text, sizeof text))
-        log_warning(ps->settings->log, "a stranger on port %u %s",
+        log_warning(ps->settings->log, "an unknown peer on port %u %s",
                     link_port(ps->link), text);
     return status;
 }
@@ -245,8 +251,8 @@ static void ps_send_left(struct ps *ps, enum status status, const char *text) {
     control_client_send_reliable(ps->control_client, &control);
 }
 
-/* A signal: the chief is told and sees to the checkpoint; a second one ends
- * this ps at once. */
+/* On the first signal the chief is told and arranges the checkpoint; a second
+ * one ends this ps at once. */
 static enum status interrupt(struct ps *ps, struct failure *why) {
     eventfd_t number = 0;
     if (eventfd_read(ps->settings->interrupts, &number))
@@ -263,9 +269,9 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
     return STATUS_OK;
 }
 
-/* Frames may go before everything else, a millisecond long. With threads of its
- * own a ps has their work to collect as well; over lanes it has to ring before
- * it looks. */
+/* May the next turn skip polling and serve frames only, for up to a
+ * millisecond? Not with worker threads, whose results must be collected. A
+ * shared-memory link must be armed for its wakeup before it polls. */
 static bool keeps_serving(struct ps *ps) {
     return ps->server && server_descriptor(ps->server) < 0 &&
            ((ps->busy && !link_has_shm(ps->link)) ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the chief orders, in the order in which a run goes: the job, the plan
- * with which blocks are allocated and filled, views, cuts, the end. A second
- * job or plan changes nothing. */
+/* Handles the chief's commands, in the order of a run: the job; the plan, by
+ * which blocks are allocated and set; views; snapshots; the stop. A repeated
+ * job or plan is ignored. */
 #include "proto/base/cores.h"
 #include "proto/base/limits.h"
 #include "ps/ps_internal.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Threads that work on blocks beside this one. */
+/* Worker threads for block operations, besides the calling thread. */
 static uint32_t threads(const struct job *job) {
     if (job->ps_threads)
         return job->ps_threads > 1 ? job->ps_threads : 0;
@@ -119,7 +119,7 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
     update_core_set_view(server_update_core(ps->server), view->number, slots);
     control_client_heartbeat(ps->control_client)->view = view->number;
     control_client_send_heartbeat(
-        ps->control_client); /* the chief waits for it */
+        ps->control_client); /* the chief waits for this acknowledgement */
     return server_run_actions(ps->server, why);
 }
 

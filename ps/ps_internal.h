@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a ps is made of: for ps.c, its life, and ps_control.c, what the chief
- * orders. */
+/* The state of a ps, shared by ps.c (event loop) and ps_control.c (the chief's
+ * commands). */
 #ifndef CAPSTAN_PS_INTERNAL_H
 #define CAPSTAN_PS_INTERNAL_H
 
@@ -25,18 +25,19 @@ struct ps {
     struct server *server;
     struct snapshot_agent *snapshot_agent;
     uint32_t *ids, num_blocks;
-    uint64_t chief;         /* its incarnation */
-    uint64_t shm_key;       /* what shared memory is offered by, 0: it is not */
-    uint64_t reported_step; /* staleness: global step the chief was told of */
-    bool stopped;           /* told to, or must */
-    enum status interrupted; /* by a signal, or OK */
-    int64_t polled;          /* when the control side last had its turn */
-    bool busy;               /* frames came when last looked for */
+    uint64_t chief;          /* its incarnation */
+    uint64_t shm_key;        /* key of the shared-memory endpoint; 0: none */
+    uint64_t reported_step;  /* staleness > 0: global step last reported to the
+                                chief */
+    bool stopped;            /* the chief ordered the stop */
+    enum status interrupted; /* status of the signal received, or OK */
+    int64_t polled;          /* when control messages were last handled */
+    bool busy;               /* the last turn received frames */
     struct message_arena arena;
 };
 
-/* Does what ORDER says. Before the plan there is nothing to cut or to answer
- * for: such orders are passed over. */
+/* Handles one COMMAND of the chief. Snapshot and view commands that arrive
+ * before the plan are ignored. */
 enum status ps_control_handle(struct ps *ps, const Capstan__Control *command,
                               struct failure *why) MUST_CHECK;
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each rank has an outbox: blocks that are answers to one request, or receipts
- * of several, wait there until something does not join them, until they fill a
- * message, or until they are flushed. A block that can go without a copy (alone
- * in its message, or shown to a reader on this host) is borrowed. Where all
- * ranks get the same weights, what was gathered and converted for one is kept
- * for the next who is due the same blocks of the same version. */
+/* Each rank has an outbox. Blocks that answer one request, or acks of several
+ * requests, wait there until a reply does not fit in the same message, until
+ * the message is full, or until a flush. A block that needs no copy is
+ * borrowed: alone in its message as float32, or in memory that a reader on this
+ * host maps. Where all ranks get the same weights, the last gathered and
+ * encoded message is cached for the next rank that is due the same blocks at
+ * the same version. */
 #include "ps/reply_queue.h"
 
 #include "proto/tensor/encoding.h"
@@ -14,27 +15,29 @@
 #include <string.h>
 
 enum { UNBATCHED_BYTES = 16 << 10, SHARED_PIECES = 16 };
-enum { ACK_BATCH_BYTES = 64 << 10 }; /* of gradients that a receipt waits for */
+enum {
+    ACK_BATCH_BYTES = 64 << 10
+}; /* gradient bytes that an ack batch waits for */
 
-/* What an answer belongs to. */
+/* The request that a reply answers. */
 struct request {
     uint64_t seq, clock;
     uint64_t version; /* of its blocks; 0: they may differ */
-    bool ack_only;    /* without weights */
+    bool ack_only;    /* an ack, without weights */
 };
 
-/* Blocks waiting to leave together for one rank. */
+/* Blocks waiting to leave in one message for one rank. */
 struct outbox {
     uint32_t peer;
     struct request request;
     uint32_t count;
     size_t bytes;   /* of the blocks */
-    bool unbatched; /* nothing joins its block */
+    bool unbatched; /* its block leaves alone */
     uint32_t blocks[MESSAGE_MAX_BLOCKS];
-    struct buffer *weights[MESSAGE_MAX_BLOCKS]; /* held; NULL: a receipt */
+    struct buffer *weights[MESSAGE_MAX_BLOCKS]; /* held; NULL: an ack */
 };
 
-/* The weights that were gathered last. */
+/* The last weights gathered, for the next rank. */
 struct gathered_weights {
     struct buffer *buffer; /* or NULL */
     uint64_t version;
@@ -46,7 +49,7 @@ struct reply_queue {
     struct reply_queue_settings settings;
     struct buffer_pool *buffer_pool;
     struct gathered_weights cached;
-    struct outbox *outboxes; /* a rank each */
+    struct outbox *outboxes; /* one a rank */
     uint64_t step, skipped;
     double loss_scale;
     unsigned char header[MESSAGE_MAX_HEADER];
@@ -130,7 +133,7 @@ static size_t reply_queue_block_bytes(const struct reply_queue *reply_queue,
         shard_block(reply_queue->settings.shard, b)->elements);
 }
 
-/* Weights of OUTBOX's blocks as they travel, one after the other. */
+/* Encodes the weights of OUTBOX's blocks one after the other into TO. */
 static void write_weights(const struct reply_queue *reply_queue,
                           const struct outbox *outbox, char *to) {
     const struct shard *shard = reply_queue->settings.shard;
@@ -151,8 +154,8 @@ static bool is_cached(const struct gathered_weights *cached,
                    outbox->count * sizeof *outbox->blocks);
 }
 
-/* Memory to gather in, shown to readers on this host when there is some left:
- * pieces of one size, so that any can be used again. */
+/* A buffer to gather in. In memory that readers on this host map while some is
+ * free; its pieces have one size, so that any can be reused. */
 static struct buffer *reply_queue_take_buffer(struct reply_queue *reply_queue,
                                               size_t bytes) {
     struct buffer *shared =
@@ -163,8 +166,7 @@ static struct buffer *reply_queue_take_buffer(struct reply_queue *reply_queue,
     return shared ? shared : buffer_pool_take(reply_queue->buffer_pool, bytes);
 }
 
-/* Gathers OUTBOX's weights where the next reader of the same blocks finds
- * them. */
+/* Gathers OUTBOX's weights into the cached buffer. */
 static bool gather_cached(struct reply_queue *reply_queue,
                           const struct outbox *outbox,
                           struct link_payload *payload) {
@@ -184,8 +186,8 @@ static bool gather_cached(struct reply_queue *reply_queue,
     return true;
 }
 
-/* Weights of OUTBOX's blocks as one payload: a lone block that travels as it
- * lies is borrowed, others are gathered. */
+/* OUTBOX's weights as one payload. A single float32 block is borrowed, others
+ * are gathered. */
 static bool reply_queue_gather(struct reply_queue *reply_queue,
                                const struct outbox *outbox,
                                struct link_payload *payload) {
@@ -246,7 +248,7 @@ void reply_queue_flush_ready(struct reply_queue *reply_queue) {
     }
 }
 
-/* Does an answer to NEXT go with those to DUE? */
+/* Can a reply to NEXT leave in one message with those to PENDING? */
 static bool can_batch(const struct request *pending,
                       const struct request *next) {
     if (pending->ack_only || next->ack_only)
@@ -255,7 +257,7 @@ static bool can_batch(const struct request *pending,
            pending->version == next->version;
 }
 
-/* WEIGHTS: taken; NULL for a receipt. */
+/* WEIGHTS: taken; NULL for an ack. */
 static void reply_queue_put(struct reply_queue *reply_queue,
                             const struct update_core_action *reply,
                             struct buffer *weights) {
@@ -264,7 +266,7 @@ static void reply_queue_put(struct reply_queue *reply_queue,
     size_t bytes = reply_queue_block_bytes(reply_queue, reply->block);
     struct request answered = {reply->seq, reply->clock,
                                s->same_weights ? reply->version : 0, !weights};
-    /* Gathering is a copy, and dearer than a message that needs none. */
+    /* Gathering copies; a message of its own for a mapped block does not. */
     bool unbatched = weights && bytes >= UNBATCHED_BYTES &&
                      s->wire == JOB_WIRE_FLOAT32 &&
                      link_can_share(s->link, outbox->peer, weights);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a ps sends: weights to trainers, several blocks together where they are
- * answers to one request; receipts, of several requests together; and single
- * words. */
+/* Outgoing messages of a ps: weights, batched by request; acks, batched across
+ * requests; and single messages. */
 #ifndef CAPSTAN_REPLY_QUEUE_H
 #define CAPSTAN_REPLY_QUEUE_H
 
@@ -18,10 +17,11 @@ struct reply_queue_settings {
     struct link *link;
     uint64_t run, incarnation; /* in every header */
     const struct shard *shard;
-    const uint32_t *ids; /* plan's number of each of the shard's blocks */
-    enum job_wire wire;  /* what weights leave in */
-    const struct rule_loops *loops; /* to convert by; NULL: the best */
-    bool same_weights; /* several readers are due the same blocks, as in rounds
+    const uint32_t *ids; /* plan's number of each block of the shard */
+    enum job_wire wire;  /* encoding of weights in messages */
+    const struct rule_loops
+        *loops;        /* conversion loops; NULL: the best of this processor */
+    bool same_weights; /* all ranks read the same versions (synchronous rounds)
                         */
     uint32_t num_ranks;
 };
@@ -32,47 +32,48 @@ struct reply_queue;
 struct reply_queue *reply_queue_open(
     const struct reply_queue_settings *settings);
 
-/* Drops what is due and clears *ANSWERS. */
+/* Drops pending replies and clears *REPLY_QUEUE. */
 void reply_queue_close(struct reply_queue **reply_queue);
 
-/* RANK is reached by PEER from now on: its newest connection. */
+/* Replies to RANK go to PEER from now on: its newest connection. */
 void reply_queue_set_peer(struct reply_queue *reply_queue, uint32_t rank,
                           uint32_t peer);
 
-/* The WEIGHTS (taken) of REPLY's block are due to its rank. They leave by
- * reply_queue_flush at the latest. */
+/* Queues WEIGHTS (taken) of REPLY's block for its rank. They are sent at the
+ * latest by reply_queue_flush. */
 void reply_queue_put_weights(struct reply_queue *reply_queue,
                              const struct update_core_action *reply,
                              struct buffer *weights);
 
-/* The same without the weights: the rank is told that its gradient counts, with
- * the clock of the last of those told together. */
+/* Queues an ack: the block's gradient is accepted, no weights are sent. Batched
+ * acks carry the request and clock of the last one. */
 void reply_queue_put_ack(struct reply_queue *reply_queue,
                          const struct update_core_action *reply);
 
-/* Sends what is due. */
+/* Sends everything pending. */
 void reply_queue_flush(struct reply_queue *reply_queue);
 
-/* The same, but receipts for less than 64 KiB of gradients wait for more. */
+/* Sends pending weights, and acks that cover at least 64 KiB of gradients.
+ * Smaller ack batches stay queued. */
 void reply_queue_flush_ready(struct reply_queue *reply_queue);
 
-/* The update number of the plan's first block, told in every answer of
- * weights; 0: it is not here. */
+/* Sets the version of the plan's first block, sent in every weights reply; 0:
+ * the block is on another ps. */
 void reply_queue_set_step(struct reply_queue *reply_queue, uint64_t step);
 
-/* The loss scale and the skipped steps of the plan's first block, told with its
- * step. */
+/* Sets the loss scale and the number of skipped steps of the plan's first
+ * block, sent with its step. */
 void reply_queue_set_scaler(struct reply_queue *reply_queue, double scale,
                             uint64_t skipped);
 
-/* Sends HEADER, whose run and sender are filled in, and PAYLOAD (taken; NULL:
- * none) to PEER. A peer that is gone is no error: it asks again. */
+/* Sends HEADER, with run and sender filled in, and PAYLOAD (taken; NULL: none)
+ * to PEER. A lost connection is no error: the peer retries. */
 void reply_queue_send(struct reply_queue *reply_queue, uint32_t peer,
                       Capstan__DataHeader *header,
                       struct link_payload *payload);
 
-/* The same to who may be a stranger: it is told neither run nor sender, and
- * nothing while it does not read what it was told before. */
+/* Sends HEADER to a peer that may be unknown, without run or sender. Dropped
+ * while an earlier message to that peer is unread. */
 void reply_queue_refuse(struct reply_queue *reply_queue, uint32_t peer,
                         Capstan__DataHeader *header);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange decides, in the order in which messages come; what its actions
- * cost (sums, updates, encodings) is done as tasks, several at once. A block's
- * tasks keep their order. What a done task leaves is answered when it is taken
- * back, and before a snapshot all are: it shows what was decided before it and
- * nothing after. */
+/* The update core decides, in the order in which messages arrive. The costly
+ * parts of its actions (sums, updates, held weights) are work items, several of
+ * which run at once; the items of one block run in order. The results of an
+ * item are sent when it is collected. All items are collected before a
+ * snapshot, so it shows what was decided before it and nothing after. */
 #include "ps/server.h"
 
 #include "proto/base/time.h"
@@ -16,7 +16,7 @@ static bool planned(const void *context, uint64_t round) {
     return run_schedule_saves(&server->settings.run_schedule, round);
 }
 
-/* The pure core with what this run's job and plan say. */
+/* The update core with the settings of this run's job and plan. */
 static struct update_core *open_update_core(struct server *server) {
     const struct server_settings *s = &server->settings;
     bool synchronous = s->job->staleness == 0;
@@ -34,7 +34,7 @@ static struct update_core *open_update_core(struct server *server) {
     return update_core_open(&update_core);
 }
 
-/* What the plan's first block is at, told with its weights. */
+/* The state of the plan's first block, sent with its weights. */
 static void set_first_block(struct server *server, uint64_t version,
                             const struct loss_scaler *scaler) {
     bool scales = server->settings.job->fp16.enabled;
@@ -58,7 +58,7 @@ static enum status open_reply_queue(struct server *server,
         .num_ranks = s->num_ranks};
     server->reply_queue = reply_queue_open(&reply_queue);
     if (!server->reply_queue)
-        return status_fail(why, STATUS_RETRY, "no memory for answers");
+        return status_fail(why, STATUS_RETRY, "no memory for replies");
     uint32_t first = server->block_index.local[0];
     if (first == BLOCK_INDEX_NOT_LOCAL)
         return STATUS_OK;
@@ -111,7 +111,7 @@ enum status server_open(struct server **out,
     return status;
 }
 
-/* Lets go what TASK has of its block. */
+/* Releases what WORK_ITEM holds of its block. */
 static void release_item(struct server *server, struct work_item *work_item) {
     for (unsigned i = 0; i < work_item->num_payloads; i++)
         gradient_inbox_release(server->gradient_inbox, work_item->payloads[i]);
@@ -157,8 +157,8 @@ void server_set_snapshots(struct server *server, struct snapshots *snapshots) {
     server->snapshots = snapshots;
 }
 
-/* What lies there for TASK's block: the mean over all replicas that it comes
- * from counts, or nothing. */
+/* Sets WORK_ITEM's round to the pending gradients of its block, scaled to the
+ * mean over all device replicas behind them. An overflowed round has none. */
 static void collect_gradients(struct server *server,
                               struct work_item *work_item) {
     unsigned count = work_item->action.overflowed
@@ -178,8 +178,8 @@ static void collect_gradients(struct server *server,
 }
 
 /* Clipping by the global norm, as torch.nn.utils.clip_grad_norm_ does: the
- * gradient times limit / (norm + 1e-6) where that is below 1. The norm is of
- * the mean gradient of all blocks on all ps, which the chief has told. */
+ * gradient times limit / (norm + 1e-6) where that is below 1. The chief
+ * computes the norm of the mean gradient over all blocks of all ps. */
 static float clipping_factor(const struct server *server) {
     double limit = server->settings.job->gradient_clipping;
     if (server->settings.job->staleness || limit <= 0)
@@ -188,7 +188,7 @@ static float clipping_factor(const struct server *server) {
     return factor < 1 ? (float)factor : 1.0f;
 }
 
-/* A reply to a request for a receipt has no weights. */
+/* Does the request that ACTION answers want an ack only? */
 static bool wants_ack(const struct server *server,
                       const struct update_core_action *action) {
     size_t cell =
@@ -196,8 +196,8 @@ static bool wants_ack(const struct server *server,
     return action->seq && server->last_ack_request[cell] == action->seq;
 }
 
-/* Begins what ACTION wants done to the bytes of its block. SUM looks at the
- * parcels and leaves them; UPDATE, the last to need them, takes them along. */
+/* Submits ACTION to the threads. SUM reads the received gradients and leaves
+ * them; UPDATE, the last to need them, takes them. */
 static enum status submit_action(struct server *server,
                                  const struct update_core_action *action,
                                  struct failure *why) {
@@ -213,7 +213,7 @@ static enum status submit_action(struct server *server,
     if (action->kind == UPDATE_CORE_UPDATE) {
         work_item->round.rate = schedule_rate(&server->schedule, action->step);
         work_item->round.scale *= clipping_factor(server);
-        /* Those of the block's next round may come while it is under way. */
+        /* Gradients of the block's next round may arrive while it runs. */
         work_item->num_payloads = gradient_inbox_detach(
             server->gradient_inbox, action->block, work_item->payloads);
     }
@@ -221,9 +221,9 @@ static enum status submit_action(struct server *server,
     return STATUS_OK;
 }
 
-/* A round's square sums go to the chief together, once every block of this ps
- * has its own; the chief adds them in the plan's order, so that the norm does
- * not depend on who was done first. */
+/* Sends a round's square sums to the chief once every block of this ps has its
+ * own. The chief adds them in the plan's order, so that the norm does not
+ * depend on which block is done first. */
 static void record_sum(struct server *server,
                        const struct work_item *work_item) {
     server->sums[work_item->action.block] = work_item->sum;
@@ -264,7 +264,7 @@ static enum status complete_item(struct server *server,
     return status;
 }
 
-/* Takes back what is done by now. */
+/* Collects the items completed so far. */
 static enum status complete_items(struct server *server, struct failure *why) {
     struct work_item *work_item;
     enum status status = STATUS_OK;
@@ -273,7 +273,7 @@ static enum status complete_items(struct server *server, struct failure *why) {
     return status;
 }
 
-/* A snapshot reads blocks as all that was decided before it has left them. */
+/* A snapshot must see every update decided before it and none after. */
 static enum status server_snapshot(struct server *server,
                                    const struct update_core_action *action,
                                    struct failure *why) {
@@ -285,7 +285,8 @@ static enum status server_snapshot(struct server *server,
     return status;
 }
 
-/* What threads do is collected when they say so. */
+/* With threads, the caller collects their results when server_descriptor is
+ * readable. */
 static enum status server_run_queued_actions(struct server *server,
                                              struct failure *why) {
     struct update_core_action action;
@@ -346,8 +347,8 @@ void server_refuse(struct server *server, uint32_t peer,
                     header->rank, text);
 }
 
-/* What it brings is kept by parcels, so the frame can go at once. Answers that
- * nothing more can join leave now; receipts wait for company. */
+/* The gradient inbox holds the payload, so the frame can be released at once.
+ * Complete weight replies leave now; acks wait to be batched. */
 enum status server_handle(struct server *server, struct link_frame *frame,
                           const Capstan__DataHeader *header,
                           struct failure *why) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The data side of a ps: takes pushes and reads from trainers, applies what
- * the exchange decides to the shard, answers, and takes snapshots. */
+/* The data plane of a ps: receives pushes and pulls, applies the update core's
+ * decisions to the shard, replies, and takes snapshots. */
 #ifndef CAPSTAN_SERVER_H
 #define CAPSTAN_SERVER_H
 
@@ -22,81 +22,84 @@ struct server_settings {
     struct link *link;
     const struct log *log;
     uint64_t run, incarnation;
-    uint64_t chief; /* its incarnation: reads snapshots, and assigns weights
-                       before the first view */
+    uint64_t chief; /* chief's incarnation: may read snapshots, and assign
+                       weights before the first view */
     const struct job *job;
     const struct rule_loops *loops; /* NULL: the best of this processor */
     const struct layout *layout;
-    const uint32_t *ids; /* my blocks, in the plan's order */
+    const uint32_t *ids; /* local blocks, in the plan's order */
     uint32_t num_blocks, num_ranks;
-    const uint32_t *replicas; /* of each rank, whose gradients its push is the
-                                 sum of; NULL: 1 each */
-    uint32_t all_replicas;    /* of all ranks; 0: num_ranks */
-    uint32_t threads; /* that work on blocks beside the caller's; 0: none */
+    const uint32_t *replicas; /* [num_ranks]: device replicas whose gradients
+                                 one push of the rank sums; NULL: 1 each */
+    uint32_t all_replicas;    /* sum over all ranks; 0: num_ranks */
+    uint32_t threads; /* worker threads for block operations; 0: none, the
+                         caller does the work */
     struct run_schedule run_schedule;
-    struct loss_scaler scaler; /* as saved; all 0: none was */
-    /* A block was snapshot for planned or asked round VERSION. */
+    struct loss_scaler scaler; /* restored loss scaler; all 0: none was saved */
+    /* BLOCK has reached VERSION, a planned or requested snapshot round. */
     void (*snapshot)(void *context, uint32_t block, uint64_t version);
-    /* All blocks' square sums of ROUND, one a block. */
+    /* Square sums of ROUND are complete: SUMS[num_blocks]. */
     void (*on_square_sums)(void *context, uint64_t round, const double *sums);
     void *context;
 };
 
 struct server;
 
-/* Allocates; weights are then set through server_shard. */
+/* Allocates the blocks. The caller sets the weights through server_shard. */
 enum status server_open(struct server **out,
                         const struct server_settings *settings,
                         struct failure *why) MUST_CHECK;
 
-/* Lets all contributions go and clears *SERVICE. */
+/* Releases all pending contributions and clears *SERVER. */
 void server_close(struct server **server);
 
-/* Its blocks; view. While threads may be at work on them their bytes are read
- * after server_drain only. */
+/* The blocks; view. While worker threads are running, read their bytes only
+ * after server_drain. */
 struct shard *server_shard(struct server *server);
 
-/* Its core; view. After an event given to it: server_run_actions. */
+/* The update core; view. Call server_run_actions after each event given to it.
+ */
 struct update_core *server_update_core(struct server *server);
 
-/* Snapshots that readers may pull. */
+/* Sets the snapshots that peers may pull. */
 void server_set_snapshots(struct server *server, struct snapshots *snapshots);
 
-/* Handles one message. FRAME's payload may be kept; the frame is released.
- * Receipts may be kept back for server_flush, to go together. An error is the
- * run's (no memory), not the sender's. */
+/* Handles one message. Keeps FRAME's payload if needed and releases FRAME. May
+ * hold acks back for server_flush, to batch them. Returns an error only for a
+ * failure of this ps (no memory); a bad message is refused. */
 enum status server_handle(struct server *server, struct link_frame *frame,
                           const Capstan__DataHeader *header,
                           struct failure *why) MUST_CHECK;
 
-/* Carries out what the exchange decided on, or has the threads do it: after a
- * view, a cut, a norm. */
+/* Carries out the update core's queued actions, or submits them to the threads:
+ * after a view, a snapshot command or a norm. */
 enum status server_run_actions(struct server *server,
                                struct failure *why) MUST_CHECK;
 
-/* Sends the receipts kept back; due when no message is left to be handled. */
+/* Sends acks held back. Call it when no message is left to handle. */
 void server_flush(struct server *server);
 
-/* Sends what the threads have done by now; due when server_descriptor is
+/* Sends the results of the threads so far. Call it when server_descriptor is
  * readable. */
 enum status server_collect(struct server *server,
                            struct failure *why) MUST_CHECK;
 
-/* Waits until the threads have done all there was to do, and sends it. */
+/* Waits until the threads are idle, then sends their results. */
 enum status server_drain(struct server *server, struct failure *why) MUST_CHECK;
 
-/* For zmq_poll; -1 when there are no threads. */
+/* For zmq_poll; -1 without threads. */
 int server_descriptor(const struct server *server);
 
-/* The global norm of ROUND is NORM: gradients above the job's limit shrink. */
+/* NORM is the global gradient norm of ROUND; larger gradients than the job's
+ * limit are scaled down to it. */
 enum status server_set_norm(struct server *server, uint64_t round, double norm,
                             struct failure *why) MUST_CHECK;
 
-/* Tells the sender why its message was not taken. */
+/* Tells PEER why its message was refused. */
 void server_refuse(struct server *server, uint32_t peer,
                    const Capstan__DataHeader *header, const char *text);
 
-/* Seconds spent in updates since the start. */
+/* Seconds spent in updates since the start, summed over threads. */
 double server_update_seconds(const struct server *server);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a service is made of: for server.c, which carries out what the exchange
- * decides, and server_messages.c, which tells it what has come. */
+/* The state of a server, shared by server.c (carries out the update core's
+ * actions) and server_messages.c (turns messages into its events). */
 #ifndef CAPSTAN_SERVER_INTERNAL_H
 #define CAPSTAN_SERVER_INTERNAL_H
 
@@ -19,18 +19,19 @@ struct server {
     struct schedule schedule;
     struct block_index block_index;
     uint64_t *last_ack_request; /* [num_blocks, num_ranks]: the last request
-                           that wants a receipt */
+                                   that wants an ack only */
     struct reply_queue *reply_queue;
     struct work_items *work_items;
     struct gradient_inbox *gradient_inbox;
     double *sums; /* [num_blocks]: square sums of the round being clipped */
-    uint32_t num_summed; /* of them are here */
-    double norm;         /* the last that the chief has told */
-    int64_t update_ns;   /* spent on updates so far, on any thread */
+    uint32_t num_summed; /* how many of them are set */
+    double norm;         /* the last norm received from the chief */
+    int64_t update_ns;   /* spent on updates so far, summed over threads */
 };
 
-/* Tells the exchange what FRAME with HEADER brings, and answers what needs no
- * decision. NULL, or why it is refused. Blocks in HEADER become local. */
+/* Gives the update core the events in FRAME with HEADER, and replies to
+ * messages that need no decision. Returns NULL, or why the message is refused.
+ * Changes HEADER's blocks to local numbers. */
 const char *server_receive(struct server *server, struct link_frame *frame,
                            Capstan__DataHeader *header);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What trainers and the chief ask of a ps, message by message. A function that
- * takes one returns NULL, or the words it is refused with; what a message has
- * done before it was refused stays done, as each of its blocks stands for
- * itself. Blocks come by their number in the plan and go on by their place in
- * this shard (block_index_check); answers name them by the plan again. */
+/* The messages of trainers and the chief. A handler returns NULL, or the text
+ * that the message is refused with. A refused message may have been handled in
+ * part, as its blocks are independent. Messages number blocks as the plan does;
+ * block_index_check changes that to local numbers, and replies use the plan's
+ * again. */
 #include "proto/tensor/encoding.h"
 #include "ps/server_internal.h"
 
-/* The answer to HEADER for block B leaves without weights, when it asks so.
- * Another life of the rank counts its requests from 1 again. */
+/* Records whether the reply to HEADER for block B is to be an ack only. A new
+ * incarnation of the rank counts its requests from 1 again. */
 static void record_ack_request(struct server *server, uint32_t b,
                                const Capstan__DataHeader *header) {
     uint64_t *last = server->last_ack_request +
@@ -55,7 +55,7 @@ static const char *server_messages_push(struct server *server,
             gradient_inbox_add(server->gradient_inbox, b, header->rank,
                                gradient_payload, payload->size ? floats : NULL);
         if (result == UPDATE_CORE_REFUSED)
-            error = "a push out of the order of its clock";
+            error = "a push whose clock is out of order";
         if (floats)
             floats += server_messages_block_bytes(server, b);
     }
@@ -63,8 +63,9 @@ static const char *server_messages_push(struct server *server,
     return error;
 }
 
-/* Asked blocks that did not come are named for sending again; none is a word
- * too: all are here, and wait for others. */
+/* Lists the queried blocks that have not arrived, so that they are sent again.
+ * An empty list is an answer too: all blocks are here and wait for other
+ * trainers. */
 static void server_messages_query(struct server *server, uint32_t peer,
                                   Capstan__DataHeader *header) {
     size_t num_missing = 0;
@@ -84,7 +85,7 @@ static void server_messages_query(struct server *server, uint32_t peer,
     reply_queue_send(server->reply_queue, peer, &reply, NULL);
 }
 
-/* A read of a snapshot: answered at once, whatever the gate says. */
+/* A snapshot read is answered at once, without the gate. */
 static const char *pull_snapshot(struct server *server, uint32_t peer,
                                  const Capstan__DataHeader *header) {
     struct snapshot *snapshot =
@@ -97,7 +98,7 @@ static const char *pull_snapshot(struct server *server, uint32_t peer,
         struct buffer *weights = snapshot_weights(snapshot, b);
         struct link_payload payload;
         if (!weights)
-            return "a snapshot that is not complete";
+            return "a snapshot that is incomplete";
         link_borrow(&payload, weights, 0, buffer_bytes(weights));
         uint32_t id = server->settings.ids[b];
         Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
@@ -140,12 +141,12 @@ static const char *dispatch(struct server *server, struct link_frame *frame,
         server_messages_query(server, frame->peer, header);
         return NULL;
     default:
-        return "a kind of message that a ps does not take";
+        return "a message kind that a ps does not accept";
     }
 }
 
-/* Weights that the chief has read from a file, in the place of the initial
- * ones: nobody has read those before the first view. */
+/* Weights that the chief has read from a file replace the initial ones. Allowed
+ * before the first view only: no reader has seen the initial ones. */
 static const char *assign(struct server *server, struct link_frame *frame,
                           Capstan__DataHeader *header) {
     if (update_core_gate(server->update_core)->view)
@@ -166,7 +167,8 @@ static const char *assign(struct server *server, struct link_frame *frame,
     return NULL;
 }
 
-/* The chief holds no rank: it reads snapshots to export them, and assigns. */
+/* The chief holds no rank. It may only pull snapshots, to export them, and
+ * assign weights. */
 static bool is_from_chief(const struct server *server,
                           const Capstan__DataHeader *header) {
     bool reads =

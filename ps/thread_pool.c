@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A task passes through lists: put by the caller for the hand that its block
- * belongs to, started with all others when the caller says so, taken by the
- * hand as one list, and finished as one list. So a lock is taken once for many
- * tasks, in both directions, and those of one block keep their order. The
- * descriptor is written when the list of what is finished was empty before. */
+/* A task passes through four lists: queued by the caller for the thread of its
+ * block, started with all others by thread_pool_dispatch, taken by the thread
+ * as one batch, and finished as one batch. So the lock is taken once for many
+ * tasks in both directions, and the tasks of one block keep their order. The
+ * descriptor is written when the finished list changes from empty. */
 #include "ps/thread_pool.h"
 
 #include <errno.h>
@@ -14,14 +14,14 @@
 #include <unistd.h>
 
 struct list {
-    struct thread_pool_task *first, **end; /* where the next one is hung */
+    struct thread_pool_task *first, **end; /* where the next task is appended */
 };
 
 struct thread {
     struct thread_pool *thread_pool;
     pthread_t handle;
     pthread_cond_t work_available;
-    struct list queued;  /* the caller's: not started */
+    struct list queued;  /* the caller's: not yet started */
     struct list started; /* the mutex is held */
     bool working;        /* the mutex is held */
 };
@@ -32,12 +32,12 @@ struct thread_pool {
     uint32_t num_threads;
     struct thread *threads;
     int descriptor;
-    struct list collected; /* the caller's: finished and taken from below */
+    struct list collected; /* the caller's: taken from `finished` */
 
     pthread_mutex_t mutex;
     pthread_cond_t idle;
     struct list finished;
-    uint32_t num_busy; /* hands with work */
+    uint32_t num_busy; /* threads with work */
     bool stopping;
 };
 
@@ -53,7 +53,7 @@ static void thread_pool_append(struct list *list,
     list->end = &task->next;
 }
 
-/* Moves all of FROM behind TO. */
+/* Appends all of FROM to TO and empties FROM. */
 static void thread_pool_move(struct list *to, struct list *from) {
     if (!from->first)
         return;
@@ -127,7 +127,7 @@ enum status thread_pool_open(struct thread_pool **out, uint32_t num_threads,
     struct thread_pool *thread_pool = calloc(1, sizeof *thread_pool);
     *out = NULL;
     if (!thread_pool)
-        return status_fail(why, STATUS_RETRY, "no memory for a crew");
+        return status_fail(why, STATUS_RETRY, "no memory for a thread pool");
     thread_pool->work = work;
     thread_pool->context = context;
     clear(&thread_pool->collected);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A task is used again and again: it lies on the `spare` list between two uses,
- * with room behind it for one pointer a rank. What it does to a block's bytes
- * is done on one of the crew's threads; that tasks of one block never run
- * beside each other, and in which order, is the crew's promise (thread_pool.h),
- * so the shard needs no lock. */
+/* Items are reused: a free one lies on the free list, and its two arrays of one
+ * pointer a rank lie behind it in the same allocation. The thread pool runs the
+ * items of one block in order and never two at once (thread_pool.h), so the
+ * shard needs no lock. */
 #include "ps/work_item.h"
 
 #include "proto/base/time.h"
@@ -15,7 +14,7 @@ struct work_items {
     struct shard *shard;
     struct thread_pool *thread_pool;
     uint32_t num_ranks;
-    struct work_item *free_list; /* by crew.next */
+    struct work_item *free_list; /* linked by thread_pool.next */
     pthread_mutex_t mutex;
     struct failure why; /* the mutex is held */
 };
@@ -58,7 +57,8 @@ enum status work_items_open(struct work_items **out, struct shard *shard,
     struct work_items *work_items = calloc(1, sizeof *work_items);
     *out = work_items;
     if (!work_items)
-        return status_fail(why, STATUS_RETRY, "no memory for a ps's tasks");
+        return status_fail(why, STATUS_RETRY,
+                           "no memory for a ps's work items");
     work_items->shard = shard;
     work_items->num_ranks = num_ranks;
     pthread_mutex_init(&work_items->mutex, NULL);
@@ -84,7 +84,7 @@ void work_items_close(struct work_items **where) {
     free(work_items);
 }
 
-/* A task and the room of its two arrays behind it. */
+/* An item, with its two arrays behind it. */
 static struct work_item *allocate_item(const struct work_items *work_items) {
     size_t ranks = work_items->num_ranks;
     struct work_item *work_item =

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the exchange decides is carried out on the bytes of blocks by a crew:
- * updates, square sums, and holding what a reply reads, in their order for each
- * block. One thread begins tasks and takes them back. */
+/* Operations on the bytes of blocks, run by a thread pool: updates, square
+ * sums, and holding the weights that a reply reads. Those of one block run in
+ * order. One thread submits them and collects the results. */
 #ifndef CAPSTAN_WORK_ITEM_H
 #define CAPSTAN_WORK_ITEM_H
 
@@ -14,62 +14,63 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct gradient_payload; /* the caller's: what gradients lie in */
+struct gradient_payload; /* the caller's: received bytes that hold gradients */
 
 struct work_item {
     struct thread_pool_task thread_pool;
-    struct update_core_action action; /* UPDATE, SUM or REPLY */
-    bool ack_only;                    /* REPLY: without weights */
-    struct shard_round round;         /* UPDATE, SUM */
-    const void **gradients; /* room for a pointer a rank: the round's */
-    struct gradient_payload **payloads; /* room for a pointer a rank */
-    unsigned num_payloads; /* UPDATE: those to be let go after it */
+    struct update_core_action action;   /* UPDATE, SUM or REPLY */
+    bool ack_only;                      /* REPLY: without weights */
+    struct shard_round round;           /* UPDATE, SUM */
+    const void **gradients;             /* [num_ranks]: the round's gradients */
+    struct gradient_payload **payloads; /* [num_ranks] */
+    unsigned num_payloads; /* UPDATE: how many to release after it */
 
-    /* When it is done. */
+    /* Results. */
     enum status status;     /* UPDATE */
-    int64_t ns;             /* UPDATE: how long it took */
+    int64_t ns;             /* UPDATE: duration */
     double sum;             /* SUM */
-    struct buffer *weights; /* REPLY: held for the caller, NULL: a receipt */
+    struct buffer *weights; /* REPLY: held for the caller; NULL: an ack */
 };
 
 struct work_items;
 
-/* For the blocks of SHARD (borrowed), NUM_RANKS gradients a block at most,
- * THREADS beside the caller's own, 0: none. */
+/* For the blocks of SHARD (borrowed), with at most NUM_RANKS gradients a block,
+ * on THREADS besides the caller's own; 0: none. */
 enum status work_items_open(struct work_items **out, struct shard *shard,
                             uint32_t num_ranks, uint32_t threads,
                             struct failure *why) MUST_CHECK;
 
-/* Clears *TASKS (may be NULL); all tasks are back. */
+/* Clears *WORK_ITEMS (may be NULL). All items must have been recycled. */
 void work_items_close(struct work_items **work_items);
 
-/* A task for ACTION, to be filled in; NULL: no memory. One that came back is
- * used again, so that a step allocates nothing. */
+/* An item for ACTION, which the caller completes; NULL: no memory. Recycled
+ * items are reused, so that a step allocates nothing. */
 struct work_item *work_items_alloc(struct work_items *work_items,
                                    const struct update_core_action *action);
 
-/* Puts TASK behind all others of its block. */
+/* Queues WORK_ITEM behind the earlier ones of its block. */
 void work_items_submit(struct work_items *work_items,
                        struct work_item *work_item);
 
-/* Begins what was put. */
+/* Starts the queued items. */
 void work_items_dispatch(struct work_items *work_items);
 
-/* Waits until all that was put is done: the shard is the caller's alone. */
+/* Waits until all queued items are done: no other thread then touches the
+ * shard. */
 void work_items_wait(struct work_items *work_items);
 
-/* The next task that is done; NULL: none yet. An UPDATE whose status is not OK
- * has left its block as it was; work_items_failure says why. */
+/* The next completed item; NULL: none yet. If an UPDATE fails, its block is
+ * unchanged and work_items_failure says why. */
 struct work_item *work_items_completed(struct work_items *work_items);
 
-/* TASK is not looked at any more. */
+/* Returns WORK_ITEM for reuse. */
 void work_items_recycle(struct work_items *work_items,
                         struct work_item *work_item);
 
-/* The first failure of an update; read when one is back. */
+/* The first failure of an update. Read it after that item has completed. */
 const struct failure *work_items_failure(const struct work_items *work_items);
 
-/* Readable when work_items_completed has something; -1: never. */
+/* Readable when work_items_completed has an item; -1 without threads. */
 int work_items_descriptor(const struct work_items *work_items);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing is counted here: clocks are the ledger's. A row may still have an
- * entry of who held the rank before; it counts for nobody. Who has not
- * contributed yet stands one below its first clock: so a joiner holds up the
- * round it begins with, and none before it. */
+/* Clocks come from the ledger. A row may still hold an entry of the rank's
+ * previous incarnation; gate_clock ignores it. A trainer without a contribution
+ * counts as one below its first clock, so a joiner is awaited from its first
+ * round on and not before. */
 #include "ps/consistency/gate.h"
 
 #include <stdlib.h>
@@ -48,7 +48,8 @@ bool gate_round_full(const struct gate *gate, const struct ledger *ledger,
     return true;
 }
 
-/* Stale-synchronous: the slowest live trainer bounds everyone. */
+/* Stale-synchronous rule (Ho et al., NIPS 2013): a reader may be at most
+ * STALENESS clocks ahead of the slowest live trainer. */
 static bool within_staleness(const struct gate *gate,
                              const struct ledger *ledger, uint32_t b,
                              uint64_t clock) {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One entry is enough, however many copies of a contribution come and in
- * whatever order: of one incarnation the clocks that are taken rise by one at a
- * time (update_core_push), so what is not above the entry was taken. Another
- * incarnation has another entry in its place; a late copy of the one before is
- * kept away by the view. */
+/* One entry detects every duplicate, in any order: the accepted clocks of one
+ * incarnation rise (update_core_push), so any clock up to the entry's was
+ * accepted or can no longer be. A new incarnation replaces the entry; the view
+ * rejects late messages of the previous one. */
 #include "ps/consistency/ledger.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exactly once: for each block and rank, the incarnation and the clock of the
- * last contribution taken. A row belongs to its block: it is saved and moved
- * with the block's weights in one piece. Pure; no field grows. */
+/* Exactly-once application: for each block and rank, the incarnation and the
+ * clock of the last accepted contribution. A row belongs to its block: it is
+ * saved and moved together with the block's weights. Pure; fixed size. */
 #ifndef CAPSTAN_LEDGER_H
 #define CAPSTAN_LEDGER_H
 
@@ -14,7 +14,7 @@ struct ledger_entry {
 
 struct ledger {
     uint32_t num_blocks, num_ranks;
-    bool by_rounds; /* a clock is the number of the round it counts in */
+    bool by_rounds;               /* clocks are round numbers (synchronous) */
     struct ledger_entry *entries; /* [num_blocks, num_ranks] */
 };
 
@@ -28,16 +28,16 @@ void ledger_close(struct ledger *ledger);
 /* Block B's row: num_ranks entries, view. */
 struct ledger_entry *ledger_row(const struct ledger *ledger, uint32_t b);
 
-/* Block B's row as it belongs to its weights at VERSION, into COPY[num_ranks]:
- * what the open round has taken is not in them. */
+/* Copies block B's row as it belongs to the weights at VERSION into
+ * COPY[num_ranks]: contributions to later rounds are left out. */
 void ledger_copy(const struct ledger *ledger, uint32_t b, uint64_t version,
                  struct ledger_entry *copy);
 
-/* Was this contribution, or a later one of the same incarnation, taken? */
+/* Was this contribution, or a later one of the same incarnation, accepted? */
 bool ledger_has(const struct ledger *ledger, uint32_t b, uint32_t rank,
                 uint64_t incarnation, uint64_t clock);
 
-/* Records it as taken. */
+/* Records the contribution as accepted. */
 void ledger_record(struct ledger *ledger, uint32_t b, uint32_t rank,
                    uint64_t incarnation, uint64_t clock);
 

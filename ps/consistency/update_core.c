@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a block goes from one version to the next. A contribution is judged by
- * its clock alone: one that the ledger has is a copy and only answered, the
- * next one counts, any other is refused.
+ * its clock alone: a clock that the ledger has is a duplicate and only
+ * answered, the next clock counts, any other is refused.
  *
- * Synchronous, a clock is the number of a round, and round v + 1 of a block at
- * version v closes when every live trainer of the view is in its row of the
- * ledger; with clipping it is summed then, and closes when the norm is known.
- * Blocks close on their own: nobody waits for a whole round. With staleness
- * each contribution is an update at once.
+ * Synchronous: a clock is a round number. Round v + 1 of a block at version v
+ * closes when every live trainer of the view has contributed. With clipping,
+ * the complete round is first summed and closes when the global norm is known.
+ * Blocks close independently. With staleness each contribution is applied at
+ * once.
  *
- * Who may not read yet is kept as the newest request of its rank for the block;
- * there is no timer. Each event is followed by a look at what it may let go:
- * that block after a push, all of them after a view, a norm or the end of a
- * cut. Actions are queued in the order in which they have to be carried out, so
- * a snapshot stands between two updates. What was asked of the caller counts
- * here as done. */
+ * A request that may not read yet is kept, the newest for each rank and block;
+ * there is no timer. After each event the core rechecks what it may unblock:
+ * that block after a push, all blocks after a view, a norm or a snapshot
+ * command. Actions are queued in execution order, so a snapshot stands between
+ * two updates. The core counts an action as done once it is queued. */
 #include "ps/consistency/update_core.h"
 
 #include <stdlib.h>
 
-/* A request for a block that could not be answered yet. */
+/* A request that waits for a block's next version. */
 struct reader {
     uint64_t clock, seq;
     bool waiting;
@@ -27,10 +26,10 @@ struct reader {
 
 struct block_state {
     uint64_t version;           /* updates applied */
-    uint32_t num_contributions; /* contributions of the open round */
-    bool sum_requested;         /* its square sums were asked for */
-    bool overflowed; /* the open round is, by gradients that overflowed at */
-    double overflow_scale;               /* this scale */
+    uint32_t num_contributions; /* to the open round */
+    bool sum_requested;         /* SUM is queued for the open round */
+    bool overflowed;       /* the open round has gradients that overflowed */
+    double overflow_scale; /* loss scale at which they did */
     struct loss_scaler scaler, previous; /* after the last update, before it */
 };
 
@@ -41,12 +40,12 @@ struct update_core {
     struct block_state *blocks;
     struct reader *readers;  /* [num_blocks, num_ranks] */
     uint64_t highest;        /* highest version of any block */
-    uint64_t limit;          /* no block closes above it */
-    uint64_t snapshot_round; /* round of the asked cut, 0: none */
+    uint64_t limit;          /* no block closes a round above it */
+    uint64_t snapshot_round; /* round of the requested snapshot; 0: none */
     uint64_t norm_round;     /* highest round whose norm is known */
-    uint64_t lowest;         /* version of any block, when last looked at */
-    bool has_leader;         /* a block waits for those behind it */
-    bool recheck;            /* more rounds can perhaps be closed */
+    uint64_t lowest; /* lowest version of any block at the last recheck */
+    bool has_leader; /* an empty round waits for the blocks behind it */
+    bool recheck;    /* more rounds may be ready to close */
     struct update_core_action *actions;
     size_t first, count, capacity;
 };
@@ -92,8 +91,8 @@ void update_core_close(struct update_core **where) {
     free(x);
 }
 
-/* At most one event's actions are queued: UPDATE, SUM and SNAPSHOT once a
- * block, REPLY once a reader, which is what `capacity` holds. */
+/* `capacity` covers one event: UPDATE, SUM and SNAPSHOT once a block, REPLY
+ * once a reader. */
 static void update_core_enqueue(struct update_core *x,
                                 struct update_core_action action) {
     x->actions[x->count++] = action;
@@ -108,8 +107,7 @@ static bool is_synchronous(const struct update_core *x) {
     return x->settings.staleness == 0;
 }
 
-/* Whoever waits is answered by the event that lets it: a push of its own, of
- * another, a closed round, a new view. */
+/* Replies to a waiting request if the gate lets it read. */
 static void reply_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
     struct reader *reader = reader_of(x, b, rank);
     uint64_t version = x->blocks[b].version;
@@ -131,8 +129,8 @@ static void reply_all_ready(struct update_core *x, uint32_t b) {
         reply_if_ready(x, b, r);
 }
 
-/* The rule's step number counts what was applied, as if skipped steps had not
- * been. */
+/* The rule's step number leaves out skipped updates, as if they had not
+ * happened. */
 static void update_core_update(struct update_core *x, uint32_t b) {
     struct block_state *block = &x->blocks[b];
     block->version++;
@@ -156,8 +154,8 @@ static void update_core_update(struct update_core *x, uint32_t b) {
     block->sum_requested = block->overflowed = false;
 }
 
-/* In the queue it stands after the update to this version and before the next
- * one, so the block is held as it is at this version. */
+/* The queue places it after the update to this version and before the next one,
+ * so the caller holds the block at this version. */
 static void update_core_snapshot(struct update_core *x, uint32_t b) {
     update_core_enqueue(
         x, (struct update_core_action){.kind = UPDATE_CORE_SNAPSHOT,
@@ -165,18 +163,17 @@ static void update_core_snapshot(struct update_core *x, uint32_t b) {
                                        .version = x->blocks[b].version});
 }
 
-/* Is a block to be held as it is after ROUND: by the plan, or as the chief has
- * asked? */
+/* Is a snapshot planned or requested at ROUND? */
 static bool is_snapshot_round(const struct update_core *x, uint64_t round) {
     return round == x->snapshot_round ||
            (x->settings.planned &&
             x->settings.planned(x->settings.context, round));
 }
 
-/* Closes the block's open round if all is there that it needs. One that nobody
- * contributed to closes when only joiners live, who are awaited later: those
- * that it was begun with are dead, and the joiners wait for it. No block is
- * then ahead of another: a cut has one round after the other. */
+/* Closes the block's open round if it is complete. An empty round closes when
+ * only later joiners are live: its own trainers are dead, and the joiners wait
+ * for it. A block with an empty round first waits for the blocks behind it, so
+ * that no block runs ahead of a snapshot round. */
 static void try_close(struct update_core *x, uint32_t b) {
     struct block_state *block = &x->blocks[b];
     uint64_t round = block->version + 1;
@@ -213,8 +210,8 @@ static uint64_t lowest_version(const struct update_core *x) {
     return lowest;
 }
 
-/* After a change that may concern any block: a view, a norm, the end of a cut.
- * Blocks that closed may let those behind them close, hence `again`. */
+/* After a change that may affect any block: a view, a norm, a snapshot command.
+ * A closed round may unblock the blocks that waited for it, hence `recheck`. */
 static void recheck_all(struct update_core *x) {
     x->lowest = lowest_version(x);
     x->has_leader = false;
@@ -257,8 +254,8 @@ bool update_core_is_current(const struct update_core *x, uint32_t rank,
     return gate_is_current(&x->gate, rank, incarnation);
 }
 
-/* A late copy of an earlier request does not take the later one's place: who
- * has asked for more has had its answer. */
+/* A late duplicate does not replace a later request: a sender that has asked
+ * for a later clock has had the earlier reply. */
 static void set_waiting(struct update_core *x, uint32_t b, uint32_t rank,
                         uint64_t clock, uint64_t seq) {
     struct reader *reader = reader_of(x, b, rank);
@@ -266,9 +263,6 @@ static void set_waiting(struct update_core *x, uint32_t b, uint32_t rank,
         *reader = (struct reader){clock, seq, true};
 }
 
-/* A contribution counts by its clock alone: one that the ledger has is a copy,
- * however it came here, and is only to be answered; any other than the next one
- * cannot be, and is refused. */
 static enum update_core_result contribute(struct update_core *x, uint32_t b,
                                           uint32_t rank, uint64_t clock,
                                           uint64_t seq,
@@ -279,8 +273,8 @@ static enum update_core_result contribute(struct update_core *x, uint32_t b,
         reply_if_ready(x, b, rank);
         return UPDATE_CORE_DUPLICATE;
     }
-    /* Synchronous, a round's contribution is awaited while the round is open,
-     * also from who was not there for the one before. */
+    /* Synchronous: the open round accepts a contribution also from a rank that
+     * did not contribute to the round before. */
     uint64_t last = is_synchronous(x)
                         ? x->blocks[b].version
                         : gate_clock(&x->gate, &x->ledger, b, rank);
@@ -322,7 +316,7 @@ void update_core_pull(struct update_core *x, uint32_t b, uint32_t rank,
     reply_if_ready(x, b, rank);
 }
 
-/* As a push that was sent again, without the bytes. */
+/* Like a push sent again, without the bytes. */
 bool update_core_query(struct update_core *x, uint32_t b, uint32_t rank,
                        uint64_t clock, uint64_t seq) {
     uint64_t incarnation = x->gate.slots[rank].incarnation;
@@ -339,16 +333,16 @@ void update_core_set_norm(struct update_core *x, uint64_t round) {
     recheck_all(x);
 }
 
-/* The chief will choose the highest answer of all ps and one: no block has
- * passed that round by then, and none is kept from coming to it. */
+/* The chief chooses the highest answer of all ps plus one: by then no block has
+ * passed that round, and every block may still reach it. */
 uint64_t update_core_freeze(struct update_core *x) {
     if (x->limit == UINT64_MAX)
         x->limit = x->highest + 1;
     return x->limit - 1;
 }
 
-/* Blocks already at the round, which the freeze kept from going beyond it, are
- * held now; the others as they close it. */
+/* Blocks that are already at ROUND were held there by the freeze: hold them
+ * now. The others follow when they close it. */
 void update_core_set_snapshot_round(struct update_core *x, uint64_t round) {
     x->limit = UINT64_MAX;
     x->snapshot_round = round;

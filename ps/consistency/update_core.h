@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The core of a ps: which contribution counts, when a block is updated, who is
- * answered. Pure: events in, actions out; no socket, no clock, no weights.
- * Blocks are those of this shard, numbered from 0 in the plan's order.
+/* The core of a ps: which contributions count, when a block is updated, which
+ * requests are answered. Pure: events in, actions out; no socket, no clock, no
+ * weights. Blocks are those of this shard, numbered from 0 in the plan's order.
  *
  * After each event the caller carries out the actions in order
- * (update_core_next until false), then may give the next event. */
+ * (update_core_next until false), then gives the next event. */
 #ifndef CAPSTAN_UPDATE_CORE_H
 #define CAPSTAN_UPDATE_CORE_H
 
@@ -19,7 +19,7 @@ struct update_core_settings {
     uint32_t num_blocks, num_ranks;
     uint64_t staleness;
     uint64_t start; /* version of every block at the start */
-    bool clip;      /* synchronous: rounds wait for the global norm */
+    bool clip;      /* synchronous: a round waits for the global norm */
     struct job_fp16 fp16;
     struct loss_scaler scaler; /* of every block at the start */
     /* Synchronous: is a snapshot planned when ROUND closes? */
@@ -28,12 +28,13 @@ struct update_core_settings {
 };
 
 enum update_core_kind {
-    UPDATE_CORE_SUM,      /* block is complete: its square sums are wanted */
-    UPDATE_CORE_UPDATE,   /* apply what is held for the block; now at `version`.
-                          `voided`: nothing of it; also of SUM */
-    UPDATE_CORE_SNAPSHOT, /* hold the block's buffers: it is at round `version`
+    UPDATE_CORE_SUM, /* the block's round is complete: compute its square sum */
+    UPDATE_CORE_UPDATE,   /* apply the block's pending gradients, giving
+                             `version`. `overflowed`: apply none; also set in SUM
                            */
-    UPDATE_CORE_REPLY,    /* send the block to `rank`, for its request `seq` */
+    UPDATE_CORE_SNAPSHOT, /* hold the block's buffers, which are at `version` */
+    UPDATE_CORE_REPLY,    /* send the block to `rank`, as the reply to request
+                             `seq` */
 };
 
 struct update_core_action {
@@ -41,15 +42,16 @@ struct update_core_action {
     uint32_t block, rank;
     uint64_t version, clock, seq;
     bool overflowed;
-    uint64_t step;             /* UPDATE: those of the block that were applied,
-                                  this one included */
-    struct loss_scaler scaler; /* UPDATE: the block's from now on */
+    uint64_t step; /* UPDATE: updates applied to the block, this one included;
+                      overflowed rounds do not count */
+    struct loss_scaler scaler; /* UPDATE: the block's scaler after it */
 };
 
 enum update_core_result {
     UPDATE_CORE_ACCEPTED,  /* counts: keep its bytes until the block's UPDATE */
-    UPDATE_CORE_DUPLICATE, /* came before: answered, not applied; not even
-                       answered while a later request of its sender waits */
+    UPDATE_CORE_DUPLICATE, /* already accepted: answered, not applied. Not even
+                              answered while a later request of its sender waits
+                            */
     UPDATE_CORE_REFUSED    /* its clock is out of order */
 };
 
@@ -59,30 +61,31 @@ struct update_core;
 struct update_core *update_core_open(
     const struct update_core_settings *settings);
 
-/* Frees *EXCHANGE (may be NULL) and clears it. */
+/* Clears *UPDATE_CORE (may be NULL). */
 void update_core_close(struct update_core **update_core);
 
-/* The next action to carry out; false: all are. */
+/* The next action to carry out; false: none left. */
 bool update_core_next(struct update_core *update_core,
                       struct update_core_action *action);
 
-/* The view changed: all that is held is looked at again. A round that nobody
- * lives to contribute to closes without, for joiners who are awaited later. */
+/* Installs view NUMBER, with one of SLOTS a rank, and rechecks every waiting
+ * request and open round. If no live trainer remains for the open round, it
+ * closes empty: later joiners must not wait for it. */
 void update_core_set_view(struct update_core *update_core, uint64_t number,
                           const struct gate_slot *slots);
 
-/* Is INCARNATION who holds RANK? Every push, pull and ask needs it first. */
+/* Does INCARNATION hold RANK? Check this before every push, pull and query. */
 bool update_core_is_current(const struct update_core *update_core,
                             uint32_t rank, uint64_t incarnation);
 
-/* A contribution of RANK's CLOCK to BLOCK, to be answered as request SEQ. */
+/* RANK's contribution with CLOCK to BLOCK. Its reply goes to request SEQ. */
 enum update_core_result update_core_push(struct update_core *update_core,
                                          uint32_t block, uint32_t rank,
                                          uint64_t clock, uint64_t seq);
 
-/* The same of gradients that overflowed at loss scale AT: with synchronous
- * rounds nothing is applied of the round, else nothing of this push. All else
- * goes on as after any push. */
+/* A push whose gradients overflowed at OVERFLOW_SCALE. Synchronous: the whole
+ * round is applied without gradients; else only this push is. Everything else
+ * happens as after any push. */
 enum update_core_result update_core_push_overflowed(
     struct update_core *update_core, uint32_t block, uint32_t rank,
     uint64_t clock, uint64_t seq, double overflow_scale);
@@ -91,49 +94,49 @@ enum update_core_result update_core_push_overflowed(
 void update_core_pull(struct update_core *update_core, uint32_t block,
                       uint32_t rank, uint64_t clock, uint64_t seq);
 
-/* Was RANK's contribution of CLOCK to BLOCK taken? If so its answer, now or
- * later, goes to request SEQ; if not, it has to be sent again. */
+/* Was RANK's contribution with CLOCK to BLOCK accepted? If so, its reply goes
+ * to request SEQ, now or later. If not, the sender must send it again. */
 bool update_core_query(struct update_core *update_core, uint32_t block,
                        uint32_t rank, uint64_t clock, uint64_t seq);
 
 /* The global norm of ROUND is known (clip). */
 void update_core_set_norm(struct update_core *update_core, uint64_t round);
 
-/* Closes nothing above one more than the highest round closed, which it
- * returns, until the cut is told. */
+/* Closes no round above the highest closed one plus one, until
+ * update_core_set_snapshot_round. Returns the highest closed round. */
 uint64_t update_core_freeze(struct update_core *update_core);
 
-/* The frozen cut is at ROUND: blocks are snapshot as they close it, or now
- * when they have. Lifts the freeze. ROUND 0 only lifts it (the cut falls on
- * a planned round). */
+/* Takes the snapshot at ROUND and lifts the freeze: each block is held when it
+ * closes ROUND, or now if it has. ROUND 0 only lifts the freeze (the snapshot
+ * falls on a planned round). */
 void update_core_set_snapshot_round(struct update_core *update_core,
                                     uint64_t round);
 
-/* Updates that BLOCK has had, those before the run included. */
+/* BLOCK's version, counting updates before this run. */
 uint64_t update_core_version(const struct update_core *update_core,
                              uint32_t block);
 
-/* BLOCK's loss scaler as its weights of VERSION, the present one or the one
- * before, have it. Saved with the block. */
+/* BLOCK's loss scaler at VERSION, its present version or the one before. Saved
+ * with the block. */
 struct loss_scaler update_core_scaler(const struct update_core *update_core,
                                       uint32_t block, uint64_t version);
 
 /* The highest version of any block. */
 uint64_t update_core_highest(const struct update_core *update_core);
 
-/* BLOCK's ledger row as its weights of VERSION have it, num_ranks entries into
- * ROW: what was taken for a later round is not in it. Saved with the block. */
+/* Copies BLOCK's ledger row at VERSION into ROW[num_ranks]: contributions to a
+ * later round are left out. Saved with the block. */
 void update_core_ledger_row(const struct update_core *update_core,
                             uint32_t block, uint64_t version,
                             struct ledger_entry *row);
 
-/* Ranks of the plan: entries of a row. */
+/* Ranks of the plan: entries in a row. */
 uint32_t update_core_num_ranks(const struct update_core *update_core);
 
 /* The ledger; view. */
 struct ledger *update_core_ledger(struct update_core *update_core);
 
-/* The gate with the view it has; view. */
+/* The gate, with the current view; view. */
 const struct gate *update_core_gate(const struct update_core *update_core);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Everything that a header says of blocks is checked here in one pass, before
- * the exchange hears of any: that they are this ps's, in the plan's order and
- * so none twice, in the job's encoding, and as long as the payload. */
+/* Checks everything that a header says of blocks in one pass, before the update
+ * core sees it: the blocks are on this ps, in the plan's order and so each
+ * once, in the job's encoding, and as long as the payload. */
 #include "ps/dense/block_index.h"
 
 #include "proto/tensor/encoding.h"
@@ -33,8 +33,8 @@ static bool is_empty_push(const Capstan__DataHeader *header) {
             header->encoding == CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW);
 }
 
-/* What a message's floats are in, and its answer's: files are made of what is
- * assigned and of snapshots. */
+/* The encoding of a message's floats and of its reply's. Assigned weights and
+ * snapshots end up in files, so they are float32 whatever the job's wire. */
 static enum job_wire expected_encoding(const struct block_index *block_index,
                                        const Capstan__DataHeader *header) {
     bool is_exact =
@@ -56,7 +56,7 @@ const char *block_index_check(const struct block_index *block_index,
         uint32_t id = header->blocks[i];
         if (id >= block_index->layout->num_blocks ||
             block_index->local[id] == BLOCK_INDEX_NOT_LOCAL)
-            return "a block that is not of this ps";
+            return "a block that is not on this ps";
         if (i && block_index->local[id] <= header->blocks[i - 1])
             return "blocks out of the plan's order";
         header->blocks[i] = block_index->local[id];
@@ -67,5 +67,5 @@ const char *block_index_check(const struct block_index *block_index,
                        header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN;
     return payload == (has_payload ? encoding_bytes(wire, elements) : 0)
                ? NULL
-               : "a payload that has not the size of its blocks";
+               : "a payload that is not the size of its blocks";
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of the plan's blocks a ps holds, and whether a message fits them. */
+/* Which of the plan's blocks are on this ps, and whether a message's blocks are
+ * valid. */
 #ifndef CAPSTAN_BLOCK_INDEX_H
 #define CAPSTAN_BLOCK_INDEX_H
 
@@ -17,7 +18,8 @@
 struct block_index {
     const struct layout *layout;
     enum job_wire wire;
-    uint32_t *local; /* of the plan's block: mine, or BLOCK_INDEX_NOT_LOCAL */
+    uint32_t *
+        local; /* [plan's blocks]: the local number, or BLOCK_INDEX_NOT_LOCAL */
 };
 
 /* Local block i is the plan's block IDS[i], ascending. False: no memory. */
@@ -25,11 +27,12 @@ bool block_index_open(struct block_index *block_index,
                       const struct layout *layout, const uint32_t *ids,
                       uint32_t num_blocks, enum job_wire wire);
 
-/* Frees the map; an empty struct may be closed too. */
+/* Frees the map. A zeroed struct may be closed. */
 void block_index_close(struct block_index *block_index);
 
-/* NULL when HEADER's blocks are mine, its encoding is theirs and PAYLOAD bytes
- * are their size, else what is wrong. Its blocks become local numbers. */
+/* Checks that HEADER's blocks are local and in order, their encoding is right
+ * and PAYLOAD bytes are their size. Returns NULL, or what is wrong. Changes the
+ * blocks to local numbers. */
 const char *block_index_check(const struct block_index *block_index,
                               Capstan__DataHeader *header, size_t payload);
 

@@ -5,11 +5,11 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Buffers that nobody holds stay for the next copy: fresh memory costs a page
- * fault a page. More than a few would be memory that a ps does not need. */
+/* Free buffers are kept for the next copy, as fresh memory costs a page fault
+ * for each page. Keeping more than a few would waste memory. */
 enum { MAX_FREE = 32, ALIGNMENT = 64 };
 
-/* Buffers that nobody holds, the newest last. */
+/* Free buffers, the newest last. */
 struct free_list {
     struct buffer **buffers;
     size_t count, capacity;
@@ -17,9 +17,9 @@ struct free_list {
 
 struct buffer_pool {
     pthread_mutex_t mutex;
-    struct free_list heap, shared; /* KEPT at most; as many as were ever made */
-    struct shm_segment *shm_segment; /* of those shown, or NULL */
-    size_t carved, num_shared;       /* bytes of it; buffers made of it */
+    struct free_list heap, shared;   /* at most MAX_FREE; every one carved */
+    struct shm_segment *shm_segment; /* memory of the shared ones, or NULL */
+    size_t carved, num_shared; /* bytes of it in use; buffers carved from it */
     size_t used_bytes, num_used;
     bool closed;
 };
@@ -68,8 +68,8 @@ static void buffer_pool_destroy(struct buffer_pool *buffer_pool) {
     free(buffer_pool);
 }
 
-/* Replies on their way may outlive their shard: the last buffer to come back
- * takes the pool with it. */
+/* Replies in flight may outlive their shard, so the last buffer to come back
+ * destroys a closed pool. */
 void buffer_pool_close(struct buffer_pool **where) {
     struct buffer_pool *buffer_pool = *where;
     *where = NULL;
@@ -102,7 +102,7 @@ static void recycle(void *owner, struct buffer *buffer) {
         buffer_pool_destroy(buffer_pool);
 }
 
-/* The newest of this size: the warmest in the cache. */
+/* Prefers buffers that came back last: they are the warmest in the cache. */
 static struct buffer *pop_free(struct free_list *free_list, size_t bytes) {
     for (size_t i = free_list->count; i-- > 0;) {
         struct buffer *buffer = free_list->buffers[i];
@@ -115,7 +115,8 @@ static struct buffer *pop_free(struct free_list *free_list, size_t bytes) {
     return NULL;
 }
 
-/* A new one of the memory; it always finds room on the shelf. */
+/* A new buffer from the shared memory. Its place in the free list is reserved,
+ * so that recycle() cannot fail. */
 static struct buffer *carve(struct buffer_pool *buffer_pool, size_t bytes) {
     size_t left =
         buffer_pool->shm_segment

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers that come back: a few of each size are kept for the next update, the
- * rest are freed, but for those in memory that is shown. Buffers come back from
- * any thread. */
+/* A pool of buffers. It keeps some free buffers for reuse and frees the rest,
+ * except for those in shared memory. Any thread may release a buffer. */
 #ifndef CAPSTAN_BUFFER_POOL_H
 #define CAPSTAN_BUFFER_POOL_H
 
@@ -14,23 +13,24 @@ struct buffer_pool;
 /* NULL: no memory. */
 struct buffer_pool *buffer_pool_open(void);
 
-/* Frees what is here; buffers still held elsewhere end the pool when the last
- * of them comes back. */
+/* Frees the free buffers and clears *BUFFER_POOL. Buffers still held stay
+ * valid; the last of them to come back frees the pool. */
 void buffer_pool_close(struct buffer_pool **buffer_pool);
 
-/* A buffer of BYTES, held once; NULL when there is no memory. */
+/* A buffer of BYTES with one reference; NULL: no memory. */
 struct buffer *buffer_pool_take(struct buffer_pool *buffer_pool, size_t bytes);
 
-/* BYTES more for buffer_pool_take_shared, in memory that other processes of
- * this host can be shown (shm_segment.h); called once. False: there is none,
- * and nothing can be shown. */
+/* Allocates BYTES of memory that other processes of this host can map
+ * (shm_segment.h) for buffer_pool_take_shared. Called once. False: no such
+ * memory. */
 bool buffer_pool_add_shared(struct buffer_pool *buffer_pool, size_t bytes);
 
-/* As buffer_pool_take, in that memory; NULL also when all of it is held. */
+/* Like buffer_pool_take, from that memory; NULL also when all of it is in use.
+ */
 struct buffer *buffer_pool_take_shared(struct buffer_pool *buffer_pool,
                                        size_t bytes);
 
-/* Bytes of all buffers now held by somebody. */
+/* Bytes of all buffers now in use. */
 size_t buffer_pool_used_bytes(struct buffer_pool *buffer_pool);
 
 #endif

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A message may bring blocks of which each is updated at its own time, so its
- * payload is counted: one holder for each contribution that lies in it, and one
- * for who is just reading it. One thread does all of that. */
+/* One message may hold several blocks, each updated at its own time. Its
+ * payload is reference-counted: one reference for each contribution in it, and
+ * one for the handler that reads it. One thread does all this. */
 #include "ps/dense/gradient_inbox.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 
 struct gradient_payload {
-    struct gradient_payload *next; /* when free */
+    struct gradient_payload *next; /* in the free list */
     struct link_held held;
     unsigned references;
 };
 
 struct contribution {
     struct gradient_payload *gradient_payload; /* NULL: none */
-    const void *floats;                        /* NULL: without bytes */
+    const void *floats; /* NULL: without bytes (empty push) */
 };
 
 struct gradient_inbox {
@@ -94,7 +94,7 @@ static struct contribution *block_contributions(
            (size_t)block * gradient_inbox->num_ranks;
 }
 
-/* The exchange takes a contribution once, so there is none in its place. */
+/* The update core accepts a contribution once, so its place is free. */
 void gradient_inbox_add(struct gradient_inbox *gradient_inbox, uint32_t block,
                         uint32_t rank,
                         struct gradient_payload *gradient_payload,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What trainers have sent, kept where it came: a parcel is a received payload,
- * which lives as long as a block's contribution lies in it. */
+/* Gradients that trainers have sent, kept in the received payloads until their
+ * blocks are updated. */
 #ifndef CAPSTAN_GRADIENT_INBOX_H
 #define CAPSTAN_GRADIENT_INBOX_H
 
@@ -11,46 +11,46 @@
 struct gradient_payload;
 struct gradient_inbox;
 
-/* One contribution of each of NUM_RANKS to each of NUM_BLOCKS at a time. NULL:
+/* Room for one contribution of each of NUM_RANKS to each of NUM_BLOCKS. NULL:
  * no memory. */
 struct gradient_inbox *gradient_inbox_open(uint32_t num_blocks,
                                            uint32_t num_ranks);
 
-/* Lets all go and clears *PARCELS (may be NULL). */
+/* Releases all payloads and clears *GRADIENT_INBOX (may be NULL). */
 void gradient_inbox_close(struct gradient_inbox **gradient_inbox);
 
-/* Moves FRAME's payload into a parcel, held once; used ones are used again, so
- * that a step allocates nothing. NULL: no memory. */
+/* Moves FRAME's payload into a gradient payload with one reference. Released
+ * ones are reused, so that a step allocates nothing. NULL: no memory. */
 struct gradient_payload *gradient_inbox_receive(
     struct gradient_inbox *gradient_inbox, struct link_frame *frame);
 
-/* Its payload; view. */
+/* Its received bytes; view. */
 const struct link_bytes *gradient_inbox_payload(
     const struct gradient_payload *gradient_payload);
 
-/* One holder less of PARCEL (may be NULL). */
+/* Drops one reference of GRADIENT_PAYLOAD (may be NULL). */
 void gradient_inbox_release(struct gradient_inbox *gradient_inbox,
                             struct gradient_payload *gradient_payload);
 
-/* RANK's contribution to BLOCK lies in PARCEL, one more holder, at FLOATS;
- * NULL: it has no bytes. */
+/* Records that RANK's contribution to BLOCK lies in GRADIENT_PAYLOAD, which
+ * gains a reference, at FLOATS; NULL: it has no bytes. */
 void gradient_inbox_add(struct gradient_inbox *gradient_inbox, uint32_t block,
                         uint32_t rank,
                         struct gradient_payload *gradient_payload,
                         const void *floats);
 
-/* Where BLOCK's contributions that have bytes lie, in rank order, into
- * GRADIENTS [num_ranks]; returns how many. */
+/* Writes the addresses of BLOCK's contributions that have bytes, in rank order,
+ * into GRADIENTS [num_ranks]. Returns how many. */
 unsigned gradient_inbox_gather(const struct gradient_inbox *gradient_inbox,
                                uint32_t block, const void **gradients);
 
-/* What these weigh together: each as many as WEIGHTS [num_ranks] says of its
- * rank, or (NULL) one. */
+/* The sum of the weights of those contributions: WEIGHTS [num_ranks] by rank,
+ * or (NULL) 1 each. */
 uint32_t gradient_inbox_weight(const struct gradient_inbox *gradient_inbox,
                                uint32_t block, const uint32_t *weights);
 
-/* BLOCK's contributions are over: what held their parcels is the caller's now,
- * to be let go, into HELD [num_ranks]; returns how many. */
+/* Empties BLOCK's contributions. Moves their references into HELD [num_ranks],
+ * for the caller to release. Returns how many. */
 unsigned gradient_inbox_detach(struct gradient_inbox *gradient_inbox,
                                uint32_t block, struct gradient_payload **held);
 

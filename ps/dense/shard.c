@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of a block's tensors may be written in place is asked of the buffers
- * themselves: who holds one alone may. So nobody has to tell the shard of a
- * snapshot's beginning or end, or of a reply that has left. Its blocks are
- * touched by the thread that opened it or by the crew's, never by two for the
- * same block at a time (work_item.h). */
+/* Whether an update may write a tensor in place depends on its buffer alone: it
+ * may if the shard holds the only reference. So no caller has to tell the shard
+ * when a snapshot begins or ends or a reply has left. Blocks are touched by the
+ * thread that opened the shard and by the thread pool, never by two threads at
+ * a time for one block (work_item.h). */
 #include "ps/dense/shard.h"
 
 #include "proto/config/byte_size.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPARE = 32 }; /* blocks whose weights can be shown twice */
+enum { SPARE = 32 }; /* blocks with room for a second shared copy */
 
 struct cell {
     struct buffer *tensors[SHARD_MAX_TENSORS];
@@ -31,8 +31,8 @@ struct shard {
     size_t bytes; /* of all tensors, without copies */
 };
 
-/* Memory for all weights, and for some twice: who reads them elsewhere on this
- * host gets them without a copy. */
+/* Shared memory for all weights, and for a second copy of some: readers on this
+ * host map them instead of copying. */
 static void add_shared_weights(struct shard *shard, const uint32_t *ids) {
     size_t total = 0, largest = 0;
     for (uint32_t b = 0; b < shard->count; b++) {
@@ -46,7 +46,7 @@ static void add_shared_weights(struct shard *shard, const uint32_t *ids) {
         buffer_pool_add_shared(shard->buffer_pool, total + spare);
 }
 
-/* Weights go where they can be shown, while there is room. */
+/* Takes weights from shared memory while there is room. */
 static struct buffer *shard_take_buffer(struct shard *shard, unsigned tensor,
                                         size_t bytes) {
     struct buffer *shared =
@@ -63,11 +63,12 @@ static enum status shard_no_memory(const struct shard *shard,
                   shard->num_tensors;
     byte_size_text(wanted, all, sizeof all);
     byte_size_text(shard->bytes, allocated, sizeof allocated);
-    return status_fail(why, STATUS_RETRY,
-                       "no memory for %s of weights and state in %u blocks, "
-                       "of which %s were had: list more ps, on other hosts, "
-                       "or give this one more memory",
-                       all, shard->count, allocated);
+    return status_fail(
+        why, STATUS_RETRY,
+        "no memory for %s of weights and state in %u blocks, "
+        "of which %s were allocated: list more ps, on other hosts, "
+        "or give this one more memory",
+        all, shard->count, allocated);
 }
 
 static enum status shard_allocate(struct shard *shard, const uint32_t *ids,
@@ -164,20 +165,21 @@ enum status shard_restore(struct shard *shard, uint32_t b,
     return status;
 }
 
-/* Before the first view: nobody reads, so it may be written in place. */
+/* Before the first view there are no readers, so this writes in place. */
 void shard_assign(struct shard *shard, uint32_t b, const void *floats) {
     memcpy(buffer_data(shard->cells[b].tensors[0]), floats,
            shard_block_bytes(shard, b));
 }
 
-/* OUT is where tensor T is written: its own buffer when nobody else reads it,
- * else a fresh one. */
+/* The buffer that an update of tensor T writes: its own if the shard alone
+ * holds it, else a new one. NULL: no memory. */
 static struct buffer *target(struct shard *shard, uint32_t b, unsigned t) {
     struct buffer *own = shard->cells[b].tensors[t];
     struct buffer *shared = NULL;
     if (!buffer_is_unique(own))
         return shard_take_buffer(shard, t, buffer_bytes(own));
-    if (t == 0 && !buffer_segment(own)) /* while copies were many */
+    if (t == 0 &&
+        !buffer_segment(own)) /* left shared memory while copies were many */
         shared = buffer_pool_take_shared(shard->buffer_pool, buffer_bytes(own));
     return shared ? shared : own;
 }
@@ -190,7 +192,7 @@ static void replace(struct shard *shard, uint32_t b, unsigned t,
     shard->cells[b].tensors[t] = with;
 }
 
-/* All of the update but where weights and state are. */
+/* The update without its weights and state. */
 static struct rule_update update_of(const struct shard *shard, uint32_t b,
                                     const struct shard_round *round) {
     return (struct rule_update){
@@ -204,9 +206,9 @@ static struct rule_update update_of(const struct shard *shard, uint32_t b,
     };
 }
 
-/* A snapshot or a reply on its way may hold any of the tensors: those are left
- * as they are and written anew elsewhere. All buffers first, so that a failure
- * changes nothing. */
+/* A snapshot or a reply in flight may hold any of the tensors; the update
+ * leaves those unchanged and writes new ones. It takes all buffers first, so
+ * that a failure changes nothing. */
 enum status shard_update(struct shard *shard, uint32_t b,
                          const struct shard_round *round, struct failure *why) {
     struct buffer *out[SHARD_MAX_TENSORS];
@@ -269,7 +271,7 @@ size_t shard_block_bytes(const struct shard *shard, uint32_t b) {
     return shard->blocks[b]->elements * sizeof(float);
 }
 
-/* What snapshots and replies keep alive beside the weights. */
+/* Copies that only snapshots and replies keep alive. */
 size_t shard_copied_bytes(const struct shard *shard) {
     size_t taken = buffer_pool_used_bytes(shard->buffer_pool);
     return taken > shard->bytes ? taken - shard->bytes : 0;

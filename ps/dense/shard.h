@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The blocks of one ps in memory: weights and state in counted buffers. An
- * update writes in place when nobody else holds the buffer, else into one from
- * a pool, so that replies, snapshots and evaluations read without copying. */
+/* The blocks of one ps in memory: weights and optimizer state in
+ * reference-counted buffers. An update writes in place if the shard alone holds
+ * the buffer, else into one from a pool. So replies, snapshots and evaluations
+ * read without copying. */
 #ifndef CAPSTAN_SHARD_H
 #define CAPSTAN_SHARD_H
 
@@ -18,21 +19,23 @@ enum { SHARD_MAX_TENSORS = 1 + RULE_MAX_SLOTS };
 
 struct shard;
 
-/* Blocks IDS[0..count) of LAYOUT (borrowed), in the plan's order; their memory
- * is allocated, not yet set. STATUS_RETRY names the bytes when there is no
- * memory. */
+/* Opens blocks IDS[0..count) of LAYOUT (borrowed), in the plan's order. Their
+ * memory is allocated but not set. If memory is short, STATUS_RETRY with the
+ * bytes needed. */
 enum status shard_open(struct shard **out, const struct layout *layout,
                        const uint32_t *ids, uint32_t count,
                        const struct optimizer *optimizer,
                        struct failure *why) MUST_CHECK;
 
-/* Updates by LOOPS from here on; else by the best of this processor. */
+/* Sets the loops of later updates; without it the best of this processor are
+ * used. */
 void shard_set_loops(struct shard *shard, const struct rule_loops *loops);
 
-/* Lets the blocks go, which others may still hold, and clears *SHARD. */
+/* Clears *SHARD and drops its references; other holders keep their buffers. */
 void shard_close(struct shard **shard);
 
-/* First weights by SEED; state at its start. Of block B, or of all. */
+/* Sets the weights by SEED and the state to its start value: block B, or all.
+ */
 void shard_initialise_block(struct shard *shard, uint32_t b, uint64_t seed);
 void shard_initialise(struct shard *shard, uint64_t seed);
 
@@ -45,23 +48,23 @@ enum status shard_restore(struct shard *shard, uint32_t b,
 /* Sets block B's weights from FLOATS (any alignment). */
 void shard_assign(struct shard *shard, uint32_t b, const void *floats);
 
-/* What a round brought for a block. Pointers in rank order. */
+/* The gradients of one round for a block, in rank order. */
 struct shard_round {
     const void *const *gradients;
     unsigned num_gradients;
-    enum job_wire wire; /* what they are in */
-    uint64_t step;      /* the block's update number */
+    enum job_wire wire; /* encoding of the gradients */
+    uint64_t step;      /* the rule's step number (update_core.h) */
     double rate;
     float scale;
 };
 
-/* Applies the rule to block B. STATUS_RETRY when a copy needs memory that is
- * not there. */
+/* Applies the optimizer's rule to block B. STATUS_RETRY if there is no memory
+ * for a copy; the block is then unchanged. */
 enum status shard_update(struct shard *shard, uint32_t b,
                          const struct shard_round *round,
                          struct failure *why) MUST_CHECK;
 
-/* Square sums of ROUND's scaled gradient sum for block B, added in a fixed
+/* Square sum of ROUND's scaled gradient sum for block B, added in a fixed
  * order. */
 double shard_square_sum(const struct shard *shard, uint32_t b,
                         const struct shard_round *round);
@@ -73,7 +76,7 @@ struct buffer *shard_tensor(const struct shard *shard, uint32_t b,
 /* 1 + the number of state slots. */
 unsigned shard_tensors(const struct shard *shard);
 
-/* How many blocks it holds. */
+/* The number of blocks. */
 uint32_t shard_blocks(const struct shard *shard);
 
 /* Where block B lies in its parameter; view. */
@@ -82,7 +85,7 @@ const struct block *shard_block(const struct shard *shard, uint32_t b);
 /* Bytes of one tensor of block B. */
 size_t shard_block_bytes(const struct shard *shard, uint32_t b);
 
-/* Bytes in copies beyond the shard's own. */
+/* Bytes of buffers in use beyond the shard's own tensors. */
 size_t shard_copied_bytes(const struct shard *shard);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A large shard takes seconds to fill, in which its ps has to beat and to
- * answer calls: so a thread of its own does it. Until shard_init_done says so,
- * that thread alone touches the shard. */
+/* Setting a large shard takes seconds, in which its ps must send heartbeats and
+ * answer messages, so a thread of its own does it. Until shard_init_done
+ * returns true, that thread alone touches the shard. */
 #include "ps/dense/shard_init.h"
 
 #include "proto/store/checkpoint_reader.h"
@@ -19,7 +19,7 @@ struct shard_init {
     pthread_t thread;
     bool started;
     atomic_bool stop;
-    int done; /* eventfd: the thread's results are here */
+    int done; /* eventfd: the thread has finished */
     enum status status;
     struct failure why;
 };
@@ -30,8 +30,8 @@ static bool shard_init_should_continue(const struct shard_init *shard_init,
            !atomic_load(&shard_init->stop);
 }
 
-/* Nothing is restored from disk but what verifies; a shard on another host's
- * disk is named with that host. */
+/* The reader verifies every block; if a shard file lies on another host's disk,
+ * its error names that host. */
 static enum status restore(struct shard_init *shard_init, struct failure *why) {
     const struct shard_init_settings *settings = &shard_init->settings;
     struct checkpoint_reader *reader = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sets the first weights and state of a shard on a thread of its own, by the
- * seed or from a checkpoint: gigabytes take longer than a ps may be silent. */
+ * seed or from a checkpoint: for gigabytes this takes longer than a ps may be
+ * silent. */
 #ifndef CAPSTAN_SHARD_INIT_H
 #define CAPSTAN_SHARD_INIT_H
 
@@ -10,7 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All borrowed until the filler closes; nobody else touches SHARD till then. */
+/* All borrowed until shard_init_close; no other thread touches SHARD until
+ * then. */
 struct shard_init_settings {
     struct shard *shard;
     uint64_t seed;
@@ -24,14 +26,14 @@ enum status shard_init_open(struct shard_init **out,
                             const struct shard_init_settings *settings,
                             struct failure *why) MUST_CHECK;
 
-/* Stops it at the next block, waits for its end and clears *FILLER (may be
+/* Stops the thread at the next block, joins it and clears *SHARD_INIT (may be
  * NULL). */
 void shard_init_close(struct shard_init **shard_init);
 
-/* Polls readable once it is done. */
+/* Readable once it is done. */
 int shard_init_descriptor(const struct shard_init *shard_init);
 
-/* Is all set? Then STATUS, with WHY, is how it went. */
+/* True once, when it is done; STATUS, with WHY, is then the result. */
 bool shard_init_done(struct shard_init *shard_init, enum status *status,
                      struct failure *why);
 

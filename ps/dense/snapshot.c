@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A snapshot holds buffers, not copies: what an update would write in place it
- * writes elsewhere while somebody holds the block, so a copy is made only of
- * blocks that change before they are on disk. One thread writes, one snapshot
- * at a time, of those ordered the oldest first; blocks go as they are added,
- * and of those the ones first that only the snapshot still holds. */
+/* A snapshot holds references, not copies: while a block is held, an update
+ * writes elsewhere (shard.h), so only blocks that change before they are on
+ * disk cost a copy. One thread writes one snapshot at a time, the oldest
+ * ordered one first. It writes blocks as they are added, first those that only
+ * the snapshot still holds. */
 #include "ps/dense/snapshot.h"
 
 #include "proto/base/time.h"
@@ -21,13 +21,14 @@
 
 enum { LOOK_AHEAD = 64 };
 
-/* Held from the first block on; ordered once it is to be written; the thread
- * then writes blocks as they are added and does not wait for the last. */
+/* HELD from the first block on; ORDERED once it is to be written. In WRITING
+ * the thread writes blocks as they are added; the last ones may still be
+ * missing. */
 enum stage { HELD, ORDERED, WRITING, WRITTEN };
 
 struct held_block {
     struct buffer *tensors[SHARD_MAX_TENSORS];
-    unsigned char *row; /* version, then the ledger's entries; view */
+    unsigned char *row; /* version, then the ledger entries; view */
     bool added, written;
 };
 
@@ -39,15 +40,15 @@ struct snapshot {
     bool retained, reported;
     uint32_t added, written;
     struct held_block *blocks;
-    unsigned char *rows; /* a row each */
+    unsigned char *rows; /* one a block */
     struct dir_lock *dir_lock;
     char folder[4096], name[128];
     struct snapshot_result result;
 };
 
-/* Lists change on the thread that serves alone; the writing thread reads them,
- * so the former locks to change and the latter to look. What a block holds is
- * let go by the writer once it is written, unless it is kept. */
+/* The ps's thread alone changes the lists; the writing thread reads them. So
+ * the ps's thread locks to change and the writing thread to read. The writer
+ * releases a block once it is written, unless the snapshot is retained. */
 struct snapshots {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -56,7 +57,7 @@ struct snapshots {
     int descriptor;
     const struct shard *shard;
     const struct update_core *update_core;
-    struct snapshot *first; /* the newest */
+    struct snapshot *first; /* newest */
 };
 
 static size_t row_bytes(const struct snapshots *all) {
@@ -80,11 +81,11 @@ static void snapshot_destroy(struct snapshots *all, struct snapshot *snapshot) {
     free(snapshot->blocks);
     free(snapshot->rows);
     free(snapshot);
-    malloc_trim(0); /* copies of a whole shard: more than a step reuses */
+    malloc_trim(0); /* a whole shard's copies: more than a step reuses */
 }
 
-/* A block whose live twin has moved on goes first: writing it frees memory.
- * The mutex is held. */
+/* Prefers a block that has been updated since: writing it frees its copy. The
+ * mutex is held. */
 static uint32_t next_block(const struct snapshots *all,
                            const struct snapshot *snapshot) {
     uint32_t count = shard_blocks(all->shard), found = UINT32_MAX;
@@ -102,8 +103,9 @@ static uint32_t next_block(const struct snapshots *all,
     return found;
 }
 
-/* Tensors and ledger row of one moment: a row cut later than its weights would
- * let a push be lost, an earlier one let it be applied twice. */
+/* The tensors and the ledger row are of one moment. A row later than its
+ * weights would lose a push after a restore; an earlier one would apply a push
+ * twice. */
 static enum status put_block(struct snapshots *all, struct shard_writer *writer,
                              struct held_block *block, uint32_t b,
                              struct failure *why) {
@@ -122,8 +124,8 @@ static enum status put_block(struct snapshots *all, struct shard_writer *writer,
     return status;
 }
 
-/* Waits for a block to write; UINT32_MAX when all are written or the thread
- * is to stop. The mutex is held. */
+/* Waits for the next block to write; UINT32_MAX when all are written or the
+ * thread must stop. The mutex is held. */
 static uint32_t await_block(struct snapshots *all, struct snapshot *snapshot) {
     uint32_t count = shard_blocks(all->shard);
     while (!all->stopping && snapshot->written < count) {
@@ -153,7 +155,7 @@ static enum status snapshot_write_blocks(struct snapshots *all,
             release_tensors(all, block);
     }
     if (!status && snapshot->written < shard_blocks(all->shard))
-        status = status_fail(why, STATUS_FAILED, "the ps ends");
+        status = status_fail(why, STATUS_FAILED, "the ps is stopping");
     pthread_mutex_unlock(&all->mutex);
     return status;
 }
@@ -288,7 +290,7 @@ struct snapshot *snapshots_begin(struct snapshots *all, uint64_t id) {
     return snapshot;
 }
 
-/* By the thread that changes the list: it needs no lock to read it. */
+/* Called by the thread that changes the list, so it needs no lock. */
 struct snapshot *snapshots_find(struct snapshots *all, uint64_t id) {
     struct snapshot *snapshot = all->first;
     while (snapshot && snapshot->id != id)
@@ -316,8 +318,8 @@ static void copy_row(struct snapshot *snapshot, uint32_t b, uint64_t version) {
     snapshot->blocks[b].row = row;
 }
 
-/* Row and buffers are taken in one go, between two actions of the exchange:
- * both are of VERSION. */
+/* Row and buffers are taken together, between two actions of the update core:
+ * both are at VERSION. */
 void snapshot_add(struct snapshot *snapshot, uint32_t b, uint64_t version) {
     struct snapshots *all = snapshot->all;
     struct held_block *block = &snapshot->blocks[b];

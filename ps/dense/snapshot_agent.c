@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A cut has an id: of a round that stands in the plan its number, of one that
- * the chief asks for a number from 2^63 on. Snapshots begin with the first of
- * their blocks that the exchange says is there, and are complete with the
- * last. A planned one is written at once and told when its file stands; an
- * asked one is told as held first, and written if and when the chief orders
- * it, as with staleness it is known by then at which step it is. */
+/* A snapshot has an id: the round, if the plan schedules it; a number from 2^63
+ * on, if the chief requests it. A snapshot begins with the first block that the
+ * update core delivers and is complete with the last. A planned one is written
+ * at once and reported when its file is complete. A requested one is first
+ * reported as held and written if and when the chief orders it: with staleness,
+ * its step is known only then. */
 #include "ps/dense/snapshot_agent.h"
 
 #include "proto/base/free_memory.h"
@@ -17,27 +17,29 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Snapshots of planned rounds have the round as their id; the chief numbers
- * the others from SNAPSHOT_REQUESTED on. */
+/* Planned snapshots have their round as id; the chief numbers requested ones
+ * from SNAPSHOT_REQUESTED on. */
 #define SNAPSHOT_REQUESTED (UINT64_C(1) << 63)
 enum { PATH_BYTES = 4096 };
 
-/* A ps decides nothing about cuts but to leave out a planned one: it answers
- * the chief's orders, and each answer is counted there (snapshot_round.h). */
+/* The agent answers the chief's commands; the chief counts the answers
+ * (snapshot_round.h). Its only decision of its own is to skip a planned
+ * snapshot. */
 struct snapshot_agent {
     struct snapshot_agent_settings settings;
     struct server *server;
     struct snapshots *snapshots;
-    uint64_t requested_id, requested_round; /* synchronous cut under way */
+    uint64_t requested_id,
+        requested_round; /* synchronous snapshot being taken */
     bool requested_retain, requested_write;
     uint64_t skipped; /* planned round that found the writer busy, or failed */
     bool warned_full;
     char host[256];
     bool shares_folder;
-    struct dir_lock *dir_lock; /* NULL: there is no directory */
+    struct dir_lock *dir_lock; /* NULL: no checkpoint directory */
 };
 
-/* Without a directory nobody looks for anything. */
+/* Without a checkpoint directory there is nothing to lock. */
 static enum status lock_folder(struct snapshot_agent *snapshot_agent,
                                struct failure *why) {
     const struct snapshot_agent_settings *settings = &snapshot_agent->settings;
@@ -116,8 +118,8 @@ static bool has_first_block(const struct snapshot_agent *snapshot_agent) {
            snapshot_agent->settings.index;
 }
 
-/* The snapshot is held: with STEP, that of its first block, if the plan's first
- * is mine. */
+/* Reports that the snapshot is held. STEP, the version of its first block, is
+ * reported by the ps that has the plan's first block. */
 static void send_held(struct snapshot_agent *snapshot_agent, uint64_t id,
                       uint64_t step) {
     send_done(snapshot_agent, snapshot_report_captured(
@@ -136,8 +138,8 @@ static void start_write(struct snapshot_agent *snapshot_agent,
     snapshot_write(snapshot, snapshot_agent->dir_lock, folder, name);
 }
 
-/* A checkpoint that is due while one is being written is left out, but never
- * the last one. */
+/* A checkpoint due while one is being written is skipped, except the last one
+ * of the run. */
 static struct snapshot *begin_planned(struct snapshot_agent *snapshot_agent,
                                       uint64_t round) {
     if (snapshot_agent->skipped == round)
@@ -160,7 +162,7 @@ static struct snapshot *begin_planned(struct snapshot_agent *snapshot_agent,
     return snapshot;
 }
 
-/* The first of its blocks has closed the round that was agreed on. */
+/* The first block has closed the requested round. */
 static struct snapshot *begin_requested(struct snapshot_agent *snapshot_agent) {
     struct snapshot *snapshot = snapshots_begin(snapshot_agent->snapshots,
                                                 snapshot_agent->requested_id);
@@ -182,7 +184,7 @@ void snapshot_agent_add_block(void *context, uint32_t block, uint64_t version) {
     if (!snapshot)
         return;
     snapshot_add(snapshot, block, version);
-    /* By now the exchange may have closed the round after it. */
+    /* Report now: the update core may already have closed the next round. */
     if (is_requested && snapshot_complete(snapshot))
         send_held(snapshot_agent, id, version);
 }
@@ -201,11 +203,11 @@ void snapshot_agent_send_square_sums(void *context, uint64_t round,
                                  &control);
 }
 
-/* From now on no block closes above one more than the answer. */
+/* From now on no block closes a round above the reported one plus one. */
 enum status snapshot_agent_prepare(struct snapshot_agent *snapshot_agent,
                                    const Capstan__SnapshotPrepare *command) {
     if (!shard_blocks(server_shard(snapshot_agent->server)))
-        return STATUS_OK; /* the chief knows that nothing is here */
+        return STATUS_OK; /* the chief knows that this ps has no blocks */
     Capstan__SnapshotPrepared prepared = CAPSTAN__SNAPSHOT_PREPARED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     prepared.id = command->id;
@@ -218,8 +220,8 @@ enum status snapshot_agent_prepare(struct snapshot_agent *snapshot_agent,
     return STATUS_OK;
 }
 
-/* With staleness a cut is the moment it is heard: when the weights have all
- * that the rows count. */
+/* With staleness the snapshot is taken when the command arrives, after
+ * server_drain: the weights then include all that the ledger rows count. */
 static enum status snapshot_agent_snapshot_now(
     struct snapshot_agent *snapshot_agent, const Capstan__Snapshot *command,
     struct failure *why) {
@@ -241,13 +243,13 @@ static enum status snapshot_agent_snapshot_now(
     return STATUS_OK;
 }
 
-/* The id of a planned round says that the asked cut falls on it, begun here or
- * not: it only goes on. */
+/* If the id is a planned round's, the requested snapshot falls on it, whether
+ * it has begun here or not: training only goes on. */
 enum status snapshot_agent_take(struct snapshot_agent *snapshot_agent,
                                 const Capstan__Snapshot *command,
                                 struct failure *why) {
     if (!shard_blocks(server_shard(snapshot_agent->server)))
-        return STATUS_OK; /* nothing of mine is in it */
+        return STATUS_OK; /* this ps has no blocks */
     struct snapshot *held =
         snapshots_find(snapshot_agent->snapshots, command->id);
     if (held && command->write) {
@@ -276,7 +278,7 @@ enum status snapshot_agent_release(struct snapshot_agent *snapshot_agent,
     return STATUS_OK;
 }
 
-/* What the chief cannot reach, because the folder is not shared. */
+/* Removes what the chief cannot reach, as the folder is not shared. */
 enum status snapshot_agent_retain(struct snapshot_agent *snapshot_agent,
                                   const Capstan__Retain *command) {
     const char *dir = snapshot_agent->settings.plan->checkpoint_dir;
@@ -322,7 +324,7 @@ enum status snapshot_agent_step(struct snapshot_agent *snapshot_agent,
         log_error(snapshot_agent->settings.log,
                   "a checkpoint was not written: %s", result.why.text);
         snapshot_agent->skipped =
-            result.id; /* its other blocks begin no new one */
+            result.id; /* its later blocks must not begin it again */
         send_failed(snapshot_agent, result.id, result.why.text);
     }
     return STATUS_OK;

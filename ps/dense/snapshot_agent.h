@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cuts: which snapshot a block's state belongs to, and their way to the
- * checkpoint directory and back to the chief. */
+/* The ps's side of snapshots: assigns block states to snapshots, writes them to
+ * the checkpoint directory and reports to the chief. */
 #ifndef CAPSTAN_SNAPSHOT_AGENT_H
 #define CAPSTAN_SNAPSHOT_AGENT_H
 
@@ -24,31 +24,32 @@ struct snapshot_agent_settings {
 
 struct snapshot_agent;
 
-/* Looks for the chief's mark in the checkpoint directory; one of this host's
- * own is claimed (dir_lock.h): STATUS_CONFIG when another run lives in it. */
+/* Looks for the chief's marker file in the checkpoint directory. If the
+ * directory is this host's own, locks it (dir_lock.h): STATUS_CONFIG if another
+ * run has it. */
 enum status snapshot_agent_open(struct snapshot_agent **out,
                                 const struct snapshot_agent_settings *settings,
                                 struct failure *why) MUST_CHECK;
 
-/* Starts the writing thread for SERVICE's blocks. */
+/* Starts the writing thread for SERVER's blocks. */
 enum status snapshot_agent_attach(struct snapshot_agent *snapshot_agent,
                                   struct server *server,
                                   struct failure *why) MUST_CHECK;
 
-/* Ends the writing thread; what is half written is removed. */
+/* Ends the writing thread and removes unfinished files. */
 void snapshot_agent_close(struct snapshot_agent **snapshot_agent);
 
-/* Does this ps see the folder that the chief sees? */
+/* Is this ps's checkpoint directory the chief's? */
 bool snapshot_agent_shares_folder(const struct snapshot_agent *snapshot_agent);
 
-/* For server_settings: CONTEXT is the cutter. */
+/* For server_settings: CONTEXT is the agent. */
 void snapshot_agent_add_block(void *context, uint32_t block, uint64_t version);
 
-/* The square sums of a round are complete: the chief gets them. */
+/* For server_settings: sends the square sums of ROUND to the chief. */
 void snapshot_agent_send_square_sums(void *context, uint64_t round,
                                      const double *sums);
 
-/* Orders of the chief. */
+/* Commands of the chief. Prepare: freeze rounds and report the highest. */
 enum status snapshot_agent_prepare(struct snapshot_agent *snapshot_agent,
                                    const Capstan__SnapshotPrepare *command);
 
@@ -57,23 +58,24 @@ enum status snapshot_agent_take(struct snapshot_agent *snapshot_agent,
                                 const Capstan__Snapshot *command,
                                 struct failure *why) MUST_CHECK;
 
-/* Let a snapshot go. */
+/* Release a snapshot. */
 enum status snapshot_agent_release(struct snapshot_agent *snapshot_agent,
                                    const Capstan__SnapshotRelease *command);
 
-/* Remove files of steps that no longer stand, in a folder of one's own. */
+/* Keep the listed checkpoint steps and remove the others, in a directory that
+ * the chief does not share. */
 enum status snapshot_agent_retain(struct snapshot_agent *snapshot_agent,
                                   const Capstan__Retain *command);
 
-/* Polls readable when snapshot_agent_step has something to report. */
+/* Readable when snapshot_agent_step has something to report. */
 int snapshot_agent_descriptor(const struct snapshot_agent *snapshot_agent);
 
-/* Tells the chief of each snapshot that was written or failed. */
+/* Reports each snapshot that was written or failed to the chief. */
 enum status snapshot_agent_step(struct snapshot_agent *snapshot_agent,
                                 struct failure *why) MUST_CHECK;
 
-/* Have the copies of a running snapshot reached their limit? Pushes then wait
- * for the writer. */
+/* Have the copies for a snapshot reached their limit? The ps then reads no
+ * pushes until the writer has caught up. */
 bool snapshot_agent_is_full(struct snapshot_agent *snapshot_agent);
 
 #endif

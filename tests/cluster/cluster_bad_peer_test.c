@@ -220,14 +220,14 @@ static void confuse_ps(struct beset_run *beset) {
     header = pull(run, trainer);
     header.n_blocks = 1;
     header.blocks = none;
-    send_data(beset, PS, header, 0, "a block that is not of this ps");
+    send_data(beset, PS, header, 0, "a block that is not on this ps");
     header = pull(run, trainer);
     header.n_blocks = 1;
     header.blocks = first;
-    send_data(beset, PS, header, 400, "has not the size of its blocks");
+    send_data(beset, PS, header, 400, "is not the size of its blocks");
     header.kind = CAPSTAN__DATA_HEADER__KIND__PUSH;
     header.clock = beset->sender.clock + 1000;
-    send_data(beset, PS, header, LAST_BIAS, "out of the order of its clock");
+    send_data(beset, PS, header, LAST_BIAS, "whose clock is out of order");
     send_multipart(beset, PS);
 }
 

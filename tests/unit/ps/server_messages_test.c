@@ -196,8 +196,8 @@ static void an_invalid_push_is_refused_and_not_applied(void **state) {
         {all, 3, 0, PUSH, 0, 0, 0, 1, 0, "size of its blocks"},
         {all, 3, 4 * 64, PUSH, 0, 0, 0, 1, 0, "size of its blocks"},
         {all, 3, 4, PULL, 0, 0, 0, 1, 0, "size of its blocks"},
-        {unknown, 2, 0, PULL, 0, 0, 0, 1, 0, "not of this ps"},
-        {others, 1, 0, PULL, 0, 0, 0, 1, 0, "not of this ps"},
+        {unknown, 2, 0, PULL, 0, 0, 0, 1, 0, "not on this ps"},
+        {others, 1, 0, PULL, 0, 0, 0, 1, 0, "not on this ps"},
         {twice, 2, 0, QUERY, 0, 0, 0, 1, 0, "order"},
         {back, 2, 0, PULL, 0, 0, 0, 1, 0, "order"},
         {all, 3, 0, PULL, 1, 0, 0, 1, 0, "another run"},
@@ -229,7 +229,7 @@ static void an_invalid_push_is_refused_and_not_applied(void **state) {
     server_fixture_handle_messages(fixture, 1);
     server_fixture_expect(fixture, fixture->trainers[0],
                           CAPSTAN__DATA_HEADER__KIND__REFUSED,
-                          "order of its clock");
+                          "clock is out of order");
     for (uint32_t b = 0; b < SERVER_FIXTURE_OWN_BLOCKS; b++)
         assert_int_equal(
             update_core_version(server_update_core(fixture->server), b), 0);

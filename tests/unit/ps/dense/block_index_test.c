@@ -78,7 +78,7 @@ static void blocks_map_to_local_indices(void **state) {
 }
 
 static void foreign_and_unknown_blocks_are_refused(void **state) {
-    const char *text = "a block that is not of this ps";
+    const char *text = "a block that is not on this ps";
     (void)state;
     expect_message(JOB_WIRE_FLOAT32, text,
                    (struct message){PULL, FLOAT32, 0, {0}, 1, 0});
@@ -102,7 +102,7 @@ static void blocks_must_be_unique_and_ordered(void **state) {
 }
 
 static void a_payload_has_the_size_of_its_blocks(void **state) {
-    const char *text = "a payload that has not the size of its blocks";
+    const char *text = "a payload that is not the size of its blocks";
     (void)state;
     passes(JOB_WIRE_FLOAT32, (struct message){PUSH, FLOAT32, 0, {2}, 1, 120});
     expect_message(JOB_WIRE_FLOAT32, text,
