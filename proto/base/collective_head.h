@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tells a plugin of collectives from others and from older ones; it begins
- * with a plugin_head. Its whole table is worker/collective/collective.h's. */
+/* The head of a collectives plugin's table: tells its kind and version. It
+ * begins with a plugin_head. worker/collective/collective.h has the whole
+ * table. */
 #ifndef CAPSTAN_COLLECTIVE_HEAD_H
 #define CAPSTAN_COLLECTIVE_HEAD_H
 

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Cores that this process may run on, at least 1; where the system does not
- * tell that, those that are online. */
+/* Cores that this process may run on, at least 1. If the system does not say,
+ * the cores online. */
 uint32_t cores_count(void);
 
 #endif

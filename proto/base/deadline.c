@@ -19,7 +19,7 @@ bool deadline_passed(const struct deadline *deadline, int64_t now) {
     return deadline->until != TIME_NEVER && now >= deadline->until;
 }
 
-/* Who beats each second is late then. */
+/* A peer that sends a heartbeat each second is late by then. */
 int64_t deadline_warn_after(int64_t limit) {
     return limit / 6 > MIN_SILENCE ? limit / 6 : MIN_SILENCE;
 }

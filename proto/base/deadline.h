@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A wait as people are told of it: for whom, since when, until when, and by
- * which setting. */
+/* A wait with a limit, and its text for people: the peer, since when, until
+ * when, by which setting. */
 #ifndef CAPSTAN_DEADLINE_H
 #define CAPSTAN_DEADLINE_H
 
@@ -14,29 +14,28 @@ struct deadline {
     int64_t since, until; /* TIME_NEVER: nothing is awaited */
 };
 
-/* From SINCE on for at most LONGEST ns. */
+/* A wait from SINCE on for at most MAX_DURATION ns. */
 struct deadline deadline_start(const char *peer, const char *limit,
                                int64_t since, int64_t max_duration);
 
-/* Is it over at NOW, in vain? */
+/* Has the limit passed at NOW? */
 bool deadline_passed(const struct deadline *deadline, int64_t now);
 
 /* "waiting for PEER since 12 s, gives up in 18 s (LIMIT)". */
 void deadline_text(const struct deadline *deadline, int64_t now, char *text,
                    size_t size);
 
-/* Nanoseconds of silence that are told, of those that count as death at
- * LIMIT. */
+/* Nanoseconds of silence after which to warn, if LIMIT ns of silence end the
+ * wait. */
 int64_t deadline_warn_after(int64_t limit);
 
-/* A loop takes several turns a second. Of the time from its last turn, at
- * BEFORE (0: none), to NOW, what the process stood still: stopped, starved, or
- * with a machine that was; 0: it did not. That time counts for nobody's
- * silence. */
+/* How long this process stood still between its last loop turn at LAST_TURN (0:
+ * none) and NOW: stopped, starved, or on a paused machine. 0: it did not, as a
+ * loop takes several turns a second. No deadline counts that time. */
 int64_t deadline_stall(int64_t last_turn, int64_t now);
 
-/* Moves SINCE (0: unset), at which a wait began before a standstill of STILL,
- * past it, to NOW at most. */
+/* Moves SINCE (0: unset), the start of a wait, by a standstill of STALL ns, but
+ * not past NOW. */
 void deadline_shift(int64_t *since, int64_t stall, int64_t now);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the table of a device's plugin begins with: enough to tell which devices
- * there are. The whole table is worker/ops/ops.h's. */
+/* The head of a device plugin's table: enough to list devices. worker/ops/ops.h
+ * has the whole table. */
 #ifndef CAPSTAN_DEVICE_HEAD_H
 #define CAPSTAN_DEVICE_HEAD_H
 
@@ -17,30 +17,31 @@ enum { DEVICE_ABI = 3, DEVICE_ID = 40 };
 #define DEVICE_SYMBOL "capstan_device"
 
 struct device_description {
-    char name[128];        /* "NVIDIA H200" */
-    char id[DEVICE_ID];    /* one for all who see it, and no other's; "" */
+    char name[128];     /* "NVIDIA H200" */
+    char id[DEVICE_ID]; /* the same in every process that sees the device, and
+                           unique; "": unknown */
     uint32_t major, minor; /* compute capability */
-    uint64_t total, free;  /* bytes of memory, now */
+    uint64_t total, free;  /* bytes of memory; free: at this moment */
     bool usable;           /* this build has code for it */
-    char reason[256];      /* else: why not, and which build to take */
+    char reason[256];      /* if not: why, and which build has it */
 };
 
-/* Begins as every plugin's does (proto/base/plugin.h). */
+/* Begins like every plugin's table (proto/base/plugin.h). */
 struct device_head {
     uint32_t abi;        /* DEVICE_ABI */
     const char *name;    /* "cuda" */
-    const char *version; /* of the library behind it */
+    const char *version; /* of the library that it uses */
     enum status (*check)(struct failure *why);
 
-    /* Devices that this process sees. */
+    /* The number of devices that this process sees. */
     uint32_t (*count)(void);
 
-    /* Describes device INDEX; STATUS_RETRY when it does not answer. */
+    /* Describes device INDEX. STATUS_RETRY if it does not answer. */
     enum status (*describe)(uint32_t index, struct device_description *out,
                             struct failure *why);
 
-    /* The same without `free`, which stays 0; nothing of the device is taken
-     * for it, where describing one takes what its runtime needs there. */
+    /* Like describe, but leaves `free` 0 and takes no memory of the device,
+     * where describe starts the device's runtime. */
     enum status (*identify)(uint32_t index, struct device_description *out,
                             struct failure *why);
 };

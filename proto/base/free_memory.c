@@ -14,10 +14,10 @@ enum { PATH_BYTES = 4096 };
 struct limit_list {
     const char *root;
     struct free_memory_limit *limits;
-    bool swaps; /* what can be moved to swap counts */
+    bool swaps; /* memory that can be swapped out counts */
     unsigned count;
-    char machine[48];          /* tells this one from others */
-    uint64_t swap, total_swap; /* free, and in all; 0 unless `swaps` */
+    char machine[48];          /* identifies this machine */
+    uint64_t swap, total_swap; /* free and total; 0 unless `swaps` */
 };
 
 static FILE *open_below(const char *root, const char *path) {
@@ -26,8 +26,8 @@ static FILE *open_below(const char *root, const char *path) {
     return length < (int)sizeof whole ? fopen(whole, "re") : NULL;
 }
 
-/* The number behind FIELD in a file of lines "field number"; the first number
- * of the file when FIELD is empty. */
+/* The number after FIELD in a file of lines "field number"; the file's first
+ * number if FIELD is empty. */
 static bool free_memory_read_number(const char *root, const char *path,
                                     const char *field, uint64_t *number) {
     FILE *file = open_below(root, path);
@@ -55,7 +55,7 @@ static struct free_memory_limit *free_memory_add(struct limit_list *limit_list,
     return limit;
 }
 
-/* What ZFS keeps of files is not counted as available, and given back. */
+/* ZFS's file cache: reclaimable, but not counted as available. */
 static uint64_t zfs_cached(const char *root) {
     FILE *file = open_below(root, "/proc/spl/kstat/zfs/arcstats");
     unsigned long long size = 0, least = 0;
@@ -99,8 +99,8 @@ static void add_machine(struct limit_list *limit_list) {
     snprintf(limit->name, sizeof limit->name, "free memory");
 }
 
-/* The two generations of control groups; what is in `cached` the kernel takes
- * back when the group is full. */
+/* Control groups v1 and v2. The kernel reclaims memory in `cached` when the
+ * group is full. */
 struct cgroup_version {
     const char *mount, *limit, *used, *stat;
     const char *cached[3];
@@ -127,8 +127,8 @@ static bool number_of(const struct limit_list *limit_list, const char *folder,
            free_memory_read_number(limit_list->root, path, field, number);
 }
 
-/* The name of a folder is another one in each container: what is the same for
- * all is its number. */
+/* A group's path differs between containers; its inode number is the same in
+ * all. */
 static void name_group(const struct limit_list *limit_list,
                        const struct cgroup_version *cgroup_version,
                        const char *folder, struct free_memory_limit *limit) {
@@ -144,7 +144,8 @@ static void name_group(const struct limit_list *limit_list,
              *group ? group : "/", cgroup_version->limit);
 }
 
-/* Without a limit the file holds a word, or more than any machine has. */
+/* Without a limit the file holds a word, or a number larger than any machine's
+ * memory. */
 static void add_group(struct limit_list *limit_list,
                       const struct cgroup_version *cgroup_version,
                       const char *folder) {
@@ -164,8 +165,8 @@ static void add_group(struct limit_list *limit_list,
         name_group(limit_list, cgroup_version, folder, limit);
 }
 
-/* GROUP and all that it is in; where it is not found, as in a container whose
- * own group is mounted as the root, that root alone. */
+/* GROUP and its ancestors. If it is not found, as in a container that mounts
+ * its own group as the root: the root alone. */
 static void add_groups(struct limit_list *limit_list,
                        const struct cgroup_version *cgroup_version,
                        const char *group) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process may still take of memory, and what sets the limit: its
- * machine, the control groups that it is in, its own limits. */
+/* How much memory a process may still take, and what limits it: its machine,
+ * its control groups, its own limits. */
 #ifndef CAPSTAN_FREE_MEMORY_H
 #define CAPSTAN_FREE_MEMORY_H
 
@@ -8,27 +8,28 @@
 
 enum { FREE_MEMORY_LIMITS = 8, FREE_MEMORY_KEY = 96, FREE_MEMORY_NAME = 160 };
 
-/* Processes whose limits have one KEY share what it leaves: the sum of what
- * they take may not pass it. NAME says to people what it is: "free memory",
- * "left by control group /job, memory.max". */
+/* Processes whose limits have the same KEY share it: together they may take
+ * what is free. NAME is for people: "free memory", "left by control group /job,
+ * memory.max". */
 struct free_memory_limit {
-    uint64_t free; /* bytes, what can be moved to swap counted in */
-    uint64_t most; /* bytes that there would be if nobody else took any; as
-                      much as `free` where nobody else can */
+    uint64_t free; /* bytes, memory that can be swapped out included */
+    uint64_t most; /* bytes if no other process took any; equal to `free` for a
+                      process's own limit */
     char key[FREE_MEMORY_KEY], name[FREE_MEMORY_NAME];
 };
 
-/* Fills LIMITS with those that there are for this process; returns how many.
- * What cannot be read sets no limit. */
+/* Fills LIMITS with those of this process and returns how many. Unreadable ones
+ * are left out. */
 unsigned free_memory_limits(
     struct free_memory_limit limits[static FREE_MEMORY_LIMITS]);
 
-/* The same where ROOT stands for "/": the files below its proc and sys. */
+/* Like free_memory_limits, but reads proc and sys below ROOT. */
 unsigned free_memory_limits_in(
     const char *root,
     struct free_memory_limit limits[static FREE_MEMORY_LIMITS]);
 
-/* Bytes: half of the least of them, without swap. */
+/* Half of the smallest limit's free bytes, without swap; 0 if there is no
+ * limit. */
 uint64_t free_memory_half(void);
 
 #endif

@@ -6,11 +6,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The soft limit that servers give themselves, so that others' connections do
- * not use it up. */
+/* The soft limit that servers set, so that unknown peers' connections do not
+ * use it up. */
 enum { FALLBACK_COUNT = 16, DEFAULT_SOFT_LIMIT = 65536 };
-/* Five threads' stacks and heaps, and what libraries map and generate; a
- * process that trains was seen to need 190 MB of it. */
+/* Stacks and heaps of five threads, and memory that libraries map and generate.
+ * A training process was seen to need 190 MB of it. */
 static const uint64_t OWN_SPACE = UINT64_C(256) << 20;
 
 static uint64_t open_descriptors(void) {
@@ -21,7 +21,8 @@ static uint64_t open_descriptors(void) {
     while (readdir(folder))
         count++;
     closedir(folder);
-    return count; /* those of ".", ".." and FOLDER make up for little */
+    return count; /* ".", ".." and the opened folder roughly offset what is
+                     missed */
 }
 
 enum status limits_descriptors(uint64_t more, const char *consumer,

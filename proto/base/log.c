@@ -16,9 +16,8 @@ void log_open(struct log *log, const char *role, int index) {
     log->quiet = false;
 }
 
-/* What does not fit into a line is cut off; control characters become spaces,
- * so that no text can look like a line of its own or move a terminal's cursor.
- */
+/* Longer lines are cut off. Control characters become spaces, so that no text
+ * can imitate a line of its own or move a terminal's cursor. */
 static void log_write_line(const struct log *log, const char *level,
                            const char *format, va_list arguments) {
     if (!log)
@@ -35,12 +34,12 @@ static void log_write_line(const struct log *log, const char *level,
     size_t text = used;
     vsnprintf(line + used, sizeof line - used - 1, format, arguments);
     used = strlen(line);
-    for (; text < used; text++) /* texts come over the wire, too */
+    for (; text < used; text++) /* texts of peers are logged too */
         if ((unsigned char)line[text] < ' ' || line[text] == 0x7f)
             line[text] = ' ';
     line[used++] = '\n';
     ssize_t written = write(STDERR_FILENO, line, used);
-    (void)written; /* nobody is left to tell */
+    (void)written; /* no other place to report to */
 }
 
 #define LOG_AT(level)                                                          \

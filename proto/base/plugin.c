@@ -29,7 +29,7 @@ enum status plugin_load(const void **table, const char *path,
                            dlerror());
     const struct plugin_head *head = dlsym(object, symbol);
     if (!head)
-        return status_fail(why, STATUS_CONFIG, "%s is no plugin of capstan",
+        return status_fail(why, STATUS_CONFIG, "%s is not a plugin of capstan",
                            path);
     if (head->abi != abi)
         return status_fail(why, STATUS_CONFIG,

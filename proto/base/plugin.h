@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plugins: what needs a special library or machine, as a shared object beside
- * the program, capstan-NAME.so, opened when it is wanted. It exports a table
- * that begins with a head. */
+/* Plugins: code that needs a special library or device, in a shared object
+ * capstan-NAME.so beside the program, opened on demand. It exports a table that
+ * begins with a head. */
 #ifndef CAPSTAN_PLUGIN_H
 #define CAPSTAN_PLUGIN_H
 
@@ -11,25 +11,24 @@
 #include <stdint.h>
 
 struct plugin_head {
-    uint32_t abi; /* of the table; read before anything else in it */
+    uint32_t abi; /* version of the table; read before anything else in it */
     const char *name;
-    const char *version; /* of the library behind it */
-    /* Can it work here? Else STATUS_FAILED says what is missing. */
+    const char *version; /* of the library that it uses */
+    /* Can it work here? If not, STATUS_FAILED says what is missing. */
     enum status (*check)(struct failure *why);
 };
 
-/* Writes where plugin NAME is looked for. */
+/* Writes the path at which plugin NAME is expected. */
 void plugin_path(const char *name, char *path, size_t size);
 
-/* Opens the plugin at PATH for the rest of the process's life: *TABLE is what
- * it exports as SYMBOL, of version ABI. STATUS_CONFIG says what is missing. */
+/* Opens the plugin at PATH for the rest of the process's life. Sets *TABLE to
+ * what it exports as SYMBOL, of version ABI. STATUS_CONFIG says what is
+ * missing. */
 enum status plugin_load(const void **table, const char *path,
                         const char *symbol, uint32_t abi,
                         struct failure *why) MUST_CHECK;
 
-/* Opens plugin NAME for the rest of the process's life: *TABLE is what it
- * exports as SYMBOL, of version ABI, and its check has passed. STATUS_CONFIG
- * says what is missing. */
+/* Like plugin_load, for plugin NAME at its plugin_path, and runs its check. */
 enum status plugin_find(const void **table, const char *name,
                         const char *symbol, uint32_t abi,
                         struct failure *why) MUST_CHECK;

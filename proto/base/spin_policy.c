@@ -11,7 +11,7 @@
 enum { MIN_CROWDED_CHECKS = 3 };
 static const int64_t CHECK_INTERVAL = 20 * TIME_MS;
 
-/* Threads that run or could, this one among them; 0: not known. */
+/* Runnable threads on the machine, this one included; 0: unknown. */
 static int count_running(void) {
     char text[128];
     int count = 0;
@@ -25,8 +25,8 @@ static int count_running(void) {
     return sscanf(text, "%*f %*f %*f %d/", &count) == 1 ? count : 0;
 }
 
-/* One look may fall into a moment when everything runs, so it is no reason to
- * sleep: waking costs more than a few looks in vain. */
+/* A single sample may hit a moment when all threads run, so it takes several in
+ * a row to stop spinning: waking costs more than a few useless polls. */
 bool spin_policy(struct spin_policy *core, unsigned wanted, int64_t now) {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) ||

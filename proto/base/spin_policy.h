@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a thread may wait awake: only where that keeps no other from its
- * core. */
+/* Whether a thread may busy-wait: only where that takes no core from another
+ * thread. */
 #ifndef CAPSTAN_SPIN_POLICY_H
 #define CAPSTAN_SPIN_POLICY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Zero at the start. */
+/* Zero it before the first use. */
 struct spin_policy {
     int64_t last_check;
-    unsigned crowded_checks; /* looks in a row that found none */
+    unsigned crowded_checks; /* samples in a row without a free core */
     bool known;
 };
 
-/* Has this process, at NOW, a core for each of WANTED threads, itself among
- * them, and do no more threads run on the machine than it has cores? Looks at
- * /proc/loadavg each 20 ms at most, and believes that all are taken when three
- * looks in a row say so; false where it cannot be read. */
+/* May this process busy-wait at NOW? True if it has a core for each of WANTED
+ * threads, the caller included, and the machine runs no more threads than it
+ * has cores. Samples /proc/loadavg at most every 20 ms; three crowded samples
+ * in a row mean no. False if it cannot be read. */
 bool spin_policy(struct spin_policy *core, unsigned wanted, int64_t now);
 
 #endif

@@ -25,9 +25,9 @@ enum status status_fail(struct failure *why, enum status status,
     return status;
 }
 
-/* What is short now, is not answered now, or is broken: descriptors, memory,
- * threads, a disk, a network mount. A refusal (EPERM, EACCES, ENOSYS,
- * EAFNOSUPPORT) and what is not there (ENOENT) stay as they are. */
+/* Errors of the present moment: a shortage of descriptors, memory or threads, a
+ * failing disk or network mount. A refusal (EPERM, EACCES, ENOSYS,
+ * EAFNOSUPPORT) or a missing file (ENOENT) is permanent. */
 static bool is_transient(int error) {
     static const int errors[] = {
         EMFILE,       ENFILE,   ENOMEM,    EAGAIN,    EINTR,      EIO,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outcomes. A function that can fail returns an enum status and writes the
- * text for a person into the struct failure its caller lends: what is wrong,
- * where, what was found, what is allowed, what to do. */
+/* Outcomes. A function that can fail returns an enum status and writes a text
+ * for people into the caller's struct failure: what is wrong, where, what was
+ * found, what is allowed, what to do. */
 #ifndef CAPSTAN_STATUS_H
 #define CAPSTAN_STATUS_H
 
@@ -21,7 +21,7 @@ enum status {
 
 struct failure {
     enum status status;
-    bool reported;   /* of another, who says it too (status_mark_reported) */
+    bool reported;   /* another process reports it (status_mark_reported) */
     char text[2048]; /* one or more lines, no final newline */
 };
 
@@ -33,9 +33,9 @@ struct failure {
 enum status status_fail(struct failure *why, enum status status,
                         const char *format, ...) PRINTF_LIKE(3, 4);
 
-/* STATUS_RETRY where errno value ERROR tells of the machine as it is now
- * (descriptors, memory or threads are short, a disk fails), which may be better
- * at the next try; else OTHERWISE: what is missing or refused stays so. */
+/* STATUS_RETRY if errno value ERROR is of the present moment (descriptors,
+ * memory or threads are short, a disk fails), so that a retry may succeed; else
+ * OTHERWISE. */
 enum status status_of_errno(int error, enum status otherwise);
 
 /* Like status_fail with status_of_errno, followed by ": " and the text of
@@ -48,13 +48,13 @@ enum status status_errno(struct failure *why, enum status otherwise, int error,
 enum status status_context(struct failure *why, const char *format, ...)
     PRINTF_LIKE(2, 3);
 
-/* Marks what is in WHY (may be NULL) as said by who is at fault already: the
- * chief, or whose signal it was. Returns its status, STATUS_FAILED if WHY is
- * NULL. */
+/* Marks WHY (may be NULL) as already reported by the process at fault: the
+ * chief, or the one that was signalled. Returns its status, STATUS_FAILED if
+ * WHY is NULL. */
 enum status status_mark_reported(struct failure *why);
 
-/* What a process ends with whom signal NUMBER ended: SIGHUP, SIGINT, and any
- * other counts as SIGTERM. */
+/* The exit status of a process that signal NUMBER ended: SIGHUP's, SIGINT's,
+ * and SIGTERM's for any other. */
 enum status status_of_signal(int number);
 
 #endif

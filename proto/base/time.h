@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time as a number: nanoseconds of the monotonic clock. Pure cores take it as
- * an argument; only the loops around them read it. */
+ * an argument; only event loops read it. */
 #ifndef CAPSTAN_TIME_H
 #define CAPSTAN_TIME_H
 
@@ -11,7 +11,7 @@
 #define TIME_S INT64_C(1000000000)
 #define TIME_NEVER INT64_MAX
 
-/* Nanoseconds since an arbitrary start; never goes back. */
+/* Nanoseconds since an arbitrary start; never decreases. */
 int64_t time_now(void);
 
 /* Seconds of the calendar (Unix time), for logs and event files. */
@@ -23,8 +23,8 @@ int64_t time_from_seconds(double seconds);
 /* NANOSECONDS as seconds. */
 double time_to_seconds(int64_t nanoseconds);
 
-/* Milliseconds from NOW to DEADLINE for poll(2): rounded up, 0 when it is
- * past, at most INT_MAX, -1 for TIME_NEVER. */
+/* Milliseconds from NOW to DEADLINE for poll(2): rounded up, 0 if it has
+ * passed, at most INT_MAX, -1 for TIME_NEVER. */
 int time_poll_ms(int64_t now, int64_t deadline);
 
 #endif

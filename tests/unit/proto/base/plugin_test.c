@@ -80,7 +80,7 @@ static void a_missing_plugin_is_reported(void **state) {
     expect_missing("lame", "test_table", "no such device");
     remove_plugins("lame");
     make("another", 3, "");
-    expect_missing("another", "other_table", "no plugin of capstan");
+    expect_missing("another", "other_table", "not a plugin of capstan");
     remove_plugins("another");
 }
 
