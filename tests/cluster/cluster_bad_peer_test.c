@@ -350,7 +350,7 @@ static void bad_peers_do_not_disturb_a_run(void **state) {
     for (int i = CHIEF; i < OTHER; i++) {
         expect_few_warnings(beset->processes[i]);
         assert_non_null(strstr(cluster_run_errors(beset->processes[i]),
-                               "said nothing we understand"));
+                               "sent no Capstan message"));
     }
     expect_same_files(beset->run, "alone.safetensors", "beset.safetensors");
 }

@@ -262,10 +262,10 @@ static void bad_peers_on_shared_memory_do_not_disturb_a_run(void **state) {
     assert_true(
         cluster_fixture_has_logged(
             fixture.tasks[cluster_fixture_find(&fixture, "ps", 0)].process,
-            "shares memory is left") ||
+            "shares memory is disconnected") ||
         cluster_fixture_has_logged(
             fixture.tasks[cluster_fixture_find(&fixture, "ps", 1)].process,
-            "shares memory is left"));
+            "shares memory is disconnected"));
 }
 
 #define SHM_TEST(f)                                                            \

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The socket of a link, and what comes by it. A server is a ROUTER, a client a
- * DEALER, so that neither has to take turns; a message is a header frame and at
- * most one payload frame. The other parts of a link: what leaves (link_send.c),
- * shared memory beside TCP (link_transport.c), waiting awake
- * (link_busy_poll.c), who keeps no rules (link_peer_guard.c), how much the
- * kernel is handed (link_pace.c).
+/* A link's socket and its received messages. A server is a ROUTER, a client a
+ * DEALER, so that neither has to alternate sends and receives. A message is a
+ * header frame and at most one payload frame. The other parts of a link:
+ * sending (link_send.c), shared memory beside TCP (link_transport.c), busy
+ * polling (link_busy_poll.c), misbehaving peers (link_peer_guard.c), pacing
+ * (link_pace.c).
  *
- * libzmq tells nothing of a connection's life by the socket itself, so a
- * monitor is read beside it: a server's for connections that ended without a
- * message of ours, a client's for those that newly stand, on which nothing of
- * what was sent before will be answered. */
+ * The socket itself reports nothing about connections, so a monitor socket is
+ * read as well: a server's for accepted and ended connections, a client's for
+ * new ones, as requests sent before on an earlier connection will not be
+ * answered. */
 #include "proto/net/link/link.h"
 
 #include "proto/base/time.h"
@@ -22,7 +22,7 @@
 #include <string.h>
 
 enum { MAX_SKIPPED = 256 };
-enum { SHM_FRAMES_PER_TURN = 16 }; /* frames before TCP has its turn */
+enum { SHM_FRAMES_PER_TURN = 16 }; /* then TCP has its turn */
 
 static struct link_bytes view_of(zmq_msg_t *message) {
     size_t size = zmq_msg_size(message);
@@ -33,9 +33,9 @@ static void link_set_int(void *socket, int option, int value) {
     zmq_setsockopt(socket, option, &value, sizeof value);
 }
 
-/* Who is gone without a word is noticed by TCP: a ping that comes, leaves or is
- * not answered while a full queue keeps a connection from being read ends the
- * process (libzmq's issues 4364 and 4767). */
+/* TCP keepalive detects dead peers. ZMQ heartbeats are off: libzmq aborts the
+ * process if it has to handle or send a ping while a full queue keeps the
+ * connection from being read (libzmq issues 4364 and 4767). */
 static void set_keepalive(void *socket) {
     link_set_int(socket, ZMQ_TCP_KEEPALIVE, 1);
     link_set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, 1);
@@ -44,7 +44,7 @@ static void set_keepalive(void *socket) {
     link_set_int(socket, ZMQ_TCP_MAXRT, 3000);
 }
 
-/* Values and their reasons: docs/wire.md. */
+/* docs/wire.md gives the reason for each value. */
 static void link_configure(void *socket, const struct link_settings *settings) {
     link_set_int(socket, ZMQ_LINGER, settings->linger_ms);
     link_set_int(socket, ZMQ_SNDHWM, 0);
@@ -68,7 +68,8 @@ static void link_watch(struct link *link, int events) {
         return;
     link->monitor = zmq_socket(link->zmq, ZMQ_PAIR);
     link_set_int(link->monitor, ZMQ_LINGER, 0);
-    link_set_int(link->monitor, ZMQ_RCVHWM, 0); /* libzmq's thread would wait */
+    link_set_int(link->monitor, ZMQ_RCVHWM,
+                 0); /* else libzmq's I/O thread would block */
     zmq_connect(link->monitor, name);
 }
 
@@ -108,7 +109,7 @@ void link_close(struct link **where) {
         zmq_socket_monitor(link->socket, NULL, 0);
         zmq_close(link->monitor);
     }
-    if (link->inproc[0]) /* a close alone frees the name some time later */
+    if (link->inproc[0]) /* closing alone frees the name only later */
         zmq_unbind(link->socket, link->inproc);
     zmq_close(link->socket);
     shm_endpoint_close(&link->shm_endpoint);
@@ -203,8 +204,8 @@ void *link_socket(struct link *link) {
     return link->socket;
 }
 
-/* The last LINK_BANNED ones: a banned peer that has been pushed out of the list
- * by as many others is judged anew by its next message. */
+/* Knows the last LINK_BANNED bans. A peer whose ban has dropped out of the list
+ * is judged again by its next message. */
 static bool is_banned(const struct link *link, uint32_t peer) {
     unsigned known =
         link->num_banned < LINK_BANNED ? link->num_banned : LINK_BANNED;
@@ -217,13 +218,13 @@ static bool is_banned(const struct link *link, uint32_t peer) {
 void link_ban(struct link *link, uint32_t peer) {
     struct shm_connection *shm_connection = link_shm_connection(link, peer);
     if (shm_connection)
-        shm_connection_fail(shm_connection, "it is not read any more");
+        shm_connection_fail(shm_connection, "its messages are refused");
     else if (!is_banned(link, peer))
         link->banned[link->num_banned++ % LINK_BANNED] = peer;
 }
 
-/* True: PART is the caller's to close. The parts of a message come together:
- * once the first is here the others are, too. */
+/* True: the caller closes PART. libzmq delivers the parts of a message
+ * together, so after the first part the others are here. */
 static bool receive_part(struct link *link, zmq_msg_t *part) {
     zmq_msg_init(part);
     if (zmq_msg_recv(part, link->socket, ZMQ_DONTWAIT) >= 0)
@@ -232,7 +233,7 @@ static bool receive_part(struct link *link, zmq_msg_t *part) {
     return false;
 }
 
-/* The parts that follow PART within its message are read and dropped. */
+/* Reads and drops the parts that follow PART in its message. */
 static void skip_rest(struct link *link, zmq_msg_t *part) {
     bool more = zmq_msg_more(part);
     zmq_msg_close(part);
@@ -242,8 +243,8 @@ static void skip_rest(struct link *link, zmq_msg_t *part) {
     }
 }
 
-/* The first message of a connection tells its descriptor, which libzmq keeps as
- * text: it is asked for once. */
+/* Asks for a connection's descriptor at its first message only: libzmq keeps it
+ * as text. */
 static void record_sender(struct link *link, uint32_t peer, zmq_msg_t *part) {
     bool server = link->kind == LINK_SERVER;
     struct link_sender *sender = &link->senders[peer % LINK_SENDERS];
@@ -255,9 +256,10 @@ static void record_sender(struct link *link, uint32_t peer, zmq_msg_t *part) {
     *sender = (struct link_sender){peer, descriptor};
 }
 
-/* ROUTER counts connections from a random number on; here they count from the
- * middle of what is not a lane's, as who speaks first need not have come first:
- * no two of a billion have the same number. */
+/* ROUTER numbers connections from a random start. Peer numbers start in the
+ * middle of the range below shared-memory numbers, as the first peer to speak
+ * may not be the first that connected. Correct for 2^30 connections after the
+ * first. */
 static uint32_t peer_number(struct link *link, const char *name) {
     uint32_t counted;
     memcpy(&counted, name + 1, sizeof counted);
@@ -268,9 +270,9 @@ static uint32_t peer_number(struct link *link, const char *name) {
     return (counted - link->first_peer + LINK_NUMBERS) % SHM_ENDPOINT_FIRST;
 }
 
-/* ROUTER names connections by a zero byte and a counter. A stranger may name
- * itself, but only otherwise: nobody pays for what it sends, not even with time
- * when it sends without end. */
+/* ROUTER's own identities are a zero byte and a counter; a peer that sets its
+ * own identity cannot imitate one. Such messages are dropped, and at most
+ * MAX_SKIPPED a call, so that an endless sender cannot stall the caller. */
 static bool receive_peer(struct link *link, uint32_t *peer) {
     zmq_msg_t identity;
     for (int i = 0; i < MAX_SKIPPED && receive_part(link, &identity); i++) {
@@ -336,8 +338,8 @@ static bool view_tcp(struct link *link, struct link_frame *frame) {
     return true;
 }
 
-/* Lanes are looked at first, as that costs no system call; so that they cannot
- * keep those who come by TCP waiting, these have their turn after a few. */
+/* Shared memory first, as polling it costs no system call. TCP has its turn
+ * after SHM_FRAMES_PER_TURN frames. */
 bool link_view(struct link *link, struct link_frame *frame) {
     if (link->shm_endpoint && link->shm_frames < SHM_FRAMES_PER_TURN &&
         view_shm(link, frame)) {
@@ -361,7 +363,7 @@ void link_release(struct link_frame *frame) {
     zmq_msg_close(link_message(&frame->payload_storage));
 }
 
-/* What lies in a ring is copied: its room is let go in order. */
+/* A payload in a ring is copied, as ring memory is released in order. */
 static bool hold_shm(struct link_frame *frame, struct link_held *held) {
     held->payload = frame->payload;
     if (frame->shm_segment) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames between processes, over ZeroMQ. A server link has many peers, each
- * known by the number of its connection; a client link has one, number 0. A
- * link belongs to one thread. Nothing here waits: a frame that cannot leave
- * now is refused, and the caller has a deadline of its own. */
+ * known by its connection's number; a client link has one, number 0. A link
+ * belongs to one thread. Nothing here blocks: a frame that cannot leave now is
+ * refused, and the caller keeps its own deadline. */
 #ifndef CAPSTAN_LINK_H
 #define CAPSTAN_LINK_H
 
@@ -19,9 +19,10 @@
 enum link_kind { LINK_SERVER, LINK_CLIENT };
 
 struct link_settings {
-    int64_t max_frame;  /* bytes; a longer one costs the peer its connection */
-    int receive_frames; /* queued before the network is made to wait */
-    int linger_ms;      /* how long close lets queued frames leave */
+    int64_t
+        max_frame; /* bytes; a peer that sends a longer frame is disconnected */
+    int receive_frames; /* receive queue; beyond it TCP holds the sender back */
+    int linger_ms;      /* how long close waits for queued frames to leave */
 };
 
 struct link;
@@ -31,113 +32,111 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
                       const struct link_settings *settings,
                       struct failure *why) MUST_CHECK;
 
-/* Closes *LINK (may be NULL) and clears it; frames queued to leave have
- * linger_ms, those borrowed from buffers stay held until then. */
+/* Closes *LINK (may be NULL) and clears it. Queued frames have linger_ms to
+ * leave; borrowed buffers stay held until then. */
 void link_close(struct link **link);
 
-/* Server: PORT on every interface (0: any free one). STATUS_RETRY when it is
- * in use, naming it. */
+/* Server: listens on PORT on every interface (0: any free one). STATUS_RETRY
+ * naming the port if it is in use. */
 enum status link_bind(struct link *link, uint16_t port,
                       struct failure *why) MUST_CHECK;
 
-/* Server and client of one process: NAME within the ZeroMQ context, free again
- * once the link is closed. */
+/* For a server and its clients in one process: listens as NAME within the
+ * ZeroMQ context. The name is free again once the link is closed. */
 enum status link_bind_inproc(struct link *link, const char *name,
                              struct failure *why) MUST_CHECK;
 
-/* The client of a link bound inside by that NAME. */
+/* Client: connects to the server bound as NAME. */
 enum status link_connect_inproc(struct link *link, const char *name,
                                 struct failure *why) MUST_CHECK;
 
-/* Client: ADDRESS is numeric ("10.0.0.1:2222", "[::1]:2222"); an earlier
- * address is left. Returns before the connection stands. */
+/* Client: connects to a numeric ADDRESS ("10.0.0.1:2222", "[::1]:2222") and
+ * drops an earlier one. Returns before the connection is established. */
 enum status link_connect(struct link *link, const char *address,
                          struct failure *why) MUST_CHECK;
 
-/* The port bound, 0 for none. */
+/* The bound port, 0 for none. */
 uint16_t link_port(const struct link *link);
 
-/* Server: clients on this host, of this user, who were told WORD, a random
- * number, may come over shared memory (shm_connection.h); they are peers like
- * others. STATUS_RETRY when that cannot be: they come over TCP then. */
+/* Server: clients of this user on this host that know SHM_KEY, a random number,
+ * may connect over shared memory (shm_connection.h); they are peers like
+ * others. On failure they use TCP. */
 enum status link_listen_shm(struct link *link, uint64_t shm_key,
                             struct failure *why) MUST_CHECK;
 
-/* Does somebody come over shared memory? */
+/* Is any peer connected over shared memory? */
 bool link_has_shm(const struct link *link);
 
-/* Client, before link_connect: shared memory is tried first with the server
- * that offers it by WORD, for a second at most, and again when a lane that has
- * held for 5 s is lost; otherwise the address is connected to. */
+/* Client, before link_connect: tries shared memory first, for at most a second,
+ * with the server that offers it by SHM_KEY, and once more when a connection
+ * that has lasted 5 s is lost. Otherwise connects to the address. */
 void link_prefer_shm(struct link *link, uint64_t shm_key);
 
-/* Client: when the way of messages has changed since the last call, TEXT says
- * how they go now and why. */
+/* Client: if the transport has changed since the last call, TEXT says which it
+ * is now and why. */
 bool link_transport(struct link *link, char *text, size_t size);
 
 enum { LINK_POLL_ITEMS = 3 };
 
-/* Before each wait, for over shared memory it wakes who sleeps for what was
- * sent, and a server hears who came and went: fills ITEMS, at most
- * LINK_POLL_ITEMS, which become ready when a frame may be here; returns how
- * many. */
+/* Call before each wait: sends pending shared-memory wakeups and (server) reads
+ * connection events. Fills ITEMS, at most LINK_POLL_ITEMS, which become ready
+ * when a frame may be here. Returns how many. */
 int link_poll_items(struct link *link, zmq_pollitem_t *items);
 
-/* The ZeroMQ socket: for zmq_poll of a link that carries control. */
+/* The ZeroMQ socket: for zmq_poll on a link that carries control messages. */
 void *link_socket(struct link *link);
 
-/* A view of SIZE bytes, at any alignment; DATA is NULL when there are none. */
+/* A view of SIZE bytes, at any alignment; DATA is NULL if there are none. */
 struct link_bytes {
     const void *data;
     size_t size;
 };
 
-/* What the link knows of a message; nobody else looks in. */
+/* The link's own data of a message. */
 struct link_storage {
     _Alignas(8) unsigned char bytes[64];
 };
 
 struct shm_connection;
 struct shm_segment;
-/* The network passes GBITS (10^9 bits a second; what is not above 0 and at most
- * LINK_MAX_GBITS says nothing), which CONNECTIONS of this process share. From
- * now on the kernel is handed no more
- * of what waits to leave by a connection than passes in a quarter of a
- * millisecond, or in two round trips where that is more: connections then have
- * equal shares at any moment, and no queue grows on the way. For a connection
- * this begins with the first message that comes by it. */
+/* Limits each connection to its share of the network: GBITS (10^9 bits a
+ * second; ignored unless above 0 and at most LINK_MAX_GBITS) over CONNECTIONS
+ * of this process. From now on the kernel gets no more unsent data of a
+ * connection than the network passes in a quarter of a millisecond, or in two
+ * round trips if that is more. Connections then share the network evenly and no
+ * queue builds up in it. Applies to a connection from its first received
+ * message on. */
 void link_pace(struct link *link, double gbits, unsigned connections);
 
-/* Waits awake for a frame on COUNT LINKS, 50 µs at most, and only after one has
- * come since the last call and with a core to spare: one for the caller and for
- * the other side of each lane. After one by TCP, which takes longer, it
- * waits 200 µs, and leaves its core to any thread that can run. True: one is
- * here, and a poll may be left out. */
+/* Busy-polls COUNT LINKS for a frame, for at most 50 µs, and only if one has
+ * come since the last call and there is a core for the caller and for the other
+ * side of each shared-memory connection. After a frame over TCP, which takes
+ * longer, it polls for 200 µs and yields its core to any runnable thread. True:
+ * a frame is here, so a poll may be skipped. */
 bool link_busy_poll(struct link *const *links, unsigned count);
 
-/* What came: a header and perhaps a payload. Not to be copied. */
+/* A received message: a header and perhaps a payload. Not to be copied. */
 struct link_frame {
     uint32_t peer;
     struct link_bytes header, payload;
-    struct shm_connection *shm_connection; /* that it came over, NULL: TCP */
+    struct shm_connection *shm_connection; /* it came over; NULL: TCP */
     struct shm_segment
-        *shm_segment; /* that the payload lies in, or NULL; the lane's */
+        *shm_segment; /* of the payload, or NULL; the connection's */
     struct link_storage header_storage, payload_storage;
 };
 
-/* Views the next frame, if one is here; the caller releases it before the next
- * view. Messages of another shape cost their sender its connection. */
+/* Views the next frame, if one is here. The caller releases it before the next
+ * view. A message of more than two parts gets its sender banned. */
 bool link_view(struct link *link, struct link_frame *frame);
 
-/* Has FRAME come over TCP from an address of this very host (network
- * namespace)? */
+/* Did FRAME come over TCP from an address of this host (network namespace)? */
 bool link_is_local(struct link_frame *frame);
 
-/* Writes the numeric host that FRAME came from over TCP; false, and "", when it
- * came another way. */
+/* Writes the numeric host that sent FRAME over TCP. False, and "": it came
+ * another way. */
 bool link_peer_host(struct link_frame *frame, char *text, size_t size);
 
-/* Lets FRAME's memory go. */
+/* Releases FRAME's memory. */
 void link_release(struct link_frame *frame);
 
 /* A payload that outlives its frame. Not to be copied. */
@@ -148,39 +147,40 @@ struct link_held {
     struct link_storage storage;
 };
 
-/* Moves FRAME's payload to HELD, which the caller lets go; FRAME has none
- * then. Its bytes may lie elsewhere now. False: no memory. */
+/* Moves FRAME's payload to HELD, which the caller releases; FRAME then has
+ * none. The bytes may move. False: no memory. */
 bool link_hold(struct link_frame *frame, struct link_held *held);
 
-/* Lets HELD's memory go; on any thread. */
+/* Releases HELD's memory; on any thread. */
 void link_release_held(struct link_held *held);
 
-/* Server: nothing more of this connection is read. */
+/* Server: ignores all further messages of PEER's connection. */
 void link_ban(struct link *link, uint32_t peer);
 
-/* Server, from now on: a connection that is not admitted within LIMIT ns of its
- * coming, or of this call, is closed. */
+/* Server, from now on: closes a connection that is not admitted within LIMIT ns
+ * of its start, or of this call. */
 void link_admit_within(struct link *link, int64_t limit);
 
-/* Server: the connection of PEER, whose frame was viewed last, may stay. */
+/* Server: admits the connection of PEER, whose frame was viewed last. */
 void link_admit(struct link *link, uint32_t peer);
 
-/* Server, at each turn: sees who came, went and has to go. What is then to be
- * said of a stranger (it spoke another protocol, sent a frame too long, was
- * closed for want of descriptors) fills TEXT; false when there is nothing that
- * link_may_log lets be told. */
+/* Server, once a loop turn: handles accepted, ended and overdue connections. If
+ * there is something to log about a misbehaving peer (another protocol, too
+ * long a frame, closed for lack of descriptors, lost shared memory) and
+ * link_may_log allows it, fills TEXT and returns true. */
 bool link_bad_peer(struct link *link, char *text, size_t size);
 
-/* Whether a line of the log may say TEXT of a peer now: the same once in ten
- * seconds, and eight things in that time, so that nobody can fill a log. */
+/* Rate-limits log lines about peers: may TEXT be logged now? The same text once
+ * in ten seconds, and at most eight texts in that time, so that no peer can
+ * fill a log. */
 bool link_may_log(struct link *link, const char *text);
 
-/* Client over the network: has a connection come to stand since the last call?
- * What was under way on an earlier one is then lost. */
+/* Client over the network: has a new connection been established since the last
+ * call? Then messages in flight on an earlier one are lost. */
 bool link_renewed(struct link *link);
 
-/* A payload about to leave: reserved memory to be filled, or a part of a
- * buffer, held until it has left. Not to be copied. */
+/* A payload to send: reserved memory to fill, or a part of a buffer, held until
+ * it has left. Not to be copied. */
 struct link_payload {
     void *data;
     size_t bytes;
@@ -188,10 +188,10 @@ struct link_payload {
     struct link_storage storage;
 };
 
-/* No bytes. */
+/* An empty payload. */
 void link_no_payload(struct link_payload *payload);
 
-/* BYTES of memory for a payload that link_commit sends next on LINK to PEER.
+/* Reserves BYTES for a payload that the next link_commit on LINK to PEER sends.
  * False: no memory. */
 bool link_reserve(struct link *link, uint32_t peer,
                   struct link_payload *payload, size_t bytes);
@@ -199,26 +199,26 @@ bool link_reserve(struct link *link, uint32_t peer,
 /* Where to write a reserved payload. */
 void *link_reserved(struct link_payload *payload);
 
-/* BYTES of BUFFER from OFFSET on. They stay as they are until the receiver has
- * answered: on this host it may read them where they lie. */
+/* The payload is BYTES of BUFFER from OFFSET on. They must not change until the
+ * receiver has answered: on this host it may read them in place. */
 void link_borrow(struct link_payload *payload, struct buffer *buffer,
                  size_t offset, size_t bytes);
 
-/* Whether what is borrowed from BUFFER goes to PEER without any copy. */
+/* Are payloads borrowed from BUFFER sent to PEER without any copy? */
 bool link_can_share(const struct link *link, uint32_t peer,
                     const struct buffer *buffer);
 
-/* Lets a payload go that was not sent. */
+/* Releases a payload that was not sent. */
 void link_drop(struct link_payload *payload);
 
-/* Sends HEADER (copied) and PAYLOAD (taken either way; NULL for none). False
- * when there is no connection or its queue is full. */
+/* Sends HEADER (copied) and PAYLOAD (taken either way; NULL: none). False:
+ * there is no connection, or its queue is full. */
 bool link_commit(struct link *link, uint32_t peer, const void *header,
                  size_t bytes, struct link_payload *payload);
 
-/* Server: sends HEADER (copied) to who is not admitted: at most 2048 bytes, and
- * only while it reads what it was sent before, so that nobody can have answers
- * pile up here. False: not sent. */
+/* Server: sends HEADER (copied), at most 2048 bytes, to a peer that may not be
+ * admitted. Sent only while the peer reads its earlier replies, so that unread
+ * ones cannot pile up. False: not sent. */
 bool link_reply(struct link *link, uint32_t peer, const void *header,
                 size_t bytes);
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who has just heard something looks for the next frame a while before it
- * sleeps: waking takes longer than most answers do. Only while there are cores
- * to spare (spin_policy.h), as it is the other side's that it would take. */
+/* After a frame has come, a link polls for the next one for a while before it
+ * sleeps: a wakeup takes longer than most replies. It does so only with cores
+ * to spare (spin_policy.h), as it could otherwise take the other side's core.
+ */
 #include "proto/base/time.h"
 #include "proto/net/link/link_internal.h"
 
 #include <sched.h>
 
-enum { POLLS_PER_CLOCK = 32 }; /* at the rings before one at the clock */
+enum {
+    POLLS_PER_CLOCK = 32
+}; /* polls of the rings between two reads of the clock */
 static const int64_t BUSY_POLL = 50 * TIME_US, TCP_BUSY_POLL = 200 * TIME_US;
 
 static bool has_pending(struct link *const *links, unsigned count) {
@@ -18,8 +21,8 @@ static bool has_pending(struct link *const *links, unsigned count) {
     return false;
 }
 
-/* Looks at the sockets, and lets whoever can run take this core: the threads
- * that bring the frame are among them. */
+/* Polls the sockets, then yields the core: libzmq's I/O threads, which deliver
+ * the frame, may need it. */
 static bool has_pending_tcp(struct link *const *links, unsigned count) {
     for (unsigned i = 0; i < count; i++) {
         int events = 0;

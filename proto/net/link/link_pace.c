@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much of what waits to leave the kernel is handed at a time. */
+/* Limits how much unsent data the kernel gets at a time. */
 #include "proto/net/link/link_internal.h"
 
 #include <limits.h>
@@ -8,7 +8,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/* Seconds; and bytes, for with less than a train of segments TCP stalls. */
+/* Seconds; and bytes: TCP stalls with less than a train of segments. */
 static const double BURST_SECONDS = 0.25e-3, MIN_BURST_BYTES = 12 << 10;
 
 void link_pace(struct link *link, double gbits, unsigned connections) {
@@ -20,9 +20,9 @@ bool link_needs_pacing(const struct link *link) {
     return link->kind == LINK_CLIENT && link->pace > 0 && !link->paced;
 }
 
-/* The kernel takes twice what it is told, for what it needs itself. The
- * descriptor may meanwhile be another's: then one of ours, which gets its pace
- * a little earlier, or no TCP connection. */
+/* The kernel doubles SO_SNDBUF for its own overhead (socket(7)), hence / 2. If
+ * the descriptor has been reused meanwhile, it is another connection of this
+ * process, which gets its pace a little earlier, or not TCP. */
 void link_pace_connection(struct link *link, int descriptor) {
     struct tcp_info about = {0};
     socklen_t size = sizeof about;

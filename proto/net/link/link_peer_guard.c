@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections of a server: who came, who may stay, and what may be said of
- * those that keep no rules.
+/* A server's connections: which are open, which are admitted, and what to log
+ * about misbehaving peers.
  *
- * libzmq's monitor tells which descriptor was accepted and which has gone, a
- * message by which it came. A connection that nobody has admitted in time is
- * shut down by its descriptor, which libzmq takes for its end. As the
- * descriptor may be another socket's by then, the kernel's own number of the
- * socket is compared first. */
+ * libzmq's monitor reports the descriptors of accepted and ended connections; a
+ * message carries the one by which it came. A connection not admitted in time
+ * is shut down by its descriptor, which libzmq sees as its end. As the
+ * descriptor may belong to another socket by then, the kernel's socket number
+ * (SO_COOKIE) is compared first. */
 #include "proto/base/limits.h"
 #include "proto/base/time.h"
 #include "proto/net/link/link_internal.h"
@@ -21,10 +21,10 @@
 
 static const int64_t LOG_INTERVAL = 10 * TIME_S;
 enum { MAX_EVENTS = 1024, CHECKS_PER_LIMIT = 8, FIRST_CONNECTIONS = 64 };
-/* Of those that limits.h counts for the process itself. */
+/* Half of the descriptors that limits.h reserves for the process itself. */
 enum { FREE_DESCRIPTORS = LIMITS_OWN_DESCRIPTORS / 2 };
 
-/* NULL: no memory. */
+/* The entry of DESCRIPTOR; NULL: no memory. */
 static struct link_connection *connection_of(struct link *link,
                                              unsigned descriptor) {
     unsigned old = link->num_connections, count = old ? old : FIRST_CONNECTIONS;
@@ -49,7 +49,7 @@ static uint64_t cookie_of(int descriptor) {
     return cookie;
 }
 
-/* Is DESCRIPTOR still the socket that CONNECTION is of? */
+/* Is DESCRIPTOR still CONNECTION's socket? */
 static bool is_same_socket(const struct link_connection *connection,
                            int descriptor) {
     return connection->since && connection->cookie &&
@@ -67,9 +67,9 @@ static bool may_be_closed(const struct link_connection *connection) {
     return connection->since && !connection->admitted && !connection->expired;
 }
 
-/* Files and threads need descriptors too: where strangers hold all but a few,
- * the one that has been here longest makes room. The kernel gives the lowest
- * free one, so a high one tells that few are left. */
+/* Files and threads need descriptors too. When unadmitted connections hold all
+ * but a few, the oldest of them is closed. The kernel assigns the lowest free
+ * descriptor, so a high one means that few are left. */
 static void reserve_descriptors(struct link *link, unsigned descriptor) {
     struct rlimit limit;
     unsigned oldest = link->num_connections;
@@ -86,12 +86,13 @@ static void reserve_descriptors(struct link *link, unsigned descriptor) {
         shut_down(link, oldest);
 }
 
-/* What EVENT of the monitor says of DESCRIPTOR. */
+/* Handles the monitor's EVENT for DESCRIPTOR. */
 static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     struct link_connection *connection = connection_of(link, descriptor);
     if (!connection)
         return;
-    memset(link->senders, 0, sizeof link->senders); /* it may be among them */
+    memset(link->senders, 0,
+           sizeof link->senders); /* may hold this descriptor */
     link->violations[LINK_NO_MESSAGE] |= event == ZMQ_EVENT_DISCONNECTED &&
                                          !connection->has_sent &&
                                          !connection->expired;
@@ -117,8 +118,9 @@ void link_admit_within(struct link *link, int64_t limit) {
     link->admit_from = time_now();
 }
 
-/* That of a message which has come: it was accepted, which may not have been
- * heard yet, nor the end of one that had the descriptor before. */
+/* The connection of a message that came by DESCRIPTOR. Its accept, and the end
+ * of the descriptor's previous connection, may still be unread in the monitor.
+ */
 static struct link_connection *sender_connection(struct link *link,
                                                  int descriptor) {
     struct link_connection *connection =
@@ -198,10 +200,11 @@ bool link_may_log(struct link *link, const char *text) {
 
 bool link_bad_peer(struct link *link, char *text, size_t size) {
     static const char *const texts[LINK_VIOLATIONS] = {
-        [LINK_NO_MESSAGE] = "said nothing we understand",
+        [LINK_NO_MESSAGE] = "sent no Capstan message",
         [LINK_MANY_PARTS] = "sent a message of too many parts",
-        [LINK_NO_DESCRIPTOR] = "is let go: connections hold nearly all the "
-                               "descriptors of this process (ulimit -n)",
+        [LINK_NO_DESCRIPTOR] =
+            "is disconnected: connections hold nearly all the "
+            "descriptors of this process (ulimit -n)",
     };
     if (link->kind == LINK_CLIENT)
         return false;
@@ -210,7 +213,7 @@ bool link_bad_peer(struct link *link, char *text, size_t size) {
     const char *reason =
         link->shm_endpoint ? shm_endpoint_error(link->shm_endpoint) : NULL;
     if (reason && link_may_log(link, reason)) {
-        snprintf(text, size, "that shares memory is left: %s", reason);
+        snprintf(text, size, "that shares memory is disconnected: %s", reason);
         return true;
     }
     for (int i = 0; i < LINK_VIOLATIONS; i++) {
@@ -224,9 +227,9 @@ bool link_bad_peer(struct link *link, char *text, size_t size) {
     return false;
 }
 
-/* As libzmq has kept it with the message: the connection may be gone, and its
- * descriptor another's. IPv4 comes to a socket of both families as a part of
- * IPv6. */
+/* Uses the address that libzmq keeps with the message: the connection may be
+ * gone and its descriptor reused. A dual-stack socket reports IPv4 addresses as
+ * IPv6-mapped. */
 bool link_peer_host(struct link_frame *frame, char *text, size_t size) {
     static const char mapped[] = "::ffff:";
     const char *address =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What leaves by a link: payloads, and the messages that carry them. */
+/* Sending: payloads, and the messages that carry them. */
 #include "proto/net/link/link_internal.h"
 
 #include <arpa/inet.h>
@@ -51,15 +51,15 @@ void link_drop(struct link_payload *payload) {
     zmq_msg_close(link_message(&payload->storage));
 }
 
-/* Called by libzmq, on one of its own threads: buffers count atomically. */
+/* libzmq calls this on its I/O threads; reference counts are atomic. */
 static void release_buffer(void *data, void *hint) {
     struct buffer *buffer = hint;
     (void)data;
     buffer_release(&buffer);
 }
 
-/* The part that ROUTER takes away: to whom. Fails at once where there is no
- * such connection (ZMQ_ROUTER_MANDATORY). */
+/* The part by which ROUTER addresses the peer. Fails at once if the connection
+ * is gone (ZMQ_ROUTER_MANDATORY). */
 static bool send_peer(struct link *link, uint32_t peer) {
     char identity[LINK_IDENTITY] = {0};
     uint32_t counted = htonl(peer - LINK_NUMBERS + link->first_peer);
@@ -68,7 +68,7 @@ static bool send_peer(struct link *link, uint32_t peer) {
                     ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
 }
 
-/* A borrowed payload becomes a message that holds its buffer until it has
+/* Turns a borrowed payload into a message that holds its buffer until it has
  * left. False: no memory. */
 static bool make_message(struct link_payload *payload) {
     struct buffer *buffer = payload->buffer;
@@ -77,12 +77,13 @@ static bool make_message(struct link_payload *payload) {
     if (zmq_msg_init_data(link_message(&payload->storage), payload->data,
                           payload->bytes, release_buffer, buffer))
         return false;
-    payload->buffer = NULL; /* the message's now */
+    payload->buffer = NULL; /* the message owns it now */
     return true;
 }
 
-/* One that nobody holds but this link was sent, or its connection is gone.
- * NULL: PEER, or all together, have not read enough. */
+/* A reply slot whose buffer only this link holds: its message was sent, or its
+ * connection is gone. NULL: PEER, or all peers together, have too many unread.
+ */
 static struct link_reply *free_reply(struct link *link, uint32_t peer) {
     struct link_reply *found = NULL;
     unsigned unread = 0;
@@ -104,7 +105,7 @@ static struct link_reply *free_reply(struct link *link, uint32_t peer) {
 bool link_reply(struct link *link, uint32_t peer, const void *header,
                 size_t bytes) {
     struct link_payload message;
-    if (link_shm_connection(link, peer)) /* a ring has an end */
+    if (link_shm_connection(link, peer)) /* its queue is bounded */
         return link_commit(link, peer, header, bytes, NULL);
     struct link_reply *reply =
         bytes <= LINK_REPLY_BYTES ? free_reply(link, peer) : NULL;
@@ -132,8 +133,8 @@ static bool commit_shm(struct shm_connection *shm_connection,
     return left;
 }
 
-/* Whether a message can leave is decided by its first part: libzmq takes the
- * others then, so no half of one is ever on its way. */
+/* The first part decides whether a message can leave: libzmq then accepts the
+ * other parts too, so no partial message is sent. */
 static bool commit_tcp(struct link *link, uint32_t peer, const void *header,
                        size_t bytes, struct link_payload *payload) {
     int more = payload && payload->bytes ? ZMQ_SNDMORE : 0;

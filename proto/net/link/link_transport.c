@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Over which lane messages go: shared memory where there is some.
+/* Chooses the transport of messages: shared memory where possible, else TCP.
  *
- * A client's way: it calls (LINK_SHM_HANDSHAKE, a second at most) and goes by
- * the lane once that is open (LINK_SHM), else by TCP (LINK_TCP), for good. A
- * lane that is lost after it has held for a while is called once more, as the
- * other side may have left it for silence; one that is lost at once would be
- * lost again. Until the way is known nothing is sent, so no message overtakes
- * another on the other way. A server has no way: each peer came by one of them,
- * and is answered there. */
+ * A client tries shared memory (LINK_SHM_HANDSHAKE, at most a second), uses it
+ * once it is open (LINK_SHM), else uses TCP (LINK_TCP) for good. A
+ * shared-memory connection that is lost after it has lasted a while is tried
+ * once more, as the server may have closed it for inactivity; one lost at once
+ * would be lost again. Nothing is sent until the transport is decided, so that
+ * messages cannot overtake each other. A server uses both: it replies to each
+ * peer by the transport that the peer uses. */
 #include "proto/base/time.h"
 #include "proto/net/link/link_internal.h"
 
@@ -46,7 +46,7 @@ bool link_has_shm(const struct link *link) {
     return link->shm_endpoint && shm_endpoint_count(link->shm_endpoint);
 }
 
-/* Over TCP from now on, for WHY. */
+/* Switches to TCP for good; WHY is for the log. */
 static void fall_back_to_tcp(struct link *link, const char *why) {
     link->transport = LINK_TCP;
     link->transport_changed = true;
@@ -56,7 +56,8 @@ static void fall_back_to_tcp(struct link *link, const char *why) {
         zmq_connect(link->socket, link->address);
 }
 
-/* Who held a lane and does not answer any more was on this host. */
+/* If a connection has worked before, the server is on this host: a failure then
+ * means that it has left. */
 static void link_transport_connect_shm(struct link *link) {
     char text[LINK_LOG_TEXT - 16];
     bool held = link->transport == LINK_SHM;
@@ -84,7 +85,8 @@ static void on_shm_lost(struct link *link, int64_t now) {
         fall_back_to_tcp(link, reason ? reason : PEER_LEFT);
 }
 
-/* A client's way follows what becomes of its lane. */
+/* Updates a client's transport from the state of its shared-memory connection.
+ */
 static void follow_shm(struct link *link) {
     if (link->transport == LINK_TCP)
         return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client's links to a peer that listens on one of several ports in a row:
- * all are tried at once until the peer has answered behind one. Belongs to one
- * thread. */
+/* A client's links to a server that listens on one of several consecutive
+ * ports: it uses all of them until the server has answered on one. Belongs to
+ * one thread. */
 #ifndef CAPSTAN_MULTI_CONNECT_H
 #define CAPSTAN_MULTI_CONNECT_H
 
@@ -14,31 +14,31 @@ struct multi_connect {
     unsigned count;
 };
 
-/* COUNT links (0 is 1, more than MULTI_CONNECT_MAX are MULTI_CONNECT_MAX) of
- * SETTINGS, not connected. On failure none is left. */
+/* Opens COUNT links (at least 1, at most MULTI_CONNECT_MAX) with SETTINGS, not
+ * connected. On failure none stays open. */
 enum status multi_connect_open(struct multi_connect *multi_connect, void *zmq,
                                const struct link_settings *settings,
                                unsigned count, struct failure *why) MUST_CHECK;
 
-/* Closes what is open. */
+/* Closes the open links. */
 void multi_connect_close(struct multi_connect *multi_connect);
 
-/* Connects to the numeric ADDRESS ("10.0.0.1:2222"), the others to the ports
- * above it. */
+/* Connects the first link to the numeric ADDRESS ("10.0.0.1:2222") and the
+ * others to the ports above it. */
 enum status multi_connect_connect(struct multi_connect *multi_connect,
                                   const char *address,
                                   struct failure *why) MUST_CHECK;
 
-/* Sends BYTES by each; false when none could take them. */
+/* Sends BYTES on each link; false if none could take them. */
 bool multi_connect_commit(struct multi_connect *multi_connect,
                           const void *bytes, size_t size);
 
-/* Views the next frame that is here and tells by WHICH it came; the caller
- * releases it before the next view. */
+/* Views the next received frame and sets INDEX to its link. The caller releases
+ * it before the next view. */
 bool multi_connect_view(struct multi_connect *multi_connect,
                         struct link_frame *frame, unsigned *index);
 
-/* The peer is behind WHICH, which is now the only one. */
+/* The server is behind link INDEX: keeps only that one, as link 0. */
 void multi_connect_choose(struct multi_connect *multi_connect, unsigned index);
 
 #endif

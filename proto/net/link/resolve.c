@@ -9,14 +9,15 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* The thread and the asker each hold it; the last one frees it, so that nobody
- * waits for a name server that does not answer. */
+/* Reference-counted by the thread and the caller, so that neither waits for a
+ * name server that does not answer. */
 struct resolve {
     atomic_int references;
     atomic_int state;
     char host[256], text[300];
     uint16_t port;
-    char number[64], (*hosts)[256]; /* or: which of them has the number? */
+    char number[64], (*hosts)[256]; /* for resolve_match: which of the hosts has
+                                       the number? */
     unsigned num_hosts;
 };
 
@@ -86,7 +87,8 @@ static void *match_hosts(void *argument) {
     return NULL;
 }
 
-/* RESOLVE (taken) is held by the caller and a thread that does WORK. */
+/* Starts a thread that runs WORK on RESOLVE (taken), which then has two
+ * references. */
 static struct resolve *resolve_start_thread(struct resolve *resolve,
                                             void *work(void *)) {
     pthread_t thread;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names to numbers without waiting, and not on ZeroMQ's threads. */
+/* Host names to addresses without blocking, and not on ZeroMQ's threads. */
 #ifndef CAPSTAN_RESOLVE_H
 #define CAPSTAN_RESOLVE_H
 
@@ -11,22 +11,22 @@ struct resolve;
 
 enum resolve_state { RESOLVE_WAITING, RESOLVE_FOUND, RESOLVE_FAILED };
 
-/* Starts looking HOST up. NULL: no memory. */
+/* Starts a look-up of HOST. NULL: no memory or no thread. */
 struct resolve *resolve_start(const char *host, uint16_t port);
 
-/* Starts looking up which of COUNT HOSTS (copied) has the numeric address
- * NUMBER, if any. NULL: no memory. */
+/* Starts to look up which of COUNT HOSTS (copied) has the numeric address
+ * NUMBER. NULL: no memory or no thread. */
 struct resolve *resolve_match(const char *number, const char *const *hosts,
                               unsigned count);
 
-/* How it stands. Found: TEXT is "1.2.3.4:port" or "[::1]:port", of several
- * hosts the one that has the number; failed: why. */
+/* The state of the look-up. Found: TEXT is "1.2.3.4:port" or "[::1]:port", or
+ * the host that has the number. Failed: TEXT says why. */
 enum resolve_state resolve_poll(struct resolve *resolve, char *text,
                                 size_t size);
 
-/* Takes ADDRESS ("host:port", "[v6]:port") apart: the host, without brackets,
- * into HOST of SIZE bytes. False, and both left alone: it has no host, or one
- * that is too long, or no port from 1 to 65535. */
+/* Splits ADDRESS ("host:port", "[v6]:port"): writes the host, without brackets,
+ * into HOST of SIZE bytes, and PORT. False, with both unchanged: there is no
+ * host or it is too long, or the port is not from 1 to 65535. */
 bool resolve_split(const char *address, char *host, size_t size,
                    uint16_t *port);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers go up by one at a time on both sides, so what is taken is the next
- * one and nothing else: a copy, or one that came before an earlier one, is left
- * and comes again. One number acknowledges all up to it. */
+/* Both sides number messages consecutively, and the receiver accepts only the
+ * next number. A duplicate, or a message that overtook an earlier one, is
+ * dropped; the latter is sent again. An acknowledgement covers all messages up
+ * to its number. */
 #include "proto/net/messages/channel.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chief may not run yet, and its name may move: it is looked up again and
- * again, and asked to let this process join until it answers. What is told from
- * then on is numbered and kept until it is acknowledged (channel.h), which any
- * of the chief's messages does; beats are not, as a later one says more. Any
- * message of the run is a sign of the chief's life. */
+/* The chief may not be running yet, and its name may move: the client looks the
+ * name up again and again, and repeats its join until the chief answers. Later
+ * messages are numbered and kept until acknowledged (channel.h); any message of
+ * the chief acknowledges. Heartbeats are not kept, as a later one replaces
+ * them. Any message of the run counts as a heartbeat of the chief. */
 #include "proto/net/messages/control_client.h"
 
 #include "proto/net/link/link.h"
@@ -47,8 +47,8 @@ void control_client_set_timeout(struct control_client *control_client,
         control_client->heartbeat_interval = TIME_S / 2;
 }
 
-/* The link stands for the process's life; whom it connects to is looked up
- * later, and again. */
+/* The link exists as long as the process; the address it connects to is looked
+ * up later and again. */
 enum status control_client_open(struct control_client **out,
                                 const struct control_client_settings *settings,
                                 struct failure *why) {
@@ -146,7 +146,7 @@ bool control_client_send_unreliable(struct control_client *control_client,
     return sent;
 }
 
-/* Its welcome, then its heartbeats. */
+/* Before the join: its welcome. After: its heartbeats. */
 struct deadline control_client_chief_deadline(
     const struct control_client *control_client) {
     return control_client->joined
@@ -159,8 +159,8 @@ struct deadline control_client_chief_deadline(
                                 control_client->join_limit);
 }
 
-/* Until there is a plan what is free is told again and again: the chief may
- * wait for it. */
+/* Until the plan arrives each heartbeat reports free memory: the chief may wait
+ * for it. */
 static void control_client_send_one_heartbeat(
     struct control_client *control_client) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -175,22 +175,23 @@ static void control_client_send_one_heartbeat(
     control_client_send_unreliable(control_client, &control);
 }
 
-/* What came meanwhile is not read yet, and a chief that lives has its turn to
- * say more: of the wait for it there is left what there was. */
+/* After a standstill of this process, messages received meanwhile are still
+ * unread, so the chief's deadline is moved: it has as much time left as before.
+ */
 static void record_stall(struct control_client *control_client, int64_t now) {
     int64_t stall = deadline_stall(control_client->last_step, now);
     control_client->last_step = now;
     deadline_shift(&control_client->last_received, stall, now);
     deadline_shift(&control_client->silence_logged, stall, now);
     if (stall < deadline_warn_after(control_client->peer_limit) ||
-        control_client->settings.chief_inproc) /* which says it */
+        control_client->settings.chief_inproc) /* the chief reports it itself */
         return;
     control_client->stall = stall;
     control_client->stall_end = now;
     log_warning(control_client->settings.log,
                 "this process itself stood still for %.0f s (stopped, starved, "
                 "or at a slow disk): %s has that much longer (timeouts.peer), "
-                "but may have given it up",
+                "but may have declared this process dead",
                 time_to_seconds(stall), control_client->chief_name);
 }
 
@@ -201,7 +202,7 @@ static enum status fail_silent(const struct control_client *control_client,
         control_client->last_received <= control_client->stall_end)
         return status_fail(
             why, STATUS_RETRY,
-            "nothing was heard of %s for %.0f s (%s), since this process "
+            "no message from %s for %.0f s (%s), since this process "
             "itself stood still for %.0f s, stopped or starved; start the same "
             "command again",
             deadline->peer, time_to_seconds(control_client->peer_limit),
@@ -219,7 +220,7 @@ static void log_silence(struct control_client *control_client,
     char text[512];
     if (control_client->silence_logged &&
         control_client->last_received > control_client->silence_logged) {
-        log_info(control_client->settings.log, "%s is heard of again",
+        log_info(control_client->settings.log, "heartbeat from %s resumed",
                  control_client->chief_name);
         control_client->silence_logged = 0;
     }
@@ -244,8 +245,9 @@ static void control_client_send_pending(struct control_client *control_client,
         }
 }
 
-/* The chief hears a member by the connection that it has joined by: a new one
- * begins with a join, and so does one by which nothing comes any more. */
+/* The chief accepts messages of a process only by the connection of its last
+ * join. So the client joins again on a new connection, and when nothing is
+ * received on the present one. */
 static void rejoin(struct control_client *control_client, int64_t now) {
     bool renewed = link_renewed(control_client->multi_connect.links[0]);
     bool silence_logged =
@@ -292,7 +294,8 @@ void *control_client_socket(struct control_client *control_client) {
     return link_socket(control_client->multi_connect.links[0]);
 }
 
-/* My launcher may have to speak for me. */
+/* If this process dies, its launcher reports that to the chief by this record.
+ */
 static void control_client_write_record(
     const struct control_client *control_client) {
     struct launch_record record = {.run = control_client->run,
@@ -318,23 +321,23 @@ static void control_client_on_welcome(struct control_client *control_client,
     control_client->last_step = time_now();
     control_client->run = control->run;
     control_client->channel.received = 0;
-    link_renewed(
-        control_client->multi_connect.links[0]); /* it joined by this one */
+    link_renewed(control_client->multi_connect
+                     .links[0]); /* not a new connection: the join came by it */
     control_client_write_record(control_client);
 }
 
-/* The chief of another job listens here: mine may take the port after it. */
+/* Another job's chief listens there; this job's may take a port after it. */
 static void warn_other_job(struct control_client *control_client,
                            unsigned index) {
     if (!control_client->warned_other_job)
-        log_warning(control_client->settings.log,
-                    "another job's chief answers at %s:%u: waiting for mine",
-                    control_client->chief_host,
-                    control_client->chief_port + index);
+        log_warning(
+            control_client->settings.log,
+            "another job's chief answers at %s:%u: waiting for this job's",
+            control_client->chief_host, control_client->chief_port + index);
     control_client->warned_other_job = true;
 }
 
-/* True when CONTROL is an order to hand on. */
+/* True if CONTROL is a command for the caller. */
 static bool accept(struct control_client *control_client,
                    const Capstan__Control *control, unsigned index,
                    int64_t now) {
@@ -397,7 +400,8 @@ void control_client_send_reliable(struct control_client *control_client,
     body->run = control_client->run;
     body->incarnation = control_client->incarnation;
     if (!channel_put(&control_client->channel, body))
-        log_error(control_client->settings.log, "no memory to tell the chief");
+        log_error(control_client->settings.log,
+                  "no memory for a message to the chief");
     control_client_send_pending(control_client, time_now());
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process's membership in a run: it finds and joins the chief, keeps in
- * touch, hands on its orders in sequence, and notices when it is gone. Belongs
- * to one thread. */
+/* A process's side of the control connection: finds the chief, joins the run,
+ * sends and receives heartbeats, delivers the chief's commands in order, and
+ * notices when the chief is gone. Belongs to one thread. */
 #ifndef CAPSTAN_CONTROL_CLIENT_H
 #define CAPSTAN_CONTROL_CLIENT_H
 
@@ -18,90 +18,98 @@ struct control_client_settings {
     const struct log *log;
     enum cluster_role role;
     uint32_t index;
-    uint16_t port;            /* bound by this process, 0: none */
-    uint64_t shm_key;         /* what it offers shared memory by, 0: nothing */
-    const char *host;         /* as the cluster lists me, or NULL */
-    const char *device;       /* "cpu" */
-    const char *chief_inproc; /* chief in this process: its link's name */
-    const struct cluster_task *chief; /* else; NULL: not known yet */
-    uint16_t chief_ports; /* it may listen on so many from its own on; 0: 1 */
-    const char *key;      /* cluster.h, or NULL */
-    struct cluster_size size; /* as I know it */
+    uint16_t port;    /* bound by this process; 0: none */
+    uint64_t shm_key; /* of this process's shared memory; 0: none */
+    const char *host; /* this process's host as the cluster lists it, or NULL */
+    const char *device; /* "cpu" */
+    const char
+        *chief_inproc; /* the chief's endpoint in this process, or NULL */
+    const struct cluster_task
+        *chief; /* otherwise the chief's address; NULL: not known yet */
+    uint16_t chief_ports;     /* number of ports, from its own on, that it may
+                                 listen on; 0: 1 */
+    const char *key;          /* the job's key (cluster.h), or NULL */
+    struct cluster_size size; /* as configured in this process */
     double join_timeout;      /* seconds */
-    int record;               /* for my launcher (launch_record.h), 0: none */
+    int record;               /* for the launcher (launch_record.h); 0: none */
 };
 
 struct control_client;
 
-/* Nothing is sent yet. All pointers in SETTINGS are borrowed. */
+/* Sends nothing yet. All pointers in SETTINGS are borrowed. */
 enum status control_client_open(struct control_client **out,
                                 const struct control_client_settings *settings,
                                 struct failure *why) MUST_CHECK;
 
-/* Leaves without a word (see control_client_leave) and clears *MEMBER. */
+/* Closes without a goodbye (see control_client_leave) and clears
+ * *CONTROL_CLIENT. */
 void control_client_close(struct control_client **control_client);
 
-/* The chief's address became known (a call, a ps's word). */
+/* Sets the chief's address, learned from a discovery message. Ignored after the
+ * join. */
 void control_client_set_chief(struct control_client *control_client,
                               const char *host, uint16_t port);
 
-/* The same from a call's text, "host:port" or "[v6]:port". */
+/* The same from text, "host:port" or "[v6]:port". */
 void control_client_set_chief_address(struct control_client *control_client,
                                       const char *address);
 
-/* Writes the chief's address for others; false when it is not known. */
+/* Writes the chief's address, for other processes; false: it is not known. */
 bool control_client_chief_address(const struct control_client *control_client,
                                   char *text, size_t size);
 
-/* Sends what is due at NOW. STATUS_RETRY names the chief when its deadline
- * (join, or peer once joined) has passed. */
+/* Sends what is due at NOW. STATUS_RETRY naming the chief if its deadline has
+ * passed (timeouts.join, or timeouts.peer after the join). */
 enum status control_client_step(struct control_client *control_client,
                                 int64_t now, struct failure *why) MUST_CHECK;
 
 /* When control_client_step is due next. */
 int64_t control_client_deadline(const struct control_client *control_client);
 
-/* For zmq_poll: wait on this for ZMQ_POLLIN. */
+/* For zmq_poll with ZMQ_POLLIN. */
 void *control_client_socket(struct control_client *control_client);
 
-/* The next order, or NULL; view until the next call. The first is the welcome.
- * A refusal is an error of the status it carries. */
+/* The next command of the chief, or NULL; view until the next call. The first
+ * is the welcome. A refusal returns the status that it carries. */
 enum status control_client_receive(struct control_client *control_client,
                                    int64_t now,
                                    const Capstan__Control **command,
                                    struct failure *why) MUST_CHECK;
 
-/* Tells the chief BODY, in order, surely. Its run, sender and number are
- * filled in. */
+/* Sends BODY to the chief, in order and exactly once. Fills in its run, sender
+ * and number. */
 void control_client_send_reliable(struct control_client *control_client,
                                   Capstan__Control *body);
 
-/* What rides on every heartbeat; the role keeps it true. */
+/* The heartbeat's fields; the role keeps them up to date. */
 Capstan__Heartbeat *control_client_heartbeat(
     struct control_client *control_client);
 
-/* Sends a heartbeat now: what follows is judged with these numbers. */
+/* Sends a heartbeat now, so that the chief judges later messages by these
+ * numbers. */
 void control_client_send_heartbeat(struct control_client *control_client);
 
-/* PEER of the job's timeouts, in seconds. */
+/* Sets the job's timeouts.peer, in seconds. */
 void control_client_set_timeout(struct control_client *control_client,
                                 double peer);
 
-/* Says goodbye; the process leaves. */
+/* Sends a goodbye: the process leaves. */
 void control_client_leave(struct control_client *control_client);
 
-/* The chief ends the run: says goodbye and logs it. Returns what the process
- * ends with, WHY heard of. OK with *AGAIN set (unless that is NULL): the chief
- * leads another run, to be joined within so many seconds. */
+/* Handles the chief's stop: sends a goodbye and logs. Returns the process's
+ * exit status, with WHY marked as reported. If another run of this chief
+ * follows: OK, and *RESTART_WITHIN (may be NULL) is set to the seconds within
+ * which to join it. */
 enum status control_client_handle_stop(struct control_client *control_client,
                                        const Capstan__Stop *stop,
                                        double *restart_within,
                                        struct failure *why) MUST_CHECK;
 
-/* Has the chief said welcome? */
+/* Has the chief sent a welcome? */
 bool control_client_is_joined(const struct control_client *control_client);
 bool control_client_is_drained(
-    const struct control_client *control_client); /* all it told has come */
+    const struct control_client
+        *control_client); /* all reliable messages are acknowledged */
 uint64_t control_client_incarnation(
     const struct control_client *control_client);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way into a run: the chief's name is looked up until it is known, and the
- * chief asked to be let in until it answers. */
+/* Joining a run: looks the chief's name up until it is found, and repeats the
+ * join until the chief answers. */
 #include "proto/net/messages/control_client_internal.h"
 
 #include <string.h>
@@ -8,9 +8,9 @@
 
 static const int64_t WAIT_LOG_INTERVAL = 30 * TIME_S;
 
-/* Starts a look-up (a thread of its own, resolve.h) or takes what one has
- * found. Connects to the chief's name as it stands now: a name can move, and a
- * name server can be late. */
+/* Starts a look-up (a thread of its own, resolve.h) or handles its result. Each
+ * look-up takes the name's present address: a name can move, and a name server
+ * can be late. */
 void control_client_look_up(struct control_client *control_client,
                             int64_t now) {
     char text[300];
@@ -39,7 +39,7 @@ void control_client_look_up(struct control_client *control_client,
     resolve_end(&control_client->resolve);
 }
 
-/* What is sent is sent more often than it is worth reading. */
+/* Heartbeats are more frequent than these files are worth reading. */
 unsigned control_client_memory(struct control_client *control_client,
                                int64_t now, int64_t every,
                                Capstan__MemoryLimit ***limits) {
@@ -61,7 +61,7 @@ unsigned control_client_memory(struct control_client *control_client,
     return control_client->num_limits;
 }
 
-/* Unnumbered, so it is repeated until a welcome comes. */
+/* Without a number: repeated until a welcome arrives. */
 bool control_client_send_join(struct control_client *control_client,
                               int64_t now) {
     Capstan__Join join = CAPSTAN__JOIN__INIT;
@@ -112,8 +112,8 @@ enum status control_client_step_joining(struct control_client *control_client,
     control_client->last_poll = now;
     if (now - control_client->last_join >= CONTROL_CLIENT_JOIN_INTERVAL) {
         control_client->last_join = now;
-        if (!control_client_send_join(control_client,
-                                      now)) /* not connected yet */
+        if (!control_client_send_join(
+                control_client, now)) /* not connected yet: try again soon */
             control_client->last_join +=
                 CONTROL_CLIENT_POLL_INTERVAL - CONTROL_CLIENT_JOIN_INTERVAL;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The number of a descriptor in the environment may outlive the descriptor (a
- * program between the launcher and this one may close it, and the number be
- * another file's): the inode beside it tells. */
+/* The descriptor's number in the environment may be stale: a program between
+ * the launcher and this one may have closed it, and the number may be another
+ * file's now. So the inode is passed as well and compared. */
 #include "proto/net/messages/launch_record.h"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 static const char variable[] = "CAPSTAN_MEMBER_RECORD";
 
-enum { WRITTEN = 512 /* bytes; the rest of a record is blank */ };
+enum { WRITTEN = 512 /* bytes of text; the rest of the file stays blank */ };
 
 int launch_record_open(void) {
     return memfd_create("capstan member", MFD_CLOEXEC);
@@ -23,7 +23,7 @@ int launch_record_open(void) {
 void launch_record_pass(int file) {
     char text[64];
     struct stat about;
-    unsetenv(variable); /* of a launcher around this one */
+    unsetenv(variable); /* set by an outer launcher */
     if (file < 0 || fstat(file, &about) || fcntl(file, F_SETFD, 0))
         return;
     snprintf(text, sizeof text, "%d:%ju", file, (uintmax_t)about.st_ino);
@@ -53,7 +53,8 @@ void launch_record_write(int file, const struct launch_record *record) {
         record->run, record->incarnation, record->key, record->chief);
     text[used] = '\n';
     ssize_t written = pwrite(file, text, sizeof text, 0);
-    (void)written; /* then the chief finds out by silence */
+    (void)written; /* on failure the chief notices the death by the missing
+                      heartbeats */
 }
 
 bool launch_record_has_joined(int file) {

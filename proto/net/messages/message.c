@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* protobuf-c checks how a message is written, not what it says: enumerations
- * may hold any number, lists any length. What a reader relies on is checked
- * here, once, before anyone else sees the message; what depends on the plan (is
- * this block mine?) its reader checks. */
+/* protobuf-c checks a message's encoding, not its values: enumerations may hold
+ * any number, lists any length. All values that readers rely on are checked
+ * here, once. What depends on the plan (is this block local?) its reader
+ * checks. */
 #include "proto/net/messages/message.h"
 
 #include <math.h>
@@ -31,8 +31,8 @@ static bool is_status(uint32_t number) {
     return false;
 }
 
-/* Values of enum status alone: others would be exit codes that mean something
- * else. A status that is told becomes the exit code of who hears it. */
+/* The exit status that a message carries. Only values of enum status are valid:
+ * the receiver exits with it, and other exit codes mean something else. */
 static uint32_t carried_status(const Capstan__Control *control) {
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_LEFT:
@@ -68,7 +68,8 @@ static enum status check_control(const Capstan__Control *control,
         return status_fail(why, STATUS_FAILED, "a run without trainers");
     if (control->body_case == CAPSTAN__CONTROL__BODY_POINTS &&
         !is_complete(control->points))
-        return status_fail(why, STATUS_FAILED, "points that lack a number");
+        return status_fail(why, STATUS_FAILED,
+                           "points with lists of different lengths");
     return STATUS_OK;
 }
 
@@ -84,7 +85,7 @@ enum status message_read_control(Capstan__Control **out, const void *bytes,
         capstan__control__unpack(NULL, size, (const uint8_t *)bytes);
     if (!control)
         return status_fail(why, STATUS_FAILED,
-                           "%zu bytes that are no control message", size);
+                           "%zu bytes that are not a control message", size);
     enum status status = check_control(control, why);
     if (status)
         capstan__control__free_unpacked(control, NULL);
@@ -96,7 +97,8 @@ enum status message_read_control(Capstan__Control **out, const void *bytes,
 enum status message_check_view(const Capstan__View *view, uint32_t ranks,
                                struct failure *why) {
     if (view->n_slots != ranks)
-        return status_fail(why, STATUS_FAILED, "a view of %zu trainers (%u)",
+        return status_fail(why, STATUS_FAILED,
+                           "a view of %zu trainers (the plan has %u)",
                            view->n_slots, ranks);
     for (size_t r = 0; r < view->n_slots; r++)
         if (view->slots[r]->incarnation && !view->slots[r]->from_clock)
@@ -113,9 +115,8 @@ void message_free_control(Capstan__Control **control) {
     *control = NULL;
 }
 
-/* Memory is handed out front to back and comes back all at once, with the next
- * header. NULL when it is used up: a header that claims more than one can hold
- * is refused by that. */
+/* A bump allocator, emptied before the next header. It returns NULL when full,
+ * so that a header with too many entries is refused. */
 static void *arena_allocate(void *context, size_t size) {
     struct message_arena *arena = context;
     size_t rounded = (size + 15) & ~(size_t)15;
@@ -163,7 +164,7 @@ enum status message_read_data(Capstan__DataHeader **out,
         capstan__data_header__unpack(&allocator, size, (const uint8_t *)bytes);
     if (!header)
         return status_fail(why, STATUS_FAILED,
-                           "%zu bytes that are no data header", size);
+                           "%zu bytes that are not a data header", size);
     *out = header;
     return message_check_data(header, why);
 }

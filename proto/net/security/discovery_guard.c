@@ -6,7 +6,7 @@
 
 enum { MAX_HOSTS = 4096 };
 
-/* Hosts of all that are listed but this process; how many. */
+/* The hosts of all listed tasks but this process's own; returns how many. */
 static unsigned list_other_hosts(const struct cluster *cluster,
                                  const char *hosts[MAX_HOSTS]) {
     const struct cluster_task *self = cluster_own_task(cluster);
@@ -20,8 +20,8 @@ static unsigned list_other_hosts(const struct cluster *cluster,
     return count;
 }
 
-/* Room for who calls FROM there; NULL: it is being looked up, or there is none,
- * and calls are repeated. */
+/* A free entry for a message from host FROM; NULL: a look-up for that host runs
+ * already, or there is none. Senders repeat their messages. */
 static struct discovery_guard_sender *free_sender(struct discovery_guard *guard,
                                                   const char *from) {
     struct discovery_guard_sender *found = NULL;
@@ -34,15 +34,15 @@ static struct discovery_guard_sender *free_sender(struct discovery_guard *guard,
     return found;
 }
 
-/* A caller on this very host is on a listed one: this process's own. */
+/* A sender on this host is on a listed one: this process's own. */
 void discovery_guard_receive(struct discovery_guard *guard, struct link *link,
                              struct link_frame *frame, const char *address) {
     const char *hosts[MAX_HOSTS];
     char from[64];
     if (!guard->cluster) {
-        if (link_may_log(link, "a call"))
+        if (link_may_log(link, "a discovery message"))
             log_warning(guard->log,
-                        "a call to join a chief at %.64s is passed over: the "
+                        "a message to join the chief at %.64s is ignored: the "
                         "cluster description names this process's chief",
                         address);
         return;
@@ -67,9 +67,10 @@ static enum resolve_state judge(struct discovery_guard *guard,
     enum resolve_state state =
         sender->lookup ? resolve_poll(sender->lookup, text, sizeof text)
                        : RESOLVE_FOUND;
-    if (state == RESOLVE_FAILED && link_may_log(link, "an unlisted call"))
+    if (state == RESOLVE_FAILED &&
+        link_may_log(link, "an unlisted discovery message"))
         log_warning(guard->log,
-                    "a call from %s to join a chief at %.64s is passed over: "
+                    "a message from %s to join the chief at %.64s is ignored: "
                     "the cluster description does not list that host; name the "
                     "chief there (chief, --chief_hosts)",
                     sender->from, sender->address);

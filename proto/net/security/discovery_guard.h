@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a call ("the chief is at this address", data.proto's CALL) that came
- * to this process's port counts. It does where the cluster description names no
- * chief, and from a listed host; a description that lists nobody but this
- * process cannot tell hosts apart. Belongs to one thread. */
+/* Decides whether a discovery message ("the chief is at this address", CHIEF_AT
+ * in data.proto) is accepted: the cluster description names no chief, and the
+ * sender's host is listed. A description that lists only this process cannot
+ * tell hosts apart and accepts all. Belongs to one thread. */
 #ifndef CAPSTAN_DISCOVERY_GUARD_H
 #define CAPSTAN_DISCOVERY_GUARD_H
 
@@ -13,26 +13,27 @@
 
 #include <stdbool.h>
 
-enum { DISCOVERY_GUARD_SENDERS = 4 }; /* looked up at once */
+enum { DISCOVERY_GUARD_SENDERS = 4 }; /* looked up at the same time */
 
 struct discovery_guard {
-    const struct cluster *cluster; /* borrowed; NULL: no call counts */
+    const struct cluster *cluster; /* borrowed; NULL: no message is accepted */
     const struct log *log;
     struct discovery_guard_sender {
-        char from[64], address[300]; /* its host, "": none; what it told */
-        struct resolve *lookup;      /* is it listed? NULL: it counts */
+        char from[64], address[300]; /* the sender's host, "": free entry; the
+                                        chief's address */
+        struct resolve *lookup;      /* is the host listed? NULL: accepted */
     } senders[DISCOVERY_GUARD_SENDERS];
 };
 
-/* A call to ADDRESS came by FRAME to LINK. */
+/* A message to join the chief at ADDRESS came in FRAME to LINK. */
 void discovery_guard_receive(struct discovery_guard *guard, struct link *link,
                              struct link_frame *frame, const char *address);
 
-/* True when a call that came to LINK was found to count: fills ADDRESS. */
+/* True if a message that came to LINK is accepted: fills ADDRESS. */
 bool discovery_guard_step(struct discovery_guard *guard, struct link *link,
                           char *address, size_t size);
 
-/* Ends what it looks up. */
+/* Ends its look-ups. */
 void discovery_guard_close(struct discovery_guard *guard);
 
 #endif

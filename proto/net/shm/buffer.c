@@ -18,8 +18,8 @@ struct buffer {
 
 _Static_assert(sizeof(struct buffer) <= ALIGNMENT, "data follows at 64 bytes");
 
-/* Whoever lets go later, on any thread, finds BUFFER as it is filled here: the
- * first count of its holders publishes the rest. */
+/* Fills in BUFFER with one reference. The release store publishes the fields to
+ * the thread that drops the last reference. */
 static struct buffer *buffer_fill(struct buffer *buffer, void *data,
                                   size_t bytes, struct shm_segment *shm_segment,
                                   buffer_recycle *recycle, void *owner) {
@@ -62,14 +62,14 @@ struct buffer *buffer_open_shared(size_t bytes) {
     return buffer ? buffer : buffer_open(bytes, NULL, NULL);
 }
 
-/* Who is handed it, perhaps on another thread, sees it whole. */
+/* Release: the thread that drops the new reference sees the buffer complete. */
 struct buffer *buffer_hold(struct buffer *buffer) {
     atomic_fetch_add_explicit(&buffer->references, 1, memory_order_release);
     return buffer;
 }
 
-/* The last to let go acquires what all others have released: whatever they read
- * or wrote is over before the memory is used again. */
+/* Each release orders the holder's reads and writes before it; the last one
+ * acquires them all before the memory is reused. */
 void buffer_release(struct buffer **where) {
     struct buffer *buffer = *where;
     *where = NULL;
@@ -91,8 +91,8 @@ void buffer_reuse(struct buffer *buffer) {
     atomic_store_explicit(&buffer->references, 1, memory_order_release);
 }
 
-/* An answer of true stays true, as only a holder can make another one; false
- * may be out of date at once, which costs a copy and no more. */
+/* A true result stays true, as only a holder can add a reference. A false one
+ * may be outdated at once, which costs a copy and no more. */
 bool buffer_is_unique(const struct buffer *buffer) {
     return atomic_load_explicit(&buffer->references, memory_order_acquire) == 1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counted memory: who reads it holds it, so that a message on its way, a
- * snapshot and an update can share one copy. Counting is thread-safe; what is
- * in it belongs to its only holder, or to nobody's pen. */
+/* Reference-counted memory, so that a message in flight, a snapshot and an
+ * update can share one copy. Counting is thread-safe. Only a sole holder may
+ * write the bytes. */
 #ifndef CAPSTAN_BUFFER_H
 #define CAPSTAN_BUFFER_H
 
@@ -12,46 +12,46 @@
 
 struct buffer;
 
-/* Who gets a buffer back when its last holder lets go; called on the thread
- * of that holder. */
+/* Takes BUFFER back for OWNER when its last reference is released; called on
+ * the releasing thread. */
 typedef void buffer_recycle(void *owner, struct buffer *buffer);
 
-/* BYTES at 64-byte alignment, held once; NULL when there is no memory. With
- * RECYCLE the last release hands it to OWNER instead of freeing it. */
+/* BYTES at 64-byte alignment with one reference; NULL: no memory. With RECYCLE
+ * the last release calls it with OWNER instead of freeing the buffer. */
 struct buffer *buffer_open(size_t bytes, buffer_recycle *recycle, void *owner);
 
-/* As buffer_open, a part of MEMORY, which it holds, from OFFSET on, a multiple
- * of 64. NULL when there is no room for what is known of it. */
+/* Like buffer_open, over BYTES of SHM_SEGMENT (held) from OFFSET, a multiple
+ * of 64. NULL: no memory for the buffer's own fields. */
 struct buffer *buffer_open_in(struct shm_segment *shm_segment, size_t offset,
                               size_t bytes, buffer_recycle *recycle,
                               void *owner);
 
-/* As buffer_open, in memory of its own that other processes of this host can
- * be shown, if there is such. */
+/* Like buffer_open, in a segment of its own that other processes of this host
+ * can map; in ordinary memory if that fails. */
 struct buffer *buffer_open_shared(size_t bytes);
 
-/* One more holder; returns BUFFER. */
+/* Adds a reference; returns BUFFER. */
 struct buffer *buffer_hold(struct buffer *buffer);
 
-/* One holder less; clears *BUFFER (may be NULL). */
+/* Drops a reference; clears *BUFFER (may be NULL). */
 void buffer_release(struct buffer **buffer);
 
-/* Really frees a buffer that nobody holds: for pools. */
+/* Frees a buffer without references: for pools. */
 void buffer_destroy(struct buffer *buffer);
 
-/* A recycled buffer comes back to life with one holder. */
+/* Gives a recycled buffer its first reference again. */
 void buffer_reuse(struct buffer *buffer);
 
-/* True when the caller is its only holder. */
+/* True if the caller has its only reference. */
 bool buffer_is_unique(const struct buffer *buffer);
 
 /* Its memory, 64-byte aligned; view. */
 void *buffer_data(struct buffer *buffer);
 
-/* The memory it is a part of, NULL: none; view. */
+/* The segment that it lies in, NULL: none; view. */
 struct shm_segment *buffer_segment(const struct buffer *buffer);
 
-/* Bytes asked for when it was opened. */
+/* Bytes requested when it was opened. */
 size_t buffer_bytes(const struct buffer *buffer);
 
 #endif

@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A position counts the bytes ever written; its place is the position modulo
- * the capacity. Head and tail are positions, each written by one side alone;
- * the other's is read with acquire after what it stands for was written with
- * release. A record, its payload and its header lie in one piece, so one that
- * does not fit before the end is begun anew at the start, behind a record that
- * says so.
+/* A position counts the bytes ever written; the offset in memory is the
+ * position modulo the capacity. Head and tail are positions, each written by
+ * one side only: with release after the bytes it stands for, and read by the
+ * other side with acquire. A record with its payload and header is contiguous,
+ * so one that does not fit before the end starts again at the beginning, behind
+ * a SKIP record.
  *
- * Who is about to wait sets its flag (asleep, starved), then looks once more;
- * who has moved on looks at the flag after that. Fences between the two make
- * sure that one of them sees the other, so no bell is lost, and none is rung
- * for who is awake. */
+ * Wakeups: a side that is about to wait sets its flag (reader_waiting,
+ * writer_waiting), then checks once more; a side that has moved its position
+ * reads the other's flag after that. The sequentially consistent fences in
+ * between ensure that at least one of them sees the other's write (Dekker's
+ * algorithm), so no wakeup is lost. A side that does not wait gets none. */
 #include "proto/net/shm/ring.h"
 
 #include <string.h>
 
-/* A message in the ring: this, its inside payload, its header. */
+/* The head of a message in the ring; its inside payload and its header follow.
+ */
 struct record {
     uint32_t kind;
     uint32_t header_bytes;
     uint64_t bytes, offset; /* of the payload */
     uint32_t shm_segment;
-    uint32_t unused[9]; /* a whole cache line */
+    uint32_t unused[9]; /* fills a cache line */
 };
 
 enum { SKIP = 1, INSIDE, OUTSIDE };
 enum {
     CACHED_BYTES = 64 << 10
-}; /* written before looking for what was let go */
+}; /* unread bytes before the writer rereads the tail */
 enum { RESTART_BYTES = 256 << 10 };
 
 _Static_assert(sizeof(struct record) == RING_ALIGNMENT, "payloads are aligned");
@@ -43,7 +45,8 @@ uint64_t ring_capacity(uint64_t payload) {
     uint64_t capacity = 1 << 12;
     if (payload > UINT64_C(1) << 40)
         return 0;
-    /* Twice: an empty ring has room before or behind its position. */
+    /* Twice the size: an empty ring then has room before or behind its
+     * position. */
     while (capacity < 2 * record_bytes(payload, RING_HEADER))
         capacity *= 2;
     return capacity;
@@ -55,8 +58,8 @@ void ring_writer_init(struct ring_writer *writer, struct ring_shared *shared,
         .shared = shared, .bytes = bytes, .capacity = capacity};
 }
 
-/* A tail that no honest reader writes is not taken: the room it would give is
- * the reader's loss. */
+/* Ignores an invalid tail. It could only cost the faulty reader: the writer
+ * keeps to its own last valid value. */
 uint64_t ring_released(struct ring_writer *writer) {
     uint64_t tail =
         atomic_load_explicit(&writer->shared->tail, memory_order_acquire);
@@ -65,10 +68,10 @@ uint64_t ring_released(struct ring_writer *writer) {
     return writer->tail;
 }
 
-/* Where a message of NEED bytes may begin, or UINT64_MAX. A ring begins anew
- * when it is empty or has come far: what is warm in the cache is used again,
- * and most of the memory never touched. What it skips then counts as written
- * until the reader has come past it. */
+/* The position at which a message of NEED bytes may begin, or UINT64_MAX. The
+ * writer restarts at the beginning when the ring is empty or it has come far:
+ * that reuses warm cache lines and leaves most of the memory untouched. Skipped
+ * bytes count as written until the reader has passed them. */
 static uint64_t find_space(const struct ring_writer *writer, uint64_t need) {
     uint64_t at = writer->head & (writer->capacity - 1);
     uint64_t to_end = writer->capacity - at;
@@ -82,8 +85,8 @@ static uint64_t find_space(const struct ring_writer *writer, uint64_t need) {
     return need <= to_end && need <= space ? writer->head : UINT64_MAX;
 }
 
-/* How long the header will be is not known yet: there is room for the longest,
- * and what it does not take the next message does. */
+/* Reserves room for the longest header, as the header's length is not known
+ * yet. The next message gets back what is left. */
 void *ring_reserve(struct ring_writer *writer, uint64_t payload) {
     if (payload > writer->capacity)
         return NULL;
@@ -122,7 +125,7 @@ bool ring_commit(struct ring_writer *writer, const void *header, size_t bytes,
     writer->head = writer->reserved + record_bytes(inside, bytes);
     atomic_store_explicit(&writer->shared->head, writer->head,
                           memory_order_release);
-    /* Either this load sees the reader asleep, or the reader's look before it
+    /* Either this load sees the reader's flag, or the reader's check before it
      * sleeps sees the message. */
     atomic_thread_fence(memory_order_seq_cst);
     return atomic_load_explicit(&writer->shared->reader_waiting,
@@ -143,8 +146,8 @@ void ring_reader_init(struct ring_reader *reader, struct ring_shared *shared,
         .shared = shared, .bytes = bytes, .capacity = capacity};
 }
 
-/* Bytes written and not let go: multiples of 64 up to the capacity, or
- * UINT64_MAX. */
+/* Bytes written and not yet released: a multiple of 64 up to the capacity, or
+ * UINT64_MAX if invalid. */
 static uint64_t readable_bytes(const struct ring_reader *reader) {
     uint64_t head =
         atomic_load_explicit(&reader->shared->head, memory_order_acquire);
@@ -154,7 +157,7 @@ static uint64_t readable_bytes(const struct ring_reader *reader) {
                : UINT64_MAX;
 }
 
-/* One copy: what is checked is what is used. */
+/* Copies the record once, so that the checked values are the ones used. */
 static struct record read_record(const struct ring_reader *reader) {
     struct record record;
     memcpy(&record, reader->bytes + (reader->tail & (reader->capacity - 1)),
@@ -163,7 +166,7 @@ static struct record read_record(const struct ring_reader *reader) {
     return record;
 }
 
-/* Skips to the start; false: there is nothing to skip to. */
+/* Moves to the beginning; false: no message lies there. */
 static bool skip(struct ring_reader *reader, uint64_t bytes) {
     uint64_t to_end =
         reader->capacity - (reader->tail & (reader->capacity - 1));

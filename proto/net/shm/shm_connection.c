@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A payload goes in one of three ways. Where it lies in memory that can be
- * shown, the other side gets the memory's descriptor once, and from then on a
- * number and an offset: the buffer is held until the reader has let the message
- * go. Where it was reserved, it lies in the ring already. Else it is copied
- * there. What finds no room waits in a queue, in order, and the reader is asked
- * to ring when there is some.
+/* A payload is sent in one of three ways. If it lies in a shareable segment,
+ * the segment's descriptor is sent once and each message then carries a number
+ * and an offset; the buffer is held until the reader releases the message. If
+ * it was reserved, it lies in the ring already. Otherwise it is copied into the
+ * ring. A message that finds no room waits in a queue, in order, and the writer
+ * asks for a wakeup when there is room.
  *
- * A bell is a system call, so it rings for who sleeps, and for what a turn has
- * sent together: at the end of the turn (shm_connection_prepare_wait), or after
- * 256 KiB. */
+ * A wakeup is a system call, so it is sent only to a sleeping reader, and once
+ * for all messages of a loop turn: at its end (shm_connection_prepare_wait), or
+ * after 256 KiB. */
 #include "proto/net/shm/shm_connection.h"
 
 #include "proto/base/time.h"
@@ -88,7 +88,8 @@ int shm_connection_wakeup(const struct shm_connection *shm_connection) {
 }
 
 static void signal_wakeup(int wakeup) {
-    eventfd_write(wakeup, 1); /* full: it rings already */
+    eventfd_write(wakeup,
+                  1); /* failure: the counter is full and the wakeup pending */
 }
 
 static void signal_peer(struct shm_connection *shm_connection) {
@@ -113,8 +114,8 @@ void shm_connection_finish_wait(struct shm_connection *shm_connection) {
         ring_finish_wait(&shm_connection->reader);
 }
 
-/* The memory of NUMBER, which the other side has shown before it spoke of
- * it; NULL: it has not. */
+/* Segment NUMBER, which the other side shares before it refers to it; NULL: it
+ * has not. */
 static struct shm_segment *mapped_segment(struct shm_connection *shm_connection,
                                           uint32_t number) {
     if (number >= shm_connection->num_mapped)
@@ -151,13 +152,12 @@ bool shm_connection_view(struct shm_connection *shm_connection,
         return false;
     enum ring_state state = ring_next(&shm_connection->reader, &message);
     if (state == RING_BROKEN)
-        shm_connection_fail(shm_connection,
-                            "a ring that is not as its writer leaves it");
+        shm_connection_fail(shm_connection, "an invalid ring");
     if (state != RING_MESSAGE)
         return false;
     if (message.payload.bytes > shm_connection->max_frame ||
         message.header_bytes > shm_connection->max_frame) {
-        shm_connection_fail(shm_connection, "a frame too long");
+        shm_connection_fail(shm_connection, "a frame that is too long");
         return false;
     }
     memcpy(shm_connection->header, message.header, message.header_bytes);
@@ -170,7 +170,7 @@ bool shm_connection_view(struct shm_connection *shm_connection,
         view_segment(shm_connection, &message.payload, view))
         return true;
     shm_connection_fail(shm_connection,
-                        "a payload that lies in no memory it has shown");
+                        "a payload outside the memory that it has shared");
     return false;
 }
 
@@ -185,8 +185,8 @@ static void *spare_buffer(struct shm_connection *shm_connection, size_t bytes) {
     return shm_connection->spare_buffer;
 }
 
-/* Behind messages that wait for room it may not lie in the ring, which would
- * let it overtake them. */
+/* While messages are queued, the payload may not lie in the ring, where it
+ * would overtake them. */
 void *shm_connection_reserve(struct shm_connection *shm_connection,
                              size_t bytes) {
     shm_connection->reserved = NULL;
@@ -213,14 +213,14 @@ void *shm_connection_try_reserve(struct shm_connection *shm_connection,
     return shm_connection->reserved;
 }
 
-/* The last of so much needs room for the longest header. */
+/* The last payload and its message each need room for the longest header. */
 void shm_connection_set_headroom(struct shm_connection *shm_connection,
                                  uint64_t bytes) {
     shm_connection->writer.headroom = bytes + 2 * RING_HEADER;
 }
 
-/* The number by which the other side knows MEMORY; NOT_SHARED: it cannot be
- * shown. */
+/* The number by which the other side knows SHM_SEGMENT, shared now if need be;
+ * NOT_SHARED: it cannot be shared. */
 static unsigned share_number(struct shm_connection *shm_connection,
                              struct shm_segment *shm_segment) {
     for (unsigned i = 0; i < shm_connection->num_shared; i++)
@@ -263,7 +263,8 @@ static bool grow_in_flight(struct shm_connection *shm_connection) {
     return true;
 }
 
-/* What goes by its place: its memory and offset. False: it must be copied. */
+/* Fills SHARED if PAYLOAD can be sent by reference. False: it must be copied.
+ */
 static bool can_share(struct shm_connection *shm_connection,
                       const struct shm_connection_payload *payload,
                       struct ring_payload *shared) {
@@ -280,8 +281,8 @@ static bool can_share(struct shm_connection *shm_connection,
     return number != NOT_SHARED;
 }
 
-/* Who sends much wakes the other side once in a while, not for each message:
- * what a turn brings is taken together. */
+/* Delays the wakeup until WAKEUP_BYTES are sent or the turn ends, so that the
+ * reader takes several messages at once. */
 static void commit_message(struct shm_connection *shm_connection,
                            const void *header, size_t bytes,
                            const struct ring_payload *payload) {
@@ -295,8 +296,9 @@ static void commit_message(struct shm_connection *shm_connection,
         signal_peer(shm_connection);
 }
 
-/* Until the reader's tail has passed the message's end, which is where the
- * writer's head is now: positions only grow, so the oldest hold goes first. */
+/* Holds BUFFER until the reader's tail has passed the message's end, which is
+ * the writer's head now. Positions only grow, so the oldest is released first.
+ */
 static void add_in_flight(struct shm_connection *shm_connection,
                           struct buffer *buffer) {
     size_t at =
@@ -306,7 +308,7 @@ static void add_in_flight(struct shm_connection *shm_connection,
         shm_connection->writer.head, buffer_hold(buffer)};
 }
 
-/* Into the ring; false: no room now. */
+/* Writes the message into the ring; false: no room now. */
 static bool shm_connection_put(struct shm_connection *shm_connection,
                                const void *header, size_t bytes,
                                const struct shm_connection_payload *payload) {
@@ -327,8 +329,8 @@ static bool shm_connection_put(struct shm_connection *shm_connection,
     return true;
 }
 
-/* Whose PAYLOAD is while it waits: its buffer's, the lane's own when it was
- * reserved, else a copy's. False: no memory. */
+/* Keeps PAYLOAD while it waits: holds its buffer, takes the spare buffer that
+ * was reserved for it, or else copies it. False: no memory. */
 static bool own_payload(struct shm_connection *shm_connection,
                         struct shm_connection_pending *queued,
                         const struct shm_connection_payload *payload) {
@@ -358,7 +360,7 @@ static bool shm_connection_enqueue(
         *queued = (struct shm_connection_pending){.header_bytes = header_bytes};
     if (!queued || !own_payload(shm_connection, queued, payload)) {
         free(queued);
-        shm_connection_fail(shm_connection, "no memory for what it is sent");
+        shm_connection_fail(shm_connection, "no memory for a queued message");
         return false;
     }
     memcpy(queued->header, header, header_bytes);
@@ -368,11 +370,11 @@ static bool shm_connection_enqueue(
         shm_connection->first = queued;
     shm_connection->last = queued;
     if (++shm_connection->num_queued > MAX_QUEUED)
-        shm_connection_fail(shm_connection, "it reads nothing that it is sent");
+        shm_connection_fail(shm_connection, "it does not read its messages");
     return shm_connection->state == SHM_CONNECTION_OPEN;
 }
 
-/* What was reserved in the ring is committed there. */
+/* Was the payload reserved in the ring? */
 static bool is_reserved(struct shm_connection *shm_connection,
                         const struct shm_connection_payload *payload) {
     bool reserved = payload->bytes && payload->data == shm_connection->reserved;
@@ -404,7 +406,7 @@ bool shm_connection_send(struct shm_connection *shm_connection,
     if (shm_connection->wakeup_due)
         signal_peer(shm_connection);
     shm_connection_progress(
-        shm_connection); /* asks for a bell, then looks for room again */
+        shm_connection); /* requests a wakeup, then looks for room again */
     return is_queued;
 }
 
@@ -431,8 +433,8 @@ void shm_connection_progress(struct shm_connection *shm_connection) {
     }
 }
 
-/* A reader that is slow moves its tail between two looks; one that is stopped
- * does not, however much there is to read. */
+/* Counts checks in a row without progress. A slow reader moves its tail between
+ * two checks; a stopped one does not. */
 unsigned shm_connection_stalled(struct shm_connection *shm_connection) {
     if (shm_connection->state != SHM_CONNECTION_OPEN)
         return 0;

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a lane is made of: for shm_connection.c and shm_handshake.c only. */
+/* The state of a shared-memory connection, shared by shm_connection.c and
+ * shm_handshake.c. */
 #ifndef CAPSTAN_SHM_CONNECTION_INTERNAL_H
 #define CAPSTAN_SHM_CONNECTION_INTERNAL_H
 
 #include "proto/net/shm/ring.h"
 #include "proto/net/shm/shm_connection.h"
 
-enum { SHM_CONNECTION_SEGMENTS = 64 }; /* that each side may show */
+enum { SHM_CONNECTION_SEGMENTS = 64 }; /* segments that each side may share */
 
-/* A buffer that the other side reads until its ring position lets it go. */
+/* A buffer that the other side reads until it has released the ring up to
+ * `position`. */
 struct shm_connection_in_flight {
     uint64_t position;
     struct buffer *buffer;
 };
 
-/* A message that waits for room. */
+/* A message that waits for room in the ring. */
 struct shm_connection_pending {
     struct shm_connection_pending *next;
     struct buffer *buffer; /* held, or NULL */
@@ -26,10 +28,10 @@ struct shm_connection_pending {
 
 struct shm_connection {
     enum shm_connection_state state;
-    bool is_client; /* the client's side */
+    bool is_client; /* this is the client's side */
     int socket, wakeup, peer_wakeup;
     uint64_t max_frame, capacity, challenge;
-    int64_t since; /* of the meeting */
+    int64_t since; /* start of the handshake */
     const char *error;
     bool peer_closed;
     struct shm_segment *shm_segment;
@@ -40,26 +42,28 @@ struct shm_connection {
         *mapped[SHM_CONNECTION_SEGMENTS];
     unsigned num_shared, num_mapped;
 
-    struct shm_connection_in_flight *in_flight; /* ring of in_flight_capacity */
+    struct shm_connection_in_flight
+        *in_flight; /* a circular buffer of in_flight_capacity */
     size_t first_in_flight, num_in_flight, in_flight_capacity;
     struct shm_connection_pending *first, *last;
     size_t num_queued;
     bool wakeup_due; /* the other side sleeps and has something to read */
-    size_t unsignalled_bytes;      /* bytes since then */
-    void *reserved, *spare_buffer; /* the last reservation, and when it is not
-                               in the ring */
-    uint64_t
-        stalled_tail; /* what shm_connection_stalled saw last, and how often */
+    size_t unsignalled_bytes;      /* bytes sent since then */
+    void *reserved, *spare_buffer; /* the last reservation; memory for one
+                                      outside the ring */
+    uint64_t stalled_tail; /* tail at the last shm_connection_stalled, and its
+                              result */
     unsigned num_stalled;
     unsigned char header[RING_HEADER];
 };
 
-/* Tells the other side of MEMORY, as its NUMBER; false: not now. */
+/* Sends SHM_SEGMENT's descriptor to the other side, as NUMBER; false: not
+ * possible now. */
 bool shm_connection_share(struct shm_connection *shm_connection,
                           const struct shm_segment *shm_segment,
                           unsigned number);
 
-/* Takes what the socket has brought. */
+/* Handles the packets that the socket has received. */
 void shm_connection_receive_packets(struct shm_connection *shm_connection);
 
 #endif

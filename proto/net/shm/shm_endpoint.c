@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One epoll stands for all lanes: their sockets, and each one's bell once it is
- * open. Bells ring for who sleeps only, so a wait is framed by two calls:
- * shm_endpoint_prepare_wait before it asks for bells and moves on what can
- * move, shm_endpoint_progress after it hears what came. Without a wait in
- * between there is nothing to tend, and messages are found by looking at the
- * rings, which costs no system call.
- */
+/* One epoll covers all connections: their sockets, and the wakeup of each open
+ * one. Wakeups are sent only to a sleeping side, so two calls frame a wait:
+ * shm_endpoint_prepare_wait asks for wakeups and moves queued messages on,
+ * shm_endpoint_progress handles the events. Without a wait in between there are
+ * no events to handle, and messages are found by polling the rings, which costs
+ * no system call. */
 #include "proto/net/shm/shm_endpoint.h"
 
 #include "proto/base/time.h"
@@ -24,8 +23,8 @@ struct shm_endpoint {
     int epoll, listener;
     struct shm_connection *connections[SHM_ENDPOINT_MAX];
     uint32_t numbers[SHM_ENDPOINT_MAX];
-    bool watched[SHM_ENDPOINT_MAX]; /* its bell is in the epoll */
-    uint32_t used, next;            /* slots below USED may hold a lane */
+    bool watched[SHM_ENDPOINT_MAX]; /* its wakeup is in the epoll */
+    uint32_t used, next;            /* slots below USED may hold a connection */
     uint32_t serial;
     bool wait_prepared;
     int64_t last_check;
@@ -76,8 +75,9 @@ bool shm_endpoint_listen(struct shm_endpoint *shm_endpoint, const char *name) {
                               LISTENER);
 }
 
-/* LANE (taken, may be NULL) into a free slot; 0: there is none. A number has a
- * serial beside its slot, so that an old one names no later lane. */
+/* Puts SHM_CONNECTION (taken, may be NULL) into a free slot; 0: there is none.
+ * Its number holds a serial besides the slot, so that a stale number does not
+ * match a later connection. */
 static uint32_t shm_endpoint_add(struct shm_endpoint *shm_endpoint,
                                  struct shm_connection *shm_connection) {
     uint32_t slot = 0;
@@ -106,7 +106,7 @@ uint32_t shm_endpoint_connect(struct shm_endpoint *shm_endpoint,
         return 0;
     uint32_t number = shm_endpoint_add(shm_endpoint, shm_connection);
     if (!number)
-        snprintf(text, size, "no descriptors");
+        snprintf(text, size, "no free descriptor");
     return number;
 }
 
@@ -154,9 +154,9 @@ static void take_events(struct shm_endpoint *shm_endpoint, int64_t now) {
     }
 }
 
-/* Meetings end by a deadline; who reads nothing is taken for stopped. A server
- * looks for that alone: it would hold its blocks' buffers for a stopped client
- * without end, where a client waits for its server by a deadline of its own. */
+/* Ends handshakes at their deadline. A server also disconnects a client that
+ * has stopped reading: it would hold its blocks' buffers without limit. A
+ * client waits for its server with a deadline of its own. */
 static void check_all(struct shm_endpoint *shm_endpoint, int64_t now) {
     shm_endpoint->last_check = now;
     for (uint32_t i = 0; i < shm_endpoint->used; i++) {
@@ -170,8 +170,8 @@ static void check_all(struct shm_endpoint *shm_endpoint, int64_t now) {
     }
 }
 
-/* The other side has the bell too: an epoll would go on hearing it, as it knows
- * the open file and not the descriptor that is closed here. */
+/* Remove the wakeup from the epoll explicitly: epoll watches the open file,
+ * which the other side keeps open after the descriptor is closed here. */
 static void close_slot(struct shm_endpoint *shm_endpoint, uint32_t slot) {
     if (shm_endpoint->watched[slot])
         epoll_ctl(shm_endpoint->epoll, EPOLL_CTL_DEL,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How two sides meet: the client sends memory, the server answers a word that
- * it read there, with a bell for each side. Shown memory comes the same way.
+/* The handshake: the client sends a memory segment with a random challenge in
+ * it; the server writes a reply computed from the challenge and sends a wakeup
+ * eventfd for each side. Shared segments are sent the same way later.
  *
- * Only processes of the same user meet (SO_PEERCRED), and only over memory
+ * Only processes of the same user connect (SO_PEERCRED), and only over memory
  * whose size is sealed: a side that shrank it would kill the other by SIGBUS.
- * The word proves that both have mapped the same pages before a message is
- * trusted to them. Descriptors that come with a packet are closed whatever
- * becomes of it. A memory is shown by the socket before a message in the ring
- * speaks of it, so who does not know its number has only to listen to the
- * socket once more. */
+ * The reply proves that both have mapped the same pages before either trusts
+ * messages in them. Descriptors that come with a rejected packet are closed. A
+ * segment is sent by the socket before a message in the ring refers to it, so a
+ * reader that does not know its number reads the socket once more. */
 #include "proto/base/time.h"
 #include "proto/net/shm/shm_connection_internal.h"
 
@@ -24,7 +24,8 @@
 #include <unistd.h>
 
 enum { BACKLOG = 128, WAKEUPS = 2, PAGE = 4096 };
-/* A packet of another version is refused: the ring's layout goes with it. */
+/* A packet of another version is refused: the version covers the ring's layout
+ * too. */
 enum { SHM_HANDSHAKE_VERSION = 1, SHM_HANDSHAKE_MAGIC = 0x6c614373 };
 enum { HELLO = 1, WELCOME, SHARE };
 static const int64_t HANDSHAKE_LIMIT = TIME_S;
@@ -34,17 +35,18 @@ struct packet {
     uint64_t bytes, capacity;
 };
 
-/* A page of words, then the client's ring, then the server's. */
+/* The first page; the client's ring and the server's follow. */
 struct handshake_page {
     _Atomic uint64_t challenge, reply;
     struct ring_shared to_server, to_client;
 };
 
-_Static_assert(sizeof(struct handshake_page) <= PAGE, "words fit into a page");
+_Static_assert(sizeof(struct handshake_page) <= PAGE,
+               "the fields fit into a page");
 
-/* A name of the abstract space: a zero byte first, no file, gone with the
- * socket. One network namespace's: containers that do not share theirs do not
- * find each other. */
+/* An abstract name begins with a zero byte, makes no file and ends with the
+ * socket. It belongs to one network namespace: containers that do not share
+ * theirs cannot connect. */
 static socklen_t name_address(struct sockaddr_un *address, const char *name) {
     size_t size = strlen(name);
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -91,7 +93,7 @@ static bool send_packet(struct shm_connection *shm_connection,
                    MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof *packet;
 }
 
-/* Descriptors that came with MESSAGE; those beyond BELLS are closed. */
+/* Takes MESSAGE's descriptors; closes those beyond WAKEUPS. */
 static size_t take_descriptors(struct msghdr *message, int *descriptors) {
     size_t count = 0;
     for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part;
@@ -112,7 +114,7 @@ static size_t take_descriptors(struct msghdr *message, int *descriptors) {
     return count;
 }
 
-/* False: nothing came. A packet of another make breaks the lane. */
+/* False: no packet. An invalid packet fails the connection. */
 static bool receive_packet(struct shm_connection *shm_connection,
                            struct packet *packet, int *descriptors,
                            size_t *count) {
@@ -129,11 +131,12 @@ static bool receive_packet(struct shm_connection *shm_connection,
     *count = got > 0 ? take_descriptors(&message, descriptors) : 0;
     shm_connection->peer_closed = got <= 0;
     if (got <= 0)
-        shm_connection_fail(shm_connection, "the other side has gone");
+        shm_connection_fail(shm_connection,
+                            "the other side has closed the connection");
     else if (got != sizeof *packet || message.msg_flags & MSG_TRUNC ||
              packet->magic != SHM_HANDSHAKE_MAGIC)
         shm_connection_fail(shm_connection,
-                            "the other side speaks another protocol");
+                            "the other side uses another protocol");
     else if (packet->version != SHM_HANDSHAKE_VERSION)
         shm_connection_fail(shm_connection,
                             "the other side is another release of capstan");
@@ -180,7 +183,7 @@ static void map_rings(struct shm_connection *shm_connection) {
                      shm_connection->capacity);
 }
 
-/* What a server makes of a challenge that it has read. */
+/* The server's reply to CHALLENGE. */
 static uint64_t expected_reply(uint64_t challenge) {
     return challenge * UINT64_C(0x9e3779b97f4a7c15) + 1;
 }
@@ -244,7 +247,7 @@ struct shm_connection *shm_connection_accept(int socket, uint64_t max_frame) {
     return NULL;
 }
 
-/* The client waits for both bells; until then it writes nothing. */
+/* The client writes nothing before it has both wakeups. */
 static void send_welcome(struct shm_connection *shm_connection) {
     struct handshake_page *handshake_page =
         shm_segment_base(shm_connection->shm_segment);
@@ -260,7 +263,8 @@ static void send_welcome(struct shm_connection *shm_connection) {
                  expected_reply(atomic_load(&handshake_page->challenge)));
     if (shm_connection->wakeup < 0 || shm_connection->peer_wakeup < 0 ||
         !send_packet(shm_connection, &packet, wakeups, WAKEUPS))
-        shm_connection_fail(shm_connection, "no bells");
+        shm_connection_fail(shm_connection,
+                            "cannot create or send the wakeup descriptors");
     else
         shm_connection->state = SHM_CONNECTION_OPEN;
 }
@@ -282,7 +286,7 @@ static void on_hello(struct shm_connection *shm_connection,
                             "memory that is not sealed, or cannot be mapped");
 }
 
-/* A bell that blocks would be rung once too often. */
+/* A wakeup descriptor must not block its writer. */
 static void shm_handshake_on_welcome(struct shm_connection *shm_connection,
                                      const int *wakeups) {
     struct handshake_page *handshake_page =
@@ -295,7 +299,7 @@ static void shm_handshake_on_welcome(struct shm_connection *shm_connection,
         shm_connection->state = SHM_CONNECTION_OPEN;
     else
         shm_connection_fail(shm_connection,
-                            "what is written there is not read");
+                            "the other side has not mapped the same memory");
 }
 
 static void on_segment(struct shm_connection *shm_connection,
@@ -303,7 +307,8 @@ static void on_segment(struct shm_connection *shm_connection,
     if (shm_connection->num_mapped == SHM_CONNECTION_SEGMENTS ||
         packet->number != shm_connection->num_mapped) {
         close(descriptor);
-        shm_connection_fail(shm_connection, "more memory than is taken");
+        shm_connection_fail(shm_connection,
+                            "more memory segments than allowed");
         return;
     }
     struct shm_segment *shm_segment =
@@ -331,7 +336,7 @@ static void on_packet(struct shm_connection *shm_connection,
     else {
         for (size_t i = 0; i < count; i++)
             close(descriptors[i]);
-        shm_connection_fail(shm_connection, "a packet that has no place here");
+        shm_connection_fail(shm_connection, "an unexpected packet");
     }
 }
 

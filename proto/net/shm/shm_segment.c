@@ -16,7 +16,7 @@ enum { SIZED = F_SEAL_SHRINK | F_SEAL_GROW };
 
 struct shm_segment {
     atomic_uint references;
-    int descriptor; /* -1: taken from another process */
+    int descriptor; /* -1: mapped from another process */
     size_t bytes;
     void *base;
 };
@@ -39,16 +39,15 @@ static struct shm_segment *open_descriptor(int descriptor, size_t bytes,
     return shm_segment;
 }
 
-/* errno outlives the closing. */
+/* Preserves errno. */
 static void close_quietly(int descriptor) {
     int error = errno;
     close(descriptor);
     errno = error;
 }
 
-/* The maker maps before it seals: F_SEAL_FUTURE_WRITE leaves mappings that
- * there are as they are, and lets nobody else make one to write. F_SEAL_SEAL:
- * nobody adds a seal later. */
+/* The owner maps before it seals: F_SEAL_FUTURE_WRITE keeps existing mappings
+ * and forbids new writable ones. F_SEAL_SEAL forbids further seals. */
 struct shm_segment *shm_segment_open(size_t bytes,
                                      enum shm_segment_access access) {
     int seals = SIZED | F_SEAL_SEAL;
@@ -68,8 +67,8 @@ struct shm_segment *shm_segment_open(size_t bytes,
     return shm_segment;
 }
 
-/* Sealed against changes of size, and of pages that come when they are touched:
- * huge ones may not be there, which is SIGBUS. */
+/* The size must be sealed. Huge pages are refused: they are allocated on first
+ * access, and a shortage then raises SIGBUS. */
 static bool is_safe(int descriptor, size_t bytes) {
     struct stat is;
     struct statfs lies;
@@ -79,8 +78,7 @@ static bool is_safe(int descriptor, size_t bytes) {
            !fstatfs(descriptor, &lies) && lies.f_type == TMPFS_MAGIC;
 }
 
-/* The mapping stays when the descriptor is closed; only who opened the memory
- * ever sends it on. */
+/* The mapping outlives the descriptor; only the segment's owner sends it on. */
 struct shm_segment *shm_segment_map(int descriptor, size_t bytes,
                                     enum shm_segment_access access) {
     struct shm_segment *shm_segment = NULL;

@@ -304,8 +304,8 @@ static void a_misbehaving_peer_is_reported_and_does_no_harm(void **state) {
         void (*deed)(struct shm_connection *shm_connection);
         const char *text;
     } deeds[] = {
-        {send_garbage, "a ring that is not as its writer leaves it"},
-        {send_out_of_range, "a payload that lies in no memory it has shown"},
+        {send_garbage, "an invalid ring"},
+        {send_out_of_range, "a payload outside the memory that it has shared"},
         {send_shared, "sends what is not due"},
         {send_more, "sends what is not due"},
         {release_too_much, "sends what is not due"},

@@ -96,7 +96,7 @@ static void a_message_of_the_oldest_protocol_is_refused(void **state) {
     int peer_socket = link_fixture_connect_plain(fixture->port);
     assert_int_equal(write(peer_socket, old, sizeof old - 1), sizeof old - 1);
     link_fixture_await_bad_peer(fixture->server_link, text, sizeof text);
-    assert_string_equal(text, "said nothing we understand");
+    assert_string_equal(text, "sent no Capstan message");
     await_close(peer_socket);
 }
 
@@ -105,7 +105,7 @@ static void a_silent_connection_is_logged_and_dropped(void **state) {
     char text[128];
     int peer_socket = link_fixture_connect_plain(fixture->port);
     link_fixture_await_bad_peer(fixture->server_link, text, sizeof text);
-    assert_string_equal(text, "said nothing we understand");
+    assert_string_equal(text, "sent no Capstan message");
     await_close(peer_socket);
     assert_false(link_bad_peer(fixture->server_link, text, sizeof text));
 }

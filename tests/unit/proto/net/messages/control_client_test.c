@@ -324,7 +324,7 @@ static void garbage_from_the_chief_is_logged_and_ignored(void **state) {
     order_stop(fixture, peer, RUN, 2);
     assert_int_equal(await_order(control_client)->seq, 2);
     assert_non_null(
-        strstr(link_fixture_captured_log(fixture), "no control message"));
+        strstr(link_fixture_captured_log(fixture), "not a control message"));
     control_client_close(&control_client);
 }
 

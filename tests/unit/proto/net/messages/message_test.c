@@ -125,7 +125,7 @@ static void fields_out_of_range_are_named(void **state) {
     header.n_blocks = MESSAGE_MAX_BLOCKS + 1;
     assert_int_equal(refuse(&header, "4097 blocks"), STATUS_FAILED);
     header.n_blocks = 2 * MESSAGE_MAX_BLOCKS; /* beyond the arena */
-    assert_int_equal(refuse(&header, "no data header"), STATUS_FAILED);
+    assert_int_equal(refuse(&header, "not a data header"), STATUS_FAILED);
 }
 
 static void an_empty_frame_is_no_message(void **state) {

@@ -65,7 +65,7 @@ static void a_frame_too_long_closes_the_connection(void **state) {
         fixture->called, "h", 1,
         &(struct shm_connection_payload){"", SHM_FIXTURE_FRAME + 1, NULL}));
     forge(fixture, (struct ring_payload){.bytes = SHM_FIXTURE_FRAME + 1});
-    shm_fixture_expect_dropped(fixture, "a frame too long");
+    shm_fixture_expect_dropped(fixture, "a frame that is too long");
 }
 
 static void a_ring_full_of_garbage_closes_the_connection(void **state) {
@@ -73,8 +73,7 @@ static void a_ring_full_of_garbage_closes_the_connection(void **state) {
     shm_fixture_connect(fixture);
     memset(fixture->called->writer.bytes, 0xa5, 256);
     atomic_store(&fixture->called->writer.shared->head, 256);
-    shm_fixture_expect_dropped(fixture,
-                               "a ring that is not as its writer leaves it");
+    shm_fixture_expect_dropped(fixture, "an invalid ring");
 }
 
 /* A raw connection to the server's name. */
@@ -122,8 +121,8 @@ static void a_bad_peer_on_the_socket_is_dropped(void **state) {
     } cases[] = {
         {web, sizeof web - 1, -1, "another protocol"},
         {other, sizeof other, -1, "another release"},
-        {odd, sizeof odd, -1, "no place here"},
-        {early, sizeof early, 2, "no place here"},
+        {odd, sizeof odd, -1, "an unexpected packet"},
+        {early, sizeof early, 2, "an unexpected packet"},
         {web, sizeof web - 1, 2, "another protocol"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
