@@ -16,16 +16,14 @@ struct ps_settings {
     void *zmq;
     const struct log *log;
     uint32_t index;
-    const struct cluster_task
-        *self; /* own address; NULL: reached by inproc only */
+    const struct cluster_task *self;  /* own address; NULL: inproc only */
     const struct cluster_task *chief; /* NULL: unknown, or in this process */
     uint16_t chief_ports;             /* as in cluster.h */
     const struct cluster *discovery_cluster; /* hosts whose discovery messages
                                                 are accepted; NULL: none */
     const char *key;          /* key of discovery messages, or NULL */
     struct cluster_size size; /* as configured in this process */
-    const char
-        *chief_inproc;  /* the chief's endpoint in this process, or NULL */
+    const char *chief_inproc; /* the chief's endpoint inside, or NULL */
     const char *inproc; /* name of the ps's endpoint in this process, or NULL */
     const char *own_job; /* job given on the command line, only compared with
                             the chief's; NULL: none */
@@ -34,9 +32,8 @@ struct ps_settings {
     bool shm;       /* use shared memory between processes on one host */
     int record;     /* descriptor for the launcher (launch_record.h); 0: none */
     int interrupts; /* descriptor that delivers signal numbers; -1: none */
-    double
-        *restart_within; /* set when the chief continues with another run:
-                            seconds within which it is back; NULL: not wanted */
+    double *restart_within; /* set when the chief continues with another run:
+                               seconds to join it within; may be NULL */
 };
 
 /* Blocks until the run ends. Returns its status, with WHY unless OK. */

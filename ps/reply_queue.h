@@ -19,8 +19,7 @@ struct reply_queue_settings {
     const struct shard *shard;
     const uint32_t *ids; /* plan's number of each block of the shard */
     enum job_wire wire;  /* encoding of weights in messages */
-    const struct rule_loops
-        *loops;        /* conversion loops; NULL: the best of this processor */
+    const struct rule_loops *loops; /* to convert by; NULL: the best */
     bool same_weights; /* all ranks read the same versions (synchronous rounds)
                         */
     uint32_t num_ranks;

@@ -18,8 +18,7 @@
 struct block_index {
     const struct layout *layout;
     enum job_wire wire;
-    uint32_t *
-        local; /* [plan's blocks]: the local number, or BLOCK_INDEX_NOT_LOCAL */
+    uint32_t *local; /* by plan number; BLOCK_INDEX_NOT_LOCAL: not here */
 };
 
 /* Local block i is the plan's block IDS[i], ascending. False: no memory. */

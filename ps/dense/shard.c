@@ -178,8 +178,8 @@ static struct buffer *target(struct shard *shard, uint32_t b, unsigned t) {
     struct buffer *shared = NULL;
     if (!buffer_is_unique(own))
         return shard_take_buffer(shard, t, buffer_bytes(own));
-    if (t == 0 &&
-        !buffer_segment(own)) /* left shared memory while copies were many */
+    /* Left shared memory while it was full of copies: return to it. */
+    if (t == 0 && !buffer_segment(own))
         shared = buffer_pool_take_shared(shard->buffer_pool, buffer_bytes(own));
     return shared ? shared : own;
 }

@@ -19,8 +19,7 @@
 enum link_kind { LINK_SERVER, LINK_CLIENT };
 
 struct link_settings {
-    int64_t
-        max_frame; /* bytes; a peer that sends a longer frame is disconnected */
+    int64_t max_frame;  /* bytes; the sender of a longer one is disconnected */
     int receive_frames; /* receive queue; beyond it TCP holds the sender back */
     int linger_ms;      /* how long close waits for queued frames to leave */
 };
@@ -120,8 +119,7 @@ struct link_frame {
     uint32_t peer;
     struct link_bytes header, payload;
     struct shm_connection *shm_connection; /* it came over; NULL: TCP */
-    struct shm_segment
-        *shm_segment; /* of the payload, or NULL; the connection's */
+    struct shm_segment *shm_segment;       /* of the payload, or NULL; view */
     struct link_storage header_storage, payload_storage;
 };
 

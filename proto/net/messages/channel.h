@@ -21,8 +21,7 @@ struct channel_entry {
 
 struct channel {
     uint64_t last_seq; /* last number assigned */
-    uint64_t
-        received; /* highest number received in order: the acknowledgement */
+    uint64_t received; /* highest number received in order: acknowledged */
     struct channel_entry *first, *last; /* not yet acknowledged */
 };
 

@@ -184,7 +184,7 @@ static void record_stall(struct control_client *control_client, int64_t now) {
     deadline_shift(&control_client->last_received, stall, now);
     deadline_shift(&control_client->silence_logged, stall, now);
     if (stall < deadline_warn_after(control_client->peer_limit) ||
-        control_client->settings.chief_inproc) /* the chief reports it itself */
+        control_client->settings.chief_inproc) /* the chief reports it */
         return;
     control_client->stall = stall;
     control_client->stall_end = now;
@@ -321,8 +321,8 @@ static void control_client_on_welcome(struct control_client *control_client,
     control_client->last_step = time_now();
     control_client->run = control->run;
     control_client->channel.received = 0;
-    link_renewed(control_client->multi_connect
-                     .links[0]); /* not a new connection: the join came by it */
+    /* The join came by this connection: it is not a new one. */
+    link_renewed(control_client->multi_connect.links[0]);
     control_client_write_record(control_client);
 }
 

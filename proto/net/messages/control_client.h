@@ -21,11 +21,9 @@ struct control_client_settings {
     uint16_t port;    /* bound by this process; 0: none */
     uint64_t shm_key; /* of this process's shared memory; 0: none */
     const char *host; /* this process's host as the cluster lists it, or NULL */
-    const char *device; /* "cpu" */
-    const char
-        *chief_inproc; /* the chief's endpoint in this process, or NULL */
-    const struct cluster_task
-        *chief; /* otherwise the chief's address; NULL: not known yet */
+    const char *device;               /* "cpu" */
+    const char *chief_inproc;         /* the chief's endpoint inside, or NULL */
+    const struct cluster_task *chief; /* else its address; NULL: unknown */
     uint16_t chief_ports;     /* number of ports, from its own on, that it may
                                  listen on; 0: 1 */
     const char *key;          /* the job's key (cluster.h), or NULL */
@@ -107,9 +105,10 @@ enum status control_client_handle_stop(struct control_client *control_client,
 
 /* Has the chief sent a welcome? */
 bool control_client_is_joined(const struct control_client *control_client);
-bool control_client_is_drained(
-    const struct control_client
-        *control_client); /* all reliable messages are acknowledged */
+
+/* Has the chief acknowledged all reliable messages? */
+bool control_client_is_drained(const struct control_client *control_client);
+
 uint64_t control_client_incarnation(
     const struct control_client *control_client);
 

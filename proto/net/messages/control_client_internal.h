@@ -38,10 +38,9 @@ struct control_client {
     Capstan__Heartbeat heartbeat;
     Capstan__Control *command;
     struct free_memory_limit limits[FREE_MEMORY_LIMITS];
-    Capstan__MemoryLimit
-        limit_messages[FREE_MEMORY_LIMITS]; /* the limits in messages */
-    Capstan__MemoryLimit
-        *limit_pointers[FREE_MEMORY_LIMITS]; /* and pointers to them */
+    /* The limits as messages, and pointers to them. */
+    Capstan__MemoryLimit limit_messages[FREE_MEMORY_LIMITS];
+    Capstan__MemoryLimit *limit_pointers[FREE_MEMORY_LIMITS];
     unsigned num_limits;
     int64_t limits_read;
 };

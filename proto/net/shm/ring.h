@@ -16,9 +16,8 @@ enum { RING_ALIGNMENT = 64, RING_HEADER = 32 << 10 };
 
 /* Shared by both sides, besides the bytes. */
 struct ring_shared {
-    _Alignas(64) _Atomic uint64_t
-        head; /* written by the writer: bytes ever written */
-    _Atomic uint32_t writer_waiting; /* the writer waits for room */
+    _Alignas(64) _Atomic uint64_t head; /* the writer's: bytes ever written */
+    _Atomic uint32_t writer_waiting;    /* the writer waits for room */
     _Alignas(
         64) _Atomic uint64_t tail;   /* written by the reader: bytes released */
     _Atomic uint32_t reader_waiting; /* the reader waits for a wakeup */
@@ -40,8 +39,7 @@ struct ring_writer {
     unsigned char *bytes;
     uint64_t capacity, head, tail;
     uint64_t reserved; /* position of the next message */
-    uint64_t
-        headroom; /* restart at the beginning only if this much room is left */
+    uint64_t headroom; /* room that a restart at the beginning must leave */
 };
 
 /* SHARED and BYTES [capacity] are zero and borrowed. */

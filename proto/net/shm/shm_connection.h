@@ -72,8 +72,7 @@ void shm_connection_finish_wait(struct shm_connection *shm_connection);
 struct shm_connection_view {
     const void *header, *payload;
     size_t header_bytes, payload_bytes;
-    struct shm_segment
-        *shm_segment; /* of the payload; NULL: it lies in the ring */
+    struct shm_segment *shm_segment; /* of the payload; NULL: in the ring */
 };
 
 /* Is there a message, or an error to find? Cheap. */

@@ -42,8 +42,7 @@ struct shm_connection {
         *mapped[SHM_CONNECTION_SEGMENTS];
     unsigned num_shared, num_mapped;
 
-    struct shm_connection_in_flight
-        *in_flight; /* a circular buffer of in_flight_capacity */
+    struct shm_connection_in_flight *in_flight; /* circular */
     size_t first_in_flight, num_in_flight, in_flight_capacity;
     struct shm_connection_pending *first, *last;
     size_t num_queued;

@@ -206,9 +206,9 @@ static void an_invalid_push_is_refused_and_not_applied(void **state) {
         {all, 3, 0, PULL, 0, 0, UINT32_MAX, 1, 0, "not in this ps's view"},
         {all, 3, 0, PULL, 0, 0, 0, 1, 77, "not held"},
         {all, 3, 0, CAPSTAN__DATA_HEADER__KIND__WEIGHTS, 0, 0, 0, 1, 0,
-         "kind of message"},
+         "message kind"},
         {all, 3, 0, CAPSTAN__DATA_HEADER__KIND__REFUSED, 0, 0, 0, 1, 0,
-         "kind of message"},
+         "message kind"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Capstan__DataHeader header =

@@ -51,7 +51,8 @@ static void a_payload_outside_the_segment_closes_the_connection(void **state) {
         struct shm_connection_view view;
         assert_true(shm_connection_view(fixture->served, &view));
         shm_connection_release(fixture->served);
-        shm_fixture_expect_dropped(fixture, "in no memory it has shown");
+        shm_fixture_expect_dropped(fixture,
+                                   "outside the memory that it has shared");
         shm_connection_fail(fixture->called, "done");
         shm_fixture_run_once(fixture->client);
         shm_endpoint_error(fixture->client);
