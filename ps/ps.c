@@ -298,6 +298,7 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
     };
     int64_t deadline = control_client_deadline(ps->control_client);
     int count = OWN_ITEMS + link_poll_items(ps->link, items + OWN_ITEMS);
+    /* Leave the data link unread and look again soon. */
     if (paused) {
         deadline = time_now() + 2 * TIME_MS;
         count = OWN_ITEMS;

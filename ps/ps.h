@@ -21,12 +21,12 @@ struct ps_settings {
     uint16_t chief_ports;             /* as in cluster.h */
     const struct cluster *discovery_cluster; /* hosts whose discovery messages
                                                 are accepted; NULL: none */
-    const char *key;          /* key of discovery messages, or NULL */
+    const char *key;          /* launcher's name for this job, or NULL */
     struct cluster_size size; /* as configured in this process */
     const char *chief_inproc; /* the chief's endpoint inside, or NULL */
     const char *inproc; /* name of the ps's endpoint in this process, or NULL */
-    const char *own_job; /* job given on the command line, only compared with
-                            the chief's; NULL: none */
+    const char *own_job; /* text of a job given to this process, compared with
+                            the chief's and not used; NULL: none */
     const struct rule_loops *loops; /* NULL: the best of this processor */
     double join_timeout;            /* seconds */
     bool shm;       /* use shared memory between processes on one host */

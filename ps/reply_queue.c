@@ -15,9 +15,7 @@
 #include <string.h>
 
 enum { UNBATCHED_BYTES = 16 << 10, SHARED_PIECES = 16 };
-enum {
-    ACK_BATCH_BYTES = 64 << 10
-}; /* gradient bytes that an ack batch waits for */
+enum { ACK_BATCH_BYTES = 64 << 10 }; /* of gradients, before acks leave */
 
 /* The request that a reply answers. */
 struct request {

@@ -72,7 +72,7 @@ void reply_queue_send(struct reply_queue *reply_queue, uint32_t peer,
                       struct link_payload *payload);
 
 /* Sends HEADER to a peer that may be unknown, without run or sender. Dropped
- * while an earlier message to that peer is unread. */
+ * while too many earlier ones are unread (link_reply). */
 void reply_queue_refuse(struct reply_queue *reply_queue, uint32_t peer,
                         Capstan__DataHeader *header);
 

@@ -64,6 +64,8 @@ static bool within_staleness(const struct gate *gate,
 
 bool gate_may_read(const struct gate *gate, const struct ledger *ledger,
                    uint32_t b, uint64_t version, uint64_t clock) {
+    /* Synchronous: the reader needs the result of the round that it pushed to.
+     */
     if (gate->staleness == 0)
         return version >= clock;
     return gate->staleness == GATE_ASYNCHRONOUS ||

@@ -29,6 +29,8 @@ void ledger_copy(const struct ledger *ledger, uint32_t b, uint64_t version,
     const struct ledger_entry *row = ledger_row(ledger, b);
     for (uint32_t r = 0; r < ledger->num_ranks; r++) {
         copy[r] = row[r];
+        /* A later clock is of the open round, which is not in the weights yet.
+         */
         if (ledger->by_rounds && copy[r].clock > version)
             copy[r].clock = version;
     }

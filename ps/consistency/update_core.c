@@ -241,6 +241,7 @@ void update_core_set_view(struct update_core *x, uint64_t number,
                           const struct gate_slot *slots) {
     x->gate.view = number;
     for (uint32_t r = 0; r < x->settings.num_ranks; r++) {
+        /* Requests of the rank's previous incarnation are void. */
         if (slots[r].incarnation != x->gate.slots[r].incarnation)
             for (uint32_t b = 0; b < x->settings.num_blocks; b++)
                 reader_of(x, b, r)->waiting = false;

@@ -15,7 +15,7 @@ struct gradient_payload {
 
 struct contribution {
     struct gradient_payload *gradient_payload; /* NULL: none */
-    const void *floats; /* NULL: without bytes (empty push) */
+    const void *floats;                        /* NULL: a push without bytes */
 };
 
 struct gradient_inbox {

@@ -29,8 +29,7 @@ struct snapshot_agent {
     struct snapshot_agent_settings settings;
     struct server *server;
     struct snapshots *snapshots;
-    uint64_t requested_id,
-        requested_round; /* synchronous snapshot being taken */
+    uint64_t requested_id, requested_round; /* synchronous, being taken */
     bool requested_retain, requested_write;
     uint64_t skipped; /* planned round that found the writer busy, or failed */
     bool warned_full;
@@ -184,7 +183,7 @@ void snapshot_agent_add_block(void *context, uint32_t block, uint64_t version) {
     if (!snapshot)
         return;
     snapshot_add(snapshot, block, version);
-    /* Report now: the update core may already have closed the next round. */
+    /* VERSION, as the update core may already have closed the next round. */
     if (is_requested && snapshot_complete(snapshot))
         send_held(snapshot_agent, id, version);
 }
@@ -243,8 +242,9 @@ static enum status snapshot_agent_snapshot_now(
     return STATUS_OK;
 }
 
-/* If the id is a planned round's, the requested snapshot falls on it, whether
- * it has begun here or not: training only goes on. */
+/* An id below SNAPSHOT_REQUESTED means that no requested snapshot is needed:
+ * the plan schedules one at that round, or the freeze only served joiners. The
+ * command then only lifts the freeze. */
 enum status snapshot_agent_take(struct snapshot_agent *snapshot_agent,
                                 const Capstan__Snapshot *command,
                                 struct failure *why) {

@@ -62,8 +62,8 @@ enum status snapshot_agent_take(struct snapshot_agent *snapshot_agent,
 enum status snapshot_agent_release(struct snapshot_agent *snapshot_agent,
                                    const Capstan__SnapshotRelease *command);
 
-/* Keep the listed checkpoint steps and remove the others, in a directory that
- * the chief does not share. */
+/* Remove files of earlier steps that are not listed, in a directory that the
+ * chief does not share. */
 enum status snapshot_agent_retain(struct snapshot_agent *snapshot_agent,
                                   const Capstan__Retain *command);
 

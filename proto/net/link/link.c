@@ -68,8 +68,7 @@ static void link_watch(struct link *link, int events) {
         return;
     link->monitor = zmq_socket(link->zmq, ZMQ_PAIR);
     link_set_int(link->monitor, ZMQ_LINGER, 0);
-    link_set_int(link->monitor, ZMQ_RCVHWM,
-                 0); /* else libzmq's I/O thread would block */
+    link_set_int(link->monitor, ZMQ_RCVHWM, 0); /* else libzmq blocks */
     zmq_connect(link->monitor, name);
 }
 
@@ -363,7 +362,8 @@ void link_release(struct link_frame *frame) {
     zmq_msg_close(link_message(&frame->payload_storage));
 }
 
-/* A payload in a ring is copied, as ring memory is released in order. */
+/* A payload in a ring is copied: ring memory is released in order, so keeping
+ * it would hold up all later messages. */
 static bool hold_shm(struct link_frame *frame, struct link_held *held) {
     held->payload = frame->payload;
     if (frame->shm_segment) {

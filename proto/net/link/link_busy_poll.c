@@ -8,9 +8,7 @@
 
 #include <sched.h>
 
-enum {
-    POLLS_PER_CLOCK = 32
-}; /* polls of the rings between two reads of the clock */
+enum { POLLS_PER_CLOCK = 32 }; /* of the rings, a reading of the clock */
 static const int64_t BUSY_POLL = 50 * TIME_US, TCP_BUSY_POLL = 200 * TIME_US;
 
 static bool has_pending(struct link *const *links, unsigned count) {

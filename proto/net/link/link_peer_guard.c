@@ -91,8 +91,7 @@ static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     struct link_connection *connection = connection_of(link, descriptor);
     if (!connection)
         return;
-    memset(link->senders, 0,
-           sizeof link->senders); /* may hold this descriptor */
+    memset(link->senders, 0, sizeof link->senders); /* it may be in there */
     link->violations[LINK_NO_MESSAGE] |= event == ZMQ_EVENT_DISCONNECTED &&
                                          !connection->has_sent &&
                                          !connection->expired;

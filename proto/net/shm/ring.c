@@ -26,9 +26,7 @@ struct record {
 };
 
 enum { SKIP = 1, INSIDE, OUTSIDE };
-enum {
-    CACHED_BYTES = 64 << 10
-}; /* unread bytes before the writer rereads the tail */
+enum { CACHED_BYTES = 64 << 10 }; /* unread, before the tail is reread */
 enum { RESTART_BYTES = 256 << 10 };
 
 _Static_assert(sizeof(struct record) == RING_ALIGNMENT, "payloads are aligned");

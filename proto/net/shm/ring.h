@@ -18,9 +18,8 @@ enum { RING_ALIGNMENT = 64, RING_HEADER = 32 << 10 };
 struct ring_shared {
     _Alignas(64) _Atomic uint64_t head; /* the writer's: bytes ever written */
     _Atomic uint32_t writer_waiting;    /* the writer waits for room */
-    _Alignas(
-        64) _Atomic uint64_t tail;   /* written by the reader: bytes released */
-    _Atomic uint32_t reader_waiting; /* the reader waits for a wakeup */
+    _Alignas(64) _Atomic uint64_t tail; /* the reader's: bytes released */
+    _Atomic uint32_t reader_waiting;    /* the reader waits for a wakeup */
 };
 
 /* The smallest power of two in which a payload of PAYLOAD bytes always finds

@@ -88,8 +88,7 @@ int shm_connection_wakeup(const struct shm_connection *shm_connection) {
 }
 
 static void signal_wakeup(int wakeup) {
-    eventfd_write(wakeup,
-                  1); /* failure: the counter is full and the wakeup pending */
+    eventfd_write(wakeup, 1); /* if it fails, a wakeup is pending */
 }
 
 static void signal_peer(struct shm_connection *shm_connection) {
@@ -213,7 +212,7 @@ void *shm_connection_try_reserve(struct shm_connection *shm_connection,
     return shm_connection->reserved;
 }
 
-/* The last payload and its message each need room for the longest header. */
+/* A reservation needs room for the longest header besides its payload. */
 void shm_connection_set_headroom(struct shm_connection *shm_connection,
                                  uint64_t bytes) {
     shm_connection->writer.headroom = bytes + 2 * RING_HEADER;
