@@ -14,7 +14,7 @@ struct work_items {
     struct shard *shard;
     struct thread_pool *thread_pool;
     uint32_t num_ranks;
-    struct work_item *free_list; /* linked by thread_pool.next */
+    struct work_item *free_list; /* linked by task.next */
     pthread_mutex_t mutex;
     struct failure why; /* the mutex is held */
 };
@@ -38,9 +38,9 @@ static void work_item_update(struct work_items *work_items,
         work_item_record_failure(work_items, &why);
 }
 
-static void run_item(void *context, struct thread_pool_task *thread_pool_task) {
+static void run_item(void *context, struct thread_pool_task *task) {
     struct work_items *work_items = context;
-    struct work_item *work_item = (struct work_item *)thread_pool_task;
+    struct work_item *work_item = (struct work_item *)task;
     uint32_t b = work_item->action.block;
     if (work_item->action.kind == UPDATE_CORE_UPDATE)
         work_item_update(work_items, work_item);
@@ -77,7 +77,7 @@ void work_items_close(struct work_items **where) {
     thread_pool_close(&work_items->thread_pool);
     while (work_items->free_list) {
         struct work_item *work_item = work_items->free_list;
-        work_items->free_list = (struct work_item *)work_item->thread_pool.next;
+        work_items->free_list = (struct work_item *)work_item->task.next;
         free(work_item);
     }
     pthread_mutex_destroy(&work_items->mutex);
@@ -101,12 +101,12 @@ struct work_item *work_items_alloc(struct work_items *work_items,
                                    const struct update_core_action *action) {
     struct work_item *work_item = work_items->free_list;
     if (work_item)
-        work_items->free_list = (struct work_item *)work_item->thread_pool.next;
+        work_items->free_list = (struct work_item *)work_item->task.next;
     else
         work_item = allocate_item(work_items);
     if (!work_item)
         return NULL;
-    work_item->thread_pool.block = action->block;
+    work_item->task.block = action->block;
     work_item->action = *action;
     work_item->ack_only = false;
     work_item->num_payloads = 0;
@@ -117,7 +117,7 @@ struct work_item *work_items_alloc(struct work_items *work_items,
 
 void work_items_submit(struct work_items *work_items,
                        struct work_item *work_item) {
-    thread_pool_submit(work_items->thread_pool, &work_item->thread_pool);
+    thread_pool_submit(work_items->thread_pool, &work_item->task);
 }
 
 void work_items_dispatch(struct work_items *work_items) {
@@ -134,8 +134,7 @@ struct work_item *work_items_completed(struct work_items *work_items) {
 
 void work_items_recycle(struct work_items *work_items,
                         struct work_item *work_item) {
-    work_item->thread_pool.next =
-        (struct thread_pool_task *)work_items->free_list;
+    work_item->task.next = (struct thread_pool_task *)work_items->free_list;
     work_items->free_list = work_item;
 }
 

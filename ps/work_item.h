@@ -17,7 +17,7 @@
 struct gradient_payload; /* the caller's: received bytes that hold gradients */
 
 struct work_item {
-    struct thread_pool_task thread_pool;
+    struct thread_pool_task task;
     struct update_core_action action;   /* UPDATE, SUM or REPLY */
     bool ack_only;                      /* REPLY: without weights */
     struct shard_round round;           /* UPDATE, SUM */

@@ -27,17 +27,17 @@ static int count_running(void) {
 
 /* A single sample may hit a moment when all threads run, so it takes several in
  * a row to stop spinning: waking costs more than a few useless polls. */
-bool spin_policy(struct spin_policy *core, unsigned wanted, int64_t now) {
+bool spin_policy(struct spin_policy *policy, unsigned wanted, int64_t now) {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) ||
         wanted > (unsigned)CPU_COUNT(&allowed))
         return false;
-    if (!core->last_check || now - core->last_check >= CHECK_INTERVAL) {
+    if (!policy->last_check || now - policy->last_check >= CHECK_INTERVAL) {
         int threads = count_running();
-        bool crowded_checks = threads > CPU_COUNT(&allowed);
-        core->last_check = now;
-        core->known = threads > 0;
-        core->crowded_checks = crowded_checks ? core->crowded_checks + 1 : 0;
+        bool crowded = threads > CPU_COUNT(&allowed);
+        policy->last_check = now;
+        policy->known = threads > 0;
+        policy->crowded_checks = crowded ? policy->crowded_checks + 1 : 0;
     }
-    return core->known && core->crowded_checks < MIN_CROWDED_CHECKS;
+    return policy->known && policy->crowded_checks < MIN_CROWDED_CHECKS;
 }

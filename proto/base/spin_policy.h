@@ -18,6 +18,6 @@ struct spin_policy {
  * threads, the caller included, and the machine runs no more threads than it
  * has cores. Samples /proc/loadavg at most every 20 ms; three crowded samples
  * in a row mean no. False if it cannot be read. */
-bool spin_policy(struct spin_policy *core, unsigned wanted, int64_t now);
+bool spin_policy(struct spin_policy *policy, unsigned wanted, int64_t now);
 
 #endif

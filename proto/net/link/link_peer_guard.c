@@ -216,9 +216,9 @@ bool link_bad_peer(struct link *link, char *text, size_t size) {
         return true;
     }
     for (int i = 0; i < LINK_VIOLATIONS; i++) {
-        bool violations = link->violations[i];
+        bool noticed = link->violations[i];
         link->violations[i] = false;
-        if (!violations || !link_may_log(link, texts[i]))
+        if (!noticed || !link_may_log(link, texts[i]))
             continue;
         snprintf(text, size, "%s", texts[i]);
         return true;

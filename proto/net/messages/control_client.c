@@ -58,10 +58,9 @@ enum status control_client_open(struct control_client **out,
     struct link_settings link = {.max_frame = MESSAGE_MAX_CONTROL,
                                  .receive_frames = 10000,
                                  .linger_ms = 1000};
-    unsigned multi_connect = settings->chief_inproc ? 1 : settings->chief_ports;
-    enum status status =
-        multi_connect_open(&control_client->multi_connect, settings->zmq, &link,
-                           multi_connect, why);
+    unsigned ports = settings->chief_inproc ? 1 : settings->chief_ports;
+    enum status status = multi_connect_open(&control_client->multi_connect,
+                                            settings->zmq, &link, ports, why);
     if (!status && settings->chief_inproc)
         status = link_connect_inproc(control_client->multi_connect.links[0],
                                      settings->chief_inproc, why);
@@ -250,10 +249,9 @@ static void control_client_send_pending(struct control_client *control_client,
  * received on the present one. */
 static void rejoin(struct control_client *control_client, int64_t now) {
     bool renewed = link_renewed(control_client->multi_connect.links[0]);
-    bool silence_logged =
-        now - control_client->last_received >= REJOIN_INTERVAL &&
-        now - control_client->last_join >= REJOIN_INTERVAL;
-    if (!renewed && !silence_logged)
+    bool is_silent = now - control_client->last_received >= REJOIN_INTERVAL &&
+                     now - control_client->last_join >= REJOIN_INTERVAL;
+    if (!renewed && !is_silent)
         return;
     control_client->last_join = now;
     if (control_client_send_join(control_client, now))

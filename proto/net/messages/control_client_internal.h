@@ -32,8 +32,7 @@ struct control_client {
     int64_t stall, stall_end; /* the last standstill: its length and its end */
     int64_t silence_logged; /* last_received of the silence that was logged; 0:
                                none */
-    int64_t lookup_started,
-        last_poll; /* times of the last look-up and of the last poll of it */
+    int64_t lookup_started, last_poll; /* of the last look-up */
     int64_t join_limit, peer_limit, heartbeat_interval;
     Capstan__Heartbeat heartbeat;
     Capstan__Control *command;

@@ -49,14 +49,13 @@ unsigned control_client_memory(struct control_client *control_client,
     control_client->limits_read = now;
     control_client->num_limits = free_memory_limits(control_client->limits);
     for (unsigned i = 0; i < control_client->num_limits; i++) {
-        Capstan__MemoryLimit *limit_messages =
-            control_client->limit_pointers[i] =
-                &control_client->limit_messages[i];
-        capstan__memory_limit__init(limit_messages);
-        limit_messages->key = control_client->limits[i].key;
-        limit_messages->name = control_client->limits[i].name;
-        limit_messages->free = control_client->limits[i].free;
-        limit_messages->most = control_client->limits[i].most;
+        Capstan__MemoryLimit *message = control_client->limit_pointers[i] =
+            &control_client->limit_messages[i];
+        capstan__memory_limit__init(message);
+        message->key = control_client->limits[i].key;
+        message->name = control_client->limits[i].name;
+        message->free = control_client->limits[i].free;
+        message->most = control_client->limits[i].most;
     }
     return control_client->num_limits;
 }
@@ -112,8 +111,8 @@ enum status control_client_step_joining(struct control_client *control_client,
     control_client->last_poll = now;
     if (now - control_client->last_join >= CONTROL_CLIENT_JOIN_INTERVAL) {
         control_client->last_join = now;
-        if (!control_client_send_join(
-                control_client, now)) /* not connected yet: try again soon */
+        /* Not connected yet: try again soon. */
+        if (!control_client_send_join(control_client, now))
             control_client->last_join +=
                 CONTROL_CLIENT_POLL_INTERVAL - CONTROL_CLIENT_JOIN_INTERVAL;
     }

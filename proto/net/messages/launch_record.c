@@ -14,7 +14,7 @@
 
 static const char variable[] = "CAPSTAN_MEMBER_RECORD";
 
-enum { WRITTEN = 512 /* bytes of text; the rest of the file stays blank */ };
+enum { WRITTEN = 512 /* bytes of a record, filled up with blanks */ };
 
 int launch_record_open(void) {
     return memfd_create("capstan member", MFD_CLOEXEC);

@@ -316,12 +316,12 @@ static bool shm_connection_put(struct shm_connection *shm_connection,
         payload->bytes && can_share(shm_connection, payload, &where);
     if (!is_shared)
         where = (struct ring_payload){.bytes = payload->bytes, .inside = true};
-    void *capacity =
+    void *room =
         ring_reserve(&shm_connection->writer, is_shared ? 0 : payload->bytes);
-    if (!capacity)
+    if (!room)
         return false;
     if (!is_shared && payload->bytes)
-        memcpy(capacity, payload->data, payload->bytes);
+        memcpy(room, payload->data, payload->bytes);
     commit_message(shm_connection, header, bytes, &where);
     if (is_shared)
         add_in_flight(shm_connection, payload->buffer);

@@ -137,7 +137,7 @@ static void a_finished_work_item_is_reused(void **state) {
     assert_ptr_not_equal(first, second);
     work_items_recycle(fixture->work_items, first);
     assert_ptr_equal(work_items_alloc(fixture->work_items, &action), first);
-    assert_int_equal(first->thread_pool.block, 2);
+    assert_int_equal(first->task.block, 2);
     work_items_recycle(fixture->work_items, first);
     work_items_recycle(fixture->work_items, second);
 }
