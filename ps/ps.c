@@ -39,8 +39,10 @@ static enum status ps_open_links(struct ps *ps, struct failure *why) {
     if (status)
         return status;
     link_admit_within(ps->link, FIRST_MESSAGE_LIMIT);
-    ps->discovery_guard = (struct discovery_guard){
-        .cluster = settings->discovery_cluster, .log = settings->log};
+    ps->discovery_guard =
+        (struct discovery_guard){.cluster = settings->discovery_cluster,
+                                 .chief = settings->chief,
+                                 .log = settings->log};
     ps->shm_key = settings->shm ? message_random() : 0;
     struct control_client_settings control_client = {
         .zmq = settings->zmq,

@@ -37,8 +37,10 @@ enum status discovery_listener_open(
     if (!discovery_listener)
         return status_fail(why, STATUS_RETRY, "no memory for a worker");
     discovery_listener->settings = *settings;
-    discovery_listener->guard = (struct discovery_guard){
-        .cluster = settings->cluster, .log = settings->log};
+    discovery_listener->guard =
+        (struct discovery_guard){.cluster = settings->cluster,
+                                 .chief = settings->chief,
+                                 .log = settings->log};
     discovery_listener->connected_at = discovery_listener->queried_at =
         time_now() - CONNECT_INTERVAL;
     struct link_settings link = {.max_frame = MESSAGE_MAX_HEADER,

@@ -16,9 +16,10 @@
 struct discovery_listener_settings {
     void *zmq;
     const struct log *log;
-    const struct cluster_task *self; /* port to bind; NULL: none */
-    const struct cluster *cluster;   /* its ps are asked, and who is listed may
-                                        call; NULL: the chief is known */
+    const struct cluster_task *self;  /* port to bind; NULL: none */
+    const struct cluster_task *chief; /* named by the description, or NULL */
+    const struct cluster *cluster;    /* its ps are asked, and who is listed may
+                                         call; NULL: the chief is known */
 };
 
 struct discovery_listener;

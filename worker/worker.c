@@ -23,6 +23,7 @@ static enum status worker_open_links(struct worker *worker,
         .zmq = settings->zmq,
         .log = settings->log,
         .self = settings->self,
+        .chief = settings->chief,
         .cluster = settings->discovery_cluster,
     };
     enum status status = discovery_listener_open(&worker->discovery_listener,

@@ -34,13 +34,24 @@ static struct discovery_guard_sender *free_sender(struct discovery_guard *guard,
     return found;
 }
 
+/* The chief that the description names calls members that have not joined. */
+static bool is_named_chief(const struct discovery_guard *guard,
+                           const char *address) {
+    char named[300];
+    if (!guard->chief)
+        return false;
+    cluster_address(guard->chief, named, sizeof named);
+    return !strcmp(named, address);
+}
+
 /* A sender on this host is on a listed one: this process's own. */
 void discovery_guard_receive(struct discovery_guard *guard, struct link *link,
                              struct link_frame *frame, const char *address) {
     const char *hosts[MAX_HOSTS];
     char from[64];
     if (!guard->cluster) {
-        if (link_may_log(link, "a discovery message"))
+        if (!is_named_chief(guard, address) &&
+            link_may_log(link, "a discovery message"))
             log_warning(guard->log,
                         "a message to join the chief at %.64s is ignored: the "
                         "cluster description names this process's chief",

@@ -17,6 +17,8 @@ enum { DISCOVERY_GUARD_SENDERS = 4 }; /* looked up at the same time */
 
 struct discovery_guard {
     const struct cluster *cluster; /* borrowed; NULL: no message is accepted */
+    const struct cluster_task *chief; /* borrowed; the one that the description
+                                         names, or NULL */
     const struct log *log;
     struct discovery_guard_sender {
         char from[64], address[300]; /* the sender's host, "": free entry; the

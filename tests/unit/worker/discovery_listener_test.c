@@ -24,7 +24,7 @@ static struct discovery_listener *open_listener(struct link_fixture *fixture,
     if (ps)
         cluster.jobs[CLUSTER_PS] = *ps;
     struct discovery_listener_settings settings = {fixture->zmq, &fixture->log,
-                                                   self, &cluster};
+                                                   self, NULL, &cluster};
     struct discovery_listener *discovery_listener;
     struct failure why;
     if (discovery_listener_open(&discovery_listener, &settings, &why))
@@ -109,8 +109,8 @@ static void step_until_logged(struct link_fixture *fixture,
 
 /* Calls from 127.0.0.2 to CALLER's port. */
 static void *call_from_another_host(
-    struct link_fixture *fixture,
-    struct discovery_listener *discovery_listener) {
+    struct link_fixture *fixture, struct discovery_listener *discovery_listener,
+    const char *address) {
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     unsigned char space[512];
     char endpoint[80];
@@ -121,7 +121,7 @@ static void *call_from_another_host(
              discovery_listener_port(discovery_listener));
     assert_int_equal(zmq_connect(raw, endpoint), 0);
     header.kind = CAPSTAN__DATA_HEADER__KIND__CHIEF_AT;
-    header.text = "10.0.0.1:2222";
+    header.text = (char *)address;
     size_t size = message_write_data(&header, space);
     assert_int_equal(zmq_send(raw, space, size, 0), size);
     return raw;
@@ -139,7 +139,8 @@ static void only_announcements_of_listed_hosts_count(void **state) {
         link_fixture_capture_log(fixture);
         struct discovery_listener *discovery_listener =
             open_listener(fixture, &self, &ps);
-        void *raw = call_from_another_host(fixture, discovery_listener);
+        void *raw = call_from_another_host(fixture, discovery_listener,
+                                           "10.0.0.1:2222");
         if (i == 0)
             await_address(discovery_listener, address, sizeof address);
         else
@@ -150,21 +151,34 @@ static void only_announcements_of_listed_hosts_count(void **state) {
     }
 }
 
+/* That of the known chief itself is not even logged. */
 static void an_announcement_does_not_replace_a_known_chief(void **state) {
+    static const char *const addresses[] = {"10.0.0.1:2222", "10.0.0.2:2222"};
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
+    struct cluster_task chief = {.host = "10.0.0.1", .port = 2222};
     struct discovery_listener_settings settings = {fixture->zmq, &fixture->log,
-                                                   &self, NULL};
+                                                   &self, &chief, NULL};
     struct discovery_listener *discovery_listener;
     struct failure why;
+    void *raw[2];
+    char logged[1024];
     link_fixture_capture_log(fixture);
     assert_int_equal(
         discovery_listener_open(&discovery_listener, &settings, &why),
         STATUS_OK);
-    void *raw = call_from_another_host(fixture, discovery_listener);
+    raw[0] = call_from_another_host(fixture, discovery_listener, addresses[0]);
+    for (int i = 0; i < 20; i++)
+        step(discovery_listener);
+    raw[1] = call_from_another_host(fixture, discovery_listener, addresses[1]);
     step_until_logged(fixture, discovery_listener,
                       "names this process's chief");
-    zmq_close(raw);
+    ssize_t got = pread(fixture->log_file, logged, sizeof logged - 1, 0);
+    logged[got > 0 ? got : 0] = 0;
+    assert_non_null(strstr(logged, addresses[1]));
+    assert_null(strstr(logged, addresses[0]));
+    for (int i = 0; i < 2; i++)
+        zmq_close(raw[i]);
     discovery_listener_close(&discovery_listener);
     link_fixture_captured_log(fixture);
 }
@@ -273,7 +287,7 @@ static void a_port_in_use_is_an_error(void **state) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = fixture->port};
     struct discovery_listener_settings settings = {fixture->zmq, &fixture->log,
-                                                   &self, NULL};
+                                                   &self, NULL, NULL};
     struct discovery_listener *discovery_listener;
     struct failure why;
     assert_int_equal(
