@@ -30,7 +30,8 @@
 enum { MAX_MESSAGES_PER_TURN = 256, PEER_QUEUE = 16 };
 static const int64_t MAX_POLL_WAIT = TIME_S / 10, JOIN_GRACE = 30 * TIME_S;
 
-/* PORT, or the first free of COUNT from it on: those who join try them all. */
+/* Binds PORT or the first free one of the COUNT ports from PORT on; joining
+ * processes try all of them. */
 static enum status bind_port(struct link *link, uint16_t port, unsigned count,
                              struct failure *why) {
     enum status status = link_bind(link, port, why);
@@ -39,8 +40,8 @@ static enum status bind_port(struct link *link, uint16_t port, unsigned count,
     return status;
 }
 
-/* One server link for everyone: roles of this process come in by its inside
- * name, the others by the port, if any are listed. */
+/* One server link for all members: roles of this process connect by the
+ * in-process name, the others by the port, if the cluster lists any. */
 static enum status chief_open_link(struct run *run,
                                    const struct chief_settings *settings,
                                    struct failure *why) {
@@ -82,7 +83,7 @@ static enum status chief_allocate(struct run *run,
     return STATUS_OK;
 }
 
-/* Without these nobody can be told anything. */
+/* Opens what the chief needs to answer a joining process at all. */
 static enum status open_run(struct run *run,
                             const struct chief_settings *settings,
                             struct failure *why) {
@@ -116,8 +117,8 @@ static enum status open_run(struct run *run,
     return status;
 }
 
-/* A connection from each member, and to a ps those by which weights are read.
- */
+/* Counts one connection from each member, and for each ps those that read its
+ * weights. */
 static enum status chief_check_descriptors(
     const struct chief_settings *settings, struct failure *why) {
     enum { OF_TRAINER = 1, OF_PS = 8 };
@@ -131,8 +132,8 @@ static enum status chief_check_descriptors(
                               members, why);
 }
 
-/* All else that can fail for the place it is started in fails here, before
- * anybody has joined. */
+/* Every other check that depends on this host or directory fails here, before
+ * any process has joined. */
 static enum status chief_prepare(struct run *run,
                                  const struct chief_settings *settings,
                                  struct failure *why) {
@@ -151,19 +152,20 @@ static enum status chief_prepare(struct run *run,
     return status;
 }
 
-/* Those who are to join would wait for their chief until timeouts.join. */
+/* Processes that have not joined would otherwise wait for the chief until
+ * timeouts.join. */
 static void fail_start(struct run *run, const struct chief_settings *settings,
                        const struct failure *why) {
     struct roster_slot *own = roster_find(&run->roster, settings->cluster->role,
                                           settings->cluster->index);
     if (settings->problem && own)
-        own->state = ROSTER_LEFT; /* nobody comes in this process */
+        own->state = ROSTER_LEFT; /* no trainer starts in this process */
     run->failed_to_start = true;
     run_stop(run, why->status, "%s", why->text);
     if (roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT))
         log_info(run->log,
-                 "the run cannot begin; who joins within %.0f s "
-                 "(timeouts.stop) is told why",
+                 "the run cannot begin; processes that join within %.0f s "
+                 "(timeouts.stop) are told why",
                  run->job->timeouts.stop);
 }
 
@@ -194,8 +196,8 @@ static void close_run(struct run *run) {
     free(run->square_sums);
 }
 
-/* A beat with the newest view is a ps's word that it knows the trainers which
- * that view lists: they may start. */
+/* A heartbeat that carries the newest view acknowledges it: the ps knows the
+ * trainers that this view lists, so they may start. */
 static void handle_ps_heartbeat(struct run *run, const struct roster_slot *slot,
                                 const Capstan__Heartbeat *heartbeat) {
     struct run_ps *ps = &run->ps[slot->index];
@@ -209,7 +211,8 @@ static void handle_ps_heartbeat(struct run *run, const struct roster_slot *slot,
         membership_broadcast_acknowledged(run);
 }
 
-/* Clipping: the squares of all blocks of a round are added in plan order. */
+/* Gradient clipping: adds the square sums of all blocks of a round in plan
+ * order, so that the norm does not depend on the order of arrival. */
 static void handle_square_sums(struct run *run, const struct roster_slot *slot,
                                const Capstan__SquareSums *sums) {
     size_t next = 0;
@@ -234,7 +237,7 @@ static void handle_square_sums(struct run *run, const struct roster_slot *slot,
     control_server_broadcast(run->control_server, CLUSTER_PS, &control);
 }
 
-/* All-reduce: what a rank tells the others to find it by. */
+/* All-reduce: forwards a rank's rendezvous address to the other ranks. */
 static void forward_rendezvous(struct run *run,
                                const Capstan__Control *incoming) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -244,7 +247,7 @@ static void forward_rendezvous(struct run *run,
         control_server_broadcast(run->control_server, CLUSTER_WORKER, &control);
 }
 
-/* A ps, or rank 0 in all-reduce. */
+/* Handles messages of a holder: a ps, or rank 0 in all-reduce. */
 static void handle_holder(struct run *run, struct roster_slot *slot,
                           const Capstan__Control *control) {
     bool holds = !run->allreduce || slot->rank == 0;
@@ -323,7 +326,7 @@ static void handle_ps(struct run *run, struct roster_slot *slot,
     }
 }
 
-/* At most so many that what is due by time has its turn. */
+/* Reads a bounded number of messages, so that timers get their turn. */
 static void receive_messages(struct run *run) {
     struct control_message incoming;
     char text[128];
@@ -346,8 +349,8 @@ static void receive_messages(struct run *run) {
             handle_ps(run, incoming.slot, control);
     }
     while (link_bad_peer(run->link, text, sizeof text))
-        log_warning(run->log, "a stranger on port %u %s", link_port(run->link),
-                    text);
+        log_warning(run->log, "an unknown peer on port %u %s",
+                    link_port(run->link), text);
 }
 
 static void read_interrupt(struct run *run, int descriptor) {
@@ -360,12 +363,13 @@ static void read_interrupt(struct run *run, int descriptor) {
         shutdown_interrupt(run, status_of_signal((int)number));
 }
 
-/* Events first, then everything that follows from the state as it stands: each
- * part looks for itself what has become due, in the order in which one's
- * outcome is another's cause. */
+/* Handles events first. Then each part checks what has become due; a part runs
+ * after the parts whose outcome it depends on. */
 static void chief_run_iteration(struct run *run, struct discovery *discovery,
                                 int interrupts) {
     int64_t peer = time_from_seconds(run->job->timeouts.peer);
+    /* Six heartbeats fit into a short timeouts.peer, so that a few late ones do
+     * not look like a death. */
     int64_t heartbeat_interval = peer / 6 < TIME_S / 2 ? peer / 6 : TIME_S / 2;
     enum { OWN = 3 };
     zmq_pollitem_t items[OWN + LINK_POLL_ITEMS] = {
@@ -396,7 +400,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
         discovery_step(discovery, now);
 }
 
-/* What ps and workers that know no chief are called with. */
+/* Writes the address that discovery announces to peers that know no chief. */
 static void chief_advertised_address(const struct chief_settings *settings,
                                      const struct run *run, char *text,
                                      size_t size) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a run from its chief's side: gather, plan, watch, save, end. */
+/* The chief's control loop: membership, planning, supervision, snapshots and
+ * shutdown of one run. */
 #ifndef CAPSTAN_CHIEF_H
 #define CAPSTAN_CHIEF_H
 
@@ -15,29 +16,30 @@
 struct chief_settings {
     void *zmq;
     const struct log *log;
-    struct job *job;               /* read and checked; borrowed. With WRONG
-                                      its timeouts are enough */
+    struct job *job; /* checked; borrowed. With PROBLEM only its timeouts
+ are used */
     const struct cluster *cluster; /* borrowed */
-    const char *inproc;    /* name of my link for roles in this process */
-    const char *ps_inproc; /* who holds weights in this process, or NULL */
-    bool trains;           /* its trainer joins as the chief; a worker 0 that
-                              leads is a worker like the others */
+    const char *inproc;            /* in-process name of the chief's link */
+    const char *ps_inproc;         /* in-process link of a ps, or NULL */
+    bool trains; /* the chief has a trainer of its own; a worker 0 that leads
+                    joins as a worker */
     uint32_t num_workers, num_ps;
-    bool allreduce;      /* the weights are the trainers' */
-    const char *backend; /* its collectives, or "auto" */
+    bool allreduce;      /* the trainers hold the weights, no ps does */
+    const char *backend; /* its collective backend, or "auto" */
     double join_timeout; /* seconds */
-    double link_gbits;   /* of each host each way, 10^9 bits/s; 0: not given */
+    double link_gbits; /* bandwidth of each host in each direction, 10^9 bits/s;
+                          0: not given */
     bool json;
-    bool no_restart; /* a launcher has started all, and starts nobody again */
-    const struct failure *problem; /* why there can be no run: all that is done
-                                    is to tell those who join; else NULL */
-    struct run_series
-        *series;    /* this run is one of several, or NULL; borrowed */
-    int interrupts; /* descriptor that gives a signal's number; -1: none */
+    bool no_restart; /* a launcher started all processes and restarts none */
+    const struct failure *problem; /* why no run can start, or NULL; with it the
+                                      chief only refuses those that join */
+    struct run_series *series;     /* of this run, or NULL; borrowed */
+    int interrupts; /* descriptor that delivers signal numbers; -1: none */
 };
 
-/* Returns when the run has ended: its status, with WHY unless OK. What fails
- * once the port is bound is told to those who join, within timeouts.stop. */
+/* Returns the run's final status once it has ended, with WHY unless OK. If the
+ * start fails after the port is bound, the chief stays for timeouts.stop and
+ * tells WHY to the processes that join. */
 enum status chief_run(const struct chief_settings *settings,
                       struct failure *why) MUST_CHECK;
 

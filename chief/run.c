@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every part of the chief asks of a run, and how it ends: one order to
- * all, of which the first reason stays. */
+/* Queries on a run that all parts of the chief share, and its stop order. Only
+ * the first stop counts. */
 #include "chief/run.h"
 
 #include "chief/run_series.h"
@@ -25,8 +25,9 @@ static uint64_t slowest_clock(const struct run *run) {
     return step;
 }
 
-/* Synchronous, the round that all have; with staleness the highest global step
- * that any has read of the ps that counts it. */
+/* Synchronous: the last round that all live trainers have finished. With
+ * staleness: the highest global step that any trainer has read from the ps that
+ * counts it. */
 uint64_t run_step(const struct run *run) {
     uint64_t step = run->reported;
     if (run_synchronous(run)) {
@@ -117,10 +118,10 @@ uint32_t run_step_replicas(const struct run *run) {
     return run_synchronous(run) ? run->num_replicas : run->trainers[0].replicas;
 }
 
-/* Whole epochs, then micro batches into the next one: exact for this number
- * of replicas and this batch, so that the same run goes on at the same
- * sample. Epochs of so many steps as the job says end at no sample of their
- * own: there all that is read counts. */
+/* Counts whole epochs, then micro batches of the next one. The count is exact
+ * for this number of replicas and this batch size, so that a resumed run
+ * continues at the same sample. With steps_per_epoch an epoch does not end at a
+ * sample boundary: every sample read counts. */
 uint64_t run_samples(const struct run *run, uint64_t step) {
     const struct run_schedule *run_schedule = &run->run_schedule;
     uint64_t batches =

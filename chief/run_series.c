@@ -31,7 +31,8 @@ static void run_series_list_absent(const struct run *run, char *text,
     }
 }
 
-/* They were here a moment ago, and have only had to take their part down. */
+/* After the first run members only close their part and join again, so a short
+ * deadline is enough. */
 static void check_rejoined(struct run *run, int64_t now) {
     char absent[512];
     double within = run->job->timeouts.peer;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs that one chief leads one after another, with the same members: each
- * process takes all of its part down, comes back and joins the next run, as it
- * would another chief's. What is different from a run that stands alone. */
+/* Consecutive runs of one chief with the same members. After each run a process
+ * closes its part and joins the next run as it would join a new chief. This
+ * interface holds what differs from a single run. */
 #ifndef CAPSTAN_RUN_SERIES_H
 #define CAPSTAN_RUN_SERIES_H
 
@@ -16,28 +16,27 @@ struct roster_slot;
 
 /* One run of a series. */
 struct run_series {
-    uint32_t ps;       /* so many of the ps hold blocks; 0: all */
-    bool first;        /* members come for the first time: they may take long */
-    bool continues[2]; /* another follows if this one fails, and if it does not
-                        */
-    double limit;      /* seconds it may take from when all are here */
-    int64_t began;     /* when they were; the chief's */
-    json_t *measured;  /* what is known of it at its end; the caller's */
+    uint32_t ps; /* how many ps hold blocks; 0: all */
+    bool first;  /* members join for the first time, which may take long */
+    bool continues[2]; /* whether another run follows: [0] after a failure, [1]
+                          after success */
+    double limit;  /* seconds the run may take once all members have joined */
+    int64_t began; /* when all members had joined; set by the chief */
+    json_t *measured; /* at its end; owned by the caller */
 };
 
-/* Within how many seconds this chief, who may have to wait for goodbyes first,
- * is back for the next run when this one ends with STATUS; 0: there is none, or
- * RUN is no run of a series. A run that failed on its own is followed by the
- * next; who is gone, or what is wrong with the configuration, would be so in
- * the next one too. */
+/* Seconds within which this chief listens for the next run if this one ends
+ * with STATUS; it may wait for goodbyes first. 0: no run follows, or RUN
+ * belongs to no series. The series continues after STATUS_FAILED; a lost member
+ * or a configuration error would affect the next run too. */
 double run_series_next_within(const struct run *run, enum status status);
 
-/* Ends a run that takes longer than it may, or to which somebody of the one
- * before has not come back. */
+/* Stops a run that exceeds its time limit, or whose members of the previous run
+ * have not rejoined in time. */
 void run_series_step(struct run *run, int64_t now);
 
-/* Does the series end when somebody is gone? Runs with fewer members would not
- * be like the others. */
+/* Must every member stay for the series to continue? Runs with fewer members
+ * would not be comparable. */
 bool run_series_requires_all(const struct run *run);
 
 #endif

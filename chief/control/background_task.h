@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work that waits, on a thread of its own, so that the chief's loop keeps
- * turning: one function, whose end is told through a descriptor. */
+/* Runs one blocking function on its own thread, so that the chief's loop is not
+ * blocked. A descriptor signals completion. */
 #ifndef CAPSTAN_BACKGROUND_TASK_H
 #define CAPSTAN_BACKGROUND_TASK_H
 
@@ -10,26 +10,28 @@
 
 struct background_task;
 
-/* Whoever waits in it also polls CANCEL, and then returns; any status. */
+/* Work that waits also polls CANCEL and returns early when it is readable; the
+ * status is then ignored. */
 typedef enum status background_task_function(void *context, int cancel,
                                              struct failure *why);
 
-/* Starts WORK with CONTEXT, which it may use until background_task_close
+/* Starts WORK with CONTEXT. WORK may use CONTEXT until background_task_close
  * returns. */
 enum status background_task_open(struct background_task **out,
                                  background_task_function *work, void *context,
                                  struct failure *why) MUST_CHECK;
 
-/* Asks it to return early. */
+/* Requests an early return. */
 void background_task_cancel(struct background_task *background_task);
 
-/* Cancels *ERRAND (may be NULL) and joins it. */
+/* Cancels the task, joins its thread and clears *BACKGROUND_TASK (may be NULL).
+ */
 void background_task_close(struct background_task **background_task);
 
-/* Polls readable once the work is done. */
+/* Becomes readable when the work is done. */
 int background_task_descriptor(const struct background_task *background_task);
 
-/* Is it done? Then *STATUS, and WHY unless OK, are what it returned. */
+/* True when the work is done: *STATUS, and *WHY unless OK, are its result. */
 bool background_task_poll(struct background_task *background_task,
                           enum status *status, struct failure *why);
 

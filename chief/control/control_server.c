@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Letters of known senders go through a channel, which drops what came before
- * and asks for nothing that is missing: the other side sends again what is not
- * acknowledged. A sender is known by its incarnation and the connection that it
- * has joined by; by a new one it joins again before it is heard there. Who is
- * not known gets an answer to one letter (control_server_reply), which tells no
- * number of the run, and has no channel. */
+/* Messages of known senders go through a channel, which drops duplicates and
+ * requests nothing that is missing: the sender resends what is not
+ * acknowledged. A sender is identified by its incarnation and the connection
+ * that it joined by; on a new connection it joins again before its messages are
+ * accepted. A process that is not known gets one reply to each message
+ * (control_server_reply), which contains no id of the run, and has no channel.
+ */
 #include "chief/control/control_server.h"
 
 #include "proto/base/time.h"
@@ -14,8 +15,8 @@
 
 static const int64_t RESEND_AFTER = 2 * TIME_S;
 
-/* A slot's, not a connection's: its holder may join again by a new connection,
- * and the channel goes on. A new holder gets an empty one
+/* Belongs to a slot, not to a connection: when the holder joins again by a new
+ * connection, the channel continues. A new holder gets an empty channel
  * (control_server_bind_peer). */
 struct member_channel {
     struct channel channel;
@@ -28,7 +29,7 @@ struct control_server {
     struct roster *roster;
     const struct log *log;
     uint64_t run, incarnation;
-    struct member_channel *members; /* a slot each */
+    struct member_channel *members; /* [roster.count] */
     Capstan__Control *incoming;
 };
 
@@ -83,8 +84,9 @@ static void rebind(struct control_server *control_server,
     link_admit(control_server->link, peer);
 }
 
-/* Numbers that somebody has picked up do not say that a sender has ended: that
- * takes the key which its launcher has. That one leaves once it is answered. */
+/* The ids of a run are not secret, so they do not prove that a sender has
+ * ended: that takes the key which only its launcher has. The launcher leaves
+ * once it is answered. */
 static bool confirm_exit(struct control_server *control_server, uint32_t peer,
                          const struct control_message *incoming) {
     const Capstan__Control *control = incoming->control;
@@ -101,9 +103,9 @@ static bool confirm_exit(struct control_server *control_server, uint32_t peer,
     return true;
 }
 
-/* Whose letter it is, and whether it is new; a known sender's acknowledgement
- * is noted either way. Only a join moves its mailbox to another connection:
- * numbers that somebody has picked up are not enough. */
+/* Finds the sender's slot and whether the message is new; records the
+ * acknowledgement of a known sender either way. Only a join moves a channel to
+ * another connection, because the ids of a run are not secret. */
 static bool classify(struct control_server *control_server,
                      struct link_frame *frame, int64_t now,
                      struct control_message *incoming) {
@@ -119,7 +121,8 @@ static bool classify(struct control_server *control_server,
     if (!incoming->slot)
         return true;
     struct member_channel *member = member_of(control_server, incoming->slot);
-    if (joins) { /* again: by a new connection, or its welcome is on the way */
+    if (joins) { /* joins again: by a new connection, or before its welcome
+                    arrives */
         if (member->peer != frame->peer)
             rebind(control_server, member, frame->peer);
         return true;
@@ -174,7 +177,7 @@ static void control_server_send_pending(struct control_server *control_server,
     while ((entry = channel_next(&member->channel, now, RESEND_AFTER)))
         if (!link_commit(control_server->link, member->peer, entry->bytes,
                          entry->size, NULL)) {
-            channel_unsent(entry); /* first when it is connected again */
+            channel_unsent(entry); /* it is sent first after a reconnect */
             return;
         }
 }
@@ -223,7 +226,7 @@ static void control_server_send_heartbeat(struct control_server *control_server,
                                           struct member_channel *member) {
     Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    uint8_t bytes[128]; /* numbers alone */
+    uint8_t bytes[128]; /* fixed-size fields only */
     control.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
     control.heartbeat = &heartbeat;
     control.ack = member->channel.received;
@@ -232,8 +235,9 @@ static void control_server_send_heartbeat(struct control_server *control_server,
     link_commit(control_server->link, member->peer, bytes, size, NULL);
 }
 
-/* A beat also when nothing else goes: it carries what was received, which frees
- * the other side's kept messages, and is the chief's sign of life. */
+/* Heartbeats are sent even when no other message is: they carry
+ * acknowledgements, which free the peer's retained messages, and show that the
+ * chief is alive. */
 void control_server_step(struct control_server *control_server, int64_t now,
                          int64_t heartbeat_interval) {
     for (uint32_t i = 0; i < control_server->roster->count; i++) {

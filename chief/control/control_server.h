@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chief's side of control messages: a channel to each slot's holder, in
- * order and surely, over one link. */
+/* The chief's side of the control protocol: one reliable, ordered channel to
+ * the holder of each slot, all over one link. */
 #ifndef CAPSTAN_CONTROL_SERVER_H
 #define CAPSTAN_CONTROL_SERVER_H
 
@@ -21,47 +21,49 @@ struct control_server *control_server_open(struct link *link,
                                            const struct log *log, uint64_t run,
                                            uint64_t incarnation);
 
-/* Drops what was not delivered and clears *POST. */
+/* Drops undelivered messages and clears *CONTROL_SERVER. */
 void control_server_close(struct control_server **control_server);
 
-/* What came. SLOT is its sender, a member, who may join again, or of Ended who
- * has; NULL: a join, or somebody unknown, whose `peer` control_server_reply
- * takes. */
+/* A received message. SLOT is the sender's slot: a member (also when it joins
+ * again), or for Ended the process that has ended. NULL: a join or a message
+ * from a process without a slot; answer it through `peer` with
+ * control_server_reply. */
 struct control_message {
     struct roster_slot *slot;
     const Capstan__Control *control; /* view until the next call */
     uint32_t peer;
-    char from[64]; /* numeric host that a join came from, "": not over TCP */
+    char from[64]; /* numeric host that a join came from; "": not over TCP */
 };
 
-/* The next letter, in order for each sender; false: none is here. */
+/* Reads the next message, in order for each sender; false: none is pending. */
 bool control_server_receive(struct control_server *control_server, int64_t now,
                             struct control_message *incoming);
 
-/* SLOT was taken by a new holder that writes from PEER. */
+/* Binds SLOT to its new holder at connection PEER, with an empty channel. */
 void control_server_bind_peer(struct control_server *control_server,
                               struct roster_slot *slot, uint32_t peer);
 
-/* Tells SLOT's holder, surely; run, sender and number are filled in. */
+/* Queues CONTROL for SLOT's holder and resends it until it is acknowledged.
+ * Fills in run, sender and sequence number. */
 void control_server_send(struct control_server *control_server,
                          struct roster_slot *slot, Capstan__Control *control);
 
-/* The same to all holders of ROLE (CLUSTER_ROLES: everyone; CLUSTER_WORKER:
- * all trainers, the chief's too). */
+/* Sends CONTROL to all holders of ROLE (CLUSTER_ROLES: all members;
+ * CLUSTER_WORKER: all trainers, including the chief's). */
 void control_server_broadcast(struct control_server *control_server,
                               enum cluster_role role,
                               Capstan__Control *control);
 
-/* Once, unnumbered and in nobody's name, to a connection; not sent while it
- * does not read what it was answered before. */
+/* Sends CONTROL once to connection PEER, without sequence number and run. Drops
+ * it while the peer has not read an earlier reply. */
 void control_server_reply(struct control_server *control_server, uint32_t peer,
                           Capstan__Control *control);
 
-/* Sends heartbeats and what was not acknowledged. */
+/* Sends heartbeats that are due and resends unacknowledged messages. */
 void control_server_step(struct control_server *control_server, int64_t now,
                          int64_t heartbeat_interval);
 
-/* Has SLOT's holder taken all it was told? */
+/* Has SLOT's holder acknowledged every message? */
 bool control_server_is_drained(struct control_server *control_server,
                                const struct roster_slot *slot);
 

@@ -9,15 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_ANNOUNCEMENTS = 8 }; /* at once, so that they take few descriptors */
+enum { MAX_ANNOUNCEMENTS = 8 }; /* at once, to bound the descriptors in use */
 static const int64_t STEP_INTERVAL = TIME_S / 4, ANNOUNCE_TIMEOUT = 2 * TIME_S;
 
-/* To one absent peer: looked up, connected, called, hung up. */
+/* One announcement to an absent peer: resolve, connect, send, close. */
 struct announcement {
-    const struct roster_slot *slot; /* NULL: none is under way */
+    const struct roster_slot *slot; /* NULL: not in use */
     struct link *link;
     struct resolve *resolve;
-    int64_t connecting; /* since when */
+    int64_t connecting; /* since when it connects */
 };
 
 struct discovery {
@@ -26,7 +26,7 @@ struct discovery {
     const struct roster *roster;
     char address[300];
     struct announcement announcements[MAX_ANNOUNCEMENTS];
-    uint32_t next; /* slot to be called after those */
+    uint32_t next; /* slot to be announced to after those */
     int64_t last_step;
 };
 
@@ -70,7 +70,7 @@ static bool send_address(struct discovery *discovery,
     return link_commit(announcement->link, 0, space, bytes, NULL);
 }
 
-/* To where the name was found. */
+/* Connects to the resolved address. */
 static bool discovery_connect_to(struct discovery *discovery,
                                  struct announcement *announcement,
                                  const char *address) {
@@ -83,7 +83,7 @@ static bool discovery_connect_to(struct discovery *discovery,
            !link_connect(announcement->link, address, &why);
 }
 
-/* A step each time; false: it is over, whatever came of it. */
+/* Advances by one step; false: it is over, whether it succeeded or not. */
 static bool advance(struct discovery *discovery,
                     struct announcement *announcement, int64_t now) {
     const struct cluster_task *task =
@@ -106,7 +106,8 @@ static bool advance(struct discovery *discovery,
             discovery_connect_to(discovery, announcement, text));
 }
 
-/* The next absent one, ps before trainers, who may ask them. */
+/* The next absent slot. ps come before trainers, because a trainer may ask a ps
+ * for the chief. */
 static const struct roster_slot *next_absent(struct discovery *discovery) {
     const struct roster *roster = discovery->roster;
     for (uint32_t i = 0; i < roster->count; i++) {
@@ -122,7 +123,7 @@ static const struct roster_slot *next_absent(struct discovery *discovery) {
     return NULL;
 }
 
-/* Only those that have not come are called; once they join they know us. */
+/* Announces only to peers that have not joined: a member knows the chief. */
 void discovery_step(struct discovery *discovery, int64_t now) {
     if (!discovery->address[0] || now - discovery->last_step < STEP_INTERVAL)
         return;

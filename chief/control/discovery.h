@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls listed peers that have not joined: they may know no chief. */
+/* Announces the chief's address to listed peers that have not joined, since
+ * they may not know a chief. */
 #ifndef CAPSTAN_DISCOVERY_H
 #define CAPSTAN_DISCOVERY_H
 
@@ -11,16 +12,16 @@
 
 struct discovery;
 
-/* ADDRESS is mine, as peers reach it; "": not known, nobody is called. NULL: no
- * memory. Borrows CLUSTER and ROSTER. */
+/* ADDRESS is the chief's, as peers reach it; "": unknown, nothing is announced.
+ * Borrows CLUSTER and ROSTER. NULL: no memory. */
 struct discovery *discovery_open(void *zmq, const struct cluster *cluster,
                                  const struct roster *roster,
                                  const char *address);
 
-/* Ends all calls and clears *CRIER. */
+/* Ends all announcements and clears *DISCOVERY. */
 void discovery_close(struct discovery **discovery);
 
-/* Calls the next ones when it is time, a few at once. */
+/* Starts and advances announcements that are due, a few at a time. */
 void discovery_step(struct discovery *discovery, int64_t now);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who comes goes through joining (welcome, with the job), its declaration, the
- * plan, and a view that lists it with the clock of its first contribution. A
- * view is told to the ps, which say in their beats that they know it, and then
- * to the trainers whom it newly lists: nobody pushes to a ps that would refuse
- * it. Who goes is taken out of the next view, or ends the run. */
+/* A joining process gets the welcome with the job, sends its model spec, gets
+ * the plan, and is listed in a view with the clock of its first contribution.
+ * The chief sends a view to the ps, which acknowledge it in their heartbeats,
+ * and then to the trainers that it newly lists: so no trainer pushes to a ps
+ * that would refuse it. A process that leaves is removed from the next view, or
+ * ends the run. */
 #include "chief/control/membership.h"
 
 #include "chief/control/membership_broadcast.h"
@@ -32,7 +33,8 @@ static void refuse(struct run *run, uint32_t peer, enum status status,
     send_refusal(run, peer, status, text, refusal);
 }
 
-/* The channel to an earlier holder of the slot goes with what was in it. */
+/* Messages queued for an earlier holder of the slot are dropped with its
+ * channel. */
 static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
     Capstan__Welcome message = CAPSTAN__WELCOME__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -50,7 +52,7 @@ static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
              slot->pid);
 }
 
-/* A trainer's numbers stay beyond its incarnation. */
+/* Loss and samples of a trainer outlive its incarnation. */
 static void reset_trainer(struct run *run, uint32_t rank) {
     struct run_trainer *trainer = &run->trainers[rank];
     struct run_point at_evaluation = {
@@ -74,8 +76,9 @@ static bool membership_is_loopback(const char *host) {
     return !strncmp(host, "127.", 4) || !strcmp(host, "::1");
 }
 
-/* Nobody has told the address: that of its connection, and where this says no
- * more than that it is on this host, this host's. */
+/* For a joiner without an address: that of its connection. If this is a
+ * loopback address, the joiner is on the chief's host: the chief's host name.
+ */
 static const char *observed_host(const struct run *run,
                                  const struct control_message *incoming) {
     const struct cluster_task *chief = cluster_chief(run->cluster);
@@ -85,8 +88,9 @@ static const char *observed_host(const struct run *run,
                                       : incoming->control->join->host;
 }
 
-/* As the chief's own description lists it: a listed address may be mapped to
- * the port that was bound. Port 0 there, or nothing: as it says itself. */
+/* The chief's cluster description has precedence: a listed address may be
+ * mapped to the bound port. If it lists none or port 0, the joiner's own
+ * address counts. */
 static void membership_advertised_address(
     const struct run *run, const struct control_message *incoming, char *text,
     size_t size) {
@@ -100,7 +104,7 @@ static void membership_advertised_address(
              task && task->port ? task->port : join->port);
 }
 
-/* It may be refused as often as it likes to ask. */
+/* Logs at a limited rate: a refused process may repeat its join. */
 static void warn_and_refuse(struct run *run, uint32_t peer, const char *text) {
     if (link_may_log(run->link, text))
         log_warning(run->log, "%s", text);
@@ -112,10 +116,11 @@ static void refuse_second(struct run *run, uint32_t peer,
                           const Capstan__Join *join) {
     char text[1024], name[64];
     roster_name(slot, name, sizeof name);
-    snprintf(text, sizeof text,
-             "%s is already here, from host %s (pid %u), and alive; a second "
-             "one on host %s (pid %u) is not taken: give it another index",
-             name, slot->host, slot->pid, join->host, join->pid);
+    snprintf(
+        text, sizeof text,
+        "%s is already here, from host %s (pid %u), and alive; a second one "
+        "on host %s (pid %u) is refused: give it another index",
+        name, slot->host, slot->pid, join->host, join->pid);
     warn_and_refuse(run, peer, text);
 }
 
@@ -126,13 +131,14 @@ static bool is_too_late(const struct run *run, const struct roster_slot *slot) {
            run->phase >= RUN_FINISHING;
 }
 
-/* Who comes first after the run has failed ends as all others do. SLOT may be
- * NULL: a run that cannot begin knows not all that are to come. */
+/* A process that joins only after the run has failed ends with the run's
+ * status. SLOT may be NULL: a run that cannot begin may not know all its tasks.
+ */
 static void refuse_late(struct run *run, uint32_t peer,
                         struct roster_slot *slot) {
     char text[sizeof run->text + 64];
     bool failed = run->phase == RUN_STOPPING && run->status &&
-                  !(slot && slot->pid); /* nobody ever held it */
+                  !(slot && slot->pid); /* it never had a holder */
     if (!failed) {
         refuse(run, peer, STATUS_RETRY,
                "the run is ending; start again once it is over");
@@ -154,7 +160,7 @@ static bool is_other_job(const struct run *run, const Capstan__Join *join) {
     return key[0] && join->key[0] && strcmp(key, join->key);
 }
 
-/* Of COUNT limits at most as many as there is room for; how many. */
+/* Copies up to FREE_MEMORY_LIMITS of COUNT limits; returns how many. */
 static unsigned read_limits(struct free_memory_limit *limits,
                             Capstan__MemoryLimit *const *reported,
                             size_t count) {
@@ -169,7 +175,7 @@ static unsigned read_limits(struct free_memory_limit *limits,
     return read;
 }
 
-/* What it may still take of memory. */
+/* Records how much memory the joiner may still take. */
 static void store_limits(struct run *run, const struct roster_slot *slot,
                          const Capstan__Join *join) {
     struct memory_plan_limits *reported =
@@ -188,8 +194,8 @@ void membership_update_memory(struct run *run, const struct roster_slot *slot,
             read_limits(limits, heartbeat->memory, heartbeat->n_memory));
 }
 
-/* Does JOIN know another cluster than this chief? Writes TEXT. The job's own
- * word for the workers goes before any list of them. */
+/* Does JOIN describe another cluster size than this chief knows? Writes TEXT
+ * then. The worker count of the job has precedence over any list of workers. */
 static bool is_size_mismatch(const struct run *run, const Capstan__Join *join,
                              char *text, size_t size) {
     struct cluster_size own = cluster_size_known(run->cluster);
@@ -202,20 +208,21 @@ static bool is_size_mismatch(const struct run *run, const Capstan__Join *join,
         return false;
     cluster_size_text(&joiner_size, reported, sizeof reported);
     cluster_size_text(&own, known, sizeof known);
-    snprintf(text, size,
-             "%s %u on host %.64s (pid %u) counts %s, and the chief %s: all "
-             "processes of a run are told of the same cluster. Correct where "
-             "it is wrong (WORLD_SIZE, --num-ps, the lists), and start that "
-             "process again",
-             join->role < CLUSTER_ROLES
-                 ? cluster_role_name((enum cluster_role)join->role)
-                 : "task",
-             join->index, join->host, join->pid, reported, known);
+    snprintf(
+        text, size,
+        "%s %u on host %.64s (pid %u) counts %s, and the chief %s: all "
+        "processes of a run need the same cluster description. Correct the "
+        "wrong one (WORLD_SIZE, --num-ps, the lists), and start that process "
+        "again",
+        join->role < CLUSTER_ROLES
+            ? cluster_role_name((enum cluster_role)join->role)
+            : "task",
+        join->index, join->host, join->pid, reported, known);
     return true;
 }
 
-/* Is JOIN of a process that this run has a slot for? Else it is told why. SLOT
- * may be NULL: there is none. */
+/* Does this run have a slot for JOIN? Otherwise the sender is refused. SLOT may
+ * be NULL: there is none. */
 static bool is_expected(struct run *run, const struct control_message *incoming,
                         struct roster_slot *slot) {
     const Capstan__Join *join = incoming->control->join;
@@ -248,7 +255,8 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
     return false;
 }
 
-/* The sender of LETTER wants SLOT: it has it, is refused, or asks again. */
+/* The sender of INCOMING claims SLOT: it gets the slot, is refused, or asks
+ * again. */
 static void handle_claim(struct run *run,
                          const struct control_message *incoming,
                          struct roster_slot *slot, int64_t now) {
@@ -261,10 +269,10 @@ static void handle_claim(struct run *run,
                                  join->host,
                                  address,
                                  join->shm_key};
-    enum roster_claim_result verdict = roster_claim(slot, &claim, now);
-    if (verdict == ROSTER_REFUSED)
+    enum roster_claim_result result = roster_claim(slot, &claim, now);
+    if (result == ROSTER_REFUSED)
         refuse_second(run, incoming->peer, slot, join);
-    if (verdict != ROSTER_GRANTED)
+    if (result != ROSTER_GRANTED)
         return;
     if (slot->rank != ROSTER_NO_RANK)
         reset_trainer(run, slot->rank);
@@ -283,7 +291,7 @@ void membership_join(struct run *run, const struct control_message *incoming,
                           join->index)
             : NULL;
     if (!control->incarnation)
-        return; /* nobody of ours */
+        return; /* not a valid member */
     if (incoming
             ->slot) { /* again: by another connection, or not yet welcomed */
         roster_mark_alive(incoming->slot, now);
@@ -291,21 +299,21 @@ void membership_join(struct run *run, const struct control_message *incoming,
     }
     if (control->run) {
         membership_reject_unknown(run, incoming->peer,
-                                  control); /* of a run already */
+                                  control); /* it was in a run already */
         return;
     }
     if (!is_expected(run, incoming, slot))
         return;
     if (run->phase >= RUN_FINISHING &&
         run_series_next_within(run, run->status) > 0)
-        return; /* it is here early: the next run's chief is asked again */
+        return; /* it is early and will ask the next run's chief again */
     if (is_too_late(run, slot))
         refuse_late(run, incoming->peer, slot);
     else
         handle_claim(run, incoming, slot, now);
 }
 
-/* Who says goodbye is out of its slot, and may say it again; so may its
+/* A process may repeat its goodbye after it has left its slot, and so may its
  * launcher. */
 static bool is_goodbye(const Capstan__Control *control) {
     return control->body_case == CAPSTAN__CONTROL__BODY_GOODBYE ||
@@ -318,7 +326,7 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
                                const Capstan__Control *control) {
     if (control->run == run->id && is_goodbye(control))
         return;
-    if (link_may_log(run->link, "a stranger's message"))
+    if (link_may_log(run->link, "a message of an unknown peer"))
         log_warning(run->log,
                     "a message of run %016llx from a process that is not in "
                     "this run is refused",
@@ -329,12 +337,12 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
                "(timeouts.peer); start it again to come back");
     else if (control->run)
         refuse(run, peer, STATUS_RETRY,
-               "its run is over: the chief was started anew; start the same "
+               "its run is over: the chief was restarted; start the same "
                "command again to join it");
 }
 
-/* Without a first clock nobody is listed in a view; the mark of having left
- * would make a later holder one who has left. */
+/* Without a first clock a rank is in no view; `left` must not carry over to the
+ * next holder. */
 static void vacate_slot(struct run *run, struct roster_slot *slot) {
     if (slot->rank != ROSTER_NO_RANK) {
         run->trainers[slot->rank].from = 0;
@@ -344,7 +352,7 @@ static void vacate_slot(struct run *run, struct roster_slot *slot) {
 }
 
 /* All-reduce needs every rank while it trains, and rank 0 to the end: its
- * weights are those that are saved and exported. */
+ * weights are saved and exported. */
 static bool is_needed(const struct run *run, const struct roster_slot *slot) {
     return (run->phase == RUN_TRAINING && slot->role != CLUSTER_PS) ||
            (run->phase == RUN_FINISHING && slot->rank == 0);
@@ -373,11 +381,12 @@ static void stop_without(struct run *run, const char *departed) {
 static const char *consequence(const struct run *run, bool ps) {
     if (run->phase != RUN_TRAINING || ps || run->allreduce || run->series)
         return "";
-    return run->no_restart ? "; the run goes on without it"
-                           : "; the run goes on, and it may be started again";
+    return run->no_restart
+               ? "; the run goes on without it"
+               : "; the run goes on, and the process may be restarted";
 }
 
-/* "worker 1 on host a (pid 7) is gone", or HOW else it went. */
+/* Writes "worker 1 on host a (pid 7)" followed by HOW it went. */
 static void describe_departure(const struct roster_slot *slot, const char *how,
                                char *text, size_t size) {
     char name[64];
@@ -386,10 +395,10 @@ static void describe_departure(const struct roster_slot *slot, const char *how,
              slot->pid, how);
 }
 
-/* Who is GONE, as describe_departure has it, matters by phase: a ps takes its
- * weights with it whenever it has some; a trainer ends the run only between the
- * plan and the first step, as the first view counts on all of them, or where
- * nobody can start it again. */
+/* The effect of a loss depends on the phase. The loss of a ps that holds
+ * weights ends the run. The loss of a trainer ends it only between the plan and
+ * the first step, because the first view counts on all trainers, or while
+ * joining if no process can be restarted. */
 static void remove_member(struct run *run, struct roster_slot *slot,
                           const char *departed) {
     bool ps = slot->role == CLUSTER_PS;
@@ -420,8 +429,8 @@ static void declare_dead(struct run *run, struct roster_slot *slot,
     remove_member(run, slot, departed);
 }
 
-/* What of its silence may be the chief's own doing is said: who has heard
- * nothing of it for as long has given it up. */
+/* The text says whether the chief itself stood still: a peer that got no
+ * message from it for that long has given up. */
 void membership_remove(struct run *run, struct roster_slot *slot,
                        bool exiting) {
     char text[512], how[80] = "is gone";

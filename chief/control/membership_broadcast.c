@@ -19,7 +19,7 @@ static void fill_slot(const struct run *run, uint32_t rank,
     message->live = entry.live;
 }
 
-/* TO: one trainer; NULL: every ps. */
+/* Sends to trainer TO; NULL: to every ps. */
 static void send_view(struct run *run, struct roster_slot *to) {
     uint32_t count = run->roster.num_ranks;
     Capstan__Slot slots[RULE_MAX_GRADIENTS], *array[RULE_MAX_GRADIENTS];
@@ -41,8 +41,7 @@ static void send_view(struct run *run, struct roster_slot *to) {
         control_server_broadcast(run->control_server, CLUSTER_PS, &control);
 }
 
-/* To the ps first: a trainer that starts before a ps knows it would be refused
- * there. */
+/* The ps get the view first: a ps refuses a trainer that it does not know. */
 void membership_broadcast_view(struct run *run) {
     run->view++;
     run->view_sent = false;
@@ -51,7 +50,7 @@ void membership_broadcast_view(struct run *run) {
         membership_broadcast_acknowledged(run);
 }
 
-/* The oldest view that a ps stands at decides who may start. */
+/* The oldest view that any ps has decides which trainers may start. */
 void membership_broadcast_acknowledged(struct run *run) {
     uint64_t oldest = run->view;
     for (uint32_t i = 0; i < run->roster.num_ps; i++)

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Views: who trains, from which clock on. A view goes to the ps first; a
- * trainer may start once every ps has the view that lists it, so that nobody
- * is asked by a stranger. Pure. */
+/* Views: which trainers contribute, and from which clock. A view goes to the ps
+ * first. A trainer starts once every ps has the view that lists it, so that no
+ * ps refuses it as an unknown peer. Pure. */
 #ifndef CAPSTAN_MEMBERSHIP_VIEW_H
 #define CAPSTAN_MEMBERSHIP_VIEW_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a view says of one rank. */
+/* The entry of one rank in a view. */
 struct membership_view_entry {
-    uint64_t incarnation; /* 0: nobody */
+    uint64_t incarnation; /* 0: none */
     uint64_t from;        /* clock of its first contribution */
-    bool live;            /* awaited: neither dead nor out of the loop */
+    bool live; /* its contributions are awaited: it is neither dead nor out of
+                  the loop */
 };
 
-/* How INCARNATION is listed, whose first contribution is FROM (0: it waits to
- * be let in), and who has LEFT the loop. */
+/* The entry of a trainer with INCARNATION, whose first contribution is FROM (0:
+ * not admitted yet) and which may have LEFT the training loop. */
 struct membership_view_entry membership_view_make_entry(uint64_t incarnation,
                                                         uint64_t from,
                                                         bool left);
 
-/* May a trainer of FROM start that has not been TOLD yet, when the oldest view
- * that any ps has is OLDEST and the newest is NEWEST? */
+/* May a trainer with first clock FROM start? REPORTED: it has the view already.
+ * OLDEST: the oldest view that any ps has; NEWEST: the current view. */
 bool membership_view_may_start(uint64_t from, bool reported, uint64_t oldest,
                                uint64_t newest);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slot is absent, held or gone. Of two processes in the name of one task
- * nobody but the first can say whether it still lives: the claim of a second is
- * kept open until the holder beats after it (then it is refused) or has been
- * silent beside it for long enough (then the holder is gone). */
+/* A slot is absent, held or left. If two processes claim the same task, only
+ * the first can show whether it is alive. The second claim stays open until the
+ * holder sends a message (the claim is refused) or has been silent beside it
+ * for CLAIMED_LIMIT (the holder is dead). */
 #include "chief/control/roster.h"
 
 #include "proto/base/time.h"
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Beats come at least every half second: a holder silent for this long beside
- * a claim of its slot was restarted. */
+/* Heartbeats come at least every half second: a holder that is silent for this
+ * long beside a claim was restarted. */
 static const int64_t CLAIMED_LIMIT = 2 * TIME_S;
 
 bool roster_open(struct roster *roster, bool chief_trains, uint32_t num_workers,
@@ -75,9 +75,9 @@ static void roster_take(struct roster_slot *slot,
     slot->claimant = 0;
 }
 
-/* Two processes in the name of one task: a mistake of the user's, or a restart
- * of a process that died unseen. Only the holder can tell which: by a beat
- * after the claim, or by silence. */
+/* Two processes with the same task: a mistake of the user, or the restart of a
+ * process whose death was not noticed. A message from the holder after the
+ * claim, or its silence, tells which. */
 enum roster_claim_result roster_claim(struct roster_slot *slot,
                                       const struct roster_claim *claim,
                                       int64_t now) {
@@ -89,7 +89,7 @@ enum roster_claim_result roster_claim(struct roster_slot *slot,
         slot->last_seen = now;
         return ROSTER_ALREADY_HELD;
     }
-    /* Several claimants by turns do not begin the holder's silence anew. */
+    /* Alternating claimants must not restart the holder's time limit. */
     if (slot->claimant != claim->incarnation &&
         (!slot->claimant || slot->last_seen > slot->claimed)) {
         slot->claimant = claim->incarnation;
@@ -102,7 +102,7 @@ void roster_mark_alive(struct roster_slot *slot, int64_t now) {
     slot->last_seen = now;
 }
 
-/* A claim makes silence suspicious: then seconds are enough. */
+/* If the slot is claimed, a silence of CLAIMED_LIMIT is enough. */
 static bool is_expired(const struct roster *roster,
                        const struct roster_slot *slot, int64_t now) {
     if (slot->state != ROSTER_HELD)

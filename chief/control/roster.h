@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is in the run: a slot for every task that is awaited, and who holds it.
- * Only the roster declares arrivals and deaths. Pure: times and events in,
- * verdicts out. */
+/* The members of a run: one slot for each expected task, and its holder. Only
+ * the roster decides arrivals and deaths. Pure: it takes times and events and
+ * returns decisions. */
 #ifndef CAPSTAN_ROSTER_H
 #define CAPSTAN_ROSTER_H
 
@@ -14,8 +14,8 @@
 #define ROSTER_NO_RANK UINT32_MAX
 
 enum roster_state {
-    ROSTER_ABSENT, /* nobody yet, or not any more */
-    ROSTER_HELD,   /* beats */
+    ROSTER_ABSENT, /* not joined yet */
+    ROSTER_HELD,   /* the holder sends heartbeats */
     ROSTER_LEFT,   /* said goodbye, or was declared dead */
 };
 
@@ -26,31 +26,33 @@ struct roster_slot {
     uint64_t incarnation; /* of the holder, 0: none */
     uint32_t pid;
     uint16_t port;
-    uint64_t shm_key;  /* what the holder offers shared memory by, 0: nothing */
-    uint64_t end_key;  /* with which its launcher tells its end, 0: none */
-    char host[256];    /* the holder's machine */
-    char address[300]; /* host:port where others reach it */
-    int64_t last_seen; /* last sign of life */
-    int64_t silent_since; /* the one before a silence that was told; 0: none */
-    uint64_t claimant;    /* incarnation of another that wants in, 0: none */
-    int64_t claimed; /* since when there are claims and no word of the holder */
+    uint64_t shm_key;  /* of the holder's shared memory, 0: none */
+    uint64_t end_key;  /* with this key its launcher reports its end, 0: none */
+    char host[256];    /* the holder's host name */
+    char address[300]; /* host:port that peers connect to */
+    int64_t last_seen; /* time of the last message */
+    int64_t silent_since; /* last_seen before a logged silence; 0: none */
+    uint64_t claimant; /* incarnation of another process that claims the slot,
+                          0: none */
+    int64_t claimed;   /* since when it is claimed without a message from the
+                          holder */
 };
 
 struct roster {
     uint32_t count, num_ranks, num_ps;
     struct roster_slot *slots; /* trainers by rank, then ps by index */
-    int64_t peer_limit;        /* ns of silence that are death */
+    int64_t peer_limit; /* ns without a message until the holder is dead */
 };
 
-/* Slots for NUM_PS ps and NUM_WORKERS workers, and first the chief when it
- * trains. False: no memory. */
+/* Creates slots for the chief's trainer if CHIEF_TRAINS, then for NUM_WORKERS
+ * workers and NUM_PS ps. False: no memory. */
 bool roster_open(struct roster *roster, bool chief_trains, uint32_t num_workers,
                  uint32_t num_ps, int64_t peer_limit);
 
 /* Frees the slots, not the struct. */
 void roster_close(struct roster *roster);
 
-/* The slot of that task, or NULL when it is not awaited. */
+/* The slot of task INDEX of ROLE, or NULL if the run expects none. */
 struct roster_slot *roster_find(struct roster *roster, enum cluster_role role,
                                 uint32_t index);
 
@@ -63,9 +65,9 @@ struct roster_slot *roster_ps(struct roster *roster, uint32_t index);
 
 enum roster_claim_result {
     ROSTER_GRANTED,      /* the claimant now holds the slot */
-    ROSTER_ALREADY_HELD, /* it held it already */
-    ROSTER_WAIT,         /* another holds it, who may be dead: ask again */
-    ROSTER_REFUSED,      /* another holds it and lives */
+    ROSTER_ALREADY_HELD, /* the claimant held it already */
+    ROSTER_WAIT,    /* another process holds it and may be dead: ask again */
+    ROSTER_REFUSED, /* another process holds it and is alive */
 };
 
 struct roster_claim {
@@ -76,21 +78,22 @@ struct roster_claim {
     uint64_t shm_key;
 };
 
-/* CLAIM wants SLOT. A holder that beats after the claim refuses it; one that
- * was silent for long enough beside a claim is declared dead by
- * roster_find_expired, and the next claim succeeds. */
+/* CLAIM asks for SLOT. If the holder sends a message after the claim, the claim
+ * is refused. If the holder stays silent beside the claim for long enough,
+ * roster_find_expired returns its slot, and once it is removed the next claim
+ * succeeds. */
 enum roster_claim_result roster_claim(struct roster_slot *slot,
                                       const struct roster_claim *claim,
                                       int64_t now);
 
-/* A sign of life of the slot's holder. */
+/* Records a message from the slot's holder. */
 void roster_mark_alive(struct roster_slot *slot, int64_t now);
 
 /* A held slot whose holder is to be declared dead at NOW, or NULL. */
 struct roster_slot *roster_find_expired(const struct roster *roster,
                                         int64_t now);
 
-/* The holder is gone: dead, or by its own word. */
+/* The holder is gone: it died or said goodbye. */
 void roster_remove(struct roster_slot *slot);
 
 /* How many slots of ROLE (CLUSTER_ROLES: all) are in STATE. */

@@ -13,8 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What others may end a run with: no signal, which is its own process's, and
- * once it trains no configuration, which was right. */
+/* The status that a member's failure gives the run: a signal concerns only the
+ * process that got it, and once training has begun the configuration is known
+ * to be valid. */
 static enum status status_of(const struct run *run, const Capstan__Left *left) {
     enum status status = (enum status)left->status;
     if (run_is_signal(status))
@@ -36,8 +37,9 @@ static void shutdown_fail(struct run *run, struct roster_slot *slot,
     run->diverged |= run->phase == RUN_STOPPING && left->diverged;
 }
 
-/* A rank that has lost another may have lost one that only gave up for the same
- * reason: who is silent now is the one (watch_lost). */
+/* A rank that reports a lost peer may name one that gave up for the same
+ * reason: the culprit is the rank that sends no heartbeats (check_lost_peer).
+ */
 static void record_lost_peer(struct run *run, const struct roster_slot *slot,
                              const Capstan__Left *left) {
     char name[64];
@@ -50,17 +52,18 @@ static void record_lost_peer(struct run *run, const struct roster_slot *slot,
              "%s on host %.120s: %.250s", name, slot->host, left->text);
 }
 
-/* Five kinds of leaving: a ps that has a signal wants a checkpoint, and so does
- * a trainer in all-reduce, or it has lost another one; whoever has failed ends
- * the run; a goodbye is a death that needs no deadline; else a
- * trainer is out of the loop and stays for evaluations. */
+/* A message "left" has five meanings. A ps, or a trainer in all-reduce, has a
+ * signal and wants a checkpoint. A trainer in all-reduce has lost a peer. A
+ * member has failed, which ends the run. A member says goodbye, which is a
+ * death without a deadline. Otherwise a trainer has left the loop and stays for
+ * evaluations. */
 void shutdown_receive_left(struct run *run, struct roster_slot *slot,
                            const Capstan__Left *left) {
     char name[64];
     roster_name(slot, name, sizeof name);
     bool signal = run_is_signal((enum status)left->status);
     if ((slot->role == CLUSTER_PS || run->allreduce) && signal) {
-        log_info(run->log, "%s has a signal", name);
+        log_info(run->log, "%s received a signal", name);
         if (!run->interrupted)
             shutdown_interrupt(run, STATUS_RETRY);
         return;
@@ -92,23 +95,24 @@ void shutdown_receive_goodbye(struct run *run, struct roster_slot *slot) {
         membership_remove(run, slot, true);
 }
 
-/* The first signal asks for one checkpoint, a second one here does not wait for
- * it. Signals to several processes at once are one. */
+/* The first signal requests one checkpoint; a second signal here does not wait
+ * for it. Signals to several processes count as one. */
 void shutdown_interrupt(struct run *run, enum status status) {
     if (run->failed_to_start)
         run_enter_phase(run, RUN_OVER);
     if (run->phase >= RUN_STOPPING)
         return;
     bool already_interrupted = run->interrupted;
-    bool restart_within =
+    bool signalled_here =
         already_interrupted && run->interrupted != STATUS_RETRY;
     run->interrupted = status;
-    if (restart_within || run->phase < RUN_TRAINING ||
+    if (signalled_here || run->phase < RUN_TRAINING ||
         !run->job->checkpoint.dir) {
         run_stop(run, status, "ended by a signal");
         return;
     }
-    if (already_interrupted) /* by a ps: its checkpoint is under way */
+    if (already_interrupted) /* signalled by a ps: its checkpoint is under way
+                              */
         return;
     run->grace_deadline =
         time_now() + time_from_seconds(run->job->timeouts.grace);
@@ -118,7 +122,7 @@ void shutdown_interrupt(struct run *run, enum status status) {
              run->job->timeouts.grace);
 }
 
-/* Trainers that have left the loop and are still here. */
+/* Trainers that have left the loop and still hold their slots. */
 static uint32_t count_left(const struct run *run) {
     uint32_t left = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
@@ -134,26 +138,28 @@ static void stop_interrupted(struct run *run) {
              resume_hint);
 }
 
-/* Is there nothing that the last checkpoint has not? */
+/* Does the last checkpoint contain everything? */
 static bool is_all_saved(const struct run *run) {
     return !run_count_live(run) && run->has_saved &&
            run->saved >= run_step(run);
 }
 
-/* Until the cut is written, or the grace is over. A cut that waits for rounds
- * which nobody will close any more is taken anew, of the moment; one that is
- * being written then may be of the same step, and is awaited. */
+/* Waits until the snapshot is written or timeouts.grace is over. A snapshot
+ * that waits for rounds which no trainer will close is abandoned and taken
+ * again at the current step. One that is being written may be of that same
+ * step, and is waited for. */
 static void end_interrupted(struct run *run, int64_t now) {
     bool no_trainer = run_synchronous(run) && !run_count_live(run);
     bool round_incomplete = no_trainer && !count_left(run) && run->deaths;
-    if (round_incomplete) { /* rounds stand half closed */
-        run_stop(run, run->interrupted,
-                 "ended by a signal with no trainer "
-                 "left: no checkpoint of this moment");
+    if (round_incomplete) { /* some rounds lack contributions */
+        run_stop(
+            run, run->interrupted,
+            "ended by a signal with no trainer left: no checkpoint of this "
+            "step");
         return;
     }
     if (no_trainer && snapshot_coordinator_abandon(
-                          run)) /* all said goodbye: rounds stand whole */
+                          run)) /* all said goodbye: every round is complete */
         run->final_snapshot_requested = false;
     if (!run->final_snapshot_requested &&
         !snapshot_coordinator_is_requesting(run) &&
@@ -172,7 +178,7 @@ static void end_interrupted(struct run *run, int64_t now) {
                  run->job->timeouts.grace);
 }
 
-/* Everyone who trains has left the loop, or nobody is there any more. */
+/* Ends training once all trainers have left the loop, or none is left. */
 static void check_finished(struct run *run) {
     if (run_count_live(run) || !run->view) {
         run->no_trainer_since = 0;
@@ -195,7 +201,7 @@ static void check_finished(struct run *run) {
                  time_to_seconds(run->roster.peer_limit));
 }
 
-/* What a synchronous plan has already seen to is not done again. */
+/* Leaves out what a synchronous plan has already done. */
 static struct snapshot_reason final_reason(const struct run *run) {
     uint64_t step = run_step(run);
     struct snapshot_reason reason = {.export = run->job->export_path};
@@ -207,8 +213,8 @@ static struct snapshot_reason final_reason(const struct run *run) {
     return reason;
 }
 
-/* One last cut serves evaluation, checkpoint and export; then the run is over,
- * with what went wrong in them as its status. */
+/* One last snapshot serves evaluation, checkpoint and export. Then the run is
+ * over; a failure among them is its status. */
 static void shutdown_finish(struct run *run) {
     if (snapshot_coordinator_is_pending(run) || evaluations_pending(run))
         return;
@@ -245,10 +251,10 @@ static void list_unresponsive(const struct run *run, char *text, size_t size) {
     }
 }
 
-/* Who has not come yet when the run fails would wait for its chief: it is told
- * as it comes, and again should that be lost: the chief stays for a second,
- * in which a join is repeated. Who has not come within timeouts.join is not
- * waited for once more. */
+/* A process that has not joined when the run fails would wait for the chief. It
+ * is told when it joins, and once more if the reply is lost: the chief stays
+ * for a second, in which a join is repeated. Processes that missed
+ * timeouts.join are not waited for again. */
 static bool is_waiting_for_absent(const struct run *run, int64_t now) {
     if (run->refused_at && now - run->refused_at < TIME_S)
         return true;

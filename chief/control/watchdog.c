@@ -16,14 +16,15 @@
 static const int64_t LOG_WAITING_INTERVAL = 30 * TIME_S;
 static const int64_t LOST_PEER_GRACE = 3 * TIME_S / 2;
 
-/* Of those who are here: who waits for others is not waited for. */
+/* Joined but not ready. A trainer that waits for the other trainers' devices is
+ * not itself missing. */
 static bool is_missing(const struct run *run, const struct roster_slot *slot) {
     return slot->rank != ROSTER_NO_RANK &&
            !run->trainers[slot->rank].declared &&
            !device_assignment_is_pending(run, slot->rank);
 }
 
-/* Who has not joined, and who has but still reads its data. */
+/* Lists members that have not joined or still read their data. */
 static void watchdog_list_absent(const struct run *run, char *text,
                                  size_t size) {
     size_t used = 0;
@@ -40,7 +41,7 @@ static void watchdog_list_absent(const struct run *run, char *text,
     }
 }
 
-/* First after a sixth of the time between two lines: by then most are here. */
+/* Logs first after a sixth of the interval; by then most members are here. */
 static void log_joining(struct run *run, const struct deadline *deadline,
                         int64_t now) {
     char text[700];
@@ -59,7 +60,7 @@ static void check_joining(struct run *run, int64_t now) {
     char absent[512];
     watchdog_list_absent(run, absent, sizeof absent);
     if (!absent[0])
-        return; /* planning.c waits, for memory */
+        return; /* all are here: planning.c waits for memory */
     struct deadline deadline =
         deadline_start(absent, "timeouts.join", run->opened, run->join_limit);
     if (!deadline_passed(&deadline, now)) {
@@ -72,8 +73,8 @@ static void check_joining(struct run *run, int64_t now) {
              time_to_seconds(run->join_limit), deadline.limit, absent);
 }
 
-/* A trainer that beats but does not move holds up a synchronous round, or
- * nobody but itself. */
+/* Finds the slowest trainer. One that sends heartbeats but finishes no step
+ * blocks a synchronous round; with staleness it blocks only itself. */
 static void check_step_deadline(struct run *run, int64_t now) {
     int64_t limit = time_from_seconds(run->job->timeouts.step);
     uint32_t slow = ROSTER_NO_RANK;
@@ -119,8 +120,8 @@ static bool is_save_due(const struct run *run, int64_t now) {
            now - run->saved_at > time_from_seconds(every);
 }
 
-/* With staleness rounds are not counted by the ps: what is due by step is
- * ordered when the global step has passed it. */
+/* With staleness the ps count no rounds: what is due at a step is requested
+ * once the global step has passed it. */
 static struct snapshot_reason due_reason(struct run *run, int64_t now) {
     struct snapshot_reason reason = {.save = is_save_due(run, now) ||
                                              run->save_wanted};
@@ -150,8 +151,8 @@ static struct snapshot_reason due_reason(struct run *run, int64_t now) {
     return reason;
 }
 
-/* One asked cut at a time, and none while a view is on its way to the ps: a cut
- * is of the trainers that all ps agree on. */
+/* Requests one snapshot at a time, and none while a view is on its way to the
+ * ps: all ps must agree on the trainers of a snapshot. */
 static void request_due_snapshot(struct run *run, int64_t now) {
     struct snapshot_reason reason = {0};
     if (snapshot_coordinator_is_requesting(run) || !run->view_sent)
@@ -171,7 +172,7 @@ static void request_due_snapshot(struct run *run, int64_t now) {
         snapshot_coordinator_request(run, reason, false);
 }
 
-/* Restoring and the end are bounded as steps are. */
+/* Restoring and finishing share the time limit of a step. */
 static void check_phase_deadline(struct run *run, int64_t now) {
     double limit = run->job->timeouts.step;
     if (now - run->phase_since < time_from_seconds(limit))
@@ -196,8 +197,8 @@ static void check_phase_deadline(struct run *run, int64_t now) {
                  run->roster.slots[0].host, limit);
 }
 
-/* What others did meanwhile is still to be read, and what they did not do they
- * may have waited for this process to do. */
+/* Messages that arrived during the suspension are not read yet, and peers may
+ * have waited for this process: neither counts as their silence. */
 static void move_deadlines(struct run *run, int64_t stalled, int64_t now) {
     int64_t *since[] = {&run->opened,
                         &run->phase_since,
@@ -236,11 +237,12 @@ void watchdog_check_own_stall(struct run *run, int64_t now) {
     if (stalled < deadline_warn_after(run->roster.peer_limit))
         return;
     run->stalled_until = now;
-    log_warning(run->log,
-                "this process itself stood still for %.0f s (stopped, starved, "
-                "or at a slow disk): nobody's deadline counts that time, but "
-                "who waited for it that long may have given it up",
-                time_to_seconds(stalled));
+    log_warning(
+        run->log,
+        "this process itself stood still for %.0f s (stopped, starved, or at "
+        "a slow disk): no deadline counts that time, but peers that waited "
+        "for it may have declared it dead",
+        time_to_seconds(stalled));
 }
 
 static void report_silence(const struct run *run, struct roster_slot *slot,
@@ -248,7 +250,8 @@ static void report_silence(const struct run *run, struct roster_slot *slot,
     char name[64];
     roster_name(slot, name, sizeof name);
     if (slot->silent_since && slot->last_seen > slot->silent_since) {
-        log_info(run->log, "%s on host %s is heard of again", name, slot->host);
+        log_info(run->log, "heartbeat from %s on host %s resumed", name,
+                 slot->host);
         slot->silent_since = 0;
     }
     if (slot->silent_since ||
@@ -256,13 +259,14 @@ static void report_silence(const struct run *run, struct roster_slot *slot,
         return;
     slot->silent_since = slot->last_seen;
     log_warning(run->log,
-                "%s on host %s has not been heard of for %.0f s; at %.0f s "
-                "(timeouts.peer) it counts as lost",
+                "no heartbeat from %s on host %s for %.0f s; at %.0f s "
+                "(timeouts.peer) it is declared dead",
                 name, slot->host, time_to_seconds(now - slot->last_seen),
                 time_to_seconds(run->roster.peer_limit));
 }
 
-/* Before a silence counts, people may want to know what the run waits for. */
+/* Warns before a deadline passes, so that the log says what the run waits for.
+ */
 static void watchdog_check_silence(struct run *run, int64_t now) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         struct roster_slot *slot = &run->roster.slots[i];
@@ -273,8 +277,8 @@ static void watchdog_check_silence(struct run *run, int64_t now) {
     }
 }
 
-/* Who does not beat any more is named; if all do, the network between two of
- * them is to blame. */
+/* Declares dead the ranks that have sent no heartbeat since. If all have, the
+ * network between two of them failed. */
 static void check_lost_peer(struct run *run, int64_t now) {
     if (!run->peer_lost_at || now - run->peer_lost_at < LOST_PEER_GRACE)
         return;
@@ -302,8 +306,8 @@ void watchdog_step(struct run *run, int64_t now) {
         request_due_snapshot(run, now);
 }
 
-/* Otherwise than in synchronous runs, a joiner starts at once, at the lowest
- * live clock. */
+/* With staleness a joiner starts at once, at the lowest live clock; in a
+ * synchronous run it starts with the next snapshot. */
 void watchdog_start_joiner(struct run *run, struct roster_slot *slot) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
     planning_send(run, slot);

@@ -340,12 +340,11 @@ static void a_silent_process_is_named_before_it_is_declared_dead(void **state) {
     cluster_run_signal(fixture.tasks[worker].process, SIGSTOP);
     const char *line;
     do
-        line = cluster_run_await(fixture.tasks[0].process,
-                                 "has not been heard of for",
+        line = cluster_run_await(fixture.tasks[0].process, "no heartbeat from",
                                  CLUSTER_RUN_DEADLINE);
     while (!strstr(line, "worker 1 on host"));
     cluster_run_signal(fixture.tasks[worker].process, SIGCONT);
-    cluster_run_await(fixture.tasks[0].process, "is heard of again",
+    cluster_run_await(fixture.tasks[0].process, "resumed",
                       CLUSTER_RUN_DEADLINE);
     cluster_run_signal(fixture.tasks[0].process, SIGTERM);
     cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM,
