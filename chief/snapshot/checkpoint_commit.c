@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the thread works with is copied, or stays as it is while its cut is not
- * over; the run itself is touched by the loop alone. */
+/* The thread works on copies, or on data that is constant until its snapshot is
+ * over. Only the chief's loop touches the run. */
 #include "chief/snapshot/checkpoint_commit.h"
 
 #include "chief/control/background_task.h"
@@ -20,19 +20,20 @@
 #include <sys/stat.h>
 
 struct checkpoint_commit {
-    uint64_t id; /* of the cut */
+    uint64_t id; /* of the snapshot */
     const char *dir;
-    struct dir_lock *dir_lock; /* on it; the run's */
+    struct dir_lock *dir_lock; /* the run's lock on the directory */
     uint32_t keep;
     char folder[4096];
     struct manifest manifest;
-    enum status prune_status; /* older ones; unless OK, LEFT says why not */
+    enum status prune_status; /* of pruning older ones; unless OK, prune_failure
+                                 says why */
     struct failure prune_failure;
     struct background_task *background_task;
 };
 
-/* What stands where this process sees it: a directory may go after the ps have
- * written into it, or be theirs no more. */
+/* Checks that this process sees the files: the directory may disappear after
+ * the ps have written, or the ps may see another one. */
 static enum status checkpoint_commit_verify_files(
     const struct checkpoint_commit *checkpoint_commit, struct failure *why) {
     const struct manifest *manifest = &checkpoint_commit->manifest;
@@ -43,24 +44,26 @@ static enum status checkpoint_commit_verify_files(
         snprintf(path, sizeof path, "%s/%s", checkpoint_commit->folder,
                  file->name);
         if (file->holder[0])
-            continue;
+            continue; /* on the disk of another host */
         if (stat(path, &about))
             return status_errno(why, STATUS_FAILED, errno,
-                                "%s was written, and is not there", path);
+                                "%s was written but does not exist", path);
         if ((uint64_t)about.st_size != file->size)
             return status_fail(why, STATUS_FAILED,
-                               "%s was written with %llu bytes, and has %llu",
+                               "%s was written with %llu bytes but has %llu",
                                path, (unsigned long long)file->size,
                                (unsigned long long)about.st_size);
     }
     return STATUS_OK;
 }
 
-/* On a thread of its own. The manifest's appearance makes the checkpoint. */
+/* Runs on the background thread. The manifest is written last, because its
+ * existence makes the checkpoint valid. */
 static enum status write_checkpoint(void *context, int cancel,
                                     struct failure *why) {
     struct checkpoint_commit *checkpoint_commit = context;
-    (void)cancel; /* nothing ends a wait for a disk */
+    (void)cancel; /* a wait for a disk cannot be cancelled */
+    /* The directory may have been removed or replaced since the last commit. */
     enum status status = dir_lock_renew(checkpoint_commit->dir_lock, why);
     if (!status)
         status = checkpoint_make_folder(checkpoint_commit->dir,
@@ -175,25 +178,26 @@ static void checkpoint_commit_end(struct run *run,
     snapshot_coordinator_saved(run, snapshot);
 }
 
-/* Of two cuts the older one is not written over the newer, whose pruning has
- * taken its files. */
+/* An older snapshot is not committed after a newer one, whose pruning has
+ * removed its files. */
 static void checkpoint_commit_begin(struct run *run,
                                     struct run_snapshot *snapshot) {
     struct failure why;
     enum status status = STATUS_OK;
     if (run->has_saved && snapshot->step < run->saved)
-        status = status_fail(&why, STATUS_FAILED,
-                             "that of step %llu was complete before it, and "
-                             "older remains went",
-                             (unsigned long long)run->saved);
+        status = status_fail(
+            &why, STATUS_FAILED,
+            "the checkpoint of step %llu was complete before it, and older "
+            "files were removed",
+            (unsigned long long)run->saved);
     if (!status)
         status = checkpoint_commit_start(run, snapshot, &why);
     if (status)
         checkpoint_commit_end(run, snapshot, status, &why);
 }
 
-/* A run that goes on from there has no other chance to tell of the steps before
- * it; trainers tell of theirs within half a second. */
+/* Waits for the metrics of all steps before the snapshot: a run that resumes
+ * from it cannot write them. Trainers report them within half a second. */
 static bool is_progress_written(struct run *run,
                                 const struct run_snapshot *snapshot) {
     return run->phase >= RUN_STOPPING ||
@@ -230,12 +234,13 @@ void checkpoint_commit_finish(struct run *run) {
         struct pollfd over = {checkpoint_commit_descriptor(run), POLLIN, 0};
         if (poll(&over, 1, limit))
             continue;
-        log_warning(run->log,
-                    "the disk of %s has not taken the checkpoint of step %llu "
-                    "within %.0f s (timeouts.stop); it is waited for",
-                    run->job->checkpoint.dir,
-                    (unsigned long long)run->checkpoint_commit->manifest.step,
-                    run->job->timeouts.stop);
+        log_warning(
+            run->log,
+            "the disk of %s has not completed the checkpoint of step %llu "
+            "within %.0f s (timeouts.stop); the chief keeps waiting",
+            run->job->checkpoint.dir,
+            (unsigned long long)run->checkpoint_commit->manifest.step,
+            run->job->timeouts.stop);
         limit = -1;
     }
 }

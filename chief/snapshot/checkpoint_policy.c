@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Order makes a checkpoint: the shards' files, then the manifest, then older
- * ones go (checkpoint_commit.c); and in the other direction the manifest goes
- * first. So whatever moment the chief dies at, what has a manifest is whole,
- * and what has none is remains. Nothing is deleted that is not this run's:
- * checkpoints of an earlier run that this one will not go on from are set
- * aside. */
+/* The order of writes makes checkpoints atomic: first the shards' files, then
+ * the manifest, then pruning (checkpoint_commit.c). Removal deletes the
+ * manifest first. So at whatever moment the chief dies, a folder with a
+ * manifest is complete, and one without is a remnant. Only files of this run
+ * are deleted: checkpoints of an earlier run that this one does not resume from
+ * are moved aside. */
 #include "chief/snapshot/checkpoint_policy.h"
 
 #include "chief/snapshot/snapshot_coordinator.h"
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAMED = 8 /* steps, where one is wrong */ };
+enum { MAX_NAMED = 8 /* steps in an error text */ };
 
 enum status checkpoint_policy_open(struct run *run, struct failure *why) {
     const char *dir = run->job->checkpoint.dir;
@@ -51,7 +51,7 @@ void checkpoint_policy_receive_signal(struct run *run) {
     else if (run->interrupted || run->phase >= RUN_FINISHING)
         outcome = "the run is ending, with a checkpoint of its own";
     else if (run->save_wanted || snapshot_coordinator_is_saving(run))
-        outcome = "a checkpoint is under way already; the run goes on";
+        outcome = "a checkpoint is in progress already; the run goes on";
     else
         run->save_wanted = true;
     log_info(run->log, "SIGUSR1: %s", outcome);
@@ -66,7 +66,7 @@ const char *checkpoint_policy_optimizer_name(const struct run *run) {
     return names[run->job->optimizer.type];
 }
 
-/* What the job and a checkpoint must agree on. */
+/* Checks that the job matches the checkpoint. */
 static enum status check_compatible(const struct run *run,
                                     const struct manifest *manifest,
                                     struct failure *why) {
@@ -74,7 +74,7 @@ static enum status check_compatible(const struct run *run,
     const char *dir = run->job->checkpoint.dir;
     static const char *const remedy =
         "resume with the job it was written by, or name another checkpoint.dir,"
-        " or begin anew: --set checkpoint.resume=never";
+        " or start over: --set checkpoint.resume=never";
     if (layout_digest(manifest->layout) != run->digest)
         return status_fail(why, STATUS_CONFIG,
                            "the checkpoint of step %llu in %s holds another "
@@ -98,8 +98,8 @@ static enum status check_compatible(const struct run *run,
     return STATUS_OK;
 }
 
-/* `never` is no permission to delete: another run's checkpoints are moved, so
- * that no later `auto` takes one of them for this run's. */
+/* `never` does not permit deletion: checkpoints of another run are moved aside,
+ * so that a later `auto` does not resume from one of them. */
 static enum status start_fresh(struct run *run, struct failure *why) {
     size_t moved = 0;
     enum status status =
@@ -113,7 +113,8 @@ static enum status start_fresh(struct run *run, struct failure *why) {
     return status;
 }
 
-/* The job may say what is not there: the newest of what is are named. */
+/* If the job names a step that has no checkpoint, the error lists the newest
+ * steps that have one. */
 static enum status check_step_exists(const struct job_checkpoint *checkpoint,
                                      struct failure *why) {
     uint64_t *steps;
@@ -139,8 +140,8 @@ static enum status check_step_exists(const struct job_checkpoint *checkpoint,
                                 checkpoint->dir, listed);
 }
 
-/* A step that is named has to verify. Newer ones are set aside: this run will
- * write those steps anew. */
+/* A named step must verify. Newer checkpoints are moved aside, because this run
+ * will write those steps again. */
 static enum status checkpoint_policy_find(struct run *run, bool *found,
                                           struct failure *why) {
     const struct job_checkpoint *checkpoint = &run->job->checkpoint;
@@ -160,17 +161,18 @@ static enum status checkpoint_policy_find(struct run *run, bool *found,
         status = manifest_read(&run->restored, folder, &wrong);
     *found = !status;
     if (status)
-        return status_fail(why, status,
-                           "checkpoint.resume names step %llu: %.1500s; "
-                           "`capstan ckpt verify` tells which others are whole",
-                           (unsigned long long)checkpoint->resume_step,
-                           wrong.text);
+        return status_fail(
+            why, status,
+            "checkpoint.resume names step %llu: %.1500s; "
+            "`capstan ckpt verify` shows which others are complete",
+            (unsigned long long)checkpoint->resume_step, wrong.text);
     size_t moved;
     return checkpoint_set_aside(checkpoint->dir, checkpoint->resume_step + 1,
                                 run->id, &moved, why);
 }
 
-/* For people epochs count from 1: after the last is the last. */
+/* Epochs are shown counting from 1, and after the last epoch the last one is
+ * shown. */
 static uint64_t resume_epoch(const struct run *run) {
     uint64_t epoch = run->restored.epoch + 1, last = run->job->epochs;
     return run->job->has_steps || epoch < last ? epoch : last;
@@ -207,9 +209,9 @@ void checkpoint_policy_resume_hint(const struct run *run, char *text,
     static const char *const other =
         "; with --set checkpoint.resume=auto it resumes from";
     if (!run->has_saved)
-        snprintf(text, size, "begins anew: there is no checkpoint yet");
+        snprintf(text, size, "starts over: there is no checkpoint yet");
     else if (checkpoint->resume == JOB_RESUME_NEVER)
-        snprintf(text, size, "begins anew (checkpoint.resume is never)%s %s",
+        snprintf(text, size, "starts over (checkpoint.resume is never)%s %s",
                  other, run->checkpoint);
     else if (checkpoint->resume == JOB_RESUME_STEP &&
              checkpoint->resume_step != run->saved)
@@ -221,7 +223,7 @@ void checkpoint_policy_resume_hint(const struct run *run, char *text,
         snprintf(text, size, "resumes from %s", run->checkpoint);
 }
 
-/* A ps whose directory is its own cannot see which manifests stand. */
+/* A ps with a directory of its own cannot see the manifests. */
 void checkpoint_policy_send_retained(struct run *run) {
     struct failure why;
     size_t count = 0;
@@ -237,9 +239,9 @@ void checkpoint_policy_send_retained(struct run *run) {
     free(retain.steps);
 }
 
-/* The remains of a step stay when that very step stands complete: it was taken
- * twice, and only the second has failed. What stands in a directory that is not
- * this run's any more may be another's. */
+/* If the same step is already complete, its files stay: it was taken twice, and
+ * only the second attempt failed. If the lock is lost, the files may belong to
+ * another run. */
 void checkpoint_policy_discard(struct run *run,
                                const struct run_snapshot *snapshot) {
     struct failure why;
@@ -255,5 +257,5 @@ void checkpoint_policy_discard(struct run *run,
     if (!holds || (run->has_saved && run->saved == snapshot->step))
         return;
     if (checkpoint_remove(run->job->checkpoint.dir, snapshot->step, &why))
-        log_warning(run->log, "its remains stay: %s", why.text);
+        log_warning(run->log, "its files were not removed: %s", why.text);
 }

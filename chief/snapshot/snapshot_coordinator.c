@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a reason to a checkpoint, an evaluation or an export. A cut is asked for
- * (snapshot_coordinator_request): synchronous, each holder says how far it is
- * and closes no further than one round more
- * (snapshot_coordinator_receive_round), so the round after the highest is still
- * ahead of all of them, and all are told it. Otherwise it is the moment each
- * hears of it. Held by all, it is read and written; written by all, it gets its
- * manifest (checkpoint_commit.c). Rounds that stand in the plan are never asked
- * for: the first word of them is that a part is written. */
+/* Turns a reason into a checkpoint, an evaluation or an export. In a
+ * synchronous run the chief queries each holder for its highest round
+ * (snapshot_coordinator_request). A holder that was queried closes at most one
+ * more round, so the round after the highest is still ahead of all of them, and
+ * the chief sends it to all (snapshot_coordinator_receive_round). Otherwise
+ * each holder takes its snapshot when the order reaches it. Once all holders
+ * have it, it is read and written; once all have written it, it is committed
+ * (checkpoint_commit.c). Planned rounds are not requested: the first message
+ * about one is that a part is written. */
 #include "chief/snapshot/snapshot_coordinator.h"
 
 #include "chief/control/membership_broadcast.h"
@@ -28,8 +29,8 @@ struct run_snapshot *snapshot_coordinator_find(struct run *run, uint64_t id) {
     return NULL;
 }
 
-/* A free one. There may be many: while the reports of one ps do not come,
- * those of the others on planned rounds do. */
+/* Returns a free entry. There may be many: while one ps does not report, the
+ * others go on reporting planned rounds. */
 static struct run_snapshot *snapshot_coordinator_find_free(struct run *run) {
     uint32_t i = 0;
     while (i < run->num_snapshots && run->snapshots[i].protocol.stage)
@@ -45,7 +46,7 @@ static struct run_snapshot *snapshot_coordinator_find_free(struct run *run) {
     return &run->snapshots[i];
 }
 
-/* Other cuts may move in memory. */
+/* Other entries may move in memory. */
 static struct run_snapshot *snapshot_coordinator_begin(struct run *run,
                                                        uint64_t id) {
     struct run_snapshot *snapshot = snapshot_coordinator_find_free(run);
@@ -62,8 +63,8 @@ static struct run_snapshot *snapshot_coordinator_begin(struct run *run,
     return snapshot;
 }
 
-/* A snapshot that is only read any more, by evaluations that one trainer may
- * hold up for long, is in nobody's way. */
+/* A snapshot that is only read, by evaluations which one slow trainer may hold
+ * up for long, does not block another. */
 static bool is_only_read(const struct run_snapshot *snapshot) {
     return snapshot->protocol.stage == SNAPSHOT_ROUND_HELD &&
            (!snapshot->save || snapshot->written || snapshot->failed);
@@ -110,8 +111,8 @@ bool snapshot_coordinator_is_evaluating(const struct run *run) {
     return false;
 }
 
-/* Synchronous, unplanned: ps close no block above one more than their highest
- * until they are told the round, so that some round is ahead of all of them. */
+/* Synchronous and not planned: until a holder knows the round, it closes no
+ * block more than one round above its highest. */
 static void send_query(struct run *run, const struct run_snapshot *snapshot) {
     Capstan__SnapshotPrepare query = CAPSTAN__SNAPSHOT_PREPARE__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -132,7 +133,8 @@ static void send_take(struct run *run, uint64_t id, uint64_t round,
     message.retain = retain;
     control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
     control.snapshot = &message;
-    if (run->allreduce && write && !round) /* all ranks hand over */
+    if (run->allreduce && write &&
+        !round) /* every rank hands over its optimizer state */
         control_server_broadcast(run->control_server, CLUSTER_WORKER, &control);
     else
         run_send_to_holders(run, &control);
@@ -147,9 +149,9 @@ static void send_release(struct run *run, uint64_t id) {
     run_send_to_holders(run, &control);
 }
 
-/* With staleness, and when nobody pushes any more, a cut is the moment that
- * each ps hears of it: snapshots first, and the order to write follows with the
- * step that they turn out to be at. */
+/* With staleness, and when no trainer pushes any more, each holder takes its
+ * snapshot when the order arrives; the order to write follows with the step
+ * that the holders report. */
 bool snapshot_coordinator_request(struct run *run,
                                   struct snapshot_reason reason, bool end) {
     if (run_synchronous(run) && snapshot_coordinator_is_requesting(run))
@@ -174,7 +176,7 @@ bool snapshot_coordinator_request(struct run *run,
     return true;
 }
 
-/* Joiners' first contribution is the one after the cut's round. */
+/* A joiner's first contribution is for the round after the snapshot's. */
 static void assign_joiners(struct run *run, uint64_t round) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (run->roster.slots[r].state == ROSTER_HELD &&
@@ -185,7 +187,7 @@ static void assign_joiners(struct run *run, uint64_t round) {
     membership_broadcast_view(run);
 }
 
-/* A planned cut is known from its first answer on, or from here. */
+/* A planned snapshot gets an entry with its first answer, or here. */
 static struct run_snapshot *expect_planned(struct run *run, uint64_t round) {
     struct run_snapshot *snapshot = snapshot_coordinator_find(run, round);
     if (snapshot || (run->has_saved && run->saved == round))
@@ -202,16 +204,17 @@ void snapshot_coordinator_expect_planned(struct run *run, uint64_t round) {
         expect_planned(run, round);
 }
 
-/* When the round that was agreed on stands in the plan, the ps save it anyway,
- * and a joiner needs no snapshot: then the asked cut is over, and what else it
- * was for is asked again. */
-void snapshot_coordinator_receive_round(struct run *run,
-                                        const struct roster_slot *slot,
-                                        const Capstan__SnapshotPrepared *mark) {
-    struct run_snapshot *snapshot = snapshot_coordinator_find(run, mark->id);
+/* If the agreed round is a planned one, the holders save it anyway, and a
+ * joiner needs no snapshot. Then the request is over; what else it was for is
+ * requested again. */
+void snapshot_coordinator_receive_round(
+    struct run *run, const struct roster_slot *slot,
+    const Capstan__SnapshotPrepared *prepared) {
+    struct run_snapshot *snapshot =
+        snapshot_coordinator_find(run, prepared->id);
     (void)slot;
     if (!snapshot ||
-        !snapshot_round_receive_highest(&snapshot->protocol, mark->highest,
+        !snapshot_round_receive_highest(&snapshot->protocol, prepared->highest,
                                         run->run_schedule.total))
         return;
     uint64_t round = snapshot->protocol.round;
@@ -231,8 +234,8 @@ void snapshot_coordinator_receive_round(struct run *run,
               snapshot->retain);
 }
 
-/* Planned cuts end by themselves at the ps; what was asked for is held there
- * until the chief lets it go. */
+/* Planned snapshots end by themselves at the holders; requested ones are held
+ * there until the chief releases them. */
 static void release_if_finished(struct run *run,
                                 struct run_snapshot *snapshot) {
     bool saved = !snapshot->save || snapshot->written;
@@ -296,7 +299,7 @@ void snapshot_coordinator_release(struct run *run, uint64_t id) {
     release_if_finished(run, snapshot);
 }
 
-/* All ps hold the snapshot. */
+/* All holders have the snapshot. */
 static void held(struct run *run, struct run_snapshot *snapshot) {
     if (snapshot->save && !snapshot->ordered) {
         snapshot->ordered = true;
@@ -343,8 +346,8 @@ static void record_file(struct run_snapshot *snapshot, uint32_t index,
         snapshot->seconds = done->seconds;
 }
 
-/* A planned cut is first heard of by an answer like this. Holding comes before
- * writing, from each ps, so counting is enough. */
+/* The first message about a planned snapshot arrives here. Each holder reports
+ * `held` before `written`, so counting answers is enough. */
 void snapshot_coordinator_receive_done(struct run *run,
                                        const struct roster_slot *slot,
                                        const Capstan__SnapshotDone *done) {

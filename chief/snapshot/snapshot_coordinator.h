@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cuts: one moment of all blocks, for a checkpoint, an evaluation, an export
- * or a joiner. In synchronous runs most stand in the plan; the others are
- * agreed on with the ps. */
+/* Coordinates consistent snapshots of all blocks at one step, for a checkpoint,
+ * an evaluation, an export or a joiner. In synchronous runs most snapshots are
+ * planned rounds; for the others the ps agree on a round. */
 #ifndef CAPSTAN_SNAPSHOT_COORDINATOR_H
 #define CAPSTAN_SNAPSHOT_COORDINATOR_H
 
@@ -11,63 +11,65 @@ struct snapshot_reason {
     bool save, evaluate, export, joins;
 };
 
-/* Asks for a cut; false when none can be had now (one is being agreed on). At
- * the END no trainer pushes any more: the cut is now. */
+/* Requests a snapshot; false when another one is being agreed on. With END no
+ * trainer pushes any more, and the snapshot is taken at once. */
 bool snapshot_coordinator_request(struct run *run,
                                   struct snapshot_reason reason, bool end);
 
-/* Answers of SLOT, a ps. */
-void snapshot_coordinator_receive_round(struct run *run,
-                                        const struct roster_slot *slot,
-                                        const Capstan__SnapshotPrepared *mark);
+/* SLOT, a holder, reports its highest round. */
+void snapshot_coordinator_receive_round(
+    struct run *run, const struct roster_slot *slot,
+    const Capstan__SnapshotPrepared *prepared);
 
-/* SLOT, a ps, holds, has written, or could not write its part of a cut. */
+/* SLOT, a holder, holds or has written its part of a snapshot, or could not
+ * write it. */
 void snapshot_coordinator_receive_done(struct run *run,
                                        const struct roster_slot *slot,
                                        const Capstan__SnapshotDone *done);
 
-/* A cut that all ps hold now and that an evaluation, or the export, shall read
- * and has not yet begun to: it has now, and calls snapshot_coordinator_release
- * when it is over. False: none. */
+/* Takes a snapshot that all holders hold and whose evaluation has not started.
+ * The caller calls snapshot_coordinator_release when the evaluation is over.
+ * False: there is none. */
 bool snapshot_coordinator_take_evaluation(struct run *run, uint64_t *id,
                                           uint64_t *step);
 
-/* The same of the last cut, for the export; it has no step of its own to tell.
- */
+/* The same for the export of the last snapshot. */
 bool snapshot_coordinator_take_export(struct run *run, uint64_t *id);
 
-/* An evaluation or the export, which read the cut, is over. */
+/* An evaluation or the export that read snapshot ID is over. */
 void snapshot_coordinator_release(struct run *run, uint64_t id);
 
-/* The planned cut of ROUND is on its way, heard of or not: it is awaited. */
+/* Waits for the planned snapshot of ROUND, even if no holder has reported it
+ * yet. */
 void snapshot_coordinator_expect_planned(struct run *run, uint64_t round);
 
-/* The oldest cut that all ps have written and is not saved yet; NULL: none. */
+/* The oldest snapshot that all holders have written and that is not committed;
+ * NULL: none. */
 struct run_snapshot *snapshot_coordinator_next_complete(struct run *run);
 
-/* CUT, a whole one, has its manifest, or will have none. */
+/* SNAPSHOT's manifest is written, or its commit has failed. */
 void snapshot_coordinator_saved(struct run *run, struct run_snapshot *snapshot);
 
-/* Nobody closes rounds any more: cuts that wait for one are given up. True
- * when there was one. */
+/* No trainer closes rounds any more: abandons requested snapshots that wait for
+ * one. True when there was one. */
 bool snapshot_coordinator_abandon(struct run *run);
 
-/* Is an asked cut being taken or written? */
+/* Is a requested snapshot being taken or written? */
 bool snapshot_coordinator_is_requesting(const struct run *run);
 
-/* Is any cut being taken or written, also a planned one? */
+/* Is any snapshot, requested or planned, being taken or written? */
 bool snapshot_coordinator_is_writing(const struct run *run);
 
 /* Is a checkpoint being taken or written? */
 bool snapshot_coordinator_is_saving(const struct run *run);
 
-/* Is any cut still there, if only to be read? */
+/* Does any snapshot still exist, even if only for readers? */
 bool snapshot_coordinator_is_pending(const struct run *run);
 
-/* Is a cut there that was asked for an evaluation, which is not over? */
+/* Is there a snapshot whose evaluation is not over? */
 bool snapshot_coordinator_is_evaluating(const struct run *run);
 
-/* The cut of ID that is under way, or NULL. */
+/* The snapshot ID that is in progress, or NULL. */
 struct run_snapshot *snapshot_coordinator_find(struct run *run, uint64_t id);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One errand at a time: init, which is over before the first view, or the
- * export, which begins with the last cut. What the thread works with is copied,
- * as the roster goes on changing; the run itself is touched by the loop alone,
- * when it hears that the errand is over. */
+/* One transfer at a time: init, which is over before the first view, or the
+ * export, which starts with the last snapshot. The thread works on copies,
+ * because the roster changes meanwhile. Only the chief's loop touches the run,
+ * after the thread has ended. */
 #include "chief/snapshot/weights_io.h"
 
 #include "chief/control/background_task.h"
@@ -18,17 +18,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What the thread works with: nothing in it changes while it runs. */
+/* What the thread works with; constant while it runs. */
 struct weights_io {
     struct weights_transfer_settings weights_transfer;
     struct weights_transfer_peer *ps;
     const char *path;
-    uint64_t snapshot; /* to export; 0: init */
+    uint64_t snapshot; /* to export; 0: the transfer is init */
     struct background_task *background_task;
     int64_t began;
 };
 
-/* The context of a fetch by the export. */
+/* Context of the export's fetch function. */
 struct source {
     struct weights_transfer *weights_transfer;
     uint64_t snapshot;
@@ -40,7 +40,7 @@ enum status weights_io_check_export_path(const struct run *run,
     const char *slash = path ? strrchr(path, '/') : NULL;
     char folder[4096];
     if (!slash || slash == path)
-        return STATUS_OK;
+        return STATUS_OK; /* the current or the root directory exists */
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
     enum status status = fs_info_make_folder(folder, why);
     if (!status && access(folder, W_OK | X_OK))
@@ -108,7 +108,7 @@ static enum status read_file(const struct weights_io *weights_io,
     return status;
 }
 
-/* On a thread of its own. */
+/* Runs on the background thread. */
 static enum status run_transfer(void *context, int cancel,
                                 struct failure *why) {
     const struct weights_io *weights_io = context;
@@ -125,7 +125,7 @@ static enum status run_transfer(void *context, int cancel,
     return status;
 }
 
-/* Copied: the roster changes while the thread runs. */
+/* Copies the addresses, because the roster changes while the thread runs. */
 static void list_peers(struct run *run, struct weights_transfer_peer *ps) {
     for (uint32_t i = 0; i < run->num_holders; i++) {
         ps[i].incarnation = run_holder(run, i)->incarnation;
@@ -161,8 +161,8 @@ static enum status weights_io_start(struct run *run, const char *path,
                                 weights_io, why);
 }
 
-/* A failed export does not end the run, whose checkpoint holds the weights; it
- * is its exit code. */
+/* A failed export does not stop the run, since its checkpoint holds the
+ * weights; it only sets the exit code. */
 static void end_export(struct run *run, uint64_t id, enum status status,
                        const struct failure *why) {
     const char *path = run->job->export_path;
@@ -208,8 +208,6 @@ static void begin_init(struct run *run) {
         end_init(run, status, &why);
 }
 
-/* One errand at a time: init is over before the first view, export begins with
- * the last cut. */
 void weights_io_step(struct run *run) {
     struct weights_io *weights_io = run->weights_io;
     enum status status;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One parameter at a time: each of its blocks is wanted, asked for, or here. A
- * ps is asked for a few at once; after two seconds of its silence all that it
- * was asked for is wanted again, as a connection may have been lost with it:
- * asking twice does no harm, a block that is here is not taken again. A ps that
- * holds something still missing and is silent for timeouts.step ends it, by
- * name. */
+/* Transfers one parameter at a time; each of its blocks is wanted, requested or
+ * received. A ps gets a few requests at once. After two seconds of its silence
+ * all its requests are sent again, since they may be lost with a connection; a
+ * duplicate reply is dropped. If a ps with missing blocks is silent for
+ * timeouts.step, the transfer fails and names it. */
 #include "chief/snapshot/weights_transfer.h"
 
 #include "proto/base/time.h"
@@ -16,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Blocks asked of one ps at a time: they bound what its answers may queue. */
+/* Requests to one ps at a time; bounds its queue of replies. */
 enum { MAX_IN_FLIGHT = 16 };
 static const int64_t RESOLVE_INTERVAL = 5 * TIME_S;
 static const int64_t RETRY_INTERVAL =
-    10 * TIME_MS;                               /* no connection, or no name */
+    10 * TIME_MS; /* while no connection or address is known */
 static const int64_t RESEND_AFTER = 2 * TIME_S; /* of silence */
 
 enum block_state { PENDING, REQUESTED, RECEIVED };
@@ -31,21 +30,21 @@ struct peer {
     char host[256];
     uint16_t port;
     int64_t last_resolve;
-    int64_t last_reply;   /* or began to wait */
+    int64_t last_reply;   /* or when waiting began */
     int64_t last_request; /* last request */
     uint32_t in_flight;
-    bool blocked; /* a request could not leave */
+    bool blocked; /* a request could not be sent */
 };
 
 struct weights_transfer {
     struct weights_transfer_settings settings;
     int64_t limit;
     struct peer *peers;             /* [num_ps] */
-    zmq_pollitem_t *items;          /* what ends me, then the links */
+    zmq_pollitem_t *items;          /* CANCEL, then the links */
     enum block_state *block_states; /* [blocks of the largest parameter] */
     uint64_t seq;
 
-    /* The parameter under way. */
+    /* The current parameter. */
     Capstan__DataHeader__Kind kind; /* PULL or ASSIGN */
     uint32_t first, count, missing; /* blocks */
     uint64_t snapshot;
@@ -125,7 +124,7 @@ void weights_transfer_close(struct weights_transfer **where) {
     free(weights_transfer);
 }
 
-/* Names are looked up late, and again while a ps stays silent. */
+/* Resolves names late, and again while a ps stays silent. */
 static enum status resolve_peer(struct weights_transfer *weights_transfer,
                                 uint32_t p, int64_t now, struct failure *why) {
     struct peer *peer = &weights_transfer->peers[p];
@@ -146,7 +145,8 @@ static enum status resolve_peer(struct weights_transfer *weights_transfer,
         return STATUS_OK;
     resolve_end(&peer->resolve);
     return state == RESOLVE_FOUND ? link_connect(peer->link, text, why)
-                                  : STATUS_OK; /* the deadline is near enough */
+                                  : STATUS_OK; /* the step deadline covers a
+                                                  name that does not resolve */
 }
 
 static size_t weights_transfer_block_bytes(
@@ -194,7 +194,7 @@ static bool weights_transfer_send_request(
     return link_commit(link, 0, weights_transfer->header, bytes, &payload);
 }
 
-/* What a silent ps was asked may have been lost with a connection. */
+/* Requests to a silent ps may have been lost with a connection. */
 static void expire_requests(struct weights_transfer *weights_transfer,
                             uint32_t p, int64_t now) {
     struct peer *peer = &weights_transfer->peers[p];
@@ -231,13 +231,14 @@ static void send_requests(struct weights_transfer *weights_transfer,
     }
 }
 
-/* A block of this parameter and ps, of its size when it has weights. */
+/* Is it a block of this parameter and ps, with the right size if it carries
+ * weights? */
 static bool weights_transfer_is_valid(
     const struct weights_transfer *weights_transfer, uint32_t p,
     const Capstan__DataHeader *header, size_t payload) {
     const struct weights_transfer_settings *s = &weights_transfer->settings;
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
-        return true; /* in nobody's name */
+        return true; /* a refusal carries no incarnation */
     if (header->run != s->run || header->incarnation != s->ps[p].incarnation)
         return false;
     if (header->n_blocks != 1 || header->blocks[0] < weights_transfer->first ||
@@ -265,7 +266,7 @@ static enum status weights_transfer_take(
     uint32_t b = header->blocks[0];
     enum block_state *block_state =
         &weights_transfer->block_states[b - weights_transfer->first];
-    if (*block_state == RECEIVED) /* asked twice */
+    if (*block_state == RECEIVED) /* a duplicate */
         return STATUS_OK;
     if (weights_transfer->kind == CAPSTAN__DATA_HEADER__KIND__PULL)
         memcpy(destination(weights_transfer, b), payload,
@@ -298,7 +299,7 @@ static enum status weights_transfer_receive(
     return status;
 }
 
-/* A ps that holds a block still missing, silent for too long. */
+/* Fails if a ps with a missing block is silent for too long. */
 static enum status weights_transfer_check_silence(
     const struct weights_transfer *weights_transfer, int64_t now,
     struct failure *why) {
@@ -336,7 +337,8 @@ static enum status wait_for_replies(struct weights_transfer *weights_transfer,
     }
     zmq_poll(weights_transfer->items, count, time_poll_ms(now, now + wait));
     if (weights_transfer->items[0].revents)
-        return status_fail(why, STATUS_RETRY, "the run has ended meanwhile");
+        return status_fail(why, STATUS_RETRY,
+                           "the run ended during the transfer");
     return STATUS_OK;
 }
 

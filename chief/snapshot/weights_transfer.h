@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole parameters between the chief and all ps, over their data links: out of
- * a snapshot that they hold, or into their first weights. It waits, so it runs
- * on a thread of its own (background_task.h), to which it belongs from open to
+/* Transfers whole parameters between the chief and all ps over their data
+ * links: out of a snapshot, or into their initial weights. It blocks, so it
+ * runs on a background thread (background_task.h), which owns it from open to
  * close. */
 #ifndef CAPSTAN_WEIGHTS_TRANSFER_H
 #define CAPSTAN_WEIGHTS_TRANSFER_H
@@ -16,35 +16,35 @@ struct weights_transfer_peer {
     uint64_t incarnation;
 };
 
-/* All borrowed until close. */
+/* All pointers are borrowed until close. */
 struct weights_transfer_settings {
     void *zmq;
-    uint64_t run, incarnation; /* the chief's */
+    uint64_t run, incarnation; /* of the chief */
     const struct layout *layout;
     const uint32_t *ps_of_block;
     const struct weights_transfer_peer *ps;
     uint32_t num_ps;
-    const char *inproc;  /* the ps's link in this process, or NULL */
-    double step_timeout; /* seconds of silence of a ps that is waited for */
-    int cancel;          /* polls readable: everything fails at once */
+    const char *inproc;  /* in-process link of a ps in this process, or NULL */
+    double step_timeout; /* seconds that a ps may stay silent */
+    int cancel; /* when it becomes readable, every call fails at once */
 };
 
 struct weights_transfer;
 
-/* A link to each place; connections are awaited by the first transfer.
+/* Opens a link to each ps; the first transfer waits for the connections.
  * STATUS_RETRY: no memory, or no socket. */
 enum status weights_transfer_open(
     struct weights_transfer **out,
     const struct weights_transfer_settings *settings,
     struct failure *why) MUST_CHECK;
 
-/* Closes the links and clears *TRANSFER (may be NULL). */
+/* Closes the links and clears *WEIGHTS_TRANSFER (may be NULL). */
 void weights_transfer_close(struct weights_transfer **weights_transfer);
 
-/* Fills FLOATS [elements] with PARAMETER as SNAPSHOT has it, or makes all ps
- * start from FLOATS. STATUS_RETRY names a ps that is silent for the step
- * timeout, or says that it was cancelled; STATUS_FAILED one that refuses, and
- * why. */
+/* Reads PARAMETER of SNAPSHOT into FLOATS [elements], or writes FLOATS as the
+ * initial weights of all ps. STATUS_RETRY: a ps, which WHY names, is silent for
+ * the step timeout, or the call was cancelled. STATUS_FAILED: a ps refuses; WHY
+ * has its reason. */
 enum status weights_transfer_read(struct weights_transfer *weights_transfer,
                                   uint32_t parameter, uint64_t snapshot,
                                   float *floats,

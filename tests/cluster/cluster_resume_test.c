@@ -156,7 +156,7 @@ static void with_resume_never_no_signal_message_promises_a_resume(
     cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
     assert_false(cluster_fixture_has_logged(local, "the same command resumes"));
     cluster_fixture_expect_logged(
-        local, "the same command begins anew (checkpoint.resume "
+        local, "the same command starts over (checkpoint.resume "
                "is never); with --set checkpoint.resume=auto it "
                "resumes from /");
 }

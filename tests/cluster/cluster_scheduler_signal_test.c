@@ -84,7 +84,7 @@ static void sigusr1_to_every_process_saves_one_checkpoint(void **state) {
         cluster_run_signal(fixture.tasks[i - 1].process, SIGUSR1);
     cluster_run_await(chief, "SIGUSR1: one checkpoint", SHORT_TIMEOUT);
     cluster_run_signal(chief, SIGUSR1);
-    cluster_run_await(chief, "SIGUSR1: a checkpoint is under way",
+    cluster_run_await(chief, "SIGUSR1: a checkpoint is in progress",
                       SHORT_TIMEOUT);
     cluster_run_signal(ps, SIGCONT);
     for (unsigned i = 1; i < fixture.count; i++)

@@ -81,7 +81,8 @@ static void a_stopping_chief_logs_which_write_it_waits_for(void **state) {
     pid_t ps = find(local, "chief: ps 1 joined");
     paused_file_await(&manifest);
     assert_int_equal(kill(ps, SIGKILL), 0);
-    cluster_run_await(local, "has not taken the checkpoint of step 20 within 1",
+    cluster_run_await(local,
+                      "has not completed the checkpoint of step 20 within 1",
                       CLUSTER_RUN_DEADLINE);
     paused_file_resume(&manifest, true);
     cluster_run_expect(local, EXIT_RETRY, CLUSTER_RUN_DEADLINE);
