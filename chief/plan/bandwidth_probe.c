@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Only where every process has a host of its own by name: on one host, or where
- * that is not known, there is nothing to measure and nothing waits for it. What
- * is not told within a second is left unknown. */
+/* Measures only if every process has a host of its own by name: on one host, or
+ * if the hosts are unknown, there is no network to measure. A bandwidth that is
+ * not reported within a second stays unknown. */
 #include "chief/plan/bandwidth_probe.h"
 
 #include "chief/plan/network_bound.h"
@@ -15,7 +15,7 @@ static const int64_t LIMIT = TIME_S;
 static const char *bandwidth_probe_host_of(const struct run *run,
                                            uint32_t slot) {
     const struct roster_slot *at = &run->roster.slots[slot];
-    if (run->cluster->from_ranks) /* their machines' names */
+    if (run->cluster->from_ranks) /* ranks carry their hosts' own names */
         return at->host;
     const struct cluster_task *task =
         cluster_find(run->cluster, at->role, at->index);
@@ -27,7 +27,7 @@ static bool bandwidth_probe_is_loopback(const char *host) {
            !strcmp(host, "::1");
 }
 
-/* By the names they are listed with, or that their machines have. */
+/* Compares the listed host names, or else the hosts' own names. */
 static bool hosts_differ(const struct run *run) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const char *host = bandwidth_probe_host_of(run, i);
@@ -40,7 +40,7 @@ static bool hosts_differ(const struct run *run) {
     return true;
 }
 
-/* Who measures the way to the first holder: a trainer on another host. */
+/* The rank that probes the first holder: a trainer on another host. */
 static uint32_t prober_rank(const struct run *run) {
     return run->allreduce ? 1 : 0;
 }
@@ -57,8 +57,8 @@ static void send_probe_request(struct run *run, uint32_t rank) {
                         &control);
 }
 
-/* Only who compares wants to know whose link it is: one pair passes what the
- * slower of its two links does. */
+/* Only a comparison needs to know whose link limits: a single pair measures the
+ * slower of its two links. */
 static bool wants_aggregate(const struct run *run) {
     return run->series && run->link_measured && !run->allreduce &&
            run->roster.num_ranks > 1;
@@ -90,7 +90,7 @@ bool bandwidth_probe_is_done(struct run *run, int64_t now) {
     return false;
 }
 
-/* A rate that some have not told is no rate of all. */
+/* An invalid report of one trainer makes the sum unknown. */
 static void receive_aggregate(struct run *run, uint32_t rank, double gbits) {
     struct run_trainer *trainer = &run->trainers[rank];
     if (trainer->measured)
@@ -121,8 +121,8 @@ void bandwidth_probe_receive(struct run *run, const struct roster_slot *slot,
     run->link_gbits = gbits;
     run->link_measured = true;
     log_info(run->log,
-             "the network passes %.3g Gbit/s each way a host, measured between "
-             "%s",
+             "the network bandwidth is %.3g Gbit/s in each direction per host, "
+             "measured between %s",
              gbits, run->allreduce ? "ranks 0 and 1" : "trainer 0 and ps 0");
 }
 

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the network passes, measured before the first view: rank 0 and one ps
- * send each other bytes while nobody trains, so that no two pairs meet on a
- * link. One pair speaks for all, as the bound takes every host's link to be
- * alike. */
+/* Measures the network bandwidth before the first view, while no training
+ * traffic interferes: rank 0 and one ps send each other bytes. One pair is
+ * enough, because network_bound assumes that all hosts have equal links. */
 #ifndef CAPSTAN_BANDWIDTH_PROBE_H
 #define CAPSTAN_BANDWIDTH_PROBE_H
 
 #include "chief/run.h"
 
-/* Is all about the network known that will be? Asks for a measurement when the
- * rate was not given and every ps and trainer is listed with a host of its own,
- * and gives up waiting after a second. */
+/* True when no more measurements are expected. Requests one if the bandwidth
+ * was not given and every ps and trainer has a host of its own; stops waiting
+ * for it after a second. */
 bool bandwidth_probe_is_done(struct run *run, int64_t now);
 
-/* Gbit/s that all trainers together passed to and from ps 0 at once, when each
- * has told its share; NAN: not known. Asked in a series alone. */
+/* Gbit/s that all trainers together exchange with ps 0 at the same time, once
+ * each has reported its part; NAN: unknown. Measured only in a series. */
 double bandwidth_probe_aggregate_gbits(const struct run *run);
 
-/* Rank 0's answer, or each trainer's; what is out of range, or was not asked
- * for, is left. */
+/* The report of rank 0, or of each trainer. Reports that are out of range or
+ * were not requested are ignored. */
 void bandwidth_probe_receive(struct run *run, const struct roster_slot *slot,
                              const Capstan__Measured *measured);
 

@@ -65,13 +65,13 @@ static void store_report(struct visible_devices *stored,
 }
 
 static void send_assignment(struct run *run, uint32_t rank) {
-    struct device_assignment_local_rank sharer_index =
+    struct device_assignment_local_rank local_rank =
         device_assignment_local_rank(run, rank);
     Capstan__DeviceAssignment device_assignment =
         CAPSTAN__DEVICE_ASSIGNMENT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    device_assignment.sharer_index = sharer_index.sharer_index;
-    device_assignment.trainers = sharer_index.trainers;
+    device_assignment.sharer_index = local_rank.sharer_index;
+    device_assignment.trainers = local_rank.trainers;
     control.body_case = CAPSTAN__CONTROL__BODY_DEVICE_ASSIGNMENT;
     control.device_assignment = &device_assignment;
     run->trainers[rank].visible_devices.answered = true;
@@ -79,7 +79,8 @@ static void send_assignment(struct run *run, uint32_t rank) {
                         &control);
 }
 
-/* Before anybody takes a device, and while data are still read. */
+/* Checks the device counts early, before any trainer allocates on a device and
+ * while data are still read. */
 static bool precheck(struct run *run) {
     if (run->phase != RUN_JOINING)
         return run->phase < RUN_STOPPING;
@@ -91,7 +92,7 @@ static bool precheck(struct run *run) {
     return device_replicas_precheck(run);
 }
 
-/* Who has not been answered yet, once it is known what all see. */
+/* Once all trainers have reported, answers those that have no answer yet. */
 static void send_assignments(struct run *run) {
     if (!all_known(run) || !precheck(run))
         return;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which trainers are on one machine, for the devices that they share: those who
- * see the same one. What the cluster calls their hosts, by name or by number,
- * says nothing here; and who is shown devices that nobody else sees has them to
- * itself. */
+/* Divides devices among trainers that share a machine. Two trainers share it if
+ * they see a common device; host names and addresses do not matter. A trainer
+ * whose visible devices no other trainer sees has them to itself. */
 #ifndef CAPSTAN_DEVICE_ASSIGNMENT_H
 #define CAPSTAN_DEVICE_ASSIGNMENT_H
 
@@ -16,36 +15,36 @@
 struct run;
 struct roster_slot;
 
-/* What a trainer sees. It stays when its process is gone: who comes back finds
- * its place again. */
+/* The devices that a trainer sees. They outlive its process, so that its
+ * successor gets the same place. */
 struct visible_devices {
-    bool reported, answered; /* the present process */
-    bool known;              /* it, or one before it, has told */
-    uint32_t wanted_devices; /* it takes so many where nobody shares them */
+    bool reported, answered; /* by the current process */
+    bool known;              /* this process or an earlier one has reported */
+    uint32_t wanted_devices; /* how many it uses if none are shared */
     uint32_t count;
     char ids[JOB_MAX_DEVICES][DEVICE_ID];
 };
 
-/* The trainer in SLOT tells what it sees. Once all have told each hears its
- * place, and the run is stopped if it cannot be with as many devices as they
- * will take. */
+/* The trainer in SLOT reports its visible devices. Once all trainers have
+ * reported, each gets its assignment. If the run is impossible with the
+ * resulting device counts, it is stopped. */
 void device_assignment_receive(struct run *run, struct roster_slot *slot,
                                const Capstan__VisibleDevices *visible_devices);
 
-/* The trainer in SLOT declares: nobody waits any more for what it sees, should
- * it not have told. */
+/* The trainer in SLOT has sent its model spec: if it has not reported devices,
+ * none are expected any more. */
 void device_assignment_declared(struct run *run,
                                 const struct roster_slot *slot);
 
-/* Of RANK: its place among the trainers, by rank, who see one of its devices,
- * and how many those are, 1 at least. */
+/* The place of RANK, in rank order, among the trainers that share a device with
+ * it, and their number (at least 1). */
 struct device_assignment_local_rank {
     uint32_t sharer_index, trainers;
 };
 struct device_assignment_local_rank device_assignment_local_rank(
     const struct run *run, uint32_t rank);
 
-/* Does the trainer of RANK wait for what others see? */
+/* Does the trainer of RANK wait for the reports of the others? */
 bool device_assignment_is_pending(const struct run *run, uint32_t rank);
 
 #endif

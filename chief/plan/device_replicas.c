@@ -24,18 +24,18 @@ static void store_devices(struct memory_plan_limits *reported,
     reported->adds_on_host = model_spec->adds_on_host;
 }
 
-/* What a round's mean and the samplers of all others count on cannot become
- * less; more is left unused. */
+/* The mean of a round and the samplers of the other trainers assume the planned
+ * replicas, so there cannot be fewer. Additional devices stay unused. */
 static void dismiss(struct run *run, struct roster_slot *slot) {
     const struct run_trainer *trainer = &run->trainers[slot->rank];
     char text[512], name[64];
     roster_name(slot, name, sizeof name);
-    snprintf(text, sizeof text,
-             "%s on host %s has %u device%s to compute on, and this run counts "
-             "on %u of it: start it where there are as many "
-             "(CUDA_VISIBLE_DEVICES, docs/gpu.md)",
-             name, slot->host, trainer->devices, plural(trainer->devices),
-             trainer->replicas);
+    snprintf(
+        text, sizeof text,
+        "%s on host %s has %u device%s to compute on, and this run needs %u: "
+        "start it where there are as many (CUDA_VISIBLE_DEVICES, docs/gpu.md)",
+        name, slot->host, trainer->devices, plural(trainer->devices),
+        trainer->replicas);
     membership_dismiss(run, slot, STATUS_CONFIG, text);
 }
 
@@ -54,7 +54,8 @@ bool device_replicas_declare(struct run *run, struct roster_slot *slot,
     return false;
 }
 
-/* Do all trainers have as many as rank 0? */
+/* Does each trainer have as many replicas as rank 0? OTHER: one that does not.
+ */
 static bool is_uniform(const struct run *run, uint32_t *other) {
     for (*other = 1; *other < run->roster.num_ranks; ++*other)
         if (run->trainers[*other].replicas != run->trainers[0].replicas)
@@ -62,8 +63,8 @@ static bool is_uniform(const struct run *run, uint32_t *other) {
     return true;
 }
 
-/* With staleness a push is an update, and all updates have one batch. Other
- * runs of a series, without staleness, may be. */
+/* With staleness each push is an update, and all updates have the same batch. A
+ * series also contains synchronous runs, which allow different counts. */
 static bool check_uniform(struct run *run) {
     uint32_t other;
     char names[2][64];
@@ -84,7 +85,7 @@ static bool check_uniform(struct run *run) {
     return false;
 }
 
-/* Solves JOB's batch for the replicas of all. */
+/* Solves JOB's batch for the replicas of all trainers. */
 static bool device_replicas_solve_batch(struct run *run, struct job *job) {
     uint32_t other;
     struct job_replicas replicas = {
@@ -98,7 +99,7 @@ static bool device_replicas_solve_batch(struct run *run, struct job *job) {
     return true;
 }
 
-/* How much of an epoch is a replica's. */
+/* Computes the batches per epoch of one replica. */
 static bool set_batches_per_epoch(struct run *run) {
     const struct job *job = run->job;
     if (!run->batches_per_epoch)
@@ -117,8 +118,8 @@ static bool set_batches_per_epoch(struct run *run) {
     return false;
 }
 
-/* One that took all devices, and then another came to its machine, keeps the
- * first. */
+/* A trainer that took all devices before another one joined on its machine
+ * keeps only the first. */
 static void device_replicas_count(struct run *run) {
     run->num_replicas = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
@@ -129,7 +130,7 @@ static void device_replicas_count(struct run *run) {
     }
 }
 
-/* The plan is not made by it: nothing of it stays. */
+/* The plan is made later; nothing of this check is kept. */
 bool device_replicas_precheck(struct run *run) {
     struct job job = *run->job;
     device_replicas_count(run);
@@ -140,7 +141,7 @@ bool device_replicas_precheck(struct run *run) {
     return may_be;
 }
 
-/* Does any compute on a device with memory of its own? */
+/* Does any trainer compute on a device with memory of its own? */
 static bool device_replicas_has_devices(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (run->limits[r].devices || run->trainers[r].replicas > 1)
@@ -166,7 +167,7 @@ uint32_t device_replicas_list(const struct run *run, uint32_t *list) {
     return run->roster.num_ranks;
 }
 
-/* "4 + 4 + 2 devices of 3 workers", cut where there is no more room. */
+/* "4 + 4 + 2 devices of 3 workers", truncated to SIZE. */
 static void list_devices(const struct run *run, char *text, size_t size) {
     size_t length = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks && length < size; r++)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_LISTED = 3 /* of those that take differently */ };
+enum { MAX_LISTED = 3 /* members with different needs */ };
 
 void memory_plan_update_limits(struct memory_plan_limits *reported,
                                const struct free_memory_limit *limits,
@@ -45,7 +45,6 @@ const struct free_memory_limit *memory_plan_find_limit(
     return NULL;
 }
 
-/* What MEMBER takes of what LIMIT, which it has told of, leaves. */
 struct memory_footprint memory_plan_member_footprint(
     const struct memory_plan_member *member,
     const struct free_memory_limit *limit,
@@ -60,7 +59,7 @@ struct memory_footprint memory_plan_member_footprint(
     if (limit && reported->devices && limit >= first)
         place = MEMORY_FOOTPRINT_DEVICE;
     if (place == MEMORY_FOOTPRINT_DEVICE && limit > first)
-        of_member.test_samples = 0; /* the first evaluates */
+        of_member.test_samples = 0; /* only the first device evaluates */
     of_member.replicas = reported->replicas;
     of_member.adds_on_host = reported->adds_on_host;
     if (member->trains)
@@ -71,9 +70,10 @@ struct memory_footprint memory_plan_member_footprint(
     return memory_footprint;
 }
 
-/* Members tell as they join, one after the other, and what earlier ones have
- * read since then lies in their sum and in what later ones find taken: so the
- * most that any has found free is what there was for all. */
+/* Members report while they join, one after the other. The data that earlier
+ * ones have read since are in the sum, and later members report them as used.
+ * So the highest free value that any member reported is what was there for all.
+ */
 struct memory_plan_usage memory_plan_sum_usage(
     const struct memory_plan *memory_plan,
     const struct memory_footprint_case *given,
@@ -94,15 +94,14 @@ struct memory_plan_usage memory_plan_sum_usage(
     return sum;
 }
 
-/* A job that would have fitted is never refused: what a process really holds
- * is within an eighth of its sum (cluster_footprint_test), so seven eighths
- * have to be too much. What is taken beside, for a while or by others of the
- * host, is not known here, and not in the sum. */
+/* Never refuses a job that would have fitted: a process holds its computed need
+ * to within an eighth (cluster_memory_use_test), so only seven eighths of the
+ * need are certain. Memory used by others on the host is unknown here. */
 bool memory_plan_is_exceeded(const struct memory_plan_usage *sum) {
     return sum->need - sum->need / 8 > sum->free;
 }
 
-/* Would it be, with all that others hold? */
+/* Would it not fit even if all other processes freed their memory? */
 static bool can_never_fit(const struct memory_plan_usage *sum) {
     struct memory_plan_usage most = *sum;
     most.free = sum->most > sum->free ? sum->most : sum->free;
@@ -122,7 +121,7 @@ static bool is_known(const struct memory_plan *memory_plan, uint32_t m,
     return false;
 }
 
-/* The limit that is used most. False: nobody has told of any. */
+/* Finds the limit that is used most. False: no member reported one. */
 static bool find_most_used(const struct memory_plan *memory_plan,
                            struct memory_plan_usage *most_used) {
     *most_used = (struct memory_plan_usage){0};
@@ -153,7 +152,7 @@ void memory_plan_append(struct memory_plan_message *text, const char *format,
     text->length += length > 0 ? (size_t)length : 0;
 }
 
-/* What member M takes of the limit; nothing when it does not share it. */
+/* What member M needs of the limit; nothing if it does not share it. */
 static struct memory_footprint member_footprint(
     const struct memory_plan *memory_plan, uint32_t m,
     const struct memory_plan_usage *sum) {
@@ -165,7 +164,8 @@ static struct memory_footprint member_footprint(
                      : (struct memory_footprint){0};
 }
 
-/* Who takes what; neighbours that take the same are told together. */
+/* Lists members and their needs; adjacent members with the same need are
+ * grouped. */
 static void append_members(struct memory_plan_message *text,
                            const struct memory_plan *memory_plan,
                            const struct memory_plan_usage *sum) {
@@ -228,7 +228,7 @@ enum status memory_plan_check(const struct memory_plan_member *members,
                        "%s", message);
 }
 
-/* The member that takes most among trainers or ps; NULL: nobody takes any. */
+/* The trainer or ps that needs most; NULL: none needs any. */
 static const struct memory_plan_member *memory_plan_largest(
     const struct memory_plan *memory_plan, bool trains,
     struct memory_footprint *memory_footprint) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What would make a job fit: each change that the keys allow is tried on the
- * same sum, and told with what is taken then if that is less. They are told one
- * by one; that several together are needed is for the reader to see. */
+/* Advice for a job that does not fit. Each change that the keys allow is tried
+ * on the same sum and listed if it needs less. Changes are listed one by one;
+ * the user may combine several. */
 #include "chief/plan/memory_plan_internal.h"
 #include "proto/config/byte_size.h"
 #include "proto/tensor/recompute.h"
 
-/* CHANGED instead of what is given: named, with what is taken then, if that is
- * less by a hundredth. */
+/* If CHANGED, in place of the given job, needs at least a hundredth less,
+ * appends it with its need. */
 static bool helps(const struct memory_plan *memory_plan,
                   const struct memory_plan_usage *sum,
                   const struct memory_footprint_case *changed, char bytes[16]) {
@@ -36,8 +36,8 @@ static void try_batch(struct memory_plan_message *text,
             job.micro_batch, job.accumulation, bytes);
 }
 
-/* The number of kept outputs that takes the least; of equal ones the largest,
- * which computes least anew. */
+/* The number of checkpointed outputs that needs least memory; among equal ones
+ * the largest, which recomputes least. */
 static uint32_t best_checkpoint_count(const struct job_model *given) {
     struct job_model model = *given;
     uint64_t least = UINT64_MAX;
@@ -79,7 +79,7 @@ static void try_zero(struct memory_plan_message *text,
         memory_plan_append(text, " zero_optimization.stage 2 (%s);", bytes);
 }
 
-/* In all-reduce, ps on hosts of their own would hold the state. */
+/* In all-reduce: ps on hosts of their own would hold the optimizer state. */
 static void try_ps(struct memory_plan_message *text,
                    const struct memory_plan *memory_plan,
                    const struct memory_plan_usage *sum) {
@@ -110,8 +110,8 @@ static void try_hosts(struct memory_plan_message *text,
                            trainers);
 }
 
-/* What the smallest of the trainers would still take after all that keys and
- * other hosts can do. 0: none shares the limit. */
+/* The smallest need of a trainer with the best settings of all keys, with the
+ * other members moved away; 0: no trainer shares the limit. */
 static uint64_t min_trainer_need(const struct memory_plan *memory_plan,
                                  const struct memory_plan_usage *sum) {
     struct job job = *memory_plan->given->job;
@@ -160,7 +160,7 @@ void memory_plan_advice(struct memory_plan_message *text,
     try_hosts(text, memory_plan, sum);
     if (text->length > head) {
         text->length--;
-        memory_plan_append(text, "."); /* for the last semicolon */
+        memory_plan_append(text, "."); /* replaces the last semicolon */
         return;
     }
     *text = before;

@@ -8,8 +8,8 @@
 
 #include <stdio.h>
 
-/* Rank 0's word is the model; a later incarnation of it is compared, not
- * believed anew. */
+/* Rank 0's first spec defines the model; a later incarnation of rank 0 is
+ * compared with it. */
 static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
     struct failure why;
     if (run->layout)
@@ -26,8 +26,8 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
     run->batches_per_epoch = model_spec->batches_per_epoch;
 }
 
-/* A digest is enough to see that two differ, which is all that the chief, who
- * knows nothing of models, can say. False: TEXT says how rank differs. */
+/* Compares digests: the chief knows nothing about models and can only see that
+ * two differ. False: TEXT says how the rank differs. */
 static bool matches_rank_0(const struct run *run,
                            const struct roster_slot *slot, char *text,
                            size_t size) {
@@ -54,8 +54,8 @@ static bool matches_rank_0(const struct run *run,
     return false;
 }
 
-/* Before there is a plan nobody can tell who of two is wrong; later it is who
- * comes, and the run is not its. */
+/* Before there is a plan it is unknown which of two trainers is wrong, so the
+ * run ends. Afterwards the joiner is wrong and is dismissed. */
 static void model_spec_check(struct run *run, struct roster_slot *slot) {
     char text[512];
     if (matches_rank_0(run, slot, text, sizeof text))

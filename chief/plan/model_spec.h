@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What trainers declare: the model that they train, the data that they read,
- * the devices that they compute on. Rank 0's word counts, and the others agree
- * with it or the run ends; who joins later agrees, or ends alone. */
+/* Model specs of the trainers: model, data and devices. Rank 0's spec defines
+ * the run. If another trainer differs before there is a plan, the run ends; a
+ * later joiner that differs ends alone. */
 #ifndef CAPSTAN_MODEL_SPEC_H
 #define CAPSTAN_MODEL_SPEC_H
 
@@ -9,11 +9,11 @@
 
 #include <stdbool.h>
 
-/* The trainer in SLOT declares. */
+/* The trainer in SLOT sends its model spec. */
 void model_spec_receive(struct run *run, struct roster_slot *slot,
                         const Capstan__ModelSpec *model_spec);
 
-/* Are all here, and have all trainers declared? */
+/* Have all members joined and all trainers sent their model spec? */
 bool model_spec_is_complete(const struct run *run);
 
 #endif

@@ -13,7 +13,7 @@ double network_bound_link_gbits(double payload) {
     return payload * FRAME / IN_A_FRAME * 8 / 1e9;
 }
 
-/* How often all weights pass the busiest link in one direction. */
+/* How often all weights cross the busiest link in one direction. */
 static double passes(const struct network_bound_case *given) {
     double trainers = given->num_trainers;
     if (given->allreduce)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The largest block that is left goes to the ps with the least so far (Graham
- * 1969, longest processing time first): a heap of ps, and blocks sorted once.
- * Ties go by number, so that the same layout is placed alike each time. */
+/* Longest processing time first (Graham 1969): blocks are sorted once by size,
+ * and a heap yields the least loaded ps. Ties go by number, so that the same
+ * layout always gets the same placement. */
 #include "chief/plan/placement.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* A ps and the elements placed on it: an entry of a heap, lightest first. */
+/* Heap entry: a ps and the elements placed on it, lightest first. */
 struct load {
     uint64_t elements;
     uint32_t ps;
@@ -18,7 +18,7 @@ static bool lighter(struct load a, struct load b) {
     return a.elements != b.elements ? a.elements < b.elements : a.ps < b.ps;
 }
 
-/* Moves the first entry down to where no lighter one is below it. */
+/* Moves the first entry down until no lighter entry is below it. */
 static void sift_down(struct load *heap, uint32_t count) {
     uint64_t at = 0;
     struct load moving = heap[0];
@@ -39,8 +39,8 @@ static int compare_keys(const void *a, const void *b) {
     return (left > right) - (left < right);
 }
 
-/* Keys ascend from the largest block to the smallest, of equals from the
- * lowest; their low halves are block numbers. */
+/* Keys sort from the largest block to the smallest, then by block number, which
+ * is their low half. */
 static void sort_blocks(const struct layout *layout, uint64_t *keys) {
     for (uint32_t b = 0; b < layout->num_blocks; b++)
         keys[b] = (uint64_t)(UINT32_MAX - layout->blocks[b].elements) << 32 | b;

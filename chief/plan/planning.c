@@ -19,9 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Steps of this job that have read as many samples as the checkpoint's, rounded
- * down to its own batch: another number of replicas, or batch, goes on near the
- * same sample. */
+/* The steps of this job that read as many samples as the checkpoint has behind
+ * it, rounded down: with another number of replicas or another batch the run
+ * continues near the same sample. */
 static uint64_t steps_completed(const struct run *run) {
     const struct manifest *manifest = &run->restored;
     uint64_t samples = run->train_samples, batches = run->batches_per_epoch;
@@ -35,8 +35,8 @@ static uint64_t steps_completed(const struct run *run) {
            run->job->accumulation;
 }
 
-/* The course of the run by step number. What is saved and evaluated when
- * follows from it on every process, so that nobody asks for it later. */
+/* The run's schedule by step number. Every process derives from it when to save
+ * and evaluate, without further messages. */
 static void set_rounds(struct run *run) {
     const struct job *job = run->job;
     uint64_t batches = run->batches_per_epoch;
@@ -71,8 +71,8 @@ static uint32_t num_ps_used(const struct run *run) {
     return ps && ps < run->roster.num_ps ? ps : run->roster.num_ps;
 }
 
-/* With fewer blocks than ps the last ps hold nothing, and are not waited for
- * when answers are counted. */
+/* With fewer blocks than ps the last ps hold nothing, and their answers are not
+ * expected. */
 static bool planning_place_blocks(struct run *run) {
     struct failure why;
     run->ps_of_block =
@@ -118,7 +118,7 @@ static uint64_t elements_on(const struct run *run, uint32_t ps) {
     return elements;
 }
 
-/* Fills MEMBERS and NAMES, of all slots. */
+/* Fills MEMBERS and NAMES, one entry for each slot. */
 static void list_members(const struct run *run,
                          struct memory_plan_member *members,
                          char (*names)[64]) {
@@ -137,9 +137,9 @@ static void list_members(const struct run *run,
     }
 }
 
-/* Who was killed a moment ago may still hold what lacks, and who has lost an
- * earlier run's chief ends by timeouts.peer: until then it is looked at again,
- * as members tell with each heartbeat what is free. */
+/* A process that was just killed may still hold the missing memory, and members
+ * of an earlier run whose chief died end after timeouts.peer. Until then each
+ * heartbeat's report is checked again. */
 static bool waits_for_memory(struct run *run, const struct failure *why) {
     double limit = run->job->timeouts.peer;
     int64_t now = time_now();
@@ -151,7 +151,8 @@ static bool waits_for_memory(struct run *run, const struct failure *why) {
     return now - run->memory_wait_since < time_from_seconds(limit);
 }
 
-/* Before anything is looked for on disk or had of memory anywhere. */
+/* Checks memory before any large allocation and before the checkpoint is read.
+ */
 static bool check_memory(struct run *run) {
     struct memory_footprint_case given = footprint_of(run);
     uint32_t count = run->roster.count;
@@ -178,22 +179,22 @@ static bool check_memory(struct run *run) {
     return !status;
 }
 
-/* Fills MESSAGE, whose arrays are the caller's to free by free_plan. */
+/* Fills MESSAGE; the caller frees its arrays by planning_free_plan. */
 static bool write_plan(const struct run *run, Capstan__Plan *message) {
     uint32_t blocks = run->layout->num_blocks, count = run->roster.num_ps;
     uint16_t *block_ps = malloc((blocks + 1) * sizeof *block_ps);
-    Capstan__PsEndpoint *places = calloc(count + 1, sizeof *places);
+    Capstan__PsEndpoint *endpoints = calloc(count + 1, sizeof *endpoints);
     Capstan__PsEndpoint **array = calloc(count + 1, sizeof *array);
     capstan__plan__init(message);
     message->parameters = plan_parameters(run->layout);
     message->block_ps.data = (uint8_t *)block_ps;
     message->ps = array;
     if (!array) {
-        free(places);
+        free(endpoints);
         return false;
     }
-    array[0] = places; /* free_plan frees it there */
-    if (!message->parameters || !block_ps || !places)
+    array[0] = endpoints; /* planning_free_plan frees it through array[0] */
+    if (!message->parameters || !block_ps || !endpoints)
         return false;
     message->n_parameters = run->layout->num_parameters;
     message->block_ps.len = run->allreduce ? 0 : blocks * sizeof *block_ps;
@@ -202,11 +203,11 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
         block_ps[b] = (uint16_t)run->ps_of_block[b];
     for (uint32_t i = 0; i < count; i++) {
         struct roster_slot *slot = roster_ps((struct roster *)&run->roster, i);
-        capstan__ps_endpoint__init(&places[i]);
-        places[i].address = slot->address;
-        places[i].incarnation = slot->incarnation;
-        places[i].shm_key = slot->shm_key;
-        array[i] = &places[i];
+        capstan__ps_endpoint__init(&endpoints[i]);
+        endpoints[i].address = slot->address;
+        endpoints[i].incarnation = slot->incarnation;
+        endpoints[i].shm_key = slot->shm_key;
+        array[i] = &endpoints[i];
     }
     return true;
 }
@@ -276,7 +277,8 @@ static void log_plan(const struct run *run) {
              (unsigned long long)run->run_schedule.total);
 }
 
-/* A longer run by the same schedule would train its last part with no rate. */
+/* Warns if the schedule ends before the run: the last steps would train at the
+ * schedule's final rate. */
 static void planning_check_schedule(const struct run *run) {
     const struct schedule *schedule = &run->job->schedule;
     unsigned long long last = run->run_schedule.total;
@@ -290,7 +292,7 @@ static void planning_check_schedule(const struct run *run) {
                     schedule_rate(schedule, last), last);
 }
 
-/* The job may ask for less than the checkpoint has behind it. */
+/* Logs that the job asks for no more than the checkpoint has behind it. */
 static void log_nothing_left(const struct run *run) {
     const struct job *job = run->job;
     const char *unit = job->has_steps ? "steps" : "epochs";
@@ -302,14 +304,15 @@ static void log_nothing_left(const struct run *run) {
     if (!run->has_restored || run->run_schedule.start < run->run_schedule.total)
         return;
     log_info(run->log,
-             "the checkpoint has %llu %s behind it and the job asks for %llu: "
-             "nothing is left to train (raise %s to go on)",
+             "the checkpoint has completed %llu %s and the job asks for %llu: "
+             "nothing is left to train (raise %s to continue)",
              done_before, unit, requested, unit);
 }
 
 static void plan(struct run *run) {
     struct failure why;
-    bool settled = run->ps_of_block; /* and has waited for memory since */
+    bool settled =
+        run->ps_of_block; /* the plan is made, and only memory was waited for */
     if (!settled &&
         (!device_replicas_resolve(run) || !collective_select_resolve(run) ||
          !planning_place_blocks(run)))
@@ -323,8 +326,7 @@ static void plan(struct run *run) {
     }
     if (run->job->init && run->has_restored)
         log_info(run->log,
-                 "init is left out: the run resumes, and %s is not "
-                 "read",
+                 "init is ignored: the run resumes, and %s is not read",
                  run->job->init);
     set_rounds(run);
     metrics_begin(run);
@@ -349,7 +351,7 @@ static bool starts_from_file(const struct run *run) {
     return run->job->init && !run->has_restored;
 }
 
-/* All weights are in place: the first view starts the training. */
+/* All weights are in place: the first view starts training. */
 static void planning_begin(struct run *run) {
     uint64_t from = run->run_schedule.start + 1;
     if (!run_synchronous(run))

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From declarations to a plan: what is trained, which ps holds which block,
- * where the run starts. */
+/* Makes the plan from the model specs: what is trained, which ps holds which
+ * block, and where the run starts. */
 #ifndef CAPSTAN_PLANNING_H
 #define CAPSTAN_PLANNING_H
 
 #include "chief/run.h"
 
-/* Plans and tells everyone once all are here and have declared; lets training
- * begin once all ps hold their blocks, and job.init's weights in them. */
+/* Makes and sends the plan once all members have joined and all trainers have
+ * sent their model spec. Starts training once all ps hold their blocks, with
+ * the weights of job.init if set. */
 void planning_step(struct run *run);
 
-/* Sends the plan to a trainer that came later. */
+/* Sends the plan to a trainer that joined later. */
 void planning_send(struct run *run, struct roster_slot *slot);
 
-/* A ps holds its blocks. When all do, job.init's weights are wanted in them,
- * unless the run resumes. */
+/* A ps holds its blocks. Once all do, job.init is loaded into them, unless the
+ * run resumes. */
 void planning_receive_ready(struct run *run, struct roster_slot *slot,
                             const Capstan__Ready *ready);
 

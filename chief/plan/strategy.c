@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job's word counts; else ps where some are listed, all-reduce between
- * several trainers without, and for one alone its own process keeps the
- * weights. What does not go together is said with the way out that fits how the
- * cluster was described. */
+/* The job's setting has precedence. Otherwise: parameter server if ps are
+ * listed, all-reduce if several trainers are and no ps; a single trainer keeps
+ * the weights in its own process. The error texts name the remedy that fits the
+ * way in which the cluster was described. */
 #include "chief/plan/strategy.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* How a cluster gets what it lacks, by enum strategy_members. */
+/* How to add what is missing, by enum strategy_members. */
 static const struct {
     const char *no_ps, *add_ps, *add_worker;
 } hints[] = {
@@ -26,7 +26,7 @@ static const char *backend_of(const struct job *job) {
     return names[job->backend];
 }
 
-/* Another rank on RANK's device, or NULL. */
+/* A lower rank that uses RANK's device, or NULL. */
 static const struct strategy_rank *find_device_sharer(
     const struct strategy_rank *ranks, uint32_t rank) {
     for (uint32_t r = 0; r < rank; r++)
@@ -35,23 +35,23 @@ static const struct strategy_rank *find_device_sharer(
     return NULL;
 }
 
-/* Why not by nccl: TEXT is "" when there is no reason. */
+/* Writes why nccl cannot be used; TEXT is "" if it can. */
 static void find_nccl_obstacle(const struct job *job,
                                const struct strategy_rank *ranks,
                                uint32_t count, char *text, size_t size) {
     text[0] = 0;
     if (job->zero.offload)
         snprintf(text, size,
-                 "offload_optimizer has the state in the hosts' memory");
+                 "offload_optimizer keeps the state in host memory");
     for (uint32_t r = 0; !text[0] && r < count; r++) {
         const struct strategy_rank *rank = &ranks[r];
         if (!rank->device) {
-            snprintf(text, size, "%s computes in its host's memory",
-                     rank->name);
+            snprintf(text, size, "%s computes in host memory", rank->name);
             return;
         }
         if (rank->replicas > 1) {
-            snprintf(text, size, "%s adds up %u devices in its host's memory",
+            snprintf(text, size,
+                     "%s adds the gradients of %u devices in host memory",
                      rank->name, rank->replicas);
             return;
         }
@@ -87,8 +87,8 @@ bool strategy_resident(const struct job *job, const char *backend,
     return !job->zero.offload && (count == 1 || !strcmp(backend, "nccl"));
 }
 
-/* What the job leaves open and the cluster decides is checked here; the rest
- * was when the job was read. */
+/* Checks the settings that depend on the cluster; the others were checked when
+ * the job was read. */
 static enum status check_allreduce(const struct job *job,
                                    const struct strategy_case *given,
                                    struct failure *why) {
@@ -112,14 +112,14 @@ static enum status check_allreduce(const struct job *job,
     return STATUS_OK;
 }
 
-/* What is worth a word of how Gloo goes about it. */
+/* Describes Gloo's algorithm if it differs from a ring by request. */
 static const char *algorithm_of(const struct job *job, uint32_t trainers) {
     if (job->algorithm == JOB_RING || job->backend == JOB_NCCL)
         return "";
     return trainers & (trainers - 1)
-               ? ", gloo's sums around a ring (halving and doubling takes 2, 4, 8, ... "
-                 "trainers)"
-               : ", gloo's sums by halving and doubling";
+               ? ", gloo's ring algorithm (halving and doubling takes 2, 4, "
+                 "8, ... trainers)"
+               : ", gloo's halving and doubling algorithm";
 }
 
 static enum status choose_allreduce(struct strategy *out, const struct job *job,
@@ -135,11 +135,9 @@ static enum status choose_allreduce(struct strategy *out, const struct job *job,
     bool is_auto = job->backend == JOB_BACKEND_AUTO;
     if (job->zero.stage)
         snprintf(zero, sizeof zero, ", ZeRO stage %d", (int)job->zero.stage);
-    const char *idle =
-        given->num_ps ? "; the ps that are listed hold nothing" : "";
+    const char *idle = given->num_ps ? "; the listed ps hold nothing" : "";
     if (given->trainers == 1)
-        log_info(log, "all-reduce: 1 trainer, which has nobody to meet%s",
-                 idle);
+        log_info(log, "all-reduce: 1 trainer, without peers%s", idle);
     else
         log_info(log, "all-reduce: %u trainers%s, by %s%s%s%s", given->trainers,
                  job->strategy == JOB_ALLREDUCE ? "" : " (no ps is listed)",
@@ -148,7 +146,7 @@ static enum status choose_allreduce(struct strategy *out, const struct job *job,
     return STATUS_OK;
 }
 
-/* With no ps listed, one trainer keeps its weights in its own process. */
+/* With no ps listed, a single trainer keeps the weights in its own process. */
 enum status strategy_choose(struct strategy *out, const struct job *job,
                             const struct strategy_case *given,
                             const struct log *log, struct failure *why) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameter server or all-reduce: what the job says, or what the cluster
- * suggests. */
+/* Chooses parameter server or all-reduce, from the job or else from the
+ * cluster. */
 #ifndef CAPSTAN_STRATEGY_H
 #define CAPSTAN_STRATEGY_H
 
@@ -11,51 +11,52 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* By what a cluster has its members, for texts: what to add there. */
+/* How the cluster lists its members; error texts say accordingly what to add.
+ */
 enum strategy_members {
     STRATEGY_BY_LISTS,
-    STRATEGY_BY_RANKS,  /* of which --num-ps are ps */
-    STRATEGY_BY_FLAGS,  /* of capstan local */
+    STRATEGY_BY_RANKS,  /* --num-ps of them are ps */
+    STRATEGY_BY_FLAGS,  /* flags of capstan local */
     STRATEGY_BY_COUNTS, /* of a TensorFlow distribution */
 };
 
 struct strategy_case {
     uint32_t trainers, num_ps;
-    bool alone; /* no cluster at all */
+    bool alone; /* no cluster is configured */
     enum strategy_members members;
 };
 
 struct strategy {
     bool allreduce;
-    const char *backend; /* of all-reduce: "gloo", "nccl", or "auto", which
-                            strategy_resolve_backend settles */
+    const char *backend; /* with all-reduce: "gloo", "nccl", or "auto", which
+                            strategy_resolve_backend resolves */
 };
 
-/* Fills *OUT and logs what is taken and why. STATUS_CONFIG when nobody trains,
- * when ps are asked for and none is listed, or when the job has settings that
- * the strategy which the cluster means cannot have. */
+/* Fills *OUT and logs the choice with its reason. STATUS_CONFIG: there is no
+ * trainer, or the job asks for ps and none is listed, or the chosen strategy
+ * does not support a setting of the job. */
 enum status strategy_choose(struct strategy *out, const struct job *job,
                             const struct strategy_case *given,
                             const struct log *log,
                             struct failure *why) MUST_CHECK;
 
-/* What a trainer has told of where it computes. */
+/* Where a trainer computes, from its model spec. */
 struct strategy_rank {
     const char *name;
-    const char *device;       /* that has memory of its own: whose name no other
-                                 device has; NULL: none */
-    const char *without_nccl; /* why its plugin cannot work there; "": it can */
+    const char *device; /* name of its device with own memory; NULL: none */
+    const char *without_nccl; /* why nccl cannot work there; "": it can */
     uint32_t replicas;        /* devices that it computes on */
 };
 
-/* "auto" becomes "nccl" where each of COUNT RANKS has a device of its own and
- * what is summed stays there, else "gloo"; LOG hears which, and why. */
+/* Resolves "auto": "nccl" if each of COUNT RANKS has a device of its own on
+ * which the reduced tensors stay, else "gloo". Logs the choice with its reason.
+ */
 const char *strategy_resolve_backend(const struct job *job,
                                      const struct strategy_rank *ranks,
                                      uint32_t count, const struct log *log);
 
-/* Do weights, gradients and state of COUNT RANKS stay on their devices? Either
- * all ranks' do, or nobody's. */
+/* Do weights, gradients and optimizer state of COUNT RANKS stay on their
+ * devices? The answer is the same for all ranks. */
 bool strategy_resident(const struct job *job, const char *backend,
                        const struct strategy_rank *ranks, uint32_t count);
 

@@ -110,7 +110,7 @@ static void the_weights_are_those_of_ps_and_of_one_process(void **state) {
 }
 
 static void halving_doubling_ends_in_the_same_weights(void **state) {
-    static const char said[] = "gloo's sums by halving and doubling";
+    static const char said[] = "gloo's halving and doubling algorithm";
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 0, 4, 0, ALLREDUCE, "checkpoint.dir=a",
                         "export.path=a.safetensors");
@@ -121,10 +121,10 @@ static void halving_doubling_ends_in_the_same_weights(void **state) {
     CLUSTER_FIXTURE_RUN(*state, 0, 4, 0, ALLREDUCE, HALVES, "checkpoint.dir=c");
     cluster_fixture_expect_same_checkpoints(*state, "b", "c");
     expect_close(*state, "a.safetensors", "b.safetensors");
-    cluster_fixture_expect_logged(CLUSTER_FIXTURE_RUN(*state, 0, 3, 0,
-                                                      ALLREDUCE, HALVES,
-                                                      "checkpoint.dir=d"),
-                                  "around a ring (halving and doubling takes");
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, HALVES,
+                            "checkpoint.dir=d"),
+        "gloo's ring algorithm (halving and doubling takes");
 }
 
 static void clipping_matches_that_of_ps(void **state) {
@@ -230,7 +230,7 @@ static void listed_ps_hold_no_blocks_and_end_with_the_others(void **state) {
     struct cluster_process *local;
     cluster_run_job(*state, NULL);
     local = CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, ALLREDUCE);
-    cluster_fixture_expect_logged(local, "the ps that are listed hold nothing");
+    cluster_fixture_expect_logged(local, "the listed ps hold nothing");
 }
 
 /* Deadlines of the job are far longer than this test may take. */
@@ -360,8 +360,8 @@ static void one_trainer_needs_no_plugin(void **state) {
     struct cluster_process *alone =
         cluster_run_program(run, "alone", path, arguments, environment);
     cluster_run_expect(alone, 0, CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect_logged(
-        alone, "all-reduce: 1 trainer, which has nobody to meet");
+    cluster_fixture_expect_logged(alone,
+                                  "all-reduce: 1 trainer, without peers");
 }
 
 static void settings_that_need_ps_are_an_error(void **state) {

@@ -160,7 +160,7 @@ static void a_checkpoint_takes_precedence_over_init(void **state) {
     run_local(run, "first", "1", "1", NULL);
     struct cluster_process *second =
         start_local(run, "second", "1", "1", again);
-    cluster_run_await(second, "init is left out", CLUSTER_RUN_DEADLINE);
+    cluster_run_await(second, "init is ignored", CLUSTER_RUN_DEADLINE);
     cluster_run_expect(second, 0, CLUSTER_RUN_DEADLINE);
 }
 

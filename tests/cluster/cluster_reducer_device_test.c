@@ -175,7 +175,7 @@ static void auto_falls_back_to_gloo_and_logs_why(void **state) {
         CLUSTER_FIXTURE_RUN(
             run, 0, 2, 0, GPU, "checkpoint.dir=offloaded",
             "zero_optimization.offload_optimizer={\"device\": \"cpu\"}"),
-        "all-reduce by gloo (auto: offload_optimizer has the state");
+        "all-reduce by gloo (auto: offload_optimizer keeps the state");
     cluster_fixture_expect_same_checkpoints(run, "cpu", "offloaded");
     arrange("devices=2");
     cluster_fixture_expect_logged(
@@ -185,7 +185,7 @@ static void auto_falls_back_to_gloo_and_logs_why(void **state) {
     cluster_fixture_expect_same_checkpoints(run, "cpu", "missing");
     cluster_fixture_expect_logged(
         CLUSTER_FIXTURE_RUN(run, 0, 2, 0, CPU, "checkpoint.dir=host"),
-        "all-reduce by gloo (auto: worker 0 computes in its host's memory)");
+        "all-reduce by gloo (auto: worker 0 computes in host memory)");
 }
 
 /* Deadlines of the job are far longer than this test may take. */

@@ -304,7 +304,7 @@ static void a_trainer_that_rejoins_with_fewer_devices_is_refused(void **state) {
     cluster_run_expect(other, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
     cluster_fixture_expect_logged(other,
                                   "has 1 device to compute on, and this run "
-                                  "counts on 2 of it");
+                                  "needs 2");
     cluster_run_await(leader, "worker 1 said goodbye", CLUSTER_GPUS_DEADLINE);
     other = cluster_gpus_worker(run, 1, "devices=3", "pair", changes);
     cluster_run_await(other, "device cuda 2 of 3", CLUSTER_GPUS_DEADLINE);

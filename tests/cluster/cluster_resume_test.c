@@ -121,7 +121,7 @@ static void a_checkpoint_past_the_last_step_is_only_evaluated(void **state) {
     struct cluster_process *local =
         CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=2");
     cluster_fixture_expect_logged(
-        local, "the checkpoint has 4 epochs behind it and the "
+        local, "the checkpoint has completed 4 epochs and the "
                "job asks for 2: nothing is left to train");
     cluster_fixture_expect_logged(local, "chief: step 120: test accuracy");
     assert_false(cluster_fixture_has_logged(local, "epoch 4/2"));

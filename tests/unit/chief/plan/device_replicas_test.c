@@ -180,7 +180,7 @@ static void a_trainer_that_rejoins_with_fewer_replicas_is_refused(
     assert_false(declare(fixture, 1, 1));
     assert_non_null(strstr(link_fixture_captured_log(fixture->wire),
                            "worker 1 on host h1 has 1 device to compute on, "
-                           "and this run counts on 2 of it"));
+                           "and this run needs 2"));
     assert_int_equal(run->phase, RUN_TRAINING);
     assert_true(declare(fixture, 1, 3));
     assert_int_equal(run->trainers[1].replicas, 2);
