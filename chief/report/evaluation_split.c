@@ -22,7 +22,7 @@ static bool is_assigned(const struct evaluation_split_part *part,
     return false;
 }
 
-/* A trainer has room for one order at a time. */
+/* A trainer gets one part at a time. */
 static bool find_idle(const struct evaluation_split *parts,
                       const uint64_t *living, uint32_t num_living,
                       uint32_t *to) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of a test set in one evaluation: who has which, what has come. A
- * holder is an incarnation, 0 nobody: who died and came back is another one.
- * Pure: the living and their reports in, the next order out. */
+/* Divides the test set of one evaluation into parts: which trainer evaluates
+ * which part, and which parts are done. A holder is an incarnation (0: none),
+ * so a restarted trainer is a new holder. Pure: it takes the live trainers and
+ * their reports and returns the next order. */
 #ifndef CAPSTAN_EVALUATION_SPLIT_H
 #define CAPSTAN_EVALUATION_SPLIT_H
 
@@ -10,7 +11,7 @@
 
 struct evaluation_split_result {
     double loss_sum;
-    uint64_t correct, count; /* samples: right ones, and all it looked at */
+    uint64_t correct, count; /* samples: correct ones, and all evaluated */
 };
 
 struct evaluation_split_part {
@@ -24,33 +25,34 @@ struct evaluation_split {
     struct evaluation_split_part *part; /* [count] */
 };
 
-/* COUNT (> 0) parts that nobody has. False: no memory. */
+/* Creates COUNT (> 0) unassigned parts. False: no memory. */
 bool evaluation_split_open(struct evaluation_split *parts, uint32_t count);
 
 /* Frees the parts, not the struct. */
 void evaluation_split_close(struct evaluation_split *parts);
 
-/* Hands a part that is not done, and whose holder is not among LIVING, to one
- * of them that has none under way: it holds *PART from now on and is to be
- * told; its place in LIVING is *TO. False: nothing is to be handed now. */
+/* Assigns a part that is not done, and whose holder is not in LIVING, to an
+ * idle trainer of LIVING: *PART is the part, *TO the trainer's index in LIVING,
+ * and the caller sends the order. False: there is nothing to assign now. */
 bool evaluation_split_assign(struct evaluation_split *parts,
                              const uint64_t *living, uint32_t num_living,
                              uint32_t *part, uint32_t *to);
 
-/* HOLDER reports PART; false when it does not hold it, or has reported. */
+/* HOLDER reports PART. False: it does not hold the part, or has reported it
+ * before. */
 bool evaluation_split_receive(struct evaluation_split *parts, uint32_t part,
                               uint64_t holder,
                               const struct evaluation_split_result *result);
 
-/* Is a part awaited from one of LIVING? */
+/* Does a trainer of LIVING still hold a part that is not done? */
 bool evaluation_split_is_pending(const struct evaluation_split *parts,
                                  const uint64_t *living, uint32_t num_living);
 
 /* Are all parts done? */
 bool evaluation_split_is_complete(const struct evaluation_split *parts);
 
-/* Of the parts that are done, summed in their order: the same whoever came
- * first. */
+/* Sums the parts that are done in the order of the parts, so that the result
+ * does not depend on who reported first. */
 struct evaluation_split_result evaluation_split_sum(
     const struct evaluation_split *parts);
 

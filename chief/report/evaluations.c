@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An evaluation on own weights (id 0) is begun by the first part that comes:
- * each rank computes its own after the planned round, and nobody can take
- * another's. One on a snapshot is begun by its cut: parts are handed out to who
- * can, and handed on when a holder dies; the snapshot is let go with the last
- * one. Where a part of the former never comes, the latter makes up for it. */
+/* An evaluation on the trainers' own weights (id 0) starts with the first part
+ * that is reported: each rank computes its part after the planned round, and no
+ * other can replace it. An evaluation on a snapshot starts when the snapshot is
+ * held: its parts are assigned, reassigned when their holder dies, and the
+ * snapshot is released after the last one. If a part of the former never comes,
+ * the latter replaces it. */
 #include "chief/report/evaluations.h"
 
 #include "chief/report/metrics.h"
@@ -11,8 +12,8 @@
 
 #include <stdlib.h>
 
-/* Who can evaluate: the ranks of the living trainers that have begun, and
- * their incarnations. */
+/* The trainers that can evaluate: ranks and incarnations of live trainers that
+ * have started. */
 struct evaluators {
     uint32_t count, *rank;
     uint64_t *incarnation;
@@ -54,8 +55,9 @@ static struct run_evaluation *evaluations_find(struct run *run, uint64_t id,
     return NULL;
 }
 
-/* One that is over, or another one at the end. A trainer that cannot be heard
- * for a while is behind by any number of them: each must find its part. */
+/* Returns the entry of an evaluation that is over, or a new one. A trainer that
+ * cannot be reached for a while is any number of evaluations behind, and each
+ * must find its part later. */
 static struct run_evaluation *evaluations_find_free(struct run *run) {
     for (uint32_t i = 0; i < run->num_evaluations; i++)
         if (!run->evaluations[i].open)
@@ -86,8 +88,8 @@ static struct run_evaluation *evaluations_begin(struct run *run, uint64_t id,
     return evaluation->open ? evaluation : NULL;
 }
 
-/* On own weights there is a part a rank, and nobody else can take it: others
- * are at another round by the time that it is missed. */
+/* On own weights there is one part per rank, and no other rank can compute it:
+ * by the time that it is missed, the others are at a later round. */
 static struct run_evaluation *begin_live(struct run *run, uint64_t step) {
     uint32_t ranks = run->roster.num_ranks;
     struct run_evaluation *evaluation = evaluations_begin(run, 0, step, ranks);
@@ -97,7 +99,7 @@ static struct run_evaluation *begin_live(struct run *run, uint64_t step) {
     return evaluation;
 }
 
-/* Of a snapshot: a part for each living trainer. */
+/* On a snapshot there is one part for each live trainer. */
 static void begin_snapshot(struct run *run, uint64_t id, uint64_t step) {
     struct evaluators evaluators;
     if (!list_evaluators(run, &evaluators) ||
@@ -145,8 +147,8 @@ static void send_evaluate(struct run *run, uint32_t rank,
                         &control);
 }
 
-/* On own weights a part that does not come any more leaves a hole: then all
- * is computed anew, on a snapshot that the ps take next. */
+/* If a part on own weights does not come any more, the whole evaluation is
+ * repeated on a snapshot that the ps take next. */
 static void evaluations_end(struct run *run,
                             struct run_evaluation *evaluation) {
     evaluation->open = false;
@@ -175,8 +177,8 @@ static void assign_parts(struct run *run, struct run_evaluation *evaluation,
     if (evaluation_split_is_pending(parts, evaluators->incarnation,
                                     evaluators->count))
         return;
-    /* Parts that nobody is left for wait for who comes back; none does when
-     * the run is ending. */
+    /* Parts that no live trainer can take wait for a trainer that comes back;
+     * none does when the run is ending. */
     if (!evaluation->id || evaluation_split_is_complete(parts) ||
         run->phase >= RUN_FINISHING)
         evaluations_end(run, evaluation);

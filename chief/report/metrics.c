@@ -32,7 +32,7 @@ void metrics_receive_heartbeat(struct run *run, const struct roster_slot *slot,
     trainer->heartbeat.waiting_for = (char *)protobuf_c_empty_string;
     trainer->heartbeat.n_memory = 0;
     if (!heartbeat->clock)
-        trainer->heartbeat.clock = clock; /* it has not begun */
+        trainer->heartbeat.clock = clock; /* it has not started */
     update_reached(run);
 }
 
@@ -57,8 +57,8 @@ struct run_point metrics_total(const struct run *run) {
     return point;
 }
 
-/* The same when each was at the step it evaluated: the same in every run of a
- * synchronous job. */
+/* The total when each trainer was at the step that it evaluated; in a
+ * synchronous job it is the same in every run. */
 static struct run_point total_at_evaluation(const struct run *run) {
     struct run_point point = {0};
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
@@ -82,6 +82,7 @@ static double metrics_rate(struct run_point from, struct run_point to) {
     return seconds > 0 ? (double)(to.samples - from.samples) / seconds : NAN;
 }
 
+/* Extrapolates the mean time of a step since the start. */
 static double seconds_left(const struct run *run, uint64_t step) {
     double seconds = metrics_total(run).seconds;
     uint64_t steps_done = step - run->run_schedule.start;
@@ -91,7 +92,7 @@ static double seconds_left(const struct run *run, uint64_t step) {
                : NAN;
 }
 
-/* The epoch that STEP is of, from 1. */
+/* The epoch that STEP belongs to, from 1. */
 static uint64_t epoch_of(const struct run *run, uint64_t step) {
     uint64_t before = step > run->run_schedule.start ? step - 1 : step;
     uint64_t epochs = run->job->has_steps ? 0 : run->job->epochs;
@@ -99,8 +100,7 @@ static uint64_t epoch_of(const struct run *run, uint64_t step) {
     return epochs && epoch > epochs ? epochs : epoch;
 }
 
-/* What comes after an epoch is shown after the epoch's own result, if that is
- * still to come. */
+/* Steps after an epoch are not shown before the epoch's own result. */
 static uint64_t last_shown_step(const struct run *run) {
     bool evaluates = run_synchronous(run) || run->test_samples;
     bool comes = run->phase == RUN_TRAINING
@@ -173,11 +173,12 @@ static double current_rate(const struct run *run, uint64_t step) {
     struct schedule schedule = run->job->schedule;
     if (run->job->scale_lr)
         schedule_scale(&schedule, run->num_replicas);
+    /* A skipped step does not advance the schedule of the learning rate. */
     step -= min_step(step, metrics_skipped_steps(run));
     return schedule_rate(&schedule, step ? step : 1);
 }
 
-/* Shares of the trainers' time since the start. */
+/* Fractions of the trainers' time since the start. */
 static void write_shares(struct run *run, uint64_t step) {
     double input = 0, compute = 0, waiting = 0, all = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
@@ -199,7 +200,7 @@ static uint64_t point_step(const struct run *run, uint64_t number) {
                     run->run_schedule.total);
 }
 
-/* Of the point at STEP, or after it. */
+/* The first point at or after STEP. */
 static uint64_t point_number(const struct run *run, uint64_t step) {
     return (step + run->job->steps_per_print - 1) / run->job->steps_per_print;
 }
@@ -219,9 +220,9 @@ void metrics_begin(struct run *run) {
     tensorboard_writer_close(&run->tensorboard_writer);
 }
 
-/* The sums of point NUMBER. With staleness two pushes may be told the same
- * step, and none the one before: the next that are told count for both. NULL:
- * there are none. */
+/* The sums of point NUMBER; NULL: none are reported. With staleness two pushes
+ * may report the same step and none the step before: then the next reported
+ * sums count for both points. */
 static const struct run_point *reported_sums(const struct run *run,
                                              uint64_t number) {
     uint64_t end = point_number(run, run->points.max_step);
@@ -231,7 +232,7 @@ static const struct run_point *reported_sums(const struct run *run,
     return NULL;
 }
 
-/* Of the last second or more. */
+/* The rate over the last second or more. */
 static double point_rate(struct run_points *points,
                          const struct run_point *sums) {
     points->last.samples += sums->samples;
@@ -283,8 +284,8 @@ static void metrics_flush(struct run *run) {
         log_warning(run->log, "%s", why.text);
 }
 
-/* Makes room for point NUMBER: trainers that are so far behind the one who
- * tells of it are not awaited. */
+/* Makes room for point NUMBER: trainers that are too far behind the one that
+ * reports it are not awaited. */
 static void evict_points(struct run *run, uint64_t number) {
     struct run_points *open = &run->points;
     if (number < open->next + RUN_POINTS)
@@ -306,6 +307,7 @@ void metrics_receive_points(struct run *run, const struct roster_slot *slot,
         if (step <= run->run_schedule.start || step > run->run_schedule.total)
             continue;
         evict_points(run, number);
+        /* A late report counts to the first point that is not written. */
         struct run_point *sums =
             point_sums(run, number > open->next ? number : open->next);
         sums->loss += points->loss_sum[i];
@@ -319,8 +321,8 @@ void metrics_receive_points(struct run *run, const struct roster_slot *slot,
     }
 }
 
-/* Is there a trainer who may still tell of STEP? What it tells later counts to
- * the next point. */
+/* May a live trainer still report STEP? What it reports after the point is
+ * written counts to the next point. */
 static bool is_point_pending(const struct run *run, uint64_t step) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];
@@ -332,7 +334,7 @@ static bool is_point_pending(const struct run *run, uint64_t step) {
     return false;
 }
 
-/* The points up to step LAST that are complete. */
+/* Writes the complete points up to step LAST. */
 static void write_points(struct run *run, uint64_t last) {
     uint64_t first = run->points.next;
     last = min_step(last, run->points.max_step);
@@ -410,7 +412,8 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
     run->epochs_ended = epochs;
     shown.epoch = epochs ? epochs : 1;
     if (shown.epochs &&
-        shown.epoch > shown.epochs) /* of a job for fewer epochs */
+        shown.epoch > shown.epochs) /* the checkpoint has more epochs than the
+                                       job asks for */
         shown.epochs = shown.total_steps = 0;
     shown.loss = isfinite(loss) ? loss : run->shown_loss;
     shown.accuracy = result->count ? run->accuracy : NAN;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From numbers to texts, and when to show them. A terminal's line is drawn at
- * most ten times a second and always whole, in one write; what does not fit
- * leaves out the bar first, then the rate, then the loss. A log has a line a
- * point, and one every five seconds where there is none. */
+/* Formats progress and decides when to show it. The terminal's line is drawn at
+ * most ten times a second, whole and in one write; if space is short, the bar
+ * is left out first, then the rate, then the loss. A log gets a line at each
+ * point, and one every five seconds between points. */
 #include "chief/report/progress.h"
 
 #include "proto/base/time.h"
@@ -15,7 +15,7 @@
 
 enum { MIN_BAR = 10, MAX_BAR = 40, MAX_TEXT = 512, USUAL_COLUMNS = 80 };
 
-/* What of a line is shown. */
+/* Parts of a line that are shown. */
 enum { BAR = 1, LOSS = 2, RATE = 4, TIME_LEFT = 8 };
 
 struct text {
@@ -66,7 +66,7 @@ static void add_duration(struct text *text, double seconds) {
         progress_add(text, "%lu:%02lu", whole / 60, whole % 60);
 }
 
-/* Four decimals where they say something, an exponent elsewhere. */
+/* Four decimals if they are significant, else an exponent. */
 void progress_loss_text(char *text, size_t size, double loss) {
     double value = fabs(loss);
     bool plain = value == 0 || (value >= 1e-3 && value < 1e5);
@@ -97,8 +97,8 @@ static unsigned percent(const struct progress_numbers *numbers) {
     return (unsigned)(numbers->step * 100 / numbers->total_steps);
 }
 
-/* The figures that are known and in SHOWN, each after SEPARATOR but the first
- * after FIRST. */
+/* Adds the figures that are known and in SHOWN: FIRST before the first one,
+ * SEPARATOR before the others. */
 static void add_figures(struct text *text,
                         const struct progress_numbers *numbers, unsigned shown,
                         const char *first, const char *separator) {
@@ -136,7 +136,7 @@ static void add_bar(struct text *text, unsigned percents, size_t width) {
                      (int)(width - filled - 1), empty);
 }
 
-/* What follows the bar; its length. */
+/* Writes the text after the bar; returns its length. */
 static size_t tail_text(char *bytes, size_t size,
                         const struct progress_numbers *numbers,
                         unsigned shown) {
@@ -218,7 +218,7 @@ static unsigned terminal_columns(void) {
     return window.ws_col;
 }
 
-/* One write, so that a log line of another process falls before or after. */
+/* One write, so that log lines of other processes do not fall inside. */
 static void draw(struct progress *progress,
                  const struct progress_numbers *numbers) {
     char line[MAX_TEXT] = "\r";
@@ -227,7 +227,7 @@ static void draw(struct progress *progress,
                       terminal_columns() - 1);
     strcat(line, "\x1b[K");
     ssize_t written = write(STDERR_FILENO, line, strlen(line));
-    (void)written; /* nobody is left to tell */
+    (void)written; /* there is nowhere to report an error */
     progress->drawn = true;
 }
 
@@ -279,6 +279,6 @@ void progress_close(struct progress *progress) {
     if (!progress->drawn)
         return;
     ssize_t written = write(STDERR_FILENO, clear, sizeof clear - 1);
-    (void)written; /* nobody is left to tell */
+    (void)written; /* there is nowhere to report an error */
     progress->drawn = false;
 }

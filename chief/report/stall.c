@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 static const int64_t SILENT_AFTER =
-    3 * TIME_S / 2;                  /* who beats twice a second */
-static const double MIN_SHOWN_S = 2; /* seconds worth a word */
+    3 * TIME_S / 2;                  /* heartbeats come twice a second */
+static const double MIN_SHOWN_S = 2; /* seconds */
 
 static const struct roster_slot *find_silent(const struct run *run,
                                              int64_t now) {
@@ -27,7 +27,8 @@ static bool is_evaluating(const struct run *run) {
     return evaluations_pending(run) || snapshot_coordinator_is_evaluating(run);
 }
 
-/* The others' time: who was silent may be gone meanwhile. */
+/* Counts the time of the trainers that waited; the silent peer may be gone by
+ * now. */
 static void record_wait_loss(struct run *run, int64_t now) {
     const struct roster_slot *slot = run->stall.silent;
     struct run_wait_loss *wait_loss = &run->lost_time;
@@ -57,8 +58,8 @@ void stall_update(struct run *run, int64_t now) {
     *stall = (struct run_stall){step, stall->since ? stall->since : now, NULL};
 }
 
-/* The trainers that others wait for in a synchronous round, if not all are
- * equally far. */
+/* Lists the trainers that a synchronous round waits for, unless all are equally
+ * far. */
 static void list_slowest(const struct run *run, char *text, size_t size) {
     uint32_t slowest = 0, live = 0;
     size_t used = 0;

@@ -18,20 +18,20 @@ static const double MIN_REPORTED_SHARE = 0.1; /* of the trainers' time */
 struct time_share {
     char cause[128];
     double seconds;
-    char key[160]; /* what to change; "": none helps */
+    char key[160]; /* the key to change; "": none helps */
 };
 
-/* One trainer and its ps in this process. */
+/* One trainer and its ps are in this process. */
 static bool is_single_process(const struct run *run) {
     return run->ps_inproc && !run->allreduce && run->roster.num_ranks == 1;
 }
 
-/* A larger batch has fewer rounds to wait for. With staleness nobody waits for
- * another trainer, if there is one, but each push is an update of its own. */
+/* A larger batch has fewer rounds to wait for. With staleness a trainer does
+ * not wait for others, but each push is an update of its own. */
 static struct time_share weights_wait(const struct run *run) {
     struct time_share time_share = {0};
     snprintf(time_share.cause, sizeof time_share.cause, "%s",
-             run->allreduce ? "waiting for other trainers (network, sums)"
+             run->allreduce ? "waiting for other trainers (all-reduce)"
              : is_single_process(run)
                  ? "waiting for weights (the ps of this process)"
                  : "waiting for weights (wire, ps and other "
@@ -44,7 +44,7 @@ static struct time_share weights_wait(const struct run *run) {
     return time_share;
 }
 
-/* No key makes a peer answer. */
+/* No key helps against a silent peer. */
 static struct time_share silence_wait(const struct run *run, double waited) {
     const struct run_wait_loss *wait_loss = &run->lost_time;
     struct time_share time_share = {.seconds =
@@ -55,8 +55,8 @@ static struct time_share silence_wait(const struct run *run, double waited) {
     return time_share;
 }
 
-/* The largest cause of lost time, its share, and the one key to change, if
- * there is one. */
+/* Finds the largest cause of lost time, its fraction, and the one key to
+ * change, if any. */
 static struct time_share largest_loss(const struct run *run, double *all) {
     double update = 0;
     struct time_share input = {.cause = "input",
@@ -86,7 +86,7 @@ static struct time_share largest_loss(const struct run *run, double *all) {
     return weights.seconds > input.seconds ? weights : input;
 }
 
-/* Of the last epoch that ended here, else of all steps. */
+/* The loss of the last epoch that ended in this run, else of all steps. */
 static double run_loss(const struct run *run) {
     struct run_point none = {0};
     return isfinite(run->epoch_loss)
@@ -105,7 +105,7 @@ static double steps_per_second(const struct run *run) {
                : NAN;
 }
 
-/* NAN: the link's rate is not known. */
+/* NAN: the bandwidth is unknown. */
 static double network_limit(const struct run *run) {
     if (!run->layout || !(run->link_gbits > 0))
         return NAN;
@@ -176,8 +176,8 @@ static void summary_print_json(const struct run *run) {
     json_decref(object);
 }
 
-/* A key to change is named when it is worth a change, and helps. In a run that
- * has failed trainers waited for what failed. */
+/* Names a key only if the loss of time justifies a change and the key helps. In
+ * a failed run trainers waited for what failed, so it names none. */
 static void log_lost_time(const struct run *run) {
     double all;
     if (run->status && !run->interrupted)
@@ -199,12 +199,12 @@ static void log_skipped(const struct run *run) {
         snprintf(scale, sizeof scale, "; loss scale %g",
                  metrics_loss_scale(run));
     log_info(run->log,
-             "steps skipped, as their gradients overflowed: %" PRIu64 "%s",
+             "steps skipped because of overflowed gradients: %" PRIu64 "%s",
              metrics_skipped_steps(run), scale);
 }
 
-/* Of the first step of each trainer that was there from the run's first: before
- * anything was learnt. NAN: not known. */
+/* The loss of the first step, over the trainers that were there from the start:
+ * before anything was learnt. NAN: unknown. */
 static double first_loss(const struct run *run) {
     double sum = 0;
     uint32_t count = 0;
@@ -218,9 +218,10 @@ static double first_loss(const struct run *run) {
     return count && !run->has_restored ? sum / count : NAN;
 }
 
-/* Has the loss risen for good? By its mean over each tenth of the steps: it was
- * above that of the first step and has not come down again by a tenth of that,
- * or it ends half as high again as it has been. WORDS say so. */
+/* Has the loss risen for good? Looks at its mean over each tenth of the steps:
+ * it rose above the loss of the first step and did not come down again by a
+ * tenth of that, or it ends half as high again as it has been at its lowest.
+ * TREND describes it. */
 static bool has_risen(const struct run *run, char *trend, size_t size) {
     double first = first_loss(run), least = INFINITY, most = 0, last = NAN;
     for (int i = 0; i < RUN_DECILES; i++) {
@@ -239,8 +240,8 @@ static bool has_risen(const struct run *run, char *trend, size_t size) {
     return stays || last > 1.5 * least;
 }
 
-/* A rate that fits a synchronous run may be too large for pushes that are not
- * averaged; one trainer's are as they are there. */
+/* A learning rate that fits a synchronous run may be too large for pushes that
+ * are not averaged; with one trainer there is no difference. */
 static void log_diverged(const struct run *run) {
     const struct schedule *schedule = &run->job->schedule;
     bool warms = schedule->type == SCHEDULE_WARMUP ||
@@ -251,14 +252,14 @@ static void log_diverged(const struct run *run) {
     bool risen = has_risen(run, trend, sizeof trend);
     if (run_synchronous(run) || trainers < 2 || !(risen || run->diverged))
         return;
-    log_warning(run->log,
-                "the run has diverged: %s. With staleness each push of the %u "
-                "trainers is an update of its own, where a synchronous run "
-                "averages them: try %s %g, which is %g over %u",
-                run->diverged ? "the loss is no number" : trend, trainers,
-                warms ? "scheduler.params.warmup_max_lr"
-                      : "optimizer.params.lr",
-                rate / trainers, rate, trainers);
+    log_warning(
+        run->log,
+        "the run has diverged: %s. With staleness each push of the %u "
+        "trainers is an update of its own, while a synchronous run averages "
+        "them: try %s %g, which is %g over %u",
+        run->diverged ? "the loss is NaN" : trend, trainers,
+        warms ? "scheduler.params.warmup_max_lr" : "optimizer.params.lr",
+        rate / trainers, rate, trainers);
 }
 
 void summary_print(const struct run *run, bool json) {
@@ -280,7 +281,7 @@ void summary_print(const struct run *run, bool json) {
     if (run->began && seconds > 0 && network_limit(run) > 0)
         log_info(run->log,
                  "%.0f %% of what the network allows: %.1f steps/s at %.3g "
-                 "Gbit/s each way a host (%s)",
+                 "Gbit/s in each direction per host (%s)",
                  100 * steps_per_second(run) / network_limit(run),
                  network_limit(run), run->link_gbits,
                  run->link_measured ? "measured"

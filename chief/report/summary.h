@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run at its end: how fast it was, what it has learnt, where the time went,
- * and which key would change that. */
+/* The summary at the end of a run: speed, loss and accuracy, where the time
+ * went, and which job key would help. */
 #ifndef CAPSTAN_SUMMARY_H
 #define CAPSTAN_SUMMARY_H
 
@@ -8,11 +8,12 @@
 
 #include <jansson.h>
 
-/* All that is known of the run at its end, as docs/running.md has it; the
- * caller's. */
+/* The summary as an object, described in docs/running.md; the caller owns it.
+ */
 json_t *summary_object(const struct run *run);
 
-/* The last lines for people, and with JSON the object on standard output. */
+/* Logs the last lines for people; with JSON also prints the object on standard
+ * output. */
 void summary_print(const struct run *run, bool json);
 
 #endif

@@ -20,14 +20,15 @@ struct tensorboard_writer {
     char path[MAX_PATH];
 };
 
-/* ISA-L's crc32_iscsi leaves the inversion at both ends to its caller; the
- * mask is TFRecord's, which keeps a CRC of data with CRCs in it sound. */
+/* crc32_iscsi of ISA-L leaves both inversions to its caller. The mask is
+ * TFRecord's: it makes a CRC of data that contains CRCs robust. */
 static uint32_t masked_crc(uint8_t *bytes, size_t size) {
     uint32_t crc = ~crc32_iscsi(bytes, (int)size, 0xffffffffu);
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-/* One record: length, its CRC, the bytes, their CRC; all little-endian. */
+/* Writes one record: length, CRC of the length, bytes, CRC of the bytes; all
+ * little-endian. */
 static enum status tensorboard_writer_write_record(
     struct tensorboard_writer *tensorboard_writer, uint8_t *bytes, size_t size,
     struct failure *why) {
@@ -122,7 +123,7 @@ enum status tensorboard_writer_add_scalar(
     Tensorboard__Summary__Value *scalars[] = {&scalar};
     Tensorboard__Summary summary = TENSORBOARD__SUMMARY__INIT;
     Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
-    scalar.tag = (char *)tag; /* packing only reads it */
+    scalar.tag = (char *)tag; /* packing does not modify it */
     scalar.value_case = TENSORBOARD__SUMMARY__VALUE__VALUE_SIMPLE_VALUE;
     scalar.simple_value = (float)value;
     summary.n_value = 1;

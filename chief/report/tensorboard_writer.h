@@ -11,30 +11,32 @@
 struct tensorboard_writer;
 
 /* Creates DIR (with parents) and in it a new file
- * events.out.tfevents.TIME.HOST.PID. STATUS_CONFIG names the path. */
+ * events.out.tfevents.TIME.HOST.PID. STATUS_CONFIG: it cannot; WHY names the
+ * path. */
 enum status tensorboard_writer_open(struct tensorboard_writer **out,
                                     const char *dir,
                                     struct failure *why) MUST_CHECK;
 
-/* Appends a scalar; TAG as TensorBoard shows it ("train/loss"), at most 512
- * bytes. After a failure the file may end in a torn record, which readers
- * stop at: close it. */
+/* Appends a scalar; TAG is the name in TensorBoard ("train/loss"), at most 512
+ * bytes. After a failure the file may end in a torn record, at which readers
+ * stop: close it. */
 enum status tensorboard_writer_add_scalar(
     struct tensorboard_writer *tensorboard_writer, const char *tag,
     uint64_t step, double value, struct failure *why) MUST_CHECK;
 
-/* A run goes on before STEP: readers drop what earlier files of the folder have
- * from there on (TensorFlow's SessionLog START). */
+/* The run resumes before STEP: readers drop what earlier files of the folder
+ * have from STEP on (TensorFlow's SessionLog START). */
 enum status tensorboard_writer_restart(
     struct tensorboard_writer *tensorboard_writer, uint64_t step,
     struct failure *why) MUST_CHECK;
 
-/* Hands what is buffered to the kernel; a reader then sees it. */
+/* Passes the buffer to the kernel, so that readers see it. */
 enum status tensorboard_writer_flush(
     struct tensorboard_writer *tensorboard_writer,
     struct failure *why) MUST_CHECK;
 
-/* Accepts a pointer to NULL. What was not flushed may be lost unsaid. */
+/* Accepts a pointer to NULL. Errors on data that was not flushed are not
+ * reported. */
 void tensorboard_writer_close(struct tensorboard_writer **tensorboard_writer);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Seconds since the start, of all trainers together and of all ps. */
+/* Seconds since the start, summed over all trainers and over all ps. */
 struct seconds {
     double input, compute, waiting, rule, updates;
 };
@@ -30,8 +30,8 @@ static void time_breakdown_set_real(json_t *object, const char *key,
                         isfinite(value) ? json_real(value) : json_null());
 }
 
-/* Of one trainer, and of one ps; a step of each trainer counts, also where the
- * run's counts the steps of all. */
+/* Seconds per step of one trainer and of one ps. Steps are those of each
+ * trainer, even if the run's step counts the steps of all. */
 static json_t *seconds_per_step(const struct run *run) {
     struct seconds sum = sum_seconds(run);
     double trainers = run->roster.num_ranks;
@@ -51,8 +51,8 @@ static json_t *seconds_per_step(const struct run *run) {
     return object;
 }
 
-/* Each byte once: gradients there and weights back, or what a ring passes on.
- */
+/* Counts each byte once: gradients one way and weights back, or the messages of
+ * a ring. */
 static double bytes_per_step(const struct run *run, double wire_bytes) {
     double trainers = run->roster.num_ranks;
     if (run->allreduce)

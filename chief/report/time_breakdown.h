@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the steps of a run went, for its JSON object: what `capstan compare`
- * lays beside the formulas. */
+/* Where the time of each step went, for the JSON summary; `capstan compare`
+ * compares it with the cost model. */
 #ifndef CAPSTAN_TIME_BREAKDOWN_H
 #define CAPSTAN_TIME_BREAKDOWN_H
 
@@ -9,8 +9,8 @@
 #include <jansson.h>
 
 /* Adds to OBJECT `parameters`, `replicas`, `micro_batch`, `accumulation`,
- * `wire_bytes`, `bytes_per_step` and `seconds_per_step` as docs/compare.md has
- * them; null where there is no plan or no step yet. */
+ * `wire_bytes`, `bytes_per_step` and `seconds_per_step` as described in
+ * docs/compare.md; null if there is no plan or no step yet. */
 void time_breakdown_add(json_t *object, const struct run *run);
 
 #endif

@@ -103,7 +103,7 @@ static void a_loss_scale_that_is_too_high_falls_until_steps_apply(
         expect_logged(local,
                       "loss scale 3.43597e+10 from step 2 on; skipped so "
                       "far: 1");
-        expect_logged(local, "steps skipped, as their gradients overflowed: ");
+        expect_logged(local, "steps skipped because of overflowed gradients: ");
     }
 }
 

@@ -224,7 +224,7 @@ static void a_diverging_run_reports_it_and_suggests_a_rate(void **state) {
         int code;
     } cases[] = {
         {"optimizer.params.lr=10", "diverged: train loss", 0},
-        {"optimizer.params.lr=1e30", "diverged: the loss is no number", 1},
+        {"optimizer.params.lr=1e30", "diverged: the loss is NaN", 1},
         {"optimizer.params.lr=0.05", "train loss", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

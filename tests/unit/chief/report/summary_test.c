@@ -143,7 +143,7 @@ static void a_learning_rate_too_large_is_reported_with_one_to_try(
     expect_summary(*state,
                    "warning: the run has diverged: train loss 2.3 at first, 4 "
                    "at its highest, 2.25 at the end. With staleness each push "
-                   "of the 2 trainers is an update of its own, where a "
+                   "of the 2 trainers is an update of its own, while a "
                    "synchronous run averages them: try optimizer.params.lr "
                    "0.05, which is 0.1 over 2\n",
                    true);
@@ -158,7 +158,7 @@ static void a_learning_rate_too_large_is_reported_with_one_to_try(
                    "2\n",
                    true);
     learns(*state, 2.3, 2.2, 1)->run.diverged = true;
-    expect_summary(*state, "diverged: the loss is no number. With", true);
+    expect_summary(*state, "diverged: the loss is NaN. With", true);
 }
 
 static void a_decreasing_loss_has_not_diverged(void **state) {
