@@ -15,7 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A signal that is blocked is queued even where it is ignored. */
+/* A blocked signal is queued even if it is ignored, so an ignored SIGHUP stays
+ * unblocked. */
 void children_add_termination_signals(sigset_t *signals) {
     struct sigaction hang_up;
     sigaddset(signals, SIGTERM);
@@ -24,7 +25,8 @@ void children_add_termination_signals(sigset_t *signals) {
         sigaddset(signals, SIGHUP);
 }
 
-/* A parent that ignores SIGCHLD would have left us no child to wait for. */
+/* If the parent ignores SIGCHLD, that is inherited, and children would leave no
+ * status to wait for. */
 void children_block_signals(struct children_saved_signals *saved_signals,
                             const sigset_t *blocked) {
     struct sigaction plain = {.sa_handler = SIG_DFL};
@@ -56,8 +58,8 @@ enum status children_open(struct children *children, const int *more,
     return STATUS_OK;
 }
 
-/* What came too late to matter would end the launcher in the place of its exit
- * code. */
+/* A pending signal would otherwise kill the launcher and replace its exit code.
+ */
 void children_close(struct children *children) {
     struct signalfd_siginfo late;
     while (children->signals >= 0 &&
@@ -68,12 +70,12 @@ void children_close(struct children *children) {
     children_restore_signals(&children->saved_signals);
 }
 
-/* The group of its own keeps the terminal's Ctrl-C from it. */
+/* In a process group of its own it does not get the terminal's Ctrl-C. */
 void children_detach(pid_t parent,
                      const struct children_saved_signals *saved_signals) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it died before the line above */
+    if (getppid() != parent) /* it died before prctl took effect */
         _exit(CHILDREN_NOT_STARTED);
     int nothing = open("/dev/null", O_RDONLY);
     if (nothing >= 0)
@@ -83,7 +85,7 @@ void children_detach(pid_t parent,
     children_restore_signals(saved_signals);
 }
 
-/* In the child: why there is no such program, and what helps. */
+/* Runs in the child: logs why the program cannot be started, and what helps. */
 static void log_not_started(const struct children_command *start, int error) {
     char own[PATH_MAX] = "", hint[PATH_MAX + 64] = "";
     bool in_path = error == ENOENT && !strchr(start->program, '/');
@@ -112,7 +114,8 @@ enum status children_start(const struct children *children,
         _exit(CHILDREN_NOT_STARTED);
     }
     if (*pid > 0) {
-        setpgid(*pid, *pid); /* its group can be signalled from now on */
+        setpgid(*pid,
+                *pid); /* the group exists before the first signal to it */
         return STATUS_OK;
     }
     *pid = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes that a launcher starts, waits for and ends: in one thread, by
- * events, each in a process group of its own, none outliving the launcher. */
+/* Child processes of a launcher: starts, waits for and ends them by events in
+ * one thread. Each has a process group of its own, and none outlives the
+ * launcher. */
 #ifndef CAPSTAN_CHILDREN_H
 #define CAPSTAN_CHILDREN_H
 
@@ -12,24 +13,25 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { CHILDREN_NOT_STARTED = 127 }; /* exit code: there is no such program */
+enum { CHILDREN_NOT_STARTED = 127 }; /* exit code: the program does not exist */
 
-/* How signals were before a launcher took them. */
+/* Signal settings from before the launcher changed them. */
 struct children_saved_signals {
     sigset_t mask;
     struct sigaction child, pipe;
 };
 
-/* Adds the signals that end a process here: SIGTERM, SIGINT and, unless it is
+/* Adds the signals that end a process: SIGTERM, SIGINT and, unless it is
  * ignored (nohup), SIGHUP. */
 void children_add_termination_signals(sigset_t *signals);
 
-/* Blocks TAKEN, which a signalfd then gives; children can be waited for, and
- * whoever read what this process says may go: writing fails then. */
+/* Blocks the signals in BLOCKED, to be read from a signalfd. Sets SIGCHLD so
+ * that children can be waited for, and ignores SIGPIPE: if the reader of this
+ * process's output goes, writes fail. */
 void children_block_signals(struct children_saved_signals *saved_signals,
                             const sigset_t *blocked);
 
-/* All as it was BEFORE. */
+/* Restores the settings in SAVED_SIGNALS. */
 void children_restore_signals(
     const struct children_saved_signals *saved_signals);
 
@@ -39,46 +41,46 @@ struct children {
 };
 
 /* Takes the signals of children_add_termination_signals, SIGCHLD and the COUNT
- * signals in MORE until children_close. Call it from the main thread of a
- * process without other threads or children. On failure children_close is still
- * due. */
+ * signals in MORE until children_close. Call it on the main thread of a process
+ * without other threads or children. Call children_close even after a failure.
+ */
 enum status children_open(struct children *children, const int *more,
                           unsigned count, struct failure *why) MUST_CHECK;
 
-/* Forgets signals that came too late and gives the rest back. */
+/* Discards pending signals and restores the settings. */
 void children_close(struct children *children);
 
-/* In a child just forked: a process group of its own, nothing on standard
- * input, signals as they were BEFORE, and an end with PARENT. A forked child
- * that cannot become its program is a copy of the parent, whose stack and
- * buffered output are not its own: it leaves with _exit(CHILDREN_NOT_STARTED),
- * here too when PARENT has ended already. */
+/* Call it in a child after fork: gives it a process group of its own, no
+ * standard input, the signal settings in SAVED_SIGNALS, and an end when PARENT
+ * dies. A forked child that cannot exec shares the parent's stack and buffered
+ * output, so it leaves with _exit(CHILDREN_NOT_STARTED); here too if PARENT has
+ * already died. */
 void children_detach(pid_t parent,
                      const struct children_saved_signals *saved_signals);
 
 struct children_command {
     const char *name;        /* "ps 1", for texts */
-    const char *program;     /* a path, or a word to be found in PATH */
-    char *const *arguments;  /* argv, NULL-ended */
-    bool writes_stdout;      /* to standard output; else to standard error */
-    void (*prepare)(void *); /* in the child: its environment */
-    void *context;           /* of prepare */
+    const char *program;     /* a path, or a name to find in PATH */
+    char *const *arguments;  /* argv, NULL-terminated */
+    bool writes_stdout;      /* to standard output, else to standard error */
+    void (*prepare)(void *); /* runs in the child, to set its environment */
+    void *context;           /* for prepare */
     int record;              /* launch_record.h; -1: none */
-    const struct log *log;   /* NULL: silence */
+    const struct log *log;   /* NULL: log nothing */
 };
 
-/* Starts a child; its standard input is empty. What is no program ends with
- * CHILDREN_NOT_STARTED, and a line says so. STATUS_RETRY: the machine refuses a
- * process. */
+/* Starts a child with an empty standard input. If the program does not exist,
+ * logs the reason and the child ends with CHILDREN_NOT_STARTED. STATUS_RETRY:
+ * the system refuses a process. */
 enum status children_start(const struct children *children,
                            const struct children_command *start, pid_t *pid,
                            struct failure *why) MUST_CHECK;
 
-/* Waits until DEADLINE for a signal, SIGCHLD among them: its number, or 0 when
- * it is over. One may stand for several children. */
+/* Waits for a signal, SIGCHLD included, until DEADLINE; returns its number, or
+ * 0 after the deadline. One SIGCHLD may stand for several children. */
 int children_wait(const struct children *children, int64_t deadline);
 
-/* The exit code that WAIT_STATUS is, 128 + n of signal n. */
+/* The exit code for WAIT_STATUS; 128 + n for signal n. */
 int children_exit_code(int wait_status);
 
 /* "ended with exit code 1", "was killed by signal 9 (Killed)". */

@@ -8,7 +8,7 @@
 
 static const int64_t FLUSH_TIMEOUT = 2 * TIME_S;
 
-/* A launcher does not wait for the connection, as other links do. */
+/* Unlike other links, a launcher does not wait for the connection. */
 static enum status death_report_open_link(struct death_report *report,
                                           struct failure *why) {
     struct link_settings settings = {.max_frame = MESSAGE_MAX_CONTROL,
@@ -25,7 +25,7 @@ static enum status death_report_open_link(struct death_report *report,
     return status;
 }
 
-/* With the child's own key: nobody else could say it. */
+/* The child's own key proves that the sender is its launcher. */
 static bool death_report_send_one(struct link *link,
                                   const struct launch_record *record,
                                   int wait_status) {
@@ -55,7 +55,7 @@ bool death_report_send(struct death_report *report, int file, int wait_status,
     if (!status)
         status = link_connect(report->link, record.chief, &why);
     if (status)
-        log_warning(log, "the chief is not told: %s", why.text);
+        log_warning(log, "the chief cannot be notified: %s", why.text);
     bool sent =
         !status && death_report_send_one(report->link, &record, wait_status);
     report->unacknowledged += sent;
@@ -69,7 +69,7 @@ void death_report_flush(struct death_report *report) {
         zmq_pollitem_t item = {link_socket(report->link), 0, ZMQ_POLLIN, 0};
         zmq_poll(&item, 1, time_poll_ms(now, deadline));
         while (report->unacknowledged && link_view(report->link, &frame)) {
-            link_release(&frame);
+            link_release(&frame); /* each reply confirms one report */
             report->unacknowledged--;
         }
     }

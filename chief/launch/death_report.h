@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a launcher tells the chief of a run when one of its children has died:
- * how, and in whose name. Only who started a process can say so at once; for
- * all others its silence does. */
+/* Reports the death of a launcher's child to the chief of its run. Only the
+ * parent knows of it at once; others learn it by missed heartbeats. */
 #ifndef CAPSTAN_DEATH_REPORT_H
 #define CAPSTAN_DEATH_REPORT_H
 
@@ -12,22 +11,23 @@
 struct link;
 
 struct death_report {
-    void *zmq;               /* with the first that is sent */
+    void *zmq;               /* opened with the first report */
     struct link *link;       /* to the chief */
-    unsigned unacknowledged; /* deaths that it has not confirmed */
+    unsigned unacknowledged; /* reports that the chief has not confirmed */
 };
 
-/* The child of RECORD (launch_record.h) has ended with WAIT_STATUS: its chief
- * is told, if it was in a run and had not said goodbye; true when the word is
- * on its way. Waits for nothing. Starts threads: no process may be started by
- * fork afterwards. */
+/* The child of RECORD (launch_record.h) has ended with WAIT_STATUS. If it was
+ * in a run and had not said goodbye, sends a report to its chief and returns
+ * true. Does not block. Starts threads: the process must not fork afterwards.
+ */
 bool death_report_send(struct death_report *report, int record, int wait_status,
                        const struct log *log);
 
-/* Waits until the chief has heard all, 2 s at most: it may have ended. */
+/* Waits until the chief has confirmed all reports, at most 2 s, since it may
+ * have ended. */
 void death_report_flush(struct death_report *report);
 
-/* Drops what was not heard. */
+/* Drops unconfirmed reports. */
 void death_report_close(struct death_report *report);
 
 #endif

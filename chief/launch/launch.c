@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a launch ends: the chief is waited for and signalled, told of children
- * that die before it, and followed by the others, who are ended in steps. */
+/* Supervises a launch: waits for the chief, forwards signals to it, reports
+ * children that die before it, and ends the others in steps after it. */
 #include "chief/launch/launch_internal.h"
 #include "proto/base/time.h"
 #include "proto/net/messages/launch_record.h"
@@ -12,12 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Seconds: whom a failed chief has told of its end is about to leave; the
- * others wait for it in vain. */
+/* Seconds: processes that a failed chief has told of its end are about to
+ * leave; the others wait for it in vain. */
 static const double AFTER_FAILURE = 0.5;
 
-/* Names those still running with WHAT is to be said of each (NULL: nothing),
- * and signals them (NUMBER 0: no more). */
+/* Logs MESSAGE for each process that is still running (NULL: nothing) and sends
+ * it signal NUMBER (0: none). */
 static void signal_others(struct launch *launch, int number,
                           const char *message) {
     for (unsigned i = 0; i < launch->count; i++) {
@@ -61,8 +61,8 @@ static void launch_pass_deadline(struct launch *launch) {
         launch->deadline = TIME_NEVER;
         break;
     case ENDING:
-        /* A chief that failed has told those it knew; that the others wait in
-         * vain is no news of each. */
+        /* A failed chief has told the processes that it knew; that the others
+         * wait in vain is not worth a line for each. */
         if (launch->stop_grace < stop && !launch->cause)
             launch->cause = &launch->processes[0];
         snprintf(message, sizeof message,
@@ -83,13 +83,14 @@ static void launch_pass_deadline(struct launch *launch) {
     }
 }
 
-/* Who ended with the run, or because of it, has told so itself. */
+/* A process that ended with the run, or because of it, has logged that itself.
+ */
 static bool reports_own_exit(int code) {
     return code == STATUS_OK || code == STATUS_FAILED || code == STATUS_RETRY;
 }
 
-/* One that failed by itself knows better, unless a process alone finds a
- * configuration wrong. */
+/* A failed chief's own exit code has precedence, unless another process found
+ * its configuration wrong. */
 static void handle_chief_exit(struct launch *launch, int wait_status) {
     struct launch_process *chief = launch->processes;
     char exit_text[64];
@@ -100,7 +101,7 @@ static void handle_chief_exit(struct launch *launch, int wait_status) {
     if (WIFSIGNALED(wait_status))
         log_error(launch->options->log, "the chief %s", exit_text);
     if (launch->cause && launch->exit_code == STATUS_CONFIG)
-        launch->cause = chief; /* it says whose error it was */
+        launch->cause = chief; /* it logs whose error it was */
     else if (!keeps_cause)
         launch->cause = NULL;
     if (!keeps_cause)
@@ -111,7 +112,7 @@ static void handle_chief_exit(struct launch *launch, int wait_status) {
     enter(launch, ENDING, launch->stop_grace);
 }
 
-/* The run cannot begin without it, and nobody starts it again. */
+/* The run cannot start without PROCESS, and no launcher restarts it. */
 static void abort_run(struct launch *launch, struct launch_process *process,
                       int code) {
     bool config = code == STATUS_CONFIG || code == CHILDREN_NOT_STARTED;
@@ -122,7 +123,8 @@ static void abort_run(struct launch *launch, struct launch_process *process,
     signal_chief(launch, SIGTERM);
 }
 
-/* What the chief was TOLD it says, and knows what follows. */
+/* If the death was reported to the chief, the chief logs it and decides the
+ * consequence. */
 static void handle_early_exit(struct launch *launch,
                               struct launch_process *process, int wait_status,
                               bool reported) {
@@ -156,7 +158,7 @@ static void launch_handle_exit(struct launch *launch,
         handle_early_exit(launch, process, wait_status, reported);
 }
 
-/* One signal may stand for several children. */
+/* One SIGCHLD may stand for several children. */
 static void launch_reap(struct launch *launch) {
     for (unsigned i = 0; i < launch->count; i++) {
         struct launch_process *process = &launch->processes[i];
@@ -167,7 +169,7 @@ static void launch_reap(struct launch *launch) {
     }
 }
 
-/* A terminal that goes away may say so twice: that is nobody's impatience. */
+/* A closing terminal may send SIGHUP twice: that is not a second request. */
 static void launch_handle_signal(struct launch *launch, int number) {
     pid_t chief = launch->processes[0].pid;
     if (number == SIGCHLD)
@@ -182,7 +184,7 @@ static void launch_handle_signal(struct launch *launch, int number) {
             launch->failed = 0; /* the signal is the cause */
         signal_chief(launch, number);
     } else
-        launch->deadline = time_now(); /* someone is impatient */
+        launch->deadline = time_now(); /* a second request: end at once */
 }
 
 static void launch_supervise(struct launch *launch) {
@@ -195,7 +197,7 @@ static void launch_supervise(struct launch *launch) {
     }
 }
 
-/* Those that a start which failed half-way leaves behind. */
+/* Kills the processes of a start that failed half-way. */
 static void launch_kill_all(struct launch *launch) {
     for (unsigned i = 0; i < launch->count; i++) {
         if (!launch->processes[i].pid)

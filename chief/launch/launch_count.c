@@ -5,7 +5,8 @@
 #include "proto/base/device_head.h"
 #include "proto/base/plugin.h"
 
-/* Whether this build has code for them or not; 0: there is none, and WHY. */
+/* Counts GPUs whether or not this build supports them; 0: there is none, and
+ * WHY says why. */
 static uint32_t count_gpus(struct failure *why) {
     const void *table;
     if (plugin_find(&table, "cuda", DEVICE_SYMBOL, DEVICE_ABI, why))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a launch is made of: for launch.c, how it ends, and launch_start.c, how
- * its processes come to be. */
+/* Shared by launch.c, which supervises and ends the processes, and
+ * launch_start.c, which starts them. */
 #ifndef CAPSTAN_LAUNCH_INTERNAL_H
 #define CAPSTAN_LAUNCH_INTERNAL_H
 
@@ -14,18 +14,19 @@ struct launch_process {
     const char *type; /* as in TF_CONFIG */
     unsigned index;
     char name[24];      /* "ps 1" */
-    int port_socket;    /* of its port */
-    char *config;       /* its TF_CONFIG, or NULL: told by rank */
+    int port_socket;    /* holds its port */
+    char *config;       /* its TF_CONFIG; NULL: the rank variables are set */
     pid_t pid;          /* 0: not running */
     int record;         /* launch_record.h */
-    char exit_text[64]; /* how it ended before it had joined, the run's cause */
+    char exit_text[64]; /* how it ended before it had joined: the reason why the
+                           run ends */
 };
 
-/* How far the end has come. */
+/* Progress of the shutdown. */
 enum shutdown_phase {
-    RUNNING, /* for as long as the run takes: its deadlines are the chief's */
-    CHIEF_SIGNALLED, /* a signal went to the chief */
-    ENDING,          /* the chief is gone */
+    RUNNING,         /* no deadline here: the chief has its own */
+    CHIEF_SIGNALLED, /* the chief got a signal */
+    ENDING,          /* the chief has ended */
     OTHERS_SIGNALLED,
     KILLED,
 };
@@ -34,27 +35,28 @@ struct launch {
     const struct launch_options *options;
     struct launch_process *processes; /* the chief first */
     unsigned count, alive;
-    char num_ps[24]; /* the flag that says how many ranks are ps */
+    char num_ps[24]; /* value of the flag --num-ps */
     struct children children;
     enum shutdown_phase shutdown_phase;
-    int64_t deadline;  /* of the stage */
-    double stop_grace; /* seconds to those the chief leaves behind */
+    int64_t deadline;  /* of the phase */
+    double stop_grace; /* seconds that the others get after the chief */
     int exit_code;     /* the chief's */
     struct death_report report;
-    int failed; /* instead, of a process without which no run begins; 0: none */
-    const struct launch_process
-        *cause; /* named last; NULL: its line is the last */
+    int failed; /* exit code of a process that kept the run from starting; 0:
+                   none */
+    /* Logged last; NULL: its own line is the last. */
+    const struct launch_process *cause;
 };
 
-/* Who is who; the first leads. */
+/* Names the processes; the first one leads. */
 void launch_name_processes(struct launch *launch);
 
-/* Describes the cluster to each process, holding a port for it. STATUS_RETRY
- * when the machine refuses. */
+/* Describes the cluster to each process and reserves its port. STATUS_RETRY:
+ * the system refuses. */
 enum status launch_configure(struct launch *launch,
                              struct failure *why) MUST_CHECK;
 
-/* Starts them; on failure some may run. */
+/* Starts the processes; after a failure some may be running. */
 enum status launch_start(struct launch *launch, struct failure *why) MUST_CHECK;
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each process is told of the cluster as its kind of launch does: by a
- * TF_CONFIG of its own, or by the variables of its rank. */
+/* Each process gets the cluster description in the form of its launch: a
+ * TF_CONFIG of its own, or the variables of its rank. */
 #include "chief/launch/launch_internal.h"
 #include "chief/launch/port.h"
 #include "chief/launch/rank_variables.h"
@@ -60,8 +60,8 @@ void launch_name_processes(struct launch *launch) {
         name_processes(launch);
 }
 
-/* Holds a port for each process and returns the cluster as TF_CONFIG has it,
- * the caller's; NULL fills WHY. */
+/* Reserves a port for each process and returns the cluster object of TF_CONFIG,
+ * owned by the caller; NULL: WHY is filled. */
 static json_t *describe_cluster(struct launch *launch, struct failure *why) {
     json_t *cluster = json_object();
     for (unsigned i = 0; i < launch->count; i++) {
@@ -105,7 +105,8 @@ enum status launch_configure(struct launch *launch, struct failure *why) {
     return STATUS_OK;
 }
 
-/* In the child: the ps that run already, for a worker to look at. */
+/* Runs in the child: lists the ps that run already, which a worker may inspect.
+ */
 static void export_ps_pids(const struct launch *launch) {
     char list[16384] = "";
     size_t used = 0;
@@ -119,7 +120,7 @@ static void export_ps_pids(const struct launch *launch) {
     setenv(LAUNCH_TOGETHER, "1", 1);
 }
 
-/* In the child: nothing but its own task describes a cluster. */
+/* Runs in the child: no other variable describes a cluster. */
 static void set_environment(const struct launch *launch,
                             const struct launch_process *process) {
     static const char *const cluster_variables[] = {
@@ -144,7 +145,7 @@ static void set_environment(const struct launch *launch,
                            (uint32_t)(process - launch->processes));
 }
 
-/* "capstan run", and the chief's arguments; the list is the caller's. */
+/* "capstan run" and the chief's arguments; the caller frees the list. */
 static const char **launch_start_run_command(const struct launch *launch,
                                              bool chief) {
     const struct launch_options *options = launch->options;
@@ -170,7 +171,8 @@ struct preparation {
     const struct launch_process *process;
 };
 
-/* In the child. A SIGUSR1 that comes before it takes signals waits. */
+/* Runs in the child. SIGUSR1 stays blocked until the process handles it, so
+ * that an early one does not kill it. */
 static void launch_start_prepare(void *context) {
     const struct preparation *preparation = context;
     sigset_t waiting;

@@ -15,7 +15,7 @@
 static const int forwarded[] = {SIGQUIT, SIGUSR1};
 enum { FORWARDED = sizeof forwarded / sizeof *forwarded };
 
-/* What SIGKILL may take. */
+/* Time that SIGKILL may need. */
 static const int64_t AFTER_KILL = 10 * TIME_S;
 
 struct node_process {
@@ -33,8 +33,8 @@ struct node_launch {
     struct death_report report;
     uint32_t alive;
     bool ending;      /* all have been told to end */
-    bool killed;      /* and have been since */
-    int64_t deadline; /* for those that were */
+    bool killed;      /* SIGKILL was sent */
+    int64_t deadline; /* of the current step of ending */
     int exit_code;
 };
 
@@ -60,7 +60,8 @@ static void node_launch_prepare(void *context) {
     node_launch_set_number("LOCAL_RANK", preparation->local_rank);
     node_launch_set_number("LOCAL_WORLD_SIZE", world->nproc_per_node);
     node_launch_set_number("NODE_RANK", world->node_rank);
-    unsetenv("TORCHELASTIC_USE_AGENT_STORE"); /* of a launcher around this */
+    unsetenv(
+        "TORCHELASTIC_USE_AGENT_STORE"); /* set by a launcher around this one */
     if (world->nproc_per_node > 1)
         setenv("OMP_NUM_THREADS", "1", 0);
 }
@@ -73,7 +74,7 @@ static bool is_python(const struct launch_flags *flags) {
             (length > 3 && !strcmp(command + length - 3, ".py")));
 }
 
-/* FLAG is put at the end; the list is the caller's. */
+/* Appends FLAG; the caller frees the list. */
 static char **make_command(const struct launch_flags *flags, char *flag) {
     size_t count = 0, used = 0;
     while (flags->command[count])
@@ -121,7 +122,7 @@ static enum status node_launch_start(struct node_launch *launch,
     return status;
 }
 
-/* Each with what it has started itself. */
+/* Signals each process group. */
 static void signal_all(const struct node_launch *launch, int number) {
     for (uint32_t i = 0; i < launch->world->nproc_per_node; i++)
         if (launch->processes[i].pid)
@@ -136,8 +137,8 @@ static void begin_termination(struct node_launch *launch, int number) {
     launch->deadline = time_now() + time_from_seconds(launch->world->grace);
 }
 
-/* Killed where it has not ended within the grace, and left behind where that
- * does not end it either: a process that waits for a disk that is dead. */
+/* Kills processes that did not end within the grace. Leaves those behind that
+ * do not end even then: a process may wait for a dead disk. */
 static void node_launch_pass_deadline(struct node_launch *launch) {
     for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
         const struct node_process *process = &launch->processes[i];
@@ -178,7 +179,7 @@ static void node_launch_handle_exit(struct node_launch *launch,
     begin_termination(launch, SIGTERM);
 }
 
-/* The group of one that has ended goes before its number can be another's. */
+/* Kills the group of an ended process before its number can be reused. */
 static void node_launch_reap(struct node_launch *launch) {
     for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
         struct node_process *process = &launch->processes[i];
@@ -195,8 +196,8 @@ static void node_launch_reap(struct node_launch *launch) {
     }
 }
 
-/* SIGUSR1 is no end: what it means is the processes' own affair. A terminal
- * that goes away may say so twice. */
+/* SIGUSR1 does not end anything: its meaning is up to the processes. A closing
+ * terminal may send SIGHUP twice. */
 static void node_launch_forward_signal(struct node_launch *launch, int number) {
     if (number == SIGUSR1) {
         signal_all(launch, number);

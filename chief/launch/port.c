@@ -6,8 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A socket bound to any port of every interface, of IPv6 and IPv4 where there
- * is IPv6; -1 and errno. */
+/* A socket bound to any free port of every interface, IPv6 and IPv4 if there is
+ * IPv6; -1 with errno. */
 static int bind_any(int family) {
     struct sockaddr_storage any = {.ss_family = (sa_family_t)family};
     int no = 0;
@@ -44,7 +44,8 @@ enum status port_reserve(uint16_t *port, int *port_socket,
     if (*port_socket < 0)
         return status_errno(why, STATUS_FAILED, errno,
                             "finding a free TCP port on this machine");
-    /* Only after the bind: before it, another holder's port would do. */
+    /* Only after the bind: before it, the socket could get a port that another
+     * process has reserved. */
     setsockopt(*port_socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     *port = bound_port(*port_socket);
     return STATUS_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Free TCP ports for the processes of a local cluster. */
+/* Reserves free TCP ports for the processes of a local cluster. */
 #ifndef CAPSTAN_PORT_H
 #define CAPSTAN_PORT_H
 
@@ -7,11 +7,11 @@
 
 #include <stdint.h>
 
-/* Finds a port that is free on every interface and holds it until the caller
- * closes *HOLDER. A held port can be bound only by a socket that has asked
- * for SO_REUSEADDR, as libzmq's do, and is never given to one that asks for
- * any port, nor to an outgoing connection. So nothing else takes it while the
- * process it is for starts, or starts again. STATUS_RETRY: none to be had. */
+/* Finds a port that is free on every interface and reserves it until the caller
+ * closes *PORT_SOCKET. Only a socket with SO_REUSEADDR, which libzmq sets, can
+ * bind a reserved port; the system gives it neither to a socket that asks for
+ * any port nor to an outgoing connection. So no other program takes it while
+ * its process starts or restarts. STATUS_RETRY: no port is available. */
 enum status port_reserve(uint16_t *port, int *port_socket,
                          struct failure *why) MUST_CHECK;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The variables by which launchers tell a process its rank, as this process's
- * own environment: for a child before it becomes another program. */
+/* Sets the environment variables by which launchers give a process its rank.
+ * Call it in a child before exec. */
 #ifndef CAPSTAN_RANK_VARIABLES_H
 #define CAPSTAN_RANK_VARIABLES_H
 
@@ -9,18 +9,19 @@
 #include <stdint.h>
 
 enum {
-    RANK_VARIABLES_PORT = 6105,      /* Azure ML's for pytorch */
-    RANK_VARIABLES_BATCH_PORT = 6000 /* of its batch system's master node */
+    RANK_VARIABLES_PORT = 6105, /* Azure ML's port for pytorch */
+    RANK_VARIABLES_BATCH_PORT =
+        6000 /* the port of the master node of Azure Batch */
 };
 
-/* Unsets every variable whose name begins with START. */
+/* Unsets every variable whose name starts with START. */
 void rank_variables_unset(const char *start);
 
-/* Sets what process RANK of DISTRIBUTION (pytorch or mpi) has in an Azure ML
- * job whose instances are all this machine. pytorch: MASTER_ADDR, MASTER_PORT,
- * WORLD_SIZE, RANK, LOCAL_RANK, NODE_RANK. mpi: OMPI_COMM_WORLD_RANK, SIZE,
- * LOCAL_RANK, LOCAL_SIZE, and AZ_BATCH_MASTER_NODE, on one instance
- * AZ_BATCHAI_MPI_MASTER_NODE, which is localhost there. */
+/* Sets the variables of process RANK of AZUREML_DISTRIBUTION (pytorch or mpi)
+ * in an Azure ML job whose instances are all on this machine. pytorch:
+ * MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK, NODE_RANK. mpi:
+ * OMPI_COMM_WORLD_RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, and AZ_BATCH_MASTER_NODE,
+ * or with one instance AZ_BATCHAI_MPI_MASTER_NODE, which is localhost there. */
 void rank_variables_set(const struct azureml_distribution *azureml_distribution,
                         uint32_t rank);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One child at a time, in a process group of its own, waited for by pidfd, its
- * pipes, and this process's signals, until a deadline. Ending it takes two
- * steps: SIGTERM, then after a while SIGKILL. Of what it says the newest is
- * kept. */
+/* Runs one child at a time, in a process group of its own. Waits for its pidfd,
+ * its pipes and this process's signals until a deadline. Ends it in two steps:
+ * SIGTERM, then SIGKILL. Keeps the newest output. */
 #include "chief/launch/subprocess.h"
 
 #include "proto/base/time.h"
@@ -20,7 +19,7 @@
 
 enum { MAX_OUTPUT = 1 << 20, MAX_ERRORS = 1 << 14 };
 
-/* What a pipe has brought; beyond the most the oldest half goes. */
+/* Output of a pipe; beyond the limit the older half is dropped. */
 struct captured {
     int pipe;
     char *text;
@@ -32,7 +31,7 @@ struct child {
     int exit_fd; /* pidfd */
     struct captured output, errors;
     int64_t deadline;
-    int last_signal; /* the last signal it got */
+    int last_signal; /* the last signal sent to it */
 };
 
 enum status subprocess_open(struct subprocess_signals *signals,
@@ -79,7 +78,7 @@ static void read_captured(struct captured *captured) {
             captured->used += (size_t)length;
     } while (length > 0);
     captured->text[captured->used] = 0;
-    if (length == 0) { /* closed there */
+    if (length == 0) { /* the child has closed it */
         close(captured->pipe);
         captured->pipe = -1;
     }
@@ -99,7 +98,7 @@ static bool open_capture(struct captured *captured, size_t capacity,
     return true;
 }
 
-/* In the child; children_detach says why it leaves as it does. */
+/* Runs in the child; children_detach says why it leaves by _exit. */
 static void exec_program(const struct subprocess_signals *signals,
                          const struct subprocess_options *options, int output,
                          int errors, pid_t parent) {
@@ -148,7 +147,7 @@ static void signal_child(struct child *child, int number, double seconds) {
                           : time_now() + time_from_seconds(seconds);
 }
 
-/* Until it has ended. */
+/* Waits until it has ended. */
 static void wait_until_exit(struct child *child,
                             struct subprocess_signals *signals,
                             const struct subprocess_options *options,
