@@ -9,15 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double MIN_INPUT_SHARE = 0.25; /* of a step: the first samples of a
-                                     short run come late, too */
-/* Two runs that are alike by chance have a narrow interval, wherever the others
- * of their case would lie. */
+static const double MIN_INPUT_SHARE =
+    0.25; /* of a step: in a short run the first samples are late too */
+/* Two runs that happen to be close have a narrow interval that says nothing
+ * about further runs. */
 enum { MIN_RUNS = 3 };
 static const double FASTER_LINK_RATIO = 1.6,
-                    FULL_LINK_SHARE = 0.85; /* rates of short bursts */
+                    FULL_LINK_SHARE =
+                        0.85; /* bandwidths measured in short bursts */
 
-/* Medians of the runs, seconds of a step. */
+/* Medians of the runs, seconds per step. */
 struct times {
     double input, compute, weights, gradients, update;
 };
@@ -32,17 +33,16 @@ static int aggregate_runs_ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Of what several runs have at one key; NAN: none has it. HALF: of the interval
- * around the mean; NAN: fewer than MIN_RUNS have it. */
+/* The values of several runs at one key; NAN: none has it. HALF: of the
+ * interval around the mean; NAN: fewer than MIN_RUNS have it. */
 struct range {
     double median, least, most, mean, half_width;
 };
 
-/* Fills mean and half of Student's 95 % interval, t s / sqrt(n) with the
- * sample's standard deviation s. The quantiles of t at 0.975 are those of 1
- * degree of freedom and more; beyond the last it is at most a twentieth too
- * wide (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.5.2, 1.3.6.7.2).
- */
+/* Fills the mean and half of Student's 95 % interval, t s / sqrt(n) with the
+ * sample's standard deviation s. The quantiles of t at 0.975 start at 1 degree
+ * of freedom; beyond the last one the interval is at most a twentieth too wide
+ * (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.5.2, 1.3.6.7.2). */
 static void find_interval(struct range *range, const double *values,
                           size_t count) {
     static const double quantiles[] = {
@@ -62,8 +62,8 @@ static void find_interval(struct range *range, const double *values,
                             sqrt(squares / (double)(count - 1) / (double)count);
 }
 
-/* Writes what RUNS have at KEY, of their member INSIDE unless that is NULL, in
- * ascending order; returns how many have it. */
+/* Writes the values at KEY in RUNS, or at KEY in their member INSIDE if not
+ * NULL, in ascending order; returns their number. */
 static size_t collect(const json_t *runs, const char *inside, const char *key,
                       double *values) {
     size_t i, count = 0;
@@ -78,7 +78,7 @@ static size_t collect(const json_t *runs, const char *inside, const char *key,
     return count;
 }
 
-/* Without memory for them they count as not told. */
+/* Without memory the values count as missing. */
 static struct range range_of(const json_t *runs, const char *inside,
                              const char *key) {
     struct range range = {NAN, NAN, NAN, NAN, NAN};
@@ -132,23 +132,23 @@ static struct times times_of(const json_t *runs) {
         .update = or_zero(median(runs, within, "update"))};
 }
 
-/* The reader works beside the rest: where a step waits for it, it takes as long
- * as the step. */
+/* The reader runs in parallel: if a step waits for it, reading takes as long as
+ * the step. */
 static double input_seconds(const struct times *times) {
     double step =
         times->input + times->compute + times->weights + times->gradients;
     return times->input > MIN_INPUT_SHARE * step ? step : 0;
 }
 
-/* Gbit/s of a worker's host and of a ps's; 0: not known. */
+/* Gbit/s of a worker's host and of a ps's host; 0: unknown. */
 struct links {
     double worker, ps;
 };
 
-/* A worker and a ps pass what the slower of both links does. Two workers pass
- * more where the ps's is the slower one; all workers at once pass more where
- * theirs are, and where they pass as many times more as they are, the ps's link
- * has never been full. */
+/* A worker and a ps transfer at the rate of the slower of their links. If the
+ * ps's link is the slower one, two workers transfer faster with each other. If
+ * the workers' links are slower, all workers together transfer faster; if they
+ * do so by their full number, the ps's link has never been saturated. */
 static struct links links_of(const struct aggregate_runs_case *spec,
                              double pair) {
     struct links links = {pair, pair};
@@ -164,8 +164,8 @@ static struct links links_of(const struct aggregate_runs_case *spec,
     return links;
 }
 
-/* As layout_build cuts them and placement_greedy shares them out, but for the
- * ends of parameters. */
+/* Blocks as layout_build cuts them and placement_greedy distributes them,
+ * ignoring the ends of parameters. */
 static void add_blocks(struct cost_model_case *given, double gbits) {
     double bytes = sizeof(float) * given->parameters;
     double block = layout_block_bytes((uint64_t)bytes);
@@ -207,7 +207,7 @@ static struct cost_model_case measured(const struct aggregate_runs_case *spec,
     return given;
 }
 
-/* The busiest but computing. */
+/* The resource with the longest use other than compute. */
 static enum cost_model_limit busiest_other(const struct cost_model_step *step) {
     enum cost_model_limit best = COST_MODEL_WORKER_LINK;
     for (int i = 0; i < COST_MODEL_LIMITS; i++)
@@ -216,7 +216,7 @@ static enum cost_model_limit busiest_other(const struct cost_model_step *step) {
     return best;
 }
 
-/* What the formulas name, unless the measured times speak against it. */
+/* The cost model's limit, unless the measured times contradict it. */
 static const char *limit_of(const struct cost_model_step *step,
                             const struct times *times, bool linked) {
     double waiting = times->weights + times->gradients;
@@ -256,7 +256,7 @@ static json_t *aggregate_runs_describe(const struct aggregate_runs_case *spec,
     return object;
 }
 
-/* Gbit/s between who exchanges; 0: not known. */
+/* Gbit/s between the peers of the exchange; 0: unknown. */
 static double rate_of(const struct aggregate_runs_case *spec,
                       const json_t *runs) {
     if (spec->link_gbits > 0)
@@ -266,14 +266,14 @@ static double rate_of(const struct aggregate_runs_case *spec,
     return known > 0 ? known : or_zero(median(runs, NULL, "link_gbits"));
 }
 
-/* Of all workers, on the devices that the runs had. */
+/* Replicas of all workers, from the devices that the runs used. */
 static double replicas_of(const struct aggregate_runs_case *spec,
                           const json_t *runs) {
     double replicas = median(runs, NULL, "replicas");
     return replicas > 0 ? replicas : spec->workers;
 }
 
-/* The bound of these runs and what limits them, by the links that they used;
+/* Adds the bound of these runs and their limit, with the links that they used.
  * ONCE: the samples of a step. */
 static void add_bound(struct aggregate *aggregate,
                       const struct aggregate_runs_case *spec,

@@ -32,7 +32,8 @@ static void compare_arguments_set(struct compare_arguments *command,
     compare_arguments_add(command, "%s", setting);
 }
 
-/* The whole batch follows from the replicas that a run has. */
+/* Sets the batch of a replica; a run derives the whole batch from its replicas.
+ */
 static void set_batch(struct compare_arguments *command,
                       const struct compare_batch *batch) {
     if (!batch->micro)

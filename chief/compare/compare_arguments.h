@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one run of a comparison is asked for: the job with what makes the case,
- * and without what a run leaves behind; alone, or as a command line of `capstan
- * local`. */
+/* Builds the arguments of one run of a comparison: the job with the settings of
+ * the case, without the files that a run writes; either the overrides alone, or
+ * a command line of `capstan local`. */
 #ifndef CAPSTAN_COMPARE_ARGUMENTS_H
 #define CAPSTAN_COMPARE_ARGUMENTS_H
 
@@ -18,23 +18,24 @@ enum { COMPARE_ARGUMENTS_MAX = 2 * OPTIONS_MAX_SETS + 64 };
 struct compare_arguments_request {
     struct aggregate_runs_case spec;
     struct compare_batch batch;
-    uint64_t steps;    /* as the run counts them; 0: the job's epochs */
-    bool tests;        /* with the test set */
-    bool continues[2]; /* others follow if this one fails, and if it does not */
+    uint64_t steps;    /* in the run's count; 0: the job's epochs */
+    bool tests;        /* evaluates on the test set */
+    bool continues[2]; /* whether other runs follow: [0] after a failure, [1]
+                          after success */
 };
 
 struct compare_arguments {
-    bool overrides_only;                   /* of settings alone */
+    bool overrides_only;                   /* only "key.path=value" overrides */
     char *argv[COMPARE_ARGUMENTS_MAX + 1]; /* NULL-terminated */
     unsigned count;
 };
 
-/* Fills COMMAND for what is ASKED. */
+/* Fills COMMAND for REQUEST. */
 void compare_arguments_build(struct compare_arguments *command,
                              const struct options *flags,
                              const struct compare_arguments_request *request);
 
-/* The same, but the overrides of the job alone, "key.path=value" each. */
+/* The same, but only the overrides of the job, "key.path=value" each. */
 void compare_arguments_overrides(
     struct compare_arguments *command, const struct options *flags,
     const struct compare_arguments_request *request);

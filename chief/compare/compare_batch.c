@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/compare_batch.h"
 
-/* Trainers of one machine have a device each: one alone may have more, and so
- * may each of a cluster. */
+/* Trainers that share a machine have one device each; a trainer that is alone
+ * on its machine, or in a cluster, may have more. */
 enum status compare_batch_find(struct compare_batch *out, const struct job *job,
                                uint32_t trainers, bool local,
                                struct failure *why) {

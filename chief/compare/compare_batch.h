@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each replica of a comparison's runs computes on in a step: the same in
- * every case. */
+/* The batch that each replica computes in a step; it is the same in all cases
+ * of a comparison. */
 #ifndef CAPSTAN_COMPARE_BATCH_H
 #define CAPSTAN_COMPARE_BATCH_H
 
@@ -11,24 +11,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All 0: as a run solves the job's. */
+/* All 0: the run solves it from the job. */
 struct compare_batch {
     uint32_t micro, accumulation;
 };
 
-/* As JOB has it for the most TRAINERS that are compared, all on one machine
- * where HERE; *OUT is 0 where that depends on how many devices they have: the
- * first run that ends tells. STATUS_CONFIG: no number of devices would do. */
+/* Solves the batch of JOB for the largest number of TRAINERS in the comparison,
+ * all on one machine if LOCAL. *OUT is 0 if it depends on their number of
+ * devices; the first finished run gives it then. STATUS_CONFIG: it is
+ * impossible with any number of devices. */
 enum status compare_batch_find(struct compare_batch *out, const struct job *job,
                                uint32_t trainers, bool local,
                                struct failure *why) MUST_CHECK;
 
-/* RUN is the object of a run: as it has solved the batch, unless that is known.
+/* Takes the batch from RUN, the object of a finished run, unless it is known.
  */
 void compare_batch_update(struct compare_batch *batch, const json_t *run);
 
-/* Makes a replica's step one of SAMPLES at least, by accumulation, if it is
- * known. */
+/* Increases the accumulation until a replica's step has at least SAMPLES, if
+ * the batch is known. */
 void compare_batch_grow(struct compare_batch *batch, uint32_t samples);
 
 /* Samples of a replica's step. */

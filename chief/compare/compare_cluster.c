@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All numbers, or where they are too many those that double, and all. */
+/* Fills in all numbers; if there are too many, the powers of two and the
+ * largest. */
 static void fill_counts(struct compare_counts *counts, unsigned most) {
     counts->count = 0;
     for (unsigned i = 1; i < most;
@@ -21,19 +22,19 @@ static enum status compare_cluster_resolve_ps(
     if (!given)
         fill_counts(&flags->ps, listed);
     else if (!listed)
-        return status_fail(why, STATUS_CONFIG,
-                           "compare.ps: found %u; allowed: none, for the "
-                           "cluster lists no ps; leave it out to measure "
-                           "all-reduce alone",
-                           flags->ps.values[0]);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "compare.ps: found %u; allowed: none, because the cluster lists "
+            "no ps; leave it out to measure only all-reduce",
+            flags->ps.values[0]);
     else if (flags->ps.values[flags->ps.count - 1] > listed)
         return status_fail(why, STATUS_CONFIG,
                            "compare.ps: found %u; allowed: 1 to %u, as the "
                            "cluster lists",
                            flags->ps.values[flags->ps.count - 1], listed);
     if (!listed)
-        log_info(members->log, "the cluster lists no ps: all-reduce alone is "
-                               "measured");
+        log_info(members->log,
+                 "the cluster lists no ps: only all-reduce is measured");
     return STATUS_OK;
 }
 
@@ -48,11 +49,11 @@ static enum status resolve_workers(const struct compare_cluster *members,
                            "and this process trains alone: `capstan compare "
                            "JOB.json` compares on one machine");
     if (given && (request->count > 1 || request->values[0] != trainers))
-        return status_fail(why, STATUS_CONFIG,
-                           "compare.workers: found %u%s; allowed: %u, for in "
-                           "a cluster all trainers take part",
-                           request->values[0],
-                           request->count > 1 ? ", ..." : "", trainers);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "compare.workers: found %u%s; allowed: %u, because in a cluster "
+            "all trainers take part",
+            request->values[0], request->count > 1 ? ", ..." : "", trainers);
     flags->workers = (struct compare_counts){{trainers}, 1};
     return STATUS_OK;
 }
@@ -72,7 +73,7 @@ enum status compare_cluster_resolve(struct compare_cluster *members,
                                        members->topology.trainers, false, why);
 }
 
-/* The job of a run, the caller's. */
+/* Makes the job of one run, owned by the caller. */
 static enum status make_job(struct job **job,
                             const struct compare_cluster *members,
                             const struct compare_arguments_request *request,
@@ -88,6 +89,8 @@ static enum status make_job(struct job **job,
     return status;
 }
 
+/* Rejects a case that its strategy or its batch does not allow, before any run
+ * is made. */
 static enum status compare_cluster_check(
     void *context, const struct compare_arguments_request *request,
     struct failure *why) {
@@ -118,6 +121,8 @@ static enum status compare_cluster_run_once(
     members->started = true;
     status = members->run_chief(members->context, job, &series, why);
     outcome->object = series.measured;
+    /* A run that fails on its own is a failure of its case. Any other failure,
+     * like a lost member, would affect all further runs. */
     if (status && status != STATUS_FAILED)
         return status;
     outcome->code = (int)status;

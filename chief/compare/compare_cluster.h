@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of a comparison between the processes of a cluster: a series, which the
- * chief leads. */
+/* Runs a comparison on the processes of a cluster, as a series that the chief
+ * leads. */
 #ifndef CAPSTAN_COMPARE_CLUSTER_H
 #define CAPSTAN_COMPARE_CLUSTER_H
 
@@ -9,29 +9,29 @@
 #include "chief/run_series.h"
 
 struct compare_cluster {
-    const struct options *flags;   /* borrowed, as the rest */
-    struct job *job;               /* whose runs are made */
-    struct strategy_case topology; /* who is in the cluster */
+    const struct options *flags;   /* borrowed, like all pointers here */
+    struct job *job;               /* base job of the runs */
+    struct strategy_case topology; /* the members of the cluster */
     bool local;                    /* all of them on this machine */
     const struct log *log;
-    /* Plays the chief's part of a run of JOB, which it takes. */
+    /* Runs the chief's part of a run of JOB; takes ownership of JOB. */
     enum status (*run_chief)(void *context, struct job *job,
                              struct run_series *series, struct failure *why);
     void *context;
-    /* Ours: */
+    /* Private: */
     struct compare_batch batch;
-    bool started; /* a run was made */
+    bool started; /* a run has been made */
 };
 
-/* Fills what numbers of ps and workers OPTIONS leave open, and solves the job's
- * batch, if it can be before devices are known. STATUS_CONFIG: the cluster does
- * not have what they ask for. */
+/* Fills the numbers of ps and workers that OPTIONS leave open, and solves the
+ * job's batch if it does not depend on devices. STATUS_CONFIG: the cluster has
+ * fewer or more members than requested. */
 enum status compare_cluster_resolve(struct compare_cluster *members,
                                     struct options *options,
                                     struct failure *why) MUST_CHECK;
 
-/* As compare_runs; who is gone, or a signal, ends it with the run's status
- * and text. */
+/* As compare_runs; a lost member or a signal ends it with the run's status and
+ * text. */
 enum status compare_cluster_run(json_t **result,
                                 struct compare_cluster *members,
                                 struct failure *why) MUST_CHECK;

@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 
-static const double EXTRA_GRACE = 5; /* seconds beyond a run's own deadlines */
+static const double EXTRA_GRACE =
+    5; /* seconds in addition to a run's own deadlines */
 
 static void compare_local_record_failure(struct compare_runs_outcome *outcome,
                                          const struct subprocess_result *result,
@@ -17,7 +18,7 @@ static void compare_local_record_failure(struct compare_runs_outcome *outcome,
                  reason[0] ? ": " : "", reason);
     else
         snprintf(outcome->problem, sizeof outcome->problem, "%s (exit code %d)",
-                 reason[0] ? reason : "it said nothing", result->code);
+                 reason[0] ? reason : "it printed nothing", result->code);
 }
 
 static enum status compare_local_run(

@@ -11,10 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FEW = 5 /* bars whose names fit beside each other */ };
-enum { WIDE = 16 /* times as many ps as the fewest */ };
-/* Pixels; of a bar with its name aslant, or below it, and beside all of them.
- */
+enum { FEW = 5 /* bars whose names fit side by side */ };
+enum { WIDE = 16 /* ratio of most to fewest ps */ };
+/* Pixels: of a bar with its name slanted or below it, and beside all bars. */
 enum { CHART = 600, HEIGHT = 580, HEADING = 40 };
 enum { BAR = 28, WORDS = 95, BESIDE = 140 };
 enum { LETTER = 8, DATE = 40 /* letters of the heading besides the job */ };
@@ -47,8 +46,8 @@ enum status compare_plot_check_gnuplot(struct failure *why) {
                        "apt-get install --no-install-recommends gnuplot-nox");
 }
 
-/* As gnuplot has it: quotes of the same kind are doubled. Where CONTROLS is
- * false none are left. */
+/* Quotes for gnuplot, where quotes inside are doubled. Unless CONTROLS, control
+ * characters become question marks. */
 static void compare_plot_print_quoted(FILE *out, const char *content,
                                       bool controls) {
     fputc('\'', out);
@@ -60,7 +59,8 @@ static void compare_plot_print_quoted(FILE *out, const char *content,
     fputc('\'', out);
 }
 
-/* The mean and its interval, or of one run its rate; NAN: there is none. */
+/* The mean and its interval, or the rate of a single run; NAN: there is none.
+ */
 struct bar {
     double rate, low, high;
 };
@@ -88,7 +88,7 @@ static unsigned count_bars(const json_t *cases) {
     return count;
 }
 
-/* Below a bar, in lines, or in one. */
+/* Writes the name below a bar, in one line or in several. */
 static void compare_plot_print_name(FILE *out, const json_t *one,
                                     const char *between) {
     double workers = compare_plot_number(one, NULL, "workers"),
@@ -105,7 +105,7 @@ static void compare_plot_print_name(FILE *out, const json_t *one,
     fprintf(out, "\"");
 }
 
-/* A line a case: its name, throughput and spread, bound. */
+/* One line per case: name, throughput with spread, bound. */
 static void print_bars(FILE *out, const json_t *cases) {
     const char *between = count_bars(cases) > FEW ? ", " : "\\n";
     size_t i;
@@ -131,8 +131,8 @@ static double max_workers(const json_t *cases) {
     return most;
 }
 
-/* Of the second chart: its workers, and the first and the last number of ps; 0:
- * there is none. */
+/* The second chart: its number of workers, and its first and last number of ps;
+ * 0: there is none. */
 struct line_chart {
     const json_t *cases;
     double workers, first, last;
@@ -157,14 +157,14 @@ static struct line_chart line_chart(const json_t *cases) {
     return chart;
 }
 
-/* Large numbers of ps double. */
+/* Is the range of ps so wide that the axis is logarithmic? */
 static bool is_wide(const struct line_chart *chart) {
     return chart->last > WIDE * chart->first;
 }
 
-/* The points of MODE as data block NAME, beside their place by SHIFT of the
- * chart's width, so that error bars do not hide each other; all-reduce needs no
- * ps and is a level. How many there are. */
+/* Writes the points of MODE as data block NAME, shifted by SHIFT of the chart's
+ * width, so that error bars do not hide each other. All-reduce uses no ps and
+ * is a horizontal line. Returns the number of points. */
 static int print_points(FILE *out, const struct line_chart *chart,
                         const char *mode, const char *name, double shift) {
     size_t i;
@@ -215,7 +215,7 @@ static void print_axis(FILE *out, const struct line_chart *chart) {
                 chart->last * 1.2 + 0.25);
 }
 
-/* Against the number of ps. */
+/* Plots throughput against the number of ps. */
 static void compare_plot_print_lines(FILE *out,
                                      const struct line_chart *chart) {
     static const struct {
@@ -256,7 +256,8 @@ static bool same_line(const json_t *a, const json_t *b) {
                compare_plot_number(b, NULL, "ps");
 }
 
-/* The points of all cases that are as FIRST, but for the workers. */
+/* Writes the points of all cases that differ from case FIRST only in the number
+ * of workers. */
 static void print_speed_up_of(FILE *out, const json_t *cases, size_t first) {
     size_t i;
     const json_t *one, *like = json_array_get(cases, first);
@@ -270,7 +271,7 @@ static void print_speed_up_of(FILE *out, const json_t *cases, size_t first) {
     fprintf(out, "EOD\n");
 }
 
-/* Is case I the first of its line, and has it a speed-up? */
+/* Is case I the first of its line, with a speed-up? */
 static bool begins_line(const json_t *cases, size_t i) {
     const json_t *one = json_array_get(cases, i);
     size_t k = 0;
@@ -290,7 +291,7 @@ static void compare_plot_print_title(FILE *out, const json_t *one) {
         fprintf(out, "all-reduce");
 }
 
-/* Against the number of workers, beside the ideal line. */
+/* Plots speed-up against the number of workers, with the ideal line. */
 static void print_speed_up(FILE *out, const json_t *cases) {
     size_t count = json_array_size(cases);
     for (size_t i = 0; i < count; i++)
@@ -310,7 +311,8 @@ static void print_speed_up(FILE *out, const json_t *cases) {
     fprintf(out, "x with lines lw 2 dt 2 lc rgb 'black' title 'ideal'\n");
 }
 
-/* The end of a long path tells more than its beginning; WIDTH in pixels. */
+/* Shortens a long path at its beginning, because its end tells more; WIDTH in
+ * pixels. */
 static void print_heading(FILE *out, const json_t *result, int width) {
     size_t most = (size_t)(width / LETTER) - DATE;
     const char *job = json_string_value(json_object_get(result, "job"));
@@ -319,7 +321,7 @@ static void print_heading(FILE *out, const json_t *result, int width) {
     size_t length = job ? strlen(job) : 0, from = 0;
     char heading[4400];
     while (length - from > most || (job && (job[from] & 0xc0) == 0x80))
-        from++; /* whole letters of UTF-8 */
+        from++; /* do not split a UTF-8 character */
     int used = snprintf(heading, sizeof heading, "%s%.4096s", from ? "..." : "",
                         job ? job + from : "");
     if (repeats > 0)
@@ -331,13 +333,13 @@ static void print_heading(FILE *out, const json_t *result, int width) {
     compare_plot_print_quoted(out, heading, false);
 }
 
-/* Of BARS and their names. */
+/* Width in pixels of BARS with their names. */
 static int chart_width(int bars) {
     int width = BESIDE + (bars > FEW ? BAR * bars : WORDS * (bars + 1));
     return width < CHART ? CHART : width;
 }
 
-/* The next of the charts, from pixel FROM on of ALL. */
+/* Writes the place of the next chart: WIDTH pixels at FROM, of ALL. */
 static void print_place(FILE *out, int from, int width, int all) {
     fprintf(out, "set origin %.9g,0\nset size %.9g,%.9g\n", (double)from / all,
             (double)width / all, 1 - (double)HEADING / HEIGHT);

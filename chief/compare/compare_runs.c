@@ -18,23 +18,24 @@ enum {
         COMPARE_OPTIONS_MAX_COUNTS * (2 * COMPARE_OPTIONS_MAX_COUNTS + 1)
 };
 
-/* What a run of a case is for. */
+/* The purpose of a run. */
 enum run_purpose {
-    REPEATED,   /* its throughput */
-    EQUAL_TIME, /* what it has learnt in the time of the others */
-    FIRST_STEP, /* one step: the loss of the initial weights */
+    REPEATED,   /* measures throughput */
+    EQUAL_TIME, /* measures what the case learns in the time that the others had
+                 */
+    FIRST_STEP, /* one step: gives the loss of the initial weights */
 };
 
-/* The loss of the initial weights is that of so many samples of a replica at
- * least, so that it is known to about so much. */
+/* The loss of the initial weights is measured over at least so many samples of
+ * a replica, which bounds its error. */
 enum { FIRST_SAMPLES = 1024 };
 static const double LOSS_TOLERANCE = 0.01;
 
 struct compare_case {
     struct aggregate_runs_case spec;
-    json_t *runs;  /* objects of the finished ones */
-    json_t *equal; /* of the one that had as long as the others, or NULL */
-    int code;      /* of the one that failed */
+    json_t *runs;  /* objects of the finished runs */
+    json_t *equal; /* object of the equal-time run, or NULL */
+    int code;      /* exit code of the failed run */
     char problem[512];
 };
 
@@ -93,13 +94,13 @@ static void list_cases(struct comparison *comparison) {
     }
 }
 
-/* What the run's own count is of ROUNDS of each worker. */
+/* Converts ROUNDS of each worker to the run's own step count. */
 static uint64_t steps_of(const struct aggregate_runs_case *spec,
                          uint64_t rounds) {
     return spec->mode == COST_MODEL_PS_ASYNC ? rounds * spec->workers : rounds;
 }
 
-/* Of each worker; 0: as the job's epochs have it. */
+/* Rounds of each worker; 0: the job's epochs. */
 static uint64_t rounds_of(const struct comparison *comparison) {
     const struct compare_options *flags = &comparison->options->flags->compare;
     const struct job *job = comparison->options->job;
@@ -109,8 +110,8 @@ static uint64_t rounds_of(const struct comparison *comparison) {
     return job->staleness ? (job->steps + most - 1) / most : job->steps;
 }
 
-/* A case that has not failed has more runs before it, or leaves the last one,
- * of a step, to be made. */
+/* Do other runs follow? A case that has not failed has more runs, and the last
+ * run of one step may still be due. */
 static bool has_other_cases(const struct comparison *comparison,
                             const struct compare_case *one) {
     for (unsigned c = 0; c < comparison->count; c++) {
@@ -121,8 +122,8 @@ static bool has_other_cases(const struct comparison *comparison,
     return false;
 }
 
-/* The run's object, the caller's; NULL: it failed, which ONE tells, or no run
- * can be made any more, which STATUS tells. */
+/* Returns the run's object, owned by the caller. NULL: it failed, with the
+ * reason in ONE, or the comparison must end, with the reason in STATUS. */
 static json_t *compare_runs_run_once(struct comparison *comparison,
                                      struct compare_case *one, uint64_t steps,
                                      enum run_purpose run_purpose,
@@ -149,8 +150,8 @@ static json_t *compare_runs_run_once(struct comparison *comparison,
     return NULL;
 }
 
-/* "; about 50 s left", if the others take as long as those so far; "" after
- * the last. */
+/* "; about 50 s left", estimated from the runs so far; "" after the last run.
+ */
 static void time_left(const struct comparison *comparison, char *text,
                       size_t size) {
     double each = time_to_seconds(time_now() - comparison->began) /
@@ -160,7 +161,7 @@ static void time_left(const struct comparison *comparison, char *text,
              each * runs_left);
 }
 
-/* One line a run. */
+/* Logs one line per run. */
 static void log_run(struct comparison *comparison,
                     const struct compare_case *one, const json_t *object) {
     const struct log *log = comparison->options->log;
@@ -177,7 +178,7 @@ static void log_run(struct comparison *comparison,
                     comparison->runs_total, name, one->problem);
 }
 
-/* What cannot be is known before anything runs. */
+/* Finds impossible cases before anything runs. */
 static void check_cases(struct comparison *comparison) {
     const struct compare_runs_runner *runner = comparison->options->runner;
     for (unsigned c = 0; runner->check && c < comparison->count; c++) {
@@ -196,7 +197,8 @@ static void check_cases(struct comparison *comparison) {
     }
 }
 
-/* The cases in turns, so that what else the machine does meets all. */
+/* Alternates between the cases, so that other load on the machine affects all
+ * of them. */
 static enum status compare_runs_measure(struct comparison *comparison,
                                         struct failure *why) {
     uint64_t rounds = rounds_of(comparison);
@@ -212,7 +214,8 @@ static enum status compare_runs_measure(struct comparison *comparison,
                                                    REPEATED, &status, why);
             if (object)
                 json_array_append_new(one->runs, object);
-            else if (!status) /* its others, and the last lap's, are not run */
+            else if (!status) /* its other runs, and the one for equal time, are
+                                 skipped */
                 comparison->runs_total -=
                     (unsigned)(repeats - r) + !has_other_cases(comparison, one);
             if (!status)
@@ -230,7 +233,7 @@ static double mean_steps_per_second(const struct compare_case *one) {
     return count ? sum / (double)count : NAN;
 }
 
-/* The shortest that a case has trained. */
+/* The shortest training time of a case. */
 static double equal_seconds(const struct comparison *comparison) {
     double seconds = NAN;
     for (unsigned c = 0; c < comparison->count; c++) {
@@ -244,7 +247,8 @@ static double equal_seconds(const struct comparison *comparison) {
     return seconds;
 }
 
-/* As many steps of each as it takes in that time, and what they have learnt. */
+/* Runs each case for as many steps as fit into SECONDS and records its loss and
+ * accuracy. */
 static enum status measure_equal(struct comparison *comparison, double seconds,
                                  struct failure *why) {
     enum status status = STATUS_OK;
@@ -262,8 +266,8 @@ static enum status measure_equal(struct comparison *comparison, double seconds,
     return status;
 }
 
-/* The initial weights, and so their loss, are those of every case, but for the
- * samples of a step. Where that run fails the loss is not known. */
+/* All cases start from the same initial weights and loss, except for the
+ * samples of a step. If this run fails, the loss is unknown. */
 static enum status measure_first(struct comparison *comparison, double *loss,
                                  struct failure *why) {
     enum status status = STATUS_OK;
@@ -282,7 +286,7 @@ static enum status measure_first(struct comparison *comparison, double *loss,
     return status;
 }
 
-/* A loss that is no number ends a run, or none is left to tell. */
+/* A NaN loss ends a run, or leaves no loss to report. */
 static json_t *diverged(const struct compare_case *one, double first) {
     double loss = compare_runs_number(one->equal, "train_loss");
     if (strstr(one->problem, "the loss is "))
@@ -297,9 +301,9 @@ static void copy_key(json_t *to, const json_t *from, const char *key) {
     json_object_set(to, key, value ? value : json_null());
 }
 
-/* The median of what all runs of the same WORKERS have at KEY that have
- * measured the same: all-reduce between two of them, the others between one and
- * a ps, whatever the number of ps. 0: none has. */
+/* The median at KEY over all runs with the same WORKERS that measured the same:
+ * between two workers for all-reduce, between a worker and a ps otherwise, with
+ * any number of ps. 0: there is none. */
 static double median_rate(const struct comparison *comparison, unsigned workers,
                           bool ring, const char *key) {
     json_t *all = json_array();
@@ -325,7 +329,7 @@ static void set_rates(const struct comparison *comparison,
     spec->all_gbits = median_rate(comparison, workers, false, "ps_link_gbits");
 }
 
-/* VALUE, or null where it is nothing. */
+/* Sets VALUE, or null if it is 0. */
 static void compare_runs_set_count(json_t *object, const char *key,
                                    double value) {
     json_object_set_new(
@@ -338,7 +342,7 @@ static void compare_runs_set_real(json_t *object, const char *key,
                         value > 0 ? json_real(value) : json_null());
 }
 
-/* How it was measured. */
+/* Adds how it was measured. */
 static void add_settings(json_t *object, const struct comparison *comparison) {
     const struct compare_runs_settings *options = comparison->options;
     const struct compare_options *flags = &options->flags->compare;
@@ -399,7 +403,7 @@ static json_t *build_result(struct comparison *comparison, double seconds,
     return object;
 }
 
-/* When nothing was measured at all. */
+/* Fails if nothing was measured. */
 static enum status all_failed(const struct comparison *comparison,
                               struct failure *why) {
     enum status status = STATUS_CONFIG;

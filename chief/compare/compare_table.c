@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { WIDTH = 100, NAME = 24 /* columns of a case's */ };
+enum { WIDTH = 100, NAME = 24 /* columns of a case's name */ };
 
-/* A number at KEY, or at KEY of its member INSIDE; NAN when there is none.
- * Truth is 1, and what is not true 0. */
+/* The number at KEY, or at KEY of the member INSIDE; NAN if missing. True is 1,
+ * and other non-numbers are 0. */
 static double compare_table_number(const json_t *object, const char *inside,
                                    const char *key) {
     const json_t *value =
@@ -23,7 +23,7 @@ static const char *text(const json_t *object, const char *key) {
     return found ? found : "";
 }
 
-/* In WIDTH columns with DIGITS behind the point; a dash for NAN. */
+/* Prints in WIDTH columns with DIGITS decimals; a dash for NAN. */
 static void compare_table_print_number(FILE *out, int width, int digits,
                                        double value) {
     if (isnan(value))
@@ -62,7 +62,7 @@ static void compare_table_print_name(FILE *out, const json_t *one) {
     fprintf(out, " %-12s", mode_text(one));
 }
 
-/* WORDS from column AT on: what does not fit goes on below, INDENT deep. */
+/* Wraps CONTENT from column AT on; further lines are indented by INDENT. */
 static void print_wrapped(FILE *out, int at, int indent, const char *content) {
     bool line_started = false; /* this line */
     while (*content) {
@@ -92,7 +92,7 @@ static bool has_diverged(const json_t *one) {
     return json_is_true(json_object_get(one, "diverged"));
 }
 
-/* A mark before it, where the loss was such. */
+/* Prints a mark before it if the loss has diverged. */
 static void print_accuracy(FILE *out, const json_t *one) {
     double accuracy = compare_table_number(one, NULL, "test_accuracy");
     fputc(has_diverged(one) ? '!' : ' ', out);
@@ -160,7 +160,7 @@ static void print_times(FILE *out, const json_t *one) {
     fputc('\n', out);
 }
 
-/* Does a worker of some case compute on more than one? */
+/* Does a worker of any case compute on more than one device? */
 static bool compare_table_has_devices(const json_t *result) {
     size_t i;
     const json_t *one;
@@ -197,7 +197,8 @@ static void compare_table_print_title(FILE *out, const json_t *result) {
     print_wrapped(out, 0, 0, line);
 }
 
-/* Both tables have a row a case, and the numbers of workers apart. */
+/* Prints a row per case, with the numbers of workers separated; both tables use
+ * it. */
 static void print_rows(FILE *out, const json_t *result,
                        void (*row)(FILE *, const json_t *)) {
     size_t i;
@@ -226,10 +227,9 @@ static void print_tables(FILE *out, const json_t *result) {
     fprintf(out, "\n");
 }
 
-/* Of as many workers, in words. */
+/* Prints the answers in words for one number of workers. */
 static void print_answers(FILE *out, const json_t *one) {
-    static const char unknown[] =
-        "not known without the rate of a link (--link-gbits)";
+    static const char unknown[] = "unknown without a link rate (--link-gbits)";
     char line[2000];
     double workers = compare_table_number(one, NULL, "workers");
     const char *plural = workers == 1 ? "" : "s";
@@ -247,7 +247,7 @@ static void print_answers(FILE *out, const json_t *one) {
     }
 }
 
-/* The first case that knows KEY. */
+/* The value of the first case that has KEY. */
 static double known(const json_t *result, const char *key) {
     size_t i;
     const json_t *one;
@@ -258,20 +258,22 @@ static double known(const json_t *result, const char *key) {
     return NAN;
 }
 
-/* Of all hosts alike, or where they are not of both kinds. */
+/* Prints one bandwidth for all hosts, or one of each kind. */
 static void print_links(FILE *out, const json_t *result, double gbits) {
     double worker = known(result, "worker_link_gbits");
     double ps = known(result, "ps_link_gbits");
     if (worker > 1.1 * ps || ps > 1.1 * worker)
-        fprintf(out,
-                "bound with %.3g Gbit/s each way a worker's host and %.3g a "
-                "ps's\n",
-                worker, ps);
+        fprintf(
+            out,
+            "bound with %.3g Gbit/s in each direction of a worker's host and "
+            "%.3g of a ps's\n",
+            worker, ps);
     else
-        fprintf(out, "bound with %.3g Gbit/s each way a host\n", gbits);
+        fprintf(out, "bound with %.3g Gbit/s in each direction per host\n",
+                gbits);
 }
 
-/* What the mark means, if a row has one. */
+/* Explains the mark if a row has one. */
 static void print_diverged(FILE *out, const json_t *result) {
     size_t i;
     const json_t *one;
@@ -280,15 +282,15 @@ static void print_diverged(FILE *out, const json_t *result) {
     json_array_foreach(json_object_get(result, "cases"), i, one) marked |=
         has_diverged(one) && !compare_table_failed(one);
     if (marked && isnan(first))
-        fprintf(out, "! diverged: the loss is no number\n");
+        fprintf(out, "! diverged: the loss is NaN\n");
     else if (marked)
         fprintf(out,
-                "! diverged: the loss is no number, or above that of the "
+                "! diverged: the loss is NaN, or above that of the "
                 "initial weights, %.3f\n",
                 first);
 }
 
-/* What one machine makes different from hosts with links between them. */
+/* Explains how one machine differs from hosts with links between them. */
 static void print_sharing(FILE *out, const json_t *result) {
     size_t i;
     const json_t *one;
@@ -298,11 +300,12 @@ static void print_sharing(FILE *out, const json_t *result) {
     json_array_foreach(json_object_get(result, "cases"), i, one) most =
         fmax(most, compare_table_number(one, NULL, "processes"));
     if (most > cores) {
-        snprintf(line, sizeof line,
-                 "up to %.0f processes (workers and ps) on %.0f core%s: they "
-                 "share cores, so that more of them make each slower, as they "
-                 "would not on hosts of their own",
-                 most, cores, cores == 1 ? "" : "s");
+        snprintf(
+            line, sizeof line,
+            "up to %.0f processes (workers and ps) on %.0f core%s: they share "
+            "cores, so that more of them slow each other down, unlike on "
+            "hosts of their own",
+            most, cores, cores == 1 ? "" : "s");
         print_wrapped(out, 0, 4, line);
     }
     if (isnan(gbits))
@@ -311,8 +314,7 @@ static void print_sharing(FILE *out, const json_t *result) {
         line, sizeof line,
         "--link-gbits %.3g does not apply to processes of one machine, "
         "which exchange over shared memory or loopback: bound, reached and "
-        "limit leave it out; what is predicted takes it, for hosts of "
-        "their own",
+        "limit ignore it; predictions use it, for hosts of their own",
         gbits);
     print_wrapped(out, 0, 4, line);
 }

@@ -9,7 +9,8 @@ static bool is_allreduce(enum cost_model_mode mode) {
     return mode == COST_MODEL_RING || mode == COST_MODEL_HALVING;
 }
 
-/* Whatever the wire of a ps's job, gradients are summed as float32. */
+/* Gradients are always summed as float32, whatever the wire format of a ps's
+ * job. */
 static double summed_bytes(const struct cost_model_case *given) {
     return given->parameters * sizeof(float);
 }
@@ -26,8 +27,8 @@ static double ps_link(const struct cost_model_case *given) {
     return given->ps_link > 0 ? given->ps_link : given->link;
 }
 
-/* Each worker's gradients pass its host's link and that of a ps, its weights
- * the other way at the same time. */
+/* The gradients of each worker cross its host's link and that of a ps; its
+ * weights cross them in the other direction at the same time. */
 static void busy_ps(const struct cost_model_case *given, double *busy) {
     double bytes = given->parameters * given->element_bytes;
     double share = (double)given->workers / given->ps;
@@ -39,7 +40,7 @@ static void busy_ps(const struct cost_model_case *given, double *busy) {
     busy[COST_MODEL_LATENCY] = 2 * times * given->latency;
 }
 
-/* Between hosts, each of which holds the sum of its workers. */
+/* The ring between hosts, each of which has the sum of its workers. */
 static void busy_ring(const struct cost_model_case *given, double *busy) {
     double host_count = num_hosts(given);
     double once = summed_bytes(given) / given->link;
@@ -47,8 +48,8 @@ static void busy_ring(const struct cost_model_case *given, double *busy) {
     busy[COST_MODEL_LATENCY] = 2 * (host_count - 1) * given->latency;
 }
 
-/* Those beyond a power of two hand theirs to a neighbour first and get the sum
- * from it last. */
+/* Hosts beyond a power of two first give their data to a neighbour and finally
+ * get the sum from it. */
 static void busy_halving(const struct cost_model_case *given, double *busy) {
     double host_count = num_hosts(given), rounds = floor(log2(host_count));
     double power = exp2(rounds), fold = power < host_count ? 2 : 0;
@@ -77,20 +78,21 @@ static void fill_busy(const struct cost_model_case *given,
     busy[COST_MODEL_COMPUTE] += given->parameters * given->update;
 }
 
-/* When the last messages of a step have come, their answers are still to go:
- * one of each ps to a worker, and where workers are in step one to each of them
- * from a ps. */
+/* After the last messages of a step their replies remain: one from each ps to a
+ * worker, and if workers run in step one from a ps to each of them. */
 static double last_replies(const struct cost_model_case *given,
                            enum cost_model_mode mode) {
     double worker_side =
         workers_on_host(given) * given->ps * given->reply_bytes / given->link;
     double ps_side = given->workers * given->reply_bytes / ps_link(given);
     if (given->clip)
-        return 0; /* counted: all answers go after all messages */
+        return 0; /* already counted: with clipping all replies follow all
+                     messages */
     return mode == COST_MODEL_PS ? fmax(worker_side, ps_side) : worker_side;
 }
 
-/* Seconds from a worker's first byte out to its last byte in. */
+/* Seconds from the first byte that a worker sends to the last byte that it
+ * receives. */
 static double exchange_seconds(const struct cost_model_case *given,
                                const double *busy, enum cost_model_mode mode) {
     if (is_allreduce(mode))
@@ -109,7 +111,8 @@ struct cost_model_step cost_model_step(const struct cost_model_case *given,
     struct cost_model_step step = {0};
     struct cost_model_case relaxed = *given;
     if (mode == COST_MODEL_PS_ASYNC)
-        relaxed.clip = false; /* a worker clips its own gradient */
+        relaxed.clip =
+            false; /* with staleness a worker clips its own gradient */
     fill_busy(&relaxed, mode, step.busy);
     for (int i = 0; i < COST_MODEL_LIMITS; i++)
         if (step.busy[i] > step.busy[step.limit])

@@ -15,19 +15,20 @@ static enum status apply_vm(const struct compare_options *flags,
                             double *inner_gbits, struct failure *why) {
     const struct vm *vm = vm_table_find(flags->vm);
     if (!vm)
-        return status_fail(why, STATUS_CONFIG,
-                           "--vm: no machine '%s' in the table; nearest: %s; "
-                           "there are %s; of others give --link-gbits, "
-                           "--gpus-per-host and --inner-gbits",
-                           flags->vm, vm_table_nearest(flags->vm),
-                           vm_table_names());
+        return status_fail(
+            why, STATUS_CONFIG,
+            "--vm: no machine '%s' in the table; nearest: %s; known: %s; for "
+            "other machines give --link-gbits, --gpus-per-host and "
+            "--inner-gbits",
+            flags->vm, vm_table_nearest(flags->vm), vm_table_names());
     if (*link_gbits == 0)
         *link_gbits = vm->link_gbits;
     if (*link_gbits == 0)
-        return status_fail(why, STATUS_CONFIG,
-                           "--vm %s: its vendor does not say what its network "
-                           "passes; give --link-gbits as well",
-                           vm->name);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "--vm %s: its vendor does not publish its bandwidth; give "
+            "--link-gbits as well",
+            vm->name);
     if (*inner_gbits == 0)
         *inner_gbits = vm->inner_gbits;
     if (!flags->per_host)
@@ -166,7 +167,7 @@ static void predict_command_print_case(FILE *out,
             1e3 * given->compute, 100 * given->overlap);
 }
 
-/* A dash for what is not to be known from what was given. */
+/* Prints a dash for a value that the given figures do not determine. */
 static void predict_command_print_number(FILE *out, int width,
                                          const char *format, double value) {
     char text[32] = "-";
@@ -198,7 +199,7 @@ static void print_mode(FILE *out, const struct cost_model_case *given,
             step.bound > 0 ? cost_model_limit_name(step.limit) : "-");
 }
 
-/* The last line is the answer. */
+/* Prints the last line, which is the answer. */
 static void print_crossover(FILE *out, const struct cost_model_case *given) {
     double wire = cost_model_crossover_wire(given, COST_MODEL_RING);
     if (isfinite(wire))

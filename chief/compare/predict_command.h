@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `capstan compare --predict`: from the flags to the formulas, and what they
- * say for people and for programs. */
+/* `capstan compare --predict`: applies the cost model to the flags and prints
+ * the result. */
 #ifndef CAPSTAN_PREDICT_COMMAND_H
 #define CAPSTAN_PREDICT_COMMAND_H
 
@@ -10,14 +10,13 @@
 
 #include <stdio.h>
 
-/* The case that FLAGS describe. What --vm knows counts where no flag says
- * otherwise; STATUS_CONFIG when there is no such machine, or when nothing
- * tells its link. */
+/* Fills GIVEN from FLAGS. Flags have precedence over the figures of --vm.
+ * STATUS_CONFIG: --vm names no known machine, or the bandwidth is unknown. */
 enum status predict_command_case(struct cost_model_case *given,
                                  const struct compare_options *flags,
                                  struct failure *why) MUST_CHECK;
 
-/* Writes the prediction of FLAGS to OUT: a table, or one JSON object
+/* Writes the prediction for FLAGS to OUT: a table, or one JSON object
  * (docs/compare.md). */
 enum status predict_command_print(FILE *out,
                                   const struct compare_options *flags,

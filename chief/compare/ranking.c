@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a predicted step: what differs by less counts as equal. */
+/* Relative to the predicted step: smaller differences count as equal. */
 static const double EQUAL_WITHIN = 0.005;
 
-/* The rounds that were measured with as many workers. */
+/* The synchronous cases measured with one number of workers. */
 struct rounds {
-    const struct aggregate *aggregates; /* among them */
+    const struct aggregate *aggregates; /* they are among these */
     unsigned count;
     double workers;
     const struct aggregate *ring; /* all-reduce; NULL: not measured */
@@ -37,7 +37,8 @@ static bool ranking_is_mode(const struct rounds *rounds,
            ranking_count_at(aggregate, "workers") == rounds->workers;
 }
 
-/* The next of rounds by ps after BEFORE, from NULL on; NULL: there is none. */
+/* The next synchronous ps case after BEFORE (NULL: the first); NULL: there is
+ * none. */
 static const struct aggregate *next_ps(const struct rounds *rounds,
                                        const struct aggregate *before) {
     const struct aggregate *end = rounds->aggregates + rounds->count;
@@ -68,9 +69,9 @@ static int by_mean(const void *left, const void *right) {
     return (a->mean < b->mean) - (a->mean > b->mean);
 }
 
-/* All rounds: first those that may be the fastest, ALIKE of them, which the one
- * with the highest mean is not faster than; within both kinds by their means.
- */
+/* All synchronous cases. The first ALIKE may be the fastest: the one with the
+ * highest mean is not faster than they are beyond the spread. Both groups are
+ * sorted by mean. */
 struct order {
     const struct aggregate *rounds[COMPARE_OPTIONS_MAX_COUNTS + 1];
     unsigned count, alike;
@@ -176,7 +177,7 @@ static void print_measured(FILE *out, const struct order *order) {
     fprintf(out, " examples/s; add --repeats");
 }
 
-/* A step by PS to one by all-reduce. */
+/* A step by PS ps relative to one by all-reduce. */
 static double step_ratio(const struct cost_model_case *given, uint32_t ps) {
     struct cost_model_case with = *given;
     with.ps = ps;
@@ -214,7 +215,7 @@ static void append_ps(json_t *list, const struct aggregate *aggregate) {
         list, json_integer((json_int_t)ranking_count_at(aggregate, "ps")));
 }
 
-/* Each number of ps against all-reduce. */
+/* Compares each number of ps with all-reduce. */
 static void add_measured(json_t *object, const struct rounds *rounds) {
     json_t *fast = json_array(), *faster = json_array(), *slower = json_array();
     const struct aggregate *ring = rounds->ring, *one = NULL;
@@ -245,7 +246,7 @@ static void add_measured(json_t *object, const struct rounds *rounds) {
     json_object_set_new(object, "slower_ps", slower);
 }
 
-/* As SAY writes it of SUBJECT. */
+/* The text that WRITE produces for SUBJECT. */
 static json_t *json_text(void (*write)(FILE *, const void *),
                          const void *subject) {
     char *text = NULL;
@@ -280,7 +281,8 @@ static void add_order(json_t *object, const struct rounds *rounds) {
                                         : json_null());
 }
 
-/* What the formulas are asked for these workers; false: no link is known. */
+/* Fills the cost model's input for these workers; false: no bandwidth is known.
+ */
 static bool has_prediction(const struct rounds *rounds,
                            struct cost_model_case *given) {
     const struct aggregate *any = NULL, *one = NULL;

@@ -38,7 +38,7 @@ const struct vm *vm_table_find(const char *name) {
     return NULL;
 }
 
-/* In WIDTH columns; a dash where there is none to tell. */
+/* Prints in WIDTH columns; a dash if unknown. */
 static void vm_table_print_rate(FILE *out, int width, double gbits) {
     if (gbits > 0)
         fprintf(out, " %*.0f", width, gbits);

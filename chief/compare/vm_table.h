@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Machines of two clouds, as far as their network matters: for `capstan compare
- * --vm`. Figures are the vendors' (pages in vm_table.c and docs/compare.md),
- * not measured. */
+/* Machine types of two clouds and their network, for `capstan compare --vm`.
+ * Figures are the vendors' (pages in vm_table.c and docs/compare.md), not
+ * measured. */
 #ifndef CAPSTAN_VM_TABLE_H
 #define CAPSTAN_VM_TABLE_H
 
@@ -11,17 +11,18 @@
 struct vm {
     const char *name, *device;
     uint32_t devices;
-    double link_gbits; /* each way, between hosts; 0: the vendor does not say */
-    double inner_gbits; /* each way a device, inside; 0: one device */
+    double link_gbits;  /* in each direction, between hosts; 0: not published */
+    double inner_gbits; /* per device inside the host; 0: one device */
 };
 
-/* By its name in any case; NULL: not in the table. */
+/* Finds a machine by name, ignoring case; NULL: not in the table. */
 const struct vm *vm_table_find(const char *name);
 
-/* A line a machine. */
+/* Prints one line per machine. */
 void vm_table_print(FILE *out);
 
-/* For a message: the nearest name to NAME, and all of them, with commas. */
+/* For an error text: the name nearest to NAME; and all names, separated by
+ * commas. */
 const char *vm_table_nearest(const char *name);
 const char *vm_table_names(void);
 

@@ -121,7 +121,7 @@ static void without_ps_only_all_reduce_is_measured(void **state) {
     json_decref(object);
     assert_true(cluster_fixture_has_logged(
         fixture.tasks[0].process,
-        "the cluster lists no ps: all-reduce alone is measured"));
+        "the cluster lists no ps: only all-reduce is measured"));
 }
 
 static void a_local_cluster_compares_too(void **state) {

@@ -29,7 +29,8 @@ static const char result[] =
     "\"error\":null,\"train_loss\":0.25,\"test_accuracy\":0.875,"
     "\"speed_up\":1.5,\"ideal_speed_up\":2,\"efficiency\":0.75}],"
     "\"crossover\":[{\"workers\":2,\"measured_ps\":null,\"predicted_ps\":2,"
-    "\"measured_answer\":\"no difference beyond the spread: all-reduce 93k ± 22 "
+    "\"measured_answer\":\"no difference beyond the spread: all-reduce 93k ± "
+    "22 "
     "%, 1 ps 93.4k ± 14 % examples/s; add --repeats\","
     "\"predicted_answer\":\"with 1 ps both are equally fast\"}]}";
 
@@ -60,7 +61,7 @@ static void the_table_has_a_row_for_each_case(void **state) {
                  "5600     89%   0.250   0.8750  ps link\n");
     expect(text, "\n      2   1 synchronous     1.00   10.00   12.00      0.00 "
                  "  2.00    10.72     1.50     2    75%\n");
-    expect(text, "\nbound with 1 Gbit/s each way a host\n");
+    expect(text, "\nbound with 1 Gbit/s in each direction per host\n");
     expect(text, "\nloss and accuracy after 1.5 s of training each\n");
     expect(text, "\n2 workers, measured: no difference beyond the spread: "
                  "all-reduce 93k ± 22 %, 1 ps 93.4k ± 14 %\n    examples/s; "
@@ -95,7 +96,7 @@ static void a_diverged_run_is_marked(void **state) {
     expect(text,
            "\n      2   - all-reduce   diverged: it said \"no\", twice\n");
     expect(text, " 89%   0.250!  0.8750  ps link\n");
-    expect(text, "\n! diverged: the loss is no number\n");
+    expect(text, "\n! diverged: the loss is NaN\n");
     free(text);
 }
 
