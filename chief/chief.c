@@ -438,6 +438,7 @@ enum status chief_run(const struct chief_settings *settings,
         status = status_fail(&first, STATUS_RETRY, "no memory for a chief");
     else
         status = chief_prepare(run, settings, &first);
+    /* After a failed start the loop still runs, to refuse those that join. */
     if (status)
         fail_start(run, settings, &first);
     while (discovery && run->phase != RUN_OVER)

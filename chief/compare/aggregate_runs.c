@@ -184,6 +184,8 @@ static struct cost_model_case measured(const struct aggregate_runs_case *spec,
                                        const struct links *links) {
     double gbits = links->worker;
     double elements = median(runs, NULL, "parameters");
+    /* A ps applies the gradients of all workers to its part of the weights; in
+     * all-reduce a worker applies one sum to all of them. */
     double share =
         spec->mode == COST_MODEL_RING ? 1 : (double)spec->workers / spec->ps;
     struct cost_model_case given = {
@@ -195,7 +197,7 @@ static struct cost_model_case measured(const struct aggregate_runs_case *spec,
         .latency = gbits > 0 ? spec->latency : 0,
         .compute = times->compute,
         .input = input_seconds(times),
-        .overlap = 2.0 / 3,
+        .overlap = 2.0 / 3, /* the backward pass: docs/compare.md */
         .update = or_zero(times->update / (share * elements)),
         .workers = spec->workers,
         .per_host = 1,

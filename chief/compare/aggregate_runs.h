@@ -41,9 +41,10 @@ double aggregate_runs_median(const json_t *runs, const char *key);
 struct aggregate aggregate_runs(const struct aggregate_runs_case *spec,
                                 const json_t *runs);
 
-/* Fills `speed_up`, `ideal_speed_up` (the ratio of replicas) and `efficiency`
- * of each of COUNT AGGREGATES against the one with the same mode and ps and the
- * fewest replicas; null if there is no other. */
+/* Fills `speed_up` (over one replica, scaled from the case with the same mode
+ * and ps and the fewest replicas), `ideal_speed_up` (its replicas) and
+ * `efficiency` (their ratio) of each of COUNT AGGREGATES; null if no case with
+ * another number of replicas was measured. */
 void aggregate_runs_add_scaling(const struct aggregate *aggregates,
                                 unsigned count);
 

@@ -436,6 +436,7 @@ enum status compare_runs(json_t **result,
     comparison->options = options;
     comparison->batch = options->batch;
     list_cases(comparison);
+    /* Each case also runs once for equal time; the last run is of one step. */
     comparison->runs_total =
         comparison->count * (unsigned)(options->flags->compare.repeats + 1) + 1;
     check_cases(comparison);

@@ -54,8 +54,8 @@ void control_server_broadcast(struct control_server *control_server,
                               enum cluster_role role,
                               Capstan__Control *control);
 
-/* Sends CONTROL once to connection PEER, without sequence number and run. Drops
- * it while the peer has not read an earlier reply. */
+/* Sends CONTROL once to connection PEER, without sequence number, run and
+ * incarnation. Drops it while the peer has not read an earlier reply. */
 void control_server_reply(struct control_server *control_server, uint32_t peer,
                           Capstan__Control *control);
 

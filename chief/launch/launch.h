@@ -47,11 +47,11 @@ void launch_program(char *path, size_t size);
  * it is ignored) are forwarded to the chief only, which then has GRACE + STOP
  * seconds before SIGKILL. SIGUSR1 is forwarded to the chief and has no other
  * effect. When the chief has ended, the others get STOP seconds, or half a
- * second if it failed; then SIGTERM and STOP seconds again; then SIGKILL. Each
- * signalled process is logged. If the launcher itself is killed, all processes
- * are. A process that ends before the chief is reported to the chief
- * (death_report.h). If it ends with STATUS_CONFIG, which waiting cannot fix, or
- * fails before it has joined, the chief gets SIGTERM.
+ * second if it failed; then SIGTERM and STOP seconds again; then SIGKILL. A
+ * signalled process is logged unless the chief failed. If the launcher itself
+ * is killed, all processes are. A process that ends before the chief is
+ * reported to the chief (death_report.h). If it ends with STATUS_CONFIG, which
+ * waiting cannot fix, or fails before it has joined, the chief gets SIGTERM.
  *
  * *EXIT_CODE is the chief's (128 + n for signal n). If the chief got SIGTERM
  * because of another process, it is that process's if STATUS_CONFIG or

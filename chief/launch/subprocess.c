@@ -128,6 +128,7 @@ static enum status subprocess_start(struct child *child,
         close(errors);
     if (child->pid > 0)
         child->exit_fd = pidfd_open(child->pid, 0);
+    /* Without a pidfd the end of the child could not be polled for. */
     if (child->pid > 0 && child->exit_fd < 0) {
         error = errno;
         kill(child->pid, SIGKILL);
@@ -199,6 +200,7 @@ enum status subprocess_run(struct subprocess_signals *signals,
         waitpid(child.pid, &ended, 0);
         result->code = children_exit_code(ended);
         close(child.exit_fd);
+        /* A program may end with this code itself, but it then has output. */
         if (result->code == CHILDREN_NOT_STARTED && !child.output.used)
             status = status_fail(why, STATUS_CONFIG,
                                  "%s could not be started: is it installed?",

@@ -235,6 +235,7 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     message.total_steps = run->run_schedule.total;
     message.epoch_batches = run->run_schedule.epoch_batches;
     message.trainers = run->roster.num_ranks;
+    /* The weights then differ from those that a trainer would initialise. */
     message.pull_first = run->has_restored || run->job->init;
     message.strategy = run->allreduce ? JOB_ALLREDUCE : JOB_PS;
     message.backend = run->backend;

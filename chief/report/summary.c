@@ -158,6 +158,7 @@ json_t *summary_object(const struct run *run) {
     summary_set_real(object, "share_of_bound",
                      steps_per_second(run) / network_limit(run));
     time_breakdown_add(object, run);
+    /* The watchdog moves `opened` forward by each suspension. */
     summary_set_real(object, "wall_seconds",
                      time_to_seconds(time_now() - run->opened + run->stalled));
     json_object_set_new(object, "checkpoint",

@@ -37,7 +37,7 @@ void checkpoint_policy_resume_hint(const struct run *run, char *text,
 /* Tells the ps which checkpoints are complete. */
 void checkpoint_policy_send_retained(struct run *run);
 
-/* SNAPSHOT was not written by every holder: removes its files. */
+/* SNAPSHOT was not written or not committed: removes its files. */
 void checkpoint_policy_discard(struct run *run,
                                const struct run_snapshot *snapshot);
 
