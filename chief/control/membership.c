@@ -333,8 +333,8 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
                     (unsigned long long)control->run);
     if (control->run == run->id)
         refuse(run, peer, STATUS_RETRY,
-               "the chief has declared this process gone after its silence "
-               "(timeouts.peer); start it again to come back");
+               "the chief has declared this process dead after missed "
+               "heartbeats (timeouts.peer); restart it to rejoin");
     else if (control->run)
         refuse(run, peer, STATUS_RETRY,
                "its run is over: the chief was restarted; start the same "

@@ -68,7 +68,7 @@ static void check_joining(struct run *run, int64_t now) {
         return;
     }
     run_stop(run, STATUS_RETRY,
-             "did not come within %.0f s (%s): %s; are they started, with the "
+             "did not join within %.0f s (%s): %s; are they started, with the "
              "same cluster description?",
              time_to_seconds(run->join_limit), deadline.limit, absent);
 }

@@ -140,7 +140,7 @@ static enum status weights_io_start(struct run *run, const char *path,
     if (weights_io)
         weights_io->ps = calloc(run->num_holders, sizeof *weights_io->ps);
     if (!weights_io || !weights_io->ps)
-        return status_fail(why, STATUS_RETRY, "no memory to talk to %u ps",
+        return status_fail(why, STATUS_RETRY, "no memory for links to %u ps",
                            run->num_holders);
     list_peers(run, weights_io->ps);
     weights_io->path = path;

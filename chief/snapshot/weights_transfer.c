@@ -97,7 +97,7 @@ enum status weights_transfer_open(
     enum status status = STATUS_RETRY;
     if (!weights_transfer || !weights_transfer->peers ||
         !weights_transfer->items || !weights_transfer->block_states)
-        status_fail(why, status, "no memory to talk to %u ps",
+        status_fail(why, status, "no memory for links to %u ps",
                     settings->num_ps);
     else
         status = weights_transfer_open_peers(weights_transfer, why);
