@@ -118,6 +118,14 @@ static void verbs_and_flags(void **state) {
     frozen_expect("verb flag");
 }
 
+static void without_a_verb_the_usage_goes_to_standard_error(void **state) {
+    const struct cluster_process *process =
+        cluster_fixture_tool(*state, 2, (const char *[]){NULL});
+    assert_string_equal(cluster_run_output(process), "");
+    assert_true(cluster_fixture_has_logged(process, "Usage: capstan VERB"));
+    assert_true(cluster_fixture_has_logged(process, "error: no verb"));
+}
+
 static void exit_codes(void **state) {
     const char *text = strstr(
         cluster_run_output(TOOL(*state, 0, "run", "--help")), "Exit codes: ");
@@ -490,6 +498,7 @@ int main(void) {
         cmocka_unit_test(keys_of_a_job),
         cmocka_unit_test(keys_of_deepspeed),
         cmocka_unit_test(verbs_and_flags),
+        cmocka_unit_test(without_a_verb_the_usage_goes_to_standard_error),
         cmocka_unit_test(exit_codes),
         cmocka_unit_test(variables_of_the_environment),
         cmocka_unit_test(symbols_of_plugins),

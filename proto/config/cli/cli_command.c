@@ -21,54 +21,69 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
 
 #define FLAG(name, key, value, text, group)                                    \
     { name, CLI_COMMAND_KEY_##key, value, 0, text, group }
+#define ALSO(name, group)                                                      \
+    { name, 0, NULL, OPTION_ALIAS, NULL, group }
+#define HEADING(text, group)                                                   \
+    { NULL, 0, NULL, 0, text, group }
 #define HELP                                                                   \
     FLAG("help", HELP, NULL, "show this text", -1),                            \
         FLAG("version", VERSION, NULL, "show the release and its commit", -1)
 #define JSON                                                                   \
-    FLAG("json", JSON, NULL, "print one JSON object on standard output", 0)
+    FLAG("json", JSON, NULL,                                                   \
+         "print one JSON object, and nothing else, on standard output", 0)
 #define SET                                                                    \
     FLAG("set", SET, "KEY.PATH=VALUE",                                         \
-         "override a key of the job (a JSON value, else a string); "           \
-         "repeatable",                                                         \
+         "override a key of the job; VALUE is read as JSON, else as a "        \
+         "string; repeatable",                                                 \
          0)
 #define LANE                                                                   \
     FLAG("lane", TRANSPORT, "LANE",                                            \
-         "auto: between processes on one host over shared memory; tcp: never " \
-         "(auto)",                                                             \
+         "auto: processes on one host use shared memory; tcp: they use TCP "   \
+         "(default: auto)",                                                    \
          0)
 #define DEEPSPEED                                                              \
     FLAG("deepspeed_config", DEEPSPEED, "FILE",                                \
-         "a DeepSpeed configuration to fill in what the job leaves out", 0)
+         "take the keys that the job leaves out from a DeepSpeed "             \
+         "configuration",                                                      \
+         0)
 #define LINK                                                                   \
     FLAG("link-gbits", LINK, "G",                                              \
-         "chief: what the network passes each way a host, 10^9 bits/s (else "  \
-         "measured where every process has its own host)",                     \
+         "chief: bandwidth of a host's link in each direction, 10^9 bits/s "   \
+         "(default: measured if every process has its own host)",              \
          0)
 #define CLUSTER_FLAGS                                                          \
-    FLAG("job_name", JOB_NAME, "NAME", "chief, worker, ps or evaluator", 1),   \
-        FLAG("task_index", TASK_INDEX, "N", "which one of them this is", 1),   \
-        FLAG("ps_hosts", PS_HOSTS, "HOST:PORT,...", "the ps", 1),              \
-        FLAG("worker_hosts", WORKER_HOSTS, "HOST:PORT,...", "the workers", 1), \
-        FLAG("chief_hosts", CHIEF_HOSTS, "HOST:PORT", "the chief", 1),         \
+    HEADING("The cluster, where the environment does not describe it:", 1),    \
+        FLAG("chief_hosts", CHIEF_HOSTS, "HOST:PORT", "address of the chief",  \
+             1),                                                               \
+        FLAG("ps_hosts", PS_HOSTS, "HOST:PORT,...", "addresses of the ps", 1), \
+        FLAG("worker_hosts", WORKER_HOSTS, "HOST:PORT,...",                    \
+             "addresses of the workers", 1),                                   \
+        FLAG("job_name", JOB_NAME, "NAME",                                     \
+             "role of this process: chief, worker, ps or evaluator", 1),       \
+        FLAG("task_index", TASK_INDEX, "N",                                    \
+             "index of this process in its role, from 0", 1),                  \
         FLAG("num-ps", NUM_PS, "N",                                            \
-             "under torch, MPI, Slurm: the last N ranks are ps (0)", 1),       \
-        {"num_ps", 0, NULL, OPTION_ALIAS, NULL, 1},                            \
-        FLAG("local_rank", LOCAL_RANK, "N", "the same as LOCAL_RANK", 1),      \
-        {"local-rank", 0, NULL, OPTION_ALIAS, NULL, 1},                        \
+             "under torchrun, MPI or Slurm: the last N ranks are ps "          \
+             "(default: 0)",                                                   \
+             1),                                                               \
+        ALSO("num_ps", 1),                                                     \
+        FLAG("local_rank", LOCAL_RANK, "N",                                    \
+             "rank of this process on its host, as LOCAL_RANK", 1),            \
+        ALSO("local-rank", 1),                                                 \
         FLAG("alone", ALONE, NULL,                                             \
-             "nobody else takes part, whatever launchers have set", 1)
+             "one process trains; ignore what a launcher has set", 1)
 
 static const struct argp_option run_options[] = {
     HELP,
-    JSON,
     SET,
     DEEPSPEED,
-    FLAG("join-timeout", JOIN_TIMEOUT, "SECONDS",
-         "how long to wait for the chief (600)", 0),
-    FLAG("checkpoint-dir", CHECKPOINT_DIR, "DIR",
-         "evaluator: the checkpoint directory to follow", 0),
+    JSON,
     FLAG("coordinate", COORDINATE, NULL,
          "the chief does not train unless the job says so", 0),
+    FLAG("checkpoint-dir", CHECKPOINT_DIR, "DIR",
+         "evaluator: the checkpoint directory to evaluate", 0),
+    FLAG("join-timeout", JOIN_TIMEOUT, "SECONDS",
+         "time to wait for the chief (default: 600)", 0),
     LANE,
     LINK,
     CLUSTER_FLAGS,
@@ -76,49 +91,53 @@ static const struct argp_option run_options[] = {
 
 static const struct argp_option local_options[] = {
     HELP,
-    JSON,
+    FLAG("ps", PS, "N", "number of ps (default: 1)", 0),
+    FLAG("workers", WORKERS, "N", "number of workers (default: 1)", 0),
     SET,
     DEEPSPEED,
-    FLAG("ps", PS, "N", "how many ps (1)", 0),
-    FLAG("workers", WORKERS, "N", "how many workers (1)", 0),
-    FLAG("distribution", DISTRIBUTION, "JSON",
-         "instead: what this block of an Azure ML job starts (type tensorflow, "
-         "pytorch or mpi)",
-         0),
-    FLAG("instances", INSTANCES, "N", "of that job (1)", 0),
-    FLAG("num-ps", NUM_PS, "N",
-         "with pytorch or mpi: the last N ranks are ps (0)", 0),
+    JSON,
     LANE,
     LINK,
+    HEADING("The processes of an Azure ML job, instead of --ps and --workers:",
+            1),
+    FLAG("distribution", DISTRIBUTION, "JSON",
+         "distribution block of the job, of type tensorflow, pytorch or mpi",
+         1),
+    FLAG("instances", INSTANCES, "N", "instances of the job (default: 1)", 1),
+    FLAG("num-ps", NUM_PS, "N",
+         "with pytorch or mpi: the last N ranks are ps (default: 0)", 1),
     {0}};
 
-#define ALSO(name)                                                             \
-    { name, 0, NULL, OPTION_ALIAS, NULL, 0 }
 static const struct argp_option launch_options[] = {
     HELP,
+    FLAG("nnodes", NNODES, "N", "number of nodes (default: 1)", 0),
+    FLAG("node_rank", NODE_RANK, "N", "rank of this node, from 0 (default: 0)",
+         0),
+    ALSO("node-rank", 0),
     FLAG("nproc_per_node", NPROC, "N",
-         "processes to start here (1); auto, gpu or cpu: one for each", 0),
-    ALSO("nproc-per-node"),
-    FLAG("nnodes", NNODES, "N", "nodes of the job (1)", 0),
-    FLAG("node_rank", NODE_RANK, "N", "which of them this is (0)", 0),
-    ALSO("node-rank"),
-    FLAG("master_addr", ADDR, "HOST", "where rank 0 is (127.0.0.1)", 0),
-    ALSO("master-addr"),
-    FLAG("master_port", PORT, "PORT", "its port (29500)", 0),
-    ALSO("master-port"),
-    FLAG("use_env", USE_ENV, NULL,
-         "do not put --local_rank=N behind the command: LOCAL_RANK says it", 0),
-    ALSO("use-env"),
-    FLAG("no_python", NO_PYTHON, NULL,
-         "the command is no Python script, and takes no --local_rank", 0),
-    ALSO("no-python"),
-    FLAG("module", MODULE, NULL, "the command is a module of Python", 0),
+         "processes to start on this node; auto, gpu or cpu: one for each "
+         "(default: 1)",
+         0),
+    ALSO("nproc-per-node", 0),
+    FLAG("master_addr", ADDR, "HOST", "host of rank 0 (default: 127.0.0.1)", 0),
+    ALSO("master-addr", 0),
+    FLAG("master_port", PORT, "PORT", "port of rank 0 (default: 29500)", 0),
+    ALSO("master-port", 0),
+    FLAG("module", MODULE, NULL, "the command is a Python module", 0),
     {NULL, 'm', NULL, OPTION_ALIAS, NULL, 0},
+    FLAG("no_python", NO_PYTHON, NULL,
+         "the command is not a Python script and takes no --local_rank", 0),
+    ALSO("no-python", 0),
+    FLAG("use_env", USE_ENV, NULL,
+         "do not append --local_rank=N to a Python script's arguments; it "
+         "reads LOCAL_RANK",
+         0),
+    ALSO("use-env", 0),
     FLAG("grace", GRACE, "SECONDS",
-         "from SIGTERM to SIGKILL, when one has failed or a signal came (40)",
+         "time from SIGTERM to SIGKILL after a process has failed or a "
+         "signal has come (default: 40)",
          0),
     {0}};
-#undef ALSO
 
 static const struct argp_option cluster_options[] = {
     HELP, JSON, CLUSTER_FLAGS, {0}};
@@ -127,242 +146,278 @@ static const struct argp_option ckpt_command_options[] = {
     HELP,
     JSON,
     FLAG("step", STEP, "N",
-         "that one alone (all; export: the newest that verifies)", 0),
+         "only this step (default: all; export: the newest that verifies)", 0),
     FLAG("format", FORMAT, "FORMAT",
-         "export: safetensors or npz (by the ending of OUT)", 0),
-    FLAG("state", STATE, NULL, "export: the optimiser's state too", 0),
+         "export: safetensors or npz (default: by the ending of OUT)", 0),
+    FLAG("state", STATE, NULL, "export: also the optimizer state", 0),
     {0}};
 
 static const struct argp_option export_options[] = {
     HELP,
     JSON,
-    FLAG("step", STEP, "N", "that one (the newest that verifies)", 0),
+    FLAG("step", STEP, "N", "this step (default: the newest that verifies)", 0),
     FLAG("format", FORMAT, "FORMAT",
-         "safetensors or npz (by the ending of OUT)", 0),
+         "safetensors or npz (default: by the ending of OUT)", 0),
     FLAG("state", STATE, NULL,
-         "the optimiser's state too, as layer0.weight.momentum_buffer", 0),
+         "also the optimizer state, as layer0.weight.momentum_buffer", 0),
     {0}};
 
 static const struct argp_option ckpt_read_options[] = {
-    HELP, JSON, FLAG("step", STEP, "N", "that one alone (all)", 0), {0}};
+    HELP,
+    JSON,
+    FLAG("step", STEP, "N", "only this step (default: all)", 0),
+    {0}};
 
-/* What comes after `capstan ckpt`. */
+/* The subcommands of `capstan ckpt`. */
 static const struct cli_command ckpt_subcommands[] = {
-    {"ckpt ls", "DIR",
-     "Lists the checkpoints in DIR, a job's checkpoint.dir, oldest first: step, "
-     "epochs and samples behind it, size, files, whether it is a run's last, "
-     "age. Damaged ones stand below, with what is wrong, and those that have no "
-     "manifest, as incomplete. Nothing is read but manifests.",
-     ckpt_read_options, 2, 2, NULL, NULL},
-    {"ckpt verify", "DIR",
-     "Reads every checkpoint in DIR, a job's checkpoint.dir, whole, and checks "
-     "each file against the size and the hash that its manifest has. Exit code "
-     "1 when one fails, or there is none. Files that another host holds are "
-     "counted and not checked; a step without a manifest is named and fails "
-     "nothing.",
-     ckpt_read_options, 2, 2, NULL, NULL},
+    {"ckpt ls", "DIR", "Lists the checkpoints in DIR.",
+     "DIR is the job's checkpoint.dir. The list is oldest first: step, epochs "
+     "and samples trained, size, files, whether it is the last of a run, age. "
+     "Damaged checkpoints follow with the reason, then step directories "
+     "without a manifest, as incomplete. Only manifests are read.",
+     ckpt_read_options, 2, 2, NULL, "capstan ckpt ls run/checkpoint", NULL},
+    {"ckpt verify", "DIR", "Reads and checks the checkpoints in DIR.",
+     "DIR is the job's checkpoint.dir. Each file is read whole and compared "
+     "with the size and the hash in its manifest. The exit code is 1 if a "
+     "checkpoint fails or there is none. Files held by another host are "
+     "counted but not checked. A step without a manifest is reported and does "
+     "not count as a failure.",
+     ckpt_read_options, 2, 2, NULL, "capstan ckpt verify run/checkpoint", NULL},
     {"ckpt export", "DIR OUT",
-     "Writes the weights of one checkpoint in DIR, a job's checkpoint.dir, to "
-     "the file OUT: the newest that verifies, or --step. PyTorch and others "
-     "read them by name, such as layer0.weight.",
-     export_options, 3, 3, NULL, NULL},
+     "Writes the weights of a checkpoint in DIR to the file OUT.",
+     "DIR is the job's checkpoint.dir. The tensors have PyTorch's names, such "
+     "as layer0.weight.",
+     export_options, 3, 3, NULL,
+     "capstan ckpt export run/checkpoint model.safetensors\n"
+     "capstan ckpt export --step 500 --state run/checkpoint model.npz",
+     NULL},
     {0}};
 
 static const struct argp_option info_options[] = {HELP, JSON, {0}};
 
-#define LOOPS                                                                  \
-    "CAPSTAN_CPU=plain, avx2 or avx512 in the environment: the variant of "    \
-    "the update rules' loops, else the best that the processor has. All give " \
-    "the same bits."
+#define LOOPS                                                                   \
+    "The environment variable CAPSTAN_CPU (plain, avx2 or avx512) chooses the " \
+    "variant of the update rules' loops; the default is the best that the "     \
+    "processor has. All variants give the same bits."
 
 #define EXITS                                                                  \
-    "Exit codes: 0 done; 1 failed, and a retry meets it again; 2 bad "         \
+    "Exit codes: 0 done; 1 failed, and a retry fails again; 2 bad "            \
     "configuration; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM here; 137 " \
-    "killed; 138 a peer or a machine failed: worth a retry. SIGUSR1 at the "   \
-    "chief or at local: one checkpoint, and the run goes on."
+    "killed; 138 a peer or a machine failed, and a retry may succeed. On "     \
+    "SIGUSR1 the chief or `capstan local` writes a checkpoint and the run "    \
+    "continues."
 
 static const struct argp_option bench_options[] = {
     HELP,
-    JSON,
+    FLAG("ps", PS, "N", "number of ps (default: 1)", 0),
     FLAG("sizes", SIZES, "LIST",
-         "vectors to move, such as 64,4K,1M (64,4K,64K,1M,16M,64M); K is 1024",
-         0),
+         "vector sizes in bytes, K is 1024 (default: 64,4K,64K,1M,16M,64M)", 0),
     FLAG("lane", LANE, "LANE",
-         "tcp, shm (shared memory, same host) or auto (auto)", 0),
-    FLAG("ps", PS, "N", "how many ps (1)", 0),
+         "tcp, shm (shared memory on one host) or auto (default: auto)", 0),
+    FLAG("seconds", SECONDS, "S",
+         "measuring time of each figure (default: 0.3)", 0),
     FLAG("repeats", REPEATS, "N",
-         "laps of each figure, in turns; the median counts (5)", 0),
-    FLAG("seconds", SECONDS, "S", "measuring time of each figure (0.3)", 0),
-    FLAG(
-        "requests", REQUESTS, "N",
-        "instead: push the first size N times, and tell the ps's memory before "
-        "and after",
-        0),
+         "measurements of each figure; the median is shown (default: 5)", 0),
+    FLAG("requests", REQUESTS, "N",
+         "instead: push the first size N times and print the ps's memory "
+         "before and after",
+         0),
     FLAG("batched", BATCHED, NULL,
-         "with --requests: vectors of 64 bytes, 1024 in one message", 0),
+         "with --requests: vectors of 64 bytes, 1024 in a message", 0),
     FLAG("checkpoint-dir", CHECKPOINT_DIR, "DIR",
-         "write a checkpoint there at the end", 0),
-    FLAG("verbose", VERBOSE, NULL, "show what every process says", 0),
+         "write a checkpoint to DIR at the end", 0),
+    JSON,
+    FLAG("verbose", VERBOSE, NULL, "show the log of every process", 0),
     CLUSTER_FLAGS,
-    {NULL, 0, NULL, 0, "Instead, a cluster in simulated time:", 2},
+    HEADING("A cluster in simulated time, instead of a measurement:", 2),
     FLAG("simulate", SIMULATE, NULL,
-         "how long a round takes with --ps and --workers, JOB.json's model", 2),
-    FLAG("sweep", SWEEP, NULL, "1 to 256 workers by 1 to 64 ps", 2),
-    FLAG("workers", WORKERS, "N", "how many workers (1)", 2),
-    FLAG("link-gbits", LINK_GBITS, "G", "a host's link, each way, Gbit/s (1)",
-         2),
-    FLAG("latency-us", LATENCY, "US", "between two hosts (50)", 2),
-    FLAG("cores", CORES, "N", "of a host (as here)", 2),
-    FLAG("place", PLACE, "PLACE",
-         "apart (a host each), pairs (a worker and a ps a host) or one (apart)",
-         2),
-    FLAG("share-cores", SHARE_CORES, NULL,
-         "all hosts are one machine with these cores", 2),
-    FLAG("bytes", BYTES, "N", "a flat vector, such as 100M, and no job", 2),
-    FLAG("batch", BATCH, "N", "samples of a micro batch (the job's)", 2),
-    FLAG("compute", COMPUTE, "S",
-         "seconds of a step's computing (measured; with --bytes 0)", 2),
-    FLAG("jitter", JITTER, "X",
-         "standard deviation of that, as a share of it (0.05)", 2),
-    FLAG("overhead", OVERHEAD, "X",
-         "times the processor time of messages and updates measured here (1)",
-         2),
-    FLAG("group", GROUP, "N", "bytes of blocks in a message (as a run has it)",
-         2),
-    FLAG("rounds", ROUNDS, "N", "to measure (20; a sweep: at most 4)", 2),
-    FLAG("seed", SEED, "N", "of the jitter (1)", 2),
+         "predict the time of a round with the model of JOB.json", 2),
+    FLAG("workers", WORKERS, "N", "number of workers (default: 1)", 2),
+    FLAG("sweep", SWEEP, NULL, "simulate 1 to 256 workers with 1 to 64 ps", 2),
     FLAG("set", SET, "KEY.PATH=VALUE", "override a key of the job", 2),
+    FLAG("bytes", BYTES, "N", "instead of a job: a flat vector, such as 100M",
+         2),
+    FLAG("batch", BATCH, "N", "samples of a micro batch (default: the job's)",
+         2),
+    FLAG("compute", COMPUTE, "S",
+         "seconds of computing in a step (default: measured; with --bytes: 0)",
+         2),
+    FLAG("jitter", JITTER, "X",
+         "standard deviation of the computing time, as a fraction of it "
+         "(default: 0.05)",
+         2),
+    FLAG("seed", SEED, "N", "seed of the jitter (default: 1)", 2),
+    FLAG("link-gbits", LINK_GBITS, "G",
+         "bandwidth of a host's link in each direction, 10^9 bits/s (default: "
+         "1)",
+         2),
+    FLAG("latency-us", LATENCY, "US",
+         "latency between two hosts in microseconds (default: 50)", 2),
+    FLAG("place", PLACE, "PLACE",
+         "apart: one process on a host; pairs: a worker and a ps on a host; "
+         "one: all on one host (default: apart)",
+         2),
+    FLAG("cores", CORES, "N", "cores of a host (default: as this machine)", 2),
+    FLAG("share-cores", SHARE_CORES, NULL,
+         "all hosts share the cores of one machine", 2),
+    FLAG("overhead", OVERHEAD, "X",
+         "factor for the processor time of messages and updates measured here "
+         "(default: 1)",
+         2),
+    FLAG("group", GROUP, "N",
+         "bytes of blocks in a message (default: as in a run)", 2),
+    FLAG("rounds", ROUNDS, "N",
+         "rounds to simulate (default: 20; with --sweep at most 4)", 2),
     {0}};
 
 static const struct argp_option compare_options[] = {
     HELP,
-    JSON,
+    FLAG("ps", COMPARED_PS, "LIST", "numbers of ps, such as 1,2 (default: 1)",
+         0),
+    FLAG("workers", COMPARED_WORKERS, "LIST",
+         "numbers of workers, such as 1,2,4 (default: 2)", 0),
+    FLAG("steps", STEPS, "N", "rounds of a run (default: the job's length)", 0),
+    FLAG("repeats", COMPARED_REPEATS, "N",
+         "runs of each kind; the median is shown (default: 3)", 0),
+    FLAG("limit", LIMIT, "SECONDS", "longest time of one run (default: 600)",
+         0),
     SET,
     DEEPSPEED,
-    FLAG("ps", COMPARED_PS, "LIST", "numbers of ps, such as 1,2 (1)", 0),
-    FLAG("workers", COMPARED_WORKERS, "LIST",
-         "numbers of workers, such as 1,2,4 (2)", 0),
-    FLAG("steps", STEPS, "N", "rounds of each run (the job's length)", 0),
-    FLAG("repeats", COMPARED_REPEATS, "N",
-         "runs of each kind, in turns; the median counts (3)", 0),
-    FLAG("limit", LIMIT, "SECONDS", "that one run may take (600)", 0),
     LANE,
     FLAG("link-gbits", COMPARED_LINK, "G",
-         "what a host's link passes each way, 10^9 bits/s", 0),
-    FLAG("latency-us", COMPARED_LATENCY, "US", "between two hosts (50)", 0),
-    FLAG("csv", CSV, "FILE", "write the table as CSV too", 0),
-    FLAG("plot", PLOT, "FILE", "draw it, .svg or .png, through gnuplot", 0),
-    {NULL, 0, NULL, 0, "Instead, by formulas, without a run:", 2},
-    FLAG("predict", PREDICT, NULL, "and without a job", 2),
+         "bandwidth of a host's link in each direction, 10^9 bits/s", 0),
+    FLAG("latency-us", COMPARED_LATENCY, "US",
+         "latency between two hosts in microseconds (default: 50)", 0),
+    JSON,
+    FLAG("csv", CSV, "FILE", "also write the table as CSV", 0),
+    FLAG("plot", PLOT, "FILE",
+         "also draw the table with gnuplot, as .svg or .png", 0),
+    HEADING("A prediction by formulas, instead of runs:", 2),
+    FLAG("predict", PREDICT, NULL, "predict without a job", 2),
     FLAG("params", PARAMS, "P", "parameters of the model, such as 25.6M", 2),
-    FLAG("compute-ms", COMPUTE_MS, "MS",
-         "a worker's forward and backward pass (0)", 2),
-    FLAG("overlap", OVERLAP, "X",
-         "share of that beside which bytes may travel (2/3: the backward pass)",
-         2),
-    FLAG("input-ms", INPUT_MS, "MS", "reading a step's samples (0)", 2),
-    FLAG("wire", WIRE, "FORMAT", "float32 or bf16 (float32)", 2),
-    FLAG("clip", CLIP, NULL, "clipped by the global norm", 2),
-    FLAG(
-        "update-gbytes", UPDATE, "G",
-        "10^9 bytes of float32 gradients a second that a process's update rule "
-        "takes (no limit)",
-        2),
-    FLAG("gpus-per-host", PER_HOST, "N",
-         "workers that share a host and its link (1)", 2),
-    FLAG("inner-gbits", INNER, "G",
-         "what a worker passes each way inside its host (no limit)", 2),
     FLAG("vm", VM, "NAME",
-         "a cloud's machine: its link, devices and inner link (--vm list shows "
-         "names)",
+         "a cloud machine, which sets its devices and its network; --vm list "
+         "prints the names",
          2),
+    FLAG("gpus-per-host", PER_HOST, "N",
+         "workers that share a host and its link (default: 1)", 2),
+    FLAG("inner-gbits", INNER, "G",
+         "bandwidth of a worker inside its host in each direction (default: no "
+         "limit)",
+         2),
+    FLAG("compute-ms", COMPUTE_MS, "MS",
+         "time of a worker's forward and backward pass (default: 0)", 2),
+    FLAG("overlap", OVERLAP, "X",
+         "fraction of that time during which bytes can be sent (default: 2/3, "
+         "the backward pass)",
+         2),
+    FLAG("input-ms", INPUT_MS, "MS",
+         "time to read a step's samples (default: 0)", 2),
+    FLAG("update-gbytes", UPDATE, "G",
+         "10^9 bytes of float32 gradients that a process applies in a second "
+         "(default: no limit)",
+         2),
+    FLAG("wire", WIRE, "FORMAT", "float32 or bf16 (default: float32)", 2),
+    FLAG("clip", CLIP, NULL, "gradients are clipped by their global norm", 2),
     FLAG("target", TARGET, "X",
-         "efficiency to find the computing time for (0.875)", 2),
+         "scaling efficiency for which to find the computing time (default: "
+         "0.875)",
+         2),
     {0}};
 
 static const struct cli_command commands[CLI_COMMANDS] = {
     [CLI_COMMAND_RUN] =
         {"run", "[JOB.json]",
-         "Plays the role that the environment describes (flags, "
-         "TF_CONFIG, CLUSTER_SPEC; the ranks of torchrun, mpirun, "
-         "srun). Only the chief needs the job. With \"compare\" "
-         "in it the cluster trains by ps and by all-reduce in "
-         "turns, and the chief prints what `capstan compare` "
-         "does.",
-         run_options, 0, 1, EXITS "\n\n" LOOPS},
+         "Runs the role of this process in a training job.",
+         "The role comes from the flags, from TF_CONFIG or CLUSTER_SPEC, or "
+         "from the ranks of torchrun, mpirun or srun. With none of them this "
+         "process trains alone. Only the chief needs the job. If the job has "
+         "the key \"compare\", the cluster trains by parameter server and by "
+         "all-reduce in turn, and the chief prints the table of `capstan "
+         "compare`.",
+         run_options, 0, 1, EXITS "\n\n" LOOPS,
+         "capstan run job.json\n"
+         "capstan run --set epochs=2 --json job.json\n"
+         "capstan run --chief_hosts=a:2222 --ps_hosts=b:2222 "
+         "--worker_hosts=c:2222 \\\n"
+         "    --job_name=ps --task_index=0"},
     [CLI_COMMAND_LOCAL] =
-        {"local", "JOB.json",
-         "Starts a whole cluster on this machine: a chief, ps "
-         "and workers, each a process of `capstan run`.",
-         local_options, 1, 1, EXITS "\n\n" LOOPS},
+        {"local", "JOB.json", "Starts a whole cluster on this machine.",
+         "The cluster is a chief, ps and workers; each is a process of "
+         "`capstan run`.",
+         local_options, 1, 1, EXITS "\n\n" LOOPS,
+         "capstan local --ps 2 --workers 2 job.json\n"
+         "capstan local --workers 4 --set strategy.staleness=2 --json job.json"},
     [CLI_COMMAND_LAUNCH] =
         {"launch", "COMMAND...",
-         "Starts the processes of one node of a job, any command, each told "
-         "its rank in the environment, as torch.distributed.launch does. Ends "
-         "all when one fails.",
+         "Starts the processes of one node, as torch.distributed.launch does.",
+         "COMMAND is any command. Each process gets its rank in the "
+         "environment. If a process fails, all are ended.",
          launch_options, 1, 1,
-         "What no flag says is taken from PET_*, MASTER_ADDR, MASTER_PORT, "
-         "NODE_RANK, Open MPI's and Slurm's variables, where they are set."},
+         "A value without a flag comes from PET_*, MASTER_ADDR, MASTER_PORT, "
+         "NODE_RANK or the variables of Open MPI and Slurm, if they are set.",
+         "capstan launch --nproc_per_node 2 capstan run --num-ps 1 job.json\n"
+         "capstan launch --nnodes 2 --node_rank 1 --master_addr node0 \\\n"
+         "    capstan run job.json"},
     [CLI_COMMAND_CLUSTER] =
         {"cluster", "",
-         "Prints the cluster that the environment describes, "
-         "as one JSON object.",
-         cluster_options, 0, 0},
+         "Prints the cluster that the environment describes, as a JSON object.",
+         "Nothing is started. The output shows the role, the index and the "
+         "chief that `capstan run` would use here.",
+         cluster_options, 0, 0, NULL,
+         "capstan cluster\n"
+         "capstan cluster --chief_hosts=a:2222 --worker_hosts=b:2222,c:2222 "
+         "\\\n"
+         "    --job_name=worker --task_index=1"},
     [CLI_COMMAND_CKPT] =
         {"ckpt", "ls|verify|export DIR [OUT]",
-         "ls lists the checkpoints in DIR, a job's "
-         "checkpoint.dir; verify reads all of each and checks "
-         "it; export writes the weights of one to OUT.",
+         "Lists, verifies or exports the checkpoints in DIR.",
+         "DIR is the job's checkpoint.dir. ls lists its checkpoints; verify "
+         "reads each one whole and checks it; export writes the weights of one "
+         "to the file OUT.",
          ckpt_command_options, 2, 3,
-         "`capstan ckpt ls --help`, `verify --help` and `export "
-         "--help` tell more.",
+         "`capstan ckpt ls --help`, `capstan ckpt verify --help` and `capstan "
+         "ckpt export --help` show more.",
+         "capstan ckpt ls run/checkpoint\n"
+         "capstan ckpt verify --step 500 run/checkpoint\n"
+         "capstan ckpt export run/checkpoint model.safetensors",
          ckpt_subcommands},
     [CLI_COMMAND_INFO] =
         {"info", "",
-         "Shows version, commit, devices, collectives and libraries.",
-         info_options, 0, 0, LOOPS},
+         "Shows version, commit, devices, collectives and libraries.", NULL,
+         info_options, 0, 0, LOOPS,
+         "capstan info\n"
+         "capstan info --json"},
     [CLI_COMMAND_BENCH] =
         {"bench", "[JOB.json]",
-         "Measures how fast vectors move between a client and ps, with memcpy, "
-         "a plain socket and bare libzmq beside it. Starts them all on this "
-         "machine; or, with a cluster in the environment (flags, TF_CONFIG, "
-         "CLUSTER_SPEC: a chief, ps, a worker), plays one part of it: give the "
-         "same command, with the same flags, in each place. The worker prints.",
-         bench_options, 0, 1, LOOPS},
+         "Measures how fast vectors move between a client and ps.",
+         "memcpy, a plain socket and bare libzmq are measured beside it. All "
+         "processes are started on this machine. If the flags, TF_CONFIG or "
+         "CLUSTER_SPEC describe a cluster (a chief, ps, one worker), this "
+         "process runs its role in it: start the same command with the same "
+         "flags on each host; the worker prints the table.",
+         bench_options, 0, 1, LOOPS,
+         "capstan bench\n"
+         "capstan bench --ps 2 --sizes 64K,16M --lane tcp\n"
+         "capstan bench --simulate --workers 8 --ps 2 --link-gbits 10 "
+         "job.json"},
     [CLI_COMMAND_COMPARE] =
         {"compare", "[JOB.json]",
-         "The same work by parameter server, synchronous and asynchronous, and "
-         "by all-reduce: how fast each is, how far from what the network "
-         "allows, what limits it, and from how many ps on the parameter server "
-         "wins. With --predict by formulas alone. Runs are made on this "
-         "machine; across hosts put \"compare\" into the job of `capstan run`.",
-         compare_options, 0, 1, LOOPS},
+         "Compares training by parameter server and by all-reduce.",
+         "The job is run by parameter server, synchronous and asynchronous, "
+         "and by all-reduce. The table shows how fast each is, how far it is "
+         "from the network's bound, what limits it, and from how many ps on "
+         "the parameter server is faster. The runs are made on this machine; "
+         "to compare across hosts, put \"compare\" into the job of `capstan "
+         "run`.",
+         compare_options, 0, 1, LOOPS,
+         "capstan compare --ps 1,2 --workers 2 --steps 300 job.json\n"
+         "capstan compare --predict --params 25.6M --workers 8 --ps 4 \\\n"
+         "    --link-gbits 10 --compute-ms 120"},
 };
 
-/* TEXT in lines of 80 columns, each after INDENT blanks. */
-static void show_paragraph(FILE *out, const char *text, size_t indent) {
-    const size_t width = 80 - indent;
-    while (strlen(text) > width) {
-        size_t length = width;
-        while (length > 1 && text[length] != ' ')
-            length--;
-        fprintf(out, "%*s%.*s\n", (int)indent, "", (int)length, text);
-        text += length + strspn(text + length, " ");
-    }
-    fprintf(out, "%*s%s\n", (int)indent, "", text);
-}
-
-void cli_command_show_all(FILE *out) {
-    fprintf(out, "Usage: capstan VERB ...\n\n");
-    for (int v = 0; v < CLI_COMMANDS; v++) {
-        const struct cli_command *cli_command = &commands[v];
-        fprintf(out, "  capstan %s%s%s\n", cli_command->name,
-                *cli_command->arguments ? " " : "", cli_command->arguments);
-        show_paragraph(out, cli_command->text, 8);
-    }
-    fprintf(out,
-            "\n`capstan VERB --help` shows a verb's flags, `capstan --version` "
-            "the release\nand its commit.\n");
+const struct cli_command *cli_command_get(enum cli_command_id number) {
+    return &commands[number];
 }
 
 const struct cli_command *cli_command_subcommand(

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verbs of the command line: their flags, and the texts of their help. */
+/* The verbs of the command line: their flags and help texts. */
 #ifndef CAPSTAN_CLI_COMMAND_H
 #define CAPSTAN_CLI_COMMAND_H
 
 #include "proto/config/cli/options.h"
 
 #include <argp.h>
-#include <stdio.h>
 
-/* What argp calls a flag by. From SIZES, SIMULATE, NPROC and COMPARED_PS on,
- * the keys of bench_options.h, simulate_options.h, launch_options.h and
- * compare_options.h, in their order. */
+/* argp's keys of the flags. The keys from SIZES, SIMULATE, NPROC and
+ * COMPARED_PS on are those of bench_options.h, simulate_options.h,
+ * launch_options.h and compare_options.h, in their order. */
 enum cli_command_key {
     CLI_COMMAND_KEY_HELP = 'h',
     CLI_COMMAND_KEY_VERSION = 'V',
@@ -92,24 +91,27 @@ enum cli_command_key {
 };
 
 struct cli_command {
-    const char *name, *arguments, *text;
+    const char *name, *arguments;
+    const char *summary; /* one sentence */
+    const char *details; /* NULL: none */
     const struct argp_option *options;
     int min_arguments, max_arguments;
-    const char *epilog; /* the flags, in its help; NULL: nothing */
+    const char *epilog;   /* below the options in its help; NULL: none */
+    const char *examples; /* command lines, one a line */
     const struct cli_command
-        *subcommands; /* by the word behind it, which their arguments
-            count: "ckpt ls"; to one without a name */
+        *subcommands; /* named "ckpt ls"; their arguments count the second
+                         word; ended by one without a name */
 };
 
-/* The verb of NAME and its NUMBER; NULL: there is none. */
+/* The verb of NUMBER. */
+const struct cli_command *cli_command_get(enum cli_command_id number);
+
+/* The verb called NAME and its *NUMBER, or NULL. */
 const struct cli_command *cli_command_find(const char *name,
                                            enum cli_command_id *number);
 
-/* The part of VERB that WORD means; NULL: it has none of that name. */
+/* The subcommand of CLI_COMMAND called WORD, or NULL. */
 const struct cli_command *cli_command_subcommand(
     const struct cli_command *cli_command, const char *word);
-
-/* Prints every verb, in lines of at most 80 columns. */
-void cli_command_show_all(FILE *out);
 
 #endif

@@ -10,6 +10,7 @@
 #include "proto/base/version.h"
 #include "proto/config/cli/cli_command.h"
 #include "proto/config/cli/cli_flag.h"
+#include "proto/config/cli/cli_help.h"
 #include "proto/config/cli/options_check.h"
 
 #include <errno.h>
@@ -29,10 +30,9 @@ static error_t fail_usage(struct parser *parser, const char *format,
     if (!parser->status) {
         char text[512];
         snprintf(text, sizeof text, format, found);
-        parser->status =
-            status_fail(parser->why, STATUS_CONFIG,
-                        "%s; `capstan %s --help` shows what there is", text,
-                        parser->cli_command->name);
+        parser->status = status_fail(parser->why, STATUS_CONFIG,
+                                     "%s; `capstan %s --help` lists its flags",
+                                     text, parser->cli_command->name);
     }
     return EINVAL;
 }
@@ -167,8 +167,8 @@ static error_t set_local_rank(struct parser *parser, const char *text) {
     if (before && strcmp(before, text))
         return fail_usage(
             parser,
-            "--local_rank is given twice, the second time as '%s' "
-            "instead of as before",
+            "--local_rank is given twice, with different values; the second "
+            "is '%s'",
             text);
     parser->options->flags.local_rank = text;
     return 0;
@@ -277,10 +277,7 @@ static error_t options_parse(int key, char *text, struct argp_state *state) {
     switch (key) {
     case CLI_COMMAND_KEY_HELP:
         options->printed_help = true;
-        /* argp_state_help() is silent under ARGP_NO_ERRS. */
-        argp_help(state->root_argp, stdout,
-                  ARGP_HELP_USAGE | ARGP_HELP_DOC | ARGP_HELP_LONG,
-                  state->name);
+        cli_help_show(stdout, parser->cli_command, state->root_argp);
         return 0;
     case CLI_COMMAND_KEY_VERSION:
         show_version(options);
@@ -331,16 +328,10 @@ static enum status parse_command(struct options *options,
         cli_command = subcommand;
     struct parser parser = {
         .options = options, .cli_command = cli_command, .why = why};
-    char name[64], text[1024];
-    struct argp argp = {cli_command->options,
-                        options_parse,
-                        cli_command->arguments,
-                        text,
-                        NULL,
-                        NULL,
-                        NULL};
-    snprintf(text, sizeof text, "%s\v%s", cli_command->text,
-             cli_command->epilog ? cli_command->epilog : "");
+    char name[64];
+    struct argp argp = {.options = cli_command->options,
+                        .parser = options_parse,
+                        .args_doc = cli_command->arguments};
     snprintf(name, sizeof name, "capstan %s", cli_command->name);
     argv[0] = name;
     unsigned flags = ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS;
@@ -352,15 +343,15 @@ static enum status parse_command(struct options *options,
         return parser.status;
     if (error)
         return status_fail(why, STATUS_CONFIG,
-                           "`capstan %s --help` shows what there is",
+                           "`capstan %s --help` lists its flags",
                            cli_command->name);
     enum status status = options_check(options, why);
     if (status)
         return status;
     if (parser.num_arguments < cli_command->min_arguments)
         return status_fail(why, STATUS_CONFIG,
-                           "capstan %s takes %s; `capstan %s --help` tells "
-                           "more",
+                           "capstan %s takes %s; `capstan %s --help` shows "
+                           "examples",
                            cli_command->name, cli_command->arguments,
                            cli_command->name);
     return STATUS_OK;
@@ -373,13 +364,13 @@ enum status options_read(struct options *options, int argc, char **argv,
     simulate_options_open(&options->simulate);
     compare_options_open(&options->compare);
     if (argc < 2) {
-        cli_command_show_all(stderr);
-        return status_fail(why, STATUS_CONFIG, "no verb");
+        cli_help_show_all(stderr);
+        return status_fail(why, STATUS_CONFIG, "no verb given");
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
         !strcmp(argv[1], "help")) {
         options->printed_help = true;
-        cli_command_show_all(stdout);
+        cli_help_show_all(stdout);
         return STATUS_OK;
     }
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {

@@ -48,6 +48,6 @@ enum status options_check(const struct options *options, struct failure *why) {
     if (!error)
         return STATUS_OK;
     return status_fail(why, STATUS_CONFIG,
-                       "%s; `capstan %s --help` shows what there is", error,
+                       "%s; `capstan %s --help` lists its flags", error,
                        cli_command);
 }

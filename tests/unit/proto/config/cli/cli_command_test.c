@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/config/cli/cli_command.h"
+#include "proto/config/cli/cli_help.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,13 +96,27 @@ static void verbs_that_run_document_the_exit_codes(void **state) {
         assert_non_null(strstr(found(v)->epilog, "Exit codes: 0 done; 1 "));
 }
 
+static void every_verb_has_examples_of_itself(void **state) {
+    (void)state;
+    char start[32];
+    for (int v = 0; v < CLI_COMMANDS; v++) {
+        const struct cli_command *part = found(v)->subcommands;
+        snprintf(start, sizeof start, "capstan %s", names[v]);
+        assert_non_null(strstr(found(v)->examples, start));
+        for (; part && part->name; part++) {
+            snprintf(start, sizeof start, "capstan %s", part->name);
+            assert_non_null(strstr(part->examples, start));
+        }
+    }
+}
+
 static void all_help_lines_fit_80_columns(void **state) {
     (void)state;
     char *text = NULL, *rest = NULL, expected[64];
     size_t size;
     FILE *out = open_memstream(&text, &size);
     assert_non_null(out);
-    cli_command_show_all(out);
+    cli_help_show_all(out);
     fclose(out);
     for (int v = 0; v < CLI_COMMANDS; v++) {
         snprintf(expected, sizeof expected, "\n  capstan %s", names[v]);
@@ -124,6 +138,7 @@ int main(void) {
         cmocka_unit_test(no_verb_has_a_flag_twice),
         cmocka_unit_test(every_flag_has_a_description),
         cmocka_unit_test(verbs_that_run_document_the_exit_codes),
+        cmocka_unit_test(every_verb_has_examples_of_itself),
         cmocka_unit_test(all_help_lines_fit_80_columns),
     };
     return cmocka_run_group_tests_name("verb", tests, NULL, NULL);

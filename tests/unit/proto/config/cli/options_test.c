@@ -331,7 +331,7 @@ static void help_excludes_other_actions(void **state) {
     assert_false(parse_valid("info")->printed_help);
 }
 
-static void the_help_of_a_verb_lists_its_flags(void **state) {
+static void the_help_of_a_verb_lists_its_flags_and_examples(void **state) {
     (void)state;
     static const char *const verbs[][2] = {{"run", "--join-timeout=SECONDS"},
                                            {"local", "--distribution="},
@@ -349,7 +349,8 @@ static void the_help_of_a_verb_lists_its_flags(void **state) {
         snprintf(line, sizeof line, "%s --help", verbs[i][0]);
         snprintf(usage, sizeof usage, "Usage: capstan %s", verbs[i][0]);
         const char *printed = read_line(line)->printed;
-        if (!strstr(printed, usage) || !strstr(printed, verbs[i][1]))
+        if (!strstr(printed, usage) || !strstr(printed, verbs[i][1]) ||
+            !strstr(printed, "\nExamples:\n  capstan "))
             fail_msg("`capstan %s` prints: %s", line, printed);
     }
 }
@@ -399,7 +400,7 @@ int main(void) {
         cmocka_unit_test(an_unknown_argument_is_reported_with_help),
         cmocka_unit_test(an_abbreviated_flag_is_unknown_and_takes_no_value),
         cmocka_unit_test(help_excludes_other_actions),
-        cmocka_unit_test(the_help_of_a_verb_lists_its_flags),
+        cmocka_unit_test(the_help_of_a_verb_lists_its_flags_and_examples),
         cmocka_unit_test(each_subcommand_has_its_own_help),
         cmocka_unit_test(version_excludes_other_actions),
         cmocka_unit_test(percent_signs_are_plain_text),

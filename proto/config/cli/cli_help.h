@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The help texts of the command line. argp would sort the options by name; here
+ * they stand in the order of their table, which reads from first to last. */
+#ifndef CAPSTAN_CLI_HELP_H
+#define CAPSTAN_CLI_HELP_H
+
+#include "proto/config/cli/cli_command.h"
+
+#include <stdio.h>
+
+/* Prints every verb with its summary, in lines of at most 80 columns. */
+void cli_help_show_all(FILE *out);
+
+/* Prints the usage of CLI_COMMAND, which ARGP parses, its options, then
+ * examples. */
+void cli_help_show(FILE *out, const struct cli_command *cli_command,
+                   const struct argp *argp);
+
+#endif
