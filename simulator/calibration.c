@@ -17,7 +17,7 @@ enum {
     SMALL = 64,
     LARGE = 256 << 10,
     FRAME_LIMIT = 4 << 20,
-    POOL = 16 << 20, /* more than a core's own caches */
+    POOL = 16 << 20, /* larger than a core's own caches */
     PIECES = POOL / LARGE,
     FLOATS = LARGE / 4,
     THREADS = 4, /* that a message passes: two at each end */
@@ -25,12 +25,12 @@ enum {
 };
 static const int64_t TIMEOUT = 5 * TIME_S;
 
-/* Two ends in this process, each with a thread of its own for its bytes. */
+/* Two ends in this process, each with its own I/O thread. */
 struct loopback {
     void *zmq[2];
     struct link *server, *client;
     struct buffer *buffer;
-    uint32_t peer; /* the client, as the server knows it */
+    uint32_t peer; /* the client's number at the server */
 };
 
 static double processor_seconds(void) {
@@ -70,7 +70,7 @@ static enum status open_loopback(struct loopback *loopback,
     return link_connect(loopback->client, address, why);
 }
 
-/* Waits until a frame is at LINK and takes it; its sender is *PEER. */
+/* Waits for a frame at LINK and receives it; *PEER is its sender. */
 static bool calibration_receive(struct link *link, uint32_t *peer) {
     int64_t deadline = time_now() + TIMEOUT;
     struct link_frame frame;
@@ -96,7 +96,7 @@ static bool calibration_send(struct loopback *loopback, struct link *link,
                        header, sizeof header, &payload);
 }
 
-/* COUNT there, and then as many back. */
+/* Sends COUNT messages one way, then as many back. */
 static bool round_trip(struct loopback *loopback, size_t bytes, int count) {
     uint32_t ignored;
     bool done = true;
@@ -111,7 +111,7 @@ static bool round_trip(struct loopback *loopback, size_t bytes, int count) {
     return done;
 }
 
-/* The first message leaves when the connection stands. */
+/* The first message is sent once the connection is established. */
 static bool send_first(struct loopback *loopback) {
     int64_t deadline = time_now() + TIMEOUT;
     while (!calibration_send(loopback, loopback->client, SMALL)) {
@@ -124,12 +124,13 @@ static bool send_first(struct loopback *loopback) {
     return calibration_receive(loopback->server, &loopback->peer);
 }
 
-/* Seconds of one message: of all threads' processors, and of the clock. */
+/* Seconds of one message: processor time of all threads, and elapsed time. */
 struct cost {
     double processor, clock;
 };
 
-/* Of messages of BYTES, TOGETHER of them under way. False: silence. */
+/* Measures messages of BYTES with TOGETHER of them in flight. False: no
+ * answer. */
 static bool measure_cost(struct loopback *loopback, size_t bytes, int in_flight,
                          double seconds, struct cost *cost) {
     int64_t begin = time_now(), now, end = begin + time_from_seconds(seconds);
@@ -146,8 +147,8 @@ static bool measure_cost(struct loopback *loopback, size_t bytes, int in_flight,
     return true;
 }
 
-/* The first of the cores that this thread may use becomes all it may use;
- * *BEFORE receives those. */
+/* Restricts this thread to the first core that it may use; *BEFORE receives its
+ * previous set. */
 static void pin_to_one_core(cpu_set_t *before) {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -160,7 +161,7 @@ static void pin_to_one_core(cpu_set_t *before) {
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
 }
 
-/* One message alone, where all threads that it passes share a core. */
+/* One message alone, with all threads that it passes on one core. */
 static enum status measure_on_one_core(double seconds, struct cost *cost,
                                        bool *arrived, struct failure *why) {
     struct loopback loopback;
@@ -175,7 +176,8 @@ static enum status measure_on_one_core(double seconds, struct cost *cost,
     return status;
 }
 
-/* One alone wakes each thread that it passes; of many, hardly any does. */
+/* A single message wakes each thread that it passes; with many in flight hardly
+ * any thread sleeps. */
 static enum status measure_messages(struct simulator_costs *costs,
                                     double seconds, struct failure *why) {
     struct loopback loopback;
@@ -210,8 +212,9 @@ struct pools {
     float *state[RULE_MAX_SLOTS];
 };
 
-/* Seconds of a byte in an update by RULE of COUNT gradients; of a copy, when
- * COUNT is 0. Each piece was last touched a whole pool ago. */
+/* Seconds of a byte in an update by RULE of COUNT gradients, or in a copy if
+ * COUNT is 0. Each piece was last touched a whole pool ago, so it is not in a
+ * cache. */
 static double update_seconds(const struct pools *pools,
                              const struct optimizer *rule, unsigned count,
                              double seconds) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a message, a byte and an update cost on this machine: the costs of a
- * simulated run. The one file of this room that touches the world. */
+/* Measures the costs of a message, a byte and an update on this machine, for
+ * simulated runs. Only this file of the folder uses clocks and sockets. */
 #ifndef CAPSTAN_CALIBRATION_H
 #define CAPSTAN_CALIBRATION_H
 
@@ -8,12 +8,11 @@
 #include "proto/config/job/optimizer.h"
 #include "simulator/simulator.h"
 
-/* Fills COSTS but for `step`, in about SECONDS: messages and bytes by the
- * processor time of a link to and fro over TCP on this machine, shared evenly
- * among the threads that a message passes; `wake` by the clock, as cores that
- * sleep compute nothing; copies and RULE's updates in memory larger than the
- * caches of a core. STATUS_RETRY when there are no ports or no
- * memory for it. */
+/* Fills COSTS except `step`, in about SECONDS. Messages and bytes are measured
+ * as processor time of a TCP loopback round trip, divided evenly among the
+ * threads that a message passes; `wake` by the clock, as sleeping cores compute
+ * nothing; copies and RULE's updates in memory larger than a core's caches.
+ * STATUS_RETRY if there are no ports or no memory. */
 enum status calibration_measure(struct simulator_costs *costs,
                                 const struct optimizer *rule, double seconds,
                                 struct failure *why) MUST_CHECK;

@@ -14,15 +14,15 @@ struct message {
 
 struct connection {
     uint32_t from, to;
-    struct connection *next;            /* whose turn is after this one's */
-    struct message *sending, *arriving; /* oldest that is not whole yet */
+    struct connection *next;            /* next in the queue of turns */
+    struct message *sending, *arriving; /* the oldest incomplete message */
     struct message *last;
     uint64_t in_flight;
-    bool is_queued; /* for its turn */
+    bool is_queued; /* waiting for its turn */
 };
 
 struct host {
-    struct connection *first, *last; /* whose turn it is */
+    struct connection *first, *last; /* the queue of turns */
     bool is_sending;
     int64_t idle_at; /* the receiving side */
     int64_t busy[2]; /* by direction */
@@ -37,7 +37,7 @@ struct network {
     uint64_t window;
 };
 
-/* As much as keeps one connection's link busy, and a little more. */
+/* Slightly more than one connection needs to keep its link busy. */
 static uint64_t window_of(const struct network_settings *settings) {
     double round_trip = 2e-9 * (double)settings->latency * settings->rate;
     if (!(settings->rate > 0))
@@ -132,8 +132,8 @@ static void deliver(struct network *network, struct connection *c) {
 
 static void network_serve(struct network *network, uint32_t h);
 
-/* A piece of connection NUMBER's oldest message is here: its bytes are those
- * that one piece can have had. */
+/* A piece of connection NUMBER's oldest message has arrived; its size follows
+ * from the bytes still to arrive. */
 static void network_on_arrival(void *context, uint64_t number) {
     struct network *network = context;
     struct connection *c = &network->connections[number];
@@ -153,9 +153,9 @@ static void on_sent(void *context, uint64_t number) {
     network_serve(network, (uint32_t)number);
 }
 
-/* The piece's first byte is there after the latency, its last when both links
- * have had time for all of it. All latencies are the same, so pieces come to a
- * receiver in the order in which they leave. */
+/* The first byte of a piece arrives after the latency, the last once both links
+ * have had time for all of it. All latencies are equal, so a receiver gets
+ * pieces in the order in which they were sent. */
 static void network_send_chunk(struct network *network, struct connection *c) {
     struct host *from = &network->hosts[c->from], *to = &network->hosts[c->to];
     uint64_t bytes = c->sending->to_send < CHUNK ? c->sending->to_send : CHUNK;

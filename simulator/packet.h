@@ -24,19 +24,19 @@ struct packet_queue {
     struct packet *first, *last;
 };
 
-/* With room for COUNT blocks, those of BLOCKS; NULL: no memory. The caller's,
- * to be freed. */
+/* A copy of HEAD with room for COUNT blocks, copied from BLOCKS; the caller
+ * frees it. NULL: no memory. */
 struct packet *packet_new(const struct packet *head, const uint32_t *blocks,
                           uint32_t count);
 
-/* Takes LETTER as the last. */
+/* Appends PACKET and takes ownership. */
 void packet_queue_push(struct packet_queue *packet_queue,
                        struct packet *packet);
 
-/* Gives the first, NULL when there is none. */
+/* Removes the first and returns it; NULL if there is none. */
 struct packet *packet_queue_pop(struct packet_queue *packet_queue);
 
-/* Frees those in it. */
+/* Frees all packets in the queue. */
 void packet_queue_clear(struct packet_queue *packet_queue);
 
 #endif

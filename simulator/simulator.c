@@ -80,8 +80,8 @@ static enum status run_events(struct simulator_cluster *simulator_cluster,
     if (simulator_cluster->num_samples < simulator_cluster->wanted_samples)
         return status_fail(
             why, STATUS_FAILED,
-            "the simulated run of %u ps and %u workers stands "
-            "still after %.6f s, or memory is short",
+            "the simulated run of %u ps and %u workers stops after %.6f s, or "
+            "memory is short",
             config->num_ps, config->num_workers,
             1e-9 * (double)timeline_now(simulator_cluster->timeline));
     return STATUS_OK;
@@ -92,8 +92,8 @@ static int simulator_ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Of asynchronous workers the faster take more steps, so that the mean is that
- * of the time all had. */
+/* Faster asynchronous workers take more steps, so the mean is the time of all
+ * workers divided by their steps. */
 static double mean_step(const struct simulator_cluster *simulator_cluster) {
     double seconds = 1e-9 * (double)(timeline_now(simulator_cluster->timeline) -
                                      simulator_cluster->measured_from);
@@ -115,8 +115,8 @@ static void measure_steps(struct simulator_cluster *simulator_cluster) {
     result->rate = result->mean > 0 ? steps / result->mean : 0;
 }
 
-/* Bytes of the shard of PS. The bound is that of even shards; but a worker
- * beside the larger one has less to send than that. */
+/* Bytes of the shard of PS. The bound assumes even shards; a worker beside the
+ * larger shard has less to send. */
 static double shard_bytes(const struct simulator_cluster *simulator_cluster,
                           uint32_t ps) {
     const struct simulator_config *config = &simulator_cluster->config;
@@ -127,8 +127,8 @@ static double shard_bytes(const struct simulator_cluster *simulator_cluster,
                : simulator_cluster->shard_bytes[ps];
 }
 
-/* Gradients that HOST sends to others, and those that it gets from them; of
- * weights it gets and sends as much. */
+/* The gradients that HOST sends to and receives from other hosts; the weights
+ * are the same amounts in reverse. */
 static void count_bytes(const struct simulator_cluster *simulator_cluster,
                         uint32_t host, double *sent, double *received) {
     const struct simulator_config *config = &simulator_cluster->config;
@@ -144,8 +144,8 @@ static void count_bytes(const struct simulator_cluster *simulator_cluster,
         }
 }
 
-/* Both directions of a link work at once, on gradients as on weights; when
- * clipping, weights come after all gradients. */
+/* Both directions of a link work at once, on gradients and weights; with
+ * clipping the weights follow after all gradients. */
 static double bound(const struct simulator_cluster *simulator_cluster) {
     const struct simulator_config *config = &simulator_cluster->config;
     bool serialized = config->clip && !config->staleness;
@@ -159,8 +159,8 @@ static double bound(const struct simulator_cluster *simulator_cluster) {
     return longest / config->link_rate;
 }
 
-/* A worker beside a ps is faster than others, and without rounds takes more
- * steps than they do: there is no bound then. */
+/* Without rounds a worker beside a ps is faster and takes more steps than
+ * others: then there is no bound. */
 static void measure_bound(struct simulator_cluster *simulator_cluster) {
     struct simulator_result *result = simulator_cluster->result;
     bool comparable =

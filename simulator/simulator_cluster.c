@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The processes of a run, on machines, between hosts. A letter goes in pieces,
- * each of which costs its sender's and its receiver's porter (what libzmq's I/O
- * thread does) time for its bytes, and the network its own in between; so a
- * long message is received while it is still sent, as in a real run. Whoever
- * fails to get memory sets `failed`, and the run's result is none. */
+/* Processes, hosts and network of a simulated run. A packet is sent in pieces.
+ * Each piece costs time in the I/O threads of its sender and its receiver (as
+ * in libzmq) and on the network, so a long message is received while it is
+ * still being sent, as in a real run. If memory is short, `failed` is set and
+ * the run has no result. */
 #include "simulator/simulator_cluster.h"
 
 #include "chief/plan/placement.h"
@@ -15,7 +15,7 @@
 
 enum { HEADER_BYTES = 128, CHUNK_BYTES = 128 << 10, THREADS = 3 };
 
-/* A part of a letter on its way. The last one has the letter with it. */
+/* A piece of a packet in flight. The last piece carries the packet. */
 struct chunk {
     struct chunk *next;
     struct packet *packet;
@@ -270,9 +270,9 @@ struct simulator_host *simulator_cluster_host(
                          : 0];
 }
 
-/* Rounds before `warm` fill the pipes and are not counted. With staleness
- * workers go on until all have what they need, so that the load stays what it
- * was. */
+/* The first `warm` rounds fill the pipeline and are not measured. With
+ * staleness workers continue until all have enough steps, so that the load
+ * stays constant. */
 bool simulator_cluster_end_step(struct simulator_cluster *simulator_cluster,
                                 uint64_t clock, double seconds) {
     const struct simulator_config *config = &simulator_cluster->config;
@@ -387,7 +387,7 @@ void simulator_cluster_send(struct simulator_cluster *simulator_cluster,
         process_next(&simulator_cluster->io_threads[packet->from]);
 }
 
-/* The chief's word has come to every ps. */
+/* The chief's message has reached every ps. */
 static void broadcast_norm(void *context, uint64_t round) {
     struct simulator_cluster *simulator_cluster = context;
     for (uint32_t p = 0; p < simulator_cluster->config.num_ps; p++) {
@@ -400,7 +400,7 @@ static void broadcast_norm(void *context, uint64_t round) {
     }
 }
 
-/* To the chief and back: two ways, and a message at each end of both. */
+/* To the chief and back: two latencies, with a message at each end of both. */
 void simulator_cluster_report_sums(struct simulator_cluster *simulator_cluster,
                                    uint64_t round) {
     const struct simulator_config *config = &simulator_cluster->config;

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Virtual time goes on at the speed that each running thread has, so that the
- * end of its work is fixed when it starts. */
+/* Virtual time advances at the speed of each running thread, so the end of a
+ * thread's work is known when it starts. */
 struct simulator_host {
     struct timeline *timeline;
     struct simulator_host_settings settings;
@@ -13,10 +13,10 @@ struct simulator_host {
     uint32_t num_running;
     const struct simulator_host_thread
         *last_run;   /* whose piece has just ended */
-    int64_t updated; /* when virtual time was last brought up to date */
+    int64_t updated; /* time of the last update of virtual time */
     double virtual_seconds, busy;
     uint64_t num_started;
-    uint64_t event; /* number of the one event that counts */
+    uint64_t event; /* number of the one valid event */
 };
 
 struct simulator_host *simulator_host_open(
@@ -42,7 +42,7 @@ void simulator_host_close(struct simulator_host **where) {
     free(simulator_host);
 }
 
-/* Of each of COUNT running threads. */
+/* Speed of each of COUNT running threads. */
 static double speed(const struct simulator_host *simulator_host,
                     uint32_t count) {
     uint32_t cores = simulator_host->settings.cores;
@@ -101,7 +101,7 @@ static void remove_thread(struct simulator_host *simulator_host,
     thread->running = false;
 }
 
-/* The event is one ns late at most, which is not made up for. */
+/* The event is at most 1 ns late; this is not corrected. */
 static void simulator_host_finish(void *context, uint64_t number) {
     struct simulator_host *simulator_host = context;
     if (number != simulator_host->event)
@@ -115,8 +115,8 @@ static void simulator_host_finish(void *context, uint64_t number) {
     simulator_host->last_run = NULL;
 }
 
-/* With a core for each thread that runs, one that slept finds its core asleep
- * too. */
+/* If there is a core for each running thread, a thread that slept finds its
+ * core asleep too. */
 static double wakeup_seconds(const struct simulator_host *simulator_host,
                              const struct simulator_host_thread *thread) {
     if (simulator_host->last_run == thread)

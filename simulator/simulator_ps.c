@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One thread, in ps.c's order: an answer that is ready leaves before anything
- * else is decided, updates that were decided are paid for with the next work, a
- * message is taken when nothing else is due. Actions are carried out until
- * there is an answer to send, as the time they cost is spent before it. */
+/* One thread in the order of ps.c: a ready reply is sent before anything else
+ * is decided; the time of decided updates is spent with the next work; a
+ * message is received if nothing else is due. Actions run until there is a
+ * reply to send, because their time is spent before it. */
 #include "simulator/simulator_ps.h"
 
 #include "ps/consistency/update_core.h"
 
 #include <stdlib.h>
 
-/* Blocks that leave together for one trainer, as in ps/reply_queue.c. */
+/* Blocks sent together to one trainer, as in ps/reply_queue.c. */
 struct reply {
     struct packet head;
     uint32_t count, capacity;
@@ -23,11 +23,10 @@ struct simulator_ps {
     struct update_core *update_core;
     struct simulator_host_thread service_thread;
     struct packet_queue inbox, outbox;
-    struct packet *current; /* about to leave */
+    struct packet *current; /* the packet to be sent */
     struct reply *replies;  /* [num_workers] */
     bool has_actions;
-    double pending_seconds; /* seconds of updates that were decided and not yet
-                               spent */
+    double pending_seconds; /* seconds of updates decided but not yet spent */
     double busy_seconds;
     uint32_t num_summed;
 };
@@ -42,7 +41,7 @@ static bool simulator_ps_find_blocks(struct simulator_ps *ps) {
     return ps->ids;
 }
 
-/* All workers are there from the first clock on. */
+/* All workers are present from the first clock on. */
 static bool set_view(struct simulator_ps *ps) {
     uint32_t workers = ps->simulator_cluster->config.num_workers;
     struct gate_slot *slots = calloc(workers, sizeof *slots);
@@ -125,7 +124,7 @@ static bool simulator_ps_reserve(struct reply *reply) {
     return true;
 }
 
-/* Answers to one request leave together, up to a limit. */
+/* Replies to one request are sent together, up to a limit. */
 static void add_to_reply(struct simulator_ps *ps,
                          const struct update_core_action *action) {
     struct reply *reply = &ps->replies[action->rank];
@@ -183,7 +182,7 @@ static void execute(struct simulator_ps *ps,
 
 static void simulator_ps_serve(void *context);
 
-/* The serving thread works for SECONDS, and for what is due before. */
+/* The serving thread works for SECONDS plus the pending time. */
 static void simulator_ps_work(struct simulator_ps *ps, double seconds) {
     seconds += ps->pending_seconds;
     ps->pending_seconds = 0;
@@ -217,7 +216,7 @@ static void handle(struct simulator_ps *ps) {
     simulator_ps_work(ps, ps->simulator_cluster->config.costs.message);
 }
 
-/* Until there is an answer to send, or nothing more to decide. */
+/* Runs actions until there is a reply to send or none is left. */
 static void simulator_ps_run_actions(struct simulator_ps *ps) {
     struct update_core_action action;
     while (!ps->outbox.first && ps->has_actions) {

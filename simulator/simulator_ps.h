@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ps of a simulated run: the exchange of a real one decides what is updated
- * and who is answered, and one thread takes the time for it. */
+/* A ps of a simulated run: the update core of a real ps decides which blocks
+ * are updated and which trainers are answered; one thread spends the time for
+ * it. */
 #ifndef CAPSTAN_SIMULATOR_PS_H
 #define CAPSTAN_SIMULATOR_PS_H
 
 #include "simulator/simulator_cluster.h"
 
-/* Borrows STAGE. NULL: no memory. */
+/* Borrows SIMULATOR_CLUSTER. NULL: no memory. */
 struct simulator_ps *simulator_ps_open(
     struct simulator_cluster *simulator_cluster, uint32_t index);
 
 /* Frees *PS (may be NULL) and clears it. */
 void simulator_ps_close(struct simulator_ps **ps);
 
-/* LETTER, taken, has come. */
+/* Receives PACKET and takes ownership. */
 void simulator_ps_receive(struct simulator_ps *ps, struct packet *packet);
 
-/* Seconds that its thread has been at work. */
+/* Seconds for which its thread has been busy. */
 double simulator_ps_busy(const struct simulator_ps *ps);
 
 #endif

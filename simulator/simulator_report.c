@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From flags and measured costs to a case, and from its result to lines, a
- * table or JSON. --overhead scales what the exchange costs and leaves the
+/* Builds a case from flags and measured costs, and prints its result as lines,
+ * a table or JSON. --overhead scales the costs of messages and updates, not the
  * computing. */
 #include "simulator/simulator_report.h"
 
@@ -159,7 +159,7 @@ static void simulator_report_print_json(FILE *out, json_t *object) {
     json_decref(object);
 }
 
-/* What the figures stand on. */
+/* The inputs of the figures. */
 static void simulator_report_print_case(
     FILE *out, const struct simulator_report *simulator_report,
     const struct simulator_config *config) {
@@ -234,7 +234,8 @@ static void print_header(FILE *out) {
     fprintf(out, "\n");
 }
 
-/* One line of the table: all ps that there are blocks for. */
+/* One line of the table: every number of ps for which there are enough
+ * blocks. */
 static enum status sweep_line(FILE *out, struct simulator_config config,
                               json_t *list, struct failure *why) {
     enum status status = STATUS_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `capstan bench --simulate` prints: one case, or all of 1 to 256 workers
- * by 1 to 64 ps. */
+/* The output of `capstan bench --simulate`: one case, or the sweep of 1 to 256
+ * workers by 1 to 64 ps. */
 #ifndef CAPSTAN_SIMULATOR_REPORT_H
 #define CAPSTAN_SIMULATOR_REPORT_H
 
@@ -16,20 +16,20 @@ struct simulator_report {
     const double *forward, *backward; /* [num_parameters] seconds; borrowed */
     struct simulator_costs costs;     /* as measured */
     double parallel_efficiency;       /* struct simulator_config */
-    uint32_t cores;                   /* when the flags do not say */
+    uint32_t cores;                   /* if the flags do not set it */
     uint32_t num_ps, num_workers;     /* without --sweep */
-    uint32_t replicas; /* of all workers, which share a batch of this; 0: it is
-                          no job's */
+    uint32_t replicas; /* of all workers, which share a batch of this size; 0:
+                          no job */
     uint32_t micro_batch, accumulation;
     uint64_t staleness;
     bool clip, bf16, json;
 };
 
-/* Bytes of payload a second that an Ethernet link of GBITS carries over TCP:
- * 1448 of each 1514 bytes of a frame. */
+/* Payload bytes a second of an Ethernet link of GBITS over TCP: 1448 of each
+ * 1514 bytes of a frame. */
 double simulator_report_link_rate(double gbits);
 
-/* The case that FORECAST and the flags describe. */
+/* The case that SIMULATOR_REPORT and the flags describe. */
 void simulator_report_config(struct simulator_config *config,
                              const struct simulator_report *simulator_report,
                              const struct simulate_options *flags);

@@ -8,14 +8,15 @@
 #include <stdlib.h>
 
 /* The computing thread is at `parameter`, forward or backward, and has
- * announced the gradients of step `pushing` from the last parameter's down to
- * `announced`; the exchanging one has told the window of those to `granted`. */
+ * announced the gradients of step `pushing` from the last parameter down to
+ * `announced`. The communication thread has passed those down to `granted` to
+ * the window. */
 struct simulator_worker {
     struct simulator_cluster *simulator_cluster;
     uint32_t rank;
     struct simulator_host_thread compute_thread, exchange_thread;
     struct philox_sequence rng;
-    uint64_t clock; /* of the step at hand */
+    uint64_t clock; /* of the current step */
     uint32_t parameter;
     bool backward, waiting;
     double step_factor; /* of this step: 1 is the mean */
@@ -45,7 +46,7 @@ static struct window *open_window(
         .block_bytes = simulator_cluster->block_bytes,
         .credit = whole ? UINT64_MAX : WINDOW_CREDIT,
         .group_bytes = config->group_bytes,
-        .query_after = TIME_NEVER, /* nothing is lost here */
+        .query_after = TIME_NEVER, /* the simulated network loses nothing */
         .retry_after = 0,
     };
     return window_open(&settings);
@@ -82,8 +83,8 @@ void simulator_worker_close(struct simulator_worker **where) {
     free(worker);
 }
 
-/* Mean 1; a sum of uniforms, which is near enough to a normal distribution and
- * has an end: 12 of them have the variance 1. */
+/* Mean 1. The sum of 12 uniforms has variance 1, is close to a normal
+ * distribution and is bounded. */
 static double draw_step_factor(struct simulator_worker *worker) {
     double sum = -6, step_factor;
     for (int i = 0; worker->simulator_cluster->config.jitter > 0 && i < 12; i++)
@@ -124,14 +125,14 @@ static void end_step(struct simulator_worker *worker) {
         simulator_worker_begin_step(worker);
 }
 
-/* A worker with staleness clips its own gradient: nothing leaves before the
- * last of it is there. */
+/* A worker with staleness clips its own gradient, so it sends nothing before
+ * the last part is computed. */
 static bool defers_push(const struct simulator_worker *worker) {
     const struct simulator_config *config = &worker->simulator_cluster->config;
     return config->clip && config->staleness != 0;
 }
 
-/* Small gradients leave with the larger one that follows, but on a network. */
+/* Small gradients are sent with the next larger one, except over a network. */
 static void simulator_worker_announce(struct simulator_worker *worker) {
     const struct layout *layout = layout_of(worker);
     uint32_t at = worker->parameter, end = worker->announced;
@@ -148,7 +149,7 @@ static void simulator_worker_announce(struct simulator_worker *worker) {
     communicate(worker);
 }
 
-/* All weights are here, and so nothing is left to grant. */
+/* All weights have arrived, so nothing is left to grant. */
 static void begin_backward(struct simulator_worker *worker) {
     worker->backward = true;
     worker->pushing = worker->clock;
@@ -164,8 +165,8 @@ static void computed(void *context) {
     simulator_worker_compute(worker);
 }
 
-/* With staleness a step begins when the last parameter's weights, and so the
- * global step, are here. */
+/* With staleness a step begins when the last parameter's weights, and with them
+ * the global step, have arrived. */
 static bool must_wait(const struct simulator_worker *worker) {
     uint32_t last = layout_of(worker)->num_parameters - 1;
     return worker->missing[worker->parameter] ||
@@ -201,7 +202,7 @@ static void simulator_worker_compute(struct simulator_worker *worker) {
                           config->backward[worker->parameter] + clipping);
 }
 
-/* Weights are in place: who waits for them goes on. */
+/* Weights are in place: resumes the thread that waits for them. */
 static void stored(void *context) {
     struct simulator_worker *worker = context;
     const struct layout *layout = layout_of(worker);
@@ -237,7 +238,7 @@ static void queue_pushes(struct simulator_worker *worker) {
     }
 }
 
-/* Neighbouring blocks lie side by side and leave without a copy. */
+/* Neighbouring blocks are contiguous and are sent without a copy. */
 static bool is_scattered(const struct window_request *request) {
     for (uint32_t i = 1; i < request->count; i++)
         if (request->blocks[i] != request->blocks[i - 1] + 1)
@@ -272,7 +273,7 @@ static void simulator_worker_push(struct simulator_worker *worker) {
                        pushed, worker);
 }
 
-/* What has come first, then what is to leave. */
+/* Handles received packets first, then packets to send. */
 static void communicate(struct simulator_worker *worker) {
     if (worker->exchange_thread.running || worker->storing)
         return;

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trainer of a simulated run: a thread that computes, layer by layer, and one
- * that exchanges, with the resend window of a real worker between it and the
- * ps. */
+/* A trainer of a simulated run: a thread that computes layer by layer, and one
+ * that communicates through the resend window of a real worker. */
 #ifndef CAPSTAN_SIMULATOR_WORKER_H
 #define CAPSTAN_SIMULATOR_WORKER_H
 
 #include "simulator/simulator_cluster.h"
 
-/* Borrows STAGE. NULL: no memory. */
+/* Borrows SIMULATOR_CLUSTER. NULL: no memory. */
 struct simulator_worker *simulator_worker_open(
     struct simulator_cluster *simulator_cluster, uint32_t rank);
 
 /* Frees *WORKER (may be NULL) and clears it. */
 void simulator_worker_close(struct simulator_worker **worker);
 
-/* Its first step begins. */
+/* Begins its first step. */
 void simulator_worker_begin(struct simulator_worker *worker);
 
-/* LETTER, taken, has come. */
+/* Receives PACKET and takes ownership. */
 void simulator_worker_receive(struct simulator_worker *worker,
                               struct packet *packet);
 
-/* Seconds that its computing thread has been at work. */
+/* Seconds for which its computing thread has been busy. */
 double simulator_worker_busy(const struct simulator_worker *worker);
 
 #endif

@@ -10,7 +10,7 @@ struct event {
     void *context;
 };
 
-/* EVENTS is a heap, the next one first. */
+/* EVENTS is a heap with the next event first. */
 struct timeline {
     int64_t now;
     uint64_t added;
@@ -74,7 +74,7 @@ void timeline_add(struct timeline *timeline, int64_t delay,
     timeline->events[at] = event;
 }
 
-/* Takes the first event; the last one moves down to where it belongs. */
+/* Removes the first event; the last one is moved down into its place. */
 static struct event pop(struct timeline *timeline) {
     struct event first = timeline->events[0];
     struct event moving = timeline->events[--timeline->count];

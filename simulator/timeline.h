@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens when: the events of a simulated run, by time, of equal times in
+/* The events of a simulated run, ordered by time; events at the same time keep
  * the order in which they were added. Pure. */
 #ifndef CAPSTAN_TIMELINE_H
 #define CAPSTAN_TIMELINE_H
@@ -12,22 +12,21 @@ struct timeline;
 /* NULL: no memory. Time starts at 0. */
 struct timeline *timeline_open(void);
 
-/* Frees *AGENDA (may be NULL) and clears it. */
+/* Frees *TIMELINE (may be NULL) and clears it. */
 void timeline_close(struct timeline **timeline);
 
 /* Nanoseconds since the start. */
 int64_t timeline_now(const struct timeline *timeline);
 
-/* HAPPEN(CONTEXT, NUMBER) is due in DELAY (>= 0) ns. */
+/* Calls HAPPEN(CONTEXT, NUMBER) in DELAY (>= 0) ns. */
 void timeline_add(struct timeline *timeline, int64_t delay,
                   void (*callback)(void *context, uint64_t number),
                   void *context, uint64_t number);
 
-/* Lets the next event happen. False when there is none, or memory was short
- * for one. */
+/* Runs the next event. False if there is none or memory was short for one. */
 bool timeline_step(struct timeline *timeline);
 
-/* Was memory short for an event? */
+/* True if memory was short for an event. */
 bool timeline_failed(const struct timeline *timeline);
 
 #endif

@@ -9,7 +9,7 @@
 
 static const char units[] = "BKMG";
 
-/* The power of 1024 that TEXT names, or -1. */
+/* The power of 1024 that the unit TEXT stands for, or -1. */
 static int power_of(const char *text) {
     static const char *const names[][3] = {{"", "B", "B"},
                                            {"K", "KB", "KiB"},

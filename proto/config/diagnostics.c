@@ -7,8 +7,8 @@
 
 enum { PATH_SHOWN = 120, VALUE_SHOWN = 60 };
 
-/* Copies SOURCE for a terminal: no control characters, and "..." in place of
- * what does not fit, never in the middle of a UTF-8 sequence. */
+/* Copies SOURCE for a terminal without control characters. If it does not fit,
+ * it is cut between UTF-8 characters and ends in "...". */
 static void copy_printable(char *target, size_t size, const char *source) {
     size_t length = strlen(source), used = length;
     if (length >= size) {
@@ -62,7 +62,7 @@ static const char *type_name(const json_t *value) {
     }
 }
 
-/* A short number is shown as it was typed, not with all its 17 digits. */
+/* A number is shown as it was typed, not with 17 digits. */
 static char *dump_json(const json_t *value) {
     size_t flags = JSON_ENCODE_ANY | JSON_COMPACT;
     return json_dumps(value, flags | JSON_REAL_PRECISION(15));
@@ -77,11 +77,13 @@ void diagnostics_value(struct diagnostics *diagnostics, const char *path,
     free(whole);
     const char *text = json_string_value(value);
     bool automatic = text && !strcmp(text, "auto");
-    diagnostics_add(diagnostics, path, "found %s (%s); allowed: %s%s", found,
-                    type_name(value), allowed,
-                    automatic ? "; \"auto\" is filled in by Hugging Face's "
-                                "Trainer: write the value itself, or --set it"
-                              : "");
+    diagnostics_add(
+        diagnostics, path, "found %s (%s); allowed: %s%s", found,
+        type_name(value), allowed,
+        automatic
+            ? "; \"auto\" is filled in by Hugging Face's Trainer: write the "
+              "value itself, or use --set"
+            : "");
 }
 
 enum status diagnostics_status(const struct diagnostics *diagnostics,

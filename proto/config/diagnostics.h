@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with a configuration, gathered so that one run shows all. */
+/* Problems found in a configuration, collected so that one run reports all. */
 #ifndef CAPSTAN_DIAGNOSTICS_H
 #define CAPSTAN_DIAGNOSTICS_H
 
@@ -11,13 +11,13 @@
 enum { DIAGNOSTICS_SHOWN = 10 };
 
 struct diagnostics {
-    const char *where; /* the files at fault, borrowed */
+    const char *where; /* names of the files read, borrowed */
     unsigned count, shown;
     char text[1800];
 };
 
-/* Adds "PATH: " and the text; only counts once DIAGNOSTICS_SHOWN are listed or
- * there is no room. PATH may hold anything a user can type. */
+/* Adds "PATH: " and the text. After DIAGNOSTICS_SHOWN problems, or when the
+ * buffer is full, it only counts. PATH may be any text that a user typed. */
 void diagnostics_add(struct diagnostics *diagnostics, const char *path,
                      const char *format, ...) PRINTF_LIKE(3, 4);
 
@@ -25,7 +25,8 @@ void diagnostics_add(struct diagnostics *diagnostics, const char *path,
 void diagnostics_value(struct diagnostics *diagnostics, const char *path,
                        const json_t *value, const char *allowed);
 
-/* STATUS_OK without problems, else STATUS_CONFIG with all of them in WHY. */
+/* STATUS_OK if there are no problems; else STATUS_CONFIG with all of them in
+ * WHY. */
 enum status diagnostics_status(const struct diagnostics *diagnostics,
                                struct failure *why) MUST_CHECK;
 

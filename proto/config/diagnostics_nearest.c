@@ -18,7 +18,8 @@ unsigned diagnostics_nearest_distance(const char *a, const char *b) {
     size_t m = strlen(a), n = strlen(b);
     if (m > MAX_LENGTH || n > MAX_LENGTH)
         return (unsigned)(m > n ? m : n);
-    /* d[i][j]: from the first i letters of a to the first j of b. */
+    /* d[i][j]: distance between the first i letters of a and the first j of
+     * b. */
     unsigned char d[MAX_LENGTH + 1][MAX_LENGTH + 1];
     for (size_t i = 0; i <= m; i++)
         d[i][0] = (unsigned char)i;

@@ -17,8 +17,8 @@ static bool is_utf8(const char *text) {
     return string != NULL;
 }
 
-/* Appends TEXT at *END, cut between characters; what is not UTF-8 loses all
- * that is not ASCII. */
+/* Appends TEXT at *END, cut between characters. If TEXT is not UTF-8, its
+ * non-ASCII bytes are left out. */
 static void diagnostics_quote_append(char **end, const char *text) {
     size_t length = strlen(text);
     size_t kept = length;

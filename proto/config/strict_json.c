@@ -10,12 +10,12 @@
 enum { MAX_CLAMPS = 64 };
 
 struct mistake {
-    const char *pattern; /* in the text, blanks left out */
-    bool first;          /* only at its start */
+    const char *pattern; /* within the text, blanks ignored */
+    bool first;          /* only at the start of the text */
     const char *advice;
 };
 
-/* What people really write in place of JSON; the first that fits is told. */
+/* Common mistakes in place of JSON; the first that matches is reported. */
 static const struct mistake mistakes[] = {
     {"'{", true, "The shell's quotes are part of the value: leave them out."},
     {"{'", false,
@@ -57,9 +57,9 @@ static const char *advice_for(const char *text) {
     return advice;
 }
 
-/* The parser knows 64-bit integers and doubles. A larger number is JSON all
- * the same; in place of the one that ends at END stands the largest that fits,
- * which is never longer. */
+/* jansson reads 64-bit integers and doubles, and rejects a larger number that
+ * is valid JSON. The number that ends at END is replaced by the largest that
+ * fits; the replacement is never longer. */
 static bool clamp_number(char *text, size_t end) {
     if (end > strlen(text))
         return false;
@@ -77,7 +77,7 @@ static bool clamp_number(char *text, size_t end) {
     return true;
 }
 
-/* NULL with ERROR filled when TEXT, which it may change, is not JSON. */
+/* Parses TEXT, which it may change. NULL, with ERROR set, if it is not JSON. */
 static json_t *strict_json_parse(char *text, bool *duplicate,
                                  json_error_t *error) {
     size_t flags = JSON_DECODE_ANY | JSON_REJECT_DUPLICATES;

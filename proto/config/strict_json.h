@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON from the environment, read strictly: one value, nothing after it. */
+/* Strict reading of JSON from the environment: one value and nothing after
+ * it. */
 #ifndef CAPSTAN_STRICT_JSON_H
 #define CAPSTAN_STRICT_JSON_H
 
@@ -8,10 +9,10 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Reads TEXT, found in NAME, which must be an object; the caller decrefs
- * *OUT. Of a key given twice the last counts, and *DUPLICATE becomes true.
- * Numbers beyond 64 bits are cut to the nearest that fits. Errors are
- * bad_json and report_not_object, with what is usually meant. */
+/* Reads TEXT, the value of NAME, which must be an object; the caller decrefs
+ * *OUT. If a key occurs twice, the last value counts and *DUPLICATE is set. A
+ * number beyond 64 bits becomes the nearest that fits. The errors bad_json and
+ * not_object name the usual cause. */
 enum status strict_json_object(json_t **out, const char *text, const char *name,
                                bool *duplicate, struct failure *why) MUST_CHECK;
 

@@ -17,8 +17,8 @@ static enum status atomic_file_check_length(const char *path, size_t length,
     return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", path);
 }
 
-/* The name appears only by atomic_file_commit: a kill leaves a .tmp, which
- * nobody reads. */
+/* The name appears only in atomic_file_commit. A killed process leaves a .tmp
+ * file, which no reader opens. */
 enum status atomic_file_create(struct atomic_file *file, const char *path,
                                uint64_t bytes, struct failure *why) {
     int length = snprintf(file->temporary, PATH_MAX, "%s.tmp", path);
@@ -34,7 +34,7 @@ enum status atomic_file_create(struct atomic_file *file, const char *path,
     return STATUS_OK;
 }
 
-/* For a copy that is opened once by its name and then abandoned. */
+/* For a copy that is opened once by name and then discarded. */
 enum status atomic_file_open_temporary(struct atomic_file *file,
                                        const char *folder, uint64_t bytes,
                                        struct failure *why) {
@@ -66,8 +66,8 @@ enum status atomic_file_write(struct atomic_file *file, const void *data,
     return STATUS_OK;
 }
 
-/* Content, then name, then the folder's entry: in another order a power cut
- * can leave the name on a file without its content. */
+/* The order is content, name, directory entry: in another order a power failure
+ * can leave the name without the content. */
 enum status atomic_file_commit(struct atomic_file *file, struct failure *why) {
     int error = fsync(file->fd) ? errno : 0;
     if (close(file->fd) && !error)
@@ -104,7 +104,7 @@ enum status atomic_file_sync_folder(const char *folder, struct failure *why) {
     if (fd < 0)
         return status_errno(why, STATUS_FAILED, errno, "cannot open %s",
                             folder);
-    /* Some network mounts know no fsync of a folder. */
+    /* Some network mounts do not support fsync of a folder. */
     int error = fsync(fd) && errno != EINVAL && errno != ENOTSUP ? errno : 0;
     close(fd);
     if (error)

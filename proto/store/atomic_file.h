@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file that is there whole or not at all: written under a temporary name,
- * synced, renamed, its folder synced. */
+/* A file that appears whole or not at all: written under a temporary name,
+ * synced and renamed; then its folder is synced. */
 #ifndef CAPSTAN_ATOMIC_FILE_H
 #define CAPSTAN_ATOMIC_FILE_H
 
@@ -12,38 +12,38 @@
 
 struct atomic_file {
     int fd;
-    uint64_t bytes; /* expected in all, for what a failure says */
+    uint64_t bytes; /* expected size, for error texts */
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 
-/* Starts PATH.tmp for BYTES bytes. */
+/* Creates PATH.tmp for BYTES bytes. */
 enum status atomic_file_create(struct atomic_file *file, const char *path,
                                uint64_t bytes, struct failure *why) MUST_CHECK;
 
-/* Starts a file of a name of its own in FOLDER, to be ended by
+/* Creates a file with a unique name in FOLDER; close it with
  * atomic_file_abort. */
 enum status atomic_file_open_temporary(struct atomic_file *file,
                                        const char *folder, uint64_t bytes,
                                        struct failure *why) MUST_CHECK;
 
-/* Appends. After a failure only atomic_file_abort may follow. */
+/* Appends. After a failure only atomic_file_abort may be called. */
 enum status atomic_file_write(struct atomic_file *file, const void *data,
                               size_t bytes, struct failure *why) MUST_CHECK;
 
-/* Makes PATH this file, durably. Ends FILE either way; on failure the
- * temporary file is gone and what was at PATH before still there (unless it is
- * the folder's sync that failed). */
+/* Renames the file to PATH, durably. Closes FILE in every case. On failure the
+ * temporary file is removed and the previous file at PATH remains, unless only
+ * the sync of the folder failed. */
 enum status atomic_file_commit(struct atomic_file *file,
                                struct failure *why) MUST_CHECK;
 
-/* Ends FILE and removes the temporary file. */
+/* Closes FILE and removes the temporary file. */
 void atomic_file_abort(struct atomic_file *file);
 
-/* Renames TEMPORARY, synced already, to PATH and syncs the folder. */
+/* Renames TEMPORARY, already synced, to PATH and syncs the folder. */
 enum status atomic_file_rename(const char *temporary, const char *path,
                                struct failure *why) MUST_CHECK;
 
-/* Makes the names in FOLDER durable. */
+/* Makes the directory entries of FOLDER durable. */
 enum status atomic_file_sync_folder(const char *folder,
                                     struct failure *why) MUST_CHECK;
 

@@ -79,8 +79,8 @@ enum status checkpoint_make_folder(const char *dir, uint64_t step,
     return fs_info_make_folder(path, why);
 }
 
-/* Names that we would not write ourselves ("step-7", "step-7.bak") are not
- * ours to list or remove. */
+/* Names that Capstan does not write ("step-7", "step-7.bak") are neither listed
+ * nor removed. */
 static bool step_of(const char *name, uint64_t *step) {
     char written[NAME_BYTES];
     if (strncmp(name, "step-", 5) != 0)
@@ -94,7 +94,7 @@ static bool has_manifest(int dir, uint64_t step) {
     char name[NAME_BYTES], path[NAME_BYTES + sizeof "/manifest.json"];
     step_name(step, name);
     snprintf(path, sizeof path, "%s/manifest.json", name);
-    /* One that cannot be looked at is there: reading it says why not. */
+    /* If it cannot be examined it counts as present: reading it reports why. */
     return !faccessat(dir, path, F_OK, 0) ||
            (errno != ENOENT && errno != ENOTDIR);
 }
@@ -152,7 +152,7 @@ static enum status scan(const char *dir, struct step_entry **all, size_t *count,
     return status;
 }
 
-/* Those that have a manifest, or have none. */
+/* The steps that have a manifest, or those that have none. */
 static enum status list(const char *dir, bool complete, uint64_t **steps,
                         size_t *count, struct failure *why) {
     struct step_entry *all;
@@ -184,13 +184,14 @@ enum status checkpoint_incomplete(const char *dir, uint64_t **steps,
     return list(dir, false, steps, count, why);
 }
 
-/* Also what a kill has left of them (.tmp); a user's own files stay. */
+/* True also for temporary files (.tmp) left by a killed process; a user's files
+ * stay. */
 static bool is_capstan_file(const char *name) {
     return strncmp(name, "manifest.json", 13) == 0 ||
            (strncmp(name, "ps-", 3) == 0 && strstr(name, ".mdb"));
 }
 
-/* Removes Capstan's files in the open FOLDER of PATH. */
+/* Removes Capstan's files from the open FOLDER, whose path is PATH. */
 static enum status remove_files(DIR *folder, const char *path,
                                 struct failure *why) {
     const struct dirent *entry;
@@ -204,7 +205,7 @@ static enum status remove_files(DIR *folder, const char *path,
     return STATUS_OK;
 }
 
-/* Removes the manifest in the open FOLDER of PATH durably. */
+/* Removes the manifest from the open FOLDER of PATH durably. */
 static enum status remove_manifest(DIR *folder, const char *path,
                                    struct failure *why) {
     if (!unlinkat(dirfd(folder), "manifest.json", 0))
@@ -215,8 +216,8 @@ static enum status remove_manifest(DIR *folder, const char *path,
                         "cannot remove %s/manifest.json", path);
 }
 
-/* The manifest first, and durably: what has none does not exist, so a kill
- * meanwhile leaves remains, never a checkpoint that lacks a file. */
+/* The manifest is removed first and durably. If the process is killed, a folder
+ * without a manifest remains, never a checkpoint that lacks a file. */
 enum status checkpoint_remove(const char *dir, uint64_t step,
                               struct failure *why) {
     char path[PATH_MAX];
@@ -246,7 +247,8 @@ enum status checkpoint_prune(const char *dir, uint32_t keep,
     struct step_entry *all;
     size_t count;
     enum status status = scan(dir, &all, &count, why);
-    /* From the newest down: what is above it may be under way. */
+    /* From the newest down: a step above the newest checkpoint may be in
+     * progress. */
     size_t kept = 0;
     for (size_t i = count; i-- > 0 && !status;) {
         bool old = all[i].complete ? keep && kept >= keep : kept > 0;
@@ -265,8 +267,8 @@ static bool is_listed(uint64_t step, const uint64_t *steps, size_t count) {
     return false;
 }
 
-/* Only what is older than the newest that stands: a younger folder may be under
- * way. */
+/* Only steps older than the newest in STEPS: a later folder may be in
+ * progress. */
 enum status checkpoint_retain(const char *dir, const uint64_t *steps,
                               size_t count, struct failure *why) {
     struct step_entry *all;
@@ -290,7 +292,7 @@ static enum status checkpoint_move(const char *dir, uint64_t step,
     return atomic_file_rename(from, to, why);
 }
 
-/* From the newest down, so that a kill half-way leaves no gap. */
+/* From the newest down, so that a kill leaves no gap. */
 enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
                                  size_t *moved, struct failure *why) {
     struct step_entry *all;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A checkpoint is a manifest and the shard files it names, each of which is
- * checked whole before LMDB sees it (shard_reader.c). Verifying reads
- * everything; restoring opens a file when the first block of it is wanted, so
- * that a ps reads, and hashes, only the files that have blocks for it, whoever
- * wrote them. Files that another host holds are passed over when a checkpoint
- * is verified, as who resumes there has to look at them anyway, and are an
- * error with that host's name when one of their blocks is wanted. */
+/* A checkpoint is a manifest and its shard files. Each file is checked whole
+ * before LMDB opens it (shard_reader.c). Verifying reads everything. Restoring
+ * opens a file when its first block is read, so a ps reads and hashes only
+ * files with blocks for it, whichever process wrote them. Files held by another
+ * host are skipped in verification, because a process that resumes there checks
+ * them itself. Reading one of their blocks is an error that names the host. */
 #include "proto/store/checkpoint_reader.h"
 
 #include "proto/store/checkpoint.h"
@@ -142,7 +141,7 @@ static enum status verify_block(struct checkpoint_reader *reader, uint32_t b,
                   : checkpoint_reader_row(reader, b, &value, &bytes, why);
 }
 
-/* Every file, also one without blocks, then every block of those here. */
+/* Every file, also one without blocks, then every block of the local files. */
 static enum status checkpoint_reader_verify_files(
     struct checkpoint_reader *reader, struct failure *why) {
     const struct manifest *manifest = reader->manifest;
@@ -184,9 +183,8 @@ enum status checkpoint_reader_verify(const char *dir, uint64_t step,
     return status;
 }
 
-/* Whoever resumes must know what was passed over; and with checkpoints there of
- * which none can be read, to start from nothing would be a decision of the
- * user's. */
+/* A user who resumes must know which checkpoints were skipped. If there are
+ * checkpoints but none can be read, only the user may decide to start anew. */
 enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
                                      struct manifest *out, bool *found,
                                      const struct log *log,

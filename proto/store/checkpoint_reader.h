@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads checkpoints: is one whole, which is the newest that is, what do its
- * blocks hold. */
+/* Reads checkpoints: verifies them, finds the newest complete one, reads
+ * blocks. */
 #ifndef CAPSTAN_CHECKPOINT_READER_H
 #define CAPSTAN_CHECKPOINT_READER_H
 
@@ -14,42 +14,42 @@
 
 #define CHECKPOINT_READER_ANY UINT64_MAX
 
-/* Reads every file of STEP whole: sizes, hashes, and that each block has its
- * weights, state and row. STATUS_FAILED says the first thing wrong. Files that
- * checkpoint_reader_is_remote tells of are left out. */
+/* Reads every file of STEP: checks sizes, hashes, and that each block has its
+ * weights, state and row. On STATUS_FAILED WHY names the first problem. Files
+ * for which checkpoint_reader_is_remote is true are skipped. */
 enum status checkpoint_reader_verify(const char *dir, uint64_t step,
                                      struct failure *why) MUST_CHECK;
 
 /* Reads the manifest of the newest checkpoint at or below UPTO
  * (CHECKPOINT_READER_ANY: of all) that verifies; the caller clears *OUT. LOG
- * (may be NULL) is warned of each that is passed over. *FOUND is false, and
- * *OUT empty, when DIR holds none at all; STATUS_FAILED when it holds some and
- * none verifies: nobody starts anew over them unknowingly. */
+ * (may be NULL) receives a warning for each one skipped. If DIR has no
+ * checkpoint, *FOUND is false and *OUT is empty. If it has some and none
+ * verifies: STATUS_FAILED, so that no run starts anew over them unnoticed. */
 enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
                                      struct manifest *out, bool *found,
                                      const struct log *log,
                                      struct failure *why) MUST_CHECK;
 
-/* True when FILE of the checkpoint in FOLDER is not here and another host
+/* True if FILE of the checkpoint in FOLDER is missing here and another host
  * holds it. */
 bool checkpoint_reader_is_remote(const char *folder,
                                  const struct shard_info *file);
 
-/* One reader belongs to one thread at a time. */
+/* One thread at a time uses a reader. */
 struct checkpoint_reader;
 
-/* Borrows MANIFEST. The files in FOLDER are opened, and checked, when the
- * first block of each is wanted. */
+/* Borrows MANIFEST. A file in FOLDER is opened and checked when its first block
+ * is read. */
 enum status checkpoint_reader_open(struct checkpoint_reader **out,
                                    const char *folder,
                                    const struct manifest *manifest,
                                    struct failure *why) MUST_CHECK;
 
-/* Ends *READER (may be NULL). */
+/* Closes *READER (may be NULL) and clears it. */
 void checkpoint_reader_close(struct checkpoint_reader **reader);
 
-/* Copies SLOT (SHARD_WEIGHTS, or 1 + the number of a state slot) of block B of
- * the manifest's layout into FLOATS. */
+/* Copies SLOT (SHARD_WEIGHTS, or 1 + the index of a state slot) of block B of
+ * the manifest's layout to FLOATS. */
 enum status checkpoint_reader_block(struct checkpoint_reader *reader,
                                     uint32_t b, uint16_t slot, float *floats,
                                     struct failure *why) MUST_CHECK;

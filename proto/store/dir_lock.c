@@ -20,10 +20,10 @@ enum { RUN_DIGITS = 16, TRIES = 16 };
 static const char prefix[] = ".run-"; /* checkpoint_run_file's */
 
 struct dir_lock {
-    pthread_mutex_t mutex; /* who writes asks on a thread of its own */
+    pthread_mutex_t mutex; /* a writer calls from a thread of its own */
     int file;              /* -1: none */
     bool locked;
-    bool follows_chief; /* the chief's file, which is enough while it stands */
+    bool follows_chief; /* the chief's file is enough while it exists */
     char path[PATH_MAX], owner[32];
     struct dir_lock_settings settings;
 };
@@ -33,14 +33,15 @@ static bool set_lock(int file, short type) {
     return !fcntl(file, F_OFD_SETLK, &all);
 }
 
-/* Does another open file hold a lock on FILE? */
+/* True if another open file holds a lock on FILE. */
 static bool is_locked(int file) {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     return !fcntl(file, F_OFD_GETLK, &all) && all.l_type != F_UNLCK;
 }
 
-/* Is FILE what its path leads to? Another may have removed it before it was
- * locked, or the whole directory since. Where that cannot be seen it is. */
+/* True if the path of FILE still leads to it. Another process may have removed
+ * it before it was locked, or replaced the directory since. True if that is
+ * unknown. */
 static bool is_current(const struct dir_lock *dir_lock) {
     struct stat own, found;
     if (!dir_lock->follows_chief && dir_lock->file < 0)
@@ -52,14 +53,15 @@ static bool is_current(const struct dir_lock *dir_lock) {
             own.st_dev == found.st_dev);
 }
 
-/* For those who are told of it; who shares a file writes beside each other. */
+/* Writes the owner for error texts of other runs. Processes that share a file
+ * each write a line. */
 static void write_owner(const struct dir_lock *dir_lock) {
     char host[256] = "", text[512];
     gethostname(host, sizeof host - 1);
     int length = snprintf(text, sizeof text, "%s, pid %d on host %s\n",
                           dir_lock->owner, (int)getpid(), host);
     if (pwrite(dir_lock->file, text, (size_t)length, 0) != length)
-        return; /* then nobody is named */
+        return; /* then no owner is named */
 }
 
 static enum status open_lock_file(struct dir_lock *dir_lock,
@@ -89,7 +91,7 @@ static enum status open_lock_file(struct dir_lock *dir_lock,
                        dir_lock->path);
 }
 
-/* Is NAME that of another run's file? */
+/* True if NAME is the lock file of another run. */
 static bool is_other_run(const char *name, const char *own) {
     size_t begin = sizeof prefix - 1;
     return !strncmp(name, prefix, begin) &&
@@ -102,16 +104,16 @@ static void read_owner(int file, char *text, size_t size) {
     text[length > 0 ? length : 0] = 0;
     text[strcspn(text, "\n")] = 0;
     if (!*text)
-        snprintf(text, size, "a process that has not told its number yet");
+        snprintf(text, size, "a process whose owner is not written yet");
 }
 
-/* One that nobody holds is a dead run's, and goes. */
+/* A file without a lock belongs to a dead run and is removed. */
 static enum status check_other(int folder, const char *dir, const char *name,
                                struct failure *why) {
     char text[512];
     int file = openat(folder, name, O_RDONLY | O_CLOEXEC);
     if (file < 0)
-        return STATUS_OK; /* it has just gone, or is another user's */
+        return STATUS_OK; /* it was just removed, or belongs to another user */
     bool is_live = is_locked(file);
     if (is_live)
         read_owner(file, text, sizeof text);
@@ -122,7 +124,7 @@ static enum status check_other(int folder, const char *dir, const char *name,
                ? status_fail(
                      why, STATUS_CONFIG,
                      "another run is using %s: %s. Two runs cannot write "
-                     "checkpoints into one directory: end that one first, or "
+                     "checkpoints into one directory: end that run first, or "
                      "give this one a checkpoint.dir of its own",
                      dir, text)
                : STATUS_OK;
@@ -142,7 +144,7 @@ static enum status check_others(const char *dir, const char *own,
     return status;
 }
 
-/* The file goes with the last who holds it. */
+/* The last process that holds the file removes it. */
 static void dir_lock_unlock_file(struct dir_lock *dir_lock) {
     if (dir_lock->file < 0)
         return;
@@ -152,8 +154,8 @@ static void dir_lock_unlock_file(struct dir_lock *dir_lock) {
     dir_lock->file = -1;
 }
 
-/* First its own, then a look at the others': of two that come together at least
- * one sees the other. */
+/* Locks its own file first and then looks for others: of two runs that start
+ * together at least one sees the other. */
 static enum status acquire(struct dir_lock *dir_lock, struct failure *why) {
     const char *name = strrchr(dir_lock->path, '/') + 1;
     enum status status = open_lock_file(dir_lock, why);
@@ -164,7 +166,7 @@ static enum status acquire(struct dir_lock *dir_lock, struct failure *why) {
     return status;
 }
 
-/* ENDING tells a host's own claim from the chief's. */
+/* ENDING distinguishes a host's own lock file from the chief's. */
 static struct dir_lock *new (const struct dir_lock_settings *settings,
                              const char *ending, struct failure *why) {
     char run_file[PATH_MAX - 16];
@@ -218,8 +220,8 @@ enum status dir_lock_join(struct dir_lock **out, bool *shares,
     return STATUS_OK;
 }
 
-/* The mutex is held. Who shared the directory claims it as its chief does: of
- * those of a run all may hold the file. */
+/* Call with the mutex held. A process that shared the chief's directory locks
+ * it as the chief does: all processes of a run may hold the file. */
 static enum status reacquire(struct dir_lock *dir_lock, struct failure *why) {
     const struct dir_lock_settings *settings = &dir_lock->settings;
     bool was_there = dir_lock->follows_chief || dir_lock->file >= 0;
@@ -229,10 +231,11 @@ static enum status reacquire(struct dir_lock *dir_lock, struct failure *why) {
     if (!status)
         status = acquire(dir_lock, why);
     if (!status && was_there)
-        log_warning(settings->log,
-                    "%s was removed or replaced while the run goes on: it is "
-                    "there again and locked for this run; what it held is not",
-                    settings->dir);
+        log_warning(
+            settings->log,
+            "%s was removed or replaced during the run: it exists again and is "
+            "locked for this run; its earlier contents are gone",
+            settings->dir);
     return status;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who writes into a checkpoint directory now. A file there has the number of
- * the run in its name and a lock of the kernel's on it, which ends with the
- * process however that dies; so of two runs each sees that the other lives, and
- * what a dead one has left is known for what it is. Readers take no claim.
+/* Locks a checkpoint directory for the run that writes into it. The lock is a
+ * file with the run's number in its name, under a kernel lock, which ends when
+ * the process ends. So each of two runs detects the other, and files of a dead
+ * run are recognized. Readers take no lock.
  *
- * On NFS the server keeps the locks: they hold between hosts where its lock
- * manager runs, and a host that vanishes may keep its own for a lease's time.
- */
+ * On NFS the server keeps the locks: they work between hosts if its lock
+ * manager runs, and a host that vanishes may keep its locks for a lease
+ * time. */
 #ifndef CAPSTAN_DIR_LOCK_H
 #define CAPSTAN_DIR_LOCK_H
 
@@ -18,49 +18,47 @@
 
 struct dir_lock;
 
-/* Who wants a directory for a run; all but WHO is borrowed until the release.
- */
+/* The run that locks a directory; all but `owner` is borrowed until the
+ * release. */
 struct dir_lock_settings {
     const char *dir;
     uint64_t run;
-    const char *owner; /* "ps 1": what a later claimant is told */
+    const char *owner; /* "ps 1": shown to a later run that is refused */
     const struct log *log;
 };
 
-/* For a chief: claims the directory, which exists. Nothing of it but files of
- * claims is touched.
- * STATUS_CONFIG: another run's process lives; WHY names its pid and host.
- * STATUS_FAILED: it cannot be written into. Where the file system takes no
- * locks, the log is told and the claim stands for nothing. Two that come at the
- * same moment may both be refused. */
+/* For a chief: locks the directory, which must exist. Only lock files in it are
+ * touched. STATUS_CONFIG: a live process of another run holds it; WHY names its
+ * pid and host. STATUS_FAILED: it cannot be written to. If the file system has
+ * no locks, the log says so and the directory is not protected. Two runs that
+ * lock at the same moment may both be refused. */
 enum status dir_lock_acquire(struct dir_lock **out,
                              const struct dir_lock_settings *settings,
                              struct failure *why) MUST_CHECK;
 
-/* For who writes beside the run's chief: *SHARES when the chief's file is
- * there, which then is enough. Else the directory is this host's own; it is
- * made, and claimed together with others of the run here. One that cannot be
- * written into is the log's affair: each checkpoint will say so again. */
+/* For a process that writes beside the run's chief. *SHARES is true if the
+ * chief's file is there; then no lock is needed. Else the directory is this
+ * host's own: it is made, and locked together with other local processes of the
+ * run. If it cannot be written to, the log says so, as each checkpoint will. */
 enum status dir_lock_join(struct dir_lock **out, bool *shares,
                           const struct dir_lock_settings *settings,
                           struct failure *why) MUST_CHECK;
 
-/* Before a checkpoint is written, on any thread: a directory that was removed
- * or replaced meanwhile is made anew and claimed for the run again, which the
- * log is told. Fails as dir_lock_acquire: STATUS_CONFIG, it is another run's
- * now. */
+/* Call it before a checkpoint is written, on any thread. If the directory was
+ * removed or replaced, it is made and locked again, which the log says. Fails
+ * as dir_lock_acquire; STATUS_CONFIG: another run has it now. */
 enum status dir_lock_renew(struct dir_lock *dir_lock,
                            struct failure *why) MUST_CHECK;
 
-/* Is the directory the one that was claimed? Else nothing in it is the run's,
- * to be removed. On any thread. */
+/* True if the directory is the one that was locked. Else nothing in it belongs
+ * to the run or may be removed. On any thread. */
 bool dir_lock_is_held(struct dir_lock *dir_lock);
 
-/* For a reader of DIR: does a run's process that lives hold a claim on it? Not
- * where that cannot be told. */
+/* For a reader of DIR: true if a live process of a run holds its lock. False if
+ * that is unknown. */
 bool dir_lock_is_locked(const char *dir);
 
-/* Lets DIR go and clears *CLAIM, which may be NULL. */
+/* Releases DIR and clears *DIR_LOCK, which may be NULL. */
 void dir_lock_release(struct dir_lock **dir_lock);
 
 #endif

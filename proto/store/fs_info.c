@@ -12,8 +12,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* <linux/magic.h> lacks most of these; the others are in statfs(2) or in the
- * sources of the file system. */
+/* <linux/magic.h> lacks most of these; the values are from statfs(2) or the
+ * sources of the file systems. */
 static const uint32_t network_types[] = {
     0x6969,     /* NFS */
     0x517b,     /* SMB */
@@ -66,8 +66,8 @@ enum status fs_info_local_folder(char *folder, size_t size,
                        "cannot be written; set TMPDIR to one that can");
 }
 
-/* Bytes free in FOLDER for this user; false when nobody can tell, as on file
- * systems that report no size. */
+/* Bytes free in FOLDER for this user; false if unknown, as on file systems that
+ * report no size. */
 static bool free_bytes(const char *folder, uint64_t *bytes) {
     struct statvfs st;
     if (statvfs(folder, &st) || !st.f_blocks)
@@ -93,7 +93,7 @@ enum status fs_info_write_failure(const char *path, uint64_t bytes, int error,
     uint64_t available;
     if (!fs_info_parent_folder(path, folder, sizeof folder, NULL) &&
         free_bytes(folder, &available)) {
-        /* LMDB calls a write cut short an I/O error. */
+        /* LMDB reports a truncated write as an I/O error. */
         if (error == EIO && available < bytes)
             error = ENOSPC;
         snprintf(room, sizeof room, ", %" PRIu64 " free in %s", available,

@@ -39,7 +39,7 @@ enum status manifest_write(const struct manifest *manifest, const char *folder,
     enum status status = path_in(folder, "manifest.json", path, why);
     if (!status)
         status = path_in(folder, "..", parent, why);
-    /* The folder's own name first: it may have been made a moment ago. */
+    /* The folder may be new, so its own name is synced first. */
     if (!status)
         status = atomic_file_sync_folder(parent, why);
     if (status)
@@ -55,7 +55,7 @@ enum status manifest_write(const struct manifest *manifest, const char *folder,
     return status;
 }
 
-/* Reads FD, the file of PATH, into a string that the caller frees. */
+/* Reads FD, the file at PATH, into a string that the caller frees. */
 static enum status manifest_read_text(int fd, const char *path, char **text,
                                       struct failure *why) {
     struct stat st;
@@ -93,7 +93,7 @@ enum status manifest_read(struct manifest *out, const char *folder,
     enum status status = path_in(folder, "manifest.json", path, why);
     if (status)
         return status;
-    /* Not blocking: a pipe of that name must not hold us. */
+    /* Not blocking: a pipe of that name must not block the process. */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return status_errno(why, STATUS_FAILED, errno, "cannot open %s", path);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one file that makes a checkpoint exist: DIR/step-000001500/manifest.json.
- * Written last (fsync, rename, fsync of the folder), removed first. */
+/* The file that makes a step folder a checkpoint:
+ * DIR/step-000001500/manifest.json. It is written last (fsync, rename, fsync of
+ * the folder) and removed first. */
 #ifndef CAPSTAN_MANIFEST_H
 #define CAPSTAN_MANIFEST_H
 
@@ -21,10 +22,10 @@ enum {
 struct manifest {
     uint64_t run;
     uint64_t step;    /* rounds (synchronous) or updates (otherwise) */
-    uint64_t epoch;   /* whole epochs behind it */
+    uint64_t epoch;   /* whole epochs done */
     uint64_t samples; /* read by all trainers together */
     uint64_t seed;
-    bool final; /* the run's last */
+    bool final; /* the last of the run */
     char *job;  /* the job's text, one JSON object, or NULL */
     char *rule; /* rule name, as in the job: "SGD" */
     uint32_t num_slots;
@@ -32,8 +33,9 @@ struct manifest {
     struct layout *layout;
     uint32_t num_files;
     struct shard_info *files;
-    uint32_t *block_file;      /* layout->num_blocks: index into files */
-    struct loss_scaler scaler; /* written unless at the start of a fixed one */
+    uint32_t *block_file; /* layout->num_blocks indexes into files */
+    struct loss_scaler
+        scaler; /* written unless it is the initial state of a fixed scale */
 };
 
 /* Frees all but the struct itself. */
@@ -48,10 +50,10 @@ enum status manifest_write(const struct manifest *manifest, const char *folder,
 enum status manifest_read(struct manifest *out, const char *folder,
                           struct failure *why) MUST_CHECK;
 
-/* The canonical text written by manifest_write (caller frees), and back: a
- * manifest also travels from chief to ps. It carries its own XXH3; `job` comes
- * back in its most compact form. NULL when `job` is no JSON object, a count is
- * above 2^63 - 1, or memory is short. */
+/* The canonical text that manifest_write writes (the caller frees it); it is
+ * also sent from chief to ps. It contains its own XXH3; `job` is stored in its
+ * most compact form. NULL if `job` is not a JSON object, a count is above 2^63
+ * - 1, or memory is short. */
 char *manifest_text(const struct manifest *manifest);
 
 /* The same from a text; *OUT as above. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A manifest may be damaged, or another release's: nothing of it is used but
- * what is of its type and within its range, and a wrong one leaves nothing
- * behind. The format is looked at before the digest, as another release may
- * compute that otherwise; the digest before all else, so that what follows
- * names a fault of whoever wrote it and not of the disk. */
+/* A manifest may be damaged or from another release: every value is checked for
+ * type and range, and after a failure nothing is kept. The format comes before
+ * the digest, as another release may compute the digest differently. The digest
+ * comes before all else, so that later errors mean a faulty writer and not a
+ * faulty disk. */
 #include "proto/store/manifest.h"
 #include "proto/store/manifest_text.h"
 
@@ -36,7 +36,7 @@ static bool is_hex(const char *text, size_t digits) {
     return strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
 }
 
-/* COUNT numbers of 16 hex digits each, the highest first. */
+/* Reads COUNT numbers of 16 hex digits each, the highest first. */
 static enum status require_hex(const json_t *object, const char *key,
                                unsigned numbers, uint64_t *out,
                                struct failure *why) {
@@ -135,7 +135,8 @@ static enum status parse_rule(struct manifest *out, const json_t *root,
     return STATUS_OK;
 }
 
-/* A name is joined to the folder's: it must not lead out of it. */
+/* The name is joined to the folder's path: it must not lead out of the
+ * folder. */
 static bool name_stays_inside(const char *name) {
     return *name && !strchr(name, '/') && !strstr(name, "..") &&
            strcmp(name, ".") != 0;
@@ -226,7 +227,7 @@ static enum status parse_layout(struct manifest *out, const json_t *root,
     if (!status)
         status = layout_build(&out->layout, parameters, num_parameters, why);
     free(parameters);
-    /* To the caller a layout no job could have is one more damaged file. */
+    /* For the caller an impossible layout means a damaged file. */
     return status ? STATUS_FAILED : STATUS_OK;
 }
 
@@ -303,7 +304,7 @@ static enum status parse_scaler(struct manifest *out, const json_t *root,
     return status;
 }
 
-/* Takes "xxh3" out of ROOT and compares it with what is left. */
+/* Removes "xxh3" from ROOT and compares it with the digest of the rest. */
 static enum status check_digest(json_t *root, struct failure *why) {
     char digits[17];
     const char *digest = json_string_value(json_object_get(root, "xxh3"));

@@ -24,12 +24,13 @@ static json_t *hex(uint64_t number) {
     return json_string(digits);
 }
 
-/* Counts fit JSON's signed integers; NULL, which json_pack refuses, above. */
+/* Counts must fit JSON's signed integers; above that NULL, which json_pack
+ * refuses. */
 static json_t *manifest_text_count(uint64_t number) {
     return number <= INT64_MAX ? json_integer((json_int_t)number) : NULL;
 }
 
-/* ALL, or NULL when not all ELEMENTS of it could be made. */
+/* ALL, or NULL if fewer than ELEMENTS of its elements could be made. */
 static json_t *check_complete(json_t *all, size_t elements) {
     if (json_array_size(all) == elements)
         return all;
@@ -90,7 +91,7 @@ static json_t *job_json(const struct manifest *manifest) {
     return NULL;
 }
 
-/* Left out by runs that have no use for it. Not false: memory is short. */
+/* Omitted by runs that do not scale the loss. False: memory is short. */
 static bool add_scaler(json_t *root, const struct loss_scaler *scaler) {
     if (!scaler->hysteresis && !scaler->skipped)
         return true;

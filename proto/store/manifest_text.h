@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two directions of a manifest's text agree on. */
+/* Shared by writing and parsing of a manifest's text. */
 #ifndef CAPSTAN_MANIFEST_TEXT_H
 #define CAPSTAN_MANIFEST_TEXT_H
 
@@ -9,7 +9,7 @@
 enum { MANIFEST_TEXT_FORMAT = 1 };
 
 /* XXH3-64 of OBJECT's compact text as 16 hex digits: the value of its key
- * "xxh3", which is not in it yet. False when memory is short. */
+ * "xxh3", which OBJECT does not have yet. False if memory is short. */
 bool manifest_text_digest(const json_t *object, char digits[17]);
 
 #endif

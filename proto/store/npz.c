@@ -12,7 +12,7 @@ enum {
     PREFIX_BYTES = 10,  /* magic, version, length */
 };
 
-/* What libarchive writes through. */
+/* The output that libarchive writes to. */
 struct sink {
     struct atomic_file *file;
     enum status status; /* of the last write */
@@ -41,11 +41,12 @@ static void npz_make_header(const struct parameter *tensor,
         used +=
             (size_t)snprintf(text + used, room - used, "%u, ", tensor->dims[d]);
     used += (size_t)snprintf(text + used, room - used, "), }");
-    text[used] = ' '; /* where snprintf ended the text */
+    text[used] = ' '; /* replaces snprintf's final 0 */
     header[HEADER_BYTES - 1] = '\n';
 }
 
-/* A failure of libarchive, unless writing has told of one already. */
+/* Reports a failure of libarchive, unless the write has already reported
+ * one. */
 static enum status npz_failed(struct archive *archive, const struct sink *sink,
                               struct failure *why) {
     if (sink->status)
@@ -55,7 +56,7 @@ static enum status npz_failed(struct archive *archive, const struct sink *sink,
                        sink->file->path, text ? text : "libarchive failed");
 }
 
-/* True when all of BYTES is in; libarchive takes at most 2 GiB at a time. */
+/* True if all of BYTES is written; libarchive takes at most 2 GiB at a time. */
 static bool write_bytes(struct archive *archive, const void *bytes,
                         size_t size) {
     const char *at = bytes;
@@ -84,7 +85,7 @@ static enum status write_array(struct archive *archive, struct sink *sink,
     archive_entry_set_perm(entry, 0644);
     archive_entry_set_size(entry, (la_int64_t)(HEADER_BYTES + bytes));
     npz_make_header(tensor, header);
-    /* A warning is of a name, which the zip then holds as it is. */
+    /* A warning concerns a name, which the zip stores as it is. */
     bool whole = archive_write_header(archive, entry) >= ARCHIVE_WARN &&
                  write_bytes(archive, header, HEADER_BYTES) &&
                  write_bytes(archive, floats, bytes);
@@ -93,7 +94,7 @@ static enum status write_array(struct archive *archive, struct sink *sink,
 }
 
 static bool open_archive(struct archive *archive, struct sink *sink) {
-    /* The last block is not padded; UTF-8 names whatever the locale. */
+    /* The last block is not padded; names are UTF-8 in every locale. */
     return !archive_write_set_format_zip(archive) &&
            !archive_write_zip_set_compression_store(archive) &&
            !archive_write_set_bytes_in_last_block(archive, 1) &&
@@ -121,7 +122,7 @@ enum status npz_write(struct atomic_file *file,
     if (!status && archive_write_close(archive))
         status = npz_failed(archive, &sink, why);
     if (status)
-        sink.why = NULL; /* ending writes what is left; the first text counts */
+        sink.why = NULL; /* closing writes the rest; the first text is kept */
     archive_write_free(archive);
     return status;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is common to writing and reading one ps's part of a checkpoint: an
- * LMDB file written once by one process (shard_writer.h), built under a
- * temporary name and renamed, never opened for writing again
- * (shard_reader.h). Its keys are (parameter, offset, slot), big-endian; before
- * each value stands its XXH3-64. */
+/* Shared by writing and reading of a shard file, a ps's part of a checkpoint.
+ * It is an LMDB file written once by one process (shard_writer.h), built under
+ * a temporary name, renamed, and only read afterwards (shard_reader.h). Its
+ * keys are (parameter, offset, slot), big-endian; each value is preceded by its
+ * XXH3-64. */
 #ifndef CAPSTAN_SHARD_FILE_H
 #define CAPSTAN_SHARD_FILE_H
 
@@ -17,8 +17,8 @@ enum {
     SHARD_FILE_HASH_BYTES = 8, /* before each value */
 };
 
-/* Slot 0 holds the weights, 1.. the rule's state, SHARD_ROW the block's
- * update number and ledger row (opaque bytes here). */
+/* Slot 0 holds the weights, 1.. the rule's state, SHARD_ROW the block's update
+ * number and ledger row (opaque bytes here). */
 enum { SHARD_WEIGHTS = 0, SHARD_ROW = 0xffff };
 
 struct shard_key {
@@ -31,18 +31,17 @@ struct shard_key {
  * checkpoint's folder. */
 struct shard_info {
     char name[128];
-    char holder[256]; /* host whose disk holds it, "" when shared */
+    char holder[256]; /* host whose disk holds it, "" if shared */
     uint64_t size;
     uint64_t hash[2]; /* XXH3-128 of the whole file: low, high */
 };
 
-/* Writes KEY as LMDB sorts it. */
+/* Writes KEY in LMDB's sort order. */
 void shard_file_key(struct shard_key key,
                     unsigned char bytes[SHARD_FILE_KEY_BYTES]);
 
-/* Reads FD from its start to its end: fills INFO's size and hash, and appends
- * what it reads to COPY unless that is NULL. PATH is for what a failure says.
- */
+/* Reads FD from start to end: sets INFO's size and hash, and appends the bytes
+ * to COPY unless it is NULL. PATH is for error texts. */
 struct atomic_file;
 enum status shard_file_hash(int fd, const char *path, struct shard_info *info,
                             struct atomic_file *copy,

@@ -23,11 +23,11 @@ struct shard_reader {
     char path[PATH_MAX];
 };
 
-/* LMDB maps what it opens and trusts it: a truncated file would be a SIGBUS, a
- * flipped bit a wild pointer. So size and hash come first. */
+/* LMDB maps the file and trusts it: a truncated file would raise SIGBUS, a
+ * flipped bit would be a wild pointer. So size and hash are checked first. */
 static enum status open_regular(const char *path, uint64_t size, int *out,
                                 struct failure *why) {
-    /* Not blocking: a pipe of that name must not hold us. */
+    /* Not blocking: a pipe of that name must not block the process. */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return status_errno(why, STATUS_FAILED, errno, "cannot open %s", path);
@@ -67,7 +67,7 @@ static enum status out_of_memory(const char *path, struct failure *why) {
     return status_errno(why, STATUS_FAILED, ENOMEM, "%s", path);
 }
 
-/* Hands FILE, checked already, to LMDB. */
+/* Opens FILE, already checked, with LMDB. */
 static enum status shard_reader_open_checked(struct shard_reader *reader,
                                              const char *file,
                                              struct failure *why) {
@@ -85,7 +85,7 @@ static enum status shard_reader_open_checked(struct shard_reader *reader,
                        reader->path, mdb_strerror(error));
 }
 
-/* Copies FD to a file in FOLDER, checks it and reads that. */
+/* Copies FD to a file in FOLDER, checks it and opens the copy. */
 static enum status open_copy(struct shard_reader *reader, int fd,
                              const char *folder, const struct shard_info *info,
                              struct failure *why) {
@@ -98,12 +98,12 @@ static enum status open_copy(struct shard_reader *reader, int fd,
     status = check_hash(reader->path, fd, info, &copy, why);
     if (!status)
         status = shard_reader_open_checked(reader, copy.temporary, why);
-    atomic_file_abort(&copy); /* LMDB has it open: the name can go */
+    atomic_file_abort(&copy); /* LMDB has opened it: the name is not needed */
     return status;
 }
 
-/* LMDB's mapping does not belong on a network mount: there a checked copy on a
- * local disk is read. */
+/* LMDB's mapping is unsafe on a network mount, so a checked copy on a local
+ * disk is read instead. */
 enum status shard_reader_open(struct shard_reader **out, const char *dir,
                               const struct shard_info *info,
                               struct failure *why) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a shard file. One reader belongs to one thread at a time. */
+/* Reads a shard file. One thread at a time uses a reader. */
 #ifndef CAPSTAN_SHARD_READER_H
 #define CAPSTAN_SHARD_READER_H
 
@@ -11,18 +11,18 @@
 struct shard_reader;
 
 /* Checks size and hash of DIR/info->name against INFO before LMDB opens it;
- * STATUS_FAILED says what differs. From a network mount the file is first
- * copied to a local temporary folder, until the reader closes. */
+ * STATUS_FAILED names the difference. A file on a network mount is first copied
+ * to a local temporary folder, which lasts until the reader closes. */
 enum status shard_reader_open(struct shard_reader **out, const char *dir,
                               const struct shard_info *info,
                               struct failure *why) MUST_CHECK;
 
-/* The same; read from a copy in FOLDER, or in place when that is NULL. */
+/* The same with the copy in FOLDER, or in place if FOLDER is NULL. */
 enum status shard_reader_open_in(struct shard_reader **out, const char *folder,
                                  const char *dir, const struct shard_info *info,
                                  struct failure *why) MUST_CHECK;
 
-/* Ends *READER (may be NULL). */
+/* Closes *READER (may be NULL) and clears it. */
 void shard_reader_close(struct shard_reader **reader);
 
 /* Views the value of KEY until the reader closes; its XXH3 is checked. A

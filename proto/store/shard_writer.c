@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LMDB as a format that is written once: no locks and no syncs of its own, the
- * map as large as the values need at most, a commit every 32 MiB so that few
- * dirty pages are in memory, keys appended where they ascend. One sync at the
- * end, then the hash of the whole file, then its name: who finds the name finds
- * all of it. */
+/* LMDB as a write-once format: without its locks and syncs, a map no larger
+ * than the values need, a commit every 32 MiB to keep few dirty pages in
+ * memory, ascending keys appended. At the end come one sync, the hash of the
+ * whole file, and the rename: a file with its final name is complete. */
 #include "proto/store/shard_writer.h"
 
 #include "proto/store/atomic_file.h"
@@ -31,14 +30,14 @@ struct shard_writer {
     uint64_t uncommitted;
     bool has_last;
     unsigned char
-        last[SHARD_FILE_KEY_BYTES]; /* the highest key put, when any */
+        last[SHARD_FILE_KEY_BYTES]; /* the highest key so far, if any */
     bool built_locally;             /* built in a local folder */
     bool has_temporary;             /* `temporary` is the name of a file */
     const char *name;               /* the last part of `path` */
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 
-/* ERROR of LMDB: an errno value when positive. */
+/* ERROR is LMDB's: an errno value if positive. */
 static enum status write_failed(const struct shard_writer *writer, int error,
                                 struct failure *why) {
     if (error > 0)
@@ -53,16 +52,17 @@ static enum status write_failed(const struct shard_writer *writer, int error,
                        mdb_strerror(error));
 }
 
-/* Room for every value on pages of its own, half-full leaves and the pages
- * that a commit holds back. It is address space; the file takes what it needs.
- */
+/* Space for every value on pages of its own, half-full leaves, and pages that a
+ * commit holds back. This is address space; the file takes only what it
+ * needs. */
 static size_t map_size(uint64_t bytes, uint64_t entries) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t size = bytes + entries * 4 * page + 2 * COMMIT_BYTES;
     return (size_t)((size + page - 1) / page * page);
 }
 
-/* Creates the file LMDB is to open, empty: beside its place, or in FOLDER. */
+/* Creates the empty file that LMDB will open: beside its final place, or in
+ * FOLDER. */
 static enum status create_temporary(struct shard_writer *writer,
                                     const char *folder, struct failure *why) {
     struct atomic_file file;
@@ -162,7 +162,7 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
         shard_writer_abort(&writer);
         return status;
     }
-    /* LMDB has it open: without a name it goes when the process does. */
+    /* LMDB has opened it: without a name it disappears with the process. */
     if (writer->built_locally)
         remove_temporary(writer);
     *out = writer;
@@ -171,16 +171,16 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
 
 static int shard_writer_commit(struct shard_writer *writer) {
     int error = mdb_txn_commit(writer->txn);
-    writer->txn = NULL; /* gone, also after a failure */
+    writer->txn = NULL; /* LMDB has freed it, even after a failure */
     writer->uncommitted = 0;
     mdb_filehandle_t fd;
-    /* The disk begins at once; the one sync at the end then finds it done. */
+    /* Starts writing to disk now, so that the sync at the end is short. */
     if (!error && !mdb_env_get_fd(writer->env, &fd))
         sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
     return error;
 }
 
-/* Ascending keys are appended: pages are filled whole, and none is searched. */
+/* Appends ascending keys: pages are filled completely, without a search. */
 static unsigned put_flags(struct shard_writer *writer,
                           const unsigned char *key) {
     if (writer->has_last &&
@@ -216,7 +216,7 @@ enum status shard_writer_put(struct shard_writer *writer, struct shard_key key,
     return STATUS_OK;
 }
 
-/* Gives the synced file of WRITER, open as FD, its place and name. */
+/* Moves the synced file of WRITER, open as FD, to its final place and name. */
 static enum status shard_writer_publish(struct shard_writer *writer, int fd,
                                         struct shard_info *info,
                                         struct failure *why) {

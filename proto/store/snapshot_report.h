@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What who holds blocks (a ps, or rank 0 in all-reduce) tells the chief of a
- * cut ID: first that it is held, then that its part is written, or that there
- * will be none. Texts are borrowed by the message. */
+/* Messages from a holder of blocks (a ps, or rank 0 in all-reduce) to the chief
+ * about snapshot ID: first that it is captured, then that its part is written
+ * or has failed. The message borrows its texts. */
 #ifndef CAPSTAN_SNAPSHOT_REPORT_H
 #define CAPSTAN_SNAPSHOT_REPORT_H
 
@@ -11,19 +11,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* FILE stands in the folder of its step, in the directory of host HOLDER ("":
- * in the one that the chief sees), SECONDS after the cut. */
+/* FILE is in the folder of its step, in the directory of host HOLDER ("": the
+ * directory that the chief sees), SECONDS after the capture. */
 Capstan__SnapshotDone snapshot_report_written(uint64_t id,
                                               const struct shard_info *file,
                                               const char *holder,
                                               double seconds);
 
-/* Held. FIRST: with the plan's first block, as its update number STEP leaves
- * it. */
+/* Captured. FIRST: this holder has the plan's first block, whose update number
+ * is STEP. */
 Capstan__SnapshotDone snapshot_report_captured(uint64_t id, bool first,
                                                uint64_t step);
 
-/* No file, for the reason TEXT. */
+/* No file was written, for the reason TEXT. */
 Capstan__SnapshotDone snapshot_report_failed(uint64_t id, const char *text);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that people bring are not trusted: every entry of a header is checked
- * when a file is opened, so that reading a tensor has only to ask whether it is
- * the model's. What is written appears whole or not at all (atomic_file.h),
- * one tensor in memory at a time. */
+/* Users' files are not trusted: every entry of a header is checked when a file
+ * is opened, so that reading a tensor only compares it with the model. A
+ * written file appears whole or not at all (atomic_file.h); at most one tensor
+ * is in memory. */
 #include "proto/store/tensor_file.h"
 
 #include "proto/store/atomic_file.h"
@@ -28,7 +28,7 @@ enum { LENGTH_BYTES = 8, MAX_HEADER_BYTES = 100000000 };
 struct tensor_file {
     int fd;
     json_t *header;
-    uint64_t data, data_bytes; /* where the tensors begin, and their bytes */
+    uint64_t data, data_bytes; /* offset of the tensors, and their bytes */
     char path[PATH_MAX];
 };
 
@@ -56,8 +56,8 @@ static json_t *header_entry(const struct parameter *tensor, uint64_t begin) {
                      "data_offsets", (json_int_t)begin, (json_int_t)end);
 }
 
-/* The header, its length a multiple of 8 with what stands before it, so that
- * the tensors are aligned; the caller frees it. NULL when memory is short. */
+/* The header, padded so that the tensors after it are aligned to 8 bytes; the
+ * caller frees it. NULL if memory is short. */
 static char *tensor_file_make_header(const struct parameter *tensors,
                                      uint32_t count, size_t *length) {
     json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
@@ -157,7 +157,7 @@ static enum status tensor_file_report_invalid(const struct tensor_file *file,
                        reason);
 }
 
-/* Fills BYTES from offset AT. */
+/* Reads BYTES from offset AT. */
 static enum status read_at(const struct tensor_file *file, uint64_t at,
                            void *bytes, size_t size, struct failure *why) {
     char *to = bytes;
@@ -204,7 +204,7 @@ static enum status tensor_file_read_header(struct tensor_file *file,
     return status;
 }
 
-/* The product of SHAPE; false when it is no shape or too large. */
+/* The product of SHAPE; false if it is not a shape or too large. */
 static bool shape_elements(const json_t *shape, uint64_t *elements) {
     json_t *dim;
     size_t d;
@@ -263,7 +263,7 @@ static enum status tensor_file_open_checked(struct tensor_file *file,
     if (strlen(path) >= sizeof file->path)
         return status_errno(why, STATUS_CONFIG, ENAMETOOLONG, "%s", path);
     memcpy(file->path, path, strlen(path) + 1);
-    /* Not blocking: a pipe of that name must not hold us. */
+    /* Not blocking: a pipe of that name must not block the process. */
     file->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (file->fd < 0)
         return status_errno(why, STATUS_CONFIG, errno, "cannot open %s", path);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of named tensors that other tools read: safetensors and npz. */
+/* Files of named tensors for other tools: safetensors and npz. */
 #ifndef CAPSTAN_TENSOR_FILE_H
 #define CAPSTAN_TENSOR_FILE_H
 
@@ -11,17 +11,17 @@
 
 enum tensor_format { TENSOR_SAFETENSORS, TENSOR_NPZ };
 
-/* By the ending of PATH; STATUS_CONFIG for any other than .safetensors and
- * .npz. */
+/* The format by the ending of PATH; STATUS_CONFIG for any ending but
+ * .safetensors and .npz. */
 enum status tensor_format_of(const char *path, enum tensor_format *format,
                              struct failure *why) MUST_CHECK;
 
-/* Fills FLOATS with the elements of tensor INDEX; called once for each, in
+/* Writes the elements of tensor INDEX to FLOATS; called once for each, in
  * order. */
 typedef enum status tensor_fetch(void *context, uint32_t index, float *floats,
                                  struct failure *why);
 
-/* Where a file's tensors come from. All borrowed. */
+/* The tensors of a file. All borrowed. */
 struct tensor_source {
     const struct parameter *tensors; /* [count]: names, dims, elements */
     uint32_t count;
@@ -39,15 +39,15 @@ enum status tensor_file_write(const char *path, enum tensor_format format,
  * checked against the file's size. */
 struct tensor_file;
 
-/* Opens PATH and checks its header; STATUS_CONFIG names what is wrong. */
+/* Opens PATH and checks its header; STATUS_CONFIG names the problem. */
 enum status tensor_file_open(struct tensor_file **out, const char *path,
                              struct failure *why) MUST_CHECK;
 
-/* Ends *FILE (may be NULL) and clears it. */
+/* Closes *FILE (may be NULL) and clears it. */
 void tensor_file_close(struct tensor_file **file);
 
-/* Copies the tensor of TENSOR's name, which must have its dims; STATUS_CONFIG
- * names what differs. */
+/* Copies the tensor with TENSOR's name, which must have its dims; STATUS_CONFIG
+ * names the difference. */
 enum status tensor_file_read(struct tensor_file *file,
                              const struct parameter *tensor, float *floats,
                              struct failure *why) MUST_CHECK;

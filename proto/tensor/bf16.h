@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bf16: the upper half of a float32, so sign and exponent are whole and 7 bits
- * of the fraction are left. Integer operations alone, the same bits on every
- * device. A file for another device may define BF16_ELEMENT as its own function
+/* bf16 is the upper half of a float32: the sign, the exponent and 7 bits of the
+ * fraction. Only integer operations are used, so every device gives the same
+ * bits. A file for another device may define BF16_ELEMENT as its function
  * qualifiers before it includes this one. */
 #ifndef CAPSTAN_BF16_H
 #define CAPSTAN_BF16_H
@@ -13,10 +13,10 @@
 #define BF16_ELEMENT static inline
 #endif
 
-/* The nearest bf16, of two equally near ones the even: half of the last place
- * kept is added, less one where that is even, and carries as far as it does, up
- * to infinity. A NaN stays one: its sign and upper bits are kept, and it is
- * made quiet, for its lower bits may have been all that it had. */
+/* Rounds to the nearest bf16, ties to even: adds half of the last place kept,
+ * less one if that place is even; the carry may reach infinity. A NaN stays a
+ * NaN: sign and upper bits are kept and the quiet bit is set, as the nonzero
+ * bits may all be in the lower half. */
 BF16_ELEMENT uint16_t bf16_from_float(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Floats as they travel between trainers and ps: the job's `wire`. Encoded
- * floats may lie at any alignment; the two sides do not overlap. */
+/* Encoding of floats in messages between trainers and ps: the job's `wire`.
+ * Encoded floats may have any alignment; input and output do not overlap. */
 #ifndef CAPSTAN_ENCODING_H
 #define CAPSTAN_ENCODING_H
 
@@ -13,18 +13,18 @@
 /* Bytes of ELEMENTS floats in WIRE. */
 size_t encoding_bytes(enum job_wire wire, size_t elements);
 
-/* FLOATS go to TO, encoding_bytes of it. LOOPS: NULL for the best. */
+/* Encodes FLOATS to TO, encoding_bytes of it. LOOPS: NULL for the best. */
 void encoding_write(const struct rule_loops *loops, enum job_wire wire,
                     const float *floats, size_t elements, void *to);
 
-/* The other way. */
+/* Decodes. */
 void encoding_read(const struct rule_loops *loops, enum job_wire wire,
                    const void *from, size_t elements, float *floats);
 
-/* FLOATS become what their reader gets. */
+/* Rounds FLOATS to the values that their reader decodes. */
 void encoding_round(enum job_wire wire, float *floats, size_t elements);
 
-/* What a header calls WIRE. */
+/* WIRE in a message header. */
 Capstan__DataHeader__Encoding encoding_name(enum job_wire wire);
 
 #endif

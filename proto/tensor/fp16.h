@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fp16, IEEE 754's binary16: 5 bits of exponent, 10 of fraction; the largest
- * is 65504, the smallest above 0 is 2^-24. Integer operations alone but for an
- * exact product, the same bits on every device. A file for another device may
- * define FP16_ELEMENT as its own function qualifiers before it includes this
- * one. */
+ * value is 65504, the smallest above 0 is 2^-24. Only integer operations and
+ * one exact product are used, so every device gives the same bits. A file for
+ * another device may define FP16_ELEMENT as its function qualifiers before it
+ * includes this one. */
 #ifndef CAPSTAN_FP16_H
 #define CAPSTAN_FP16_H
 
@@ -14,16 +14,16 @@
 #define FP16_ELEMENT static inline
 #endif
 
-/* SIZE, the bits of a float32 without its sign, from 2^-14 on: as bf16.h
- * rounds, once the exponent has fp16's bias. It carries up to infinity, where
- * all that is larger ends too. */
+/* Rounds SIZE, the bits of a float32 of at least 2^-14 without its sign, as
+ * bf16.h does, after rebasing the exponent. The carry reaches infinity; all
+ * larger values become infinity too. */
 FP16_ELEMENT uint32_t fp16_normal(uint32_t size) {
     uint32_t rounded = (size - (112u << 23) + 0xfffu + (size >> 13 & 1)) >> 13;
     return rounded < 0x7c00u ? rounded : 0x7c00u;
 }
 
-/* SIZE below 2^-14: how many times 2^-24 it is. What is less than half of that
- * shifts out whole. */
+/* SIZE below 2^-14 as a multiple of 2^-24. A value below half of that is
+ * shifted out completely. */
 FP16_ELEMENT uint32_t fp16_denormal(uint32_t size) {
     uint32_t fraction = (size & 0x7fffffu) | 0x800000u;
     uint32_t exponent = size >> 23;
@@ -33,8 +33,8 @@ FP16_ELEMENT uint32_t fp16_denormal(uint32_t size) {
     return (fraction + less_than_half + odd) >> shift;
 }
 
-/* The nearest fp16, of two equally near ones the even; infinity from 65520 on.
- * A NaN stays one: its sign and upper bits are kept, and it is made quiet. */
+/* Rounds to the nearest fp16, ties to even; infinity from 65520 on. A NaN stays
+ * a NaN: sign and upper bits are kept and the quiet bit is set. */
 FP16_ELEMENT uint16_t fp16_from_float(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The size of a block depends on the total alone, not on how many ps there are,
- * and blocks never cross a parameter's end: so a checkpoint fits any number of
- * ps. Blocks are numbered in the order in which gradients come: last parameter
- * first, within one ascending. */
+/* The block size depends only on the total size, not on the number of ps, and a
+ * block never crosses the end of a parameter, so a checkpoint fits any number
+ * of ps. Blocks are numbered in the order in which gradients are computed: last
+ * parameter first, ascending within it. */
 #include "proto/tensor/layout.h"
 
 #include "proto/tensor/philox.h"
@@ -15,14 +15,14 @@
 
 enum { KIB_64 = 64 << 10, MIB = 1 << 20 };
 
-/* Blocks are smaller than 1 MiB only when there are at most 512 of them beside
- * the parameters' last ones, so no layout passes the limit. */
+/* Blocks are smaller than 1 MiB only if there are at most 512 of them beside
+ * the parameters' last ones, so no layout exceeds the limit. */
 _Static_assert(LAYOUT_MAX_ELEMENTS / (MIB / sizeof(float)) +
                        LAYOUT_MAX_PARAMETERS <=
                    LAYOUT_MAX_BLOCKS,
                "a layout within the limits has too many blocks");
 
-/* layout_digest hashes parameters as they lie in memory. */
+/* layout_digest hashes the bytes of the parameters in memory. */
 _Static_assert(sizeof(struct parameter) ==
                    LAYOUT_MAX_NAME + (LAYOUT_MAX_DIMS + 1) * sizeof(uint32_t) +
                        sizeof(float) + sizeof(uint64_t),
@@ -55,8 +55,8 @@ static enum status count_elements(struct parameter *parameter,
     return STATUS_OK;
 }
 
-/* Takes over what counts in FROM: nothing after the name's end or the last
- * dimension, so that equal parameters are equal bytes. */
+/* Copies the valid part of FROM, nothing after the end of the name or the last
+ * dimension, so that equal parameters have equal bytes. */
 static enum status copy_parameter(struct parameter *to,
                                   const struct parameter *from, uint32_t index,
                                   struct failure *why) {
@@ -76,10 +76,11 @@ static enum status copy_parameter(struct parameter *to,
     to->num_dims = from->num_dims;
     memcpy(to->dims, from->dims, from->num_dims * sizeof from->dims[0]);
     if (!(from->init_bound >= 0 && isfinite(from->init_bound)))
-        return status_fail(why, STATUS_CONFIG,
-                           "parameter \"%s\": the bound of its first weights "
-                           "is %g; a finite number of at least 0 is allowed",
-                           to->name, (double)from->init_bound);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "parameter \"%s\": the bound of its initial weights is %g; a "
+            "finite number of at least 0 is allowed",
+            to->name, (double)from->init_bound);
     to->init_bound = from->init_bound;
     return count_elements(to, why);
 }
@@ -101,10 +102,10 @@ static enum status check_unique_names(const struct layout *layout,
     enum status status = STATUS_OK;
     for (uint32_t p = 1; p < count && !status; p++)
         if (strcmp(sorted[p - 1]->name, sorted[p]->name) == 0)
-            status = status_fail(why, STATUS_CONFIG,
-                                 "parameter \"%s\" is there twice; names are "
-                                 "unique",
-                                 sorted[p]->name);
+            status = status_fail(
+                why, STATUS_CONFIG,
+                "parameter \"%s\" is listed twice; names are unique",
+                sorted[p]->name);
     free(sorted);
     return status;
 }
@@ -127,7 +128,7 @@ static enum status copy_parameters(struct layout *layout,
     return check_unique_names(layout, why);
 }
 
-/* Decides how many blocks each parameter has and where its first one is. */
+/* Computes the number of blocks of each parameter and its first block. */
 static void count_blocks(struct layout *layout) {
     uint64_t total_bytes = layout->elements * sizeof(float);
     uint32_t full = layout_block_bytes(total_bytes) / sizeof(float);
@@ -214,7 +215,7 @@ void layout_init_block(const struct layout *layout, uint32_t b, uint64_t seed,
                        float *weights) {
     const struct block *block = &layout->blocks[b];
     float bound = layout->parameters[block->parameter].init_bound;
-    if (bound == 0) /* a product would leave zeros of both signs */
+    if (bound == 0) /* the product would give zeros of both signs */
         memset(weights, 0, block->elements * sizeof *weights);
     else
         philox_uniform(seed, block->parameter, block->offset, bound, weights,

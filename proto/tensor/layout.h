@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How parameters are cut into blocks, the unit of placement, update and
- * checkpoint. A pure function of the shapes: the same for any number of ps. */
+/* Partition of the parameters into blocks, the unit of placement, update and
+ * checkpoint. It depends only on the shapes, not on the number of ps. */
 #ifndef CAPSTAN_LAYOUT_H
 #define CAPSTAN_LAYOUT_H
 
@@ -17,8 +17,8 @@ enum {
 };
 #define LAYOUT_MAX_ELEMENTS (UINT64_C(1) << 40)
 
-/* A named float32 tensor, row-major; a scalar has no dims. Its first weights
- * are uniform in [-init_bound, init_bound), zero when the bound is. */
+/* A named float32 tensor, row-major; a scalar has no dims. Initial weights are
+ * uniform in [-init_bound, init_bound), or zero if the bound is 0. */
 struct parameter {
     char name[LAYOUT_MAX_NAME];
     uint32_t num_dims, dims[LAYOUT_MAX_DIMS];
@@ -26,7 +26,7 @@ struct parameter {
     uint64_t elements; /* product of dims */
 };
 
-/* ELEMENTS floats of PARAMETER from OFFSET (in floats) on. */
+/* ELEMENTS floats of PARAMETER, starting at OFFSET (in floats). */
 struct block {
     uint32_t parameter;
     uint32_t elements;
@@ -49,9 +49,9 @@ struct layout {
  * [64 KiB, 1 MiB], rounded up to 64 KiB. */
 uint32_t layout_block_bytes(uint64_t total_bytes);
 
-/* Copies PARAMETERS (`elements` is computed here). STATUS_CONFIG when there
- * are none, a name is empty, too long or twice, a dimension is 0, a bound is
- * negative or not finite, or a limit above is passed. *OUT is the caller's,
+/* Copies PARAMETERS (`elements` is computed here). STATUS_CONFIG if there are
+ * none, a name is empty, too long or duplicate, a dimension is 0, a bound is
+ * negative or not finite, or a limit above is exceeded. The caller frees *OUT,
  * NULL on failure. */
 enum status layout_build(struct layout **out,
                          const struct parameter *parameters, uint32_t count,
@@ -60,7 +60,7 @@ enum status layout_build(struct layout **out,
 /* Frees *LAYOUT (may be NULL) and clears it. */
 void layout_free(struct layout **layout);
 
-/* A number that differs when names, shapes or initial bounds do. */
+/* A hash of names, shapes and initial bounds. */
 uint64_t layout_digest(const struct layout *layout);
 
 /* Writes the initial weights of block B: element e of parameter p is Philox

@@ -21,9 +21,8 @@ struct loss_scaler loss_scaler_init(const struct job_fp16 *fp16) {
     return scaler;
 }
 
-/* A scale that the job has fixed is not the checkpoint's affair, nor is one
- * that moves when the checkpoint's was fixed (hysteresis 0 stands for fixed).
- */
+/* A scale that the job fixes does not come from the checkpoint, nor does a
+ * dynamic one if the checkpoint's was fixed (hysteresis 0 means fixed). */
 struct loss_scaler loss_scaler_restore(const struct job_fp16 *fp16,
                                        const struct loss_scaler *saved) {
     struct loss_scaler scaler = loss_scaler_init(fp16);
@@ -51,9 +50,9 @@ void loss_scaler_no_overflow(struct loss_scaler *scaler,
         scaler->scale *= FACTOR;
 }
 
-/* Hysteresis that is used up stays so until the next window is over. AT is the
- * scale that the overflow happened at: one from before the scale was last
- * lowered says nothing of the present one. */
+/* A used-up hysteresis is restored at the end of the next window. AT is the
+ * scale of the overflow: a scale from before the last reduction says nothing
+ * about the present one. */
 void loss_scaler_overflow(struct loss_scaler *scaler,
                           const struct job_fp16 *fp16, double at) {
     scaler->skipped++;

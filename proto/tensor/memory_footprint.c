@@ -16,7 +16,7 @@ static uint64_t replicas(const struct memory_footprint_case *given) {
     return given->replicas ? given->replicas : 1;
 }
 
-/* At once, trained on or evaluated. */
+/* The samples in memory at once, in training or evaluation. */
 static uint64_t samples_of(const struct memory_footprint_case *given) {
     uint32_t samples = given->job->micro_batch;
     return given->test_samples
@@ -24,7 +24,8 @@ static uint64_t samples_of(const struct memory_footprint_case *given) {
                : samples;
 }
 
-/* Rows of all rooms, and of the gradients above and below a layer. */
+/* Rows of all activation buffers, and of the gradients above and below a
+ * layer. */
 static uint64_t activations(const struct memory_footprint_case *given) {
     const struct job_model *model = &given->job->model;
     struct recompute plan;
@@ -37,7 +38,7 @@ static uint64_t activations(const struct memory_footprint_case *given) {
 }
 
 /* The largest left operand, rows as wide as the widest layer, and the largest
- * right one, a layer's weights or its inputs. */
+ * right operand, a layer's weights or its inputs. */
 static uint64_t rounded(const struct memory_footprint_case *given) {
     const struct job_model *model = &given->job->model;
     uint64_t samples = samples_of(given), right = 0;
@@ -53,8 +54,8 @@ static uint64_t rounded(const struct memory_footprint_case *given) {
     return (samples * widest + right) * sizeof(float);
 }
 
-/* The one at work and those ahead of it, of each replica, and in file order one
- * to evaluate. */
+/* Each replica has the current batch and the prefetched ones; in file order one
+ * more for evaluation. */
 static uint64_t batches(const struct memory_footprint_case *given) {
     const struct job *job = given->job;
     uint64_t inputs = job->model.layers[0];
@@ -66,7 +67,7 @@ static uint64_t batches(const struct memory_footprint_case *given) {
     return samples * (inputs * sizeof(float) + sizeof(uint32_t));
 }
 
-/* A byte a pixel and a label; the order is that of the training set, for each
+/* One byte for a pixel and for a label; the order of the training set for each
  * replica. */
 static uint64_t data(const struct memory_footprint_case *given) {
     uint64_t inputs = given->job->model.layers[0];
@@ -81,7 +82,7 @@ static uint64_t state(const struct memory_footprint_case *given,
     return rule_slots(&given->job->optimizer) * elements * sizeof(float);
 }
 
-/* In all-reduce: all of it, or in ZeRO's stages a trainer's share. */
+/* In all-reduce the whole state, or with ZeRO a trainer's partition. */
 static uint64_t state_share(const struct memory_footprint_case *given) {
     uint64_t share = given->elements;
     if (given->job->zero.stage)
@@ -89,7 +90,7 @@ static uint64_t state_share(const struct memory_footprint_case *given) {
     return given->allreduce ? state(given, share) : 0;
 }
 
-/* Two batches of each kind, one on its way. */
+/* Two batches of each kind, one of them being copied. */
 static void fill_device(struct memory_footprint *out,
                         const struct memory_footprint_case *given) {
     uint64_t inputs = given->job->model.layers[0];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much memory a job takes, in bytes that a process holds after its first
- * rounds. Pure. What is small whatever the model (threads, libraries, rows of
- * blocks, rings between processes) is not in it, nor what is taken only while
- * there is some: copies for a checkpoint, messages on their way. */
+/* Memory use of a job, in bytes that a process holds after its first rounds.
+ * Pure. It leaves out memory that is small for every model (threads, libraries,
+ * rows of blocks, rings between processes), and temporary memory: checkpoint
+ * copies, messages in flight. */
 #ifndef CAPSTAN_MEMORY_FOOTPRINT_H
 #define CAPSTAN_MEMORY_FOOTPRINT_H
 
@@ -17,12 +17,12 @@ enum { MEMORY_FOOTPRINT_EVALUATION = 256 /* samples evaluated at a time */ };
 enum memory_footprint_kind {
     MEMORY_FOOTPRINT_WEIGHTS,
     MEMORY_FOOTPRINT_GRADIENTS,
-    MEMORY_FOOTPRINT_STATE,       /* of the optimiser */
+    MEMORY_FOOTPRINT_STATE,       /* of the optimizer */
     MEMORY_FOOTPRINT_ACTIVATIONS, /* and their gradients */
-    MEMORY_FOOTPRINT_ROUNDED, /* operands of a product, by bf16 or fp16 on a CPU
-                               */
-    MEMORY_FOOTPRINT_BATCHES, /* read ahead */
-    MEMORY_FOOTPRINT_DATA,    /* the data sets, and their order */
+    MEMORY_FOOTPRINT_ROUNDED,     /* rounded operands of a product, with bf16 or
+                                     fp16 on a CPU */
+    MEMORY_FOOTPRINT_BATCHES,     /* prefetched */
+    MEMORY_FOOTPRINT_DATA,        /* the data sets and their order */
     MEMORY_FOOTPRINT_KINDS,
 };
 
@@ -33,32 +33,33 @@ struct memory_footprint {
 struct memory_footprint_case {
     const struct job *job; /* its batch is solved */
     bool allreduce;
-    bool resident; /* where a trainer has a device, gradients and the
-                      optimiser's state stay there */
+    bool resident; /* if a trainer has a device, gradients and optimizer state
+                      stay on it */
     uint32_t trainers;
-    uint32_t replicas; /* of the trainer in question; 0: 1 */
-    bool adds_on_host; /* the gradients of several, each with its place there */
+    uint32_t replicas; /* of this trainer; 0: 1 */
+    bool adds_on_host; /* gradients of several devices are summed in host memory
+                        */
     uint64_t elements; /* of all parameters */
     uint64_t train_samples, test_samples;
 };
 
-/* What a trainer computes on: its host's memory, or a device's of its own. */
+/* The memory that a trainer uses: all, its host's, or one device's. */
 enum memory_footprint_scope {
     MEMORY_FOOTPRINT_ALL,
     MEMORY_FOOTPRINT_HOST,
     MEMORY_FOOTPRINT_DEVICE
 };
 
-/* A trainer's: ALL, where it has no device, else what lies in its HOST's memory
- * or on its DEVICE: of several on the first, which evaluates, and without a
- * test set on each other one. */
+/* The memory of a trainer: ALL if it has no device, else the part in HOST
+ * memory or on a DEVICE. Of several devices it is the first, which evaluates;
+ * computed without a test set it is any other device. */
 void memory_footprint_trainer(struct memory_footprint *out,
                               const struct memory_footprint_case *given,
                               enum memory_footprint_scope scope);
 
-/* That of a ps which holds ELEMENTS; REMOTE trainers reach it over the network.
- * Gradients are those of a round with clipping, which wait for its norm: over
- * shared memory they do where they are. */
+/* The memory of a ps with ELEMENTS floats, to which REMOTE trainers connect
+ * over the network. Gradients are those of a round with clipping, which wait
+ * for the global norm; over shared memory they wait in place. */
 void memory_footprint_ps(struct memory_footprint *out,
                          const struct memory_footprint_case *given,
                          uint64_t elements, uint32_t remote);

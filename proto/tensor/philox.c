@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Neighbouring positions are worked on together, word by word, so that the
- * compiler makes vectors of them. */
+/* Neighbouring positions are computed together, word by word, so that the
+ * compiler vectorizes the loop. */
 enum { LANES = 16 };
 
 void philox(uint64_t key, uint64_t stream, uint64_t position,
@@ -56,10 +56,10 @@ uint32_t philox_next(struct philox_sequence *sequence) {
     return sequence->words[4 - sequence->left--];
 }
 
-/* The upper half of a product, as even as the words are (Lemire, Fast Random
- * Integer Generation in an Interval, 2019): drawn again where the lower half
- * falls among the 2^32 mod LIMIT values that would give some numbers one word
- * too many. */
+/* The upper half of a product, which is uniform (Lemire, Fast Random Integer
+ * Generation in an Interval, 2019): a word is drawn again if the lower half is
+ * among the 2^32 mod LIMIT values that would give some numbers one word too
+ * many. */
 uint32_t philox_below(struct philox_sequence *sequence, uint32_t limit) {
     uint64_t product = (uint64_t)philox_next(sequence) * limit;
     if ((uint32_t)product < limit) {

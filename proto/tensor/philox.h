@@ -23,8 +23,8 @@ void philox(uint64_t key, uint64_t stream, uint64_t position,
 void philox_uniform(uint64_t key, uint64_t stream, uint64_t first, float bound,
                     float *values, size_t count);
 
-/* A sequence for shuffles and simulations, from the same function: the words
- * at positions 0, 1, 2, ... of (key, stream). */
+/* A random sequence for shuffles and simulations from the same function: the
+ * words at positions 0, 1, 2, ... of (key, stream). */
 struct philox_sequence {
     uint64_t key, stream, position;
     uint32_t words[4];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Philox4x32-10's arithmetic for one position, and what numbers are made of
- * its words: integer and exact float operations, the same bits on every device.
- * philox.h says what key, stream and position are. A file for another device
- * may define PHILOX_ELEMENT as its own function qualifiers before it includes
- * this one. */
+/* The arithmetic of Philox4x32-10 for one position and the numbers made of its
+ * words: integer and exact float operations, so every device gives the same
+ * bits. philox.h defines key, stream and position. A file for another device
+ * may define PHILOX_ELEMENT as its function qualifiers before it includes this
+ * one. */
 #ifndef CAPSTAN_PHILOX_ELEMENT_H
 #define CAPSTAN_PHILOX_ELEMENT_H
 

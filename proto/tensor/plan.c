@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plan comes from the chief, which is trusted to be the run's but not to be
- * without fault: each number that an array is later indexed by, or memory asked
- * for by, is checked here once against what it belongs to. Parameters come
- * first, as the layout that follows from them says how many blocks there are to
- * have a place each. */
+/* The chief that sends the plan is trusted to belong to the run, but not to be
+ * free of faults: each number that later indexes an array or sizes memory is
+ * checked here once. Parameters come first, because the layout computed from
+ * them gives the number of blocks, and each block needs a place. */
 #include "proto/tensor/plan.h"
 
 #include <math.h>
@@ -45,8 +44,8 @@ enum status plan_layout(struct layout **out, Capstan__Parameter **parameters,
     return status;
 }
 
-/* One allocation for all messages, which array[0] begins: so two frees end it.
- */
+/* One allocation for all messages, which array[0] begins: two calls of free
+ * release it. */
 Capstan__Parameter **plan_parameters(const struct layout *layout) {
     uint32_t count = layout->num_parameters;
     Capstan__Parameter **array = calloc(count + 1, sizeof *array);
@@ -139,14 +138,14 @@ Capstan__LossScaler plan_scaler_message(const struct loss_scaler *scaler) {
     return message;
 }
 
-/* NULL for "". False: no memory for it. */
+/* NULL for "". False: no memory. */
 static bool copy_text(char **out, const char *text) {
     bool empty = !text || !text[0];
     *out = empty ? NULL : strdup(text);
     return empty || *out;
 }
 
-/* Without its folder a plan would say that the run begins anew. */
+/* Without its folder a restored plan would look like a new run. */
 static enum status read_paths(struct plan *plan, const Capstan__Plan *message,
                               struct failure *why) {
     if (!copy_text(&plan->restore_folder, message->restore_folder) ||
@@ -178,7 +177,7 @@ static enum status read_run_schedule(struct plan *plan,
     return STATUS_OK;
 }
 
-/* Of each trainer, or of none, which are then one each. */
+/* The number of each trainer, or none, which means one each. */
 static enum status check_replicas(const Capstan__Plan *message,
                                   struct failure *why) {
     size_t count = message->n_replicas;
@@ -255,7 +254,8 @@ uint32_t plan_all_replicas(const struct plan *plan) {
     return plan_first_replica(plan, plan->num_ranks);
 }
 
-/* What depends on the layout after it, and places before the blocks on them. */
+/* A value that depends on the layout is read after it, and the places before
+ * the blocks on them. */
 enum status plan_read(struct plan **out, const Capstan__Plan *message,
                       const struct job *job, struct failure *why) {
     struct plan *plan = calloc(1, sizeof *plan);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plan as everyone keeps it: unpacked and checked from the chief's
- * message. */
+/* The plan as every process keeps it: unpacked from the chief's message and
+ * checked. */
 #ifndef CAPSTAN_PLAN_H
 #define CAPSTAN_PLAN_H
 
@@ -18,7 +18,7 @@
 struct plan_ps_info {
     char address[300]; /* host:port of a ps's data link */
     uint64_t incarnation;
-    uint64_t shm_key; /* what it offers shared memory by, 0: nothing */
+    uint64_t shm_key; /* key of its shared-memory offer, 0: none */
 };
 
 struct plan {
@@ -28,27 +28,28 @@ struct plan {
     uint32_t *replicas; /* of each rank, 1 or more; NULL: 1 each */
     struct plan_ps_info *ps;
     struct run_schedule run_schedule;
-    char *restore_folder, *restore_manifest; /* NULL: initialise */
+    char *restore_folder, *restore_manifest; /* NULL: a new run */
     char *checkpoint_dir;                    /* NULL: none */
-    struct loss_scaler scaler; /* of the checkpoint; all 0: at its start */
+    struct loss_scaler scaler; /* from the checkpoint; all 0: initial */
     bool pull_first;
-    bool allreduce;   /* no block lies on a ps */
-    char backend[16]; /* all-reduce: the collectives' name */
-    bool resident;    /* and what they reduce stays on the trainers' devices */
+    bool allreduce;   /* no block is on a ps */
+    char backend[16]; /* all-reduce: name of the collectives */
+    bool
+        resident; /* all-reduce: reduced values stay on the trainers' devices */
 };
 
 /* Solves the batch of JOB for the replicas of the plan. */
 enum status plan_solve_batch(struct job *job, const Capstan__Plan *message,
                              struct failure *why) MUST_CHECK;
 
-/* JOB, whose batch is solved, gives the rounds their checkpoint settings.
- * STATUS_FAILED names the field that is out of range. The caller ends it by
- * plan_close. */
+/* Reads MESSAGE. JOB, whose batch is solved, gives the checkpoint settings of
+ * the schedule. STATUS_FAILED names the field that is out of range. The caller
+ * frees *OUT with plan_close. */
 enum status plan_read(struct plan **out, const Capstan__Plan *message,
                       const struct job *job, struct failure *why) MUST_CHECK;
 
-/* STATUS_FAILED unless PLAN is of as many trainers as the chief has counted
- * before: ranks below that have a place in it. */
+/* STATUS_FAILED unless PLAN has as many trainers as the chief has announced
+ * before; ranks below that number are valid in it. */
 enum status plan_check_trainers(const struct plan *plan, uint32_t trainers,
                                 struct failure *why) MUST_CHECK;
 
@@ -58,34 +59,34 @@ void plan_close(struct plan **plan);
 /* Replicas of RANK. */
 uint32_t plan_replicas(const struct plan *plan, uint32_t rank);
 
-/* Replicas of all ranks before RANK: its own are numbered from there. */
+/* Replicas of all ranks before RANK: the number of RANK's first replica. */
 uint32_t plan_first_replica(const struct plan *plan, uint32_t rank);
 
 /* Replicas of all ranks. */
 uint32_t plan_all_replicas(const struct plan *plan);
 
-/* The state of a loss scaler as it travels; NULL: all 0. STATUS_FAILED for a
- * scale that is none. */
+/* Reads a loss scaler's state from a message; NULL: all 0. STATUS_FAILED if the
+ * scale is invalid. */
 enum status plan_read_scaler(struct loss_scaler *out,
                              const Capstan__LossScaler *message,
                              struct failure *why) MUST_CHECK;
 
-/* The other way: the message borrows nothing. */
+/* Writes it to a message, which borrows nothing. */
 Capstan__LossScaler plan_scaler_message(const struct loss_scaler *scaler);
 
-/* Fills IDS (room for all blocks) with the blocks of PS in order; returns how
- * many. */
+/* Writes the blocks of PS to IDS (room for all blocks) in order; returns their
+ * number. */
 uint32_t plan_blocks(const struct plan *plan, uint32_t ps, uint32_t *ids);
 
-/* Parameters of a message, checked by layout_build. */
+/* Reads the parameters of a message; layout_build checks them. */
 enum status plan_layout(struct layout **out, Capstan__Parameter **parameters,
                         size_t count, struct failure *why) MUST_CHECK;
 
-/* The other way: messages that view LAYOUT, COUNT of them behind *ARRAY; freed
- * by plan_free_parameters. NULL: no memory. */
+/* The parameters as messages that view LAYOUT, one for each parameter; free
+ * them with plan_free_parameters. NULL: no memory. */
 Capstan__Parameter **plan_parameters(const struct layout *layout);
 
-/* Frees what plan_parameters gave (may be NULL) and clears it. */
+/* Frees the result of plan_parameters (may be NULL) and clears it. */
 void plan_free_parameters(Capstan__Parameter ***parameters);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/tensor/recompute.h"
 
-/* KEPT of HIDDEN outputs, the others in stretches between them, of which none
- * is longer than another by more than one. The last ones are the longer: that
- * of the model's end is still there when the backward pass begins. */
+/* Keeps KEPT of HIDDEN outputs; the other layers form segments whose lengths
+ * differ by at most one. The last segments are the longer ones, because the
+ * last one's outputs are still in memory when the backward pass begins. */
 static void choose_kept(struct recompute *plan, uint32_t hidden,
                         uint32_t kept) {
     uint32_t rest = hidden - kept, at = 0;
@@ -19,7 +19,7 @@ static uint32_t recompute_larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
-/* Shared rooms first, then those of the outputs that are kept. */
+/* Shared buffers first, then the buffers of kept outputs. */
 static void assign_activations(struct recompute *plan, const uint32_t *widths) {
     uint32_t length = 0;
     for (uint32_t l = 0; l < plan->layers; l++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One pass over memory: a tile of gradients is summed into the first-level
- * cache and the rule reads it there at once, so each gradient, weight and state
- * slot goes by once. Which loops do it is chosen by the processor; a lone
+ * cache and the rule reads it there, so each gradient, weight and state slot is
+ * read from memory once. The processor determines which loops run. A single
  * gradient needs no tile. */
 #include "proto/tensor/rule.h"
 
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Floats summed at a time: with their gradients they stay in the first-level
+/* Floats summed at a time: the tile and its gradients stay in the first-level
  * cache until the rule has read them. */
 enum { TILE = 256 };
 
@@ -46,7 +46,7 @@ float rule_slot_start(const struct optimizer *rule, unsigned slot) {
                                     : 0;
 }
 
-/* Ordered so that a processor that runs one variant runs all after it. */
+/* Ordered so that a processor that runs one variant runs all later ones. */
 static const struct rule_loops *const variants[] = {
     &rule_loops_avx512,
     &rule_loops_avx2,
@@ -96,10 +96,11 @@ enum status rule_choose(const struct rule_loops **loops, const char *name,
                                "not have; it has %s",
                                name,
                                list_names(here, count, text, sizeof text));
-    return status_fail(why, STATUS_CONFIG,
-                       "CAPSTAN_CPU is '%.64s'; allowed are %s, or nothing for "
-                       "the best that the processor has",
-                       name, list_names(variants, ALL, text, sizeof text));
+    return status_fail(
+        why, STATUS_CONFIG,
+        "CAPSTAN_CPU is '%.64s'; allowed are %s, or unset for the best that "
+        "the processor has",
+        name, list_names(variants, ALL, text, sizeof text));
 }
 
 const char *rule_variant_name(const struct rule_loops *loops) {
@@ -119,13 +120,12 @@ static void copy_all(const struct optimizer *rule,
                   update->elements);
 }
 
-/* A lone float32 gradient is its own sum, where it lies. */
+/* A single float32 gradient is its own sum. */
 static bool is_sum(const struct rule_update *update) {
     return update->num_gradients == 1 && update->wire == JOB_WIRE_FLOAT32;
 }
 
-/* The summed gradients of COUNT elements from FIRST on: in TILE, or where they
- * already are. */
+/* The summed gradients of COUNT elements from FIRST on, in TILE or in place. */
 static const void *sums_of(const struct rule_loops *loops,
                            const struct rule_update *update, size_t first,
                            size_t count, float tile[TILE]) {
@@ -140,8 +140,8 @@ static size_t rule_smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* Without a gradient nothing of the block moves, but it may have to lie
- * elsewhere; Ftrl divides by its rate, so at a rate of 0 it rests too. */
+/* Without a gradient the block keeps its values but may have to be copied. Ftrl
+ * divides by its rate, so a rate of 0 changes nothing either. */
 void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
                 const struct rule_update *update) {
     bool divides_by_0 = rule->type == OPTIMIZER_FTRL && update->rate == 0;
@@ -160,8 +160,8 @@ void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
     }
 }
 
-/* Half the lanes on the other half, until one is left: the order of additions
- * is then the same however wide the vectors are that filled the lanes. */
+/* Adds one half of the lanes to the other until one is left, so that the order
+ * of additions does not depend on the vector width. */
 static double rule_tree_sum(double lanes[RULE_LANES]) {
     for (unsigned width = RULE_LANES / 2; width > 0; width /= 2)
         for (unsigned lane = 0; lane < width; lane++)

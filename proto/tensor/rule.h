@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Update rules: how a gradient changes a block's weights. One fused pass sums
- * the gradients of a round, scales the sum and applies the rule. The same
- * bits from every variant of the loops, and for any split into blocks (Ftrl
- * with a power other than -0.5: on one machine, as powf is the C library's).
- * A NaN stays a NaN. */
+ * the gradients of a round, scales the sum and applies the rule. Every variant
+ * of the loops and every split into blocks gives the same bits (Ftrl with a
+ * power other than -0.5 only on one machine, as powf is the C library's). A NaN
+ * stays a NaN. */
 #ifndef CAPSTAN_RULE_H
 #define CAPSTAN_RULE_H
 
@@ -25,7 +25,7 @@ unsigned rule_slots(const struct optimizer *rule);
  * no such slot. */
 const char *rule_slot_name(const struct optimizer *rule, unsigned slot);
 
-/* The value all elements of state SLOT start with. */
+/* The initial value of all elements of state SLOT. */
 float rule_slot_start(const struct optimizer *rule, unsigned slot);
 
 /* One update of one block. `scale` multiplies the sum of the gradients (1/n,
@@ -38,8 +38,7 @@ struct rule_update {
     size_t elements;
     unsigned num_gradients;       /* <= RULE_MAX_GRADIENTS */
     const void *const *gradients; /* rank order, any alignment */
-    enum job_wire wire;           /* what gradients are in; their sum is
-                                     float32 */
+    enum job_wire wire; /* encoding of the gradients; their sum is float32 */
     const float *weights;
     float *weights_out;
     const float *state[RULE_MAX_SLOTS];
@@ -49,11 +48,11 @@ struct rule_update {
 /* One variant of the loops: "plain", "avx2", "avx512". */
 struct rule_loops;
 
-/* The variants this processor can run, best first; *COUNT of them. */
+/* The variants that this processor can run, best first; *COUNT of them. */
 const struct rule_loops *const *rule_variants(size_t *count);
 
-/* The one called NAME; the best for NULL or "". STATUS_CONFIG names those that
- * this processor can run. */
+/* The variant called NAME; the best for NULL or "". STATUS_CONFIG names the
+ * variants that this processor can run. */
 enum status rule_choose(const struct rule_loops **loops, const char *name,
                         struct failure *why) MUST_CHECK;
 
@@ -67,12 +66,12 @@ void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
 
 /* Sums of squares of UPDATE's scale * (sum of the gradients), in double with
  * fixed lanes and a fixed tree, over pieces of RULE_PIECE floats: parts of the
- * global norm. PIECES receives one double a piece, ceil(elements / RULE_PIECE).
- * Weights and state are not looked at. */
+ * global norm. PIECES receives ceil(elements / RULE_PIECE) doubles, one a
+ * piece. Weights and state are not read. */
 void rule_square_sums(const struct rule_loops *loops,
                       const struct rule_update *update, double *pieces);
 
-/* The loops over bf16.h, whose words may lie at any alignment. */
+/* The loops of bf16.h; the bf16 values may have any alignment. */
 void rule_to_bf16(const struct rule_loops *loops, const float *floats,
                   size_t elements, void *bf16);
 void rule_from_bf16(const struct rule_loops *loops, const void *bf16,

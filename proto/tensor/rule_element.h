@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rules' arithmetic for one element: plain float operations, in the order
  * written here on every device. A file for another device may define
- * RULE_ELEMENT as its own function qualifiers before it includes this one.
+ * RULE_ELEMENT as its function qualifiers before it includes this one.
  *
- * Each function takes the round's gradient (summed, not yet scaled), the
- * weight and the state slots in rule_slot_name's order, updates the slots and
- * returns the new weight. Sources: torch.optim's documented algorithms;
+ * Each function takes the round's gradient (summed, not yet scaled), the weight
+ * and the state slots in rule_slot_name's order, updates the slots and returns
+ * the new weight. Sources: torch.optim's documented algorithms;
  * tf.raw_ops.ApplyFtrl. */
 #ifndef CAPSTAN_RULE_ELEMENT_H
 #define CAPSTAN_RULE_ELEMENT_H
@@ -19,7 +19,7 @@
 
 enum { RULE_MAX_SLOTS = 3, RULE_PIECE = 16384 };
 
-/* A rule with the options that decide which slots it has. */
+/* A rule with the options that determine its slots. */
 enum rule_form {
     RULE_SGD,
     RULE_SGD_MOMENTUM,
@@ -35,10 +35,10 @@ enum rule_form {
     RULE_FORMS
 };
 
-/* What is the same for all elements of one update, computed in double. */
+/* Values common to all elements of one update, computed in double. */
 struct rule_constants {
     float scale;        /* of the sum; negative to maximise */
-    float weight_decay; /* coupled: joins the gradient */
+    float weight_decay; /* coupled: added to the gradient */
     float rate;         /* Adam: corrected by beta1's bias */
     float eps;
     float momentum, gradient_factor; /* factors of buffer and gradient */
@@ -86,8 +86,8 @@ RULE_ELEMENT void rule_average_square(const struct rule_constants *c,
         c->second_keep * *average + c->second_take * (gradient * gradient);
 }
 
-/* The gradient over the root of its mean square, or of its variance when
- * MEAN is not 0. Rounding may make a variance of nearly 0 negative. */
+/* The gradient divided by the root of its mean square, or of its variance if
+ * MEAN is not 0. Rounding may make a variance near 0 negative. */
 RULE_ELEMENT float rule_normalised(const struct rule_constants *c,
                                    float gradient, float square, float mean) {
     float variance = square - mean * mean;
@@ -156,8 +156,8 @@ RULE_ELEMENT float rule_adam_amsgrad(const struct rule_constants *c, float sum,
     return weight * c->weight_keep - c->rate * (slots[0] / root);
 }
 
-/* BEFORE and AFTER: the accumulator to the power. ApplyFtrl's weight of 0
- * where |linear| <= l1 comes of the clamp here, which lets a NaN through. */
+/* BEFORE and AFTER: the accumulator to the power. The clamp gives ApplyFtrl's
+ * weight of 0 where |linear| <= l1, and passes a NaN. */
 RULE_ELEMENT float rule_ftrl_weight(const struct rule_constants *c,
                                     float gradient, float weight, float before,
                                     float after, float *linear) {

@@ -28,7 +28,8 @@ enum rule_form rule_form_of(const struct optimizer *rule) {
     return RULE_SGD;
 }
 
-/* The first update's buffer is the gradient itself, without dampening. */
+/* As in torch, the first update's buffer is the gradient itself, without
+ * dampening. */
 static void sgd_constants(struct rule_constants *c,
                           const struct optimizer *rule, uint64_t step) {
     c->momentum = (float)rule->momentum;

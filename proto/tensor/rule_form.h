@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rule as its arithmetic for one element takes it (rule_element.h), on any
- * device. */
+/* A rule in the form that the arithmetic of one element uses (rule_element.h),
+ * on any device. */
 #ifndef CAPSTAN_RULE_FORM_H
 #define CAPSTAN_RULE_FORM_H
 
@@ -9,10 +9,11 @@
 
 struct rule_update; /* rule.h */
 
-/* Which of rule_element.h's functions RULE is. */
+/* The function of rule_element.h for RULE. */
 enum rule_form rule_form_of(const struct optimizer *rule);
 
-/* What UPDATE's `step`, `rate` and `scale` make of RULE for every element. */
+/* The constants of RULE for UPDATE's `step`, `rate` and `scale`, the same for
+ * every element. */
 struct rule_constants rule_form_constants(const struct optimizer *rule,
                                           const struct rule_update *update);
 

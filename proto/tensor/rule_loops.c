@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Built once a variant: VARIANT is plain, avx2 or avx512. The compiler makes
- * the vectors; every element is computed alone, so their width is not seen in
- * the result. */
+/* Compiled once for each VARIANT: plain, avx2 or avx512. The compiler
+ * vectorizes the loops; each element is computed alone, so the vector width
+ * does not change the result. */
 #include "proto/tensor/rule_loops.h"
 
 #include "proto/tensor/bf16.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* A float and a bf16 where a message has put them. */
+/* A float and a bf16 at any alignment, as in a message. */
 typedef float unaligned_float __attribute__((aligned(1), may_alias));
 typedef uint16_t unaligned_bf16 __attribute__((aligned(1), may_alias));
 
 typedef float element(const struct rule_constants *constants, float sum,
                       float weight, float *slots);
 
-/* An output is its own source or apart from all sources, so no element
- * depends on another: what `ivdep` tells the compiler. */
+/* An output is its own source or does not overlap any source, so no element
+ * depends on another: `ivdep` tells the compiler so. */
 static ALWAYS_INLINE void sweep(element *rule, unsigned slots,
                                 const struct rule_constants *constants,
                                 const struct rule_update *update,
@@ -77,8 +77,8 @@ static ALWAYS_INLINE float read_bf16(const void *gradient, size_t i) {
     return bf16_to_float(((const unaligned_bf16 *)gradient)[i]);
 }
 
-/* Four gradients at a time: many reads of memory are then under way at once.
- * The order of additions is that of the ranks all the same. */
+/* Four gradients at a time, so that several memory reads are in flight. The
+ * order of additions is still that of the ranks. */
 static ALWAYS_INLINE void rule_loops_sum(reader *at,
                                          const void *const *gradients,
                                          unsigned num_gradients, size_t first,
@@ -127,8 +127,8 @@ static void to_bf16(const float *restrict floats, size_t count,
         out[i] = bf16_from_float(floats[i]);
 }
 
-/* Element i goes to lane i mod RULE_LANES, in double: a copy of the lanes that
- * the compiler can keep in registers. */
+/* Element i goes to lane i mod RULE_LANES, in double; the local copy of the
+ * lanes can stay in registers. */
 static void rule_loops_add_squares(const void *sums, size_t count, float scale,
                                    double lanes[RULE_LANES]) {
     const unaligned_float *x = sums;

@@ -9,12 +9,12 @@
 
 #include <stddef.h>
 
-/* Doubles that sums of squares are kept in: element i goes to lane i mod
+/* Doubles in which sums of squares are kept: element i is added to lane i mod
  * RULE_LANES. */
 enum { RULE_LANES = 16 };
 
-/* COUNT elements of UPDATE from FIRST on; SUMS are their summed gradients, at
- * any alignment. */
+/* Applies COUNT elements of UPDATE from FIRST on; SUMS are their summed
+ * gradients, at any alignment. */
 typedef void rule_sweep(const struct rule_constants *constants,
                         const struct rule_update *update, const void *sums,
                         size_t first, size_t count);

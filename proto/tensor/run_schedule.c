@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All follows from how many micro batches have been read after a step: an epoch
- * ends with the step in whose course that passes a multiple of the epoch's. So
- * who knows the plan and a step number knows what is due, and nobody asks. */
+/* Everything follows from the number of micro batches read after a step: an
+ * epoch ends with the step that reaches or passes a multiple of the epoch's
+ * micro batches. A process that knows the plan and a step number needs no
+ * message about what is due. */
 #include "proto/tensor/run_schedule.h"
 
 /* Micro batches read after STEP. An accumulation group may cross the end of

@@ -8,7 +8,7 @@ static double warmup_steps(const struct schedule *schedule) {
     return fmax(2, (double)schedule->warmup_num_steps);
 }
 
-/* How far the warm-up has come at ITERATION < warmup_steps, 0 to 1. */
+/* Progress of the warm-up at ITERATION < warmup_steps, from 0 to 1. */
 static double warmup_fraction(const struct schedule *schedule,
                               double iteration) {
     double steps = warmup_steps(schedule);

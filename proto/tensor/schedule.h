@@ -21,8 +21,8 @@
  * STEP - 1). */
 double schedule_rate(const struct schedule *schedule, uint64_t step);
 
-/* Does a decay end before update LAST, and so low that what follows changes
- * next to nothing: at a thousandth of its top or less? */
+/* True if a decay ends before update LAST at a thousandth of its maximum or
+ * less, so that the remaining updates change almost nothing. */
 bool schedule_ends_before(const struct schedule *schedule, uint64_t last);
 
 /* Multiplies the rate by FACTOR (scale_lr): lr and warmup_max_lr. */

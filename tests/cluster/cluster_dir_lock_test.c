@@ -100,7 +100,7 @@ static void a_removed_directory_is_created_and_locked_again(void **state) {
     uint64_t steps[MAXIMUM];
     struct cluster_process *chief = begin(&fixture, run);
     move_away(run);
-    cluster_run_await(chief, "was removed or replaced while the run goes on",
+    cluster_run_await(chief, "was removed or replaced during the run",
                       CLUSTER_RUN_DEADLINE);
     cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
     cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);

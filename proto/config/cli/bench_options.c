@@ -20,7 +20,7 @@ void bench_options_open(struct bench_options *bench) {
         .seconds = 0.3};
 }
 
-/* One of --sizes; NULL, or what is wrong about it. */
+/* Adds one entry of --sizes. Returns NULL, or the problem. */
 static const char *add_size(struct bench_options *bench, const char *text) {
     uint64_t bytes;
     if (!byte_size_parse(text, &bytes) || bytes < 4 || bytes % 4 ||

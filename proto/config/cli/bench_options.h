@@ -9,7 +9,7 @@
 
 enum { BENCH_OPTIONS_MAX_SIZES = 16, BENCH_OPTIONS_MAX_REPEATS = 101 };
 
-/* How bytes go between processes. */
+/* Transport between the processes. */
 enum bench_options_transport {
     BENCH_TRANSPORT_AUTO,
     BENCH_TRANSPORT_TCP,
@@ -19,9 +19,9 @@ enum bench_options_transport {
 struct bench_options {
     uint64_t sizes[BENCH_OPTIONS_MAX_SIZES]; /* bytes, multiples of 4 */
     unsigned num_sizes, repeats;
-    double seconds;    /* of measuring, a figure */
+    double seconds;    /* measuring time of one figure */
     uint64_t requests; /* 0: not given */
-    bool batched;      /* requests share messages */
+    bool batched;      /* requests are packed into shared messages */
     enum bench_options_transport transport;
     bool verbose;
 };
@@ -36,11 +36,11 @@ enum bench_options_key {
     BENCH_OPTIONS_VERBOSE,
 };
 
-/* What counts when no flag is given. */
+/* Sets the defaults. */
 void bench_options_open(struct bench_options *bench);
 
-/* Takes the flag of KEY with its TEXT. False: PROBLEM says what was found and
- * what is allowed. */
+/* Sets the flag KEY to TEXT. On false PROBLEM says what was found and what is
+ * allowed. */
 bool bench_options_set(struct bench_options *bench, enum bench_options_key key,
                        const char *text, char *problem, size_t size);
 

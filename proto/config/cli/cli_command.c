@@ -195,10 +195,10 @@ static const struct cli_command ckpt_subcommands[] = {
 
 static const struct argp_option info_options[] = {HELP, JSON, {0}};
 
-#define LOOPS                                                                   \
-    "The environment variable CAPSTAN_CPU (plain, avx2 or avx512) chooses the " \
-    "variant of the update rules' loops; the default is the best that the "     \
-    "processor has. All variants give the same bits."
+#define LOOPS                                                                  \
+    "The environment variable CAPSTAN_CPU (plain, avx2 or avx512) chooses "    \
+    "the variant of the update rules' loops; the default is the best that "    \
+    "the processor has. All variants give the same bits."
 
 #define EXITS                                                                  \
     "Exit codes: 0 done; 1 failed, and a retry fails again; 2 bad "            \
@@ -347,7 +347,8 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "`capstan run`.",
          local_options, 1, 1, EXITS "\n\n" LOOPS,
          "capstan local --ps 2 --workers 2 job.json\n"
-         "capstan local --workers 4 --set strategy.staleness=2 --json job.json"},
+         "capstan local --workers 4 --set strategy.staleness=2 --json "
+         "job.json"},
     [CLI_COMMAND_LAUNCH] =
         {"launch", "COMMAND...",
          "Starts the processes of one node, as torch.distributed.launch does.",

@@ -13,7 +13,7 @@ static bool is_end(const struct argp_option *option) {
     return !option->name && !option->key && !option->doc && !option->group;
 }
 
-/* The flag whose name is what WORD has before its "=", or NULL. */
+/* The flag named by WORD up to its "=", or NULL. */
 static const struct argp_option *cli_flag_find(
     const struct argp_option *options, const char *word) {
     const char *name = word + 2;
@@ -29,7 +29,7 @@ static bool is_long(const char *word) {
     return word[0] == '-' && word[1] == '-';
 }
 
-/* The flag most like NAME, else the first that begins so, or NULL. */
+/* The flag nearest to NAME, else the first that begins with NAME, or NULL. */
 static const char *find_nearest(const struct argp_option *options,
                                 const char *name) {
     unsigned best = diagnostics_nearest_limit(name) + 1;
@@ -57,7 +57,7 @@ static void write_unknown(const struct argp_option *options, const char *name,
         snprintf(text, size, "unknown flag --%s", name);
 }
 
-/* The first of LETTERS that is no flag, or 0. */
+/* The first of LETTERS that is not a flag, or 0. */
 static char unknown_letter(const struct argp_option *options,
                            const char *letters) {
     for (; *letters; letters++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why the flags of a verb do not take a word. */
+/* Explains why a verb's flags do not accept a word. */
 #ifndef CAPSTAN_CLI_FLAG_H
 #define CAPSTAN_CLI_FLAG_H
 
@@ -7,14 +7,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* WORD is a long flag, and none of OPTIONS by its whole name: argp takes the
- * beginning of one for it. */
+/* True if WORD is a long flag but not the full name of any of OPTIONS: argp
+ * would accept it as an abbreviation. */
 bool cli_flag_is_abbreviated(const struct argp_option *options,
                              const char *word);
 
-/* Says in TEXT (SIZE bytes) what is wrong with WORD as one of OPTIONS, which
- * end with an empty one: the flag that is most like it, or the value that it
- * wants or does not take. False: nothing is, or it is no flag. */
+/* Writes to TEXT (SIZE bytes) why WORD is not accepted as one of OPTIONS, which
+ * end with an empty entry: unknown, with the nearest flag; a missing value; or
+ * a value that the flag does not take. False if WORD is accepted or is not a
+ * flag. */
 bool cli_flag_error(const struct argp_option *options, const char *word,
                     char *text, size_t size);
 

@@ -39,7 +39,7 @@ void cli_help_show_all(FILE *out) {
             "\n`capstan VERB --help` shows the flags of a verb and examples.\n"
             "`capstan --version` shows the release and its commit.\n\n"
             "Example:\n"
-            "  capstan local --ps 2 --workers 2 job.json\n");
+            "    capstan local --ps 2 --workers 2 job.json\n");
 }
 
 static bool cli_help_is_end(const struct argp_option *option) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A flag of the command line that takes a number: which member of its verb's
- * options it fills, and within what bounds. */
+/* A flag with a number: the member of the verb's options that it sets, and its
+ * bounds. */
 #ifndef CAPSTAN_CLI_NUMBER_H
 #define CAPSTAN_CLI_NUMBER_H
 
@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 struct cli_number {
-    const char *flag; /* without its dashes; NULL: an empty row of a table */
-    size_t offset;    /* bytes from the beginning of the options */
+    const char *flag; /* without the dashes; NULL: an empty row of a table */
+    size_t offset;    /* offset in the options, bytes */
     double min, max;
 };
 
@@ -17,12 +17,12 @@ struct cli_number {
 #define CLI_NUMBER(options, flag, member, min, max)                            \
     { flag, offsetof(options, member), min, max }
 
-/* Sets the double that AMOUNT names in OPTIONS to the number TEXT. False:
+/* Sets the double that CLI_NUMBER names in OPTIONS to the number TEXT. On false
  * PROBLEM (SIZE bytes) says what was found and what is allowed. */
 bool cli_number_set_real(const struct cli_number *cli_number, void *options,
                          const char *text, char *problem, size_t size);
 
-/* The same of a whole number, for a uint64_t. */
+/* The same for a whole number and a uint64_t. */
 bool cli_number_set_count(const struct cli_number *cli_number, void *options,
                           const char *text, char *problem, size_t size);
 

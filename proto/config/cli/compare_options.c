@@ -45,7 +45,7 @@ static const struct cli_number counts[COMPARE_OPTIONS_KEYS] = {
     [COMPARE_OPTIONS_PER_HOST] = FLAG("gpus-per-host", per_host, 1, 64),
 };
 
-/* "25.6M": thousands are thousands here, as of parameters everywhere. */
+/* "25.6M": K, M and G are powers of 1000 here, as is usual for parameters. */
 static bool set_parameters(double *parameters, const char *text, char *problem,
                            size_t size) {
     static const char units[] = "KMBT";
@@ -67,7 +67,7 @@ static bool set_parameters(double *parameters, const char *text, char *problem,
     return true;
 }
 
-/* NULL, or what is wrong about one of a list. */
+/* Adds one number to LIST. Returns NULL, or the problem. */
 static const char *add_number(struct compare_counts *list, const char *text) {
     uint64_t value;
     if (!decimal_parse(text, &value) || value < 1 || value > MAX_PROCESSES)
@@ -108,7 +108,7 @@ static bool set_wire(struct compare_options *compare, const char *text,
     return false;
 }
 
-/* gnuplot writes what the ending says. */
+/* gnuplot chooses its format by the file's ending. */
 static bool set_plot(struct compare_options *compare, const char *text,
                      char *problem, size_t size) {
     const char *ending = strrchr(text, '.');
@@ -170,12 +170,12 @@ static const char *check_prediction(const struct compare_options *compare,
     if (has_job)
         return "--predict runs nothing and takes no job";
     if (compare->has_run_flags)
-        return "--steps, --repeats, --limit, --csv and --plot are of runs; "
+        return "--steps, --repeats, --limit, --csv and --plot need runs; "
                "--predict makes none";
     if (compare->parameters == 0)
         return "--predict needs --params, such as 25.6M";
     if (compare->link_gbits == 0 && !compare->vm)
-        return "--predict needs --link-gbits, or --vm that knows it";
+        return "--predict needs --link-gbits, or a --vm whose link is known";
     if (compare->ps.count > 1 || compare->workers.count > 1)
         return "--predict takes one number of --ps and one of --workers";
     return NULL;

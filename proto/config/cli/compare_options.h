@@ -17,27 +17,31 @@ struct compare_counts {
 struct compare_options {
     struct compare_counts ps, workers;
 
-    unsigned given; /* 1 << enum compare_options_key of each flag that was */
+    unsigned given; /* bit 1 << enum compare_options_key of each flag given */
 
-    /* Measured. */
+    /* For runs. */
     uint64_t steps; /* rounds of each run; 0: not given */
     uint64_t repeats;
-    double limit; /* seconds that one run may take */
+    double limit; /* longest time of one run, seconds */
     const char *csv, *plot;
 
-    /* Predicted. */
+    /* For predictions. */
     bool predict, bf16, clip;
-    bool has_predict_flags, has_run_flags; /* a flag of the one, of the other */
-    double parameters;                     /* 0: not given */
-    double link_gbits;                     /* each way a host; 0: not given */
-    double latency_us;                     /* between two hosts */
-    double compute_ms, input_ms;           /* of a step of one worker */
-    double update_gbytes; /* of gradients that a rule takes a second; 0: any */
-    double overlap;       /* share of computing beside which bytes may travel */
-    double target;        /* efficiency to find the step time for */
-    double inner_gbits;   /* each way a device, inside a host; 0: not given */
-    uint64_t per_host;    /* workers of a host; 0: not given */
-    const char *vm;       /* NULL: not given */
+    bool has_predict_flags,
+        has_run_flags; /* a flag of predictions, a flag of runs was given */
+    double parameters; /* 0: not given */
+    double link_gbits; /* in each direction of a host; 0: not given */
+    double latency_us; /* between two hosts */
+    double compute_ms, input_ms; /* of a step of one worker */
+    double update_gbytes; /* gradients that an update rule applies in a second;
+                             0: no limit */
+    double overlap; /* fraction of the computing time during which bytes can be
+                       sent */
+    double target;  /* efficiency for which to find the step time */
+    double inner_gbits; /* in each direction of a device inside a host; 0: not
+                           given */
+    uint64_t per_host;  /* workers on a host; 0: not given */
+    const char *vm;     /* NULL: not given */
 };
 
 enum compare_options_key {
@@ -65,20 +69,20 @@ enum compare_options_key {
     COMPARE_OPTIONS_KEYS
 };
 
-/* What counts when no flag is given. */
+/* Sets the defaults. */
 void compare_options_open(struct compare_options *compare);
 
-/* Takes the flag of KEY with its TEXT (NULL where it has none), which is
- * borrowed. False: PROBLEM says what was found and what is allowed. */
+/* Sets the flag KEY to TEXT (NULL if the flag takes none), which is borrowed.
+ * On false PROBLEM says what was found and what is allowed. */
 bool compare_options_set(struct compare_options *compare,
                          enum compare_options_key key, const char *text,
                          char *problem, size_t size);
 
-/* Is it the table of machines that is asked for (--vm list)? */
+/* Is the list of cloud machines requested (--vm list)? */
 bool compare_options_lists_vms(const struct compare_options *compare);
 
-/* Do the flags go together, HAS_JOB telling whether a job was named? NULL, or
- * what is wrong. */
+/* Checks whether the flags can be combined; HAS_JOB: a job file was named.
+ * Returns NULL, or the problem. */
 const char *compare_options_error(const struct compare_options *compare,
                                   bool has_job);
 

@@ -48,15 +48,15 @@ void launch_options_set(struct launch_flags *flags, enum launch_options_key key,
     }
 }
 
-/* What mpirun or srun tell of the nodes. */
+/* The nodes as mpirun or srun describes them. */
 struct launch_nodes {
-    uint32_t count; /* 0: nothing */
+    uint32_t count; /* 0: not known */
     bool from_slurm;
 };
 
-/* What was given, by a flag or by a variable. */
+/* A value given by a flag or a variable. */
 struct setting {
-    const char *name, *text; /* text NULL: neither */
+    const char *name, *text; /* NULL: not given */
 };
 
 static struct setting find_setting(const struct cluster_input *input,
@@ -78,7 +78,8 @@ static enum launch_nproc parse_nproc(const char *text) {
     return LAUNCH_NPROC_NUMBER;
 }
 
-/* A whole number from LEAST to MOST, which *VALUE is when nothing was given. */
+/* Reads a whole number from LEAST to MOST. If nothing was given, *VALUE
+ * stays. */
 static enum status launch_options_read_number(struct setting setting,
                                               uint64_t min, uint64_t max,
                                               uint32_t *value,
@@ -96,7 +97,7 @@ static enum status launch_options_read_number(struct setting setting,
     return STATUS_OK;
 }
 
-/* Nodes of SIZE processes with LOCAL_SIZE on each; 0: not told. */
+/* Number of nodes for SIZE processes, LOCAL_SIZE on each; 0: not known. */
 static enum status count_nodes(const struct cluster_input *input,
                                const char *size, const char *local_size,
                                uint32_t *nodes, struct failure *why) {
@@ -110,7 +111,7 @@ static enum status count_nodes(const struct cluster_input *input,
     return status;
 }
 
-/* How many nodes mpirun or srun have started this on; 0: not told. */
+/* Number of nodes on which mpirun or srun has started this; 0: not known. */
 static enum status detect_nodes(const struct cluster_input *input,
                                 struct launch_nodes *nodes,
                                 struct failure *why) {
@@ -131,20 +132,19 @@ static enum status detect_nodes(const struct cluster_input *input,
                                            &nodes->count, why);
 }
 
-/* torchrun takes a range of nodes, between which a job grows and shrinks; one
- * whose ends are the same is a number. */
+/* torchrun accepts a range of nodes between which a job grows and shrinks. A
+ * range with equal ends is a number. */
 static enum status resolve_range(struct setting *nodes, struct failure *why) {
     const char *colon = nodes->text ? strchr(nodes->text, ':') : NULL;
     if (!colon)
         return STATUS_OK;
     size_t length = (size_t)(colon - nodes->text);
     if (strlen(colon + 1) != length || strncmp(nodes->text, colon + 1, length))
-        return status_fail(why, STATUS_CONFIG,
-                           "%s is %s, a range; the nodes of a job here are as "
-                           "many from beginning to end: give --nnodes with "
-                           "their number",
-                           nodes->name,
-                           diagnostics_quote_text(nodes->text).text);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "%s is %s, a range; here the number of nodes is fixed: give it "
+            "with --nnodes",
+            nodes->name, diagnostics_quote_text(nodes->text).text);
     nodes->text = colon + 1;
     return STATUS_OK;
 }
@@ -181,7 +181,8 @@ static enum status read_nodes(struct launch_world *world,
                        world->node_rank, world->nnodes, world->nnodes - 1);
 }
 
-/* The name of the first node of srun's step is the caller's. */
+/* The hosts of srun's step in *NODES, empty if it has none; the caller frees
+ * them. */
 static enum status find_first_node(struct host_list *nodes,
                                    const struct cluster_input *input,
                                    struct failure *why) {
@@ -195,8 +196,8 @@ struct overlay {
     const char *addr, *port;
 };
 
-/* The environment with flags and PET_* in front; who is told to start processes
- * holds no port for an agent. */
+/* The environment, overlaid with the flags and PET_*. A launcher does not take
+ * MASTER_PORT as held by an agent. */
 static const char *overlay_getenv(void *context, const char *name) {
     const struct overlay *overlay = context;
     if (!strcmp(name, "MASTER_ADDR") && overlay->addr)
@@ -208,8 +209,8 @@ static const char *overlay_getenv(void *context, const char *name) {
     return overlay->input->lookup(overlay->input->context, name);
 }
 
-/* Where who starts a launcher on each node tells of them, none can take its
- * own address for the first one's. */
+/* If mpirun or srun starts a launcher on each node, a launcher cannot use its
+ * own address for that of the first node. */
 static enum status read_address(struct launch_world *world,
                                 const struct launch_nodes *detected,
                                 const struct launch_flags *flags,
@@ -268,13 +269,15 @@ enum status launch_options_resolve(struct launch_world *world,
     *world = (struct launch_world){.nproc_per_node = 1,
                                    .nproc_kind = parse_nproc(nproc.text)};
     if (!flags->command)
-        return status_fail(why, STATUS_CONFIG,
-                           "capstan launch takes the command to start; "
-                           "`capstan launch --help` tells more");
+        return status_fail(
+            why, STATUS_CONFIG,
+            "capstan launch takes the command to start; `capstan launch "
+            "--help` shows examples");
     if (flags->module && flags->no_python)
-        return status_fail(why, STATUS_CONFIG,
-                           "--module is a module of Python, which --no_python "
-                           "leaves out: give one of them");
+        return status_fail(
+            why, STATUS_CONFIG,
+            "--module is for a Python module, and --no_python for a command "
+            "that is not Python: give one of them");
     enum status status = STATUS_OK;
     if (world->nproc_kind)
         world->nproc_per_node = 0;

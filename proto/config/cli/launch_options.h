@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The flags of `capstan launch`, which are those of torch.distributed.launch,
- * and what stands in their place when they are not given. */
+/* The flags of `capstan launch`, those of torch.distributed.launch, and the
+ * defaults for flags that are not given. */
 #ifndef CAPSTAN_LAUNCH_OPTIONS_H
 #define CAPSTAN_LAUNCH_OPTIONS_H
 
@@ -30,37 +30,37 @@ struct launch_flags {
     const char *nproc_per_node, *nnodes, *node_rank;
     const char *master_addr, *master_port, *grace;
     bool use_env, no_python, module;
-    char *const *command; /* and its arguments, NULL-ended */
+    char *const *command; /* with its arguments, NULL-ended */
 };
 
-/* Notes a flag; what it says is judged by launch_options_resolve. */
+/* Stores a flag; launch_options_resolve checks its value. */
 void launch_options_set(struct launch_flags *flags, enum launch_options_key key,
                         const char *text);
 
-/* Processes for whatever this machine has, in torchrun's words. */
+/* Number of processes by this machine's devices, in torchrun's words. */
 enum launch_nproc {
-    LAUNCH_NPROC_NUMBER, /* as many as a number says */
-    LAUNCH_NPROC_AUTO,   /* GPU, else processor */
+    LAUNCH_NPROC_NUMBER, /* the given number */
+    LAUNCH_NPROC_AUTO,   /* gpu if there are GPUs, else cpu */
     LAUNCH_NPROC_GPU,
     LAUNCH_NPROC_CPU
 };
 
 struct launch_world {
     enum launch_nproc nproc_kind;
-    uint32_t nproc_per_node; /* 0: not counted yet (chief/launch/launch_count.h)
-                              */
+    uint32_t
+        nproc_per_node; /* 0: not counted yet (chief/launch/launch_count.h) */
     uint32_t nnodes, node_rank;
     char master_addr[256];
     uint16_t master_port;
     double grace; /* seconds between SIGTERM and SIGKILL */
 };
 
-/* Flags, else the variables PET_* (torchrun's and Kubeflow's), else: the host
- * and node rank as for other sources (cluster_rank.h), from Open MPI, Slurm and
- * the process managers of other MPIs (PMI) the number of nodes; else 1 process
- * on 1 node, node 0, 127.0.0.1, 29500, 40 seconds. Where srun tells of several
- * nodes the address is the first one's, where MPI does it has to be given.
- * Errors are STATUS_CONFIG. */
+/* Resolves each value from, in order: the flag; torchrun's and Kubeflow's
+ * variable PET_*; the host and the node rank as in cluster_rank.h, the number
+ * of nodes from Open MPI, Slurm or PMI; the default: 1 process on 1 node, node
+ * 0, 127.0.0.1, 29500, 40 seconds. If srun has started several nodes, the
+ * address is that of the first; under MPI it must be given. Errors are
+ * STATUS_CONFIG. */
 enum status launch_options_resolve(struct launch_world *world,
                                    const struct launch_flags *flags,
                                    cluster_getenv *lookup, void *context,

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One parser for all verbs: which flags there are is said by the verb's own
- * table (cli_command.c), so one that another verb has is unknown here. argp is
- * kept from printing and from exiting (ARGP_NO_ERRS, ARGP_NO_EXIT): the first
- * problem is kept as the status, with the word that it was found in. What a
- * flag's text may be is checked where the flag is taken; which flags go
- * together, at the end (options_check.c). */
+/* One parser for all verbs. Each verb's table (cli_command.c) lists its flags,
+ * so a flag of another verb is unknown. ARGP_NO_ERRS and ARGP_NO_EXIT keep argp
+ * from printing and exiting; the first problem becomes the status. A flag's
+ * value is checked when the flag is read, combinations of flags at the end
+ * (options_check.c). */
 #include "proto/config/cli/options.h"
 
 #include "proto/base/version.h"
@@ -161,7 +160,7 @@ static error_t add_set(struct parser *parser, const char *text) {
     return 0;
 }
 
-/* A launcher may put it behind a command that has it already. */
+/* A launcher may append --local_rank to a command that already has it. */
 static error_t set_local_rank(struct parser *parser, const char *text) {
     const char *before = parser->options->flags.local_rank;
     if (before && strcmp(before, text))
@@ -231,7 +230,7 @@ static void show_version(struct options *options) {
     printf("capstan %s (commit %s)\n", VERSION_TEXT, version_commit);
 }
 
-/* From here on every word is the command's. */
+/* All following words belong to the command. */
 static error_t command(struct parser *parser, struct argp_state *state) {
     parser->num_arguments = 1;
     parser->options->launch.command = state->argv + state->next - 1;
@@ -239,12 +238,11 @@ static error_t command(struct parser *parser, struct argp_state *state) {
     return 0;
 }
 
-/* What was refused is the word before the next one, or among the letters of
- * that one. */
+/* argp refused the word before the next one, or a letter of the next one. */
 static error_t report_unknown_flag(struct parser *parser,
                                    const struct argp_state *state) {
     const struct argp_option *options = parser->cli_command->options;
-    char text[256] = "a flag that is not known";
+    char text[256] = "an unknown flag";
     int next = state->next;
     if (!cli_flag_error(options, state->argv[next - 1], text, sizeof text) &&
         next < state->argc)
@@ -252,8 +250,8 @@ static error_t report_unknown_flag(struct parser *parser,
     return fail_usage(parser, "%s", text);
 }
 
-/* argp takes the beginning of a flag's name for the flag, here the one that it
- * has just read with the value VALUE, and its neighbour for that value. */
+/* argp accepts an abbreviated flag, and takes the next word for its value. Such
+ * a flag is refused; VALUE is the value that argp has read for it. */
 static bool is_abbreviated(struct parser *parser, const char *value,
                            const struct argp_state *state) {
     const struct argp_option *options = parser->cli_command->options;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line: one structure for all verbs, filled through argp. */
+/* The command line: one struct for all verbs, filled by argp. */
 #ifndef CAPSTAN_OPTIONS_H
 #define CAPSTAN_OPTIONS_H
 
@@ -41,21 +41,21 @@ struct options {
     const char *lane; /* "auto" or "tcp"; NULL: not given */
     bool coordinate;  /* the chief coordinates unless the job says train */
     unsigned num_ps, num_workers; /* local, bench */
-    bool ps_given;                /* --ps, else num_ps is 1 */
+    bool ps_given;                /* --ps was given; else num_ps is 1 */
     bool workers_given;
     const char *azureml_distribution, *instances; /* local; NULL: not given */
     struct bench_options bench;
     struct simulate_options simulate;
     struct compare_options compare;
     struct launch_flags launch;
-    char *const *words; /* what follows the verb, NULL-ended */
+    char *const *words; /* words after the verb, NULL-ended */
     const char *action, *dir, *out, *format; /* ckpt */
     bool has_step, with_state;
     uint64_t step;
 };
 
-/* Reads argv. Help and version go to standard output. STATUS_CONFIG says what
- * is wrong. Strings are views of ARGV. */
+/* Reads ARGV. Help and version go to standard output. Strings are views of
+ * ARGV. On STATUS_CONFIG WHY says what is wrong. */
 enum status options_read(struct options *options, int argc, char **argv,
                          struct failure *why) MUST_CHECK;
 

@@ -16,8 +16,8 @@ static const char *check_bench(const struct options *options) {
 static const char *options_check_check_local(const struct options *options) {
     bool distributed = options->azureml_distribution;
     if (distributed && (options->ps_given || options->workers_given))
-        return "--distribution says how many processes there are: leave --ps "
-               "and --workers out";
+        return "--distribution gives the number of processes: leave --ps and "
+               "--workers out";
     if (!distributed && (options->instances || options->flags.num_ps))
         return "--instances and --num-ps go with --distribution";
     return NULL;
@@ -29,7 +29,7 @@ static const char *check_compare(const struct options *options) {
     if (predicts && (options->num_sets || options->deepspeed))
         return "--set and --deepspeed_config change a job; --predict has none";
     if (predicts && options->lane)
-        return "--lane is of runs; --predict makes none";
+        return "--lane goes with runs; --predict makes none";
     return error;
 }
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the simulated processes are. */
+/* Placement of the simulated processes. */
 enum simulate_options_colocation {
     SIMULATE_COLOCATE_NONE,
     SIMULATE_COLOCATE_PAIRS,
@@ -16,16 +16,16 @@ enum simulate_options_colocation {
 
 struct simulate_options {
     bool on, sweep, share_cores;
-    bool given;        /* any flag */
-    double link_gbits; /* each way a host */
+    bool given;        /* any flag was given */
+    double link_gbits; /* in each direction of a host */
     double latency_us; /* between two hosts */
-    double compute;    /* seconds of a step; below 0: not given */
-    double jitter;     /* a share */
-    double overhead;   /* measured costs of the exchange times this */
-    uint64_t cores;    /* of a host; 0: as this machine has */
-    uint64_t batch;    /* 0: the job's */
-    uint64_t bytes;    /* of a flat vector; 0: the job's model */
-    uint64_t group;    /* bytes of blocks in a message; 0: as in a run */
+    double compute;    /* seconds in a step; below 0: not given */
+    double jitter;     /* as a fraction of the computing time */
+    double overhead; /* factor for the measured costs of messages and updates */
+    uint64_t cores;  /* of a host; 0: as this machine */
+    uint64_t batch;  /* 0: the job's */
+    uint64_t bytes;  /* of a flat vector; 0: the job's model */
+    uint64_t group;  /* bytes of blocks in a message; 0: as in a run */
     uint64_t rounds, seed;
     enum simulate_options_colocation colocation;
 };
@@ -49,10 +49,10 @@ enum simulate_options_key {
     SIMULATE_OPTIONS_KEYS
 };
 
-/* What counts when no flag is given. */
+/* Sets the defaults. */
 void simulate_options_open(struct simulate_options *simulate);
 
-/* Takes the flag of KEY with its TEXT (NULL where it has none). False: PROBLEM
+/* Sets the flag KEY to TEXT (NULL if the flag takes none). On false PROBLEM
  * says what was found and what is allowed. */
 bool simulate_options_set(struct simulate_options *simulate,
                           enum simulate_options_key key, const char *text,

@@ -22,32 +22,33 @@ static enum status bad_host(const char *text, const char *location,
                        location, diagnostics_quote_text(text).text, reason);
 }
 
-/* NULL, or why the LENGTH bytes at HOST are no name and no IPv4 number. */
+/* NULL, or why the LENGTH bytes at HOST are neither a name nor an IPv4
+ * address. */
 static const char *hostname_error(const char *host, size_t length) {
     if (memchr(host, ':', length))
-        return "an IPv6 address stands in brackets, and of one port there is "
-               "one colon";
+        return "write an IPv6 address in brackets; only one colon may stand "
+               "before the port";
     if (length > MAX_HOST_LENGTH)
         return "a host has at most 253 characters";
     for (size_t i = 0; i < length; i++)
         if (!strchr(LETTERS DIGITS "._-", host[i]))
-            return "a host has letters of ASCII, digits, '.', '-' and '_' "
-                   "only";
+            return "a host may contain only ASCII letters, digits, '.', '-' "
+                   "and '_'";
     return NULL;
 }
 
-/* The same for what stands in brackets; a zone (%eth0) may follow. */
+/* The same for the text in brackets; a zone (%eth0) may follow the address. */
 static const char *ipv6_error(const char *host, size_t length) {
     char number[INET6_ADDRSTRLEN];
     unsigned char binary[16];
     const char *zone = memchr(host, '%', length);
     size_t digits = zone ? (size_t)(zone - host) : length;
     if (length > MAX_HOST_LENGTH || digits >= sizeof number)
-        return "what stands in the brackets is too long for an IPv6 address";
+        return "the text in the brackets is too long for an IPv6 address";
     memcpy(number, host, digits);
     number[digits] = '\0';
     if (inet_pton(AF_INET6, number, binary) != 1)
-        return "what stands in the brackets is no IPv6 address";
+        return "the text in the brackets is not an IPv6 address";
     return zone ? hostname_error(zone + 1, length - digits - 1) : NULL;
 }
 
@@ -71,7 +72,7 @@ enum status address_parse(struct cluster_task *task, const char *text,
     const char *end = strrchr(text, ':');
     const char *error = NULL;
     if (strchr(text, '/'))
-        return bad_host(text, location, "a scheme or a path is no part of it",
+        return bad_host(text, location, "leave out the scheme and the path",
                         why);
     if (*text == '[') {
         host = text + 1;

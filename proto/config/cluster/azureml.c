@@ -16,7 +16,7 @@ static const char *const type_names[] = {
     [AZUREML_MPI] = "mpi",
 };
 
-/* KEY is NAME but for case and underscores. */
+/* KEY equals NAME if case and underscores are ignored. */
 static bool keys_match(const char *key, const char *name) {
     for (;; key++, name++) {
         key += strspn(key, "_");
@@ -54,7 +54,8 @@ static enum status read_type(struct azureml_distribution *azureml_distribution,
                        type ? diagnostics_quote_json(type).text : "missing");
 }
 
-/* Key NAME is a number from LEAST on; null and missing leave *VALUE. */
+/* Reads key NAME, a whole number of at least LEAST. If it is null or missing,
+ * *VALUE stays. */
 static enum status read_count(const json_t *root, const char *name,
                               uint32_t min, uint32_t *value,
                               struct failure *why) {
@@ -110,27 +111,28 @@ static enum status read_flag(const char *name, const char *text, uint64_t min,
     return STATUS_OK;
 }
 
-/* What the numbers are together. */
+/* Checks the total number of processes and --num-ps. */
 static enum status check_sizes(
     const struct azureml_distribution *azureml_distribution, const char *num_ps,
     struct failure *why) {
     uint32_t size = azureml_num_processes(azureml_distribution);
     bool ranks = azureml_distribution->type != AZUREML_TENSORFLOW;
     if (!ranks && num_ps)
-        return status_fail(why, STATUS_CONFIG,
-                           "--num-ps is for ranks; in %s of type "
-                           "\"tensorflow\" parameter_server_count says it",
-                           location);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "--num-ps is for ranks; in %s of type \"tensorflow\" use "
+            "parameter_server_count",
+            location);
     if (azureml_distribution->num_ps >= size)
         return status_fail(why, STATUS_CONFIG,
                            "--num-ps is %u of %u processes: rank 0 trains, so "
                            "it is at most %u",
                            azureml_distribution->num_ps, size, size - 1);
     if (size > AZUREML_MAX_PROCESSES)
-        return status_fail(why, STATUS_CONFIG,
-                           "%s and --instances make %u processes; at most %d "
-                           "are started",
-                           location, size, AZUREML_MAX_PROCESSES);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "%s and --instances make %u processes; the maximum is %d", location,
+            size, AZUREML_MAX_PROCESSES);
     return STATUS_OK;
 }
 

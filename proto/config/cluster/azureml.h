@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The distribution block of an Azure ML job: which processes it starts on how
- * many instances. */
+/* The distribution block of an Azure ML job: the processes that it starts, and
+ * the number of instances. */
 #ifndef CAPSTAN_AZUREML_H
 #define CAPSTAN_AZUREML_H
 
@@ -19,20 +19,20 @@ enum { AZUREML_MAX_PROCESSES = 1024 }; /* processes */
 struct azureml_distribution {
     enum azureml_type type;
     uint32_t instances;
-    uint32_t workers, ps;  /* TensorFlow: worker_count (a process an instance),
-                              parameter_server_count (0) */
-    uint32_t per_instance; /* others: process_count_per_instance (1) */
-    uint32_t num_ps;       /* others: how many of the last ranks are ps */
+    uint32_t workers, ps;  /* TensorFlow: worker_count (default: one process an
+                              instance), parameter_server_count (0) */
+    uint32_t per_instance; /* pytorch, mpi: process_count_per_instance (1) */
+    uint32_t num_ps;       /* pytorch, mpi: number of last ranks that are ps */
 };
 
 /* Reads TEXT, such as {"type": "pytorch", "process_count_per_instance": 2}, for
- * so many INSTANCES; NUM_PS may be NULL. Type and keys in any letter case, keys
- * with or without underscores. STATUS_CONFIG says what is wrong. */
+ * INSTANCES instances; NUM_PS may be NULL. Case is ignored in types and keys,
+ * underscores in keys. On STATUS_CONFIG WHY says what is wrong. */
 enum status azureml_read(struct azureml_distribution *azureml_distribution,
                          const char *text, const char *instances,
                          const char *num_ps, struct failure *why) MUST_CHECK;
 
-/* How many processes it starts, and how many of them are ps. */
+/* Number of processes that the block starts, and how many of them are ps. */
 uint32_t azureml_num_processes(
     const struct azureml_distribution *azureml_distribution);
 uint32_t azureml_num_ps(

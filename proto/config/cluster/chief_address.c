@@ -9,17 +9,19 @@
 #include <string.h>
 #include <strings.h>
 
-/* HOST alone, IPv6 with or without brackets, found at PLACE. */
+/* Reads HOST without a port, IPv6 with or without brackets, found at
+ * LOCATION. */
 static enum status read_host(struct cluster_task *task, const char *host,
                              const char *location, struct failure *why) {
     char text[300];
     const char *colon = strchr(host, ':');
     bool bare_v6 = colon && strchr(colon + 1, ':') && *host != '[';
     if (colon && !bare_v6 && *host != '[')
-        return status_fail(why, STATUS_CONFIG,
-                           "bad_host: %s is %s; it is a host alone, the port "
-                           "stands in MASTER_PORT.",
-                           location, diagnostics_quote_text(host).text);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "bad_host: %s is %s; give a host without a port, and the port in "
+            "MASTER_PORT.",
+            location, diagnostics_quote_text(host).text);
     snprintf(text, sizeof text, bare_v6 ? "[%s]:1" : "%s:1", host);
     return address_parse(task, text, location, why);
 }
@@ -32,9 +34,9 @@ static bool chief_address_is_loopback(const char *host) {
 static enum status chief_address_report_missing(struct failure *why) {
     return status_fail(
         why, STATUS_CONFIG,
-        "master_addr_missing: nothing says on which host rank 0 runs. Set "
-        "MASTER_ADDR to its name in every process (mpirun -x MASTER_ADDR=HOST; "
-        "with all on one host MASTER_ADDR=127.0.0.1).");
+        "master_addr_missing: the host of rank 0 is not known. Set MASTER_ADDR "
+        "to its name in every process (mpirun -x MASTER_ADDR=HOST; with all on "
+        "one host MASTER_ADDR=127.0.0.1).");
 }
 
 static enum status find_host(struct cluster_task *task, uint16_t *batch_port,
@@ -72,7 +74,7 @@ static bool agent_owns_port(const struct cluster_input *input) {
     return text && (!strcasecmp(text, "true") || !strcmp(text, "1"));
 }
 
-/* MASTER_PORT is TEXT. */
+/* Reads MASTER_PORT from TEXT. */
 static enum status read_port(struct cluster_task *task, uint16_t *ports,
                              const char *text,
                              const struct cluster_input *input,

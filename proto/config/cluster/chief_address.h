@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the rank that leads listens, as launchers tell it in the environment:
- * MASTER_ADDR and MASTER_PORT, and what Azure's batch systems set instead. */
+/* The address of the leading rank from the environment: MASTER_ADDR and
+ * MASTER_PORT, or the variables of Azure's batch systems. */
 #ifndef CAPSTAN_CHIEF_ADDRESS_H
 #define CAPSTAN_CHIEF_ADDRESS_H
 
@@ -9,23 +9,24 @@
 enum {
     CHIEF_ADDRESS_PORT = 6105,
     CHIEF_ADDRESS_PORT_ONE_NODE = 54965,
-    CHIEF_ADDRESS_PORTS = 16 /* above a port that torchrun holds itself */
+    CHIEF_ADDRESS_PORTS =
+        16 /* number of ports to try above one that torchrun holds */
 };
 
-/* What the launcher tells beside the address. */
+/* Facts from the launcher besides the address. */
 struct chief_location {
-    bool one_node;          /* all are known to be on one host */
+    bool one_node;          /* all processes are on one host */
     const char *first_host; /* of rank 0, or NULL */
 };
 
-/* Fills host and port of TASK.
+/* Reads the host and port of TASK.
  *
  * Host: MASTER_ADDR, else that of AZ_BATCH_MASTER_NODE, else
- * AZ_BATCHAI_MPI_MASTER_NODE (not when it is this host's own name for itself
- * and there may be more), else that of rank 0, on one node 127.0.0.1. Port:
+ * AZ_BATCHAI_MPI_MASTER_NODE (not if it is this host's own name and there may
+ * be other hosts), else that of rank 0, on one node 127.0.0.1. Port:
  * MASTER_PORT, else that of AZ_BATCH_MASTER_NODE, else 6105, on one node 54965.
- * Where torchrun's agent holds MASTER_PORT, *PORTS are to be tried from the one
- * above it on; else *PORTS is 0.
+ * If torchrun's agent holds MASTER_PORT, *PORTS ports above it are tried; else
+ * *PORTS is 0.
  *
  * Errors: master_addr_missing, bad_host, bad_port. */
 enum status chief_address_read(struct cluster_task *task, uint16_t *ports,

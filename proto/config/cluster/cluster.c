@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From whichever source describes the cluster to one struct that says the same
- * of all of them. Every source has a file of its own, which reads that source
- * and nothing else; what holds for all (an address twice, flags that go with
- * some sources only) is checked once it is read. */
+/* Reads the cluster description from one of several sources into one struct.
+ * Each source has a file of its own, which reads only that source. Rules for
+ * all sources (duplicate addresses, flags that need a certain source) are
+ * checked here afterwards. */
 #include "proto/config/cluster/cluster.h"
 
 #include "proto/config/cluster/cluster_input.h"
@@ -39,10 +39,10 @@ static enum status read_alone(struct cluster *cluster,
     cluster->role = CLUSTER_WORKER;
     if (!legacy_flags_set(input))
         return STATUS_OK;
-    return status_fail(why, STATUS_CONFIG,
-                       "alone_given: --alone says that nobody else takes part, "
-                       "and other flags describe a cluster. Leave out one or "
-                       "the others.");
+    return status_fail(
+        why, STATUS_CONFIG,
+        "alone_given: --alone means that no other process takes part, but "
+        "other flags describe a cluster. Leave out one or the others.");
 }
 
 static bool always(const struct cluster_input *input) {
@@ -57,9 +57,9 @@ static enum status read_nothing(struct cluster *cluster,
     return status ? status : read_alone(cluster, input, why);
 }
 
-/* The first that is set is read, and no other, even when it is wrong. Slurm
- * starts processes of other MPIs with PMI's variables beside its own, which
- * tell more. */
+/* Only the first source that is set is read, even if it is wrong. Slurm comes
+ * before PMI: srun sets PMI's variables for other MPIs, and its own say
+ * more. */
 static const struct source sources[] = {
     {"alone", is_alone_given, read_alone},
     {"flags", legacy_flags_set, legacy_flags_read},
@@ -152,7 +152,7 @@ static int compare_address(const void *a, const void *b) {
     return difference ? difference : strcasecmp(one->host, other->host);
 }
 
-/* They are sorted, as there may be tens of thousands. */
+/* Sorted, as there may be tens of thousands of addresses. */
 const struct cluster_task *cluster_duplicate_address(
     const struct cluster *cluster) {
     const struct cluster_task **all = NULL, *found = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cluster description: who is in the job and who am I. Read from flags,
- * TF_CONFIG, CLUSTER_SPEC, or from the ranks that torch, MPI or Slurm give: the
- * first that is set; never from two. Rules and error classes: docs/cluster.md.
- */
+/* The cluster description: the processes of the job, and the role of this
+ * process. It is read from the first source that is set: flags, TF_CONFIG,
+ * CLUSTER_SPEC, or the ranks from torch, MPI or Slurm. Sources are never
+ * combined. Rules and error classes: docs/cluster.md. */
 #ifndef CAPSTAN_CLUSTER_H
 #define CAPSTAN_CLUSTER_H
 
@@ -23,14 +23,14 @@ enum cluster_role {
 struct cluster_task {
     uint32_t index;
     uint16_t port;  /* 0: any free port */
-    char host[256]; /* name or number, IPv6 without brackets; "": not known */
+    char host[256]; /* name or number, IPv6 without brackets; "": unknown */
 };
 
 struct cluster_job {
     uint32_t count;
     struct cluster_task *tasks; /* ascending index */
-    bool present; /* stands in the description, if only as an empty list */
-    bool sparse;  /* given by index: there may be more tasks than are listed */
+    bool present; /* the description has this job, maybe as an empty list */
+    bool sparse;  /* given by index: tasks may exist that are not listed */
 };
 
 enum cluster_warning {
@@ -49,35 +49,37 @@ struct cluster {
                            "slurm", "alone" */
     enum cluster_role role;
     uint32_t index;
-    bool local; /* alone: worker 0, nobody else, no address */
+    bool local; /* alone: worker 0, no other process, no address */
     struct cluster_job jobs[CLUSTER_ROLES];
     unsigned warnings;     /* enum cluster_warning, or'ed */
     char *model_dir;       /* default checkpoint directory, or NULL */
-    bool from_ranks;       /* only the address of who leads is known */
-    uint16_t chief_ports;  /* it takes the first free of so many from its port
-                              on; 0: its port */
-    char key[CLUSTER_KEY]; /* what its launcher calls this job, "": nothing */
-    int64_t local_rank;    /* as told, or CLUSTER_UNKNOWN */
-    int64_t local_size;    /* ranks on this host: likewise */
+    bool from_ranks;       /* only the leader's address is known */
+    uint16_t chief_ports;  /* the leader listens on the first free port of this
+                              many from its port on; 0: on its port */
+    char key[CLUSTER_KEY]; /* the launcher's identifier of this job, "": none */
+    int64_t local_rank;    /* from the launcher, or CLUSTER_UNKNOWN */
+    int64_t local_size;    /* ranks on this host, from the launcher, or
+                              CLUSTER_UNKNOWN */
 };
 
-/* The command line's part of the description; a NULL is a flag not given.
- * Host lists are comma-separated host:port. */
+/* The command line's part of the description; NULL: flag not given. Host lists
+ * are comma-separated host:port. */
 struct cluster_flags {
     const char *job_name, *task_index;
     const char *ps_hosts, *worker_hosts, *chief_hosts;
-    const char *num_ps;     /* the last ranks are ps */
-    const char *local_rank; /* as older launchers give it */
-    bool alone;             /* whatever the environment says */
+    const char *num_ps;     /* number of last ranks that are ps */
+    const char *local_rank; /* --local_rank, as older launchers append it */
+    bool alone;             /* the environment is ignored */
 };
 
-/* A variable of the environment, or NULL: getenv(3) or a test's table. */
+/* Looks up a variable of the environment, or NULL: getenv(3) or a test's
+ * table. */
 typedef const char *cluster_getenv(void *context, const char *name);
 
-/* Reads and checks the description; FLAGS may be NULL. On success *OUT is the
- * caller's, to be ended by cluster_free. A set but wrong source, and none where
- * a launcher tells of other processes, is STATUS_CONFIG, its text "CLASS: what
- * is wrong and how to mend it". */
+/* Reads and checks the description; FLAGS may be NULL. On success the caller
+ * frees *OUT with cluster_free. STATUS_CONFIG if the source that is set is
+ * wrong, or if no source is set but a launcher's variables show other
+ * processes; the text is "CLASS: what is wrong and how to mend it". */
 enum status cluster_resolve(struct cluster **out,
                             const struct cluster_flags *flags,
                             cluster_getenv *lookup, void *context,
@@ -93,28 +95,28 @@ const char *cluster_role_name(enum cluster_role role);
 const struct cluster_task *cluster_find(const struct cluster *cluster,
                                         enum cluster_role role, uint32_t index);
 
-/* This process's own entry, or NULL (local, unlisted evaluator). */
+/* This process's own task, or NULL (local, or an unlisted evaluator). */
 const struct cluster_task *cluster_own_task(const struct cluster *cluster);
 
-/* A chief, worker or ps that has the address of another one of them, and a port
- * that is not 0; NULL: there is none. */
+/* A chief, worker or ps that has the same address as another one and a port
+ * other than 0; NULL: none. */
 const struct cluster_task *cluster_duplicate_address(
     const struct cluster *cluster);
 
-/* Who leads: chief 0, else worker 0; NULL when neither is listed. */
+/* The leader: chief 0, else worker 0; NULL if neither is listed. */
 const struct cluster_task *cluster_chief(const struct cluster *cluster);
 
-/* True when this process is the one that leads. */
+/* True if this process is the leader. */
 bool cluster_is_chief(const struct cluster *cluster);
 
-/* Does this process lead, and are there others that join it? */
+/* True if this process leads and other processes join it. */
 bool cluster_expects_joins(const struct cluster *cluster);
 
-/* The object that `capstan cluster` prints, one line, no newline; the
- * caller frees it. `chief` is null when none is known. NULL: no memory. */
+/* The object that `capstan cluster` prints, on one line without a newline; the
+ * caller frees it. `chief` is null if it is not known. NULL: no memory. */
 char *cluster_json(const struct cluster *cluster);
 
-/* Writes "host:port" or "[v6]:port", cut to SIZE bytes (270 hold any). */
+/* Writes "host:port" or "[v6]:port", cut to SIZE bytes (270 are enough). */
 void cluster_address(const struct cluster_task *task, char *text, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a cluster description may come from: the command line and the
- * environment. Each source takes its own part and nothing else. */
+/* The input of a cluster description: command line and environment. Each source
+ * reads only its own part. */
 #ifndef CAPSTAN_CLUSTER_INPUT_H
 #define CAPSTAN_CLUSTER_INPUT_H
 
@@ -13,10 +13,10 @@ struct cluster_input {
     void *context;
 };
 
-/* TEXT, or NULL when it is NULL, empty or blank: which is not given. */
+/* TEXT, or NULL if TEXT is NULL, empty or blank, which counts as not given. */
 const char *cluster_input_text(const char *text);
 
-/* The same for variable NAME of the environment. */
+/* The same for the environment variable NAME. */
 const char *cluster_input_variable(const struct cluster_input *input,
                                    const char *name);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part that TF_CONFIG and CLUSTER_SPEC share. A description that TensorFlow
- * takes is taken, with what it means there; what TensorFlow would take and then
- * hang on, or read otherwise than its writer meant, is an error with the way to
+/* The part common to TF_CONFIG and CLUSTER_SPEC. A description that TensorFlow
+ * accepts has the same meaning here. If TensorFlow would accept it but hang, or
+ * read it differently from its writer's intent, it is an error that says how to
  * mend it. Each error begins with its class, a word that docs/cluster.md lists
- * and scripts can look for. */
+ * and that scripts can match. */
 #include "proto/config/cluster/cluster_jobs.h"
 
 #include "proto/config/cluster/address.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a task's address stands, as an error text names it. */
+/* The position of a task's address, for error texts. */
 struct location {
     char text[128];
 };
@@ -27,9 +27,9 @@ static struct location location_of(const char *job, size_t index,
     return location;
 }
 
-/* The tasks of one job as the map gives them; all borrowed. */
+/* The tasks of one job in the map; all borrowed. */
 struct job_entry {
-    const char *name; /* NULL: not named */
+    const char *name; /* NULL: the map has no such job */
     json_t *tasks;
 };
 
@@ -52,22 +52,22 @@ static enum status bad_job_name(const char *name, enum role_names names,
 static enum status duplicate_job(const char *first, const char *second,
                                  enum cluster_role role, const char *location,
                                  struct failure *why) {
-    return status_fail(why, STATUS_CONFIG,
-                       "%s: %s lists both %s and %s, which are two names of "
-                       "one job. Leave one of them.",
-                       role == CLUSTER_CHIEF ? "master_and_chief"
-                                             : "bad_job_name",
-                       location, diagnostics_quote_text(first).text,
-                       diagnostics_quote_text(second).text);
+    return status_fail(
+        why, STATUS_CONFIG,
+        "%s: %s lists both %s and %s, which are two names of one job. Remove "
+        "one of them.",
+        role == CLUSTER_CHIEF ? "master_and_chief" : "bad_job_name", location,
+        diagnostics_quote_text(first).text,
+        diagnostics_quote_text(second).text);
 }
 
 static enum status bad_tasks_type(const char *name, const json_t *tasks,
                                   const char *location, struct failure *why) {
-    return status_fail(why, STATUS_CONFIG,
-                       "bad_tasks_type: %s of %s is %s; it is a list of "
-                       "addresses, or an object of \"<index>\": address. "
-                       "Write [\"host:port\", ...].",
-                       name, location, diagnostics_quote_json(tasks).text);
+    return status_fail(
+        why, STATUS_CONFIG,
+        "bad_tasks_type: %s of %s is %s; it must be a list of addresses, or an "
+        "object of \"<index>\": address. Write [\"host:port\", ...].",
+        name, location, diagnostics_quote_json(tasks).text);
 }
 
 static enum status check_names(const json_t *map, enum role_names names,
@@ -82,8 +82,8 @@ static enum status check_names(const json_t *map, enum role_names names,
     return STATUS_OK;
 }
 
-/* Finds what MAP lists of each role. An empty job does not stand against
- * another name of the same. */
+/* Finds the entry of each role in MAP. An empty job does not conflict with
+ * another name of the same role. */
 static enum status group_by_role(struct job_entry *job_entry, const json_t *map,
                                  enum role_names names, const char *location,
                                  struct failure *why) {
@@ -110,20 +110,21 @@ static enum status check_count(enum cluster_role role, size_t count,
                                const char *name, const char *location,
                                struct failure *why) {
     if (count > 1 && role == CLUSTER_CHIEF)
-        return status_fail(why, STATUS_CONFIG,
-                           "multiple_chiefs: %s of %s lists %zu tasks; at most "
-                           "one task is the chief. List the others as "
-                           "workers.",
-                           name, location, count);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "multiple_chiefs: %s of %s lists %zu tasks; there is at most one "
+            "chief. List the others as workers.",
+            name, location, count);
     if (count > 1 && role == CLUSTER_EVALUATOR)
-        return status_fail(why, STATUS_CONFIG,
-                           "multiple_evaluators: %s of %s lists %zu tasks; "
-                           "there is at most one evaluator. Leave one.",
-                           name, location, count);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "multiple_evaluators: %s of %s lists %zu tasks; there is at most "
+            "one evaluator. Keep one.",
+            name, location, count);
     return STATUS_OK;
 }
 
-/* Adds a task at the end of ROLE's; the array holds enough. */
+/* Appends a task to ROLE's array, which has room for it. */
 static enum status add_task(struct cluster *cluster, enum cluster_role role,
                             const json_t *address, uint32_t index,
                             const char *location, struct failure *why) {
@@ -172,17 +173,16 @@ static enum status read_array(struct cluster *cluster, enum cluster_role role,
     return STATUS_OK;
 }
 
-/* Of the chief and the evaluator there is number 0 only. */
+/* The chief and the evaluator have only index 0. */
 static enum status check_key(enum cluster_role role, uint64_t index,
                              const char *location, struct failure *why) {
     if (index == 0 || (role != CLUSTER_EVALUATOR && role != CLUSTER_CHIEF))
         return STATUS_OK;
-    return status_fail(why, STATUS_CONFIG,
-                       "%s: %s: the %s has index 0. Write a list of one "
-                       "address.",
-                       role == CLUSTER_EVALUATOR ? "evaluator_index"
-                                                 : "index_out_of_range",
-                       location, cluster_role_name(role));
+    return status_fail(
+        why, STATUS_CONFIG,
+        "%s: %s: the %s has index 0. Write a list of one address.",
+        role == CLUSTER_EVALUATOR ? "evaluator_index" : "index_out_of_range",
+        location, cluster_role_name(role));
 }
 
 static int cluster_jobs_compare_index(const void *a, const void *b) {
@@ -196,10 +196,11 @@ static enum status check_duplicate_index(const struct cluster_job *job,
                                          struct failure *why) {
     for (uint32_t i = 1; i < job->count; i++)
         if (job->tasks[i].index == job->tasks[i - 1].index)
-            return status_fail(why, STATUS_CONFIG,
-                               "bad_tasks_type: %s of %s has index %u twice, "
-                               "written in two ways. Leave one.",
-                               name, location, job->tasks[i].index);
+            return status_fail(
+                why, STATUS_CONFIG,
+                "bad_tasks_type: %s of %s has index %u twice, written in two "
+                "ways. Keep one.",
+                name, location, job->tasks[i].index);
     return STATUS_OK;
 }
 
@@ -213,12 +214,12 @@ static enum status read_object(struct cluster *cluster, enum cluster_role role,
     job->sparse = true;
     json_object_foreach(job_entry->tasks, key, address) {
         if (!decimal_parse(key, &index) || index > UINT32_MAX)
-            return status_fail(why, STATUS_CONFIG,
-                               "bad_tasks_type: %s of %s has the key %s; an "
-                               "object of tasks has their indices as keys. "
-                               "Write {\"0\": \"host:port\"}, or a list.",
-                               job_entry->name, location,
-                               diagnostics_quote_text(key).text);
+            return status_fail(
+                why, STATUS_CONFIG,
+                "bad_tasks_type: %s of %s has the key %s; the keys of an "
+                "object of tasks are their indices. Write {\"0\": "
+                "\"host:port\"}, or a list.",
+                job_entry->name, location, diagnostics_quote_text(key).text);
         struct location here = location_of(job_entry->name, index, location);
         enum status status = check_key(role, index, here.text, why);
         if (status == STATUS_OK)

@@ -8,16 +8,16 @@
 
 #include <jansson.h>
 
-/* Reads MAP (an object, borrowed), found at PLACE ("cluster in TF_CONFIG"),
- * into CLUSTER's jobs and warnings. Errors are bad_job_name, bad_tasks_type,
+/* Reads MAP (an object, borrowed), found at LOCATION ("cluster in TF_CONFIG"),
+ * into CLUSTER's jobs and warnings. Errors: bad_job_name, bad_tasks_type,
  * bad_address_type, master_and_chief, multiple_chiefs, multiple_evaluators,
  * index_out_of_range, evaluator_index and those of address_parse. */
 enum status cluster_jobs_read(struct cluster *cluster, const json_t *map,
                               enum role_names names, const char *location,
                               struct failure *why) MUST_CHECK;
 
-/* True when NAME with VALUE looks like a job and its tasks, well spelt or
- * not: tells a map of jobs that stands where it should not. */
+/* True if NAME with VALUE looks like a job and its tasks, even if misspelt. It
+ * detects a map of jobs in a wrong place. */
 bool cluster_jobs_looks_like_job(const char *name, const json_t *value);
 
 #endif

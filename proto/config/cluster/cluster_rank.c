@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <strings.h>
 
-/* *VALUE of variable NAME, -1 when it is not set. */
+/* *VALUE of variable NAME, or -1 if it is not set. */
 static enum status cluster_rank_read_number(cluster_getenv *lookup,
                                             void *context, const char *name,
                                             int64_t *value,
@@ -37,13 +37,14 @@ static uint32_t count_workers_on(const struct cluster *cluster,
     return found;
 }
 
-/* Ranks tell how many there are on a host, and not which of them are ps. */
+/* Ranks give the number of processes on a host, but not which of them are
+ * ps. */
 static uint32_t local_trainers(const struct cluster *cluster) {
     bool train = !cluster->jobs[CLUSTER_PS].count || cluster->local_size == 1;
     return cluster->local_size > 0 && train ? (uint32_t)cluster->local_size : 0;
 }
 
-/* Of a trainer that is listed. A list by index may leave some out. */
+/* For a trainer that is listed. A list by index may be incomplete. */
 static void count_local_peers(const struct cluster *cluster,
                               struct cluster_local_peers *out) {
     const struct cluster_task *self = cluster_own_task(cluster);
@@ -99,8 +100,8 @@ enum status cluster_rank_local(const struct cluster *cluster,
     return status;
 }
 
-/* By the RANK among all and the SIZE of a node: Open MPI's own node rank counts
- * within a node. */
+/* Computed from the RANK among all and the SIZE of a node, because Open MPI's
+ * own node rank counts within a node. */
 static enum status read_mpi(cluster_getenv *lookup, void *context,
                             const char *rank_name, const char *size_name,
                             int64_t *rank, struct failure *why) {
@@ -133,8 +134,8 @@ enum status cluster_rank_node(cluster_getenv *lookup, void *context,
     return status;
 }
 
-/* The job, which only the chief reads, says whether the chief trains; workers
- * given by index may have a chief that they do not know of. */
+/* Only the chief reads the job, which says whether the chief trains. Workers
+ * given by index may have a chief that is not listed. */
 void cluster_rank_text(const struct cluster *cluster, char *text, size_t size) {
     uint32_t index = cluster->index;
     bool chief = cluster->jobs[CLUSTER_CHIEF].count ||

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two steps, as a place among the tasks can be judged only when the tasks are
- * known: first what the process says of itself is taken as it stands, whether
- * it makes sense or not, then it is settled against the cluster. */
+/* Two steps: the first reads the task as it is written, valid or not; the
+ * second checks it against the cluster, whose tasks must be known by then. */
 #include "proto/config/cluster/cluster_self.h"
 
 #include "proto/config/decimal.h"
@@ -18,11 +17,11 @@ static void set_type(struct cluster_self *self, const char *type) {
 static enum status cluster_self_bad_index(const struct cluster_self *self,
                                           struct diagnostics_quote found,
                                           struct failure *why) {
-    return status_fail(why, STATUS_CONFIG,
-                       "bad_index: %s is %s; it is a whole number from 0, or "
-                       "its digits in a string. The first task of a job has "
-                       "index 0.",
-                       self->index_location, found.text);
+    return status_fail(
+        why, STATUS_CONFIG,
+        "bad_index: %s is %s; it must be a whole number from 0, or its digits "
+        "in a string. The first task of a job has index 0.",
+        self->index_location, found.text);
 }
 
 static enum status set_index(struct cluster_self *self, const json_t *value,
@@ -74,17 +73,19 @@ static enum status resolve_single(const struct cluster_self *self,
                                   struct cluster *cluster,
                                   struct failure *why) {
     if (self->has_type && !(self->known && self->role == CLUSTER_WORKER))
-        return status_fail(why, STATUS_CONFIG,
-                           "local_type: %s is %s, but no task is listed, and "
-                           "who is alone is the worker. List the tasks of the "
-                           "cluster, or leave the type out.",
-                           self->type_location, self->type.text);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "local_type: %s is %s, but no task is listed, and a process alone "
+            "is the worker. List the tasks of the cluster, or leave the type "
+            "out.",
+            self->type_location, self->type.text);
     if (self->has_index && self->index != 0)
-        return status_fail(why, STATUS_CONFIG,
-                           "local_index: %s is %ju, but no task is listed, "
-                           "and who is alone has index 0. List the tasks of "
-                           "the cluster, or leave the index out.",
-                           self->index_location, (uintmax_t)self->index);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "local_index: %s is %ju, but no task is listed, and a process "
+            "alone has index 0. List the tasks of the cluster, or leave the "
+            "index out.",
+            self->index_location, (uintmax_t)self->index);
     cluster->local = true;
     cluster->role = CLUSTER_WORKER;
     cluster->index = 0;
@@ -94,28 +95,30 @@ static enum status resolve_single(const struct cluster_self *self,
 static enum status cluster_self_report_missing(const struct cluster_self *self,
                                                struct failure *why) {
     if (!self->given)
-        return status_fail(why, STATUS_CONFIG,
-                           "task_missing: the cluster lists more than one "
-                           "task, and nothing says which one this process is. "
-                           "Give %s.",
-                           self->location);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "task_missing: the cluster lists more than one task, and the task "
+            "of this process is not given. Give %s.",
+            self->location);
     if (!self->has_type)
-        return status_fail(why, STATUS_CONFIG,
-                           "task_type_missing: %s is missing. Give one of the "
-                           "jobs that the cluster lists.",
-                           self->type_location);
-    return status_fail(why, STATUS_CONFIG,
-                       "task_index_missing: %s is missing. Give this task's "
-                       "place in its job, from 0.",
-                       self->index_location);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "task_type_missing: %s is missing. Give one of the jobs that the "
+            "cluster lists.",
+            self->type_location);
+    return status_fail(
+        why, STATUS_CONFIG,
+        "task_index_missing: %s is missing. Give the index of this task in its "
+        "job, from 0.",
+        self->index_location);
 }
 
 static enum status report_unknown_type(const struct cluster_self *self,
                                        struct failure *why) {
     return status_fail(
         why, STATUS_CONFIG,
-        "task_type_not_in_cluster: %s is %s, which is no job; "
-        "the jobs are %s.%s%s%s",
+        "task_type_not_in_cluster: %s is %s, which is not a job; the jobs are "
+        "%s.%s%s%s",
         self->type_location, self->type.text, role_name_list(self->names),
         self->nearest ? " Is \"" : "", self->nearest ? self->nearest : "",
         self->nearest ? "\" meant?" : "");
@@ -124,15 +127,15 @@ static enum status report_unknown_type(const struct cluster_self *self,
 static enum status report_too_large(const struct cluster_self *self,
                                     enum cluster_role role,
                                     struct failure *why) {
-    return status_fail(why, STATUS_CONFIG,
-                       "%s: %s is %ju, which no task can have. The first task "
-                       "of a job has index 0.",
-                       role == CLUSTER_EVALUATOR ? "evaluator_index"
-                                                 : "index_out_of_range",
-                       self->index_location, (uintmax_t)self->index);
+    return status_fail(
+        why, STATUS_CONFIG,
+        "%s: %s is %ju, which is above the largest index. The first task of a "
+        "job has index 0.",
+        role == CLUSTER_EVALUATOR ? "evaluator_index" : "index_out_of_range",
+        self->index_location, (uintmax_t)self->index);
 }
 
-/* How many tasks CLUSTER lists; *ONLY and *ROLE are one of them. */
+/* Number of tasks that CLUSTER lists; *ONLY and *ROLE are one of them. */
 static uint64_t cluster_self_count_tasks(const struct cluster *cluster,
                                          struct cluster_task **only,
                                          enum cluster_role *role) {
@@ -147,8 +150,8 @@ static uint64_t cluster_self_count_tasks(const struct cluster *cluster,
     return count;
 }
 
-/* Sets role and index of CLUSTER. What OWN leaves out can only be that of
- * ONLY, the one task of ONLY_ROLE, or NULL when there are more. */
+/* Sets role and index of CLUSTER. A value that SELF leaves out is that of ONLY,
+ * the one task of ONLY_ROLE; ONLY is NULL if there are more. */
 static enum status resolve_role(const struct cluster_self *self,
                                 const struct cluster_task *only,
                                 enum cluster_role only_role,
@@ -188,12 +191,11 @@ static enum status report_not_listed(const struct cluster_self *self,
     if (!job->present || (cluster->role == CLUSTER_CHIEF && job->count == 0))
         return report_no_such_job(self, name, why);
     if (job->sparse)
-        return status_fail(why, STATUS_CONFIG,
-                           "index_out_of_range: %s is %u, and \"%s\" has no "
-                           "key \"%u\". Add it, or give the index of a key "
-                           "that is there.",
-                           self->index_location, cluster->index, name,
-                           cluster->index);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "index_out_of_range: %s is %u, and \"%s\" has no key \"%u\". Add "
+            "it, or give the index of a key that exists.",
+            self->index_location, cluster->index, name, cluster->index);
     return status_fail(why, STATUS_CONFIG,
                        "index_out_of_range: %s is %u, and \"%s\" lists %u, "
                        "counted from 0. Add the address, or give a smaller "
@@ -201,7 +203,7 @@ static enum status report_not_listed(const struct cluster_self *self,
                        self->index_location, cluster->index, name, job->count);
 }
 
-/* The evaluator need not be listed. */
+/* The evaluator may be unlisted. */
 static enum status check_evaluator(const struct cluster_self *self,
                                    const struct cluster *cluster,
                                    struct failure *why) {
@@ -213,8 +215,8 @@ static enum status check_evaluator(const struct cluster_self *self,
                        self->index_location, cluster->index);
 }
 
-/* True when JOB may have more tasks than it lists: its indices have gaps, or
- * it is given by index and holds one task alone. */
+/* True if JOB may have more tasks than it lists: its indices have gaps, or it
+ * is given by index and holds one task. */
 static bool is_partial(const struct cluster_job *job) {
     return job->sparse &&
            (job->count == 1 || job->tasks[job->count - 1].index >= job->count);
@@ -234,8 +236,8 @@ enum status cluster_self_resolve(const struct cluster_self *self,
         return status;
     if (cluster->role == CLUSTER_EVALUATOR)
         return check_evaluator(self, cluster, why);
-    /* Who starts a ps may tell it no address but its own: which one of the
-     * ps it is, the index alone says. */
+    /* A launcher may give a ps only its own address; then the index alone says
+     * which ps it is. */
     struct cluster_job *job = &cluster->jobs[cluster->role];
     bool lone_ps = only && cluster->role == CLUSTER_PS && job->count == 1;
     if (lone_ps && !job->sparse)

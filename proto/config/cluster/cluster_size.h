@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many workers and ps a description says there are, for what describes one
- * run to several processes to be compared. */
+/* The numbers of workers and ps in a description, so that processes of one run
+ * can be compared. */
 #ifndef CAPSTAN_CLUSTER_SIZE_H
 #define CAPSTAN_CLUSTER_SIZE_H
 
@@ -11,20 +11,20 @@
 #include <stdint.h>
 
 struct cluster_size {
-    const char *source;  /* as in cluster.h; NULL: nothing is told at all */
+    const char *source;  /* as in cluster.h; NULL: nothing is known */
     int64_t workers, ps; /* or CLUSTER_UNKNOWN */
 };
 
-/* What CLUSTER tells for certain: ranks tell both numbers; a list tells its
- * own, unless it may be a part (given by index, a ps that lists but itself) or
- * is empty, as no process needs to know all others. */
+/* The numbers that CLUSTER gives for certain. Ranks give both. A list gives its
+ * own number, unless it may be incomplete (given by index, or a ps that lists
+ * only itself) or is empty. */
 struct cluster_size cluster_size_known(const struct cluster *cluster);
 
-/* Do both tell a number, and not the same one? */
+/* True if both give a number and the numbers differ. */
 bool cluster_size_differs(const struct cluster_size *a,
                           const struct cluster_size *b);
 
-/* Writes "3 workers and 1 ps by torch"; what is not told is left out. */
+/* Writes "3 workers and 1 ps by torch"; unknown numbers are left out. */
 void cluster_size_text(const struct cluster_size *known, char *text,
                        size_t size);
 

@@ -39,7 +39,8 @@ static bool add_host(struct parser *parser, const char *host) {
     return copy != NULL;
 }
 
-/* Digits at *TEXT, which moves behind them; their number of digits is WIDTH. */
+/* Reads the digits at *TEXT and moves *TEXT behind them; WIDTH is the number of
+ * digits. */
 static bool host_list_parse_number(const char **text, uint64_t *value,
                                    int *width) {
     size_t digits = strspn(*text, "0123456789");
@@ -51,7 +52,7 @@ static bool host_list_parse_number(const char **text, uint64_t *value,
     return true;
 }
 
-/* A range "LOW-HIGH" or "LOW" at *TEXT. */
+/* Reads a range "LOW-HIGH" or "LOW" at *TEXT. */
 static bool parse_range(const char **text, uint64_t *low, uint64_t *high,
                         int *width) {
     int ignored;
@@ -67,8 +68,8 @@ static bool parse_range(const char **text, uint64_t *low, uint64_t *high,
 static bool expand(struct parser *parser, char *host, size_t used,
                    const char *rest, const char *end);
 
-/* The ranges in the bracket at RANGES, each number put at HOST + USED; what
- * follows the bracket is expanded behind it. */
+/* Expands the bracket at RANGES: each number is written at HOST + USED, then
+ * the rest after the bracket is expanded. */
 static bool expand_bracket(struct parser *parser, char *host, size_t used,
                            const char *ranges, const char *end) {
     const char *close = memchr(ranges, ']', (size_t)(end - ranges));
@@ -79,8 +80,9 @@ static bool expand_bracket(struct parser *parser, char *host, size_t used,
         int width = 0;
         if (!parse_range(&ranges, &low, &high, &width) ||
             (*ranges != ',' && ranges != close))
-            parser->error = "a bracket holds numbers and ranges such as "
-                            "[001-003,7]";
+            parser->error =
+                "a bracket contains only numbers and ranges, such as "
+                "[001-003,7]";
         for (uint64_t n = low; !parser->error && n <= high; n++) {
             int size = snprintf(host + used, HOST_SIZE - used, "%0*ju", width,
                                 (uintmax_t)n);
@@ -96,7 +98,7 @@ static bool expand_bracket(struct parser *parser, char *host, size_t used,
     return !parser->error;
 }
 
-/* HOST has USED characters of an entry that goes on at REST, up to END. */
+/* Expands the rest of an entry, from REST to END; HOST has USED characters. */
 static bool expand(struct parser *parser, char *host, size_t used,
                    const char *rest, const char *end) {
     size_t plain = 0;
@@ -114,7 +116,7 @@ static bool expand(struct parser *parser, char *host, size_t used,
         return add_host(parser, host);
     if (*rest == '[')
         return expand_bracket(parser, host, used, rest + 1, end);
-    parser->error = "a bracket is closed that was not opened";
+    parser->error = "a closing bracket has no opening one";
     return false;
 }
 
@@ -141,11 +143,11 @@ enum status host_list_parse(struct host_list *out, const char *text,
     if (!parser.error)
         return STATUS_OK;
     host_list_free(out);
-    return status_fail(why, STATUS_CONFIG,
-                       "bad_node_list: %s is %s: %s. Slurm writes it, such as "
-                       "n[001-003,7],m1; take over what it was.",
-                       location, diagnostics_quote_text(text).text,
-                       parser.error);
+    return status_fail(
+        why, STATUS_CONFIG,
+        "bad_node_list: %s is %s: %s. Slurm writes it in the form "
+        "n[001-003,7],m1; use Slurm's value.",
+        location, diagnostics_quote_text(text).text, parser.error);
 }
 
 void host_list_free(struct host_list *list) {
@@ -155,7 +157,7 @@ void host_list_free(struct host_list *list) {
     *list = (struct host_list){0};
 }
 
-/* "N" or "N(xM)" at *TEXT. */
+/* Reads "N" or "N(xM)" at *TEXT. */
 static bool parse_repeat(const char **text, uint64_t *value, uint64_t *times) {
     int width;
     *times = 1;
@@ -183,8 +185,9 @@ enum status host_list_counts(const char *text, const char *location,
             return STATUS_OK;
         at++;
     }
-    return status_fail(why, STATUS_CONFIG,
-                       "bad_task_counts: %s is %s; it is how many tasks each "
-                       "node has, such as 2(x3),1.",
-                       location, diagnostics_quote_text(text).text);
+    return status_fail(
+        why, STATUS_CONFIG,
+        "bad_task_counts: %s is %s; it is the number of tasks of each node, "
+        "such as 2(x3),1.",
+        location, diagnostics_quote_text(text).text);
 }

@@ -18,8 +18,8 @@ bool legacy_flags_set(const struct cluster_input *input) {
            cluster_input_text(flags->chief_hosts);
 }
 
-/* The entries of a comma-separated LIST, blanks around each left out. Bytes
- * that are not UTF-8 pass: the address they stand in is judged later. */
+/* The entries of a comma-separated LIST, without blanks around them. Bytes that
+ * are not UTF-8 pass; the address is checked later. */
 static json_t *legacy_flags_split(const char *list) {
     json_t *entries = json_array();
     for (const char *entry = list; entry;) {

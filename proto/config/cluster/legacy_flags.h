@@ -6,10 +6,10 @@
 
 #include "proto/config/cluster/cluster_input.h"
 
-/* True when any of them is given and not blank. */
+/* True if any of them is given and not blank. */
 bool legacy_flags_set(const struct cluster_input *input);
 
-/* Reads them into CLUSTER, which is empty; nothing else is looked at. */
+/* Reads the flags, and nothing else, into CLUSTER, which is empty. */
 enum status legacy_flags_read(struct cluster *cluster,
                               const struct cluster_input *input,
                               struct failure *why) MUST_CHECK;

@@ -10,7 +10,7 @@ bool mpi_ranks_set(const struct cluster_input *input) {
            cluster_input_variable(input, "OMPI_COMM_WORLD_SIZE");
 }
 
-/* What all processes of one mpirun have in common. */
+/* Common to all processes of one mpirun. */
 static void mpi_ranks_set_job_key(struct cluster *cluster,
                                   const struct cluster_input *input) {
     const char *name = cluster_input_variable(input, "PMIX_NAMESPACE");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One table has every variable, and what its value says; the code below knows
- * kinds of values only. */
+/* The table has every variable and the kind of its value; the code below
+ * handles the kinds. */
 #include "proto/config/cluster/other_launchers.h"
 
 #include "proto/config/cluster/role_name.h"
@@ -15,13 +15,13 @@
 
 enum kind {
     NOTHING,
-    RANK,      /* set for the processes that were launched */
-    INDEX,     /* 0 also where nothing else was launched: counts above that */
-    SIZE,      /* of them */
-    SLOTS,     /* as many as were allocated: with a rank, their number */
-    HOSTS,     /* theirs, a list */
-    OTHERS,    /* how many there are of another role */
-    ADDRESSES, /* those of another role */
+    RANK,   /* rank: set for launched processes */
+    INDEX,  /* index: 0 may also mean that there is one process */
+    SIZE,   /* number of processes */
+    SLOTS,  /* number of allocated slots; beside a rank, number of processes */
+    HOSTS,  /* a list of the hosts */
+    OTHERS, /* number of processes in another role */
+    ADDRESSES, /* addresses of processes in another role */
     ROLE,
     JOB, /* a role, or the name of anything */
 };
@@ -33,7 +33,7 @@ struct launcher {
     struct variable {
         const char *name;
         enum kind kind;
-    } variables[MAX_VARIABLES]; /* a rank before its size */
+    } variables[MAX_VARIABLES]; /* a rank stands before its size */
 };
 
 static const struct launcher launchers[] = {
@@ -99,7 +99,8 @@ static const struct launcher launchers[] = {
      {{"JOB_NAME", JOB}, {"WORKER_HOSTS", HOSTS}, {"PS_HOSTS", ADDRESSES}}},
 };
 
-/* How many entries a list has, as JSON or by blanks, commas or semicolons. */
+/* Number of entries of a list: JSON, or separated by blanks, commas or
+ * semicolons. */
 static uint64_t count_entries(const char *text) {
     static const char between[] = ",; \t\r\n[]";
     uint64_t count = 0;
@@ -110,8 +111,8 @@ static uint64_t count_entries(const char *text) {
     return count;
 }
 
-/* How many processes or hosts TEXT says that there are; what is no number may
- * be any. */
+/* Number of processes or hosts that TEXT gives; a text that is not a number
+ * counts as unknown. */
 static uint64_t other_launchers_count(enum kind kind, const char *text) {
     uint64_t number;
     if (kind == HOSTS)
@@ -123,7 +124,7 @@ static bool is_size(enum kind kind) {
     return kind == SIZE || kind == SLOTS || kind == HOSTS;
 }
 
-/* Some of what LAUNCHER sets says that there is one process. */
+/* True if a variable of LAUNCHER says that there is one process. */
 static bool says_single(const struct launcher *launcher,
                         const struct cluster_input *input) {
     for (size_t i = 0; i < MAX_VARIABLES; i++) {
@@ -142,8 +143,8 @@ static bool is_trainer(const char *role) {
            !strcasecmp(role, "MS_WORKER");
 }
 
-/* A variable of KIND with TEXT tells of others. ONE: of processes of its own
- * kind there is one. */
+/* True if a variable of KIND with TEXT shows other processes. ONE: there is one
+ * process of its own kind. */
 static bool implies_others(enum kind kind, const char *text, bool one) {
     enum cluster_role role;
     switch (kind) {
@@ -169,7 +170,7 @@ static bool implies_others(enum kind kind, const char *text, bool one) {
     return false;
 }
 
-/* The variable of LAUNCHER that tells of others, or NULL. */
+/* The variable of LAUNCHER that shows other processes, or NULL. */
 static const struct variable *other_launchers_find(
     const struct launcher *launcher, const struct cluster_input *input) {
     bool one = says_single(launcher, input);
@@ -184,8 +185,8 @@ static const struct variable *other_launchers_find(
     return NULL;
 }
 
-/* What to set instead: ranks where LAUNCHER gives them whole, else a cluster
- * with roles. */
+/* Writes the variables to set instead: ranks if LAUNCHER gives all of them,
+ * else a cluster with roles. */
 static void write_advice(const struct launcher *launcher, char *text,
                          size_t size) {
     const struct variable *variables = launcher->variables;
@@ -207,16 +208,15 @@ static enum status report_others(const struct launcher *launcher,
     char advice[256];
     const char *text = cluster_input_variable(input, found->name);
     write_advice(launcher, advice, sizeof advice);
-    return status_fail(why, STATUS_CONFIG,
-                       "not_alone: %s is %s (%s): other processes take part, "
-                       "and nothing here makes one cluster of them, so each "
-                       "would train a model of its own. %s; or give --alone, "
-                       "if that is what is meant.",
-                       found->name, diagnostics_quote_text(text).text,
-                       launcher->name, advice);
+    return status_fail(
+        why, STATUS_CONFIG,
+        "not_alone: %s is %s (%s): there are other processes, and no variable "
+        "describes the cluster, so each would train a model of its own. %s; or "
+        "give --alone, if this process is to train alone.",
+        found->name, diagnostics_quote_text(text).text, launcher->name, advice);
 }
 
-/* torch's RANK and WORLD_SIZE are a source where both are set. */
+/* torch's RANK and WORLD_SIZE are a source only if both are set. */
 static enum status check_torch(const struct cluster_input *input,
                                struct failure *why) {
     const char *rank = cluster_input_variable(input, "RANK");
@@ -226,7 +226,7 @@ static enum status check_torch(const struct cluster_input *input,
         return STATUS_OK;
     return status_fail(
         why, STATUS_CONFIG,
-        "%s: %s is %s and %s is not set, so nothing says %s. Set both, and "
+        "%s: %s is %s and %s is not set, so it is not known %s. Set both, and "
         "MASTER_ADDR; or neither; or give --alone, if this process is to train "
         "alone.",
         rank ? "world_size_missing" : "rank_missing",

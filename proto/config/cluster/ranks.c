@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torch, MPI and Slurm differ in the names of variables alone: their files say
- * which, and here ranks become roles. */
+/* torch, MPI and Slurm differ only in the names of their variables, which their
+ * own files list. This file maps ranks to roles. */
 #include "proto/config/cluster/ranks.h"
 
 #include "proto/config/cluster/chief_address.h"
@@ -51,27 +51,29 @@ static enum status out_of_range(const char *name, int64_t value,
 static enum status read_world(const struct ranks *ranks, int64_t *rank,
                               int64_t *size, struct failure *why) {
     if (!ranks->rank)
-        return status_fail(why, STATUS_CONFIG,
-                           "rank_missing: %s is set and %s is not: nothing "
-                           "says which process this is. Set both or neither.",
-                           ranks->size_name, ranks->rank_name);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "rank_missing: %s is set and %s is not: the rank of this process "
+            "is not known. Set both or neither.",
+            ranks->size_name, ranks->rank_name);
     if (!ranks->size)
-        return status_fail(why, STATUS_CONFIG,
-                           "world_size_missing: %s is set and %s is not: "
-                           "nothing says how many processes there are. Set "
-                           "both or neither.",
-                           ranks->rank_name, ranks->size_name);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "world_size_missing: %s is set and %s is not: the number of "
+            "processes is not known. Set both or neither.",
+            ranks->rank_name, ranks->size_name);
     enum status status =
         ranks_parse_number(ranks->rank_name, ranks->rank, rank, why);
     if (status != STATUS_OK)
         return status;
     uint64_t found;
     if (!decimal_parse(ranks->size, &found) || found < 1 || found > MAX_RANKS)
-        return status_fail(why, STATUS_CONFIG,
-                           "bad_world_size: %s is %s; it is how many processes "
-                           "there are, a whole number from 1 to %d.",
-                           ranks->size_name,
-                           diagnostics_quote_text(ranks->size).text, MAX_RANKS);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "bad_world_size: %s is %s; it is the number of processes, a whole "
+            "number from 1 to %d.",
+            ranks->size_name, diagnostics_quote_text(ranks->size).text,
+            MAX_RANKS);
     *size = (int64_t)found;
     return *rank < *size ? STATUS_OK
                          : out_of_range(ranks->rank_name, *rank,
@@ -112,12 +114,12 @@ static enum status read_num_ps(const struct ranks *ranks, int64_t size,
     const char *text = cluster_input_text(input->flags.num_ps);
     uint64_t found = 0;
     if (text && (!decimal_parse(text, &found) || found >= (uint64_t)size))
-        return status_fail(why, STATUS_CONFIG,
-                           "bad_num_ps: --num-ps is %s, and %s is %jd: rank 0 "
-                           "leads and trains, so from 0 to %jd ranks can be "
-                           "ps.",
-                           diagnostics_quote_text(text).text, ranks->size_name,
-                           (intmax_t)size, (intmax_t)(size - 1));
+        return status_fail(
+            why, STATUS_CONFIG,
+            "bad_num_ps: --num-ps is %s, and %s is %jd: rank 0 leads and "
+            "trains, so 0 to %jd ranks can be ps.",
+            diagnostics_quote_text(text).text, ranks->size_name, (intmax_t)size,
+            (intmax_t)(size - 1));
     *num_ps = (uint32_t)found;
     return STATUS_OK;
 }
@@ -174,22 +176,23 @@ enum status ranks_check_flags(struct cluster *cluster,
     const char *flag = cluster_input_text(input->flags.local_rank);
     int64_t from_env, from_flag;
     if (num_ps && !cluster->from_ranks)
-        return status_fail(why, STATUS_CONFIG,
-                           "num_ps_given: --num-ps says how many of the ranks "
-                           "of torch, MPI or Slurm are ps, and here the source "
-                           "is %s, which has none. Leave it out.",
-                           cluster->source);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "num_ps_given: --num-ps applies to the ranks of torch, MPI or "
+            "Slurm, but the source here is %s, which has no ranks. Leave it "
+            "out.",
+            cluster->source);
     enum status status = ranks_read_number(input, "LOCAL_RANK", &from_env, why);
     if (status == STATUS_OK)
         status = ranks_parse_number("--local_rank", flag, &from_flag, why);
     if (status != STATUS_OK)
         return status;
     if (from_env >= 0 && from_flag >= 0 && from_env != from_flag)
-        return status_fail(why, STATUS_CONFIG,
-                           "local_rank_conflict: --local_rank is %jd and "
-                           "LOCAL_RANK is %jd. They mean the same; leave one "
-                           "out.",
-                           (intmax_t)from_flag, (intmax_t)from_env);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "local_rank_conflict: --local_rank is %jd and LOCAL_RANK is %jd. "
+            "They mean the same; leave one out.",
+            (intmax_t)from_flag, (intmax_t)from_env);
     if (from_env < 0 && from_flag < 0)
         return STATUS_OK;
     cluster->local_rank = from_env >= 0 ? from_env : from_flag;

@@ -22,7 +22,7 @@ static const struct role_name vertex_names[] = {
     {"workerpool3", CLUSTER_EVALUATOR},
 };
 
-/* What other systems and people call them. */
+/* Names that other systems and users give to the roles. */
 static const struct role_name synonyms[] = {
     {"coordinator", CLUSTER_CHIEF}, {"leader", CLUSTER_CHIEF},
     {"launcher", CLUSTER_CHIEF},    {"scheduler", CLUSTER_CHIEF},
@@ -62,7 +62,7 @@ const char *role_name_list(enum role_names names) {
     return "chief, master, worker, ps, evaluator";
 }
 
-/* ps_hosts, workers, Chief, parameter-server: the word in front tells. */
+/* ps_hosts, workers, Chief, parameter-server: the prefix gives the role. */
 static const struct role_name *find_prefix(const struct role_name *table,
                                            size_t count, const char *name) {
     for (size_t i = 0; i < count; i++)
@@ -71,7 +71,7 @@ static const struct role_name *find_prefix(const struct role_name *table,
     return NULL;
 }
 
-/* True when one letter added, lost, changed or swapped makes B of A. */
+/* True if one added, removed, changed or swapped letter turns A into B. */
 static bool one_letter_apart(const char *a, const char *b) {
     while (*a && *a == *b)
         a++, b++;

@@ -7,20 +7,20 @@
 
 #include <stdbool.h>
 
-/* Which names a source may use. */
+/* The names that a source may use. */
 enum role_names {
     ROLE_NAMES_TF,     /* chief, master, worker, ps, evaluator */
-    ROLE_NAMES_VERTEX, /* the same, and workerpool0 to workerpool3 */
+    ROLE_NAMES_VERTEX, /* the same and workerpool0 to workerpool3 */
 };
 
-/* False when NAME is none of NAMES; else *ROLE is what it means. */
+/* False if NAME is not one of NAMES; else *ROLE is its role. */
 bool role_name_find(enum role_names names, const char *name,
                     enum cluster_role *role);
 
-/* All of NAMES, for a person: "chief, master, ...". */
+/* The list of NAMES for error texts: "chief, master, ...". */
 const char *role_name_list(enum role_names names);
 
-/* The known name that NAME is most likely meant to be, or NULL. */
+/* The known name that NAME most likely stands for, or NULL. */
 const char *role_name_nearest(const char *name);
 
 #endif

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The script of a batch job is its task 0 too, and is told how many tasks
- * srun may start, not that there are others. */
+/* The script of a batch job also has task number 0. Its task count is the
+ * number that srun may start, not the number of running tasks. */
 static bool is_batch_script(const struct cluster_input *input) {
     const char *environment = cluster_input_variable(input, "ENVIRONMENT");
     return !cluster_input_variable(input, "SLURM_STEP_NUM_TASKS") &&
@@ -38,7 +38,7 @@ static void slurm_ranks_set_job_key(struct cluster *cluster,
                  step ? step : "");
 }
 
-/* The counts of a step tell of NODES and of SIZE tasks. */
+/* Checks that the step's counts match NODES nodes and SIZE tasks. */
 static enum status check_counts(const struct cluster_input *input,
                                 uint32_t nodes, const char *size,
                                 struct failure *why) {

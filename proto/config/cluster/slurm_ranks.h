@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The variables of a task that srun started: SLURM_PROCID,
+/* Variables of a task that srun has started: SLURM_PROCID,
  * SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE,
  * SLURM_LOCALID. */
 #ifndef CAPSTAN_SLURM_RANKS_H
@@ -7,7 +7,7 @@
 
 #include "proto/config/cluster/cluster_input.h"
 
-/* True in a task of a step; the script of a batch job is none. */
+/* True in a task of a step; false in the script of a batch job. */
 bool slurm_ranks_set(const struct cluster_input *input);
 
 /* Reads them into CLUSTER, which is empty. Errors: ranks.h, host_list.h,

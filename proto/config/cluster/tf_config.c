@@ -36,7 +36,7 @@ static enum status read_jobs(struct cluster *cluster, const json_t *root,
     return cluster_jobs_read(cluster, map, names, location, why);
 }
 
-/* Jobs beside the cluster's place are read over when the cluster is there. */
+/* Jobs beside "cluster" are ignored if "cluster" exists. */
 static enum status check_bare_map(const struct cluster *cluster,
                                   const json_t *root, const char *name,
                                   struct failure *why) {
@@ -57,8 +57,8 @@ static enum status check_bare_map(const struct cluster *cluster,
     return STATUS_OK;
 }
 
-/* Others' keys are read over, but for a slip of one that is not there: with it
- * each process would train alone, and nobody would know. */
+/* Unknown keys are ignored, unless one is a misspelling of a key that is
+ * missing: then each process would silently train alone. */
 static enum status check_misspelt_keys(const json_t *root, const char *name,
                                        struct failure *why) {
     static const char *const words[] = {"cluster", "task"};
@@ -72,11 +72,11 @@ static enum status check_misspelt_keys(const json_t *root, const char *name,
             if (json_is_object(value) &&
                 diagnostics_nearest_distance(key, words[w]) <=
                     strlen(words[w]) / 3)
-                return status_fail(why, STATUS_CONFIG,
-                                   "misspelt_key: %s has %s and no \"%s\": is "
-                                   "that what is meant?",
-                                   name, diagnostics_quote_text(key).text,
-                                   words[w]);
+                return status_fail(
+                    why, STATUS_CONFIG,
+                    "misspelt_key: %s has %s and no \"%s\": rename the key if "
+                    "that is meant.",
+                    name, diagnostics_quote_text(key).text, words[w]);
         }
     }
     return STATUS_OK;
@@ -88,10 +88,11 @@ static enum status read_model_dir(struct cluster *cluster, const json_t *root,
     if (!dir || json_is_null(dir))
         return STATUS_OK;
     if (json_string_length(dir) == 0)
-        return status_fail(why, STATUS_CONFIG,
-                           "model_dir_empty: model_dir in %s is %s, not the "
-                           "path of a folder. Give one, or leave it out.",
-                           name, diagnostics_quote_json(dir).text);
+        return status_fail(
+            why, STATUS_CONFIG,
+            "model_dir_empty: model_dir in %s is %s, not the path of a folder. "
+            "Give one, or leave it out.",
+            name, diagnostics_quote_json(dir).text);
     cluster->model_dir = strdup(json_string_value(dir));
     if (!cluster->model_dir)
         return status_fail(why, STATUS_RETRY, "no memory to read %s", name);

@@ -8,16 +8,16 @@
 
 #include <jansson.h>
 
-/* True when the variable is there and not blank. */
+/* True if the variable is set and not blank. */
 bool tf_config_set(const struct cluster_input *input);
 
-/* Reads it into CLUSTER, which is empty; nothing else is looked at. */
+/* Reads TF_CONFIG, and nothing else, into CLUSTER, which is empty. */
 enum status tf_config_read(struct cluster *cluster,
                            const struct cluster_input *input,
                            struct failure *why) MUST_CHECK;
 
-/* Reads an object of its form, ROOT (borrowed), found in variable NAME, where
- * jobs have NAMES. Errors are cluster_not_object, bare_cluster_map,
+/* Reads ROOT (borrowed), an object of TF_CONFIG's form found in variable NAME,
+ * whose jobs have NAMES. Errors: cluster_not_object, bare_cluster_map,
  * model_dir_empty and those of cluster_jobs.h and cluster_self.h. */
 enum status tf_config_read_object(struct cluster *cluster, const json_t *root,
                                   const char *name, enum role_names names,

@@ -10,7 +10,8 @@ bool torch_ranks_set(const struct cluster_input *input) {
            cluster_input_variable(input, "WORLD_SIZE");
 }
 
-/* On one host the port is one job's at a time, whoever holds it. */
+/* On one host only one job can use the port, whether the agent or the chief
+ * listens. */
 static void torch_ranks_set_job_key(struct cluster *cluster,
                                     const struct cluster_input *input) {
     const char *port = cluster_input_variable(input, "MASTER_PORT");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DeepSpeed's configuration is taken for what it is meant to do, key by key, by
- * the table in deepspeed_keys.c: a key means the same here, or has another
- * name, or asks for what is so anyway (said once for each reason), or is
- * refused with the reason. None is dropped in silence. */
+/* Translates DeepSpeed's configuration by the table in deepspeed_keys.c. Each
+ * key has the same meaning here, or another name, or is satisfied by design
+ * (said once for each reason), or is refused with the reason. No key is ignored
+ * silently. */
 #include "proto/config/job/deepspeed.h"
 
 #include "proto/config/job/deepspeed_auto.h"
@@ -18,7 +18,7 @@ struct translation {
     json_t *tree;
     const struct log *log;
     struct diagnostics *diagnostics;
-    const char *logged[MAX_REASONS]; /* reasons, each told once */
+    const char *logged[MAX_REASONS]; /* reasons already logged */
     size_t num_logged;
 };
 
@@ -39,7 +39,7 @@ static bool is_allowed(const struct deepspeed_key *key, const json_t *value) {
     return found;
 }
 
-/* False, stage 0 and device "none" ask for nothing. */
+/* False, stage 0 and device "none" request nothing. */
 static bool is_requested(const json_t *value) {
     const char *text = json_string_value(value);
     bool none = text && !strcmp(text, "none");
@@ -101,7 +101,7 @@ static void apply_key(struct translation *translation,
     }
 }
 
-/* Empties the object that the row of "object.*" covers. */
+/* Empties the object that a row "object.*" covers. */
 static void remove_object(struct translation *translation,
                           const struct deepspeed_key *key) {
     char path[JOB_TREE_PATH];
@@ -122,8 +122,8 @@ static void apply_and_remove(struct translation *translation,
     json_decref(value);
 }
 
-/* Takes out a value that the job file's key would not take either, for a
- * reason that it does not know. */
+/* Removes a value that the key does not accept for DeepSpeed's reason, so that
+ * the job file's check does not report it again. */
 static void remove_unsupported(struct translation *translation,
                                const struct deepspeed_key *key) {
     json_t *value = json_incref(job_tree_get(translation->tree, key->path));
@@ -139,7 +139,7 @@ static bool is_type(const json_t *type, const char *name) {
     return text && !strcasecmp(text, name);
 }
 
-/* The boolean at PATH, taken out; USUAL when there is none. */
+/* Removes the boolean at PATH and returns it; USUAL if there is none. */
 static bool remove_bool(struct translation *translation, const char *path,
                         bool default_value) {
     const json_t *value = job_tree_get(translation->tree, path);
@@ -155,7 +155,7 @@ static bool remove_bool(struct translation *translation, const char *path,
 
 static void deepspeed_set(json_t *tree, const char *path, json_t *value) {
     bool done = job_tree_put(tree, path, value);
-    (void)done; /* what stands in the way is a problem found later */
+    (void)done; /* a conflict is reported later as a problem */
     json_decref(value);
 }
 
@@ -171,15 +171,16 @@ static void choose_adam(struct translation *translation, bool defaults) {
     if (!adam && !adamw) {
         if (remove_bool(translation, mode, false))
             diagnostics_add(translation->diagnostics, mode,
-                            "goes with Adam and AdamW alone; leave it out");
+                            "goes with Adam and AdamW only; leave it out");
         return;
     }
     bool decoupled = remove_bool(translation, mode, defaults) || adamw;
     bool torch =
         json_is_true(job_tree_get(tree, "optimizer.params.torch_adam"));
     if (adam && decoupled) {
-        log_info(translation->log, "optimizer.type: Adam is AdamW here, as "
-                                   "DeepSpeed's adam_w_mode says");
+        log_info(translation->log,
+                 "optimizer.type: Adam means AdamW, as DeepSpeed's adam_w_mode "
+                 "says");
         deepspeed_set(tree, "optimizer.type", json_string("AdamW"));
     }
     if (decoupled && defaults && torch && !job_tree_get(tree, decay))

@@ -11,15 +11,18 @@
 #include <stddef.h>
 
 enum deepspeed_support {
-    DEEPSPEED_SUPPORTED, /* its name and meaning are the job file's; `text` is
-                           why only values of `allowed` count, if there are */
+    DEEPSPEED_SUPPORTED, /* same name and meaning as in the job file; `text` is
+                            the reason if only values of `allowed` are accepted
+                          */
     DEEPSPEED_RENAMED,   /* `text` is its path in the job file */
-    DEEPSPEED_BY_DESIGN, /* satisfied; `text` says how, once */
-    DEEPSPEED_DEPENDENT, /* of a feature judged by another key */
-    DEEPSPEED_REFUSED,   /* but for `allowed`, else for false; `text` is why */
+    DEEPSPEED_BY_DESIGN, /* satisfied without an action; `text` says how, once
+                          */
+    DEEPSPEED_DEPENDENT, /* a setting of a feature that another key enables */
+    DEEPSPEED_REFUSED,   /* accepted only as a value of `allowed`, or as false
+                            without it; `text` is the reason */
 };
 
-/* A path that ends in ".*" covers all below it. */
+/* A path that ends in ".*" covers all keys below it. */
 struct deepspeed_key {
     const char *path;
     enum deepspeed_support support;
@@ -27,15 +30,15 @@ struct deepspeed_key {
     const char *allowed; /* JSON array of values, or NULL */
 };
 
-/* All keys of DeepSpeed that are known, *COUNT of them; static. */
+/* All known keys of DeepSpeed, *COUNT of them; static. */
 const struct deepspeed_key *deepspeed_keys(size_t *count);
 
-/* PATH has got its value by --set: the other name of the same key goes. */
+/* PATH was set by --set: removes the same key under its other name. */
 void deepspeed_remove_alias(json_t *tree, const char *path);
 
-/* Takes DeepSpeed's own keys out of TREE, or turns them into the job file's.
- * What is satisfied by design is said through LOG, what is refused is a
- * problem. With DEFAULTS those of DeepSpeed that are no mere numbers count. */
+/* Removes DeepSpeed's own keys from TREE, or translates them to the job file's.
+ * LOG receives the keys satisfied by design; a refused key is a problem. With
+ * DEFAULTS, DeepSpeed's defaults other than plain numbers apply. */
 void deepspeed_translate(json_t *tree, bool defaults, const struct log *log,
                          struct diagnostics *diagnostics);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* VALUE is JSON, or NULL: the key is left out. */
+/* VALUE is JSON; NULL: the key is removed. */
 struct known_auto {
     const char *path, *value, *how;
 };
@@ -37,7 +37,7 @@ static bool deepspeed_auto_is_auto(const json_t *tree, const char *path) {
     return text && !strcmp(text, "auto");
 }
 
-/* Takes VALUE. */
+/* Takes ownership of VALUE. */
 static void deepspeed_auto_fill_key(json_t *tree, const char *path,
                                     json_t *value, const char *from,
                                     const char *how, const struct log *log) {
@@ -67,7 +67,7 @@ static void fill_known(json_t *tree, const struct known_auto *known_auto,
         remove_auto(tree, known_auto->path, known_auto->how, log);
 }
 
-/* It follows from the batch of all trainers, where that is told. */
+/* It follows from the batch size of all trainers, if that is given. */
 static void fill_micro_batch(json_t *tree, const struct log *log) {
     static const char path[] = "train_micro_batch_size_per_gpu";
     if (!deepspeed_auto_is_auto(tree, path))
@@ -79,7 +79,7 @@ static void fill_micro_batch(json_t *tree, const struct log *log) {
                                 "per_device_train_batch_size", log);
 }
 
-/* The Trainer has one learning rate, for the optimizer and for the top of the
+/* The Trainer has one learning rate, which is also the maximum of the
  * warm-up. */
 static void fill_max_lr(json_t *tree, const struct log *log) {
     static const char path[] = "scheduler.params.warmup_max_lr";
@@ -94,7 +94,8 @@ static void fill_max_lr(json_t *tree, const struct log *log) {
                                 "learning_rate", log);
 }
 
-/* How many steps epochs are the data tell, and those are read by trainers. */
+/* The data determine how many steps an epoch has, and only trainers read the
+ * data. */
 static void fill_total_steps(json_t *tree, const struct log *log) {
     static const char path[] = "scheduler.params.total_num_steps";
     json_t *steps = job_tree_get(tree, "steps");

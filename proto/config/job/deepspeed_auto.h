@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "auto" in a DeepSpeed configuration, which Hugging Face's Trainer replaces by
+/* "auto" in a DeepSpeed configuration. Hugging Face's Trainer replaces it with
  * its own arguments (transformers, integrations/deepspeed.py,
  * HfTrainerDeepSpeedConfig; defaults of training_args.py). */
 #ifndef CAPSTAN_DEEPSPEED_AUTO_H
@@ -9,9 +9,9 @@
 
 #include <jansson.h>
 
-/* Replaces each "auto" in TREE whose meaning is known: by what the job says
- * elsewhere, else by the default of the Trainer's argument; LOG is told which.
- * Others stay, to be refused with the key. */
+/* Replaces each "auto" in TREE with a known meaning by the job's value, else by
+ * the default of the Trainer's argument; LOG receives each replacement. Any
+ * other "auto" stays and its key is refused. */
 void deepspeed_auto_fill(json_t *tree, const struct log *log);
 
 #endif

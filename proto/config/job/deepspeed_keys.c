@@ -28,24 +28,22 @@ static const char summed[] = "gradients are summed up in float32";
 static const char half[] =
     "mixed precision is set by fp16.enabled or bf16.enabled: set it to false";
 static const char collectives[] =
-    "a setting of DeepSpeed's collectives: pushes are cut into blocks and "
-    "overlap the backward pass, whatever it says";
+    "a setting of DeepSpeed's collectives: here pushes are cut into blocks and "
+    "always overlap the backward pass";
 static const char stage3[] =
     "a setting of stage 3, which is not in use: nothing to do";
-static const char same_sums[] = "the weights are the same, whatever it says";
-static const char host_memory[] =
-    "what lies in the host's memory is pinned where a device copies it";
+static const char same_sums[] = "it does not change the weights";
+static const char host_memory[] = "host memory that a device copies is pinned";
 static const char quantised[] = "nothing is quantised: set it to false";
-static const char fast_rules[] =
-    "each update is one fused pass, whatever it says";
+static const char fast_rules[] = "each update is one fused pass";
 static const char contiguous[] =
-    "what is kept lies in memory that is had once, at the start";
+    "kept activations are allocated once, at the start";
 static const char transformer[] =
     "the models have no attention or experts: leave it out";
 static const char curriculum[] =
     "every sample is seen once an epoch: set enabled to false";
 static const char tracker[] =
-    "curves are written for TensorBoard alone: set tensorboard.enabled";
+    "metrics are written only for TensorBoard: set tensorboard.enabled";
 static const char quantised_training[] =
     "weights are not compressed: leave it out";
 
@@ -78,7 +76,7 @@ static const struct deepspeed_key keys[] = {
     SUPPORTED("scheduler.type"),
     SUPPORTED("scheduler.params"),
     ONLY("scheduler.params.last_batch_iteration", "[-1]",
-         "a run goes on from its checkpoint (checkpoint.resume)"),
+         "a run resumes from its checkpoint (checkpoint.resume)"),
 
     ONLY("communication_data_type", "[\"fp32\"]", float32),
     ONLY("seq_parallel_communication_data_type", "[\"fp32\"]", float32),
@@ -133,7 +131,7 @@ static const struct deepspeed_key keys[] = {
     BY_DESIGN("zero_optimization.reduce_scatter", same_sums),
     SUPPORTED("zero_optimization.reduce_bucket_size"),
     BY_DESIGN("zero_optimization.contiguous_gradients",
-              "gradients lie in one piece of memory"),
+              "gradients are contiguous in memory"),
     BY_DESIGN("zero_optimization.use_multi_rank_bucket_allreduce", collectives),
     BY_DESIGN("zero_optimization.round_robin_gradients", collectives),
     BY_DESIGN("zero_optimization.legacy_stage1", collectives),
@@ -144,7 +142,8 @@ static const struct deepspeed_key keys[] = {
               "every declared parameter has a gradient"),
     SUPPORTED_ONLY(
         "zero_optimization.offload_optimizer.device", "[\"none\", \"cpu\"]",
-        "the optimiser's state lives in the memory of ps and trainers; allowed: "
+        "the optimiser's state lives in the memory of ps and trainers; "
+        "allowed: "
         "\"none\", \"cpu\""),
     DEPENDENT("zero_optimization.offload_optimizer.nvme_path"),
     DEPENDENT("zero_optimization.offload_optimizer.buffer_count"),
@@ -198,13 +197,13 @@ static const struct deepspeed_key keys[] = {
     BY_DESIGN("wall_clock_breakdown", "the summary says where the time went"),
     BY_DESIGN("dump_state", "each checkpoint's manifest holds the whole job"),
     REFUSED("memory_breakdown", "memory is not reported: set it to false"),
-    BY_DESIGN("log_level", "there is one level of lines for people"),
+    BY_DESIGN("log_level", "there is one log level"),
     BY_DESIGN("disable_python_gc", "there is no Python"),
     BY_DESIGN("vocabulary_size", "there are no tensor cores to align it for"),
     RENAMED("dataloader_drop_last", "data.drop_last"),
 
     REFUSED("autotuning.enabled",
-            "nothing is tuned: set it to false and give the sizes"),
+            "there is no autotuning: set it to false and give the sizes"),
     DEPENDENT("autotuning.*"),
     REFUSED("flops_profiler.enabled",
             "operations are not counted: set it to false"),
@@ -219,21 +218,24 @@ static const struct deepspeed_key keys[] = {
     DEPENDENT("comms_logger.*"),
 
     SUPPORTED("activation_checkpointing.number_checkpoints"),
-    BY_DESIGN("activation_checkpointing.partition_activations",
-              "it cuts them over the devices of one layer, and a layer has one "
-              "device here"),
-    REFUSED("activation_checkpointing.cpu_checkpointing",
-            "what is kept stays on the trainer's device: set it to false; a "
-            "smaller number_checkpoints keeps less"),
+    BY_DESIGN(
+        "activation_checkpointing.partition_activations",
+        "it partitions them over the devices of one layer, and a layer has one "
+        "device here"),
+    REFUSED(
+        "activation_checkpointing.cpu_checkpointing",
+        "a kept activation stays on the trainer's device: set it to false; a "
+        "smaller number_checkpoints keeps fewer"),
     BY_DESIGN("activation_checkpointing.contiguous_memory_optimization",
               contiguous),
     BY_DESIGN("activation_checkpointing.synchronize_checkpoint_boundary",
-              "a device does its calls in order"),
+              "a device runs its operations in order"),
     REFUSED("activation_checkpointing.profile",
-            "what is computed anew is not timed by itself: set it to false"),
+            "recomputation is not timed separately: set it to false"),
     REFUSED("sparse_attention", transformer),
-    REFUSED("pipeline", "a model is not cut into stages: leave it out"),
-    REFUSED("tensor_parallel", "a layer is not cut over devices: leave it out"),
+    REFUSED("pipeline", "a model is not partitioned into stages: leave it out"),
+    REFUSED("tensor_parallel",
+            "a layer is not partitioned over devices: leave it out"),
     ONLY("sequence_parallel_size", "[1]", transformer),
     REFUSED("use_data_before_expert_parallelism", transformer),
     REFUSED("hybrid_engine.enabled", transformer),
@@ -267,16 +269,18 @@ static const struct deepspeed_key keys[] = {
 
     REFUSED(
         "elasticity.enabled",
-        "the batch equation counts the trainers of the plan, living or not: set "
+        "the batch equation counts the trainers of the plan, living or not: "
+        "set "
         "it to false and give the sizes"),
     DEPENDENT("elasticity.*"),
     BY_DESIGN("checkpoint.tag_validation",
-              "a checkpoint carries one step and run in all its files"),
+              "all files of a checkpoint carry the same step and run"),
     BY_DESIGN("checkpoint.load_universal",
               "a checkpoint loads with any number of ps and workers"),
     BY_DESIGN(
         "checkpoint.use_node_local_storage",
-        "whether checkpoint.dir is shared between hosts is found out at start"),
+        "whether checkpoint.dir is shared between hosts is detected at the "
+        "start"),
     BY_DESIGN("checkpoint.parallel_write.pipeline_stage",
               "each ps writes its own part"),
     BY_DESIGN("checkpoint.writer", "each ps writes its own part"),

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job is a tree first and a struct last. The tree is the job file,
- * completed by DeepSpeed's configuration (two values of one key are a problem),
- * and --set over both; DeepSpeed's keys are turned into ours; each key of the
- * schema is read into its field; keys that nobody knows and keys that
- * contradict each other are problems; and all problems are told at once. What
- * others get is `text`, the canonical form of all that, from which the same
- * struct is read again: so the chief's defaults, flags and files count
- * everywhere. */
+/* A job is built in these steps. The tree is the job file, completed by
+ * DeepSpeed's configuration (two different values of one key are a problem) and
+ * overridden by --set. DeepSpeed's keys are translated. Each key of the schema
+ * is read into its field. Unknown and contradictory keys are problems, and all
+ * problems are reported together. `text` is the canonical form of the result;
+ * every other process reads the same struct from it, so the chief's defaults,
+ * flags and files apply everywhere. */
 #include "proto/config/job/job.h"
 
 #include "proto/config/job/deepspeed.h"
@@ -22,18 +21,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads the default of KEY, DeepSpeed's where it counts and differs. */
+/* Reads the default of KEY, or DeepSpeed's if it applies and differs. */
 static void read_default(const struct job_key *key, bool deepspeed,
                          const struct job_reader *reader) {
     bool other = deepspeed && key->deepspeed;
     const char *text = other ? key->deepspeed : key->default_value;
     json_t *value = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
     bool read = value && job_value_read(key, value, reader);
-    (void)read; /* each default is within its own bounds: tested */
+    (void)read; /* a test checks that each default is within its bounds */
     json_decref(value);
 }
 
-/* What goes with an unknown type cannot be judged. */
+/* Parameters of an unknown type cannot be checked. */
 static void drop_params(json_t *tree, const char *path) {
     if (!strcmp(path, "optimizer.type"))
         job_tree_remove(tree, "optimizer.params");
@@ -92,7 +91,7 @@ static char *job_write_text(const struct job *job) {
     return text;
 }
 
-/* From the merged TREE, which is changed, to the job. */
+/* Builds the job from the merged TREE, which is changed. */
 static enum status job_build(struct job **out, json_t *tree,
                              struct job_input *input,
                              struct diagnostics *diagnostics,
@@ -115,7 +114,8 @@ static enum status job_build(struct job **out, json_t *tree,
     return status;
 }
 
-/* The folder of the job file, where relative paths start; the caller's. */
+/* The folder of the job file, where relative paths start; the caller frees
+ * it. */
 static enum status find_folder(char **out, const char *path,
                                struct failure *why) {
     char *name = path ? strdup(path) : NULL;
@@ -153,8 +153,8 @@ static enum status add_deepspeed(json_t *tree, const struct job_source *source,
     return STATUS_OK;
 }
 
-/* An override of one of epochs and steps replaces the other, and so does one of
- * a key that has another name with DeepSpeed. */
+/* An override of epochs replaces steps and the reverse. An override of a key
+ * replaces the same key under DeepSpeed's name. */
 static void override(json_t *tree, const char *text,
                      struct diagnostics *diagnostics) {
     char path[JOB_TREE_PATH];
@@ -167,7 +167,7 @@ static void override(json_t *tree, const char *text,
         job_tree_remove(tree, "steps");
 }
 
-/* The job file, completed by DeepSpeed's, then the overrides. */
+/* Merges the job file, DeepSpeed's configuration, then the overrides. */
 static enum status merge_sources(json_t **out, const struct job_source *source,
                                  struct diagnostics *diagnostics,
                                  struct failure *why) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job file: what is trained, on what, how. Every key, its type, range and
- * default: docs/job.md. Only the chief reads the file; others get `text`. */
+/* The job file: the model, its data, the training. docs/job.md lists every key
+ * with its type, range and default. Only the chief reads the file; the other
+ * processes receive `text`. */
 #ifndef CAPSTAN_JOB_H
 #define CAPSTAN_JOB_H
 
@@ -21,9 +22,10 @@ enum job_loss { JOB_SOFTMAX_CROSS_ENTROPY, JOB_SIGMOID_CROSS_ENTROPY, JOB_MSE };
 enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };
 enum job_backend { JOB_BACKEND_AUTO, JOB_GLOO, JOB_NCCL };
 enum job_algorithm { JOB_RING, JOB_HALVING_DOUBLING };
-/* How gradients and weights travel; sums, masters and files are float32. */
+/* Format of gradients and weights in messages; sums, master weights and files
+ * are float32. */
 enum job_wire { JOB_WIRE_FLOAT32, JOB_WIRE_BF16 };
-/* What the operands of matrix products are rounded to. */
+/* Rounding of the operands of matrix products. */
 enum job_precision {
     JOB_PRECISION_FP32,
     JOB_PRECISION_BF16,
@@ -41,25 +43,24 @@ struct job_model {
     uint32_t layers[JOB_MAX_LAYERS];
     enum job_activation activation;
     enum job_loss loss;
-    uint32_t kept; /* activation_checkpointing: hidden layers whose outputs stay
-                      for the backward pass; 0: all */
-    enum job_precision precision; /* as bf16 and fp16 say */
+    uint32_t kept; /* activation_checkpointing: number of hidden layers whose
+                      outputs are kept for the backward pass; 0: all */
+    enum job_precision precision; /* from bf16.enabled and fp16.enabled */
 };
 
-/* Paths are absolute. Images and labels of each set, as in the IDX files. */
+/* Paths are absolute: images and labels of each set, in the IDX format. */
 struct job_data {
     enum job_data_format format;
-    char
-        *dir; /* where relative names of the four are; NULL: the job's folder */
-    char *train_images, *train_labels, *test_images, *test_labels; /* NULL: no
-                                                                      test */
+    char *dir; /* folder of the four if they are relative; NULL: the job's */
+    char *train_images, *train_labels, *test_images,
+        *test_labels; /* NULL: no test set */
     bool shuffle, drop_last, pin_memory;
     uint32_t num_workers, prefetch_factor;
 };
 
 struct job_checkpoint {
-    char *dir;            /* NULL: none is written */
-    uint64_t every_steps; /* 0: off, as the next two */
+    char *dir;            /* NULL: no checkpoints */
+    uint64_t every_steps; /* 0: off, as for the next two */
     uint64_t every_epochs;
     double every_seconds;
     uint32_t keep;    /* 0: all */
@@ -82,14 +83,14 @@ struct job_bf16 {
     bool enabled, check_overflow;
 };
 
-/* ZeRO, by DeepSpeed's keys: how all-reduce shares out state and gradients.
- * Bucket sizes in elements. */
+/* ZeRO by DeepSpeed's keys: how all-reduce partitions optimizer state and
+ * gradients. Bucket sizes are in elements. */
 struct job_zero {
     uint32_t stage; /* 0, 1 or 2 */
     uint64_t reduce_bucket, allgather_bucket;
-    bool overlap;     /* buckets leave during the backward pass */
-    bool offload;     /* state is the host's, and updates are made there */
-    bool cpu_offload; /* the same, as an older DeepSpeed says it */
+    bool overlap;     /* buckets are sent during the backward pass */
+    bool offload;     /* state and updates are in host memory */
+    bool cpu_offload; /* the older key for the same */
 };
 
 /* Seconds. */
@@ -97,10 +98,10 @@ struct job_timeouts {
     double join, peer, step, grace, stop;
 };
 
-/* Runs by ps and by all-reduce in turns instead of one: what the flags of
- * `capstan compare` are. 0 and NULL: not given. */
+/* Runs by ps and by all-reduce in turn instead of one run; the fields are the
+ * flags of `capstan compare`. 0 and NULL: not given. */
 struct job_compare {
-    bool on; /* the block is there, if only as an empty one */
+    bool on; /* the block is given, even if empty */
     struct compare_counts ps, workers;
     uint64_t steps, repeats;
     double limit;
@@ -108,21 +109,21 @@ struct job_compare {
     double link_gbits, latency_us;
 };
 
-enum { JOB_MAX_DEVICES = 16 /* that a trainer computes on */ };
+enum { JOB_MAX_DEVICES = 16 /* devices of a trainer */ };
 
 struct job {
     struct job_model model;
     struct job_data data;
     uint64_t seed;
-    bool has_steps; /* else `epochs` counts */
+    bool has_steps; /* else `epochs` is used */
     uint64_t steps, epochs, steps_per_epoch /* 0: from the data */;
     uint32_t train_batch_size, micro_batch, accumulation; /* 0: not given */
-    const char *batch_key;    /* by which the job says how large a batch is */
+    const char *batch_key;    /* the keys that give the batch size */
     double gradient_clipping; /* 0: off */
     struct job_fp16 fp16;
     struct job_bf16 bf16;
     struct optimizer optimizer;
-    struct schedule schedule; /* scale_lr is not yet applied */
+    struct schedule schedule; /* before scale_lr is applied */
     bool scale_lr;
     enum job_strategy strategy;
     enum job_backend backend;     /* of all-reduce */
@@ -131,12 +132,12 @@ struct job {
     uint64_t staleness;           /* JOB_STALENESS_INF: asynchronous */
     enum job_wire wire;
     enum job_chief chief;
-    enum job_device device; /* that trainers compute on */
-    uint32_t devices;       /* at most so many of them a trainer; 0: all that
-                               it may take */
-    uint32_t threads;       /* compute threads a trainer */
-    uint32_t ps_threads;    /* that work on a ps's blocks; 0: by its host */
-    uint32_t workers;       /* 0: as the cluster lists */
+    enum job_device device; /* device of the trainers */
+    uint32_t
+        devices; /* largest number of devices of a trainer; 0: all available */
+    uint32_t threads;    /* compute threads of a trainer */
+    uint32_t ps_threads; /* threads of a ps for its blocks; 0: by its host */
+    uint32_t workers;    /* 0: as listed in the cluster */
     struct job_checkpoint checkpoint;
     bool tensorboard;
     char *tensorboard_path, *tensorboard_name; /* output_path, job_name */
@@ -147,57 +148,58 @@ struct job {
     struct job_timeouts timeouts;
     struct job_compare compare;
     char *text; /* the whole checked job as one JSON object: overrides and
-                   defaults applied, paths absolute; job_parse of it gives this
-                   job and this text again */
+                   defaults applied, paths absolute; job_parse of it gives the
+                   same job and the same text */
 };
 
-/* Where the pieces of a job come from. A NULL is not given. Relative paths in
- * any of them start at the job file's folder, else at the current one. */
+/* The sources of a job; NULL: not given. Relative paths in any of them start at
+ * the job file's folder, or at the current folder if there is no file. */
 struct job_source {
     const char *path;      /* the job file */
-    const char *deepspeed; /* --deepspeed_config FILE: fills in what the job
-                              leaves out, and DeepSpeed's defaults count */
-    const char *const *overrides; /* "key.path=value", in order: a JSON value,
-                                     else a string; null takes the key out,
+    const char *deepspeed; /* --deepspeed_config FILE: fills in missing keys,
+                              and sets DeepSpeed's defaults */
+    const char *const *overrides; /* "key.path=value", applied in order: a JSON
+                                     value, else a string; null removes the key;
                                      epochs or steps replaces the other */
     unsigned num_overrides;
 };
 
-/* Reads and checks everything before it returns; LOG receives warnings and
- * what is satisfied by design. STATUS_CONFIG lists all that is wrong, each with
- * the key's path, what was found, what is allowed, the nearest known key. No
- * file that the job names is looked at. *OUT is the caller's. */
+/* Reads and checks the whole job; LOG receives warnings and the keys satisfied
+ * by design. STATUS_CONFIG lists every problem with the key's path, the value
+ * found, the values allowed and the nearest known key. Files named in the job
+ * are not opened. The caller frees *OUT. */
 enum status job_load(struct job **out, const struct job_source *source,
                      const struct log *log, struct failure *why) MUST_CHECK;
 
-/* The same from `text` of another process; paths in it are absolute. */
+/* The same from the `text` of another process; its paths are absolute. */
 enum status job_parse(struct job **out, const char *text,
                       struct failure *why) MUST_CHECK;
 
 /* Frees *JOB (may be NULL) and clears it. */
 void job_free(struct job **job);
 
-/* Who computes in a run: the replicas of the model, one a device. */
+/* The device replicas of the model in a run. */
 struct job_replicas {
     uint32_t trainers; /* >= 1 */
-    uint32_t all;      /* of all trainers, >= trainers */
-    uint32_t each;     /* of one; 0: they differ, which with staleness they do
-                          not */
+    uint32_t all;      /* of all trainers together, >= trainers */
+    uint32_t each; /* of one trainer; 0: they differ, which asynchronous runs do
+                      not allow */
 };
 
-/* Solves the batch equation: train_batch_size = micro x accumulation x
- * replicas, those of all trainers, with staleness those of one. Where only one
- * of the first two is given, accumulation is 1. Fills all three; a
- * contradiction is STATUS_CONFIG printing all three, and what would fit. */
+/* Solves the batch equation train_batch_size = micro x accumulation x replicas.
+ * Replicas are those of all trainers, or with staleness those of one. If only
+ * one of the first two is given, accumulation is 1. Fills all three. A
+ * contradiction is STATUS_CONFIG with all three and values that would fit. */
 enum status job_solve_replicas(struct job *job, struct job_replicas replicas,
                                struct failure *why) MUST_CHECK;
 
-/* The same for TRAINERS of one replica. */
+/* The same for TRAINERS with one replica each. */
 enum status job_solve_batch(struct job *job, uint32_t trainers,
                             struct failure *why) MUST_CHECK;
 
-/* Before the devices of TRAINERS are known: is there a number of them by which
- * the equation can be solved? Fails as for one a trainer. */
+/* For use before the number of devices of TRAINERS is known: checks that some
+ * number of devices solves the equation. On failure the text is the one for one
+ * device a trainer. */
 enum status job_check_batch(const struct job *job, uint32_t trainers,
                             struct failure *why) MUST_CHECK;
 

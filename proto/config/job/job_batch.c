@@ -8,7 +8,7 @@ struct batch {
     uint64_t train, micro, accumulation, replicas;
 };
 
-/* Fills what is 0. A quotient that leaves a rest shows in the check. */
+/* Fills the values that are 0. The check finds a division with a remainder. */
 static void job_batch_complete(struct batch *batch) {
     if (!batch->accumulation && !(batch->train && batch->micro))
         batch->accumulation = 1;
@@ -24,7 +24,8 @@ static const char *origin(uint32_t given) {
     return given ? "" : " (not given)";
 }
 
-/* False: it cannot be for FACTOR replicas; OUT is how far it came. */
+/* False if FACTOR replicas cannot solve the equation; OUT has the values found
+ * so far. */
 static bool solve_for(const struct job *job, uint32_t factor,
                       struct batch *out) {
     *out = (struct batch){job->train_batch_size, job->micro_batch,
@@ -36,7 +37,7 @@ static bool solve_for(const struct job *job, uint32_t factor,
            out->train == out->micro * out->accumulation * out->replicas;
 }
 
-/* Sizes around the one given that fit the rest of what is given. */
+/* Sizes near the given one that fit the other values. */
 static size_t suggest_sizes(const struct job *job, const struct batch *batch,
                             char *text, size_t size) {
     if (!job->train_batch_size)
@@ -55,7 +56,8 @@ static size_t suggest_sizes(const struct job *job, const struct batch *batch,
         below + unit);
 }
 
-/* Fewer devices, where all trainers have as many, that fit what is given. */
+/* Smaller numbers of devices that fit the given values, if all trainers have
+ * the same number. */
 static void suggest_devices(const struct job *job, struct job_replicas replicas,
                             bool follows, char *text, size_t size) {
     struct batch ignored;
@@ -71,8 +73,8 @@ static void suggest_devices(const struct job *job, struct job_replicas replicas,
     }
 }
 
-/* "4 trainers", where each is one replica, else "16 replicas (4 trainers x 4
- * devices)", or without the devices where they differ. */
+/* "4 trainers" if each is one replica, else "16 replicas (4 trainers x 4
+ * devices)"; without the devices if their numbers differ. */
 static void describe_factor(const struct job *job, struct job_replicas replicas,
                             uint64_t factor, char *text, size_t size) {
     bool single = replicas.all == replicas.trainers;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A key that nothing reads is a slip of the pen, and training with its default
- * is what nobody asked for. The nearest key is looked for among its siblings of
- * the job file and of DeepSpeed, then anywhere by its last part, as keys are
- * often put into the wrong object. */
+/* A key that nothing reads is a misspelling; without an error the run would
+ * train with its default. The nearest key is searched among its siblings, in
+ * the job file's and in DeepSpeed's table, then everywhere by its last part,
+ * because keys are often put into the wrong object. */
 #include "proto/config/job/job_check.h"
 
 #include "proto/config/diagnostics_nearest.h"
@@ -34,7 +34,7 @@ static const char *path_below(const char *path, const char *prefix) {
     return inside ? path + length + 1 : NULL;
 }
 
-/* Known path number I of both tables, NULL after the last. */
+/* Known path number I of both tables; NULL after the last. */
 static const char *known_path(const struct check *check, size_t i) {
     if (i < check->num_keys)
         return check->keys[i].path;
@@ -55,7 +55,7 @@ static void first_part(char *part, size_t size, const char *path) {
     snprintf(part, size, "%.*s", (int)strcspn(path, "."), path);
 }
 
-/* Lists the job file's keys that count in the object at PREFIX. */
+/* Lists the job file's keys that apply in the object at PREFIX. */
 static void list_keys(const struct check *check, const char *prefix,
                       char *list) {
     char part[JOB_TREE_PATH], last[JOB_TREE_PATH] = "";
@@ -73,8 +73,7 @@ static void list_keys(const struct check *check, const char *prefix,
     }
 }
 
-/* True when WORD is the beginning of OTHER, or its last words, and enough of
- * it. */
+/* True if WORD is a long enough prefix of OTHER, or its last words. */
 static bool is_affix(const char *word, const char *other) {
     size_t length = strlen(word), whole = strlen(other);
     if (length < 4 || length >= whole)
@@ -151,7 +150,7 @@ static const char *type_word(const struct check *check, const char *path,
     return "?";
 }
 
-/* The key is known, but not with this type of optimiser or schedule. */
+/* The key is known, but not for this type of optimizer or schedule. */
 static void report_misplaced(const struct check *check, const char *prefix,
                              const char *path, bool optimizer) {
     char list[LIST];
@@ -164,7 +163,7 @@ static void report_misplaced(const struct check *check, const char *prefix,
                     type, *list ? list : "none");
 }
 
-/* True for a key of the schema; reported when it does not count here. */
+/* True for a key of the schema; reports it if it does not apply here. */
 static bool check_leaf(const struct check *check, const char *prefix,
                        const char *path) {
     const struct job_key *found = NULL;

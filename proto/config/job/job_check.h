@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys of a job file that have no place in it. */
+/* Finds unknown and misplaced keys of a job file. */
 #ifndef CAPSTAN_JOB_CHECK_H
 #define CAPSTAN_JOB_CHECK_H
 
@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 
-/* Each key of TREE that the schema does not know, or not with the types of
- * optimiser and schedule in JOB, is a problem that names the nearest. */
+/* Each key of TREE that is not in the schema, or not valid for the optimizer
+ * and schedule types of JOB, is a problem that names the nearest key. */
 void job_check_keys(const json_t *tree, const struct job *job,
                     struct diagnostics *diagnostics);
 

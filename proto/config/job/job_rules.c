@@ -49,8 +49,9 @@ static void check_optimizer(const struct job *job,
             optimizer->momentum, optimizer->dampening);
 }
 
-/* As with DeepSpeed, a schedule with rates of its own takes no notice of the
- * optimizer's; who has set that one would not see why nothing changes. */
+/* As in DeepSpeed, a schedule with its own rates ignores the optimizer's rate.
+ * Without a warning a user who set that one would not see why it has no
+ * effect. */
 static void check_rates(const struct job *job, const struct job_input *input) {
     const struct schedule *schedule = &job->schedule;
     bool replaced = schedule->type == SCHEDULE_WARMUP ||
@@ -85,13 +86,12 @@ static void check_scale_lr(const struct job *job, const struct log *log,
     if (job->staleness)
         diagnostics_add(
             diagnostics, "scale_lr",
-            "found \"linear\" with strategy.staleness; allowed: with "
-            "staleness 0 alone, for else each push is an update of "
-            "its own");
+            "found \"linear\" with strategy.staleness; allowed: only with "
+            "staleness 0, as each push is an update of its own otherwise");
     else if (job->schedule.type == SCHEDULE_CONSTANT)
-        log_warning(log, "scale_lr: the rate is multiplied from the first "
-                         "step on; a scheduler with a warm-up makes that "
-                         "safer");
+        log_warning(
+            log, "scale_lr: the rate is multiplied from the first step on; a "
+                 "scheduler with a warm-up is safer");
 }
 
 static void choose_precision(struct job *job, struct diagnostics *diagnostics) {
@@ -107,9 +107,10 @@ static void choose_precision(struct job *job, struct diagnostics *diagnostics) {
 static void check_strategy(const struct job *job,
                            struct diagnostics *diagnostics) {
     if (job->strategy == JOB_ALLREDUCE && job->staleness)
-        diagnostics_add(diagnostics, "strategy.staleness",
-                        "found with type \"allreduce\"; allowed there: 0, for "
-                        "it is synchronous");
+        diagnostics_add(
+            diagnostics, "strategy.staleness",
+            "found with type \"allreduce\"; allowed there: 0, as it is "
+            "synchronous");
     if (job->strategy == JOB_ALLREDUCE && job->wire != JOB_WIRE_FLOAT32)
         diagnostics_add(
             diagnostics, "wire",
@@ -122,7 +123,8 @@ static void check_strategy(const struct job *job,
                         "that holds it");
 }
 
-/* Seconds count by default only where neither steps nor epochs do. */
+/* The default of every_seconds applies only if neither steps nor epochs are
+ * given. */
 static void fill_checkpoint(struct job *job, const struct job_input *input) {
     bool counted = is_given(input, "checkpoint.every_steps") ||
                    is_given(input, "checkpoint.every_epochs");
@@ -155,8 +157,8 @@ static void log_defaults(const struct job *job, const struct job_input *input) {
                  input->deepspeed ? "torch's is 0.01" : "DeepSpeed's is 0");
     if (input->deepspeed && !is_given(input, "gradient_clipping"))
         log_info(input->log,
-                 "gradient_clipping: 0, DeepSpeed's default for most of its "
-                 "life (1.0 since 2026); write the value to be sure");
+                 "gradient_clipping: 0, DeepSpeed's default before 2026 (1.0 "
+                 "since); write the value to be sure");
 }
 
 static void log_precision(const struct job *job,
@@ -171,7 +173,7 @@ static void log_precision(const struct job *job,
                  half, half);
 }
 
-/* Which it is depends on the cluster where the job does not say. */
+/* The effect depends on the cluster if the job does not set the strategy. */
 static void log_zero(const struct job *job, const struct job_input *input) {
     const char *open = job->strategy == JOB_STRATEGY_UNSET
                            ? "; without ps (all-reduce) it is acted on"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the keys of a job file must be to each other. */
+/* Rules between the keys of a job file. */
 #ifndef CAPSTAN_JOB_RULES_H
 #define CAPSTAN_JOB_RULES_H
 
@@ -9,17 +9,17 @@
 
 #include <jansson.h>
 
-/* What a job was read from. */
+/* The input of a job. */
 struct job_input {
-    const json_t *tree; /* what was written, defaults left out */
-    const char *folder; /* where relative paths start; NULL: none allowed */
-    bool deepspeed;     /* DeepSpeed's defaults count */
+    const json_t *tree; /* the keys as written, without defaults */
+    const char *folder; /* start of relative paths; NULL: none allowed */
+    bool deepspeed;     /* DeepSpeed's defaults apply */
     const struct log *log;
 };
 
-/* Keys of JOB that contradict each other are problems. Fills in what depends on
- * more than one key: checkpoint.every_seconds, events_dir, batch_key. The log
- * receives warnings, and defaults in which torch and DeepSpeed differ. */
+/* Contradictory keys of JOB are problems. Fills in values that depend on
+ * several keys: checkpoint.every_seconds, events_dir, batch_key. The log
+ * receives warnings, and the defaults in which torch and DeepSpeed differ. */
 void job_rules_check(struct job *job, const struct job_input *input,
                      struct diagnostics *diagnostics);
 

@@ -35,7 +35,7 @@
 #define LARGEST 9223372036854774784.0 /* a double below 2^63 */
 #define LONG 1e9                      /* seconds */
 #define BATCH 16777216.0
-#define FLOAT_POWERS 127.0 /* of two, that a float32 holds */
+#define FLOAT_POWERS 127.0 /* largest power of two in a float32 */
 #define PEERS 1024.0
 
 /* Ranges of the optimisers are those that torch.optim checks. */
@@ -197,7 +197,7 @@ static const struct job_key keys[] = {
     {"checkpoint.every_epochs", U64(checkpoint.every_epochs, 0, MANY),
      .default_value = "0"},
     {"checkpoint.every_seconds", REAL(checkpoint.every_seconds, 0, LONG),
-     .default_value = "600"}, /* 0 where one of the two above is given */
+     .default_value = "600"}, /* 0 if one of the two above is given */
     {"checkpoint.keep", U32(checkpoint.keep, 0, 1e9), .default_value = "5"},
     {"checkpoint.copy_mb", U64(checkpoint.copy_mb, 0, 1e9),
      .default_value = "0"},

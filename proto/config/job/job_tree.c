@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paths are walked part by part, without being copied where nothing is changed.
- * Objects that a path needs are made on the way; arrays are entered by numbers,
- * and nothing else is made of them. */
+/* Paths are walked part by part and copied only if the tree is changed. Missing
+ * objects on a path are made. Arrays are entered by index; no other element is
+ * made. */
 #include "proto/config/job/job_tree.h"
 
 #include <errno.h>
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 16 }; /* parts of a path that is put */
+enum { MAX_DEPTH = 16 }; /* parts of a path that is set */
 
-/* The member of OBJECT named by the part of a path before its next dot. */
+/* The member of OBJECT named by the part of PATH before its next dot. */
 static json_t *get_member(const json_t *object, const char *path) {
     return json_object_getn(object, path, strcspn(path, "."));
 }
@@ -43,7 +43,7 @@ void job_tree_remove(json_t *tree, const char *path) {
     json_object_del(tree, path);
 }
 
-/* The place in an array that PART of a path names. */
+/* The index in ARRAY that PART gives. */
 static bool array_index(const json_t *array, const char *part, size_t *index) {
     char *end;
     if (*part < '0' || *part > '9')
@@ -62,7 +62,7 @@ static bool job_tree_put_member(json_t *into, const char *part, json_t *value) {
                                          : !json_array_append(into, value);
 }
 
-/* What PART names in INTO, an empty object made there when it is missing. */
+/* The value of PART in INTO; a missing one becomes an empty object. */
 static json_t *descend(json_t *into, const char *part) {
     size_t index;
     json_t *below = json_object_get(into, part);
@@ -82,8 +82,8 @@ static json_t *override_value(const char *text) {
     return value ? value : json_string(text);
 }
 
-/* Splits PATH, which is changed, at its dots; 0 for too deep or an empty part.
- */
+/* Splits PATH, which is changed, at its dots; 0 if it is too deep or has an
+ * empty part. */
 static unsigned job_tree_split(char *path, char *parts[MAX_DEPTH]) {
     unsigned count = 0;
     for (char *part; (part = strsep(&path, "."));) {
@@ -120,7 +120,8 @@ void job_tree_override(json_t *tree, const char *text,
     free(path);
 }
 
-/* Does an override replace what stands at PATH, or all around it? */
+/* True if an override replaces the value at PATH or an object that contains
+ * it. */
 static bool is_overridden(const struct job_tree_merging *merging,
                           const char *path) {
     for (unsigned i = 0; i < merging->num_overrides; i++) {
@@ -154,10 +155,11 @@ static void merge(json_t *tree, json_t *other, const char *path,
         else if (json_is_object(ours) && json_is_object(theirs))
             merge(ours, theirs, below, merging, diagnostics);
         else if (!same && !is_overridden(merging, below))
-            diagnostics_add(diagnostics, below,
-                            "the job and %s say different things; leave it in "
-                            "one of them, or settle it by --set",
-                            merging->other_name);
+            diagnostics_add(
+                diagnostics, below,
+                "the job and %s have different values; remove one of them, or "
+                "set the key with --set",
+                merging->other_name);
     }
 }
 
@@ -180,10 +182,9 @@ static enum status job_tree_check_object(json_t **out, json_t *tree,
                            "%s: not JSON at line %d, column %d: %s", where,
                            error->line, error->column, error->text);
     json_decref(tree);
-    return status_fail(why, STATUS_CONFIG,
-                       "%s: found JSON, but no object; allowed: {\"key\": "
-                       "value, ...}",
-                       where);
+    return status_fail(
+        why, STATUS_CONFIG,
+        "%s: found JSON, but no object; allowed: {\"key\": value, ...}", where);
 }
 
 enum status job_tree_load(json_t **out, const char *path, struct failure *why) {

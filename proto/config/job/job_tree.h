@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A tree of JSON addressed by dotted paths, as job files, overrides and
- * DeepSpeed configurations are before they are checked. */
+/* A JSON tree addressed by dotted paths: job files, overrides and DeepSpeed
+ * configurations before they are checked. */
 #ifndef CAPSTAN_JOB_TREE_H
 #define CAPSTAN_JOB_TREE_H
 
@@ -10,42 +10,42 @@
 
 enum { JOB_TREE_PATH = 256 }; /* bytes of the longest path shown */
 
-/* The value at PATH, a view; NULL when it is missing or null. */
+/* The value at PATH, a view; NULL if it is missing or null. */
 json_t *job_tree_get(const json_t *tree, const char *path);
 
-/* True when a value that is no object stands where PATH needs one. */
+/* True if a value that is not an object stands where PATH needs one. */
 bool job_tree_blocked(const json_t *tree, const char *path);
 
-/* Puts VALUE (keeps a reference) at PATH, making missing objects; false when
- * the path leads through something else. */
+/* Puts VALUE (keeps a reference) at PATH and makes missing objects. False if
+ * the path leads through a value that is not an object. */
 bool job_tree_put(json_t *tree, const char *path, json_t *value) MUST_CHECK;
 
-/* Takes the value at PATH out; objects above stay. */
+/* Removes the value at PATH; the objects above it stay. */
 void job_tree_remove(json_t *tree, const char *path);
 
 /* Applies "key.path=value": a JSON value, else a string, put as by
- * job_tree_put. A number in the path counts the elements of an array, from 0,
- * and may be its length to append. */
+ * job_tree_put. A number in the path is the index of an array element, from 0;
+ * the array's length appends. */
 void job_tree_override(json_t *tree, const char *text,
                        struct diagnostics *diagnostics);
 
-/* What is merged: the name of the other tree, and the "key.path=value" that are
- * to be applied afterwards. */
+/* The other tree's name in messages, and the overrides "key.path=value" that
+ * are applied after the merge. */
 struct job_tree_merging {
     const char *other_name;
     const char *const *overrides;
     unsigned num_overrides;
 };
 
-/* Fills into TREE what it lacks of OTHER (keeps references to its values);
- * "auto" is less than any value. The same key with two values is a problem that
- * names the other tree, unless an override settles it. */
+/* Adds to TREE the keys of OTHER that TREE lacks (keeps references to its
+ * values); any value replaces "auto". A key with two different values is a
+ * problem that names the other tree, unless an override sets it. */
 void job_tree_merge(json_t *tree, json_t *other,
                     const struct job_tree_merging *merging,
                     struct diagnostics *diagnostics);
 
-/* Reads an object from the file at PATH. A file that cannot be read or is no
- * JSON object is STATUS_CONFIG, with line and column where that is known. */
+/* Reads an object from the file at PATH. If the file cannot be read or is not a
+ * JSON object: STATUS_CONFIG, with line and column if known. */
 enum status job_tree_load(json_t **out, const char *path,
                           struct failure *why) MUST_CHECK;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A kind of value is three functions and a count: how it is read into its
- * field, how it is written back, what is allowed in words, and how many strings
- * the field owns. A value that is refused leaves its field as it was. Kinds
- * that many keys share are here, those of one key in job_value_kinds.c. */
+/* A kind of value has three functions and a count: read it into its field,
+ * write it back, describe the allowed values, and the number of strings that
+ * the field owns. A refused value leaves its field unchanged. Kinds that many
+ * keys share are here, kinds of one key in job_value_kinds.c. */
 #include "proto/config/job/job_value.h"
 
 #include "proto/config/job/job_value_internal.h"
@@ -112,8 +112,8 @@ static void allow_real(const struct job_key *key, char *text, size_t size) {
         snprintf(text, size, "a number");
 }
 
-/* The place of VALUE among the words of KEY, or -1. Case is ignored, as
- * DeepSpeed does with the names of optimisers. */
+/* The index of VALUE among the words of KEY, or -1. Case is ignored, as
+ * DeepSpeed ignores it in optimizer names. */
 static int find_word(const struct job_key *key, const json_t *value) {
     const char *text = json_string_value(value);
     if (!text || !*text)
@@ -134,7 +134,7 @@ static bool read_choice(const struct job_key *key, const json_t *value,
     return true;
 }
 
-/* The empty word is the choice not made. */
+/* The empty word means that no choice is made. */
 static json_t *write_choice(const struct job_key *key, const void *field) {
     const char *word = key->words[*(const unsigned *)field];
     return *word ? json_string(word) : NULL;

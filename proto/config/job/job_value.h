@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One value of the job file: from JSON into its field of struct job and back,
+/* One value of the job file: converts JSON to its field of struct job and back,
  * by the kind of its key. */
 #ifndef CAPSTAN_JOB_VALUE_H
 #define CAPSTAN_JOB_VALUE_H
@@ -8,23 +8,23 @@
 
 #include <jansson.h>
 
-/* What the keys of one job have in common. */
+/* Common to all keys of one job. */
 struct job_reader {
     struct job *job;
-    const char *folder; /* where relative paths start; NULL: none allowed */
+    const char *folder; /* start of relative paths; NULL: none allowed */
 };
 
-/* False when VALUE is not what KEY allows; the field is then as it was. */
+/* False if KEY does not allow VALUE; then the field is unchanged. */
 bool job_value_read(const struct job_key *key, const json_t *value,
                     const struct job_reader *reader) MUST_CHECK;
 
-/* The field as JSON, the caller's; NULL when it is not given. */
+/* The field as JSON, which the caller frees; NULL if it is not given. */
 json_t *job_value_write(const struct job_key *key, const struct job *job);
 
 /* Frees what the field owns. */
 void job_value_free(const struct job_key *key, struct job *job);
 
-/* Writes what KEY allows: "an integer from 1 to 64". */
+/* Writes the values that KEY allows: "an integer from 1 to 64". */
 void job_value_allowed(const struct job_key *key, char *text, size_t size);
 
 #endif

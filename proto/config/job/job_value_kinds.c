@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kinds of values that one key of the job has to itself, or a few: arrays, and
- * numbers with a word among them. */
+/* Kinds of values that belong to one key or a few: arrays, and numbers with an
+ * alternative word. */
 #include "proto/config/job/job_value_internal.h"
 
 #include <stdio.h>
@@ -186,7 +186,7 @@ static void allow_resume(const struct job_key *key, char *text, size_t size) {
 const struct job_value_kind job_value_resume = {read_resume, write_resume,
                                                 allow_resume, 0};
 
-/* One number, or several that ascend. */
+/* One number, or several in ascending order. */
 static bool read_counts(const struct job_key *key, const json_t *value,
                         void *field, const struct job_reader *reader) {
     (void)reader;
@@ -218,8 +218,8 @@ static json_t *write_counts(const struct job_key *key, const void *field) {
 
 static void allow_counts(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size,
-             "an integer from %.0f to %.0f, or an array of up to %d of them "
-             "that ascend",
+             "an integer from %.0f to %.0f, or an array of up to %d of them in "
+             "ascending order",
              key->min, key->max, COMPARE_OPTIONS_MAX_COUNTS);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimiser and its learning-rate schedule as the job file gives them;
- * the arithmetic is in proto/tensor (rule.h, schedule.h). */
+/* The optimizer and its learning-rate schedule from the job file. The
+ * arithmetic is in proto/tensor (rule.h, schedule.h). */
 #ifndef CAPSTAN_OPTIMIZER_H
 #define CAPSTAN_OPTIMIZER_H
 
@@ -16,8 +16,9 @@ enum optimizer_type {
     OPTIMIZER_FTRL,
 };
 
-/* Names and defaults as in torch.optim; Ftrl as tf.raw_ops.ApplyFtrl
- * (McMahan et al., KDD 2013). The rate is the schedule's. */
+/* Names and defaults are those of torch.optim, Ftrl's those of
+ * tf.raw_ops.ApplyFtrl (McMahan et al., KDD 2013). The learning rate is in the
+ * schedule. */
 struct optimizer {
     enum optimizer_type type;
     double momentum, dampening, weight_decay; /* momentum: SGD, RMSprop */
@@ -43,7 +44,7 @@ enum schedule_type {
 /* Ratios of the cosine form are relative to `lr`. */
 struct schedule {
     enum schedule_type type;
-    double lr; /* the optimiser's: constant and cosine */
+    double lr; /* the optimizer's: constant and cosine */
     double warmup_min_lr, warmup_max_lr;
     double warmup_min_ratio, cos_min_ratio; /* cosine */
     uint64_t warmup_num_steps, total_num_steps;

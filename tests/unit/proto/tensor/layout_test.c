@@ -137,7 +137,7 @@ static void a_wrong_parameter_is_refused_by_name(void **state) {
     (void)state;
     refused((struct parameter){.name = ""}, "parameter 1: its name has no");
     refused((struct parameter){.name = "layer0.weight"},
-            "\"layer0.weight\" is there twice");
+            "\"layer0.weight\" is listed twice");
     refused((struct parameter){.name = "b", .num_dims = 2, .dims = {3, 0}},
             "\"b\": dimension 1 is 0");
     refused((struct parameter){.name = "b", .num_dims = 5},

@@ -286,7 +286,7 @@ static void a_variant_is_selected_by_name(void **state) {
     }
     assert_int_equal(rule_choose(&loops, "AVX2", &why), STATUS_CONFIG);
     assert_string_equal(why.text, "CAPSTAN_CPU is 'AVX2'; allowed are plain, "
-                                  "avx2, avx512, or nothing for the best that "
+                                  "avx2, avx512, or unset for the best that "
                                   "the processor has");
 }
 

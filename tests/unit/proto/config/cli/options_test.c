@@ -117,7 +117,7 @@ static void compare_accepts_a_job_or_a_prediction(void **state) {
     expect_error("compare --predict --params 1M --link-gbits 1 --set a=1",
                  "--predict has none");
     expect_error("compare --predict --params 1M --link-gbits 1 --lane tcp",
-                 "--lane is of runs");
+                 "--lane goes with runs");
     expect_error("compare --predict --params 1M --link-gbits 1 "
                  "--deepspeed_config a.json",
                  "--predict has none");
@@ -215,7 +215,7 @@ static void local_accepts_a_distribution_in_place_of_counts(void **state) {
     assert_string_equal(options->instances, "2");
     assert_string_equal(options->flags.num_ps, "1");
     expect_error("local --distribution {} --ps 1 job.json",
-                 "--distribution says");
+                 "--distribution gives");
     expect_error("local --distribution {} --workers 1 job.json",
                  "--distribution");
     expect_error("local --instances 2 job.json", "go with --distribution");

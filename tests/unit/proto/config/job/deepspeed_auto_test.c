@@ -108,7 +108,7 @@ static void an_auto_schedule_length_is_the_jobs_steps(void **state) {
         STATUS_CONFIG);
     assert_non_null(strstr(fixture->why.text,
                            "scheduler.params.total_num_steps: found \"auto\""));
-    assert_non_null(strstr(fixture->why.text, "--set it"));
+    assert_non_null(strstr(fixture->why.text, "use --set"));
 }
 
 static void an_unknown_auto_is_refused_and_its_key_named(void **state) {
