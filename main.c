@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program: the verb and the exit. */
+/* The program: runs the verb and returns its exit code. */
 #include "chief/launch/launch.h"
 #include "chief/launch/launch_count.h"
 #include "chief/launch/node_launch.h"
@@ -55,13 +55,13 @@ static enum status cluster_command(const struct options *options,
     return STATUS_OK;
 }
 
-/* Where the chief's arguments are spelled out. */
+/* Buffers for the chief's arguments. */
 struct local_texts {
     char deepspeed[4096], link[64];
 };
 
-/* The chief's command line: the job and what overrides it. Processes that
- * share one machine share its cores: a ps takes one unless JOB says. */
+/* The chief's command line: the job and its overrides. The processes share the
+ * cores of one machine, so a ps uses one thread unless JOB sets ps_threads. */
 static unsigned local_arguments(const struct options *options,
                                 const struct job *job, char **arguments,
                                 struct local_texts *texts) {
@@ -91,7 +91,7 @@ static unsigned local_arguments(const struct options *options,
     return count;
 }
 
-/* All-reduce has no use for ps but those that are asked for. */
+/* All-reduce needs no ps, so only those requested by --ps are started. */
 static unsigned local_num_ps(const struct options *options,
                              const struct job *job) {
     return job->strategy == JOB_ALLREDUCE && !options->ps_given
@@ -99,7 +99,8 @@ static unsigned local_num_ps(const struct options *options,
                : options->num_ps;
 }
 
-/* All trainers are on this machine, and will read what is seen here. */
+/* All trainers are on this machine and will read the files that are checked
+ * here. */
 static enum status main_check_data(const struct job_data *data,
                                    struct failure *why) {
     const char *in = data->dir ? ", in data.dir" : "";
@@ -111,8 +112,7 @@ static enum status main_check_data(const struct job_data *data,
     return STATUS_OK;
 }
 
-/* What the chief or a trainer would refuse is said before anything is started.
- */
+/* Reports errors of the chief or a trainer before any process is started. */
 static enum status main_check_local(
     const struct options *options,
     const struct azureml_distribution *azureml_distribution, struct job **job,
@@ -148,7 +148,7 @@ static enum status local_command(const struct options *options,
                                  struct failure *why) {
     char program[4096], *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
     struct process_settings
-        process_settings; /* which the processes take themselves */
+        process_settings; /* only checked here; each process reads its own */
     struct local_texts texts;
     struct azureml_distribution azureml_distribution;
     struct log log;
@@ -260,8 +260,9 @@ int main(int argc, char **argv) {
     };
     struct options options;
     struct failure why = {0};
-    /* Before there are threads: what NCCL has the switch between GPUs add up
-     * (NVLS) is added in another order each time. Who sets it decides. */
+    /* Set before any thread exists. NVLS lets the switch between GPUs add in a
+     * different order each time; without it NCCL's sums are reproducible. A
+     * value set by the user is kept. */
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     enum status status = options_read(&options, argc, argv, &why);
     if (!status && !options.printed_help)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Restoring, writing and one figure of gigabytes take less. */
+/* Long enough for restoring, writing and a figure of gigabytes. */
 static const double STEP_TIMEOUT = 3600, STOP = 5, GRACE = 30;
 static const json_int_t STEPS = INT64_C(1000000000000000);
 static const double NEVER_S = 1e9;
@@ -51,8 +51,8 @@ enum status bench_cluster_job(struct job **out, const struct options *options,
     return status;
 }
 
-/* WORDS without --alone, which is of this process: those it starts are a
- * cluster. The list is the caller's. */
+/* WORDS without --alone, which applies to this process only: the processes that
+ * it starts are a cluster. The caller frees the list. */
 static char **cluster_arguments(char *const *words) {
     size_t count = 0, used = 0;
     while (words[count])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Three ways: with no cluster described one is started on this machine, and its
- * table printed here; in a described cluster this process plays its part; with
- * --simulate nothing is started, and only costs are measured. */
+/* Three modes. Without a described cluster, one is started on this machine and
+ * its table printed here. In a described cluster, this process runs its role.
+ * With --simulate only costs are measured. */
 #include "commands/bench_command.h"
 
 #include "chief/launch/launch.h"
@@ -24,17 +24,17 @@
 enum { MAX_PARAMETERS = 2 * JOB_MAX_LAYERS };
 static const double PROBE_SECONDS = 0.4;
 
-/* What a simulated cluster trains, and what that takes here. */
+/* The model and the computing times of a simulated cluster. */
 struct simulation {
     struct job *job; /* NULL: a flat vector */
     struct layout *layout;
     double forward[MAX_PARAMETERS], backward[MAX_PARAMETERS],
         parallel_efficiency;
     struct simulator_costs costs;
-    uint32_t replicas_per_worker; /* replicas of a worker; 0: there is no job */
+    uint32_t replicas_per_worker; /* replicas of a worker; 0: no job */
 };
 
-/* Devices of a worker on a host like this one, as a run would take them. */
+/* Devices of a worker on a host like this one, as a run would choose them. */
 static uint32_t devices_per_worker(const struct options *options,
                                    const struct job *job) {
     struct device_request request = {.kind = job->device};
@@ -73,7 +73,7 @@ static enum status build_layout(struct simulation *simulation,
                                 .num_overrides = options->num_sets};
     uint32_t count = 1;
     enum status status = STATUS_OK;
-    if (floats > UINT32_MAX) /* whole megabytes of it */
+    if (floats > UINT32_MAX) /* rounded to whole megabytes */
         parameters[0].dims[0] = 1 << 18, parameters[0].dims[1] = floats >> 18;
     if (options->job) {
         status = job_load(&simulation->job, &source, NULL, why);
@@ -86,7 +86,8 @@ static enum status build_layout(struct simulation *simulation,
                   : layout_build(&simulation->layout, parameters, count, why);
 }
 
-/* SECONDS of a step by size: a third forward, the rest back. */
+/* Distributes SECONDS of a step by size: a third for the forward pass, the rest
+ * for the backward pass. */
 static void distribute_compute(struct simulation *simulation, double seconds) {
     const struct layout *layout = simulation->layout;
     for (uint32_t p = 0; p < layout->num_parameters; p++) {
@@ -97,8 +98,8 @@ static void distribute_compute(struct simulation *simulation, double seconds) {
     }
 }
 
-/* Micro batches after the first need no weights any more, and before the last
- * no gradient leaves: they lie between the two passes. */
+/* Micro batches after the first wait for no weights, and those before the last
+ * send no gradients, so their time lies between the two passes. */
 static void add_accumulation(struct simulation *simulation) {
     uint32_t count = simulation->layout->num_parameters;
     double once = 0;
@@ -193,7 +194,7 @@ enum status bench_command(const struct options *options, struct failure *why) {
     if (options->simulate.on)
         return simulate(options, why);
     if (options->bench.transport == BENCH_TRANSPORT_TCP)
-        setenv("CAPSTAN_LANE", "tcp", 1); /* the ps's too */
+        setenv("CAPSTAN_LANE", "tcp", 1); /* for the ps too */
     else if (options->bench.transport == BENCH_TRANSPORT_SHM)
         setenv("CAPSTAN_LANE", "auto", 1);
     enum status status = process_settings_read(&process_settings, options, why);

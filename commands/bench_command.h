@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `capstan bench`: how fast vectors move, measured here, played as a part of a
- * described cluster, or simulated. */
+/* `capstan bench`: how fast vectors move, measured on this machine, measured in
+ * a described cluster, or simulated. */
 #ifndef CAPSTAN_BENCH_COMMAND_H
 #define CAPSTAN_BENCH_COMMAND_H
 
 #include "proto/base/status.h"
 #include "proto/config/cli/options.h"
 
-/* Returns what the process exits with. WHY is left empty when the log has said
+/* Returns the exit code of the process. WHY is empty if the log has reported
  * it. */
 enum status bench_command(const struct options *options,
                           struct failure *why) MUST_CHECK;

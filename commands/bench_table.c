@@ -12,7 +12,7 @@ static const char *const kinds[][2] = {
     {"push", "push"}, {"pull", "pull"}, {"push_pull", "push-pull"}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* A number at KEY of OBJECT; NAN when there is none. */
+/* The number at KEY of OBJECT; NAN if there is none. */
 static double bench_table_number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_number(value) ? json_number_value(value) : NAN;

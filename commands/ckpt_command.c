@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the directory as any reader does: only what has a manifest is there,
- * one that cannot be read is named as damaged, a step's folder without one as
- * incomplete, and nothing is changed. */
+/* Reads the directory as every reader does. A step with a manifest is a
+ * checkpoint; if the manifest cannot be read, the checkpoint is listed as
+ * damaged; a step folder without one is listed as incomplete. Nothing is
+ * changed. */
 #include "commands/ckpt_command.h"
 
 #include "proto/base/time.h"
@@ -19,10 +20,9 @@
 
 static const char incomplete_text[] =
     "incomplete: it has no manifest.json; a run is writing it, or ended before "
-    "it was whole";
+    "it was complete";
 
-/* The steps of the directory that are no checkpoints yet, or any more, of which
- * only the wanted one when one is named. */
+/* The steps without a manifest; only the requested step if one is given. */
 static enum status list_incomplete(const struct ckpt_command_options *options,
                                    json_t **out, struct failure *why) {
     uint64_t *steps;
@@ -43,7 +43,8 @@ static enum status list_incomplete(const struct ckpt_command_options *options,
     return status;
 }
 
-/* Each of ROWS: BEFORE, its step in WIDTH columns, BETWEEN, what it is. */
+/* Prints for each of ROWS: BEFORE, the step in WIDTH columns, BETWEEN, its
+ * text. */
 static void print_incomplete(const json_t *rows, const char *before, int width,
                              const char *between, FILE *to) {
     size_t i;
@@ -69,7 +70,7 @@ static enum status fail_no_step(const struct ckpt_command_options *options,
                        options->dir, options->step);
 }
 
-/* The wanted steps of the directory, ascending; the caller frees *STEPS. */
+/* The requested steps of the directory, ascending; the caller frees *STEPS. */
 static enum status wanted_steps(const struct ckpt_command_options *options,
                                 uint64_t **steps, size_t *count,
                                 struct failure *why) {
@@ -92,7 +93,7 @@ static enum status wanted_steps(const struct ckpt_command_options *options,
     return fail_no_step(options, why);
 }
 
-/* All that is there: those two. On failure there is nothing to free. */
+/* Both lists of the directory. On failure there is nothing to free. */
 static enum status list_steps(const struct ckpt_command_options *options,
                               uint64_t **steps, size_t *count,
                               json_t **incomplete, struct failure *why) {
@@ -104,8 +105,8 @@ static enum status list_steps(const struct ckpt_command_options *options,
     return status;
 }
 
-/* DIR holds no step: it is another folder than was meant, and a step's own
- * folder most of all. */
+/* Explains why DIR holds no step: it is probably another folder than intended,
+ * often the folder of a step. */
 static void print_empty(const char *dir, const json_t *incomplete, char *text,
                         size_t size) {
     size_t length = strlen(dir);
@@ -163,7 +164,7 @@ struct unit {
     const char *name;
 };
 
-/* "12 MB", "4.1 min": NUMBER in the largest of UNITS it reaches. */
+/* "12 MB", "4.1 min": NUMBER in the largest unit of UNITS that it reaches. */
 static void scale(double number, const struct unit *units, char *text,
                   size_t size) {
     while (units[1].name && number >= units[1].size)
@@ -198,7 +199,7 @@ static json_t *row_json(const struct manifest *manifest, const char *folder) {
                      "age", age_of(folder), "path", folder);
 }
 
-/* Adds the row of STEP: printed at once as text, else collected. */
+/* Adds the row of STEP: prints it as text, or collects it for JSON. */
 static void list_step(const struct ckpt_command_options *options, uint64_t step,
                       json_t *complete, json_t *damaged, FILE *to) {
     char folder[PATH_MAX];
@@ -257,7 +258,7 @@ enum status ckpt_command_ls(const struct ckpt_command_options *options,
     return STATUS_OK;
 }
 
-/* How many files of STEP other hosts hold, which nobody can check here. */
+/* Number of files of STEP on other hosts, which cannot be checked here. */
 static uint32_t files_elsewhere(const char *dir, uint64_t step) {
     char folder[PATH_MAX];
     struct manifest manifest;
@@ -271,7 +272,7 @@ static uint32_t files_elsewhere(const char *dir, uint64_t step) {
     return count;
 }
 
-/* Verifies STEP and tells of it; ROWS collects the same for JSON. */
+/* Verifies STEP and prints the result; ROWS collects it for JSON. */
 static enum status verify_step(const struct ckpt_command_options *options,
                                uint64_t step, json_t *rows, FILE *to,
                                struct failure *wrong) {
@@ -317,7 +318,7 @@ enum status ckpt_command_verify(const struct ckpt_command_options *options,
         print_incomplete(incomplete, "step ", 0, ": ", to);
     if (!count)
         status = fail_empty(options->dir, incomplete, why);
-    else if (failed) /* each has been named, with its reason */
+    else if (failed) /* each was printed with its reason */
         status =
             status_fail(why, STATUS_FAILED, "%zu of %zu checkpoints in %s fail",
                         failed, count, options->dir);
@@ -326,11 +327,12 @@ enum status ckpt_command_verify(const struct ckpt_command_options *options,
     return status;
 }
 
-/* The tensors of an export: each parameter, and after it its state. */
+/* The tensors of an export: each parameter, followed by its state. */
 struct tensors {
     const struct layout *layout;
     struct checkpoint_reader *reader;
-    uint32_t per_parameter; /* 1, and one a state slot when wanted */
+    uint32_t per_parameter; /* 1, plus one for each state slot if the state is
+                               exported */
     uint32_t count;
     struct parameter *list;
 };
@@ -392,7 +394,7 @@ static enum status write_tensors(const struct ckpt_command_options *options,
     return status;
 }
 
-/* The manifest to export from; the caller clears it. */
+/* The manifest to export; the caller clears it. */
 static enum status find_manifest(const struct ckpt_command_options *options,
                                  struct manifest *manifest,
                                  const struct log *log, struct failure *why) {

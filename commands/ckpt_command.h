@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `capstan ckpt ls|verify|export DIR`: what a checkpoint directory holds. */
+/* `capstan ckpt ls|verify|export DIR`: lists, verifies and exports the
+ * checkpoints of a directory. */
 #ifndef CAPSTAN_CKPT_COMMAND_H
 #define CAPSTAN_CKPT_COMMAND_H
 
@@ -19,26 +20,25 @@ struct ckpt_command_options {
     const char *out; /* export: the file */
     bool has_format; /* export: else by the ending of `out` */
     enum tensor_format format;
-    bool state; /* export: also the optimiser's, as NAME.SLOTNAME */
+    bool state; /* export: also the optimizer state, as NAME.SLOTNAME */
 };
 
-/* Prints to TO a line a checkpoint: step, epoch, samples, size, files, final,
- * age; those whose manifest cannot be read after them, with the reason, then
- * the steps that have none. JSON:
+/* Prints one line a checkpoint to TO: step, epoch, samples, size, files, final,
+ * age. Checkpoints with an unreadable manifest follow with the reason, then
+ * steps without one. JSON:
  * {"dir":..,"checkpoints":[..],"damaged":[..],"incomplete":[..]}. */
 enum status ckpt_command_ls(const struct ckpt_command_options *options,
                             FILE *to, struct failure *why) MUST_CHECK;
 
-/* Reads the step, or every one, whole and prints the outcome of each.
- * STATUS_FAILED when one fails, naming the first thing wrong in each, or when
- * there is none. Steps without a manifest are named, and fail nothing: they are
- * no checkpoints. JSON:
+/* Reads the step, or every step, whole and prints the result of each, with the
+ * first problem. STATUS_FAILED if one fails or there is none. Steps without a
+ * manifest are listed but do not fail: they are not checkpoints. JSON:
  * {"dir":..,"ok":..,"checkpoints":[..],"incomplete":[..]}. */
 enum status ckpt_command_verify(const struct ckpt_command_options *options,
                                 FILE *to, struct failure *why) MUST_CHECK;
 
-/* Writes the tensors of the step, or of the newest that verifies (LOG, may be
- * NULL, is told of those passed over), to `out`. JSON:
+/* Writes the tensors of the step, or of the newest that verifies, to `out`. LOG
+ * (may be NULL) receives a warning for each checkpoint skipped. JSON:
  * {"step":..,"path":..,"tensors":..,"bytes":..}. */
 enum status ckpt_command_export(const struct ckpt_command_options *options,
                                 FILE *to, const struct log *log,

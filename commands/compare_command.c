@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Flags count before the job's block "compare", which counts before defaults.
- * What would be written at the end is opened at the beginning, as the runs in
- * between may take hours. */
+/* Flags override the job's block "compare", which overrides defaults. Output
+ * files are opened at the start, because the runs before they are written may
+ * take hours. */
 #include "commands/compare_command.h"
 
 #include "chief/compare/compare_cluster.h"
@@ -35,7 +35,7 @@ static bool is_open(const struct compare_options *flags,
     return !(flags->given & 1u << key);
 }
 
-/* What the job's block says counts where no flag was given. */
+/* Values of the job's block apply where no flag was given. */
 static void apply_job_block(struct compare_options *flags,
                             const struct job_compare *job) {
     if (job->ps.count && is_open(flags, COMPARE_OPTIONS_PS))
@@ -89,7 +89,7 @@ static enum status compare_command_print_result(const struct options *options,
     return status;
 }
 
-/* What was not there is not there afterwards. */
+/* A file that did not exist before the check does not exist after it. */
 static enum status check_file(const char *flag, const char *path,
                               struct failure *why) {
     struct stat about;
@@ -104,7 +104,7 @@ static enum status check_file(const char *flag, const char *path,
     return STATUS_OK;
 }
 
-/* Before runs of hours end at a file that cannot be written. */
+/* Fails now rather than after hours of runs if a file cannot be written. */
 static enum status check_files(const struct compare_options *flags,
                                struct failure *why) {
     enum status status = STATUS_OK;
@@ -183,12 +183,12 @@ bool compare_command_is_requested(const struct options *options) {
     return is_requested;
 }
 
-/* What a run of a series is played with. */
+/* State shared by the runs of a series. */
 struct session {
     const struct options *options;
     const struct process_settings *process_settings;
     const struct cluster *cluster;
-    bool started; /* its first run: members have joined */
+    bool started; /* its first run, which the peers have joined */
 };
 
 static enum status run_chief(void *context, struct job *job,
@@ -202,8 +202,8 @@ static enum status run_chief(void *context, struct job *job,
     return status;
 }
 
-/* By what is known of it: ranks here, or the names that hosts are listed with.
- */
+/* Decides by the known facts: the ranks on this host, or the listed host
+ * names. */
 static bool is_single_host(const struct cluster *cluster) {
     const char *first = NULL;
     int64_t count = 0;

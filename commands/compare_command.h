@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `capstan compare`, and `capstan run` of a job with "compare": parameter
- * server and all-reduce beside each other, measured or predicted. */
+/* `capstan compare`, and `capstan run` of a job with "compare": compares
+ * parameter server and all-reduce, measured or predicted. */
 #ifndef CAPSTAN_COMPARE_COMMAND_H
 #define CAPSTAN_COMPARE_COMMAND_H
 
@@ -10,16 +10,16 @@
 
 #include <stdbool.h>
 
-/* Returns what the process exits with. */
+/* Returns the exit code of the process. */
 enum status compare_command(const struct options *options,
                             struct failure *why) MUST_CHECK;
 
-/* Does the job of `capstan run` compare? False also for one that is wrong, as
- * the run itself tells. */
+/* True if the job of `capstan run` has the key "compare". False also for an
+ * invalid job, which the run itself reports. */
 bool compare_command_is_requested(const struct options *options);
 
-/* The same between the processes of CLUSTER, whose chief this one is. WHY is
- * left empty when the log has said it. */
+/* Compares between the processes of CLUSTER; this process is the chief. WHY is
+ * empty if the log has reported it. */
 enum status compare_command_cluster(
     const struct options *options,
     const struct process_settings *process_settings,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Four cases: the process leads the run, is one of its ps or workers,
- * evaluates, or is a bench's client. Who leads is alone in reading the job;
- * beside its chief it may have a trainer, and where nobody else holds the
- * weights a ps. Roles of one process are told of each other by name only
- * (`inside`), and talk as they would over the network. */
+ * evaluates, or is a bench's client. Only the leader reads the job. Beside its
+ * chief the leader may have a trainer, and a ps if no other process holds the
+ * weights. Roles of one process find each other by name (`inside`) and
+ * communicate as over the network. */
 #include "commands/composition.h"
 
 #include "chief/launch/launch.h"
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 static const double JOIN_TIMEOUT = 600, BENCH_SILENCE = 30; /* seconds */
-/* Where the job's are not known. */
+/* If the job's values are not known. */
 static const double PEER_TIMEOUT = 30, STOP_TIMEOUT = 5;
 
 static struct role *add_role(struct composition *composition,
@@ -27,8 +27,8 @@ static struct role *add_role(struct composition *composition,
     return roles_add(&composition->roles, kind, name, index, quiet);
 }
 
-/* Of two processes on one host one finds the port in use, and ends with a code
- * that says retry, again and again. */
+/* Two processes on one host cannot share the port: one fails with an exit code
+ * that means retry, again and again. */
 static void warn_duplicate_address(const struct composition *composition,
                                    const struct role *role) {
     const struct cluster_task *task =
@@ -43,8 +43,8 @@ static void warn_duplicate_address(const struct composition *composition,
                 address);
 }
 
-/* Which it is the job decides, which a trainer hears when it joins; a ps opens
- * no other. */
+/* The job selects the device, which a trainer learns when it joins; a ps opens
+ * only this device. */
 static bool may_use_gpu(const struct composition *composition) {
     char path[PATH_MAX + 64];
     plugin_path("cuda", path, sizeof path);
@@ -76,11 +76,11 @@ static double join_timeout(const struct composition *composition) {
                : JOIN_TIMEOUT;
 }
 
-/* Names of the links between roles of this process; in all-reduce rank 0's
- * keeper has the ps's. */
+/* Names of the links between roles of this process. In all-reduce rank 0's
+ * snapshot agent uses the ps's name. */
 static const char inside_chief[] = "chief", inside_ps[] = "ps";
 
-/* A ps beside its chief; the trainer may be in another process. */
+/* Adds a ps beside its chief; the trainer may be in another process. */
 static void add_inner_ps(struct composition *composition, bool trainer_inside) {
     const struct cluster_task *self = cluster_own_task(composition->cluster);
     struct role *role = add_role(composition, ROLE_PS, "ps", 0);
@@ -124,12 +124,12 @@ static void add_ps(struct composition *composition) {
     };
 }
 
-/* INSIDE: the chief is in this composition, and its port is the chief's. */
+/* INSIDE: the chief is in this process, and the worker uses its port. */
 static void add_worker(struct composition *composition, bool inproc,
                        bool ps_inproc) {
     const struct cluster *cluster = composition->cluster;
     bool chief = cluster->role == CLUSTER_CHIEF;
-    bool listed = !cluster->from_ranks; /* else nobody calls it */
+    bool listed = !cluster->from_ranks; /* else no peer connects to it */
     struct role *role =
         add_role(composition, ROLE_WORKER, chief ? "chief" : "worker",
                  chief ? -1 : (int)cluster->index);
@@ -209,23 +209,24 @@ static enum status load_job(struct composition *composition,
     return job_load(&composition->job, &source, NULL, why);
 }
 
-/* The text of a job given to a process that does not lead: to be compared with
- * the chief's. One that cannot be read differs from it, too. */
+/* The text of a job given to a process that does not lead, to compare it with
+ * the chief's. An unreadable job counts as different. */
 static const char *own_job(struct composition *composition) {
     struct failure problem;
     if (!composition->options->job)
         return NULL;
     if (load_job(composition, NULL, &problem)) {
-        log_warning(&composition->roles.list[0].log,
-                    "the job given here is wrong, and not needed, as the "
-                    "chief's counts: %.*s",
-                    (int)strcspn(problem.text, "\n"), problem.text);
+        log_warning(
+            &composition->roles.list[0].log,
+            "the job given here is wrong; it is ignored, as the chief's job is "
+            "used: %.*s",
+            (int)strcspn(problem.text, "\n"), problem.text);
         return NULL;
     }
     return composition->job->compare.on ? NULL : composition->job->text;
 }
 
-/* The chief's job: a bench's, that of a run of a series, or the file's. */
+/* The chief's job: that of a bench, of a run of a series, or from the file. */
 static enum status load_chief_job(struct composition *composition,
                                   const struct role *role,
                                   struct failure *why) {
@@ -263,7 +264,7 @@ static enum status add_chief(struct composition *composition,
         return status;
     bool trains = chief_trains(composition->options, cluster, job);
     bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
-    bool alone = !num_ps && !strategy.allreduce; /* it keeps its weights */
+    bool alone = !num_ps && !strategy.allreduce; /* it holds its own weights */
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,
         .log = &role->log,

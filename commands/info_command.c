@@ -20,7 +20,7 @@
 #include <zlib.h>
 #include <zmq.h>
 
-/* "model name : Intel(R) ..." of the first processor; x86 has the line. */
+/* "model name : Intel(R) ..." of the first processor; x86 has this line. */
 static void processor_name(char *name, size_t size) {
     char line[512];
     FILE *file = fopen("/proc/cpuinfo", "re");
@@ -79,7 +79,7 @@ static json_t *info_command_describe_device(const struct device_head *head,
     return device;
 }
 
-/* The CPU, the plugin, and each device behind it. */
+/* The CPU, the plugin, and each of its devices. */
 static json_t *describe_devices(const struct rule_loops *loops) {
     json_t *devices =
         json_pack("[o, o]", describe_cpu(loops),
@@ -99,14 +99,15 @@ static json_t *version_string(int major, int minor, int patch) {
     return json_string(text);
 }
 
-/* A version in one number, a part in every POWER. */
+/* A version packed into one number, each part below POWER. */
 static json_t *packed_version(int version_number, int power) {
     return version_string(version_number / power / power,
                           version_number / power % power,
                           version_number % power);
 }
 
-/* Versions that run; of ISA-L, which does not tell, the one built with. */
+/* Versions of the libraries at run time; ISA-L has no such call, so its version
+ * at build time. */
 static json_t *describe_libraries(void) {
     json_t *all = json_object();
     int major, minor, patch;

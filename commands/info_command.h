@@ -8,12 +8,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Prints lines for people, or one JSON object:
- * {"version", "commit", "devices": [{"name", "available", ...}],
- * "collectives": [...], "libraries": {name: version}}. Devices and collectives
- * are plugins but for the processor; one that is not there has "available":
- * false and a "reason", and each device behind one has a line of its own.
- * Update rules are told to go by LOOPS. */
+/* Prints lines for people, or one JSON object: {"version", "commit", "devices":
+ * [{"name", "available", ...}], "collectives": [...], "libraries": {name:
+ * version}}. Devices other than the CPU and collectives are plugins. A missing
+ * plugin has "available": false and a "reason"; each device of a plugin has its
+ * own entry. LOOPS is the variant of the update rules. */
 void info_command_print(FILE *to, bool json, const struct rule_loops *loops);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run from opening to closing, in this process: signals and the ZeroMQ
- * context first, then who plays (commands/composition.c), their threads
- * (commands/roles.c), and all of it down again. Members of a series go through
- * that once a run: what a run has had, its ports with it, never outlives it. */
+/* A run from start to end in this process: first the signals and the ZeroMQ
+ * context, then the roles (commands/composition.c) and their threads
+ * (commands/roles.c), then the shutdown. A series repeats this for each run:
+ * nothing that a run has opened, such as its ports, outlives it. */
 #include "commands/process.h"
 
 #include "chief/launch/launch.h"
@@ -18,24 +18,25 @@
 
 enum { MAX_SOCKETS = 16384 };
 
-/* Nothing of a step may cost a page fault: freed memory stays, and few arenas
- * share it. */
+/* A step must not cause page faults: freed memory is kept, and few arenas share
+ * it. */
 static void tune_malloc(void) {
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_MMAP_THRESHOLD, 4 << 20);
     mallopt(M_ARENA_MAX, 2);
 }
 
-/* Beside a chief whose lines are seen here too, who only heard of the end is
- * silent: the cause is the last line. */
+/* A process that only received the end of the run is silent if its chief logs
+ * to the same terminal, so that the cause is the last line. */
 static void log_end(const struct log *log, struct failure *why) {
     if (!why->reported || !getenv(LAUNCH_TOGETHER))
         log_failure(log, why);
     why->text[0] = 0;
 }
 
-/* Before the first library opens anything. What peers take is counted where
- * they are known: by the chief, and by others with the plan. */
+/* Call it before the first library opens a file. Descriptors for peers are
+ * checked where the peers are known: in the chief, and elsewhere with the
+ * plan. */
 static enum status check_limits(struct failure *why) {
     enum status status = limits_descriptors(LIMITS_OWN_DESCRIPTORS, NULL, why);
     return status ? status : limits_address_space(why);
@@ -56,7 +57,7 @@ static enum status open_process(struct composition *composition,
     return STATUS_OK;
 }
 
-/* What a run has opened, its ports with it, is closed when it returns. */
+/* Closes everything that the run has opened, including its ports. */
 static void close_process(struct composition *composition) {
     if (composition->zmq)
         zmq_ctx_term(composition->zmq);
@@ -73,7 +74,8 @@ static enum status run_roles(struct composition *composition,
     return status;
 }
 
-/* What is said here may have several lines: it is no line of the log. */
+/* The text may have several lines, so it is not written as a line of the
+ * log. */
 enum status process_refuse(const struct options *options,
                            const struct cluster *cluster, struct failure *why) {
     struct composition composition = {.options = options, .cluster = cluster};
@@ -86,7 +88,7 @@ enum status process_refuse(const struct options *options,
     if (!status)
         status = roles_run(&composition.roles, &ignored);
     close_process(&composition);
-    return reported.status; /* also where it could not be told */
+    return reported.status; /* even if no peer could be told */
 }
 
 static enum status process_run_once(struct composition *composition,

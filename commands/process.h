@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process of a run or of a bench: the roles that its cluster description
- * gives it, one to three, each on a thread of its own, in one ZeroMQ context;
- * and the signals, which go to the first of them. */
+/* A process of a run or of a bench. Its cluster description gives it one to
+ * three roles, each on its own thread, in one ZeroMQ context. Signals go to the
+ * first role. */
 #ifndef CAPSTAN_PROCESS_H
 #define CAPSTAN_PROCESS_H
 
@@ -11,31 +11,31 @@
 #include "proto/config/cli/options.h"
 #include "proto/config/cluster/cluster.h"
 
-/* Plays the process's part of a run to its end, and of those that its chief
- * leads after it; returns what it exits with. All is borrowed. WHY is left
- * empty when the log has said it. */
+/* Runs this process's roles until the run ends, and those of the later runs
+ * that its chief leads. Returns the exit code. All is borrowed. WHY is empty if
+ * the log has reported it. */
 enum status process_run(const struct options *options,
                         const struct process_settings *process_settings,
                         const struct cluster *cluster,
                         struct failure *why) MUST_CHECK;
 
-/* The run that this process would lead, and that others would join
- * (cluster_expects_joins), cannot begin: says WHY on standard
- * error, and empties it, then tells those who join within 5 s. Returns its
+/* Call it if the run that this process would lead, and that other processes
+ * would join (cluster_expects_joins), cannot begin. Prints WHY on standard
+ * error and empties it, then answers joins with it for 5 s. Returns its
  * status. */
 enum status process_refuse(const struct options *options,
                            const struct cluster *cluster, struct failure *why);
 
-/* Plays this process's part, the chief's, of one run of a series: the run's
- * status, with WHY, which the log has not said. Call it again for the next. */
+/* Runs the chief's process for one run of a series. Returns the run's status
+ * with WHY, which the log has not reported. Call it again for the next run. */
 enum status process_run_one_of_series(
     const struct options *options,
     const struct process_settings *process_settings,
     const struct cluster *cluster, struct composition_series_run *series_run,
     struct failure *why) MUST_CHECK;
 
-/* The same of a bench. *RESULT is the client's, to be freed, or NULL. Forks: no
- * other thread may run. */
+/* The same for a bench. The caller frees *RESULT, the client's, or NULL. Forks:
+ * no other thread may run. */
 enum status process_bench(const struct options *options,
                           const struct process_settings *process_settings,
                           const struct cluster *cluster, char **result,

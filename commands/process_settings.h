@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is chosen for a process, not for a run: by flags, by the environment. */
+/* Settings of a process, from flags and the environment; they are not part of
+ * the run's job. */
 #ifndef CAPSTAN_PROCESS_SETTINGS_H
 #define CAPSTAN_PROCESS_SETTINGS_H
 
@@ -12,16 +13,17 @@
 struct process_settings {
     const struct rule_loops *loops; /* CAPSTAN_CPU, else the best */
     bool shm;   /* shared memory on one host: --lane, CAPSTAN_LANE */
-    int record; /* what my launcher wants to know (launch_record.h), 0: none */
+    int record; /* descriptor for the launch record (launch_record.h), 0: none
+                 */
 };
 
-/* Reads flags and environment. STATUS_CONFIG says what is allowed. */
+/* Reads flags and environment. On STATUS_CONFIG WHY says what is allowed. */
 enum status process_settings_read(struct process_settings *process_settings,
                                   const struct options *options,
                                   struct failure *why) MUST_CHECK;
 
-/* A variable of the environment, or NULL, for cluster_resolve; CONTEXT is not
- * looked at. */
+/* A variable of the environment, or NULL, for cluster_resolve; CONTEXT is
+ * ignored. */
 const char *process_settings_getenv(void *context, const char *name);
 
 #endif

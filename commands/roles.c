@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A role's thread owns its settings and what it writes back until it has ended;
- * the main thread waits for all of them and for signals, by descriptors.
- * Signals are blocked in every thread and read from a signalfd here, so that no
- * handler runs anywhere: a role hears of one through its pipe, among its other
- * events. */
+/* A role's thread owns its settings and results until it has ended. The main
+ * thread waits for all roles and for signals, on descriptors. Signals are
+ * blocked in every thread and read from a signalfd here, so no signal handler
+ * runs; a role receives a signal through its pipe, with its other events. */
 #include "commands/roles.h"
 
 #include "chief/launch/children.h"
@@ -65,7 +64,7 @@ struct role *roles_add(struct roles *roles, enum role_kind kind,
     log_open(&role->log, name, index);
     role->log.quiet = quiet;
     if (pipe2(pipe_ends, O_NONBLOCK | O_CLOEXEC))
-        log_warning(&role->log, "no pipe: signals are not heard");
+        log_warning(&role->log, "no pipe: signals are ignored");
     role->interrupts = pipe_ends[0];
     role->interrupt_writer = pipe_ends[1];
     return role;
@@ -95,24 +94,25 @@ static void *run_role(void *argument) {
     return NULL;
 }
 
-/* Those of the first STARTED, from FROM on, that have not ended are to end. */
+/* Ends those of the first STARTED roles, from FROM on, that have not ended. */
 static void stop_from(struct roles *roles, unsigned from, unsigned started) {
     for (unsigned i = from; i < started && i < ROLES_MAX; i++)
         if (!atomic_load(&roles->list[i].ended))
             eventfd_write(roles->list[i].interrupt_writer, SIGTERM);
 }
 
-/* A signal goes to the role that the process plays, SIGUSR1 to a chief alone:
- * who signals all processes of a job means the checkpoint that the chief cuts.
- * A terminal that goes away may say so twice, and systemd sends SIGHUP behind
- * SIGTERM: neither is a second signal. */
+/* A signal goes to the first role; SIGUSR1 only to a chief, because a user who
+ * signals all processes of a job wants the one checkpoint that the chief
+ * starts. A closing terminal may send SIGHUP twice, and systemd sends SIGHUP
+ * after SIGTERM: neither counts as a second signal. */
 static void roles_forward_signal(struct roles *roles, int number) {
     const struct role *first = &roles->list[0];
     bool saves = number == SIGUSR1;
     if (saves && first->kind != ROLE_CHIEF) {
         if (!roles->usr1_ignored)
-            log_info(&first->log, "SIGUSR1 is passed over here: at the chief "
-                                  "it cuts a checkpoint");
+            log_info(
+                &first->log,
+                "SIGUSR1 is ignored here: at the chief it writes a checkpoint");
         roles->usr1_ignored = true;
         return;
     }
@@ -129,7 +129,7 @@ static void roles_handle_signal(struct roles *roles) {
         roles_forward_signal(roles, (int)signal.ssi_signo);
 }
 
-/* Roles beside a chief that has ended without telling them end too. */
+/* If a chief has ended without telling the roles beside it, they end too. */
 static void wait_for_roles(struct roles *roles, unsigned started) {
     unsigned ended = 0;
     while (ended < started) {
@@ -146,8 +146,8 @@ static void wait_for_roles(struct roles *roles, unsigned started) {
     roles_handle_signal(roles);
 }
 
-/* A signal to every process of a run may reach one after the chief's message
- * that the run ends: the process still ends by its own signal. */
+/* A signal to every process of a run may reach a process after the chief's
+ * message that the run ends: the process still ends by its own signal. */
 static enum status first_status(const struct roles *roles) {
     const struct role *first = &roles->list[0];
     return first->status == STATUS_RETRY && first->why.reported &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The roles that one process plays, one to three, each on a thread of its own;
- * and the signals, which go to the first of them. */
+/* The roles of one process, one to three, each on its own thread. Signals go to
+ * the first role. */
 #ifndef CAPSTAN_ROLES_H
 #define CAPSTAN_ROLES_H
 
@@ -26,12 +26,12 @@ struct role {
     pthread_t thread;
     struct log log;
     int interrupts,
-        interrupt_writer; /* a pipe: a signal's number, 8 bytes, each */
+        interrupt_writer; /* a pipe; each signal is its number in 8 bytes */
     int done;             /* eventfd shared by all roles */
     atomic_bool ended;
     enum status status;
     struct failure why;
-    /* By its kind, one of these: */
+    /* The settings of its kind: */
     struct chief_settings chief;
     struct ps_settings ps;
     struct cluster_task ps_address;
@@ -39,37 +39,37 @@ struct role {
     struct evaluator_settings evaluator;
     struct bench_client_settings bench;
     char *result;          /* the bench's, or NULL */
-    double restart_within; /* the chief leads another run: back within so many
-                              seconds */
+    double restart_within; /* the chief leads another run: rejoin within this
+                              many seconds */
 };
 
 struct roles {
-    int done, signals; /* heard by roles_run; -1: closed */
+    int done, signals; /* descriptors that roles_run waits for; -1: closed */
     struct role list[ROLES_MAX];
     unsigned count;
-    int stopped_by;    /* the first signal to end; 0: none */
-    bool usr1_ignored; /* SIGUSR1, and it was said */
+    int stopped_by;    /* the first signal that ends the process; 0: none */
+    bool usr1_ignored; /* SIGUSR1 was ignored, and the log says so */
 };
 
-/* Takes the signals of children_add_termination_signals and SIGUSR1 from here
- * on, in every thread started later, and ignores those that a lost peer or a
- * full disk raises. STATUS_RETRY when there is no descriptor left,
- * STATUS_FAILED when the system refuses one. */
+/* Takes the signals of children_add_termination_signals and SIGUSR1, also in
+ * every thread started later, and ignores signals that a lost peer or a full
+ * disk raises. STATUS_RETRY if there is no descriptor left, STATUS_FAILED if
+ * the system refuses one. */
 enum status roles_open(struct roles *roles, struct failure *why) MUST_CHECK;
 
-/* Closes what they hear signals by; what they were told and how they ended
- * stays. */
+/* Closes the descriptors for signals. Received signals and results of roles
+ * stay. */
 void roles_close(struct roles *roles);
 
-/* The next role, called NAME INDEX (below 0: no number) in its log, which says
- * nothing when QUIET; view. The caller fills in the settings of its KIND. */
+/* Adds a role, called NAME INDEX (below 0: without a number) in its log, which
+ * is silent if QUIET. Returns a view; the caller fills in the settings of its
+ * KIND. */
 struct role *roles_add(struct roles *roles, enum role_kind kind,
                        const char *name, int index, bool quiet);
 
-/* Plays all that were added until the last has ended. The status is the
- * first's, with its WHY; what the others end with beside a success is a warning
- * in their logs. When the system refuses a thread those that run are ended
- * first. */
+/* Runs all roles that were added until the last has ended. The status is the
+ * first role's, with its WHY; the failure of another role is a warning in its
+ * log. If the system refuses a thread, the running roles are ended first. */
 enum status roles_run(struct roles *roles, struct failure *why) MUST_CHECK;
 
 #endif

@@ -316,9 +316,9 @@ static void an_invalid_job_given_to_a_worker_is_reported(void **state) {
     cluster_run_expect(ps, 0, CLUSTER_RUN_DEADLINE);
     cluster_run_expect(chief, 0, CLUSTER_RUN_DEADLINE);
     expect_logged(worker,
-                  "warning: the job given here is wrong, and not needed, "
-                  "as the chief's counts: nowhere.json");
-    expect_logged(ps, "as the chief's counts: empty.json: ");
+                  "warning: the job given here is wrong; it is ignored, "
+                  "as the chief's job is used: nowhere.json");
+    expect_logged(ps, "as the chief's job is used: empty.json: ");
 }
 
 static void truncated_data_ends_all(void **state) {
