@@ -8,7 +8,7 @@ BUILD := build$(if $(SAN),-$(SAN))
 PREFIX ?= /usr/local
 comma := ,
 Q := $(if $(V),,@)
-# As many jobs as cores, where make was not told how many.
+# One job for each core unless make was given -j.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
@@ -16,8 +16,8 @@ CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
     -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror \
     $(shell pkg-config --cflags libzmq libprotobuf-c jansson zlib 2> /dev/null) \
     $(CFLAGS)
-# Plugins: C++17 where the library behind one is C++. All warnings but those of
-# C alone; what is C in the tree says "restrict".
+# C++17 for plugins whose library is C++: every warning except those of C only.
+# The C headers that they include use "restrict".
 CXXFLAGS_ALL = $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,\
     $(CFLAGS_ALL)) -std=c++17
 PLUGIN_FLAGS := -fPIC -fvisibility=hidden
@@ -35,8 +35,8 @@ else ifneq ($(SAN),)
   $(error SAN=$(SAN): address, undefined or thread)
 endif
 
-# Linked into what needs it, main.c into the program; what plugins are made of is
-# listed with each.
+# The library's sources. main.c goes only into the program; the sources of a
+# plugin are listed with it.
 ROOMS := commands proto ps worker chief simulator
 SOURCES := $(filter-out proto/base/version.c proto/tensor/rule_loops.c \
     worker/collective/collective_nccl.c worker/ops/cuda/%,\
@@ -46,14 +46,14 @@ GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,$(shell find $(ROOMS) -name '*
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o) \
     $(VARIANTS:%=$(BUILD)/proto/tensor/rule_loops.%.o)
 GPU_BENCH := $(BUILD)/bench/gpu_bench
-# No part of the library: with another commit only the program is linked again.
+# Outside the library, so that a new commit only relinks the program.
 VERSION := $(BUILD)/proto/base/version.o
 BENCHES := $(filter-out $(GPU_BENCH),\
     $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*_bench.c)))
-# A program for each folder of tests: build/tests/gate_test is a link to
-# build/tests/room-unit-ps-consistency, which runs the tests of gate_test.c when it is
-# called by that name (tests/lib/room.c). Those in tests/gpu are linked with the
-# kernels, one by one.
+# One program for each folder of tests: build/tests/gate_test is a link to
+# build/tests/room-unit-ps-consistency, which runs the tests of gate_test.c if it is
+# called by that name (tests/lib/room.c). Each test in tests/gpu is a program linked
+# with the kernels.
 TEST_ROOMS := $(sort $(dir $(shell find tests/unit tests/cluster tests/simulation -name '*_test.c')))
 room_program = $(BUILD)/tests/room-$(subst /,-,$(patsubst tests/%/,%,$(1)))
 room_tests = $(patsubst $(1)%.c,$(BUILD)/tests/%,$(wildcard $(1)*_test.c))
@@ -63,11 +63,11 @@ CLUSTER_TESTS := $(call room_tests,tests/cluster/)
 CUDA_TESTS := $(call room_tests,tests/gpu/)
 UNIT_TESTS := $(CUDA_TESTS) $(foreach room,$(filter-out tests/cluster/,$(TEST_ROOMS)),$(call room_tests,$(room)))
 TESTS := $(CLUSTER_TESTS) $(UNIT_TESTS)
-# What measures runs by itself, and the second of two that take the same network
-# namespaces; all else side by side.
+# Tests that run alone: those that measure, and the second of two that use the same
+# network namespaces. All others run in parallel.
 LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
     compare_members compare_net memory simulate)
-# The one that waits longest begins first.
+# The slowest test starts first.
 LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
@@ -88,8 +88,8 @@ $(BUILD)/libcapstan.a: $(OBJECTS)
 	@rm -f $@
 	$(Q)ar rcs $@ $^
 
-# The commit that is built: of this checkout, else what git archive has put into
-# the file, else unknown.
+# The commit that is built: that of the checkout, else the one that git archive wrote
+# into deploy/commit.txt, else unknown.
 $(VERSION): $(BUILD)/proto/base/commit.h
 $(BUILD)/proto/base/commit.h: FORCE
 	@mkdir -p $(@D)
@@ -104,12 +104,12 @@ $(BUILD)/%.o: %.c | generated
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
-# A plugin exports one symbol, and brings along what it needs of proto/.
+# A plugin exports one symbol and contains the objects of proto/ that it needs.
 PLUGIN_LINK := -Wl,--version-script=worker/plugin.map
 PLUGIN_COMMON := $(patsubst %,$(BUILD)/plugin/proto/base/%.o,status time)
 plugins: $(BUILD)/capstan-gloo.so
 
-# NCCL comes with CUDA, which no Debian has: where it is, and both headers.
+# NCCL needs CUDA, which Debian does not package: its folder, and both headers.
 CUDA := $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc)))
 NCCL_HEADERS := $(foreach header,nccl.h cuda_runtime.h,$(firstword \
     $(wildcard $(addsuffix /$(header),$(CUDA:=/include) /usr/include))))
@@ -128,9 +128,9 @@ no-nccl:
 	@echo "nccl $(BUILD)/capstan-nccl.so is left out: nccl.h and cuda_runtime.h are not both beside nvcc or in /usr/include$(if $(strip $(NCCL_HEADERS)), (there is $(strip $(NCCL_HEADERS))))"
 endif
 
-# Kernels: machine code for A100 and H100, for V100 where nvcc still makes it
-# (12.x), and PTX, which newer GPUs compile when they first see it. Products are
-# rounded before they are added (-fmad=false), as on the CPU.
+# Kernels: machine code for A100 and H100, for V100 if nvcc supports it (12.x), and
+# PTX, which newer GPUs compile at first use. Products are rounded before they are
+# added (-fmad=false), as on the CPU.
 CUDA_SOURCES := $(wildcard worker/ops/cuda/*.cu)
 ifneq ($(CUDA),)
 NVCC = $(CUDA)/bin/nvcc
@@ -145,7 +145,7 @@ CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/cuda/%.o)
 plugins: $(CUDA_OBJECTS)
 endif
 
-# The device itself. cuBLAS it opens when there is a GPU.
+# The CUDA device plugin. It opens cuBLAS at run time if there is a GPU.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 plugins: $(BUILD)/capstan-cuda.so
 CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops/cuda/*.c) \
@@ -175,7 +175,7 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
 
-# For tests: the program beside a plugin whose GPU is the CPU
+# For tests: the program with a plugin whose GPU is the CPU
 # (tests/gpu/fake_device.h).
 FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-nccl.so \
     capstan-gloo.so libnvidia-ml.so.1 paused_disk.so)
@@ -189,7 +189,7 @@ $(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) \
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
 
-# It is as busy as this says (tests/bench/gpu_use.h).
+# Its use is reported by this library (tests/bench/gpu_use.h).
 $(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
 	@mkdir -p $(@D)
 	@echo "cc   $@"
@@ -206,9 +206,9 @@ $(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
 
-# And beside the real one whose kernels run on the CPU, with what it calls of
-# CUDA's libraries; their headers say how. Its cuBLAS is loaded with it, so that
-# no other is found.
+# The program with the real plugin, whose kernels and CUDA libraries run on the CPU;
+# their headers explain how. The emulated cuBLAS is loaded with the plugin, so that
+# no other one is found.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 EMULATED := $(addprefix $(BUILD)/emulated/,capstan capstan-cuda.so capstan-gloo.so \
     libcublas.so.$(NVCC_MAJOR) libcuda_on_cpu.so \
@@ -267,9 +267,9 @@ $(BUILD)/plugin/%.o: %.cc | $(BUILD)/packages
 
 generated: $(BUILD)/packages $(GENERATED)
 
-# Everything that is built waits for this, and tests for the second: the place to
-# say what is missing, and to stop. PACKAGES=other: it comes from elsewhere than
-# apt.
+# Every object depends on the first file and every test on the second, so that the
+# build stops with a list of missing packages. PACKAGES=other: the packages do not
+# come from apt.
 $(TEST_PARTS): | $(BUILD)/packages-test
 $(BUILD)/packages $(BUILD)/packages-test: deploy/packages.txt
 	@mkdir -p $(@D)
@@ -287,7 +287,7 @@ $(BUILD)/%.pb-c.o: $(BUILD)/%.pb-c.c
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
-# One source, three builds; the same bits from each (-ffp-contract=off).
+# One source, three builds with the same bits (-ffp-contract=off).
 FLAGS_plain :=
 FLAGS_avx2 := -mavx2
 FLAGS_avx512 := -mavx512f -mavx512dq -mavx512vl -mavx512bw -mprefer-vector-width=512
@@ -297,8 +297,8 @@ $(VARIANTS:%=$(BUILD)/proto/tensor/rule_loops.%.o): \
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) $(FLAGS_$*) -DVARIANT=$* -MMD -MP -c -o $@ $<
 
-# Tests count what our own code allocates: tests/lib/allocations.c; who ends one that
-# hangs is told which test it is: tests/lib/test_progress.c.
+# Tests count the allocations of Capstan's code (tests/lib/allocations.c). If a test
+# program is ended because it hangs, it names the test (tests/lib/test_progress.c).
 COUNTED := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc \
     _cmocka_run_group_tests)
 TEST_FLAGS = $(COUNTED) -Wl,--export-dynamic-symbol=*_test_main -o $@ \
@@ -319,7 +319,7 @@ $(call room_tests,$(1)): $(call room_program,$(1))
 endef
 $(foreach room,$(TEST_ROOMS),$(eval $(call room_rules,$(room))))
 
-# The kernels as functions of the CPU, and what runs them as a GPU would: their
+# The kernels compiled for the CPU, with an emulation of the GPU that runs them: their
 # tests need neither nvcc nor a GPU.
 ON_CPU := $(patsubst %,$(BUILD)/cuda_on_cpu/%.o,\
     $(CUDA_SOURCES:.cu=) $(addprefix tests/gpu/cuda_,faults on_cpu fiber memory streams))
@@ -328,7 +328,7 @@ $(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/gpu/%_test.o $(TEST_PARTS) 
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(TEST_FLAGS)
 
-# The same tests of the kernels themselves, on this machine's GPU.
+# The same tests with the real kernels on this machine's GPU.
 ifneq ($(CUDA),)
 GPU_TESTS := $(patsubst $(BUILD)/tests/%,$(BUILD)/gpu/%,\
     $(filter-out %/cuda_on_cpu_test %/cuda_streams_test,$(CUDA_TESTS)))
@@ -346,10 +346,10 @@ $(BUILD)/gpu/%.o: tests/gpu/%.cc | $(BUILD)/packages
 gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
 	@tests/run.sh $(GPU_TESTS)
 
-# What deploy/gpu-check.sh runs, so that a bundle needs no make.
+# The tests of deploy/gpu-check.sh, a script because a bundle may be without make.
 GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops ops_cuda_capture collective_nccl \
     cluster_device cluster_emulated cluster_gpu_bench)
-# 77: nothing failed, but without a GPU not all ran, as the last lines say.
+# 77: no test failed, but without a GPU not all of them ran; the last lines say so.
 gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) $(GPU_BENCH) $(FAKE) $(EMULATED) ## every test that uses this machine's GPU, and compute-sanitizer
 	@deploy/gpu-check.sh $(BUILD) || [ $$? = 77 ]
 
@@ -366,7 +366,7 @@ $(BUILD)/cuda_on_cpu/%.o: %.cc | $(BUILD)/packages
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
 
-# A plugin may need what the program exports.
+# A plugin may use symbols of the program.
 $(GPU_BENCH): CFLAGS_ALL += -rdynamic
 $(GPU_BENCH): $(patsubst %,$(BUILD)/tests/bench/gpu_%.o,cluster compute table use) \
     $(BUILD)/tests/gpu/sync_device.o
@@ -385,8 +385,8 @@ demo: deps ## install, build and train Fashion-MNIST on this machine
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@deploy/demo.sh $(BUILD)/capstan
 
-# Tests find the binary in CAPSTAN, and how often to repeat what is worth
-# repeating in SOAK_COUNT: 1 in check, 10 is all that is promised.
+# Tests read the program's path from CAPSTAN, and from SOAK_COUNT how often a soak
+# test repeats: 1 in check, 10 for the full promise.
 export CAPSTAN := $(abspath $(BUILD)/capstan)
 check: deps-test ## install the tests' framework, build and run every test; those that need more than is here are skipped
 check-all: deps-all ## the same with all that any test needs: installs Slurm, Open MPI, ...
@@ -396,7 +396,7 @@ check check-all:
 
 build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH)
 
-# ROOM=ps: of that folder of tests/unit and those in it; TEST=gate: gate_test.c.
+# ROOM=ps: the tests of tests/unit/ps and its folders; TEST=gate: gate_test.c.
 UNIT_CHOSEN = $(if $(TEST),$(filter %/$(TEST)_test,$(UNIT_IN_ROOM)),$(UNIT_IN_ROOM))
 UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_ROOMS)),\
     $(call room_tests,$(room))),$(UNIT_TESTS))
@@ -420,11 +420,11 @@ bundle: deps-bundle ## an archive of all that was built, for machines without co
 	@$(MAKE) --no-print-directory $(JOBS) build-tests $(GPU_TESTS) $(BENCHES)
 	@LONE_TESTS="$(LONE_TESTS)" deploy/bundle.sh $(BUILD) $(PACK)
 
-# The plugins are looked for beside the binary, so both live in lib/.
+# The program searches plugins beside itself, so both are in lib/.
 LIB := $(DESTDIR)$(PREFIX)/lib/capstan
 SHARE := $(DESTDIR)$(PREFIX)/share
-# A job's paths start at its folder, where users may not write once it is
-# installed: jobs are without the keys that name what is written.
+# A job's relative paths start at its folder, where users may not write after
+# installation, so the installed jobs have no keys for output files.
 WRITING := checkpoint\|tensorboard\|export
 install: all ## install below PREFIX (/usr/local), DESTDIR before it
 	install -d $(LIB) $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/capstan/docs $(SHARE)/capstan/jobs

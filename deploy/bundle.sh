@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Packs what was built for machines without compiler and network:
+# Packs a build for machines without compiler and network:
 # deploy/bundle.sh BUILD [gz | xz | folder]
 #
 # Makes BUILD/capstan-VERSION-bundle.tar.gz, or .tar.xz, half as large, or only
-# the folder of that name: the sources as committed, and in its build/ the
-# program, its plugins, whatever tests and measurements BUILD has, and the
-# Debian libraries they need. A program there finds these by its own place
-# (DT_RPATH, $ORIGIN), wherever that is, and hands nothing on to others. The
-# host's stay: glibc with the loader, libstdc++ and libgcc where it has them,
-# and all of NVIDIA's (deploy/host-libs.sh). tar and gzip are on every machine,
-# xz is not. LONE_TESTS: the tests that run by themselves.
+# the folder of that name. It contains the sources as committed and, in build/,
+# the program, its plugins, the tests and benchmarks in BUILD, and the Debian
+# libraries that they need. A program finds these libraries relative to itself
+# (DT_RPATH, $ORIGIN) and does not pass them on to other programs. The host
+# provides glibc with the loader, libstdc++ and libgcc if it has them, and all
+# NVIDIA libraries (deploy/host-libs.sh). Every machine has tar and gzip, but not
+# always xz. LONE_TESTS: the tests that run alone.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=${1:?the folder that make built}
@@ -32,8 +32,8 @@ git diff --quiet HEAD 2> /dev/null ||
     echo "bundle: warning: what was built may differ from the sources, which" \
         "are those of $(git rev-parse --short HEAD)" >&2
 
-# "PATH PACKAGE" of the libraries whose paths come in, "PATH" where it is no
-# package's. A package knows a path with /usr before it, or without.
+# Reads paths of libraries; prints "PATH PACKAGE", or "PATH" without a package.
+# A package may list a path with or without /usr.
 packages_of() {
     local path pair
     local -A package=() all=()
@@ -50,7 +50,7 @@ packages_of() {
     done
 }
 
-# The programs and plugins of BUILD, without what only a debugger reads.
+# The programs and plugins of BUILD, without debug information.
 take_built() {
     local file
     while read -r file; do
@@ -67,15 +67,15 @@ built() {
         -type f -perm -u+x -print
 }
 
-# Paths of the libraries that the loader finds here for what was built, what
-# those need included.
+# Paths of the libraries that the loader finds for the build, with those that
+# they need in turn.
 needed() {
     built | tr '\n' '\0' | xargs -0 ldd 2> /dev/null |
         awk '$2 == "=>" && $3 ~ "^/" { print $3 }' | sort -u
 }
 
-# Does the library of package $1 stay the host's? NVIDIA's are no package's, or
-# of one of NVIDIA's own.
+# True if the host provides the library of package $1. NVIDIA's libraries belong
+# to no package or to one of NVIDIA's.
 stays() {
     [[ -z $1 || $1 == libc6 || $1 =~ ^(cuda|libcu|libnccl|libnv) ]]
 }
@@ -90,7 +90,7 @@ take_library() {
     echo "$package"
 }
 
-# $1 finds the libraries from where it is.
+# Makes $1 find the libraries relative to itself.
 set_path() {
     local folder=${1#"$stage/build/"} path='$ORIGIN/lib'
     [[ $folder == */* ]] && path='$ORIGIN/../lib'
@@ -100,7 +100,7 @@ set_path() {
     patchelf --force-rpath --set-rpath "$path" "$1" || fail "cannot set $1"
 }
 
-# The data of the jobs in deploy/, which say where it is.
+# The data of the jobs in deploy/, from the folders that the jobs name.
 take_data() {
     local from=/usr/share/datasets/fashion-mnist
     [[ -d $from ]] || fail "there is no $from: make deps"
@@ -110,7 +110,7 @@ take_data() {
     echo dataset-fashion-mnist
 }
 
-# Their licences, and what each is.
+# The licences of the libraries, and the version of each.
 tell_packages() {
     local package
     mkdir -p "$stage/licenses"
@@ -121,15 +121,15 @@ tell_packages() {
     done > "$stage/build/packages.txt"
 }
 
-# The newest glibc whose symbols anything here asks for.
+# The newest glibc that any file of the bundle needs.
 glibc() {
     find "$stage/build" -type f -perm -u+r | tr '\n' '\0' |
         xargs -0 objdump -T 2> /dev/null |
         grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -n 1 | cut -d _ -f 2
 }
 
-# Nothing of it finds a library that the host may not have: what is outside is
-# of the packages that stay the host's, what is nowhere is NVIDIA's.
+# Checks that every library outside the bundle belongs to a package that the host
+# provides, and that every missing one is NVIDIA's.
 expect_closed() {
     local inside lines path package
     inside=$(realpath "$stage")/
@@ -149,7 +149,7 @@ rm -rf "$stage"
 mkdir -p "$stage/build"/{gpu,bench,fake,emulated,tests,lib/gcc}
 git archive HEAD | tar -x -C "$stage" || fail "no sources"
 take_built
-# No loop here is the end of a pipe: what fails in it ends the script.
+# No loop here is the end of a pipe, so that a failure in it ends the script.
 while read -r path package; do
     take_library "$path" "$package"
 done < <(needed | packages_of) > "$stage/packages"

@@ -3,8 +3,8 @@
 # Trains Fashion-MNIST with a chief, two servers and two workers, all on this
 # machine: deploy/demo.sh CAPSTAN
 #
-# It begins anew in deploy/run, where the job writes, and removes what the demo
-# before left there, if nothing else is there. Exit code 2: something is.
+# The job writes to deploy/run. The files of an earlier demo there are removed; if
+# there are other files, the demo stops with exit code 2.
 set -u
 capstan=${1:?the path of the capstan binary}
 job=deploy/fashion-mnist.json
@@ -16,7 +16,7 @@ list_files() {
         LC_ALL=C sort
 }
 
-# A file that the demo has not made, or that was written after it.
+# Finds a file that the demo did not make, or that was written after it.
 find_other() {
     LC_ALL=C comm -13 <(cat "$run/$made" 2> /dev/null) <(list_files) |
         head -n 1 | cut -f 1

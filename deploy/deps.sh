@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs through apt what is missing of deploy/packages.txt.
+# Installs the missing packages of deploy/packages.txt through apt.
 #
 #   deploy/deps.sh          to build and to run the demo
 #   deploy/deps.sh test     to run the tests as well
-#   deploy/deps.sh all      and those that need more: Slurm and MUNGE among it,
-#                           which Debian enables as services
-#   deploy/deps.sh bundle   to pack what was built
-#   deploy/deps.sh lint     to lay out the source
+#   deploy/deps.sh all      and to run those that need more, such as Slurm and
+#                           MUNGE, which Debian enables as services
+#   deploy/deps.sh bundle   to pack a build
+#   deploy/deps.sh lint     to format the source
 #   deploy/deps.sh --list [test]
-#                           installs nothing: exit code 1 when something that
-#                           building (tests too) needs is missing, with the line
-#                           to type
+#                           installs nothing: exit code 1 if a package for
+#                           building (or for the tests) is missing, with the
+#                           command to type
 #
-# Who may not install gets the reason, the one line to type, and exit code 1.
+# A user who may not install packages gets the reason, the command to type, and
+# exit code 1.
 set -u
 cd "$(dirname "$0")" || exit 1
 
@@ -49,7 +50,7 @@ done < packages.txt
 
 install=(apt-get install -y --no-install-recommends "${missing[@]}")
 
-# Why it is not done here, then the line to type, by whom.
+# Prints the reason, the command to type and the user who may run it.
 give_up() {
     local sudo='' who=''
     if ((EUID)) && command -v sudo > /dev/null; then
@@ -66,7 +67,8 @@ give_up() {
 }
 [[ ${1-} == --list ]] && give_up "Nothing is built without them"
 
-# Root installs; sudo is asked, for a password only where there is a terminal.
+# Root installs directly, other users through sudo, which asks for a password only
+# on a terminal.
 as_root=()
 if ((EUID)); then
     as_root=(sudo)

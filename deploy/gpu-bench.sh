@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures a training step on this machine's GPU beside what copies and wire
-# allow: deploy/gpu-bench.sh [BUILD] [FLAGS of build/bench/gpu_bench]
+# Measures a training step on this machine's GPU beside the bounds of copies and
+# network: deploy/gpu-bench.sh [BUILD] [FLAGS of build/bench/gpu_bench]
 #
-# Needs no compiler and no network. Exit code 0: measured; 77: there is no GPU,
-# so nothing was; 1, 2: as gpu_bench.
+# Needs no compiler and no network. Exit code 0: measured; 77: not measured, as
+# there is no GPU; 1, 2: as gpu_bench.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=build

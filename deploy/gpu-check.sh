@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every test that uses this machine's GPU, then the kernels' tests and a short
+# Runs every test that uses this machine's GPU, then the kernels' tests and a short
 # training under compute-sanitizer: deploy/gpu-check.sh [BUILD]
 #
-# Needs no compiler and no network. Last come what ran, what did not and why,
-# and "N passed, N failed". Exit code 0: all ran and passed; 77: nothing failed,
-# but not all ran; 1: something failed.
+# Needs no compiler and no network. The last lines list the tests that ran, those
+# that did not with the reason, and "N passed, N failed". Exit code 0: all ran and
+# passed; 77: none failed, but not all ran; 1: one failed.
 #
 #   GPU_CHECK_TOOLS    of compute-sanitizer ("memcheck racecheck synccheck
 #                      initcheck"); empty: none
-#   GPU_CHECK_LIMIT    seconds that a program may take (900)
+#   GPU_CHECK_LIMIT    time limit of a program in seconds (900)
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=$(realpath "${1-build}") || exit 1
@@ -17,14 +17,14 @@ build=$(realpath "${1-build}") || exit 1
 export CAPSTAN=$build/capstan SOAK_COUNT=${SOAK_COUNT-1}
 export TEST_LIMIT=${GPU_CHECK_LIMIT-900}
 tools=${GPU_CHECK_TOOLS-memcheck racecheck synccheck initcheck}
-# What a finding ends with; no test of ours does.
+# The exit code of a finding; no test uses it.
 found=86
 
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 ran=() missing=() together=() alone=()
 
-# Takes those of the programs NAME... in FOLDER that were built.
+# Selects the programs NAME... in FOLDER that were built.
 take() {
     local -n list=$1
     local program
@@ -47,8 +47,8 @@ find_sanitizer() {
     done
 }
 
-# A program of $made called NAME that runs COMMAND...; where that speaks no TAP,
-# its end is one test.
+# Makes a program NAME in $made that runs COMMAND...; if it prints no TAP, its exit
+# code is one test.
 make_program() {
     {
         echo '#!/usr/bin/env bash'

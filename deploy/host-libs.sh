@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced: what a host has of what capstan does not bring along. Sets
-# LD_LIBRARY_PATH so that programs of the folder $build find it, and says what
-# was found where.
+# Sourced: finds the host's libraries that Capstan does not contain. Sets
+# LD_LIBRARY_PATH so that programs of the folder $build find them, and prints
+# where each was found.
 #
-#   CUDA's runtime and cuBLAS (capstan-cuda.so), NCCL (capstan-nccl.so): where
-#   the loader looks anyway, else below /usr/local/cuda*, in PyPI's nvidia/
-#   folders of the Pythons here, and in CAPSTAN_CUDA_LIBS, a list of folders
-#   with colons, which comes first.
-#   libstdc++ and libgcc: the host's, which are new enough wherever glibc is, and
-#   which other libraries of the host may need; else those of $build/lib/gcc.
+#   CUDA's runtime and cuBLAS (capstan-cuda.so), NCCL (capstan-nccl.so): in
+#   the loader's folders, else below /usr/local/cuda*, in PyPI's nvidia/
+#   folders of the installed Pythons. CAPSTAN_CUDA_LIBS, folders separated by
+#   colons, comes before all of them.
+#   libstdc++ and libgcc: the host's, because other libraries of the host may need
+#   them, and they are new enough if glibc is; else those of $build/lib/gcc.
 #
-# With host_libs_quiet set only what ends the program is said.
+# If host_libs_quiet is set, only fatal errors are printed.
 
-# Folders that may hold libraries of CUDA's, best first.
+# Folders that may contain CUDA's libraries, best first.
 host_libs_folders() {
     local root python
     tr : '\n' <<< "${CAPSTAN_CUDA_LIBS-}"
@@ -32,7 +32,7 @@ host_libs_folders() {
     done
 }
 
-# Where the loader finds library $1 by itself, or nothing.
+# The path at which the loader finds library $1, or nothing.
 host_libs_known() {
     local folder
     while read -r folder; do
@@ -42,7 +42,7 @@ host_libs_known() {
         awk -v name="$1" '$1 == name && /x86-64/ { print $NF; exit }'
 }
 
-# A line that says where library $1 is; $2 is what it is to people.
+# Prints where library $1 is; $2 is its name for people.
 host_libs_find() {
     local found folder
     [[ -n ${CAPSTAN_CUDA_LIBS-} ]] || found=$(host_libs_known "$1")
@@ -59,7 +59,7 @@ host_libs_find() {
         echo "$2: ${found:-no $1 here (docs/gpu.md says where it is looked for)}" >&2
 }
 
-# Ends the program where the host is too old for what was built.
+# Ends the program if the host is too old for the build.
 host_libs_glibc() {
     local needed here
     needed=$(cat "$build/lib/glibc" 2> /dev/null) || return 0
@@ -89,7 +89,7 @@ elif [[ -z ${host_libs_quiet-} ]]; then
 fi
 [[ -z ${LD_LIBRARY_PATH-} ]] || export LD_LIBRARY_PATH
 
-# Why no GPU can be used, or nothing when one can.
+# The reason why no GPU can be used, or nothing.
 host_libs_no_gpu() {
     local said
     said=$("$build/capstan" info --json 2>&1)
