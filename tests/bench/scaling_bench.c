@@ -4,7 +4,7 @@
  * costs of a message, a byte and an update are measured alone, between the
  * runs, and then scaled by one number so that the first case is met, and by
  * another for the first over links, whose bytes pass more of the kernel; the
- * others are predicted. Run from the root of the tree. Usage: grad_scaler_bench
+ * others are predicted. Run from the root of the tree. Usage: scaling_bench
  * [repeats] [seconds a run] [batch] [host | net: only those cases, and the
  * first] [Mbit/s] */
 #include "proto/config/job/job.h"
