@@ -105,7 +105,7 @@ static enum status report_bad_json(const char *text, const char *name,
     const char *reason = error->text;
     if (json_error_code(error) == json_error_null_character ||
         json_error_code(error) == json_error_null_byte_in_key)
-        reason = "a \\u0000 stands in a string";
+        reason = "a string contains \\u0000";
     return status_fail(why, STATUS_CONFIG,
                        "bad_json: %s is not JSON: line %d, column %d: %s. "
                        "Found %s. %s",

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies in a checkpoint directory:
+/* The contents of a checkpoint directory:
  *
- *   step-000001500/ps-0-of-2-RUN.mdb   one file a holder of blocks
- *   step-000001500/manifest.json       the last to come, the first to go
+ *   step-000001500/ps-0-of-2-RUN.mdb   one file for each holder of blocks
+ *   step-000001500/manifest.json       written last, removed first
  *   .run-RUN                           while the chief of that run lives
- *   aside-RUN/step-...                 of runs before a start anew
+ *   aside-RUN/step-...                 steps of earlier runs, moved aside
  *
- * A crash leaves a folder without a manifest, which no reader takes for a
- * checkpoint; it goes when a newer step is complete. Folders and files whose
- * names are not written here stay as they are. */
+ * A crash leaves a folder without a manifest, which readers do not accept as a
+ * checkpoint; it is removed when a newer step is complete. Folders and files
+ * with other names are left alone. */
 #include "proto/store/checkpoint.h"
 
 #include "proto/store/atomic_file.h"

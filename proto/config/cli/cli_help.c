@@ -7,7 +7,7 @@
 enum { CLI_HELP_COLUMNS = 80, CLI_HELP_TEXT_COLUMN = 29 };
 
 /* Prints TEXT in lines of 80 columns, each after INDENT blanks but for the
- * first, where COLUMN characters stand already. A newline ends a line. */
+ * first, which already has COLUMN characters. A newline ends a line. */
 static void cli_help_wrap(FILE *out, const char *text, size_t indent,
                           size_t column) {
     const size_t width = CLI_HELP_COLUMNS - indent;

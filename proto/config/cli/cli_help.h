@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The help texts of the command line. argp would sort the options by name; here
- * they stand in the order of their table, which reads from first to last. */
+/* Prints the help texts of the command line. argp sorts options by name; here
+ * they keep the order of their table, in which each sentence needs only the
+ * ones before it. */
 #ifndef CAPSTAN_CLI_HELP_H
 #define CAPSTAN_CLI_HELP_H
 

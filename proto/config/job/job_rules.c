@@ -193,15 +193,15 @@ static void log_zero(const struct job *job, const struct job_input *input) {
     if (job->zero.offload)
         log_info(input->log,
                  "zero_optimization.offload_optimizer: with ps satisfied by "
-                 "design: the state lies in their hosts' memory%s",
+                 "design: the state is in their hosts' memory%s",
                  open);
     for (size_t i = 0; i < sizeof buckets / sizeof *buckets; i++) {
         if (!is_given(input, buckets[i]))
             continue;
         log_info(input->log,
                  "%s: with ps satisfied by design: a setting of DeepSpeed's "
-                 "collectives; pushes are cut into blocks and overlap the "
-                 "backward pass, whatever it says%s",
+                 "collectives; here pushes are cut into blocks and always "
+                 "overlap the backward pass%s",
                  buckets[i], open);
         return;
     }

@@ -218,8 +218,8 @@ static json_t *write_counts(const struct job_key *key, const void *field) {
 
 static void allow_counts(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size,
-             "an integer from %.0f to %.0f, or an array of up to %d of them in "
-             "ascending order",
+             "an integer from %.0f to %.0f, or an array of up to %d of them "
+             "that ascend",
              key->min, key->max, COMPARE_OPTIONS_MAX_COUNTS);
 }
 
