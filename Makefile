@@ -343,17 +343,17 @@ $(BUILD)/gpu/%.o: tests/gpu/%.cc | $(BUILD)/packages
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
 
-gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
+gpu-kernels: $(GPU_TESTS) ## build and run the kernels' tests on this machine's GPU
 	@tests/run.sh $(GPU_TESTS)
 
 # The tests of deploy/gpu-check.sh, a script because a bundle may be without make.
 GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops ops_cuda_capture collective_nccl \
     cluster_device cluster_emulated cluster_gpu_bench)
 # 77: no test failed, but without a GPU not all of them ran; the last lines say so.
-gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) $(GPU_BENCH) $(FAKE) $(EMULATED) ## every test that uses this machine's GPU, and compute-sanitizer
+gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) $(GPU_BENCH) $(FAKE) $(EMULATED) ## run every test that uses this machine's GPU, and compute-sanitizer
 	@deploy/gpu-check.sh $(BUILD) || [ $$? = 77 ]
 
-gpu-bench: all $(GPU_BENCH) ## a training step on this machine's GPU beside what copies and wire allow
+gpu-bench: all $(GPU_BENCH) ## measure a training step on this machine's GPU
 	@deploy/gpu-bench.sh $(BUILD) || [ $$? = 77 ]
 
 $(BUILD)/cuda_on_cpu/%.o: %.cu | $(BUILD)/packages
@@ -375,7 +375,7 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $(filter %.o,$^) $(VERSION) $(filter %.a,$^) $(LIBS)
 
-deps: ## install what is missing through apt
+deps: ## install the missing packages through apt
 	@deploy/deps.sh
 
 deps-test deps-all deps-bundle deps-lint: deps-%:
@@ -388,8 +388,8 @@ demo: deps ## install, build and train Fashion-MNIST on this machine
 # Tests read the program's path from CAPSTAN, and from SOAK_COUNT how often a soak
 # test repeats: 1 in check, 10 for the full promise.
 export CAPSTAN := $(abspath $(BUILD)/capstan)
-check: deps-test ## install the tests' framework, build and run every test; those that need more than is here are skipped
-check-all: deps-all ## the same with all that any test needs: installs Slurm, Open MPI, ...
+check: deps-test ## install the test framework, build and run every test; tests whose packages are missing are skipped
+check-all: deps-all ## the same with the packages of all tests: installs Slurm, Open MPI, ...
 check check-all:
 	@$(MAKE) --no-print-directory $(JOBS) build-tests
 	@SOAK_COUNT=1 tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
@@ -400,23 +400,23 @@ build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH)
 UNIT_CHOSEN = $(if $(TEST),$(filter %/$(TEST)_test,$(UNIT_IN_ROOM)),$(UNIT_IN_ROOM))
 UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_ROOMS)),\
     $(call room_tests,$(room))),$(UNIT_TESTS))
-unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests that need no cluster; ROOM=ps TEST=gate: one file of them
+unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests that need no cluster; ROOM=ps TEST=gate: one file
 	@$(if $(UNIT_CHOSEN),,echo "no test $(TEST) in tests/unit/$(ROOM)"; exit 1;) \
 	SOAK_COUNT=1 TEST_LIMIT=$(if $(SAN),900,300) tests/run.sh $(UNIT_CHOSEN)
 
 COUNT ?= 10
 SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \
     $(shell grep -rlE --include='*_test.c' 'SOAK_COUNT|cluster_fixture_repeats' tests)))
-soak: build-tests ## the tests that repeat, COUNT (10) times as often as check
+soak: build-tests ## run the repeating tests COUNT (10) times as often as check
 	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((300 * $(COUNT))) \
 	    tests/run.sh $(filter-out $(LONE_TESTS),$(SOAK_TESTS)) -- \
 	    $(filter $(LONE_TESTS),$(SOAK_TESTS))
 
-bench: all $(BENCHES) ## measure; tables with the peers' figures beside
+bench: all $(BENCHES) ## measure, and print tables with the figures of other systems
 	@for bench in $(BENCHES); do $$bench || exit; done
 
 PACK ?= gz
-bundle: deps-bundle ## an archive of all that was built, for machines without compiler and network; PACK=xz: half as large
+bundle: deps-bundle ## pack the build for machines without compiler and network; PACK=xz: half as large
 	@$(MAKE) --no-print-directory $(JOBS) build-tests $(GPU_TESTS) $(BENCHES)
 	@LONE_TESTS="$(LONE_TESTS)" deploy/bundle.sh $(BUILD) $(PACK)
 
@@ -426,7 +426,7 @@ SHARE := $(DESTDIR)$(PREFIX)/share
 # A job's relative paths start at its folder, where users may not write after
 # installation, so the installed jobs have no keys for output files.
 WRITING := checkpoint\|tensorboard\|export
-install: all ## install below PREFIX (/usr/local), DESTDIR before it
+install: all ## install to DESTDIR/PREFIX (PREFIX=/usr/local)
 	install -d $(LIB) $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/capstan/docs $(SHARE)/capstan/jobs
 	install $(BUILD)/capstan $(wildcard $(BUILD)/capstan-*.so) $(LIB)
 	ln -sfr $(LIB)/capstan $(DESTDIR)$(PREFIX)/bin/capstan
@@ -436,14 +436,14 @@ install: all ## install below PREFIX (/usr/local), DESTDIR before it
 	    sed -z 's/,\n  "\($(WRITING)\)": {[^\n]*}//g' deploy/$$job | \
 	    install -m 644 /dev/stdin $(SHARE)/capstan/jobs/$$job || exit; done
 
-format: deps-lint ## lay out the source with clang-format
+format: deps-lint ## format the source with clang-format
 	git ls-files '*.c' '*.h' '*.cc' '*.cu' | xargs clang-format -i
 
-lint: deps-lint ## check the layout, and who includes whom
+lint: deps-lint ## check format, includes and names
 	git ls-files '*.c' '*.h' '*.cc' '*.cu' | xargs clang-format -n -Werror
 	tests/lint.sh
 
-clean: ## remove what make built
+clean: ## remove build and build-*
 	rm -rf build build-*
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

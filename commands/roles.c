@@ -37,7 +37,7 @@ enum status roles_open(struct roles *roles, struct failure *why) {
         return STATUS_OK;
     enum status status =
         status_errno(why, STATUS_FAILED, errno,
-                     "no descriptor to hear signals and ends of threads by");
+                     "no descriptor left for signals and the ends of threads");
     roles_close(roles);
     return status;
 }

@@ -209,12 +209,11 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
     }
     free(steps);
     if (!status && num_skipped && !*found)
-        status = status_fail(why, STATUS_FAILED,
-                             "%s: none of %zu checkpoints can be read, the "
-                             "newest because of %.1500s; bring a copy of one "
-                             "back, or begin anew: --set "
-                             "checkpoint.resume=never, or another "
-                             "checkpoint.dir",
-                             dir, num_skipped, first.text);
+        status = status_fail(
+            why, STATUS_FAILED,
+            "%s: none of %zu checkpoints can be read, the newest because of "
+            "%.1500s; restore a copy of one, or start a new run: --set "
+            "checkpoint.resume=never, or another checkpoint.dir",
+            dir, num_skipped, first.text);
     return status;
 }

@@ -46,10 +46,11 @@ enum status manifest_write(const struct manifest *manifest, const char *folder,
         return status;
     char *text = manifest_text(manifest);
     if (!text)
-        return status_fail(why, STATUS_FAILED,
-                           "%s: no text of it can be made: memory is short, "
-                           "or its job is no JSON object",
-                           path);
+        return status_fail(
+            why, STATUS_FAILED,
+            "%s: cannot write it as text: memory is short, or its job is not a "
+            "JSON object",
+            path);
     status = manifest_write_text(path, text, why);
     free(text);
     return status;
@@ -82,7 +83,7 @@ static enum status manifest_read_text(int fd, const char *path, char **text,
     free(bytes);
     if (got < 0)
         return status_errno(why, STATUS_FAILED, errno, "cannot read %s", path);
-    return status_fail(why, STATUS_FAILED, "%s is damaged: it is no text",
+    return status_fail(why, STATUS_FAILED, "%s is damaged: it is not text",
                        path);
 }
 

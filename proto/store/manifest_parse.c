@@ -365,7 +365,7 @@ enum status manifest_parse(struct manifest *out, const char *text,
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(root)) {
         json_decref(root);
-        return status_fail(why, STATUS_FAILED, "damaged: no JSON object%s%s",
+        return status_fail(why, STATUS_FAILED, "damaged: not a JSON object%s%s",
                            *error.text ? ": " : "", error.text);
     }
     enum status status = parse_root(out, root, why);

@@ -81,7 +81,7 @@ static enum status shard_reader_open_checked(struct shard_reader *reader,
         error = mdb_dbi_open(reader->txn, NULL, 0, &reader->dbi);
     if (!error)
         return STATUS_OK;
-    return status_fail(why, STATUS_FAILED, "%s is no shard file: %s",
+    return status_fail(why, STATUS_FAILED, "%s is not a shard file: %s",
                        reader->path, mdb_strerror(error));
 }
 

@@ -153,7 +153,7 @@ static enum status tensor_file_report_invalid(const struct tensor_file *file,
                                               const char *reason,
                                               struct failure *why) {
     return status_fail(why, STATUS_CONFIG,
-                       "%s is no whole safetensors file: %s", file->path,
+                       "%s is not a valid safetensors file: %s", file->path,
                        reason);
 }
 
@@ -198,7 +198,7 @@ static enum status tensor_file_read_header(struct tensor_file *file,
     free(text);
     if (!status && !json_is_object(file->header))
         status = tensor_file_report_invalid(
-            file, "its header is no JSON object", why);
+            file, "its header is not a JSON object", why);
     file->data = LENGTH_BYTES + length;
     file->data_bytes = size - file->data;
     return status;

@@ -289,7 +289,7 @@ static void with_all_checkpoints_damaged_the_run_does_not_start(void **state) {
         CLUSTER_FIXTURE_RUN(*state, 2, 2, FAILED, "epochs=3");
     cluster_fixture_expect_logged(local, "none of 2 checkpoints can be read");
     cluster_fixture_expect_logged(local,
-                                  "bring a copy of one back, or begin anew: "
+                                  "restore a copy of one, or start a new run: "
                                   "--set checkpoint.resume=never");
     assert_int_equal(count_beginning(*state, "checkpoint", "step-", found), 2);
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=1", "checkpoint.resume=never");

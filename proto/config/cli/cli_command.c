@@ -71,7 +71,7 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
              "rank of this process on its host, as LOCAL_RANK", 1),            \
         ALSO("local-rank", 1),                                                 \
         FLAG("alone", ALONE, NULL,                                             \
-             "one process trains; ignore what a launcher has set", 1)
+             "train alone; ignore the variables of launchers", 1)
 
 static const struct argp_option run_options[] = {
     HELP,

@@ -12,7 +12,7 @@ enum { HOST_SIZE = 256, DIGITS_MAX = 18 };
 
 struct parser {
     struct host_list *list;
-    const char *error; /* what is wrong, or NULL */
+    const char *error; /* the problem, or NULL */
 };
 
 static bool add_host(struct parser *parser, const char *host) {

@@ -16,7 +16,8 @@ static const char trainers[] = "the default of the Trainer's ";
 
 static const struct known_auto known_autos[] = {
     {"train_batch_size", NULL, "the product of the other sizes"},
-    {"gradient_accumulation_steps", NULL, "what the other sizes leave, else 1"},
+    {"gradient_accumulation_steps", NULL,
+     "the value that follows from the other sizes, else 1"},
     {"gradient_clipping", "1.0", "max_grad_norm"},
     {"optimizer.params.lr", "5e-5", "learning_rate"},
     {"optimizer.params.betas", "[0.9, 0.999]", "adam_beta1 and adam_beta2"},
@@ -73,7 +74,8 @@ static void fill_micro_batch(json_t *tree, const struct log *log) {
     if (!deepspeed_auto_is_auto(tree, path))
         return;
     if (job_tree_get(tree, "train_batch_size"))
-        remove_auto(tree, path, "what the other sizes leave", log);
+        remove_auto(tree, path, "the value that follows from the other sizes",
+                    log);
     else
         deepspeed_auto_fill_key(tree, path, json_integer(8), trainers,
                                 "per_device_train_batch_size", log);

@@ -264,7 +264,7 @@ static void a_file_with_the_right_hash_that_is_no_database_is_refused(
     assert_int_equal(shard_file_hash(fd, "it", &info, NULL, &why), STATUS_OK);
     assert_int_equal(info.size, BYTES);
     close(fd);
-    assert_refused(place, &info, "is no shard file");
+    assert_refused(place, &info, "is not a shard file");
 }
 
 /* As when a ps wrote what it had wrongly in memory: the file's hash is right.
