@@ -19,6 +19,8 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
                    BENCH_OPTIONS_VERBOSE,
                "flags of a bench in the order of their keys");
 
+/* A table lists the flags in the order of the help: a flag stands after those
+ * that its text mentions. argp sorts only the usage line. */
 #define FLAG(name, key, value, text, group)                                    \
     { name, CLI_COMMAND_KEY_##key, value, 0, text, group }
 #define ALSO(name, group)                                                      \

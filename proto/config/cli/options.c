@@ -331,8 +331,9 @@ static enum status parse_command(struct options *options,
                         .parser = options_parse,
                         .args_doc = cli_command->arguments};
     snprintf(name, sizeof name, "capstan %s", cli_command->name);
-    argv[0] = name;
+    argv[0] = name; /* argp prints it in the usage */
     unsigned flags = ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS;
+    /* argp would move the flags of launch's COMMAND before it and read them. */
     if (options->cli_command == CLI_COMMAND_LAUNCH)
         flags |= ARGP_IN_ORDER;
     error_t error = argp_parse(&argp, argc, argv, flags, NULL, &parser);
@@ -361,6 +362,8 @@ enum status options_read(struct options *options, int argc, char **argv,
     bench_options_open(&options->bench);
     simulate_options_open(&options->simulate);
     compare_options_open(&options->compare);
+    /* As with git and kubectl nothing is run without a verb. The usage goes to
+     * standard error, so that a script does not take it for output. */
     if (argc < 2) {
         cli_help_show_all(stderr);
         return status_fail(why, STATUS_CONFIG, "no verb given");
