@@ -127,14 +127,16 @@ static const struct argp_option launch_options[] = {
     ALSO("master-port", 0),
     FLAG("module", MODULE, NULL, "the command is a Python module", 0),
     {NULL, 'm', NULL, OPTION_ALIAS, NULL, 0},
-    FLAG("no_python", NO_PYTHON, NULL,
-         "the command is not a Python script and takes no --local_rank", 0),
-    ALSO("no-python", 0),
     FLAG("use_env", USE_ENV, NULL,
-         "do not append --local_rank=N to a Python script's arguments; it "
-         "reads LOCAL_RANK",
+         "start the command as it is; without this flag --local_rank=N is "
+         "appended to it",
          0),
     ALSO("use-env", 0),
+    FLAG("no_python", NO_PYTHON, NULL,
+         "as --use_env, and start a command that ends in .py directly, not "
+         "with python3",
+         0),
+    ALSO("no-python", 0),
     FLAG("grace", GRACE, "SECONDS",
          "time from SIGTERM to SIGKILL after a process has failed or a "
          "signal has come (default: 40)",
