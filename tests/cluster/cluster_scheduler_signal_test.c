@@ -88,8 +88,8 @@ static void sigusr1_to_every_process_saves_one_checkpoint(void **state) {
                       SHORT_TIMEOUT);
     cluster_run_signal(ps, SIGCONT);
     for (unsigned i = 1; i < fixture.count; i++)
-        cluster_run_await(fixture.tasks[i].process,
-                          "SIGUSR1 is ignored here", SHORT_TIMEOUT);
+        cluster_run_await(fixture.tasks[i].process, "SIGUSR1 is ignored here",
+                          SHORT_TIMEOUT);
     cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
     expect_checkpoints(run, 1);
