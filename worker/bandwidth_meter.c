@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A burst is timed from its first quarter to its end: by then the way is full
- * and the connection has found its pace. On one host there is no network to
- * measure: the probe ends without a rate. */
+/* Only the last three quarters of a burst are timed: by then the path is full
+ * and TCP has left slow start. On one host there is no network to measure; the
+ * probe ends without a rate. */
 #include "worker/bandwidth_meter.h"
 
 #include "proto/base/time.h"
@@ -16,13 +16,15 @@
 enum { MESSAGE_BYTES = 64 << 10, MIN_MESSAGES = 4, MAX_MESSAGES = 512 };
 static const int64_t TIME_LIMIT = 600 * TIME_MS;
 static const int64_t MIN_DURATION = 25 * TIME_MS;
-static const int64_t POLL_INTERVAL = 5 * TIME_MS; /* no event tells of these */
+static const int64_t POLL_INTERVAL =
+    5 * TIME_MS; /* link events do not cover these */
 
 struct bandwidth_meter {
     struct link *link;
     struct resolve *resolve;
     uint64_t run, incarnation, burst;
-    int64_t until, started_at; /* began: when the first timed message came */
+    int64_t until,
+        started_at; /* started_at: arrival of the first timed message */
     uint32_t count, sent, received;
     double rate;
     bool done;
@@ -48,7 +50,8 @@ enum status bandwidth_meter_open(
     struct failure *why) {
     struct bandwidth_meter *probe = calloc(1, sizeof *probe);
     if (!probe)
-        return status_fail(why, STATUS_RETRY, "no memory for a probe");
+        return status_fail(why, STATUS_RETRY,
+                           "no memory for a bandwidth probe");
     struct link_settings link = {
         .max_frame = MESSAGE_MAX_PAYLOAD, .receive_frames = 0, .linger_ms = 0};
     probe->run = settings->run;
@@ -117,7 +120,7 @@ static bool bandwidth_meter_send_one(struct bandwidth_meter *probe) {
     return link_commit(probe->link, 0, probe->header, bytes, &payload);
 }
 
-/* The first quarter of a burst fills the way, the rest is timed. */
+/* The first quarter of a burst fills the path; the rest is timed. */
 static void count_reply(struct bandwidth_meter *probe, int64_t now) {
     uint32_t first = probe->count / 4;
     probe->received++;

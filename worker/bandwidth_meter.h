@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures what the network passes between this host and one ps, both ways at
- * once: bursts of messages that the ps sends back as they are, twice as many
- * each time, until one lasts long enough to be timed. Over within LIMIT. */
+/* Measures the network bandwidth between this host and one ps, in both
+ * directions at once: bursts of messages that the ps echoes, each burst twice
+ * as long as the one before, until one lasts long enough to be timed. The probe
+ * ends within LIMIT. */
 #ifndef CAPSTAN_BANDWIDTH_METER_H
 #define CAPSTAN_BANDWIDTH_METER_H
 
@@ -19,7 +20,7 @@ struct bandwidth_meter_settings {
 
 struct bandwidth_meter;
 
-/* Looks the address up and connects; bandwidth_meter_step goes on. */
+/* Resolves the address and connects; bandwidth_meter_step does the rest. */
 enum status bandwidth_meter_open(
     struct bandwidth_meter **out,
     const struct bandwidth_meter_settings *settings, int64_t now,
@@ -31,14 +32,14 @@ void bandwidth_meter_close(struct bandwidth_meter **probe);
 /* For zmq_poll. */
 zmq_pollitem_t bandwidth_meter_poll_item(struct bandwidth_meter *probe);
 
-/* When bandwidth_meter_step is due next without an event. */
+/* The time of the next due bandwidth_meter_step if no event occurs. */
 int64_t bandwidth_meter_deadline(const struct bandwidth_meter *probe);
 
-/* Sends and receives what can be. True when it is over. */
+/* Sends and receives as much as possible. True when the probe has ended. */
 bool bandwidth_meter_step(struct bandwidth_meter *probe, int64_t now);
 
-/* Then: payload bytes a second of the longest burst that came back whole; 0:
- * none did, or the ps is on this very host. */
+/* After the end: payload bytes per second of the longest burst that came back
+ * complete; 0 if none did or if the ps is on this host. */
 double bandwidth_meter_rate(const struct bandwidth_meter *probe);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Listed ps are asked one after the other, as a ps may have been called by the
- * chief already; each answer, and each call, is handed on, and the latest
- * counts. */
+/* The listener queries the listed ps in turn, as the chief may have announced
+ * itself to any of them already. It returns every answer and every announcement
+ * to the caller; the latest counts. */
 #include "worker/discovery_listener.h"
 
 #include "proto/base/time.h"
@@ -13,17 +13,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const int64_t CONNECT_INTERVAL = 2 * TIME_S; /* one ps after the other */
+static const int64_t CONNECT_INTERVAL =
+    2 * TIME_S; /* time for each ps in turn */
 static const int64_t QUERY_INTERVAL = TIME_S / 5;
-static const int64_t FIRST_MESSAGE_LIMIT = 30 * TIME_S; /* nobody has to stay */
+static const int64_t FIRST_MESSAGE_LIMIT =
+    30 * TIME_S; /* no peer needs to stay connected */
 
 struct discovery_listener {
     struct discovery_listener_settings settings;
-    struct link *listener; /* my own port */
-    struct link *ps_link;  /* the ps I ask */
+    struct link *listener; /* this worker's port */
+    struct link *ps_link;  /* the ps being queried */
     struct resolve *resolve;
     struct discovery_guard guard;
-    bool chief_found; /* calls do not matter any more */
+    bool chief_found; /* announcements are ignored */
     uint32_t next_ps;
     int64_t connected_at, queried_at;
     struct message_arena arena;
@@ -100,7 +102,8 @@ int64_t discovery_listener_deadline(
                : TIME_NEVER;
 }
 
-/* A listed ps that was asked is believed, who comes by itself looked at. */
+/* The answer of a queried ps is trusted. An announcement that arrives unasked
+ * goes through discovery_guard first. */
 static bool handle_call(struct discovery_listener *discovery_listener,
                         struct link *link, struct link_frame *frame,
                         const Capstan__DataHeader *header, char *address,
@@ -135,18 +138,19 @@ static bool discovery_listener_receive(
             found |= handle_call(discovery_listener, link, &frame, header,
                                  address, size);
         } else if (link_may_log(link, "not a call")) {
-            log_warning(discovery_listener->settings.log,
-                        "a peer sent what a worker does not take here");
+            log_warning(
+                discovery_listener->settings.log,
+                "a peer sent a message that a worker does not accept here");
         }
         link_release(&frame);
     }
     while (link && link_bad_peer(link, text, sizeof text))
         log_warning(discovery_listener->settings.log,
-                    "a stranger on port %u %s", link_port(link), text);
+                    "an unknown peer on port %u %s", link_port(link), text);
     return found;
 }
 
-/* To TASK, once its name is found. */
+/* Connects to TASK once its host name is resolved. */
 static void discovery_listener_connect_to(
     struct discovery_listener *discovery_listener,
     const struct cluster_task *task) {
@@ -166,7 +170,7 @@ static void discovery_listener_connect_to(
     discovery_listener->next_ps++;
 }
 
-/* Asks one listed ps after the other who the chief is. */
+/* Asks the next listed ps for the chief's address. */
 static void query_ps(struct discovery_listener *discovery_listener,
                      int64_t now) {
     const struct cluster_job *ps =

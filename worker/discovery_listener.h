@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a worker and its chief find each other when the cluster description does
- * not say: the worker's own port takes the chief's call (discovery_guard.h),
- * and a worker that knows no chief asks a ps for it. */
+/* Lets a worker find its chief when the cluster description does not name one:
+ * the chief announces itself to the worker's port (discovery_guard.h), and the
+ * worker queries the listed ps. */
 #ifndef CAPSTAN_DISCOVERY_LISTENER_H
 #define CAPSTAN_DISCOVERY_LISTENER_H
 
@@ -18,8 +18,9 @@ struct discovery_listener_settings {
     const struct log *log;
     const struct cluster_task *self;  /* port to bind; NULL: none */
     const struct cluster_task *chief; /* named by the description, or NULL */
-    const struct cluster *cluster;    /* its ps are asked, and who is listed may
-                                         call; NULL: the chief is known */
+    /* Its ps are queried and its hosts may announce a chief; NULL: the chief is
+     * known. */
+    const struct cluster *cluster;
 };
 
 struct discovery_listener;
@@ -30,7 +31,7 @@ enum status discovery_listener_open(
     const struct discovery_listener_settings *settings,
     struct failure *why) MUST_CHECK;
 
-/* Closes the port and clears *CALLER. */
+/* Closes the port and clears *DISCOVERY_LISTENER (may be NULL). */
 void discovery_listener_close(struct discovery_listener **discovery_listener);
 
 /* The port bound, 0: none. */
@@ -41,17 +42,17 @@ uint16_t discovery_listener_port(
 zmq_pollitem_t discovery_listener_poll_item(
     struct discovery_listener *discovery_listener);
 
-/* When discovery_listener_step is due next; TIME_NEVER: when something comes.
- */
+/* The time of the next due discovery_listener_step; TIME_NEVER: only on an
+ * event. */
 int64_t discovery_listener_deadline(
     const struct discovery_listener *discovery_listener);
 
-/* The chief is found: no ps is asked any more. */
+/* The chief is found: stops querying the ps. */
 void discovery_listener_stop_queries(
     struct discovery_listener *discovery_listener);
 
-/* Asks and listens, also when the chief is found: what comes to the port is to
- * be read. True when ADDRESS was filled with the chief's. */
+/* Queries the ps and reads the port, which must be read even after the chief is
+ * found. True when the chief's address was written to ADDRESS. */
 bool discovery_listener_step(struct discovery_listener *discovery_listener,
                              int64_t now, char *address, size_t size);
 

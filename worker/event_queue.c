@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread that reports waits when nobody takes its reports, rather than lose
- * one; cancelled, it goes on and what finds no room is lost, as nobody will
- * ask. */
+/* A full queue blocks the producer rather than dropping an event. After
+ * cancellation the producer does not block, and events that find no space are
+ * dropped because no consumer is left. */
 #include "worker/event_queue.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ enum status event_queue_open(struct event_queue *event_queue, void *values,
     event_queue->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (event_queue->descriptor < 0)
         return status_errno(why, STATUS_FAILED, errno,
-                            "no descriptor for a thread's reports");
+                            "no descriptor for an event queue");
     pthread_mutex_init(&event_queue->mutex, NULL);
     pthread_cond_init(&event_queue->space_freed, NULL);
     return STATUS_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one thread reports to another, which polls: a queue of values of one
- * size. */
+/* A bounded queue of equal-sized values from one thread to another, which
+ * polls. */
 #ifndef CAPSTAN_EVENT_QUEUE_H
 #define CAPSTAN_EVENT_QUEUE_H
 
@@ -13,7 +13,7 @@
 struct event_queue {
     pthread_mutex_t mutex;
     pthread_cond_t space_freed;
-    int descriptor;        /* polls readable after a put: take all there are */
+    int descriptor; /* readable after a push: pop until the queue is empty */
     unsigned char *values; /* a ring */
     size_t size;           /* bytes of a value */
     unsigned capacity, first, count;
@@ -25,17 +25,17 @@ enum status event_queue_open(struct event_queue *event_queue, void *values,
                              size_t size, unsigned capacity,
                              struct failure *why) MUST_CHECK;
 
-/* Neither thread uses it any more. */
+/* Neither thread may use the queue afterwards. */
 void event_queue_close(struct event_queue *event_queue);
 
-/* Copies VALUE into the queue. Waits while that is full; once cancelled it does
- * not, and VALUE is lost. */
+/* Copies VALUE into the queue. Waits while the queue is full; after
+ * event_queue_cancel it returns at once and drops VALUE. */
 void event_queue_push(struct event_queue *event_queue, const void *value);
 
-/* Takes the oldest; false: there is none. */
+/* Removes the oldest value; false if the queue is empty. */
 bool event_queue_pop(struct event_queue *event_queue, void *value);
 
-/* No put waits, now or later; from any thread. */
+/* Ends current and future waits in event_queue_push; from any thread. */
 void event_queue_cancel(struct event_queue *event_queue);
 
 #endif

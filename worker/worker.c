@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The communication thread: each turn it waits for the chief, the exchange, a
- * signal, a caller or the trainer, whichever comes first, and lets each do what
- * is due. The trainer computes on its own thread and is heard by its reports.
- */
+/* The communication thread: each turn it polls the chief, the exchange,
+ * signals, the discovery listener and the trainer, and lets each do its due
+ * work. The trainer computes on its own thread and reports through event
+ * queues. */
 #include "worker/worker.h"
 
 #include "proto/base/plugin.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
-enum { MAX_PS = 1024 /* polled at once */, POINTS = 1024 /* a message */ };
+enum { MAX_PS = 1024 /* polled together */, POINTS = 1024 /* per message */ };
 static const int64_t POINTS_INTERVAL = TIME_S / 4;
 
 static enum status worker_open_links(struct worker *worker,
@@ -80,7 +80,8 @@ struct device_limit {
     char key[64], name[256];
 };
 
-/* Trainers that share a device are added up, if it says which it is. */
+/* The memory of trainers that share a device is summed under the device's id. A
+ * device without an id gets a key of its own. */
 static void fill_device_limit(const struct worker *worker,
                               const struct trainer_device *device,
                               struct device_limit *limit_text) {
@@ -98,7 +99,7 @@ static void fill_device_limit(const struct worker *worker,
     limit_text->limit.free = device->free;
 }
 
-/* Who computes on the processor, or never sums, does not load it. */
+/* A trainer that computes on the CPU or never reduces does not load NCCL. */
 static bool needs_nccl(const struct job *job) {
     return job->strategy != JOB_PS && job->backend == JOB_BACKEND_AUTO;
 }
@@ -217,7 +218,8 @@ void worker_report_points(struct worker *worker) {
     } while (count == POINTS);
 }
 
-/* What a step costs does not depend on how many are points. */
+/* Points are sent at intervals, so that the cost of a step does not depend on
+ * steps_per_print. */
 static void report_points(struct worker *worker) {
     int64_t now = time_now();
     if (now - worker->points_sent_at < POINTS_INTERVAL)
@@ -261,7 +263,8 @@ static void forward_report(struct worker *worker,
                            const struct trainer_report *report) {
     worker_fill_heartbeat(worker);
     control_client_send_heartbeat(worker->control_client);
-    worker_report_points(worker); /* it has reached them before it reported */
+    worker_report_points(
+        worker); /* the trainer reached them before it reported */
     switch (report->event) {
     case TRAINER_DEVICES_LISTED:
         send_visible_devices(worker, report);
@@ -282,9 +285,9 @@ static void forward_report(struct worker *worker,
     }
 }
 
-/* With ps the run goes on without me: after this step, or at once the second
- * time. In all-reduce it cannot: the chief sees to a checkpoint, and all end.
- */
+/* With ps the run continues without this worker: it leaves after the current
+ * step, or at once on the second signal. All-reduce cannot continue: the chief
+ * saves a checkpoint and all ranks end. */
 static void worker_handle_signal(struct worker *worker) {
     eventfd_t number = 0;
     if (eventfd_read(worker->settings->interrupts, &number))
@@ -294,7 +297,7 @@ static void worker_handle_signal(struct worker *worker) {
         log_info(worker->settings->log, "signal %d: %s", (int)number,
                  worker->allreduce
                      ? "asking the chief for a checkpoint; the run ends"
-                     : "goodbye, the run goes on without this worker");
+                     : "leaving; the run goes on without this worker");
     if (worker->interrupted || !worker_is_training(worker))
         worker->stopped = true;
     else if (worker->client)
@@ -359,7 +362,8 @@ static void wait_for_events(struct worker *worker) {
              time_poll_ms(time_now(), next_deadline(worker)));
 }
 
-/* Who has lost the others stays until the chief has found out whom. */
+/* A rank that has lost its peers stays until the chief has determined which
+ * peer failed. */
 static void step_allreduce(struct worker *worker) {
     struct failure why;
     if (!allreduce_step(worker->allreduce, &why))

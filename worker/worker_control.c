@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the chief orders, in the order in which a run goes: the job, the plan,
- * a measurement, a view with which training begins, evaluations, the end. A
- * second job or plan changes nothing. */
+/* Handles the chief's control messages in the order of a run: job, plan,
+ * bandwidth probe, the view that starts training, evaluations, end. A second
+ * job or plan is ignored. */
 #include "proto/base/limits.h"
 #include "proto/base/time.h"
 #include "worker/worker_internal.h"
@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Ranks tell whether a chief trains: then those of workers begin at 1. */
+/* If a chief trains, the ranks of workers begin at 1; the difference of rank
+ * and task index shows it. */
 static uint32_t local_rank(const struct worker *worker, uint32_t *trainers) {
     const struct worker_settings *settings = worker->settings;
     return cluster_rank_on_host(&settings->local_peers,
@@ -22,7 +23,7 @@ static enum status worker_control_handle_welcome(
     const struct log *log = worker->settings->log;
     if (welcome->rank >= welcome->trainers)
         return status_fail(why, STATUS_FAILED,
-                           "the chief counts %u trainers and calls this one "
+                           "the chief counts %u trainers but gives this one "
                            "rank %u",
                            welcome->trainers, welcome->rank);
     enum status status = job_parse(&worker->job, welcome->job, why);
@@ -70,7 +71,10 @@ static enum status worker_control_open_client(struct worker *worker,
         .wire = job->wire,
         .loops = worker->settings->loops,
         .shm = worker->settings->shm,
-        .credit = full_credit ? UINT64_MAX : 0, /* a norm needs all blocks */
+        .credit =
+            full_credit
+                ? UINT64_MAX
+                : 0, /* clipping waits for all blocks before any is answered */
         .link_gbits = view->link_gbits,
         .step_timeout = job->timeouts.step,
         .scaler = loss_scaler_restore(&job->fp16, &worker->plan->scaler),
@@ -88,7 +92,7 @@ bool worker_is_training(const struct worker *worker) {
            (worker->allreduce && allreduce_reducer(worker->allreduce));
 }
 
-/* Training begins when a view lists me. */
+/* Training begins when a view lists this worker. */
 static enum status worker_control_handle_view(struct worker *worker,
                                               const Capstan__View *view,
                                               struct failure *why) {
@@ -155,8 +159,8 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
     return allreduce_open(&worker->allreduce, &allreduce, why);
 }
 
-/* A link to each ps, with shared memory; in all-reduce connections with the
- * other ranks, both ways. */
+/* Per ps: a link and its shared memory. Per all-reduce rank: connections in
+ * both directions. */
 static enum status worker_control_check_descriptors(const struct plan *plan,
                                                     struct failure *why) {
     enum { PER_PS = 10, PER_RANK = 4 };
@@ -194,7 +198,7 @@ static void send_bandwidth_result(struct worker *worker, double rate) {
     control_client_send_reliable(worker->control_client, &control);
 }
 
-/* What cannot be measured is not: training does not need it. */
+/* A failed bandwidth probe is not an error: training does not need it. */
 static void handle_bandwidth_probe(struct worker *worker,
                                    const Capstan__Measure *measure) {
     struct failure why;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a worker is made of: for worker*.c only. */
+/* The state of a worker; for worker*.c only. */
 #ifndef CAPSTAN_WORKER_INTERNAL_H
 #define CAPSTAN_WORKER_INTERNAL_H
 
@@ -20,29 +20,29 @@ struct worker {
     struct plan *plan;
     struct trainer *trainer;
     struct client *client;         /* with ps */
-    struct allreduce *allreduce;   /* else */
-    struct bandwidth_meter *probe; /* of the network, or NULL */
-    uint64_t chief;                /* its incarnation */
+    struct allreduce *allreduce;   /* with all-reduce */
+    struct bandwidth_meter *probe; /* bandwidth probe, or NULL */
+    uint64_t chief;                /* the chief's incarnation */
     uint32_t rank, num_ranks;
     int64_t points_sent_at;
     bool stopped, leaving;
-    bool diverged;           /* its loss is no number any more */
+    bool diverged;           /* the loss is NaN or infinite */
     enum status interrupted; /* by a signal, or OK */
 };
 
-/* Has a view begun its training? */
+/* True once a view has started this worker's training. */
 bool worker_is_training(const struct worker *worker);
 
-/* Does what ORDER says, or passes it on to all-reduce's parts. */
+/* Handles COMMAND, or passes it on to the all-reduce modules. */
 enum status worker_control_handle(struct worker *worker,
                                   const Capstan__Control *command,
                                   struct failure *why) MUST_CHECK;
 
-/* Tells the chief the points that the trainer has reached. */
+/* Sends the points that the trainer has reached to the chief. */
 void worker_report_points(struct worker *worker);
 
-/* Goes on measuring the network, if the chief has asked for it, and tells the
- * rate. */
+/* Continues the bandwidth probe that the chief has asked for, and sends the
+ * rate when it ends. */
 void worker_probe_bandwidth(struct worker *worker);
 
 #endif

@@ -202,7 +202,7 @@ static void confuse_chief(struct beset_run *beset) {
 
 static void confuse_worker(struct beset_run *beset) {
     Capstan__DataHeader header = pull(NO_RUN, NOBODY);
-    send_data(beset, WORKER, header, 0, "does not take here");
+    send_data(beset, WORKER, header, 0, "does not accept here");
     header.version = WRONG_VERSION;
     send_data(beset, WORKER, header, 0, "protocol version 99");
     send_multipart(beset, WORKER);
