@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two tables of the same verbs. Functions that only pass a pointer on are there
- * because a table's function takes a void pointer: calling client_pull by a
- * pointer of another type would be undefined. What a resident reducer alone can
- * do is no verb of the table: exchange_begin and those after it ask first. */
+/* Two tables of the same functions. Functions that only forward a pointer exist
+ * because the table's functions take void pointers: calling client_pull through
+ * a pointer of another type is undefined. Functions that only a resident
+ * reducer has are not in the table: exchange_begin and those after it test for
+ * it. */
 #include "worker/exchange/exchange.h"
 
 struct exchange_vtable {
@@ -56,7 +57,7 @@ static const struct exchange_vtable clients = {
     over_network_client, waited_client,   scaler_client, cancel_client,
 };
 
-/* Outside of a step the weights of all trainers are the same and at rest. */
+/* Outside of a step the weights of all trainers are equal and do not change. */
 static void pull_noop(void *reducer, uint64_t clock, uint64_t snapshot) {
     (void)reducer;
     (void)clock;

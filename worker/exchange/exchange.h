@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trainer exchanges gradients for weights with: the ps, through a
- * client, or the other trainers, through a reducer. The same verbs for both;
- * their contracts are in client.h and reducer.h. */
+/* A trainer's gradient exchange: with the ps through a client, or with the
+ * other trainers through a reducer. Both have the same functions; client.h and
+ * reducer.h have their contracts. */
 #ifndef CAPSTAN_EXCHANGE_H
 #define CAPSTAN_EXCHANGE_H
 
@@ -21,39 +21,41 @@ struct exchange {
     bool resident; /* gradients and weights stay on the device: reducer.h */
 };
 
-/* The ps, through CLIENT. */
+/* Exchanges with the ps through CLIENT. */
 struct exchange exchange_client(struct client *client);
 
-/* The other ranks, through REDUCER. */
+/* Exchanges with the other ranks through REDUCER. */
 struct exchange exchange_reducer(struct reducer *reducer);
 
-/* To read all parameters anew. A reducer's are always the newest. */
+/* Requests all parameters. A reducer's weights are always current: no-op. */
 void exchange_pull(struct exchange exchange, uint64_t clock, uint64_t snapshot);
 
-/* Gradients of step CLOCK of COUNT parameters from FIRST on are complete, last
- * parameters first, each once a step; their bytes stay until exchange_wait. */
+/* The gradients of step CLOCK for COUNT parameters from FIRST on are complete.
+ * The last parameters come first, each once a step; the bytes stay unchanged
+ * until exchange_wait. */
 void exchange_announce(struct exchange exchange, uint32_t first, uint32_t count,
                        uint64_t clock, enum contribution contribution_kind);
 
-/* Waits for PARAMETER's weights after what was announced, or pulled, last.
- * False: none come any more. */
+/* Waits for PARAMETER's weights after its last announcement or pull. False when
+ * no more weights will come. */
 bool exchange_wait(struct exchange exchange, uint32_t parameter);
 
-/* Steps behind the run, as far as this trainer has read. */
+/* Steps the run has completed, as of this trainer's last read. */
 uint64_t exchange_global_step(struct exchange exchange);
 
-/* Is every byte that leaves early time won? */
+/* True if gradients cross a network, so that each byte sent early saves
+ * time. */
 bool exchange_over_network(struct exchange exchange);
 
 /* Seconds the compute thread has waited for weights. */
 double exchange_waited(struct exchange exchange);
 
-/* The scale of the next step, and the steps skipped so far; read while the
- * weights of the last parameter are here. */
+/* The loss scale of the next step and the steps skipped so far; read it after
+ * exchange_wait for the last parameter and before the next announcement. */
 struct loss_scaler exchange_scaler(struct exchange exchange);
 
-/* Those of reducer.h by these names, for one that is resident; for others they
- * do nothing and succeed: compute thread. */
+/* The functions of the same names in reducer.h, for a resident exchange. For
+ * any other they do nothing and succeed. Compute thread. */
 enum status exchange_begin(struct exchange exchange,
                            const struct reducer_device_arena *device_arena,
                            struct failure *why) MUST_CHECK;

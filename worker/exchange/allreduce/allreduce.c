@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all-reduce adds to a worker, and in which order it is opened and ended:
- * the meeting first, as words of other ranks may come at any time; rank 0's
- * keeper, which finds the checkpoint folder and tells the chief that it is
- * ready; the reducer once there is a view to begin with. Ended, everything that
- * waits is cancelled first; then the reducer is closed before the keeper and
- * the meeting, which it calls. */
+/* Order of opening: the rendezvous first, as values of other ranks may arrive
+ * at any time; then rank 0's snapshot agent, which finds the checkpoint
+ * directory and tells the chief that it is ready; the reducer once a view
+ * starts training. Order of closing: everything that waits is cancelled; then
+ * the reducer is closed before the snapshot agent and the rendezvous, which it
+ * calls. */
 #include "worker/exchange/allreduce/allreduce.h"
 
 #include "worker/collective/collective_backend.h"
@@ -15,9 +15,9 @@
 struct allreduce {
     struct allreduce_settings settings;
     struct rendezvous *rendezvous;
-    struct rank0_snapshot_agent *rank0_snapshot_agent; /* rank 0's */
+    struct rank0_snapshot_agent *rank0_snapshot_agent; /* rank 0 only */
     struct reducer *reducer;
-    bool failed; /* and told so */
+    bool failed; /* the failure was reported */
 };
 
 static void send_to_chief(void *control_client, Capstan__Control *control) {
@@ -57,7 +57,7 @@ enum status allreduce_open(struct allreduce **out,
                                          settings->control_client, why);
     if (!status && settings->rank == 0)
         status = open_snapshot_agent(allreduce, why);
-    return status; /* the caller closes what there is */
+    return status; /* the caller closes what was opened */
 }
 
 void allreduce_cancel(struct allreduce *allreduce) {
@@ -90,7 +90,8 @@ static void save_now(void *reducer) {
     reducer_save_now(reducer);
 }
 
-/* The others reach this rank where the cluster lists it. */
+/* The other ranks connect to the host under which the cluster lists this
+ * rank. */
 enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
     const struct allreduce_settings *settings = &allreduce->settings;
     struct reducer_settings reducer = {
@@ -124,7 +125,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .all_replicas = plan_all_replicas(settings->plan),
     };
     enum status status = STATUS_OK;
-    if (settings->num_ranks > 1) /* who is alone meets nobody */
+    if (settings->num_ranks > 1) /* a single rank needs no group */
         status =
             collective_backend_find(&reducer.ops, settings->plan->backend, why);
     reducer.resident = settings->plan->resident;
@@ -133,9 +134,9 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         (!settings->has_device_memory ||
          (reducer.ops && !reducer.ops->supports_stream)))
         status = status_fail(why, STATUS_CONFIG,
-                             "the plan has gradients stay on this trainer's "
-                             "device, which it cannot: is it the same release "
-                             "of capstan everywhere?");
+                             "the plan keeps gradients on this trainer's "
+                             "device, which does not support it: do all hosts "
+                             "run the same release of capstan?");
     if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);
     struct rank0_snapshot_agent_callbacks callbacks = {
@@ -150,8 +151,8 @@ struct reducer *allreduce_reducer(const struct allreduce *allreduce) {
     return allreduce->reducer;
 }
 
-/* What is saved when nobody trains any more all ranks hand over; rank 0's
- * keeper sees to its own part. */
+/* After training has ended every rank takes part in a save; rank 0's snapshot
+ * agent handles its own part. */
 enum status allreduce_handle(struct allreduce *allreduce,
                              const Capstan__Control *command,
                              struct failure *why) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trainer's part in all-reduce beside the training itself: it meets the other
- * ranks through the chief, has the reducer, and on rank 0 the keeper.
+/* All-reduce on a trainer, beside the training itself: rendezvous with the
+ * other ranks through the chief, the reducer, and on rank 0 the snapshot agent.
  * Communication thread. */
 #ifndef CAPSTAN_ALLREDUCE_H
 #define CAPSTAN_ALLREDUCE_H
@@ -26,43 +26,44 @@ struct allreduce_settings {
     struct control_client *control_client;
     const struct job *job;
     const struct plan *plan;
-    uint64_t chief; /* its incarnation */
+    uint64_t chief; /* the chief's incarnation */
     uint32_t rank, num_ranks;
-    uint32_t device;    /* of this host: the trainer's, if it has one */
-    const char *host;   /* as the cluster lists this trainer, or NULL */
-    const char *inproc; /* the chief is in this process: the keeper's link */
+    uint32_t device; /* on this host: the trainer's device, if it has one */
+    /* This trainer's host in the cluster description, or NULL. */
+    const char *host;
+    /* The weights server's link if the chief is in this process. */
+    const char *inproc;
     const struct rule_loops *loops;
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
     bool shm;               /* shared memory between ranks on one host */
-    bool has_device_memory; /* the trainer computes in memory of a device's own
-                             */
-    void (*wake)(void *context); /* as in reducer_settings */
+    bool has_device_memory; /* the trainer computes in a device's own memory */
+    void (*wake)(void *context); /* see reducer_settings */
     void *context;
 };
 
 struct allreduce;
 
-/* The plan is here: rank 0 says that it is ready. */
+/* Called once the plan has arrived: rank 0 reports that it is ready. */
 enum status allreduce_open(struct allreduce **out,
                            const struct allreduce_settings *settings,
                            struct failure *why) MUST_CHECK;
 
-/* Ends every wait of other threads in it. */
+/* Ends every wait of other threads in this module. */
 void allreduce_cancel(struct allreduce *allreduce);
 
-/* After allreduce_cancel and the trainer's end; clears *ALLREDUCE (may be
- * NULL). */
+/* Call after allreduce_cancel and the end of the trainer; clears *ALLREDUCE
+ * (may be NULL). */
 void allreduce_close(struct allreduce **allreduce);
 
-/* All are here: the ranks meet. */
+/* All ranks have joined: starts the rendezvous and the reducer. */
 enum status allreduce_begin(struct allreduce *allreduce,
                             struct failure *why) MUST_CHECK;
 
 /* NULL before allreduce_begin. */
 struct reducer *allreduce_reducer(const struct allreduce *allreduce);
 
-/* Orders of the chief; others are left alone. */
+/* Handles the chief's all-reduce messages; ignores all others. */
 enum status allreduce_handle(struct allreduce *allreduce,
                              const Capstan__Control *command,
                              struct failure *why) MUST_CHECK;
@@ -71,7 +72,8 @@ enum status allreduce_handle(struct allreduce *allreduce,
 enum { ALLREDUCE_POLL_ITEMS = 2 + RANK0_SNAPSHOT_AGENT_POLL_ITEMS };
 int allreduce_poll_items(struct allreduce *allreduce, zmq_pollitem_t *items);
 
-/* Moves what can be moved. True, once: the reducer has failed as WHY says. */
+/* Does all due work. True, once, if the reducer has failed; WHY has the
+ * reason. */
 bool allreduce_step(struct allreduce *allreduce, struct failure *why);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block after block of one file goes from thread to thread: the caller copies
- * the next one to copies[added], the saver's thread writes copies[taken] and
- * frees it. `copied` bytes are held in between; at the limit the caller waits
- * for the disk. A file that has failed takes its blocks all the same, so that
- * nobody waits for it, and fails when it is told. */
+/* Blocks of one file pass between two threads: the caller copies the next block
+ * to copies[queued]; the writer thread writes copies[written_blocks] and frees
+ * it. `copied` bytes are pending; at the limit the caller waits for the disk. A
+ * file that has failed still accepts its blocks, so that the caller never
+ * blocks, and reports the failure at the end. */
 #include "worker/exchange/allreduce/async_shard_writer.h"
 
 #include "proto/base/time.h"
@@ -21,7 +21,8 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* FILLING until the file stands or has failed; OVER until that was told. */
+/* WRITING until the file is complete or has failed; FINISHED until the result
+ * was read. */
 enum stage { IDLE, WRITING, FINISHED };
 
 struct async_shard_writer {
@@ -35,8 +36,8 @@ struct async_shard_writer {
     enum stage stage;
     uint64_t step;
     uint32_t queued, written_blocks; /* blocks */
-    float **copies;                  /* [blocks]: NULL: failed, or taken */
-    uint64_t copied;                 /* bytes in them */
+    float **copies;                  /* [blocks]; NULL: failed, or written */
+    uint64_t copied;                 /* bytes held in `copies` */
     int64_t started_at;
     struct async_shard_writer_result result;
 };
@@ -47,8 +48,8 @@ static size_t copy_bytes(const struct async_shard_writer *async_shard_writer,
            sizeof(float) * async_shard_writer->settings.num_tensors;
 }
 
-/* Every block carries a row; here it is the block's update number alone, as no
- * push is to be recognised again. */
+/* Every block's record has a ledger row; here it holds only the block's update
+ * number, as there are no pushes to deduplicate. */
 static enum status write_block(
     const struct async_shard_writer *async_shard_writer,
     struct shard_writer *writer, uint32_t b, const float *copy,
@@ -75,7 +76,8 @@ static enum status write_block(
     return status;
 }
 
-/* The mutex is held. The next block's copy, or NULL when it was cancelled. */
+/* The mutex is held. The next block's copy, or NULL if the writer was
+ * cancelled. */
 static float *wait_copy(struct async_shard_writer *async_shard_writer) {
     while (async_shard_writer->written_blocks == async_shard_writer->queued &&
            !async_shard_writer->stopping)
@@ -95,7 +97,7 @@ static void free_copy(struct async_shard_writer *async_shard_writer,
     async_shard_writer->copied -= copy_bytes(async_shard_writer, b);
 }
 
-/* All blocks go through, also after a failure: the rounds do not wait. */
+/* All blocks pass through, also after a failure: the rounds do not wait. */
 static enum status async_shard_writer_write_blocks(
     struct async_shard_writer *async_shard_writer, struct shard_writer *writer,
     enum status status, struct failure *why) {
@@ -279,7 +281,8 @@ static float *copy_block(const struct async_shard_writer *async_shard_writer,
     return copy;
 }
 
-/* The mutex is held. A block larger than the limit goes alone. */
+/* The mutex is held. A block larger than the limit is copied when no other is
+ * pending. */
 static bool can_copy(const struct async_shard_writer *async_shard_writer,
                      size_t bytes) {
     return !async_shard_writer->copied ||
@@ -287,8 +290,8 @@ static bool can_copy(const struct async_shard_writer *async_shard_writer,
                async_shard_writer->settings.copy_bytes;
 }
 
-/* Memory that is not there now is there when the earlier copies are written:
- * only where nothing is held any more is a refusal the last word. */
+/* A failed allocation may succeed once earlier copies are written and freed; it
+ * counts as a failure only if no copy is pending. */
 void async_shard_writer_add(struct async_shard_writer *async_shard_writer,
                             const float *const *tensors, bool *waited) {
     uint32_t b = async_shard_writer->queued;
@@ -305,7 +308,7 @@ void async_shard_writer_add(struct async_shard_writer *async_shard_writer,
                           &async_shard_writer->mutex);
     }
     async_shard_writer->copies[b] =
-        copy; /* NULL: no memory, though nothing else is held */
+        copy; /* NULL: no memory although no other copy is pending */
     async_shard_writer->copied += copy ? bytes : 0;
     async_shard_writer->queued++;
     pthread_cond_broadcast(&async_shard_writer->changed);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes what a round has left to a checkpoint's shard file, on a thread of its
- * own: blocks are copied as they are handed over, and training waits only when
- * the copies reach their limit. */
+/* Writes the state after a round to a checkpoint's shard file on its own
+ * thread. The caller's blocks are copied, and training waits only when the
+ * copies reach their limit. */
 #ifndef CAPSTAN_ASYNC_SHARD_WRITER_H
 #define CAPSTAN_ASYNC_SHARD_WRITER_H
 
@@ -16,60 +16,59 @@
 /* All borrowed. */
 struct async_shard_writer_settings {
     const struct layout *layout;
-    unsigned num_tensors;       /* of a block: weights and state */
-    const char *checkpoint_dir; /* NULL: nothing is ever saved */
-    struct dir_lock *dir_lock;  /* on it, or NULL: nobody looks */
+    unsigned num_tensors;       /* per block: weights and state slots */
+    const char *checkpoint_dir; /* NULL: nothing is ever written */
+    struct dir_lock *dir_lock;  /* lock on it, or NULL: not checked */
     uint64_t run;
     uint64_t copy_bytes; /* limit of copies */
 };
 
 struct async_shard_writer;
 
-/* Starts the thread that writes. STATUS_RETRY when there is no memory or no
- * thread. */
+/* Starts the writer thread. STATUS_RETRY: no memory or no thread. */
 enum status async_shard_writer_open(
     struct async_shard_writer **out,
     const struct async_shard_writer_settings *settings,
     struct failure *why) MUST_CHECK;
 
-/* Ends the thread and clears *SAVER (may be NULL); what is half written is
- * removed. */
+/* Ends the thread, removes a half-written file and clears *ASYNC_SHARD_WRITER
+ * (may be NULL). */
 void async_shard_writer_close(struct async_shard_writer **async_shard_writer);
 
-/* Ends every wait in async_shard_writer_begin and async_shard_writer_add, for
- * good. */
+/* Ends current and future waits in async_shard_writer_begin and
+ * async_shard_writer_add. */
 void async_shard_writer_cancel(struct async_shard_writer *async_shard_writer);
 
-/* Is a file being written? */
+/* True while a file is being written. */
 bool async_shard_writer_busy(struct async_shard_writer *async_shard_writer);
 
-/* Begins the file of STEP under the name ID, after the end of an earlier one.
- * SCALER comes back with its result. False: it was cancelled. */
+/* Begins the file of STEP under the name ID; waits for the end of an earlier
+ * file. SCALER is returned with the result. False: cancelled. */
 bool async_shard_writer_begin(struct async_shard_writer *async_shard_writer,
                               uint64_t id, uint64_t step,
                               const struct loss_scaler *scaler);
 
-/* Adds the next block of the layout, from the first: each of TENSORS holds its
- * elements, copied here. Waits for the disk when copies are at their limit,
- * and sets *WAITED then. What fails is told by async_shard_writer_done alone.
- */
+/* Adds the layout's next block, beginning with the first: each of TENSORS holds
+ * its elements, which are copied. If the copies are at their limit, sets
+ * *WAITED and waits for the disk. Only async_shard_writer_done reports
+ * failures. */
 void async_shard_writer_add(struct async_shard_writer *async_shard_writer,
                             const float *const *tensors, bool *waited);
 
 struct async_shard_writer_result {
     uint64_t id;
-    bool written; /* else `why` says what failed */
+    bool written; /* false: `why` has the reason */
     struct shard_info info;
     double seconds;
     struct loss_scaler scaler;
     struct failure why;
 };
 
-/* The file that has ended since the last call, if any. */
+/* The result of the file that has ended since the last call, if any. */
 bool async_shard_writer_done(struct async_shard_writer *async_shard_writer,
                              struct async_shard_writer_result *result);
 
-/* Polls readable when async_shard_writer_done has something. */
+/* Polls readable when async_shard_writer_done has a result. */
 int async_shard_writer_descriptor(
     const struct async_shard_writer *async_shard_writer);
 

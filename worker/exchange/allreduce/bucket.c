@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-/* The first bucket: the last layers of a usual model, and small beside all; or
- * a model that is not worth a second. */
+/* The first bucket holds the last layers of a typical model and is small; a
+ * model of up to MAX_SINGLE floats gets one bucket alone. */
 enum { ALIGN_FLOATS = 16, MAX_FIRST = 1 << 14, MAX_SINGLE = 1 << 16 };
 
 struct splitter {
@@ -17,7 +17,7 @@ static uint64_t bucket_min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* Parameter number WHICH (from 0) of the arena. */
+/* Parameter NUMBER (from 0) in arena order. */
 static uint32_t parameter(const struct splitter *splitter, uint32_t number) {
     return splitter->layout->num_parameters - 1 - number;
 }
@@ -26,7 +26,7 @@ static uint64_t first_of(const struct splitter *splitter, uint32_t number) {
     return splitter->offsets[parameter(splitter, number)];
 }
 
-/* With what is between it and the next. */
+/* The end includes the padding before the next parameter. */
 static uint64_t end_of(const struct splitter *splitter, uint32_t number) {
     uint32_t p = parameter(splitter, number);
     return p > 0 ? splitter->offsets[p - 1]
@@ -34,7 +34,7 @@ static uint64_t end_of(const struct splitter *splitter, uint32_t number) {
                        splitter->layout->parameters[0].elements;
 }
 
-/* The bucket that follows BEFORE and goes to END. */
+/* The bucket that follows BEFORE and ends at END. */
 static struct bucket bucket_to(const struct splitter *splitter,
                                const struct bucket *before, uint64_t end) {
     uint32_t count = splitter->layout->num_parameters;
@@ -46,7 +46,8 @@ static struct bucket bucket_to(const struct splitter *splitter,
     return next;
 }
 
-/* Where the first bucket ends: with a parameter, where one ends in time. */
+/* The end of the first bucket: a parameter's end, if one lies within the
+ * limit. */
 static uint64_t first_end(const struct splitter *splitter) {
     uint32_t count = splitter->layout->num_parameters;
     uint64_t max_elements = bucket_min_u64(splitter->max_elements, MAX_FIRST);
@@ -61,9 +62,9 @@ static uint64_t first_end(const struct splitter *splitter) {
                        : (begin + max_elements) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
-/* What follows FROM, in units of floats that no cut divides. */
+/* The floats after FROM, in units that no bucket boundary divides. */
 struct remainder {
-    uint64_t from, units, count; /* COUNT buckets */
+    uint64_t from, units, count; /* number of buckets */
 };
 
 static struct remainder remainder_after(const struct splitter *splitter,
@@ -78,7 +79,7 @@ static struct remainder remainder_after(const struct splitter *splitter,
     return remainder;
 }
 
-/* Where bucket I of the rest ends, all as long as each other. */
+/* The end of bucket I of the remainder; all are equally long. */
 static uint64_t end_in(const struct splitter *splitter,
                        const struct remainder *remainder, uint64_t i) {
     uint64_t completed = remainder->units / remainder->count,

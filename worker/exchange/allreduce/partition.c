@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which floats of each bucket this rank's rule updates, and the state for those
- * alone, one after the other in the order of buckets. Without sharing that is
- * everything, by the same arithmetic with one rank; so it is in the first
- * bucket, whose sum all have, where there is no state to share. */
+/* The floats of each bucket that this rank's rule updates. State exists for
+ * those only, consecutively in bucket order. Without sharding that is
+ * everything, by the same arithmetic as with one rank; the same holds for the
+ * first bucket, whose sum every rank has, if there is no state to shard. */
 #include "worker/exchange/allreduce/partition.h"
 
 #include "proto/config/byte_size.h"
@@ -32,15 +32,17 @@ struct partition_range partition_range_of(const struct bucket *bucket,
 static enum status partition_no_memory(struct partition *partition,
                                        struct failure *why) {
     uint64_t bytes = partition->elements * partition->slots * sizeof(float);
-    bool async = partition->ops->async; /* a retry finds no more on a device */
+    bool async =
+        partition->ops
+            ->async; /* a retry would find no more memory on a device */
     char text[16];
     partition->ops->synchronize(partition->device, NULL);
     partition_close(partition);
     byte_size_text(bytes, text, sizeof text);
     return status_fail(why, async ? STATUS_FAILED : STATUS_RETRY,
                        "no memory for %s of the optimiser's state: "
-                       "zero_optimization.stage 2 shares it out among the "
-                       "ranks; with strategy.type \"ps\" the ps have it%s",
+                       "zero_optimization.stage 2 shards it over the "
+                       "ranks; with strategy.type \"ps\" the ps hold it%s",
                        text,
                        async ? ", with offload_optimizer.device \"cpu\" the "
                                "host has"

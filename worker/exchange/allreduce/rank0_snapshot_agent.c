@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two threads meet here: the reducer's loads, saves and pauses
- * (rank0_snapshot_agent_storage), the communication thread takes the chief's
- * orders and tells what came of them.
+/* Two threads meet here: the reducer's thread loads, saves and pauses
+ * (rank0_snapshot_agent_storage); the communication thread handles the chief's
+ * messages and reports the results.
  *
- * A planned round is saved without a word before, under its own number as id.
- * One that the chief asks for is agreed on first: from the question on no round
- * is entered that is above the highest which may be under way, which is the
- * answer; the chief names one from there on; the reducer is told it and goes
- * on. Handed over, it is told as held, and as written when the saver has its
- * file. When nobody trains any more there is no round to agree on: what there
- * is is held at once, and all ranks hand it over when it is to be written. */
+ * A planned round is saved without negotiation, with its round number as id. A
+ * round that the chief requests is agreed on first: the prepare message blocks
+ * rounds above the highest one that may be running, and the agent answers with
+ * that round; the chief names a round from there on; the agent passes it to the
+ * reducer and releases the block. A save is reported as held once the reducer
+ * has handed it over, and as written once the shard writer has its file. After
+ * training no round needs agreement: the current state is held at once, and all
+ * ranks hand it over when it is to be written. */
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 
 #include "proto/base/free_memory.h"
@@ -23,8 +24,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Planned rounds have the round as their id; the chief numbers the others from
- * here on. */
+/* A planned round's id is its number; the chief numbers requested ones from
+ * here. */
 #define FIRST_REQUESTED_ID (UINT64_C(1) << 63)
 
 static void send_message(struct rank0_snapshot_agent *rank0_snapshot_agent,
@@ -33,7 +34,7 @@ static void send_message(struct rank0_snapshot_agent *rank0_snapshot_agent,
         rank0_snapshot_agent->settings.context, control);
 }
 
-/* Without a directory nobody looks for anything. */
+/* Without a checkpoint directory there is nothing to find. */
 static enum status find_directory(
     struct rank0_snapshot_agent *rank0_snapshot_agent, struct failure *why) {
     const struct rank0_snapshot_agent_settings *settings =
@@ -172,8 +173,8 @@ static void send_snapshot_done(
     send_message(rank0_snapshot_agent, &control);
 }
 
-/* The round under way may have told the others already what it is: only the
- * next one can still be one to save. */
+/* The running round's header may already have reached the other ranks: only the
+ * next round can still be saved. */
 static void rank0_snapshot_agent_prepare(
     struct rank0_snapshot_agent *rank0_snapshot_agent,
     const Capstan__SnapshotPrepare *command) {
@@ -192,8 +193,8 @@ static void rank0_snapshot_agent_prepare(
     send_message(rank0_snapshot_agent, &control);
 }
 
-/* Nobody trains any more: reads are answered with the weights as they lie, and
- * what is to be written is handed over by all ranks now. */
+/* No rank trains any more: reads are answered from the current weights, and all
+ * ranks hand over the state to be written now. */
 static void rank0_snapshot_agent_snapshot_now(
     struct rank0_snapshot_agent *rank0_snapshot_agent,
     const Capstan__Snapshot *command) {
@@ -219,8 +220,8 @@ static void rank0_snapshot_agent_snapshot_now(
         rank0_snapshot_agent->callbacks.context);
 }
 
-/* The id of a planned round says that the asked one falls on it: it only goes
- * on. */
+/* The id of a planned round means that the requested snapshot falls on it: the
+ * agent only releases the block. */
 static void rank0_snapshot_agent_snapshot(
     struct rank0_snapshot_agent *rank0_snapshot_agent,
     const Capstan__Snapshot *command) {
@@ -242,7 +243,8 @@ static void rank0_snapshot_agent_snapshot(
     pthread_mutex_unlock(&rank0_snapshot_agent->mutex);
 }
 
-/* What the chief cannot reach, because the folder is not shared. */
+/* Removes old checkpoints that the chief cannot reach because the directory is
+ * not shared. */
 static void retain(struct rank0_snapshot_agent *rank0_snapshot_agent,
                    const Capstan__Retain *command) {
     const char *dir = rank0_snapshot_agent->settings.plan->checkpoint_dir;
@@ -293,7 +295,7 @@ static void rank0_snapshot_agent_send_written(
     send_snapshot_done(rank0_snapshot_agent, done);
 }
 
-/* A round is told as held before it is told as written. */
+/* A round is reported as held before it is reported as written. */
 static void send_handed_over(
     struct rank0_snapshot_agent *rank0_snapshot_agent) {
     eventfd_t count;
@@ -302,7 +304,7 @@ static void send_handed_over(
     uint64_t held = rank0_snapshot_agent->held,
              skipped = rank0_snapshot_agent->skipped;
     uint64_t round = rank0_snapshot_agent
-                         ->requested_round; /* the next is asked after this */
+                         ->requested_round; /* the next request follows this */
     rank0_snapshot_agent->held = rank0_snapshot_agent->skipped = 0;
     pthread_mutex_unlock(&rank0_snapshot_agent->mutex);
     if (held)

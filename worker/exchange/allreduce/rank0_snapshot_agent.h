@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0's care for the weights in all-reduce: it answers the chief's orders as
- * a ps does. It agrees on rounds to save, hands what the reducer gives it to
- * the saver, reads a checkpoint to start from, and lets the chief read and set
- * weights. Functions are the communication thread's;
- * rank0_snapshot_agent_storage is for the reducer's. */
+/* Rank 0's snapshot agent in all-reduce: it handles the chief's snapshot
+ * messages as a ps does. It agrees on the rounds to save, passes the reducer's
+ * blocks to the shard writer, reads the checkpoint to start from, and lets the
+ * chief read and set weights. All functions belong to the communication thread;
+ * the callbacks of rank0_snapshot_agent_storage belong to the reducer's
+ * thread. */
 #ifndef CAPSTAN_RANK0_SNAPSHOT_AGENT_H
 #define CAPSTAN_RANK0_SNAPSHOT_AGENT_H
 
@@ -17,7 +18,8 @@
 
 #include <zmq.h>
 
-/* Tells the chief CONTROL: control_client_send_reliable, or a test's. */
+/* Sends CONTROL to the chief: control_client_send_reliable, or a test's
+ * function. */
 typedef void rank0_snapshot_agent_send(void *context,
                                        Capstan__Control *control);
 
@@ -30,27 +32,29 @@ struct rank0_snapshot_agent_settings {
     uint64_t run, incarnation;
     const struct job *job;
     const struct plan *plan;
-    uint64_t chief;     /* its incarnation */
-    const char *inproc; /* the chief is in this process: the lender's link */
+    uint64_t chief; /* the chief's incarnation */
+    /* The weights server's link if the chief is in this process. */
+    const char *inproc;
     struct buffer *weights;
     const uint64_t *offsets;
 };
 
 struct rank0_snapshot_agent;
 
-/* Looks for the chief's mark in the checkpoint directory (one of this host's
- * own is claimed, as by a ps), and tells the chief that it is ready. */
+/* Looks for the chief's lock in the checkpoint directory (locks a directory of
+ * this host's own, as a ps does) and tells the chief that it is ready. */
 enum status rank0_snapshot_agent_open(
     struct rank0_snapshot_agent **out,
     const struct rank0_snapshot_agent_settings *settings,
     struct failure *why) MUST_CHECK;
 
-/* Ends its threads and clears *KEEPER (may be NULL): the reducer, which may
- * wait in it, is closed before, after rank0_snapshot_agent_cancel. */
+/* Ends its threads and clears *RANK0_SNAPSHOT_AGENT (may be NULL). The reducer
+ * may wait in it: close the reducer first, after
+ * rank0_snapshot_agent_cancel. */
 void rank0_snapshot_agent_close(
     struct rank0_snapshot_agent **rank0_snapshot_agent);
 
-/* Ends every wait of the reducer's thread in it. */
+/* Ends every wait of the reducer's thread in this module. */
 void rank0_snapshot_agent_cancel(
     struct rank0_snapshot_agent *rank0_snapshot_agent);
 
@@ -58,7 +62,7 @@ void rank0_snapshot_agent_cancel(
 const struct reducer_storage *rank0_snapshot_agent_storage(
     const struct rank0_snapshot_agent *rank0_snapshot_agent);
 
-/* What it has of the reducer: its verbs of these names, or a test's. */
+/* The reducer's functions of these names, or a test's. */
 struct rank0_snapshot_agent_callbacks {
     void *context;
     uint64_t (*round)(void *context);
@@ -66,22 +70,23 @@ struct rank0_snapshot_agent_callbacks {
     void (*save_now)(void *context);
 };
 
-/* The rounds that it keeps; before, orders are left alone. Copied. */
+/* The reducer whose rounds are saved; messages before this call are ignored.
+ * Copied. */
 void rank0_snapshot_agent_attach(
     struct rank0_snapshot_agent *rank0_snapshot_agent,
     const struct rank0_snapshot_agent_callbacks *callbacks);
 
-/* Orders of the chief; others are left alone. */
+/* Handles the chief's snapshot messages; ignores all others. */
 void rank0_snapshot_agent_handle(
     struct rank0_snapshot_agent *rank0_snapshot_agent,
     const Capstan__Control *command);
 
-/* Items for zmq_poll, RANK0_SNAPSHOT_AGENT_POLL_ITEMS of them. */
+/* Fills ITEMS for zmq_poll, RANK0_SNAPSHOT_AGENT_POLL_ITEMS of them. */
 enum { RANK0_SNAPSHOT_AGENT_POLL_ITEMS = 3 };
 void rank0_snapshot_agent_poll_items(
     struct rank0_snapshot_agent *rank0_snapshot_agent, zmq_pollitem_t *items);
 
-/* Answers what has come and reports what has been saved. */
+/* Answers received requests and reports completed saves. */
 void rank0_snapshot_agent_step(
     struct rank0_snapshot_agent *rank0_snapshot_agent);
 

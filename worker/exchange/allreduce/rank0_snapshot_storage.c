@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the reducer's thread does with its keeper: first values of weights and
- * state come from a checkpoint or from the chief's weights; a round that is to
- * be saved goes to the saver block by block; and before each round it waits
- * while the chief is still to name one. */
+/* The reducer's thread's side of the snapshot agent: initial weights and state
+ * come from a checkpoint or from the chief's weights; the blocks of a saved
+ * round go to the shard writer; before each round the thread waits while the
+ * chief is still to name a round. */
 #include "proto/tensor/rule.h"
 #include "worker/exchange/allreduce/rank0_snapshot_agent_internal.h"
 
@@ -31,7 +31,8 @@ static void rank0_snapshot_storage_fill(float *floats, size_t count,
         floats[i] = value;
 }
 
-/* The chief has set the weights where they lie (init); state starts anew. */
+/* The chief has set the weights in the arena (init); state starts at its
+ * initial values. */
 static void load_assigned(
     const struct rank0_snapshot_agent *rank0_snapshot_agent, uint32_t b,
     float *const *tensors) {
@@ -70,7 +71,7 @@ static void wake(struct rank0_snapshot_agent *rank0_snapshot_agent) {
     eventfd_write(rank0_snapshot_agent->descriptor, 1);
 }
 
-/* A checkpoint that is due while one is being written is left out, but never
+/* A checkpoint that is due while another is being written is skipped, except
  * the last one. */
 static void begin_save(struct rank0_snapshot_agent *rank0_snapshot_agent,
                        uint64_t round) {
@@ -134,7 +135,8 @@ static enum status rank0_snapshot_storage_save(void *context, uint64_t round,
     if (rank0_snapshot_agent->skipped_round)
         return STATUS_OK;
     if (b + 1 == rank0_snapshot_agent->settings.plan->layout->num_blocks)
-        end_save(rank0_snapshot_agent); /* before the saver can tell its end */
+        end_save(
+            rank0_snapshot_agent); /* before the writer can report the end */
     async_shard_writer_add(rank0_snapshot_agent->async_shard_writer, tensors,
                            &waited);
     if (waited && !rank0_snapshot_agent->limit_logged) {

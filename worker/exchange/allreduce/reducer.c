@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two threads and two marks. The compute thread raises `announced` as gradients
- * are complete; the reducer's waits for what a bucket needs of it, sums the
- * bucket, applies the rule and raises `updated`, which the compute thread waits
- * for before it reads weights. So the last layer's weights are new while the
- * first layer's gradients are still computed, and neither thread touches what
- * the other has. With clipping the norm needs all sums: then all buckets are
- * summed before the first is updated.
+/* Two threads and two sequences. The compute thread raises `announced` as
+ * gradients are complete. The reducer's thread waits for the value that a
+ * bucket needs, sums the bucket, applies the rule and raises `updated`, which
+ * the compute thread awaits before it reads weights. So the last layer's
+ * weights are new while the first layer's gradients are still being computed,
+ * and the threads never access the same floats. Clipping needs the norm of all
+ * sums: then all buckets are summed before the first is updated.
  *
- * Between two rounds the thread saves what is to be saved and lets the keeper
- * hold it back. It ends when it is cancelled, when something fails (kept for
- * reducer_failed), or when nothing more is announced: then it saves once more.
- * Other ranks follow in step, as each collective is called by all in one
- * order. */
+ * Between two rounds the thread saves if a save is due, and the snapshot agent
+ * may hold the next round back. The thread ends when it is cancelled, when
+ * something fails (reducer_failed reports it), or when nothing more is
+ * announced: then it saves once more. All ranks proceed in step, as every rank
+ * calls each collective in the same order. */
 #include "worker/exchange/allreduce/reducer.h"
 
 #include "proto/base/time.h"
@@ -22,13 +22,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Marks at the beginning of ROUND. */
+/* The sequence number at the beginning of ROUND. */
 uint64_t reducer_round_begin(const struct reducer *reducer, uint64_t round) {
     return (round - reducer->settings.run_schedule->start) *
            reducer->num_parameters;
 }
 
-/* What bucket I waits for in ROUND. */
+/* The sequence number that bucket I needs in ROUND. */
 static uint64_t required_sequence(const struct reducer *reducer, uint64_t round,
                                   uint32_t i) {
     const struct reduction *reduction = &reducer->reduction;
@@ -37,7 +37,8 @@ static uint64_t required_sequence(const struct reducer *reducer, uint64_t round,
            (overlaps ? reduction->buckets[i].started : reducer->num_parameters);
 }
 
-/* The compute thread may use the weights that are whole with bucket I. */
+/* After the update the compute thread may read all parameters that end in
+ * bucket I. */
 static enum status reducer_update(struct reducer *reducer, uint32_t i,
                                   struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
@@ -49,7 +50,8 @@ static enum status reducer_update(struct reducer *reducer, uint32_t i,
     return status;
 }
 
-/* Says what this rank knows of ROUND, once its first gradients are here. */
+/* Publishes this rank's header of ROUND once its first gradients are
+ * complete. */
 void reducer_begin_round(struct reducer *reducer, uint64_t round) {
     uint64_t save = atomic_load(&reducer->save);
     bool request_save = save && save <= round;
@@ -59,8 +61,8 @@ void reducer_begin_round(struct reducer *reducer, uint64_t round) {
                     reducer->contribution_kind[round % 2], request_save);
 }
 
-/* With clipping all is summed before anything is updated. Not *WHOLE:
- * no more is announced. */
+/* With clipping all buckets are summed before the first is updated. *COMPLETED
+ * is false if no more is announced. */
 static enum status run_round(struct reducer *reducer, uint64_t round,
                              bool *completed, struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
@@ -92,8 +94,8 @@ static bool may_continue(const struct reducer *reducer) {
            !atomic_load(&reducer->finishing);
 }
 
-/* A save is all ranks': whoever hears that no round follows does not leave out
- * what others are at already. */
+/* A save is collective: a rank that learns that no round follows still takes
+ * part, as other ranks may be in it already. */
 enum status reducer_end_round(struct reducer *reducer, struct failure *why) {
     const struct reducer_storage *rank0_snapshot_agent =
         reducer->settings.rank0_snapshot_agent;
@@ -130,7 +132,7 @@ static enum status reducer_connect(struct reducer *reducer,
     return status;
 }
 
-/* Who was cancelled did not fail. */
+/* A cancelled reducer has not failed. */
 void reducer_fail(struct reducer *reducer, const struct failure *why) {
     if (atomic_load(&reducer->cancelled))
         return;
@@ -252,8 +254,8 @@ void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
         sequence_advance(&reducer->announced, reducer->last);
 }
 
-/* PARAMETER's last announcement, or else its first weights, ended at the
- * highest mark of its kind that is not above the last one. */
+/* PARAMETER's last announcement, or its initial weights, ended at the highest
+ * sequence number of its residue that is not above `last`. */
 bool reducer_wait(struct reducer *reducer, uint32_t parameter) {
     uint32_t count = reducer->num_parameters;
     if (reducer->settings.resident)
@@ -314,7 +316,7 @@ void reducer_cancel(struct reducer *reducer) {
     group_abort(&reducer->ranks);
 }
 
-/* A device does not tell how long it is at what. */
+/* A device does not report the time of single operations. */
 void reducer_times(struct reducer *reducer, struct reducer_times *times) {
     bool resident = reducer->settings.resident;
     int64_t update = resident ? 0 : reducer->reduction.update_ns;

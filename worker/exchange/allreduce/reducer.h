@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training without ps: gradients are summed over the ranks bucket by bucket
- * while the backward pass goes on, and every rank applies the rule itself. Two
- * threads meet here: the compute thread announces gradients and waits for
- * weights, a thread of the reducer's own runs the collectives and the rule.
+ * during the backward pass, and every rank applies the rule itself. Two threads
+ * meet here: the compute thread announces gradients and waits for weights; the
+ * reducer's own thread runs the collectives and the rule.
  *
  * A resident reducer has no thread: weights, gradients and state are in the
- * memory of the device that computes, and the compute thread puts collectives
- * and the rule on a stream of it, which goes on beside the backward pass. What
- * it announces and waits for is then done in the device's streams, each behind
- * the other.
+ * computing device's memory, and the compute thread enqueues collectives and
+ * the rule on a stream of the device, beside the backward pass. Announcements
+ * and waits become dependencies between the device's streams.
  *
- * Stage 0: all-reduce; every rank holds all state and does every update, or,
- * where there is no state and the host updates, its piece as in stage 1. Stages
- * 1 and 2 (ZeRO, Rajbhandari et al. 2020): of each bucket a rank gets its piece
- * of the sum (reduce-scatter), holds that piece's state, updates that piece's
- * weights, and all gather the weights. The same weights in all stages. */
+ * Stage 0 is all-reduce: every rank holds all state and does every update; if
+ * there is no state and the host updates, it updates its piece only, as in
+ * stage 1. In stages 1 and 2 (ZeRO, Rajbhandari et al. 2020) a rank gets its
+ * piece of each bucket's sum (reduce-scatter), holds that piece's state and
+ * updates that piece's weights; then all ranks gather the weights. All stages
+ * give the same weights. */
 #ifndef CAPSTAN_REDUCER_H
 #define CAPSTAN_REDUCER_H
 
@@ -33,26 +33,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Floats of room in front of the first parameter of the arena of gradients:
- * the word of a round travels there, with its first bucket. */
+/* Floats in front of the first parameter of the gradient arena. They hold the
+ * round's header, which travels with the first bucket. */
 enum { REDUCER_HEADER_FLOATS = 16 };
 
-/* Where first weights come from and where saved ones go, on rank 0 alone;
- * called by the reducer's thread. A block's tensors: its weights, then its
- * state by slot (rule_slots), each of the block's elements. */
+/* The source of initial weights and the destination of saves, on rank 0 only;
+ * called by the reducer's thread. A block's tensors are its weights, then its
+ * state by slot (rule_slots), each with the block's number of elements. */
 struct reducer_storage {
     void *context;
-    /* Fills block B's TENSORS; NULL: all ranks begin by the seed. */
+    /* Fills block B's TENSORS; NULL: all ranks initialise from the seed. */
     enum status (*load)(void *context, uint32_t b, float *const *tensors,
                         struct failure *why);
-    /* What belongs to the blocks that are saved next. May be NULL. */
+    /* The scaler that is saved with the next blocks. May be NULL. */
     void (*note)(void *context, const struct loss_scaler *scaler);
-    /* Block B as round ROUND leaves it, blocks ascending, each once. May wait
-     * for a disk; the bytes are copied. */
+    /* Block B after round ROUND; blocks ascend, each once. May wait for the
+     * disk; the bytes are copied. */
     enum status (*save)(void *context, uint64_t round, uint32_t b,
                         const float *const *tensors, struct failure *why);
-    /* Asked after each round, before the next: must this rank hold the next
-     * round back, as the chief is about to name a round to save? Waits. */
+    /* Called after each round: waits while the chief is about to name a round
+     * to save, which holds the next round back. */
     void (*pause)(void *context, uint64_t round);
 };
 
@@ -60,137 +60,139 @@ struct reducer_storage {
  * offsets[p] of both. */
 struct reducer_settings {
     const struct log *log;
-    const struct job *job; /* rule, schedule, clipping, zero; batch solved */
+    const struct job *job; /* rule, schedule, clipping, zero; batch resolved */
     const struct layout *layout;
-    const struct run_schedule
-        *run_schedule; /* the planned saves and evaluations */
+    /* The planned saves and evaluations. */
+    const struct run_schedule *run_schedule;
     const struct collective_ops *ops;
     struct collective_settings group; /* copied */
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
-    const struct rule_loops *loops; /* NULL: the best */
-    const struct reducer_storage
-        *rank0_snapshot_agent; /* rank 0; NULL elsewhere */
-    struct loss_scaler scaler; /* as saved; all 0: none was */
-    uint32_t replicas; /* whose gradients this rank's are the sum of; 0: 1 */
-    uint32_t all_replicas;         /* of all ranks; 0: as many as ranks */
-    bool broadcasts_first_weights; /* first weights are rank 0's, broadcast; the
-                                      same on all */
-    bool large_buckets; /* buckets are large: each costs the same, whatever is
-                           in it */
+    const struct rule_loops *loops; /* NULL: the best for this CPU */
+    /* Rank 0; NULL on other ranks. */
+    const struct reducer_storage *rank0_snapshot_agent;
+    struct loss_scaler scaler; /* from the checkpoint; all 0: none */
+    /* Device replicas whose gradients this rank sums; 0: 1. */
+    uint32_t replicas;
+    uint32_t all_replicas;         /* of all ranks; 0: one per rank */
+    bool broadcasts_first_weights; /* rank 0 broadcasts the initial weights;
+                                      equal on all ranks */
+    bool large_buckets; /* for collectives whose cost per call outweighs the
+                           cost per byte */
     bool resident;
-    /* Resident: the compute thread is to call reducer_serve. */
+    /* Resident: asks the compute thread to call reducer_serve. */
     void (*wake)(void *context);
     void *context;
 };
 
-/* A device with memory of its own, where floats lie as in the arenas. */
+/* A device with its own memory; floats lie as in the arenas. */
 struct reducer_device_arena {
     const struct ops *ops;
     struct ops_device *device;
     float *weights, *gradients;
-    struct ops_event *const *complete; /* a parameter: its gradient is, as
-                                          recorded before it is announced */
+    struct ops_event *const
+        *complete; /* per parameter: recorded before the announcement, signals
+                      the complete gradient */
 };
 
 struct reducer;
 
-/* Starts the thread, which meets the other ranks and sets first weights and
- * state; the weights are there once reducer_wait says so. STATUS_RETRY: no
- * memory or no thread; what fails later is for reducer_failed to tell. */
+/* Starts the thread, which connects to the other ranks and sets initial weights
+ * and state; reducer_wait returns once the weights are there. STATUS_RETRY: no
+ * memory or no thread; reducer_failed reports later failures. */
 enum status reducer_open(struct reducer **out,
                          const struct reducer_settings *settings,
                          struct failure *why) MUST_CHECK;
 
-/* Ends the thread and clears *REDUCER (may be NULL); a resident one has ended
- * before (reducer_end). */
+/* Ends the thread and clears *REDUCER (may be NULL). A resident reducer needs
+ * reducer_end before. */
 void reducer_close(struct reducer **reducer);
 
 /* Compute thread. */
 
-/* Do weights, gradients and state stay on the device? */
+/* True if weights, gradients and state stay on the device. */
 bool reducer_is_resident(const struct reducer *reducer);
 
-/* Resident, before all that follows: meets the other ranks and sets first
- * weights and state in PLACE, which stays until reducer_end. STATUS_FAILED when
- * the device has no memory for it. */
+/* Resident, before all functions below: connects to the other ranks and sets
+ * initial weights and state in DEVICE_ARENA, which stays until reducer_end.
+ * STATUS_FAILED: not enough device memory. */
 enum status reducer_begin(struct reducer *reducer,
                           const struct reducer_device_arena *device_arena,
                           struct failure *why) MUST_CHECK;
 
-/* Resident: lets go of the place. When training goes on elsewhere, after
- * reducer_cancel. */
+/* Resident: releases the device arena. If another thread still trains, call
+ * reducer_cancel first. */
 void reducer_end(struct reducer *reducer);
 
-/* Resident: all gradients of the step, which OPS_COMPUTE has been given, are
- * multiplied by BY where all are finite; else *FINITE is false. */
+/* Resident: multiplies all gradients of the step, which are enqueued on
+ * OPS_COMPUTE, by BY if all are finite; else *FINITE is false. */
 enum status reducer_unscale(struct reducer *reducer, float by, bool *finite,
                             struct failure *why) MUST_CHECK;
 
-/* Resident: waits until the last round announced is done; on rank 0 the host's
- * arena has its weights then. */
+/* Resident: waits until the last announced round is done; on rank 0 the host's
+ * arena then holds its weights. */
 enum status reducer_download_weights(struct reducer *reducer,
                                      struct failure *why) MUST_CHECK;
 
-/* Resident: saves, if reducer_save_now has asked for it. */
+/* Resident: saves if reducer_save_now has requested it. */
 void reducer_serve(struct reducer *reducer);
 
-/* Resident: are other ranks lost, as far as is known without waiting? For who
- * waits for the device. WHY (may be NULL) says which. */
+/* Resident: true if another rank is known to be lost; does not wait. Used while
+ * waiting for the device. WHY (may be NULL) names the rank. */
 bool reducer_peer_lost(struct reducer *reducer, struct failure *why);
 
-/* As client_announce: gradients of round CLOCK of COUNT parameters from FIRST
- * on are complete, last parameters first. What is not whole is announced with
- * all parameters at once. The round's sum is divided by the number of those
- * replicas that are whole; where any is void all ranks leave weights and state
- * as they are. */
+/* As client_announce: the gradients of round CLOCK for COUNT parameters from
+ * FIRST on are complete; last parameters come first. A contribution that is not
+ * CONTRIBUTION_FULL is announced with all parameters at once. The round's sum
+ * is divided by the number of full replicas. If any replica has overflowed, all
+ * ranks leave weights and state unchanged. */
 void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
                       uint64_t clock, enum contribution contribution_kind);
 
-/* Waits until PARAMETER's weights are those of the last round announced, or
- * the first ones; a bucket waits for the gradients of all that lie in it, so
- * what is waited for comes for certain once the round is announced whole;
- * resident: what OPS_COMPUTE is given from now on does. False when the reducer
- * has failed or was cancelled. */
+/* Waits until PARAMETER has the weights of the last announced round, or the
+ * initial ones. A bucket waits for the gradients of all parameters in it, so
+ * the wait ends for certain once the whole round is announced. Resident: orders
+ * later OPS_COMPUTE work behind the weights instead. False when the reducer has
+ * failed or was cancelled. */
 bool reducer_wait(struct reducer *reducer, uint32_t parameter);
 
 /* Seconds the compute thread has waited for weights. */
 double reducer_waited(struct reducer *reducer);
 
-/* As the last round has left it; read once reducer_wait has let the last
- * parameter's weights be read, before the next is announced. */
+/* The scaler after the last round; read it after reducer_wait for the last
+ * parameter and before the next announcement. */
 struct loss_scaler reducer_scaler(const struct reducer *reducer);
 
-/* Rounds behind the run: rounds->start at first. */
+/* Completed rounds; run_schedule->start at first. */
 uint64_t reducer_round(struct reducer *reducer);
 
 /* Any thread. */
 
-/* Rank 0: state and weights are saved as round ROUND leaves them (it is not
- * behind the run yet, see reducer_storage.pause), by all ranks together. */
+/* Rank 0: all ranks save state and weights as they are after round ROUND, which
+ * must not be completed yet (see reducer_storage.pause). */
 void reducer_save(struct reducer *reducer, uint64_t round);
 
-/* Every rank, once it has announced its last round: state and weights are saved
- * as that one leaves them, by all ranks together. */
+/* Every rank, after its last announcement: all ranks save the state and weights
+ * of that round. */
 void reducer_save_now(struct reducer *reducer);
 
-/* Polls readable when reducer_failed would tell something. */
+/* Polls readable when reducer_failed has something to report. */
 int reducer_descriptor(const struct reducer *reducer);
 
-/* Has a collective, a load or a save failed? Then WHY says how; the run cannot
- * go on. */
+/* True if a collective, a load or a save has failed: WHY has the reason, and
+ * the run cannot continue. */
 bool reducer_failed(struct reducer *reducer, struct failure *why);
 
-/* Ends every wait, on both threads. */
+/* Ends every wait on both threads. */
 void reducer_cancel(struct reducer *reducer);
 
 struct reducer_times {
-    double reduce_s, update_s; /* seconds in collectives and in the rule */
-    uint64_t bytes;            /* that this rank has sent to others */
+    double reduce_s, update_s; /* seconds in collectives, seconds in the rule */
+    uint64_t bytes;            /* sent to other ranks */
 };
 
-/* Since it was opened; of a resident one without update_s, as a device does not
- * tell what it is at. */
+/* Totals since the reducer was opened. A resident reducer has no update_s, as a
+ * device does not report the time of single operations. */
 void reducer_times(struct reducer *reducer, struct reducer_times *times);
 
 #endif

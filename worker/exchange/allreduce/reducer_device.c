@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A reducer without a thread: what is to be done to a device's memory the
- * compute thread puts on OPS_EXCHANGE, behind what OPS_COMPUTE has by then, and
- * OPS_COMPUTE follows it before it reads weights. The host waits once a round,
- * for the word of the ranks. */
+/* A reducer without a thread: the compute thread enqueues all device work on
+ * OPS_EXCHANGE, behind the OPS_COMPUTE work enqueued so far, and OPS_COMPUTE
+ * waits for it before it reads weights. The host waits once a round, for the
+ * header. */
 #include "proto/base/time.h"
 #include "worker/exchange/allreduce/reducer_internal.h"
 
@@ -42,7 +42,7 @@ static void reducer_device_close_events(struct reducer *reducer) {
     resident->updated = NULL;
 }
 
-/* Memory of the device, then the others. */
+/* Allocates device memory first, then connects to the other ranks. */
 static enum status connect_ranks(struct reducer *reducer, struct failure *why) {
     const struct reducer_device_arena *device_arena =
         &reducer->resident.device_arena;
@@ -86,7 +86,8 @@ enum status reducer_begin(struct reducer *reducer,
     return STATUS_OK;
 }
 
-/* Ranks that are gone would keep the device at work: the group goes first. */
+/* Collectives with lost ranks would keep the device busy: the group is closed
+ * first. */
 void reducer_end(struct reducer *reducer) {
     struct resident *resident = &reducer->resident;
     if (!resident->opened)
@@ -100,7 +101,7 @@ void reducer_end(struct reducer *reducer) {
     reduction_close(&reducer->reduction);
 }
 
-/* Bucket I is summed once OPS_COMPUTE has completed its gradients. */
+/* Sums bucket I once OPS_COMPUTE has completed its gradients. */
 static enum status reducer_device_sum(struct reducer *reducer, uint32_t i,
                                       struct failure *why) {
     const struct reducer_device_arena *device_arena =
@@ -112,7 +113,7 @@ static enum status reducer_device_sum(struct reducer *reducer, uint32_t i,
     return reduction_sum(&reducer->reduction, i, why);
 }
 
-/* All buckets whose parameters are announced. */
+/* Sums all buckets whose parameters are announced. */
 static enum status sum_announced(struct reducer *reducer, uint32_t announced,
                                  struct failure *why) {
     const struct reduction *reduction = &reducer->reduction;
@@ -127,7 +128,8 @@ static enum status sum_announced(struct reducer *reducer, uint32_t announced,
     return status;
 }
 
-/* The computing is not waited for because of others. */
+/* Waits on an event of OPS_COMPUTE alone, so that the wait does not include
+ * collectives. */
 static enum status sync_gradients(struct reducer *reducer,
                                   struct failure *why) {
     const struct reducer_device_arena *device_arena =
@@ -156,7 +158,7 @@ static enum status reducer_device_update(struct reducer *reducer,
     return status;
 }
 
-/* What has come to all parameters at once was not recorded one by one. */
+/* Parameters that were announced all at once have no event of their own. */
 static void order_after_compute(struct reducer *reducer) {
     const struct reducer_device_arena *device_arena =
         &reducer->resident.device_arena;
@@ -237,7 +239,7 @@ void reducer_serve(struct reducer *reducer) {
         has_ended(reducer))
         return;
     enum status status = state_io_save(&reducer->state_io, &why);
-    if (!status) /* nobody waits for anything after this */
+    if (!status) /* nothing waits for an event after this */
         status = reduction_sync(&reducer->reduction, &why);
     if (status)
         reducer_fail(reducer, &why);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a reducer is made of: for reducer.c and reducer_device.c. */
+/* The state of a reducer: for reducer.c and reducer_device.c. */
 #ifndef CAPSTAN_REDUCER_INTERNAL_H
 #define CAPSTAN_REDUCER_INTERNAL_H
 
@@ -11,38 +11,38 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Of a resident reducer; the compute thread's own. */
+/* Of a resident reducer; compute thread only. */
 struct resident {
     bool opened;
     struct reducer_device_arena device_arena;
-    struct ops_event **updated;           /* a bucket: its weights are */
+    struct ops_event **updated; /* per bucket: its weights are updated */
     struct ops_event *gradients_complete; /* all gradients are complete */
-    uint32_t summed;                      /* buckets of this round */
-    uint32_t waited_bucket; /* 1 + the bucket that OPS_COMPUTE has followed
-                          last since it was updated; 0: none */
-    atomic_bool
-        save_requested; /* to save; of any thread, as nothing else here */
+    uint32_t summed;        /* buckets of this round that are enqueued */
+    uint32_t waited_bucket; /* 1 + the last bucket that OPS_COMPUTE waits for
+                               since its update; 0: none */
+    /* Requests a save; the only field for any thread. */
+    atomic_bool save_requested;
 };
 
-/* Marks count parameters in the order of the arena, round after round: first
- * weights are the round at 0, so after N parameters of the R-th round since
- * then a mark is at R * num_parameters + N. */
+/* Sequence numbers count parameters in arena order, round after round. Initial
+ * weights are round 0; after N parameters of the R-th round since then the
+ * number is R * num_parameters + N. */
 struct reducer {
     struct reducer_settings settings;
     struct group ranks;
     struct reduction reduction;
     struct state_io state_io;
-    pthread_t thread;         /* unless it is resident */
-    struct resident resident; /* if it is */
+    pthread_t thread;         /* unless resident */
+    struct resident resident; /* if resident */
     uint32_t num_parameters;
     struct sequence announced, updated;
-    enum contribution
-        contribution_kind[2]; /* to the last rounds begun, by clock */
-    uint64_t last;            /* `announced`, of the compute thread alone */
+    /* Of the last two rounds, by clock. */
+    enum contribution contribution_kind[2];
+    uint64_t last; /* last `announced` value; compute thread only */
     atomic_int_least64_t waited;
     atomic_uint_least64_t save; /* the round to save, 0: none */
     atomic_bool cancelled;
-    atomic_bool finishing; /* no round follows, and what there is is saved */
+    atomic_bool finishing; /* no round follows and the current state is saved */
 
     int descriptor;
     pthread_mutex_t mutex;
@@ -50,23 +50,25 @@ struct reducer {
     struct failure why;
 };
 
-/* Marks at the beginning of ROUND. */
+/* The sequence number at the beginning of ROUND. */
 uint64_t reducer_round_begin(const struct reducer *reducer, uint64_t round);
 
-/* Says what this rank knows of ROUND, once its first gradients are here. */
+/* Publishes this rank's header of ROUND once its first gradients are
+ * complete. */
 void reducer_begin_round(struct reducer *reducer, uint64_t round);
 
-/* Saves what is to be saved, and lets the keeper hold the next round back. */
+/* Saves if a save is due, and lets the snapshot agent hold the next round
+ * back. */
 enum status reducer_end_round(struct reducer *reducer,
                               struct failure *why) MUST_CHECK;
 
-/* reducer_announce and reducer_wait of a resident one: they put what is to be
- * done on the device's streams and return. */
+/* reducer_announce and reducer_wait of a resident reducer: they enqueue work on
+ * the device's streams and return. */
 void reducer_device_announce(struct reducer *reducer, uint32_t first,
                              uint32_t count, uint64_t round);
 bool reducer_device_wait(struct reducer *reducer, uint32_t parameter);
 
-/* Ends all waits. Who was cancelled did not fail. */
+/* Records the failure and ends all waits. A cancelled reducer does not fail. */
 void reducer_fail(struct reducer *reducer, const struct failure *why);
 
 #endif

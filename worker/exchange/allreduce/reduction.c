@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The word of a round: how many replicas bring gradients, and whether rank 0
- * asks for it to be saved. Each rank writes its own in front of the first
- * bucket's gradients, and the sum over ranks is what all read. So no message
- * more is needed for what all have to agree on before they apply anything. */
+/* The header of a round: how many replicas contribute gradients, whether any
+ * has overflowed, and whether rank 0 asks for a save. Each rank writes its
+ * header in front of the first bucket's gradients, and all ranks read the sum.
+ * So ranks agree before they apply anything, without an extra message. */
 #include "worker/exchange/allreduce/reduction.h"
 
 #include "proto/base/time.h"
@@ -12,23 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Floats of the word of a round. */
+/* Floats of the round's header. */
 enum { HEADER_REPLICAS, HEADER_SAVE, HEADER_OVERFLOW, HEADER_FLOATS };
 
-/* Of the host's page: the word, and in the same room whether gradients have
- * overflowed. */
+/* Floats of the host's page: the header, then the overflow flag. */
 enum { OVERFLOW_FOUND = HEADER_FLOATS, PAGE = 4096 };
 
-/* The largest bucket, whatever the job allows: what is summed is then still in
- * the processor's cache when the rule reads it, and there is something to send
- * while the rest of the pass goes on. */
+/* Upper limits of a bucket, whatever the job allows: the rule then reads sums
+ * that are still in the CPU's cache, and sending overlaps the rest of the
+ * backward pass. */
 enum { MAX_FLOATS = 1 << 18, MAX_LARGE_FLOATS = 1 << 22 };
 
 static uint64_t reduction_min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* A rank that was lost explains more than a wait in vain for the device. */
+/* A lost rank explains the failure better than a device timeout does. */
 enum status reduction_sync_event(struct reduction *reduction,
                                  struct ops_event *event, struct failure *why) {
     struct failure lost;
@@ -40,7 +39,7 @@ enum status reduction_sync_event(struct reduction *reduction,
     return lost.status;
 }
 
-/* With shared updates a bucket is gathered as it was scattered. */
+/* With sharded updates gathering follows the same buckets as scattering. */
 static uint64_t max_bucket_elements(const struct reduction *reduction) {
     const struct job_zero *zero = &reduction->settings->job->zero;
     uint64_t maximum = reduction_min_u64(
@@ -51,7 +50,7 @@ static uint64_t max_bucket_elements(const struct reduction *reduction) {
     return maximum > 0 ? maximum : 1;
 }
 
-/* Of the rank that has most. */
+/* The maximum over the ranks. */
 static size_t count_pieces(const struct reduction *reduction) {
     size_t maximum = 0;
     for (uint32_t r = 0; r < reduction->ranks->size; r++) {
@@ -63,7 +62,7 @@ static size_t count_pieces(const struct reduction *reduction) {
     return maximum;
 }
 
-/* A device finds no more the next time. */
+/* On a device a retry would not find more memory. */
 static enum status reduction_no_memory(const struct reduction *reduction,
                                        struct failure *why) {
     return reduction->ops->async
@@ -73,8 +72,8 @@ static enum status reduction_no_memory(const struct reduction *reduction,
                : status_fail(why, STATUS_RETRY, "no memory for a reducer");
 }
 
-/* What the host reads and writes of the device's memory: a place of its own,
- * or, where that memory is the host's, the same place. */
+/* Memory that both the host and the device access: pinned memory, or, if the
+ * device's memory is the host's, the same memory. */
 static bool open_host_result(struct reduction *reduction) {
     struct reduction_host_result *host_result = calloc(1, sizeof *host_result);
     reduction->host_result = host_result;
@@ -150,7 +149,7 @@ static enum status reduction_allocate(struct reduction *reduction,
     return partition_open(&reduction->partition, &partition, why);
 }
 
-/* The device of PLACE, or the processor. */
+/* The device of DEVICE_ARENA, or the CPU. */
 static enum status use_device_arena(
     struct reduction *reduction,
     const struct reducer_device_arena *device_arena, struct failure *why) {
@@ -174,10 +173,10 @@ static enum status use_device_arena(
     return status;
 }
 
-/* A rule without state is shared out on the host whatever the stage: each rank
- * updates a part, and what all gather is as much either way. Not so where a
- * call takes the whole bucket to a device and back, nor by halving and
- * doubling, which sums a whole bucket in the fewest turns. */
+/* On the host a rule without state is sharded in every stage: each rank updates
+ * a part, and the ranks transfer the same number of bytes either way.
+ * Exceptions: a collective that copies the whole bucket to a device and back,
+ * and halving and doubling, which sums a whole bucket in the fewest steps. */
 static bool shares(const struct reducer_settings *settings,
                    const struct reducer_device_arena *device_arena) {
     const struct job *job = settings->job;
@@ -281,7 +280,7 @@ enum status reduction_unscale(struct reduction *reduction, float by,
     return status;
 }
 
-/* The first bucket brought what all ranks say of the round. */
+/* The first bucket carried the header summed over all ranks. */
 static void reduction_read_header(struct reduction *reduction) {
     const float *header = reduction->host_result->header;
     reduction->contributors = (unsigned)header[HEADER_REPLICAS];
@@ -306,7 +305,7 @@ enum status reduction_wait_header(struct reduction *reduction,
     return status;
 }
 
-/* All ranks have to read the word, so the first bucket is reduced to all. */
+/* The first bucket is all-reduced, because all ranks read the header. */
 enum status reduction_sum(struct reduction *reduction, uint32_t i,
                           struct failure *why) {
     const struct ops *ops = reduction->ops;
@@ -330,7 +329,7 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
     return STATUS_OK;
 }
 
-/* A round that nobody brought gradients to leaves all as it is. */
+/* A round to which no replica contributed gradients changes nothing. */
 static void reduction_apply(struct reduction *reduction, uint32_t i) {
     const struct partition_range *owned = &reduction->partition.owned[i];
     const struct optimizer *rule = &reduction->settings->job->optimizer;
@@ -355,8 +354,8 @@ static void reduction_apply(struct reduction *reduction, uint32_t i) {
                          reduction->clips ? reduction->clip : NULL);
 }
 
-/* Between parameters of bucket I are zeros again, where sums have left anything
- * in what is other ranks'. */
+/* Clears the padding between parameters of bucket I, where a collective may
+ * have left partial sums in other ranks' parts. */
 static void clear_between(const struct reduction *reduction, uint32_t i) {
     const struct layout *layout = reduction->settings->layout;
     const uint64_t *offsets = reduction->settings->offsets;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The work of a round without ps, on one thread: gradients are summed over the
- * ranks bucket by bucket, then the rule is applied to what this rank updates
- * and, where ranks share that out, all gather the weights. All of it is put on
- * the device's OPS_EXCHANGE, whether that is the host's processor, where it is
- * done at once, or a GPU; the host waits for the few numbers it decides by. */
+ * ranks bucket by bucket; the rule is applied to this rank's part; if updates
+ * are sharded, all ranks gather the weights. All work goes to the device's
+ * OPS_EXCHANGE stream, which executes at once on the CPU and asynchronously on
+ * a GPU; the host waits only for the few numbers that it decides by. */
 #ifndef CAPSTAN_REDUCTION_H
 #define CAPSTAN_REDUCTION_H
 
@@ -16,86 +16,90 @@
 #include <stdatomic.h>
 
 struct reduction {
-    const struct reducer_settings *settings; /* borrowed, as `ranks` */
+    const struct reducer_settings *settings; /* borrowed, as is `ranks` */
     const struct ops *ops;
     struct ops_device *device;
-    bool owns_device; /* the processor, opened for this */
+    bool owns_device; /* the CPU device, opened here */
     struct schedule schedule;
-    float *weights, *gradients; /* of the device, as all up to `pieces` */
-    double *norms;              /* squared; REDUCTION_NORM a rank */
-    uint32_t *found;            /* an overflow */
-    double *pieces;             /* sums of squares of a rank's part */
-    float *clip;                /* what clipping multiplies by */
-    struct reduction_host_result *host_result; /* what the host hears */
-    struct ops_event *header_received;         /* the word is told */
-    struct ops_event *idle;                    /* all that was given is done */
-    uint64_t begin; /* where the parameters do, in floats */
-    bool shared;    /* each rank updates its part */
+    float *weights,
+        *gradients;  /* device memory, as are all fields up to `pieces` */
+    double *norms;   /* squared; REDUCTION_NORM per rank */
+    uint32_t *found; /* overflow flag */
+    double *pieces;  /* sums of squares of a rank's part */
+    float *clip;     /* clipping factor */
+    struct reduction_host_result *host_result; /* numbers that the host reads */
+    struct ops_event *header_received;         /* the header is on the host */
+    struct ops_event *idle;                    /* all enqueued work is done */
+    uint64_t begin;                            /* first parameter, in floats */
+    bool shared; /* updates are sharded over the ranks */
     struct bucket *buckets;
     uint32_t num_buckets;
     struct partition partition;
     struct group *ranks;
-    atomic_int_least64_t update_ns; /* in the rule */
+    atomic_int_least64_t update_ns; /* nanoseconds in the rule */
 
     uint64_t round;
-    bool empty;      /* this rank brings no gradients */
-    bool overflowed; /* a rank's have overflowed: the round changes nothing */
-    bool save_requested;       /* the round is saved, though not planned */
-    unsigned contributors;     /* replicas whose gradients they bring */
-    float scale;               /* of the sum of gradients */
-    bool clips;                /* and *clip is another */
-    struct loss_scaler scaler; /* as this round leaves it */
+    bool empty;          /* this rank contributes no gradients */
+    bool overflowed;     /* some rank's gradients overflowed: the round changes
+                            nothing */
+    bool save_requested; /* the round is saved although unplanned */
+    unsigned contributors;     /* replicas that contribute gradients */
+    float scale;               /* factor of the gradient sum */
+    bool clips;                /* and *clip differs */
+    struct loss_scaler scaler; /* after this round */
 };
 
-/* Memory for all that rounds need. RANKS are open, and perhaps not met yet.
- * PLACE NULL: on the processor, in the host's arenas. */
+/* Allocates all memory for the rounds. RANKS is open but need not be connected
+ * yet. DEVICE_ARENA NULL: on the CPU, in the host's arenas. */
 enum status reduction_open(struct reduction *reduction,
                            const struct reducer_settings *settings,
                            const struct reducer_device_arena *device_arena,
                            struct group *ranks, struct failure *why) MUST_CHECK;
 
-/* Nothing that was given is still to be done, or the device is lost; REDUCTION
- * may be all zero. */
+/* Call when no enqueued work is left, or the device is lost; REDUCTION may be
+ * all zero. */
 void reduction_close(struct reduction *reduction);
 
-/* ROUND is next, and BRINGS what this rank has. ASKS: the round is to be saved
- * (rank 0). The others hear both with the first bucket. */
+/* Begins ROUND, to which this rank brings CONTRIBUTION_KIND. REQUEST_SAVE (rank
+ * 0): the round is to be saved. The first bucket carries both to the other
+ * ranks. */
 void reduction_begin(struct reduction *reduction, uint64_t round,
                      enum contribution contribution_kind, bool request_save);
 
-/* Sums bucket I over the ranks, as soon as what OPS_EXCHANGE follows has come;
- * buckets ascending. */
+/* Sums bucket I over the ranks, behind the work that OPS_EXCHANGE waits for;
+ * buckets ascend. */
 enum status reduction_sum(struct reduction *reduction, uint32_t i,
                           struct failure *why) MUST_CHECK;
 
-/* After the first bucket: waits for what all ranks say of the round. */
+/* After the first bucket: waits for the header summed over all ranks. */
 enum status reduction_wait_header(struct reduction *reduction,
                                   struct failure *why) MUST_CHECK;
 
-/* After all buckets have been summed: the mean gradient is clipped by its norm,
- * without the host's waiting for it. */
+/* After all buckets are summed: clips the mean gradient by its norm, without a
+ * wait of the host. */
 enum status reduction_clip(struct reduction *reduction,
                            struct failure *why) MUST_CHECK;
 
-/* Weights of the summed bucket I become the round's. */
+/* Applies the rule to the weights of the summed bucket I. */
 enum status reduction_update(struct reduction *reduction, uint32_t i,
                              struct failure *why) MUST_CHECK;
 
-/* Before reduction_begin: all gradients, which OPS_COMPUTE has been given, are
- * multiplied by BY where all are finite; else *FINITE is false. */
+/* Before reduction_begin: multiplies all gradients, which are enqueued on
+ * OPS_COMPUTE, by BY if all are finite; else *FINITE is false. */
 enum status reduction_unscale(struct reduction *reduction, float by,
                               bool *finite, struct failure *why) MUST_CHECK;
 
-/* As ops.await; a rank that was lost goes before. */
+/* As ops.event_sync; reports a lost rank first. */
 enum status reduction_sync_event(struct reduction *reduction,
                                  struct ops_event *event,
                                  struct failure *why) MUST_CHECK;
 
-/* The same until all that was given is done. */
+/* The same, until all enqueued work is done. */
 enum status reduction_sync(struct reduction *reduction,
                            struct failure *why) MUST_CHECK;
 
-/* After reduction_wait_header: is the round to be saved? All ranks agree. */
+/* After reduction_wait_header: true if the round is to be saved. All ranks
+ * agree. */
 bool reduction_is_saved(const struct reduction *reduction);
 
 #endif

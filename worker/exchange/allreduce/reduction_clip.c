@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clipping: sums of squares are made where the gradients are, in fixed pieces,
- * and all of it is put on the device's stream: on each in the same order. */
+/* Clipping: sums of squares are computed where the gradients are, in fixed
+ * pieces, and enqueued on the device's stream in the same order on each
+ * rank. */
 #include "proto/base/time.h"
 #include "worker/exchange/allreduce/reduction_internal.h"
 
-/* Of the mean gradient that RANK has of each bucket, or would have: its pieces,
- * bucket by bucket, are added up to its place among the norms. */
+/* Squares of RANK's part of the mean gradient: the pieces of all buckets are
+ * summed, bucket by bucket, into the rank's entry of the norms. */
 static void reduction_clip_square(struct reduction *reduction, uint32_t rank) {
     const struct ops *ops = reduction->ops;
     size_t count = 0;
@@ -23,12 +24,12 @@ static void reduction_clip_square(struct reduction *reduction, uint32_t rank) {
                     reduction->norms + (size_t)rank * REDUCTION_NORM);
 }
 
-/* The ranks whose squares this one adds up. */
+/* True if this rank sums the squares of RANK. */
 static bool sums_rank(const struct reduction *reduction, uint32_t rank) {
     return !reduction->shared || rank == reduction->ranks->rank;
 }
 
-/* A double travels as two floats, which nobody computes with. */
+/* A double travels as two floats; an all-gather does no arithmetic on them. */
 static enum status reduction_clip_gather(struct reduction *reduction,
                                          struct failure *why) {
     size_t floats = reduction_norms(reduction) * sizeof(double) / sizeof(float);
@@ -38,8 +39,8 @@ static enum status reduction_clip_gather(struct reduction *reduction,
                             why);
 }
 
-/* As torch.nn.utils.clip_grad_norm_ does. A rank's squares are added first,
- * then those of all in rank order: in one way, whoever has which. */
+/* As torch.nn.utils.clip_grad_norm_ does. Squares are summed per rank first,
+ * then in rank order, so that the result does not depend on the sharding. */
 enum status reduction_clip(struct reduction *reduction, struct failure *why) {
     double limit = reduction->settings->job->gradient_clipping;
     int64_t start = time_now();

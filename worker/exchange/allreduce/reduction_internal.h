@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What reduction.c, a round, and reduction_clip.c, its norm, both need. */
+/* Shared by reduction.c, a round, and reduction_clip.c, its norm. */
 #ifndef CAPSTAN_REDUCTION_INTERNAL_H
 #define CAPSTAN_REDUCTION_INTERNAL_H
 
 #include "worker/exchange/allreduce/reduction.h"
 
-/* Doubles of a rank's place in a vector of norms: a piece of a collective. */
+/* Doubles per rank in the vector of norms: one piece of a collective. */
 enum { REDUCTION_NORM = 8 };
 
-/* What the host hears: memory of its own, which the device can copy to while
- * the host goes on, or what it is told of itself. */
+/* The numbers that the host reads: pinned memory, which the device copies to
+ * asynchronously, or the device's memory itself. */
 struct reduction_host_result {
-    void *pinned; /* NULL: nothing of its own */
+    void *pinned; /* NULL: the device's memory is used */
     float *header;
     uint32_t *found;
 };
 
-/* Pieces of PART that squares are added up in. */
+/* Number of pieces into which the squares of PARTITION_RANGE are summed. */
 static inline size_t reduction_pieces_of(
     struct partition_range partition_range) {
     return (partition_range.end - partition_range.first + RULE_PIECE - 1) /
@@ -33,7 +33,7 @@ static inline size_t reduction_norms(const struct reduction *reduction) {
     return (size_t)reduction->ranks->size * REDUCTION_NORM;
 }
 
-/* Weights and state, that is; all ranks know it. */
+/* True if the round changes weights and state; all ranks agree. */
 static inline bool reduction_changes(const struct reduction *reduction) {
     return reduction->contributors > 0 && !reduction->overflowed;
 }

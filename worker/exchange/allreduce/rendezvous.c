@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A word goes from the reducer's thread to `said`, from there with the
- * communication thread to the chief, which sends it to all ranks, the one that
- * said it among them, and so to `heard`, where it stays: ranks may ask for it
- * late, and more than once. */
+/* Path of a value: the reducer's thread puts it into `outgoing`; the
+ * communication thread sends it to the chief; the chief sends it to all ranks,
+ * including the sender; and it arrives in `entries`, where it stays, as ranks
+ * may read it late and more than once. */
 #include "worker/exchange/allreduce/rendezvous.h"
 
 #include "proto/base/time.h"
@@ -30,7 +30,7 @@ struct rendezvous {
     pthread_cond_t changed;
     int descriptor;
     bool cancelled;
-    struct entry *outgoing, *entries; /* to be told; known */
+    struct entry *outgoing, *entries; /* to be sent; received */
 };
 
 static struct entry *make_entry(const char *key, const void *value,
@@ -49,11 +49,11 @@ static enum status rendezvous_check(const char *key, size_t size,
                                     struct failure *why) {
     if (!key[0] || strlen(key) > RENDEZVOUS_MAX_KEY ||
         size > RENDEZVOUS_MAX_VALUE)
-        return status_fail(why, STATUS_FAILED,
-                           "a word of %zu bytes under a key of %zu (at most %d "
-                           "and 1..%d)",
-                           size, strlen(key), RENDEZVOUS_MAX_VALUE,
-                           RENDEZVOUS_MAX_KEY);
+        return status_fail(
+            why, STATUS_FAILED,
+            "a value of %zu bytes under a key of %zu (at most %d "
+            "and 1..%d)",
+            size, strlen(key), RENDEZVOUS_MAX_VALUE, RENDEZVOUS_MAX_KEY);
     return STATUS_OK;
 }
 
@@ -112,7 +112,7 @@ static enum status rendezvous_get(void *context, const char *key, int64_t until,
         entry       ? copy_out(entry, value, size, why)
         : cancelled ? status_fail(why, STATUS_RETRY, "the run has ended")
                     : status_fail(why, STATUS_RETRY,
-                                  "no word of %s within timeouts.step", key);
+                                  "no value for %s within timeouts.step", key);
     pthread_mutex_unlock(&rendezvous->mutex);
     return status;
 }
@@ -132,7 +132,7 @@ enum status rendezvous_open(struct rendezvous **out,
     pthread_condattr_t clock;
     *out = NULL;
     if (!rendezvous)
-        return status_fail(why, STATUS_RETRY, "no memory for a meeting");
+        return status_fail(why, STATUS_RETRY, "no memory for a rendezvous");
     rendezvous->send_message = send_message;
     rendezvous->context = context;
     rendezvous->store = (struct collective_store){
@@ -187,7 +187,7 @@ void rendezvous_cancel(struct rendezvous *rendezvous) {
     pthread_mutex_unlock(&rendezvous->mutex);
 }
 
-/* The first word under a key stays. */
+/* The first value of a key stays. */
 enum status rendezvous_receive(struct rendezvous *rendezvous,
                                const Capstan__Rendezvous *message,
                                struct failure *why) {

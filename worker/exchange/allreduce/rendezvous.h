@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the ranks of all-reduce find each other: what one tells under a key, all
- * get, through the chief. Two threads: the reducer's sets and gets, the
- * communication thread moves the words. */
+/* Rendezvous of the all-reduce ranks: a key-value store through the chief. A
+ * value that one rank sets reaches all ranks. Two threads: the reducer's thread
+ * sets and gets; the communication thread moves the values. */
 #ifndef CAPSTAN_RENDEZVOUS_H
 #define CAPSTAN_RENDEZVOUS_H
 
@@ -15,34 +15,35 @@ enum { RENDEZVOUS_MAX_KEY = 255, RENDEZVOUS_MAX_VALUE = 1 << 20 };
 
 struct rendezvous;
 
-/* Tells the chief CONTROL: control_client_send_reliable, or a test's. */
+/* Sends CONTROL to the chief: control_client_send_reliable, or a test's
+ * function. */
 typedef void rendezvous_send(void *context, Capstan__Control *control);
 
-/* TELL is called with CONTEXT on the communication thread. STATUS_RETRY: no
- * memory, or no descriptor. */
+/* SEND_MESSAGE is called with CONTEXT on the communication thread.
+ * STATUS_RETRY: no memory, or no descriptor. */
 enum status rendezvous_open(struct rendezvous **out,
                             rendezvous_send *send_message, void *context,
                             struct failure *why) MUST_CHECK;
 
-/* Clears *MEETING (may be NULL); nobody waits in it any more. */
+/* Clears *RENDEZVOUS (may be NULL); no thread may wait in it. */
 void rendezvous_close(struct rendezvous **rendezvous);
 
 /* For collective_settings; a view. */
 const struct collective_store *rendezvous_store(
     const struct rendezvous *rendezvous);
 
-/* Ends every wait, for good; any thread. */
+/* Ends current and future waits; any thread. */
 void rendezvous_cancel(struct rendezvous *rendezvous);
 
-/* Communication thread: the chief passes on what a rank has told. */
+/* Communication thread: stores a value that the chief forwards. */
 enum status rendezvous_receive(struct rendezvous *rendezvous,
                                const Capstan__Rendezvous *message,
                                struct failure *why) MUST_CHECK;
 
-/* Communication thread: tells the chief what was set here. */
+/* Communication thread: sends the values set here to the chief. */
 void rendezvous_step(struct rendezvous *rendezvous);
 
-/* Polls readable when rendezvous_step has something to tell. */
+/* Polls readable when rendezvous_step has values to send. */
 int rendezvous_descriptor(const struct rendezvous *rendezvous);
 
 #endif

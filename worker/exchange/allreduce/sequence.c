@@ -14,7 +14,8 @@ void sequence_close(struct sequence *sequence) {
     pthread_cond_destroy(&sequence->advanced);
 }
 
-/* Who is called may take the caller's core at once: the mutex is free then. */
+/* Signals after unlocking, so that the woken thread does not block on the
+ * mutex. */
 void sequence_advance(struct sequence *sequence, uint64_t value) {
     pthread_mutex_lock(&sequence->mutex);
     sequence->value = value;

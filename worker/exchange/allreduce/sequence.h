@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A number that only rises: one thread raises it, others wait for it. */
+/* A monotonic counter: one thread raises it, others wait for a value. */
 #ifndef CAPSTAN_SEQUENCE_H
 #define CAPSTAN_SEQUENCE_H
 
@@ -14,28 +14,28 @@ struct sequence {
     bool ended, cancelled;
 };
 
-/* From 0 on. */
+/* Starts at 0. */
 void sequence_open(struct sequence *sequence);
 
-/* Nobody waits any more. */
+/* No thread may wait any more. */
 void sequence_close(struct sequence *sequence);
 
-/* VALUE is not below any before it. What the caller has written is seen by who
- * waits for VALUE. */
+/* VALUE is not below any earlier one. A thread that waits for VALUE sees all
+ * that the caller wrote before. */
 void sequence_advance(struct sequence *sequence, uint64_t value);
 
-/* Waits until the mark is at VALUE or above. *WAITED (may be NULL) grows by the
- * nanoseconds it took, when it was not there yet. False when it has ended below
- * VALUE, or was cancelled: then at once, whatever the mark is. */
+/* Waits until the sequence is at VALUE or above. If it has to wait, *WAITED
+ * (may be NULL) grows by the nanoseconds. False if the sequence has ended below
+ * VALUE, or at once if it was cancelled, whatever its value. */
 bool sequence_wait(struct sequence *sequence, uint64_t value, int64_t *waited);
 
-/* It rises no more; from any thread. */
+/* The sequence rises no further; from any thread. */
 void sequence_end(struct sequence *sequence);
 
 /* Ends all waits, from any thread. */
 void sequence_cancel(struct sequence *sequence);
 
-/* Where it is now; from any thread. */
+/* The current value; from any thread. */
 uint64_t sequence_value(struct sequence *sequence);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* First weights and state, and the way to rank 0's keeper, block by block in
- * the arena's order. Each rank has all weights, and all state or (ZeRO) its
- * piece of every bucket. Loading: rank 0 reads a block, broadcasts it, each
- * rank keeps what is its own of the state. Saving: with all state here rank 0
- * hands blocks over by itself; with pieces every bucket's state is gathered by
- * all ranks, and rank 0 cuts blocks out of it as they come to their end. So no
- * rank ever has memory for the state of more than a bucket beside its own. */
+/* Initial weights and state, and the path to rank 0's snapshot agent, block by
+ * block in arena order. Each rank has all weights, and all state or (ZeRO) its
+ * piece of every bucket. Load: rank 0 reads a block and broadcasts it; each
+ * rank keeps its part of the state. Save: if rank 0 has all state, it hands the
+ * blocks over alone; with pieces all ranks gather each bucket's state, and rank
+ * 0 splits it into blocks. So no rank needs memory for more than one bucket's
+ * state beside its own. */
 #include "worker/exchange/allreduce/state_io.h"
 
 #include <stdlib.h>
@@ -32,8 +32,8 @@ static bool state_io_is_async(const struct reduction *reduction) {
     return reduction->ops->async;
 }
 
-/* With state in one place, what is loaded and saved passes by no memory but
- * that of who broadcasts it. */
+/* If the state is in one place, only the rank that broadcasts needs memory for
+ * a block. */
 static bool state_io_allocate(struct state_io *state_io, unsigned slot) {
     const struct reduction *reduction = state_io->reduction;
     size_t block = reduction->settings->layout->block_elements * sizeof(float);
@@ -79,7 +79,7 @@ void state_io_close(struct state_io *state_io) {
     *state_io = (struct state_io){0};
 }
 
-/* Where block B begins in the arena. */
+/* The float of the arena where block B begins. */
 static uint64_t state_io_offset_of(const struct reduction *reduction,
                                    uint32_t b) {
     const struct block *block = &reduction->settings->layout->blocks[b];
@@ -99,8 +99,8 @@ static void initialise(const struct state_io *state_io) {
     }
 }
 
-/* The host's TENSORS of a block, on rank 0 what was loaded, become those of all
- * ranks, THERE on their devices. */
+/* Copies the host's TENSORS of a block, loaded on rank 0, to all ranks, in
+ * DEVICE_BLOCK on their devices. */
 static enum status broadcast_block(struct reduction *reduction,
                                    float *const *tensors,
                                    float *const *device_block,
@@ -117,7 +117,8 @@ static enum status broadcast_block(struct reduction *reduction,
     return status;
 }
 
-/* All ranks get what rank 0's keeper has of block B, and keep their part. */
+/* All ranks receive block B from rank 0's snapshot agent and keep their
+ * part. */
 static enum status load_block(struct state_io *state_io, uint32_t b,
                               struct failure *why) {
     struct reduction *reduction = state_io->reduction;
@@ -161,8 +162,8 @@ static bool saves_here(const struct reduction *reduction) {
     return rank0_snapshot_agent && rank0_snapshot_agent->save;
 }
 
-/* FLOATS of the device on their way to HOST; what is the host's stays. Where
- * they will be. */
+/* Enqueues a copy of FLOATS, in device memory, to HOST; host memory needs none.
+ * Returns where the floats will be. */
 static const float *copy_to_host(const struct reduction *reduction, float *host,
                                  const float *floats, uint64_t count) {
     if (!state_io_is_async(reduction))
@@ -172,7 +173,8 @@ static const float *copy_to_host(const struct reduction *reduction, float *host,
     return host;
 }
 
-/* Block B, whose STATE has set out for the host, to this rank's keeper. */
+/* Hands block B, whose STATE is being copied to the host, to this rank's
+ * snapshot agent. */
 static enum status save_block(struct state_io *state_io, uint32_t b,
                               const float *const *state, struct failure *why) {
     struct reduction *reduction = state_io->reduction;
@@ -191,7 +193,7 @@ static enum status save_block(struct state_io *state_io, uint32_t b,
                                             reduction->round, b, tensors, why);
 }
 
-/* All state is here, in arena order. */
+/* All state is on this rank, in arena order. */
 static enum status save_local(struct state_io *state_io, struct failure *why) {
     const struct reduction *reduction = state_io->reduction;
     const struct layout *layout = reduction->settings->layout;
@@ -210,7 +212,7 @@ static enum status save_local(struct state_io *state_io, struct failure *why) {
     return status;
 }
 
-/* Each rank's state of bucket I, in place. */
+/* Gathers all ranks' state of bucket I, in place. */
 static enum status gather_bucket(struct state_io *state_io, uint32_t i,
                                  struct failure *why) {
     struct reduction *reduction = state_io->reduction;
@@ -232,8 +234,9 @@ static enum status gather_bucket(struct state_io *state_io, uint32_t i,
     return status;
 }
 
-/* Blocks and buckets both ascend through the arena. Takes what the gathered
- * bucket I has; *B is the first block not handed over yet. */
+/* Blocks and buckets both ascend through the arena. Hands over the blocks that
+ * the gathered bucket I completes; *B is the first block not handed over
+ * yet. */
 static enum status save_bucket(struct state_io *state_io, uint32_t i,
                                uint32_t *b, struct failure *why) {
     const struct reduction *reduction = state_io->reduction;

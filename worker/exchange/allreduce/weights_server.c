@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One block a message, nothing kept: a snapshot that is shown is the weights as
- * they lie, as nobody trains while one is. A message of anyone else but the
- * chief, unless it is a probe, costs the connection. */
+/* One block per message and no buffering: a served snapshot is the current
+ * weights, as no rank trains meanwhile. A message that is neither the chief's
+ * nor a bandwidth probe loses its sender the connection. */
 #include "worker/exchange/allreduce/weights_server.h"
 
 #include "proto/base/time.h"
@@ -16,7 +16,7 @@ enum { RECEIVE_FRAMES = 64 };
 struct weights_server {
     struct weights_server_settings settings;
     struct link *link;
-    uint64_t served_snapshot; /* snapshot, 0: none */
+    uint64_t served_snapshot; /* id, 0: none */
     bool frozen;
     struct message_arena arena;
     unsigned char header[MESSAGE_MAX_HEADER];
@@ -75,7 +75,7 @@ void weights_server_freeze(struct weights_server *weights_server) {
 zmq_pollitem_t weights_server_poll_item(struct weights_server *weights_server) {
     zmq_pollitem_t items[LINK_POLL_ITEMS];
     link_poll_items(weights_server->link,
-                    items); /* no lane is offered: one item */
+                    items); /* no shared memory is offered: one item */
     return items[0];
 }
 
@@ -91,7 +91,8 @@ static size_t weights_server_bytes_of(
     return weights_server->settings.layout->blocks[b].elements * sizeof(float);
 }
 
-/* PAYLOAD is taken, NULL: none. What cannot leave is asked for again. */
+/* Takes PAYLOAD (NULL: none). If the reply cannot leave, the chief asks
+ * again. */
 static void weights_server_reply(struct weights_server *weights_server,
                                  uint32_t peer,
                                  const Capstan__DataHeader *request,
@@ -122,7 +123,7 @@ static const char *read_block(struct weights_server *weights_server,
         return "a snapshot that is not held";
     if (!link_reserve(weights_server->link, peer, &payload,
                       weights_server_bytes_of(weights_server, b)))
-        return NULL; /* it is asked for again */
+        return NULL; /* the chief asks again */
     memcpy(link_reserved(&payload), weights_of(weights_server, b),
            weights_server_bytes_of(weights_server, b));
     weights_server_reply(weights_server, peer, header,
@@ -135,9 +136,9 @@ static const char *set_block(struct weights_server *weights_server,
                              const Capstan__DataHeader *header) {
     uint32_t b = header->blocks[0];
     if (weights_server->frozen)
-        return "weights to begin with, after the beginning";
+        return "initial weights after the first round has begun";
     if (frame->payload.size != weights_server_bytes_of(weights_server, b))
-        return "a payload of another size than its block";
+        return "a payload whose size differs from its block's";
     memcpy(weights_of(weights_server, b), frame->payload.data,
            weights_server_bytes_of(weights_server, b));
     weights_server_reply(weights_server, frame->peer, header,
@@ -145,7 +146,7 @@ static const char *set_block(struct weights_server *weights_server,
     return NULL;
 }
 
-/* What is wrong with it, NULL: nothing. */
+/* Returns the error text, or NULL. */
 static const char *handle_request(struct weights_server *weights_server,
                                   const struct link_frame *frame,
                                   const Capstan__DataHeader *header) {
@@ -156,7 +157,7 @@ static const char *handle_request(struct weights_server *weights_server,
         return read_block(weights_server, frame->peer, header);
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN)
         return set_block(weights_server, frame, header);
-    return "a message that is the business of a ps";
+    return "a message that only a ps accepts";
 }
 
 static void echo_probe(struct weights_server *weights_server,
@@ -189,8 +190,8 @@ static void handle_frame(struct weights_server *weights_server,
         if (link_may_log(weights_server->link,
                          "a message that is not the chief's"))
             log_warning(weights_server->settings.log,
-                        "a message that is not the chief's came to the port "
-                        "where it reads weights; it is not answered");
+                        "a message that is not the chief's reached the port "
+                        "where the chief reads weights; it is not answered");
         link_ban(weights_server->link, frame->peer);
         return;
     }
@@ -209,6 +210,7 @@ void weights_server_step(struct weights_server *weights_server) {
         link_release(&frame);
     }
     while (link_bad_peer(weights_server->link, text, sizeof text))
-        log_warning(weights_server->settings.log, "a stranger on port %u %s",
+        log_warning(weights_server->settings.log,
+                    "an unknown peer on port %u %s",
                     link_port(weights_server->link), text);
 }

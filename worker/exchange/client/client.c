@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two threads meet here. The compute thread writes down what it wants (a
- * client_request) and wakes the communication thread, which alone touches the
- * links and the window: it asks, and counts down `missing` as blocks come.
- * Both do that with the mutex held. The arenas themselves have no lock:
- * a parameter's weights are written only while some of its blocks are missing,
- * which is while the compute thread waits for it or has yet to, and its
- * gradients stay as they are until then. */
+/* Two threads meet here. The compute thread queues requests (client_request)
+ * and wakes the communication thread, which alone uses the links and the
+ * window: it sends the requests and decrements `missing` as blocks arrive. Both
+ * hold the mutex for that. The arenas have no lock: a parameter's weights are
+ * written only while some of its blocks are missing, and the compute thread
+ * does not read them before client_wait returns; its gradients stay unchanged
+ * until then. */
 #include "worker/exchange/client/client.h"
 
 #include "proto/base/time.h"
@@ -82,7 +82,7 @@ enum status client_open(struct client **out,
                         struct failure *why) {
     struct client *client = calloc(1, sizeof *client);
     if (!client)
-        return status_fail(why, STATUS_RETRY, "no memory for the exchange");
+        return status_fail(why, STATUS_RETRY, "no memory for the ps client");
     client->settings = *settings;
     client->step_limit = time_from_seconds(settings->step_timeout);
     client->scaler = settings->scaler;
@@ -96,7 +96,7 @@ enum status client_open(struct client **out,
         status =
             status_errno(why, STATUS_FAILED, errno, "cannot open an eventfd");
     else if (!client_allocate(client))
-        status = status_fail(why, STATUS_RETRY, "no memory for the exchange");
+        status = status_fail(why, STATUS_RETRY, "no memory for the ps client");
     else
         status = client_open_peers(client, why);
     if (status)
@@ -129,7 +129,7 @@ void client_close(struct client **where) {
     free(client);
 }
 
-/* The mutex is held. A parameter is wished for once at a time, so the ring
+/* The mutex is held. A parameter has at most one request at a time, so the ring
  * never overflows. */
 static void request(struct client *client, struct client_request request) {
     const struct layout *layout = client->settings.plan->layout;
@@ -203,7 +203,7 @@ double client_waited(struct client *client) {
     return time_to_seconds(waited);
 }
 
-/* A wait that is over stays over: every later one ends at once. */
+/* Cancellation is permanent: every later wait returns at once. */
 void client_cancel(struct client *client) {
     pthread_mutex_lock(&client->mutex);
     client->cancelled = true;
@@ -233,7 +233,7 @@ static bool is_silent(struct client *client, uint32_t p, int64_t now) {
            now - since >= RESOLVE_INTERVAL;
 }
 
-/* Names are looked up late, and again while a ps stays silent. */
+/* Host names are resolved late, and again while a ps does not answer. */
 static void update_address(struct client *client, uint32_t p, int64_t now) {
     struct client_peer *peer = &client->peers[p];
     char text[300];
@@ -260,9 +260,9 @@ static void update_address(struct client *client, uint32_t p, int64_t now) {
     resolve_end(&peer->resolve);
 }
 
-/* Parameters ascend, blocks go from the last parameter to the first: a wish for
- * parameters first..last is one run of blocks, from those of the last one on.
- */
+/* Parameters ascend, blocks go from the last parameter to the first: a request
+ * for parameters first..last is one run of blocks, beginning with the last
+ * one's. */
 static void start_requests(struct client *client) {
     const struct layout *layout = client->settings.plan->layout;
     eventfd_t count;
@@ -292,7 +292,7 @@ struct deadline client_silent(const struct client *client) {
                           client->step_limit);
 }
 
-/* At a tenth of its time, as the chief names slow trainers. */
+/* Warns at a tenth of the limit, as the chief does for slow trainers. */
 static void log_wait(struct client *client, const struct deadline *deadline,
                      int64_t now) {
     char text[512];
@@ -318,8 +318,8 @@ static enum status client_check_silence(struct client *client, int64_t now,
                        deadline.limit, 2 * time_to_seconds(client->step_limit));
 }
 
-/* A change is said when it has lasted: at the end of a run a ps may leave a
- * moment before this process does. */
+/* A change is logged once it has lasted: at the end of a run a ps may leave
+ * shortly before this process does. */
 static void client_log_transport(const struct client *client, uint32_t p,
                                  int64_t now) {
     struct client_peer *peer = &client->peers[p];

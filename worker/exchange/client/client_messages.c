@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trainer and the ps say to each other: the window's requests leave,
- * answers are checked, and their weights put in place. */
+/* The messages between a trainer and the ps: sends the window's requests,
+ * checks replies, and copies their weights into place. */
 #include "proto/tensor/encoding.h"
 #include "worker/exchange/client/client_internal.h"
 
@@ -11,19 +11,19 @@ static size_t elements_of(const struct client *client, uint32_t b) {
     return client->settings.plan->layout->blocks[b].elements;
 }
 
-/* Where block B begins in both arenas, in floats. */
+/* The float of both arenas where block B begins. */
 static size_t client_messages_offset_of(const struct client *client,
                                         uint32_t b) {
     const struct block *block = &client->settings.plan->layout->blocks[b];
     return client->settings.offsets[block->parameter] + block->offset;
 }
 
-/* What weights travel in: those of a snapshot, or of now. */
+/* The wire format of weights: snapshots are always float32. */
 static enum job_wire wire_of(const struct client *client, uint64_t snapshot) {
     return snapshot ? JOB_WIRE_FLOAT32 : client->settings.wire;
 }
 
-/* Do they lie as they travel? */
+/* True if the blocks are contiguous in the arena in their wire format. */
 static bool contiguous(const struct client *client,
                        const struct window_request *request) {
     size_t end = client_messages_offset_of(client, request->blocks[0]);
@@ -37,7 +37,7 @@ static bool contiguous(const struct client *client,
     return true;
 }
 
-/* Neighbouring blocks leave from where they lie, others are gathered. */
+/* Contiguous blocks are sent in place, others are gathered. */
 static bool fill_payload(struct client *client,
                          const struct window_request *request,
                          struct link_payload *payload) {
@@ -115,8 +115,8 @@ static bool client_messages_send_request(struct client *client,
                        bytes, &payload);
 }
 
-/* Copies the weights of a reply's awaited blocks into place. Its step is known
- * before anybody who waits for them goes on. */
+/* Copies the weights of a reply's missing blocks into place. The step is stored
+ * before waiting threads are woken. */
 static void store_weights(struct client *client,
                           const Capstan__DataHeader *header, const char *from,
                           int64_t now) {
@@ -146,8 +146,8 @@ static void store_weights(struct client *client,
     }
 }
 
-/* Blocks are of this ps; weights are in what they were asked for, and have
- * their size. A refusal is a text, in nobody's name. */
+/* Checks that the blocks belong to this ps and that weights have the requested
+ * wire format and size. A refusal is a text without blocks. */
 static bool client_messages_is_valid(const struct client *client, uint32_t ps,
                                      const Capstan__DataHeader *header,
                                      size_t payload) {

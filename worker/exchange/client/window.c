@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A block is idle, then wanted and waiting, then under way, and idle again when
- * an answer of its clock has come. What a ps lacks waits again, in its old
- * place, as places are numbers: the oldest block goes first, always. Credit is
- * counted a ps, of pushes with bytes alone, and comes back with the answer; a
- * block larger than all of it goes alone.
+/* A block is idle, then waiting, then in flight, and idle again when an answer
+ * of its clock has arrived. A block that a ps reports missing waits again in
+ * its old position, as positions are block numbers: the oldest block always
+ * goes first. Credit is counted per ps, for pushes with bytes only, and returns
+ * with the answer; a block larger than the whole credit is sent alone.
  *
- * Two times are kept a ps. `asked`, of the last request or answer: when that is
- * query_after ago, it is asked what it has of the pushes under way, and reads
- * are sent again. `heard`, of the last answer, from which its silence counts;
- * or `unreachable`, since when no request could leave. */
+ * Two times are kept per ps. `queried_at` is the time of the last request or
+ * answer: after query_after the ps is queried for the pushes in flight, and
+ * reads are sent again. `answered_at` is the time of the last answer, from
+ * which its silence counts; or `unreachable`, since when no request could
+ * leave. */
 #include "worker/exchange/client/window.h"
 
 #include "proto/net/messages/message.h"
@@ -18,8 +19,9 @@
 #define NEVER INT64_MAX
 #define REACHABLE INT64_MAX
 
-/* A block: nothing is wanted; wanted and not sent, also after a loss; sent and
- * not answered. Only an answer of its clock makes it idle again. */
+/* A block's stage. IDLE: nothing is wanted; WAITING: wanted and not sent, also
+ * after a loss; IN_FLIGHT: sent and not answered. Only an answer of its clock
+ * makes it idle again. */
 enum stage { IDLE, WAITING, IN_FLIGHT };
 
 struct block_state {
@@ -28,14 +30,14 @@ struct block_state {
 };
 
 struct ps_state {
-    uint64_t in_flight;         /* bytes of gradients */
-    uint32_t waiting, sent;     /* blocks */
-    uint32_t cursor;            /* no waiting block is below it */
-    int64_t answered_at;        /* last answer, or first request after none */
-    int64_t queried_at;         /* last ask or request */
-    int64_t retry_at;           /* no request before this time */
-    int64_t unreachable;        /* since when none could leave; REACHABLE */
-    int64_t unreachable_before; /* the same before the request given out last */
+    uint64_t in_flight;     /* bytes of gradients */
+    uint32_t waiting, sent; /* blocks */
+    uint32_t cursor;        /* no waiting block has a lower number */
+    int64_t answered_at;    /* last answer, or the first request while idle */
+    int64_t queried_at;     /* last query or request */
+    int64_t retry_at;       /* no request before this time */
+    int64_t unreachable;    /* since when none could leave, or REACHABLE */
+    int64_t unreachable_before; /* `unreachable` before the last request */
 };
 
 struct window {
@@ -88,7 +90,7 @@ static void window_enqueue_ps(struct window *window, uint32_t b) {
         ps->cursor = b;
 }
 
-/* Wanting is free; window_next sends as credit allows. */
+/* Enqueueing needs no credit; window_next sends as credit allows. */
 void window_enqueue(struct window *window, uint32_t first, uint32_t count,
                     enum window_kind kind, uint64_t clock) {
     for (uint32_t b = first; b < first + count; b++) {
@@ -99,7 +101,7 @@ void window_enqueue(struct window *window, uint32_t first, uint32_t count,
     }
 }
 
-/* Takes a block back from under way. */
+/* Takes a block out of flight. */
 static void remove_in_flight(struct window *window, uint32_t b) {
     struct ps_state *ps = ps_of(window, b);
     ps->sent--;
@@ -107,7 +109,7 @@ static void remove_in_flight(struct window *window, uint32_t b) {
         ps->in_flight -= window->settings.block_bytes[b];
 }
 
-/* Silence counts from the first request, not from an answer of long ago. */
+/* Silence counts from the first request, not from an earlier answer. */
 static void window_send(struct window *window, uint32_t b, int64_t now) {
     struct ps_state *ps = ps_of(window, b);
     if (!ps->sent)
@@ -119,7 +121,7 @@ static void window_send(struct window *window, uint32_t b, int64_t now) {
         ps->in_flight += window->settings.block_bytes[b];
 }
 
-/* Is BLOCK's sending within the ps's credit? A lone one always is. */
+/* True if block B is within ps P's credit, or is the only one in flight. */
 static bool has_credit(const struct window *window, uint32_t p, uint32_t b) {
     const struct ps_state *ps = &window->ps[p];
     return !window_has_bytes(&window->blocks[b]) || !ps->in_flight ||
@@ -127,8 +129,8 @@ static bool has_credit(const struct window *window, uint32_t p, uint32_t b) {
                window->settings.credit;
 }
 
-/* One request is of one kind and one clock, and of a size that the link passes
- * on at once. */
+/* One request has one kind, one clock, and a size that the link forwards
+ * without splitting. */
 static bool fits(const struct window *window,
                  const struct window_request *request, uint32_t b) {
     const struct block_state *block = &window->blocks[b];
@@ -174,8 +176,8 @@ static bool next_waiting(struct window *window, uint32_t p, int64_t now,
     return true;
 }
 
-/* Fills REQUEST with what is under way to ps P at one clock: pushes, to be
- * asked about, or reads, to be read again. */
+/* Fills REQUEST with blocks in flight to ps P at one clock: pushes to be
+ * queried, or reads to be repeated. */
 static bool list_in_flight(const struct window *window, uint32_t p,
                            enum window_kind kind,
                            struct window_request *request) {
@@ -197,8 +199,8 @@ static bool list_in_flight(const struct window *window, uint32_t p,
     return request->count;
 }
 
-/* Pushes are asked about by header alone, as most losses are of answers. Reads
- * have no bytes to spare and are simply sent again. */
+/* Pushes are queried by header alone, as the answer is lost more often than the
+ * push. Reads carry no payload and are simply repeated. */
 static bool next_query(struct window *window, uint32_t p, int64_t now,
                        struct window_request *request) {
     struct ps_state *ps = &window->ps[p];
@@ -219,8 +221,8 @@ bool window_next(struct window *window, int64_t now,
     return false;
 }
 
-/* The credit comes back. The ps's silence begins with the first request that
- * could not leave, and goes on through further tries. */
+/* The credit returns. The ps's silence begins with the first request that could
+ * not leave, and continues through retries. */
 void window_requeue(struct window *window, const struct window_request *request,
                     int64_t now) {
     struct ps_state *ps = &window->ps[request->ps];
@@ -235,14 +237,14 @@ void window_requeue(struct window *window, const struct window_request *request,
     }
 }
 
-/* What was on the old connection may be lost: no need to wait for query_after.
- */
+/* Messages on the old connection may be lost: query without waiting for
+ * query_after. */
 void window_reconnected(struct window *window, uint32_t ps) {
     window->ps[ps].queried_at = -window->settings.query_after;
 }
 
-/* Also an answer to a block that waits to be sent again: the first copy has
- * arrived after all. */
+/* Also accepts an answer to a block that waits to be sent again: the first copy
+ * has arrived after all. */
 bool window_received(struct window *window, uint32_t b, uint64_t clock,
                      int64_t now) {
     struct block_state *block = &window->blocks[b];
@@ -263,7 +265,7 @@ void window_answered(struct window *window, uint32_t ps, int64_t now) {
     window->ps[ps].answered_at = now;
 }
 
-/* Its place in the order is its number: it goes before younger blocks. */
+/* Its position is its number: it goes before younger blocks. */
 void window_missing(struct window *window, uint32_t b, uint64_t clock) {
     const struct block_state *block = &window->blocks[b];
     if (block->stage != IN_FLIGHT || block->clock != clock)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The core of a worker's side of the exchange: which blocks go to which ps
- * now, under byte credits; what has to be asked for or sent again. Pure: events
- * and times in, requests out. Blocks have the plan's numbers and always leave
- * in the plan's order, also when sent again. */
+/* The core of a worker's side of the ps protocol: which blocks go to which ps
+ * now, under byte credits, and which must be queried or sent again. Pure:
+ * events and times in, requests out. Blocks have the plan's numbers and always
+ * leave in the plan's order, also when sent again. */
 #ifndef CAPSTAN_WINDOW_H
 #define CAPSTAN_WINDOW_H
 
@@ -11,20 +11,20 @@
 #include <stdint.h>
 
 enum {
-    WINDOW_MAX_BLOCKS = 1024,    /* in one request */
-    WINDOW_MIN_FLOATS = 16 << 10 /* a smaller gradient is announced with the
-                                      next one */
+    WINDOW_MAX_BLOCKS = 1024, /* per request */
+    WINDOW_MIN_FLOATS =
+        16 << 10 /* a smaller gradient is announced with the next one */
 };
-#define WINDOW_CREDIT (UINT64_C(64) << 20) /* credit, as trainers set it */
+#define WINDOW_CREDIT (UINT64_C(64) << 20) /* default credit of a trainer */
 
 /* Arrays are borrowed. */
 struct window_settings {
     uint32_t num_blocks, num_ps;
     const uint16_t *block_ps;    /* [num_blocks] */
     const uint32_t *block_bytes; /* [num_blocks] */
-    uint64_t credit;             /* bytes of gradients under way to one ps */
+    uint64_t credit;             /* bytes of gradients in flight to one ps */
     uint32_t group_bytes;        /* of one request, at least one block */
-    int64_t query_after;         /* ns without an answer */
+    int64_t query_after;         /* ns without an answer before a query */
     int64_t retry_after;         /* ns after a request that could not leave */
 };
 
@@ -40,7 +40,7 @@ struct window_request {
     enum window_kind kind;
     uint32_t ps;
     uint64_t clock;
-    size_t bytes; /* of the blocks */
+    size_t bytes; /* total of the blocks */
     uint32_t count;
     uint32_t blocks[WINDOW_MAX_BLOCKS];
 };
@@ -53,7 +53,8 @@ struct window *window_open(const struct window_settings *settings);
 /* Frees *WINDOW (may be NULL) and clears it. */
 void window_close(struct window **window);
 
-/* COUNT blocks from FIRST want this KIND at CLOCK; none of them is awaited. */
+/* COUNT blocks from FIRST want this KIND at CLOCK; none of them is
+ * outstanding. */
 void window_enqueue(struct window *window, uint32_t first, uint32_t count,
                     enum window_kind kind, uint64_t clock);
 
@@ -62,36 +63,37 @@ bool window_next(struct window *window, int64_t now,
                  struct window_request *request);
 
 /* REQUEST could not leave at NOW: its blocks wait again, and its ps gets no
- * request for retry_after. The others' requests go on. */
+ * request for retry_after. Requests to other ps continue. */
 void window_requeue(struct window *window, const struct window_request *request,
                     int64_t now);
 
-/* PS is connected anew: what it has is asked at once. */
+/* PS has reconnected: it is queried at once. */
 void window_reconnected(struct window *window, uint32_t ps);
 
-/* Weights of BLOCK came as the answer to CLOCK. True when they are awaited:
- * take them; an old answer's second copy is not. */
+/* Weights of BLOCK arrived as the answer to CLOCK. True if they are outstanding
+ * and must be stored; a duplicate answer returns false. */
 bool window_received(struct window *window, uint32_t block, uint64_t clock,
                      int64_t now);
 
-/* PS has answered an ask: it is not silent. */
+/* PS has answered a query: it is not silent. */
 void window_answered(struct window *window, uint32_t ps, int64_t now);
 
-/* PS says that it lacks BLOCK's contribution of CLOCK. */
+/* PS reports that BLOCK's contribution of CLOCK is missing. */
 void window_missing(struct window *window, uint32_t block, uint64_t clock);
 
-/* How many blocks are awaited, sent or not. */
+/* Number of outstanding blocks, sent or not. */
 uint32_t window_outstanding(const struct window *window);
 
-/* This process itself stood still for so long: silences begun before it are
- * shorter by that. */
+/* This process itself was suspended for PAUSE: silences that began before are
+ * shortened by it. */
 void window_add_pause(struct window *window, int64_t pause);
 
-/* A ps with blocks under way and when it last answered, or one that cannot be
- * reached and since when; false when there is none. The longest silent one. */
+/* The ps that is silent for longest, and since when: one with blocks in flight
+ * since its last answer, or one that cannot be reached. False if there is
+ * none. */
 bool window_silent(const struct window *window, uint32_t *ps, int64_t *since);
 
-/* When window_next is due again without an event. */
+/* The time of the next due window_next if no event occurs. */
 int64_t window_deadline(const struct window *window);
 
 #endif
