@@ -60,7 +60,7 @@ static void an_evaluator_follows_a_run_to_its_last_checkpoint(void **state) {
     assert_non_null(strstr(
         cluster_run_errors(evaluator),
         "step 90 is final, and no run uses checkpoint: the end (a run that "
-        "goes on from it is followed by who starts after its chief)"));
+        "resumes from it needs an evaluator started after its chief)"));
     assert_non_null(
         strstr(cluster_run_errors(evaluator), "step 90: test accuracy "));
     assert_non_null(strstr(cluster_run_errors(evaluator), ", test loss "));

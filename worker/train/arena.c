@@ -15,7 +15,7 @@ static uint64_t align(uint64_t floats) {
     return (floats + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
-/* Returns the floats that are needed. */
+/* Returns the number of floats needed. */
 static uint64_t assign_offsets(struct arena *arena, const struct layout *layout,
                                bool padded) {
     uint64_t floats = 0;
@@ -32,7 +32,7 @@ static uint64_t assign_offsets(struct arena *arena, const struct layout *layout,
     return total;
 }
 
-/* What is before the parameters of FLOATS [total], and between them. */
+/* Clears the padding before and between the parameters of FLOATS [total]. */
 static void zero_gaps(const struct arena *arena, const struct layout *layout,
                       float *floats, uint64_t total) {
     uint64_t end = 0;

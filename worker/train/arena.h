@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of a model's parameters and of their gradients: two counted
- * buffers in the plan's order, so that messages leave from where they lie. */
+/* The memory of a model's parameters and gradients: two reference-counted
+ * buffers in the plan's order, so that messages are sent in place. */
 #ifndef CAPSTAN_ARENA_H
 #define CAPSTAN_ARENA_H
 
@@ -11,31 +11,31 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Parameter p lies at float offsets[p] of both: p + 1 before it, p - 1 behind.
- * There is nothing between neighbours, as a message carries several; or they
- * are apart, each begins on a 64-byte boundary, zeros are between, and ranks on
- * one host can be shown both buffers, not the gradients alone. Both kinds end
- * on such a boundary, so parameters of whole 64 bytes begin on one either way.
- * Before the last parameter, the first in memory, stand at least
- * REDUCER_HEADER_FLOATS floats of zero: room for what travels with gradients
- * (reducer.h). */
+/* Parameter p lies at float offsets[p] of both, after p + 1 and before p - 1.
+ * Either neighbours are adjacent, so that one message carries several; or, with
+ * padding, each begins on a 64-byte boundary with zeros between, and both
+ * buffers rather than the gradients alone can be registered with ranks on the
+ * same host. Both layouts end on such a boundary. Parameters whose size is a
+ * multiple of 64 bytes begin on one either way. At least REDUCER_HEADER_FLOATS
+ * floats of zero precede the last parameter, the first in memory: room for the
+ * round's header (reducer.h). */
 struct arena {
     struct buffer *weights, *gradients;
     uint64_t *offsets;
-    float **weight_of, **gradient_of; /* a pointer a parameter */
+    float **weight_of, **gradient_of; /* one pointer per parameter */
 };
 
-/* STATUS_RETRY names the bytes when there is no memory. */
+/* STATUS_RETRY if there is no memory; WHY names the bytes. */
 enum status arena_open(struct arena *arena, const struct layout *layout,
                        bool padded, struct failure *why) MUST_CHECK;
 
-/* The same weights as OF, which outlives it, and with GRADIENTS a place of its
- * own for gradients; without, gradient_of has no pointers. */
+/* Shares the weights of OF, which outlives it. With GRADIENTS it has its own
+ * gradient buffer; without, gradient_of has no pointers. */
 enum status arena_open_replica(struct arena *arena, const struct arena *of,
                                const struct layout *layout, bool gradients,
                                struct failure *why) MUST_CHECK;
 
-/* Lets both buffers go; messages on their way keep them alive. */
+/* Releases both buffers; messages in flight keep them alive. */
 void arena_close(struct arena *arena);
 
 #endif

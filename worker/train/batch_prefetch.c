@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two places on the device: while one batch is computed with, the next is on
- * its way into the other. `here` says that a batch has come, `free` that what
- * reads it has been done, so neither stream overtakes the other, and the host
- * waits only until its own copy of a batch may be written again. */
+/* Double buffering on the device: while one batch is used, the next is uploaded
+ * to the other slot. One event marks an uploaded batch and one the end of its
+ * last use, so that neither stream overtakes the other, and the host waits only
+ * until its copy of a batch may be overwritten. */
 #include "worker/train/batch_prefetch.h"
 
 static struct batch_prefetch_slot *batch_prefetch_slot_of(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples on their way to the device, one batch ahead of the computing, on a
- * stream of their own. Where the device's memory is the host's, batches are
- * computed with where they lie. */
+/* Uploads samples to the device on a separate stream, one batch ahead of the
+ * computation. If the device's memory is the host's, batches are used in
+ * place. */
 #ifndef CAPSTAN_BATCH_PREFETCH_H
 #define CAPSTAN_BATCH_PREFETCH_H
 
@@ -15,7 +15,7 @@
 enum { BATCH_PREFETCH_SLOTS = 2 };
 
 struct batch_prefetch_slot {
-    struct loader_batch batch; /* as the device sees it */
+    struct loader_batch batch; /* with device pointers */
     float *inputs;             /* [max_batch, features], or NULL */
     uint32_t *labels;          /* [max_batch], or NULL */
     struct ops_event *uploaded, *consumed;
@@ -28,34 +28,36 @@ struct batch_prefetch {
     struct batch_prefetch_slot slots[BATCH_PREFETCH_SLOTS];
 };
 
-/* For batches of up to MAX_BATCH samples. Borrows DEVICE. STATUS_FAILED tells
- * how much memory it does not have. */
+/* For batches of up to MAX_BATCH samples. Borrows DEVICE. STATUS_FAILED: not
+ * enough device memory; WHY says how much. */
 enum status batch_prefetch_open(struct batch_prefetch *batch_prefetch,
                                 const struct device *device, uint32_t max_batch,
                                 uint32_t features,
                                 struct failure *why) MUST_CHECK;
 
-/* Nothing is on its way; INTAKE may be all zero. */
+/* No upload may be in flight; BATCH_PREFETCH may be all zero. */
 void batch_prefetch_close(struct batch_prefetch *batch_prefetch);
 
-/* Is there a batch to take? */
+/* True if a batch can be popped. */
 bool batch_prefetch_ready(const struct batch_prefetch *batch_prefetch);
 
-/* BATCH sets out; at most one is ahead of the one taken. Its memory stays as it
- * is until batch_prefetch_sync, on a device without ops.later until what it is
- * taken for is computed. */
+/* Starts the upload of BATCH; at most one batch is ahead of the popped one. Its
+ * memory must not change until batch_prefetch_sync, or, on a device without
+ * ops.async, until the computation that uses it is done. */
 void batch_prefetch_push(struct batch_prefetch *batch_prefetch,
                          const struct loader_batch *batch);
 
-/* The oldest batch that is ready, as the device sees it: what is computed from
- * now on may read it, until the second batch_prefetch_push from now. */
+/* The oldest pushed batch, with device pointers: computation enqueued from now
+ * on may read it, until the second batch_prefetch_push from now. */
 const struct loader_batch *batch_prefetch_pop(
     struct batch_prefetch *batch_prefetch);
 
-/* What has been computed so far was the last to read the batch taken. */
+/* Marks the computation enqueued so far as the last that reads the popped
+ * batch. */
 void batch_prefetch_release(struct batch_prefetch *batch_prefetch);
 
-/* Waits until the memory of the batches put may change; as ops.await. */
+/* Waits until the memory of the pushed batches may change; as
+ * ops.event_sync. */
 enum status batch_prefetch_sync(struct batch_prefetch *batch_prefetch,
                                 struct failure *why) MUST_CHECK;
 

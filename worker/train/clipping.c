@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* SUM and the squares of a block's gradient, piece after piece. */
+/* SUM plus the squares of a block's gradient, piece by piece. */
 static double clipping_add_squares(double sum, const struct rule_loops *loops,
                                    const float *gradient, uint32_t elements) {
     double pieces[(1 << 20) / sizeof(float) / RULE_PIECE]; /* 1 MiB at most */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's own gradient clipped by its norm: with staleness no ps sees the
- * sum of all. */
+/* Clips a worker's own gradient by its norm. With staleness this is needed
+ * because no ps sees the sum over all workers. */
 #ifndef CAPSTAN_CLIPPING_H
 #define CAPSTAN_CLIPPING_H
 
 #include "proto/tensor/layout.h"
 #include "proto/tensor/rule.h"
 
-/* Where the 2-norm of GRADIENTS (a pointer a parameter of LAYOUT) is above
+/* If the 2-norm of GRADIENTS (one pointer per parameter of LAYOUT) is above
  * LIMIT, scales them by LIMIT / (norm + 1e-6), as
- * torch.nn.utils.clip_grad_norm_ does. The norm is in double, block after
- * block in the plan's order. LOOPS: NULL for the best of this processor. */
+ * torch.nn.utils.clip_grad_norm_ does. The norm is summed in double, block by
+ * block in the plan's order. LOOPS: NULL for the best on this CPU. */
 void clipping_apply(const struct layout *layout, float *const *gradients,
                     double limit, const struct rule_loops *loops);
 

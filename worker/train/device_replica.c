@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* A pass as its hooks see it. */
+/* The context of a pass's hooks. */
 struct pass {
     struct device_replica *device_replica;
     const struct device_replica_step *step;
@@ -29,7 +29,7 @@ enum status device_replica_load(struct device_replica *device_replica,
     return STATUS_OK;
 }
 
-/* Batches may be on their way to the device. */
+/* Uploads may still read the loader's memory. */
 static void close_loader(struct device_replica *device_replica) {
     size_t bytes;
     if (!device_replica->loader)
@@ -46,9 +46,9 @@ void device_replica_close(struct device_replica *device_replica) {
     arena_close(&device_replica->arena);
 }
 
-/* Each sets out as it comes. Where one does not come the pass goes on with what
- * is there, as it cannot end in its middle; whoever called it looks at
- * should_continue and throws the result away. */
+/* Uploads each parameter as it arrives. If one does not arrive, the pass
+ * continues with the old weights, as it cannot stop in the middle; the caller
+ * checks should_continue and discards the result. */
 static void device_replica_need(void *context, uint32_t first, uint32_t count) {
     struct pass *pass = context;
     struct device_transfer *device_transfer =
@@ -68,7 +68,7 @@ static bool check_loss(void *context, double loss) {
            pass->step->should_continue(pass->step->context);
 }
 
-/* Does a gradient still have to come from the device? */
+/* True if gradients still have to be downloaded from the device. */
 static bool device_replica_is_async(
     const struct device_replica *device_replica) {
     return device_replica->executor.device.ops->async;
@@ -86,7 +86,8 @@ static void device_replica_done(void *context, uint32_t parameter) {
         device_transfer_download(device_transfer, parameter);
 }
 
-/* The next batch of the loader sets out; the view of the one before ends. */
+/* Starts the upload of the loader's next batch; the view of the one before
+ * ends. */
 static enum status prefetch_next(struct device_replica *device_replica,
                                  struct device_replica_result *result,
                                  struct failure *why) {
@@ -101,8 +102,8 @@ static enum status prefetch_next(struct device_replica *device_replica,
     return status;
 }
 
-/* By this the loss of BATCH is multiplied: the step's gradient is the mean of
- * the accumulated micro batches' mean gradients, times the loss scale. */
+/* The factor of BATCH's loss: the step's gradient is the mean of the
+ * accumulated micro batches' mean gradients, times the loss scale. */
 static float scale_of(const struct device_replica_step *step,
                       const struct loader_batch *batch) {
     return 1.0f / ((float)batch->count * (float)step->job->accumulation) *
@@ -120,9 +121,8 @@ static void add_result(struct device_replica_result *result,
     result->last_samples = batch_result->count;
 }
 
-/* Forward and backward over one micro batch, of which the first brings the
- * weights. Where the device goes on by itself, the next batch sets out
- * meanwhile. */
+/* Forward and backward over one micro batch; the first waits for the weights.
+ * On an asynchronous device the next batch is uploaded meanwhile. */
 static enum status run_micro_batch(struct pass *pass, uint32_t k,
                                    struct failure *why) {
     const struct device_replica_step *step = pass->step;
@@ -149,7 +149,9 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
         if (!status)
             status = mlp_wait_result(executor->mlp, &batch_result, why);
         if (!status)
-            (void)check_loss(pass, batch_result.loss); /* looked at below */
+            (void)check_loss(
+                pass,
+                batch_result.loss); /* result->nonfinite is checked below */
     }
     if (!status)
         add_result(pass->result, &batch_result);

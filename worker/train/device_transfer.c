@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Three streams of the device work beside each other, and events order them:
+/* Three streams of the device run in parallel, ordered by events:
  *
- *   weights:   upload p ... record brought
- *   compute:   follow brought, ... p's gradient complete, record computed
- *   gradients: follow computed, download p, record taken[p]
+ *   weights:   upload p ... record uploaded
+ *   compute:   wait uploaded, ... p's gradient complete, record computed
+ *   gradients: wait computed, download p, record downloaded[p]
  *
- * The host waits for taken[p] alone, before it reads a gradient. Nothing waits
- * for weights on their way to be over before the next step's are written to the
- * arena: a step's gradients are there only once its weights have been read. */
+ * The host waits only for downloaded[p], before it reads a gradient. Weights in
+ * the arena may be overwritten for the next step without a wait for their
+ * upload: a step's gradients are complete only after its weights were read. */
 #include "worker/train/device_transfer.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static size_t device_transfer_bytes_of(
            sizeof(float);
 }
 
-/* Deals the device's memory out. */
+/* Divides the device's memory among the parameters. */
 static void assign_memory(struct device_transfer *device_transfer,
                           bool gradients) {
     float *next = device_transfer->memory;
@@ -67,7 +67,7 @@ static bool allocate_lists(struct device_transfer *device_transfer) {
            device_transfer->current && device_transfer->downloaded;
 }
 
-/* So many FLOATS, with what is needed beside them. */
+/* Allocates FLOATS, and the lists and events. */
 static enum status device_transfer_allocate(
     struct device_transfer *device_transfer, uint64_t floats, bool gradients,
     struct failure *why) {
@@ -133,9 +133,9 @@ enum status device_transfer_open(struct device_transfer *device_transfer,
     return STATUS_OK;
 }
 
-/* Arena and device have the same offsets then, padding included, so that a
- * collective works on both in one piece. */
-/* What is between parameters is summed with them. */
+/* Arena and device then have the same offsets, padding included, so that a
+ * collective works on one contiguous range. */
+/* Padding takes part in the sums. */
 static enum status zero_memory(const struct device_transfer *device_transfer,
                                uint64_t floats, struct failure *why) {
     const struct device *device = device_transfer->device;
@@ -247,7 +247,7 @@ void device_transfer_record(struct device_transfer *device_transfer,
                             device_transfer->downloaded[parameter]);
 }
 
-/* Sets out once what EVENT was recorded behind is done. */
+/* Starts the download once the work recorded by EVENT is done. */
 static void device_transfer_download_block(
     struct device_transfer *device_transfer, uint32_t parameter,
     struct ops_event *event) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loss and accuracy of a model over a part of a test set. */
+/* Loss and accuracy of a model over a range of a test set. */
 #ifndef CAPSTAN_EVALUATION_H
 #define CAPSTAN_EVALUATION_H
 
@@ -24,10 +24,10 @@ struct evaluation_range {
     uint64_t first, end;
 };
 
-/* Evaluates PART, whose samples come to MLP through INTAKE; both are open for
- * batches of EVALUATION_BATCH, and there is nothing ready.
- * WEIGHTS: a pointer a parameter, of the device. STATUS_RETRY when there is no
- * memory for a batch, and as ops.await. */
+/* Evaluates RANGE. Its samples reach MLP through BATCH_PREFETCH; both are open
+ * for batches of EVALUATION_BATCH, and no batch is pending. WEIGHTS: one
+ * pointer per parameter, device memory. STATUS_RETRY if there is no memory for
+ * a batch; else as ops.event_sync. */
 enum status evaluation_run(struct evaluation *out, struct mlp *mlp,
                            struct batch_prefetch *batch_prefetch,
                            const struct evaluation_range *range,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Follows a directory, not a run: it joins nobody, so it may start before,
- * after or without the others, and outlives restarts. A checkpoint is known by
- * step, inode and time of its manifest, as a run that was started over writes
- * the same step again; it may vanish while it is read, which is no error then.
- * The end is a final checkpoint in a directory that no run uses any more. */
+/* Follows a directory, not a run: the evaluator joins no chief, so it may start
+ * before, after or without the run, and outlives restarts. A checkpoint is
+ * identified by its step and its manifest's inode and time, as a restarted run
+ * writes the same step again. A checkpoint may vanish while it is read; that is
+ * no error. The end is a final checkpoint in a directory that no run uses any
+ * more. */
 #include "worker/train/evaluator.h"
 
 #include "proto/base/time.h"
@@ -24,11 +25,11 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 
-/* Between two looks at the directory: inotify tells nothing of what other
- * hosts write to a network mount. */
+/* Polling interval of the directory: inotify does not report what other hosts
+ * write to a network mount. */
 static const int64_t POLL_INTERVAL = TIME_S / 2;
 
-/* A checkpoint by its manifest. A run that was started over may write a step
+/* A checkpoint, identified by its manifest: a restarted run may write a step
  * again. */
 struct checkpoint {
     uint64_t step;
@@ -39,17 +40,17 @@ struct checkpoint {
 
 struct evaluator {
     const struct evaluator_settings *settings;
-    struct checkpoint *seen; /* those that are still there */
+    struct checkpoint *seen; /* those that still exist */
     size_t num_seen;
     int64_t newest_at,
-        timeout_ns; /* when the last one came; how long for the next */
+        timeout_ns; /* time of the last new one; limit for the next */
 
-    /* As the job of the last manifest has them. */
+    /* From the job of the last manifest. */
     char *text;
     struct job *job;
     struct dataset *test;
     struct layout *layout;
-    struct arena arena; /* of weights */
+    struct arena arena; /* weights only */
     struct executor executor;
 };
 
@@ -101,13 +102,14 @@ static enum status evaluator_open_model(struct evaluator *evaluator,
     return status;
 }
 
-/* Model and data by the job of MANIFEST, kept while it is the same one. */
+/* Opens model and data of MANIFEST's job; keeps them while the job is the
+ * same. */
 static enum status use_job(struct evaluator *evaluator,
                            const struct manifest *manifest,
                            struct failure *why) {
     if (!manifest->job)
         return status_fail(why, STATUS_CONFIG,
-                           "it carries no job: which model and data?");
+                           "it contains no job, so model and data are unknown");
     if (evaluator->text && !strcmp(evaluator->text, manifest->job))
         return STATUS_OK;
     free_job(evaluator);
@@ -118,8 +120,9 @@ static enum status use_job(struct evaluator *evaluator,
         status = evaluator_open_model(evaluator, why);
     if (!status &&
         layout_digest(evaluator->layout) != layout_digest(manifest->layout))
-        status = status_fail(why, STATUS_FAILED,
-                             "it holds another model than its job describes");
+        status = status_fail(
+            why, STATUS_FAILED,
+            "its model differs from the one that its job describes");
     if (status)
         return status;
     int64_t interval =
@@ -194,7 +197,7 @@ static enum status evaluator_evaluate(struct evaluator *evaluator,
     return status;
 }
 
-/* The checkpoint of STEP as it stands now; false: there is none. */
+/* Finds the checkpoint of STEP as it is now; false: there is none. */
 static bool find_checkpoint(const struct evaluator *evaluator, uint64_t step,
                             struct checkpoint *out) {
     char folder[PATH_MAX], path[PATH_MAX + 16];
@@ -216,8 +219,8 @@ static bool evaluator_is_same(const struct checkpoint *a,
            a->written.tv_nsec == b->written.tv_nsec;
 }
 
-/* CHECKPOINT cannot be read: it was removed meanwhile, or it is damaged, which
- * matters when nothing comes after it. */
+/* CHECKPOINT cannot be read: either it was removed meanwhile, or it is damaged,
+ * which is worth a warning only if no later one replaces it. */
 static enum status skip_checkpoint(struct evaluator *evaluator,
                                    const struct checkpoint *checkpoint,
                                    struct failure *why) {
@@ -279,8 +282,8 @@ static enum status check_interrupts(const struct evaluator *evaluator,
                        (int)number);
 }
 
-/* A run may have begun to go on from a final checkpoint, and will write others:
- * while it uses the directory that is not the end. */
+/* A run may have resumed from a final checkpoint and will write more: while it
+ * locks the directory the checkpoint is not the end. */
 static bool is_finished(const struct evaluator *evaluator,
                         const struct checkpoint *newest) {
     const char *dir = evaluator->settings->dir;
@@ -288,12 +291,13 @@ static bool is_finished(const struct evaluator *evaluator,
         return false;
     log_info(evaluator->settings->log,
              "step %" PRIu64 " is final, and no run uses %s: the end (a run "
-             "that goes on from it is followed by who starts after its chief)",
+             "that resumes from it needs an evaluator started after its chief)",
              newest->step, dir);
     return true;
 }
 
-/* Evaluates what is new of STEPS, ascending. *OVER: the newest is the end. */
+/* Evaluates the new ones among STEPS, ascending. *OVER: the newest is the
+ * end. */
 static enum status evaluate_new(struct evaluator *evaluator,
                                 const uint64_t *steps, size_t count, bool *over,
                                 struct failure *why) {
@@ -341,8 +345,8 @@ static enum status wait_for_change(const struct evaluator *evaluator,
     if (waited >= evaluator->timeout_ns)
         return status_fail(
             why, STATUS_RETRY,
-            "no new checkpoint in %s for %.0f s (--join-timeout): does the run "
-            "live, and is this its checkpoint.dir?",
+            "no new checkpoint in %s for %.0f s (--join-timeout): is the run "
+            "alive, and is this its checkpoint.dir?",
             evaluator->settings->dir, time_to_seconds(waited));
     int64_t left = evaluator->timeout_ns - waited;
     struct pollfd item = {evaluator->settings->interrupts, POLLIN, 0};

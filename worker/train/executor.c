@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order in which memory of the device is had, and given back: first nothing
- * of it may be under way any more. What cannot be had is told with the keys
- * that need less of it (device_add_memory_hint). */
+/* Order of allocating device memory and freeing it: before anything is freed,
+ * no work that uses it may be in flight. A failed allocation names the job keys
+ * that reduce memory (device_add_memory_hint). */
 #include "worker/train/executor.h"
 
-/* What takes memory of the device. */
+/* All device memory of a model. */
 static enum status allocate_device_memory(struct executor *executor,
                                           const struct job *job,
                                           const struct layout *layout,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model on its device: what computes, and what brings weights and samples
- * there and gradients back. */
+/* A model on its device: the model itself, and the transfers of weights,
+ * samples and gradients. */
 #ifndef CAPSTAN_EXECUTOR_H
 #define CAPSTAN_EXECUTOR_H
 
@@ -22,40 +22,40 @@ struct executor {
     struct device device;
     struct mlp *mlp;
     struct device_transfer device_transfer;
-    struct batch_prefetch batch_prefetch;      /* of samples to train on */
-    struct batch_prefetch evaluation_prefetch; /* of those to evaluate on */
+    struct batch_prefetch batch_prefetch;      /* of training samples */
+    struct batch_prefetch evaluation_prefetch; /* of evaluation samples */
 };
 
 /* What the model is used for. */
 struct executor_options {
-    uint32_t micro_batch; /* samples it is trained on at a time; 0: it is not */
+    uint32_t micro_batch; /* samples per training batch; 0: no training */
     bool evaluates;
     bool resident; /* weights and gradients stay on the device:
                       device_transfer.h */
 };
 
-/* Takes the device that WISH means, and nothing of its memory yet. */
+/* Opens the device that REQUEST selects; allocates none of its memory. */
 enum status executor_select_device(struct executor *executor,
                                    const struct device_request *request,
                                    const struct log *log,
                                    struct failure *why) MUST_CHECK;
 
 /* After executor_select_device: opens JOB's model for the weights in ARENA,
- * which is open. Borrows all. STATUS_FAILED says how much memory was wanted for
- * what, and which keys need less. */
+ * which is open. Borrows all. STATUS_FAILED: not enough device memory; WHY says
+ * how much for what, and which job keys need less. */
 enum status executor_open(struct executor *executor, const struct job *job,
                           const struct layout *layout, struct arena *arena,
                           const struct executor_options *use,
                           struct failure *why) MUST_CHECK;
 
-/* Waits for what is under way, or has failed. */
+/* Waits until enqueued work is done or has failed. */
 void executor_synchronize(struct executor *executor);
 
-/* The same, and closes it; before the arena is closed. ENGINE may be all
- * zero. */
+/* The same, then closes it; call before the arena is closed. EXECUTOR may be
+ * all zero. */
 void executor_close(struct executor *executor);
 
-/* As evaluation_run, on the arena's weights as they are now. */
+/* As evaluation_run, on the arena's current weights. */
 enum status executor_evaluate(struct executor *executor,
                               const struct evaluation_range *range,
                               struct evaluation *out,

@@ -46,7 +46,7 @@ float grad_scaler_inverse(const struct grad_scaler *grad_scaler) {
                : 1;
 }
 
-/* By the exponent, which is all ones in infinities and NaN alone: a loop
+/* Tests the exponent, which is all ones only in infinities and NaN: a loop
  * without branches. */
 static bool are_finite(const float *floats, uint64_t count) {
     const uint32_t exponent = 0x7f800000;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mixed precision in a trainer's step (docs/precision.md): by how much its loss
- * is multiplied, and what its gradients are looked at and divided by before
- * they leave. Where neither fp16 nor a check is on, nothing is done. */
+/* Mixed precision in a trainer's step (docs/precision.md): the factor of the
+ * loss, and the check and division of gradients before they are announced. Does
+ * nothing unless fp16 or an overflow check is enabled. */
 #ifndef CAPSTAN_GRAD_SCALER_H
 #define CAPSTAN_GRAD_SCALER_H
 
@@ -15,37 +15,38 @@
 #include <stdint.h>
 
 struct grad_scaler {
-    const struct job *job; /* borrowed, as LOG */
+    const struct job *job; /* borrowed, as is LOG */
     const struct log *log;
-    bool logs_changes;         /* for all trainers, of what the scale becomes */
+    bool logs_changes; /* logs scale changes on behalf of all trainers */
     struct loss_scaler scaler; /* of this step */
 };
 
-/* Are gradients looked at as a whole, before any of them leaves? */
+/* True if all gradients are checked before any is announced. */
 bool grad_scaler_checks_gradients(const struct job *job);
 
-/* Does a loss that is not finite lower the scale, as an overflow does? */
+/* True if a non-finite loss lowers the scale, as an overflow does. */
 bool grad_scaler_is_dynamic(const struct job *job);
 
-/* STEP has the scale NOW of the run. STATUS_FAILED when there is none left. */
+/* Begins STEP with the run's scale NOW. STATUS_FAILED if the scale is below the
+ * minimum. */
 enum status grad_scaler_begin(struct grad_scaler *grad_scaler,
                               const struct loss_scaler *now, uint64_t step,
                               struct failure *why) MUST_CHECK;
 
-/* What the loss of this step is multiplied by; 1 but in fp16. */
+/* The factor of this step's loss; 1 unless fp16. */
 float grad_scaler_factor(const struct grad_scaler *grad_scaler);
 
-/* What its gradients are multiplied by: the inverse of that, exact for powers
+/* The factor of its gradients: the inverse of the loss factor, exact for powers
  * of two. */
 float grad_scaler_inverse(const struct grad_scaler *grad_scaler);
 
-/* Multiplies GRADIENTS (a pointer a parameter of LAYOUT) by the inverse of the
- * step's scale. False, and some are left
- * as they were, when one of them is infinite or no number. */
+/* Multiplies GRADIENTS (one pointer per parameter of LAYOUT) by the inverse of
+ * the step's scale. If one is infinite or NaN, returns false and leaves some
+ * unchanged. */
 bool grad_scaler_unscale(const struct grad_scaler *grad_scaler,
                          const struct layout *layout, float *const *gradients);
 
-/* Says that STEP is skipped. */
+/* Logs that STEP is skipped. */
 void grad_scaler_log_skipped(const struct grad_scaler *grad_scaler,
                              uint64_t step);
 

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* By the host: each member brings its gradients into memory of its own, and the
- * trainer's thread adds them up in the order of the members as they come. By a
- * collective: neighbouring gradients, which lie one behind the other on each
- * device, are added up there in pieces; the first device's sum goes to the
- * arena while the next piece is added. */
+/* On the host: each member downloads its gradients into its own memory, and the
+ * trainer's thread adds them in member order as they arrive. On the devices:
+ * adjacent gradients are all-reduced there in pieces; the first device's sum is
+ * downloaded to the arena while the next piece is reduced. */
 #include "worker/train/local_allreduce.h"
 
-/* Floats from which on a piece is worth a call. */
+/* Minimum floats of a piece that justify a collective call. */
 enum { PIECE = 1 << 20 };
 
 static struct device_transfer *transfer_of(struct local_group_member *member) {
     return &member->device_replica.executor.device_transfer;
 }
 
-/* The piece that ends with parameter LAST, of parameters *FIRST to LAST; all
- * members cut alike. Returns its floats from gradients[*FIRST] on. */
+/* The piece that ends with parameter LAST: parameters *FIRST to LAST, the same
+ * on all members. Returns its floats from gradients[*FIRST] on. */
 static size_t cut_piece(const struct device_transfer *device_transfer,
                         uint32_t last, uint32_t *first) {
     const struct layout *layout = device_transfer->layout;
@@ -33,7 +32,7 @@ void local_allreduce_abort(struct local_group_member *member) {
     local_collective_abort(member->local_group->local_collective);
 }
 
-/* MEMBER's part in adding up a piece. */
+/* MEMBER's part in the sum of a piece. */
 static enum status sum_piece(struct local_group_member *member, uint32_t first,
                              size_t floats, struct failure *why) {
     struct device_transfer *device_transfer = transfer_of(member);
@@ -118,7 +117,7 @@ static enum status reduce_on_host(struct local_group *local_group,
             return status;
         for (uint32_t i = 1; i < local_group->count; i++)
             if (!add_member(&local_group->members[i], p, begin + count - p))
-                return STATUS_OK; /* local_group_gather tells of it */
+                return STATUS_OK; /* local_group_gather reports it */
         if (on_reduced)
             on_reduced(context, p);
     }
@@ -130,7 +129,7 @@ struct piece {
     uint32_t first, last;
 };
 
-/* PIECE is on its way to the arena. */
+/* Waits until PIECE is in the arena. */
 static enum status wait_piece(struct local_group *local_group,
                               struct piece piece,
                               void (*on_reduced)(void *context,

@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A turn is a step. The trainer's thread raises `go`; each thread computes, and
- * waits in it for the weights that the trainer's thread raises as they come.
- * Each says when the losses of its samples are known (`settled`): from them the
- * trainer tells whether the gradients are wanted (`decided`), then all gather
- * them. A member that fails goes through the rest of its turn, so that nobody
- * waits for it: what it lacks is told once all are through. */
+/* Protocol of a step. The trainer's thread raises `started`; each thread
+ * computes, and waits for `weights`, which the trainer's thread raises as they
+ * arrive. Each raises `computed` once the losses of its samples are known; from
+ * them the trainer decides whether the gradients are wanted (`gather_decided`);
+ * then all gather them. A member that fails still goes through the rest of the
+ * step, so that no other member waits for it; its error is reported at the
+ * end. */
 #include "worker/train/local_group.h"
 
 #include "worker/train/local_allreduce.h"
 
 #include <math.h>
 
-/* Seconds that a call of all devices may take: what each computes before it is
- * awaited before. */
+/* Time limit of a joint operation in seconds. It excludes the computation,
+ * which each member waits for before. */
 static const double CONNECT_SECONDS = 300;
 
-/* Marks of parameters at the beginning of the present turn. */
+/* The sequence number of parameters at the beginning of this step. */
 static uint64_t sequence_begin(const struct local_group *local_group) {
     return (local_group->step_number - 1) * local_group->layout->num_parameters;
 }
 
-/* The first member's: the others hear that a parameter is here. */
+/* The first member's need callback: also signals the parameter to the
+ * others. */
 static bool need_first(void *context, uint32_t parameter) {
     struct local_group *local_group = context;
     uint64_t sequence = sequence_begin(local_group) + parameter + 1;
@@ -73,7 +75,8 @@ static void compute_other(struct local_group_member *member) {
         atomic_store(&member->failed, true);
 }
 
-/* The thread's device is the one it goes on with. */
+/* Synchronising also makes the member's device current on this thread, before
+ * the collective is joined. */
 static void connect_member(struct local_group_member *member) {
     struct local_group *local_group = member->local_group;
     const struct device *device = &member->device_replica.executor.device;
@@ -86,7 +89,7 @@ static void connect_member(struct local_group_member *member) {
     }
 }
 
-/* Turn 1 is to meet the others. */
+/* Step 1 is the rendezvous of the members. */
 static void *run_member(void *argument) {
     struct local_group_member *member = argument;
     struct local_group *local_group = member->local_group;
@@ -134,8 +137,8 @@ static enum status copy_failure(const struct local_group_member *member,
     return status_fail(why, member->why.status, "%s", member->why.text);
 }
 
-/* Whose failure all others follow from, or the first that has failed; of those
- * that have settled. Into WHY. */
+/* Copies the failure that caused the others into WHY, or else the first failed
+ * member's; only of members that have computed. */
 static enum status find_failure(const struct local_group *local_group,
                                 struct failure *why) {
     uint32_t failed_member = atomic_load(&local_group->failed_member);
@@ -158,7 +161,7 @@ static void end_threads(struct local_group *local_group) {
     if (!local_group->joined)
         return;
     if (local_group->local_collective &&
-        local_group->broken) /* who is lost takes no leave */
+        local_group->broken) /* a broken group cannot part in order */
         local_collective_abort(local_group->local_collective);
     sequence_cancel(&local_group->started);
     sequence_cancel(&local_group->weights);
@@ -178,7 +181,7 @@ static void end_threads(struct local_group *local_group) {
     local_group->joined = 0;
 }
 
-/* Starts the threads, which meet where devices add up. */
+/* Starts the threads; if the devices reduce, they connect to each other. */
 static enum status connect_members(struct local_group *local_group,
                                    struct failure *why) {
     enum status status = STATUS_OK;
@@ -197,14 +200,15 @@ static enum status connect_members(struct local_group *local_group,
     return find_failure(local_group, why);
 }
 
-/* Where they cannot meet, the host adds: slower, and the same sum. */
+/* If the devices cannot connect, the host reduces: slower, with the same
+ * sum. */
 static enum status connect_or_fall_back(struct local_group *local_group,
                                         struct failure *why) {
     enum status status = connect_members(local_group, why);
     if (!status || !local_group->local_collective)
         return status;
     log_warning(local_group->log,
-                "gradients of %u devices are added up in the host's memory: %s",
+                "gradients of %u devices are summed in host memory: %s",
                 local_group->count, why->text);
     local_group->broken = true;
     end_threads(local_group);
@@ -275,7 +279,8 @@ enum status local_group_load(struct local_group *local_group,
     return status;
 }
 
-/* The first has pinned what all copy from: it is closed last. */
+/* The first member has pinned the memory that all upload from, so it is closed
+ * last. */
 void local_group_close(struct local_group *local_group) {
     end_threads(local_group);
     for (uint32_t i = local_group->count; i-- > 0;)
@@ -296,7 +301,7 @@ static void local_group_begin_step(struct local_group *local_group,
     sequence_advance(&local_group->started, ++local_group->step_number);
 }
 
-/* What the first did not need any more does not hold the others up. */
+/* Releases members that wait for weights which the first did not need. */
 static void end_weights(struct local_group *local_group, bool complete) {
     if (local_group->count < 2)
         return;
@@ -363,8 +368,8 @@ enum status local_group_gather(struct local_group *local_group, bool wanted,
     else if (async &&
              !local_group->members[0]
                   .device_replica.executor.device_transfer.resident &&
-             !local_group->broken) /* what is on its way lands before others
-                                         write there */
+             !local_group->broken) /* pending downloads finish before the arena
+                                      is written */
         executor_synchronize(&local_group->members[0].device_replica.executor);
     uint64_t end =
         local_group->count > 1

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which devices a team has, and what adds their gradients up: known before
- * there is a plan, as the chief counts replicas by it. */
+/* Selects a group's devices and how their gradients are summed. This happens
+ * before there is a plan, as the chief needs the number of replicas. */
 #include "proto/base/plugin.h"
 #include "worker/train/local_group.h"
 
@@ -8,7 +8,8 @@ bool local_group_is_async(const struct local_group *local_group) {
     return local_group->members[0].device_replica.executor.device.ops->async;
 }
 
-/* What is added up by NCCL, if devices are CUDA's and it is here. */
+/* Uses NCCL for the sums if the devices are CUDA's and the plugin is
+ * available. */
 static void find_collective(struct local_group *local_group,
                             const struct collective_ops *nccl) {
     struct failure why;
@@ -20,12 +21,13 @@ static void find_collective(struct local_group *local_group,
     local_group->collective = status ? NULL : table;
     if (status)
         log_info(local_group->log,
-                 "gradients of %u devices are added up in the host's memory; "
+                 "gradients of %u devices are summed in host memory; "
                  "capstan-nccl.so: %s (docs/collectives.md has what it needs)",
                  local_group->count, why.text);
 }
 
-/* One that there is no code for is left out, if the job does not ask for it. */
+/* A device for which there is no code is skipped unless the job asks for
+ * CUDA. */
 static enum status add_device(struct local_group *local_group,
                               struct device_request request, uint32_t index,
                               struct failure *why) {
@@ -40,7 +42,7 @@ static enum status add_device(struct local_group *local_group,
         local_group->count++;
     if (status != STATUS_CONFIG || cuda_required)
         return status;
-    log_warning(local_group->log, "device %u is left out: %s", index,
+    log_warning(local_group->log, "device %u is not used: %s", index,
                 why->text);
     return STATUS_OK;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A training pass without a cluster: what each parameter's layer takes forward
- * and backward, by the thread's processor time, so that other work on the
- * machine is not counted. The median of the passes counts for each lap. Then as
- * many of them as there are cores run at once: how much slower a pass is then
- * is what cores cost each other (caches, memory, frequency). */
+/* Times training passes without a cluster: each parameter's layer forward and
+ * backward, in the thread's CPU time, so that other load on the machine does
+ * not count. Each interval's result is the median over the passes. Then as many
+ * passes as there are cores run at once: their slowdown shows how much the
+ * cores contend for caches, memory and frequency. */
 #include "worker/train/profile.h"
 
 #include "proto/base/time.h"
@@ -19,8 +19,8 @@
 
 enum { MAX_PASSES = 256, MAX_RUNNERS = 64, MIN_PASSES = 3 };
 
-/* A trainer without a cluster. `laps` is [2 * parameters, MAX_PASSES]: forward
- * and backward of each parameter, each pass. */
+/* A trainer without a cluster. `intervals` is [2 * parameters, MAX_PASSES]:
+ * forward and backward of each parameter, for each pass. */
 struct runner {
     const struct job *job;
     struct layout *layout;
@@ -32,13 +32,13 @@ struct runner {
     uint32_t *labels;
     int64_t *intervals;
     uint32_t parameters, passes;
-    uint32_t interval; /* at work: it began at `since` */
+    uint32_t interval; /* the current interval; it began at `since` */
     int64_t since, until;
     pthread_t thread;
     bool started;
 };
 
-/* Of this thread: other work on the machine does not count. */
+/* CPU time of this thread: other load does not count. */
 static int64_t cpu_time_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -172,7 +172,7 @@ static void run_alone(struct runner *runner, struct profile *profile,
     }
 }
 
-/* Mean of the whole passes of COUNT runners at once. */
+/* The mean duration of whole passes with COUNT runners at once. */
 static double run_concurrently(struct runner *runners, unsigned count,
                                double seconds) {
     int64_t until = time_now() + time_from_seconds(seconds);

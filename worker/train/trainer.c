@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread's life: data, layout and device are declared; a plan is awaited;
- * then memory, first weights, steps; and after the last step it stays for
- * evaluations until it is cancelled. The mutex holds what the communication
- * thread sets (plan, partner, an order, leaving, cancelled) and what it reads
- * (progress); all else is the thread's own until it is joined, but for the
- * layout, which is there for all once it has been declared. */
+/* The training thread's life cycle: it reports data, layout and device, waits
+ * for a plan, allocates memory, gets initial weights and takes steps. After the
+ * last step it serves evaluations until it is cancelled. The mutex guards what
+ * the communication thread sets (plan, exchange, requests, leaving, cancelled)
+ * and what it reads (progress). All else belongs to the training thread until
+ * it is joined, except the layout, which all may read once it has been
+ * reported. */
 #include "worker/train/trainer.h"
 
 #include "proto/base/time.h"
@@ -14,8 +15,8 @@
 
 #include <stdlib.h>
 
-/* Memory for the model: had once the plan is here, as the chief may find that
- * it is too much. */
+/* Model memory is allocated after the plan has arrived, as the chief may reject
+ * its size. */
 static enum status trainer_open_model(struct trainer *trainer,
                                       struct failure *why) {
     struct exchange exchange = trainer->exchange;
@@ -35,7 +36,7 @@ static enum status trainer_open_model(struct trainer *trainer,
     return exchange_begin(exchange, &place, why);
 }
 
-/* Of the first of its replicas. */
+/* The sampler options of this trainer's first replica. */
 static struct sampler_options sampler_settings(const struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     return (struct sampler_options){
@@ -56,7 +57,7 @@ bool trainer_is_cancelled(struct trainer *trainer) {
     return cancelled;
 }
 
-/* Waits for trainer_begin; false when there is to be no training. */
+/* Waits for trainer_begin; false if there will be no training. */
 static bool wait_plan(struct trainer *trainer) {
     pthread_mutex_lock(&trainer->mutex);
     while (!trainer->exchange.vtable && !trainer->cancelled)
@@ -79,8 +80,8 @@ bool trainer_wait_all_weights(struct trainer *trainer) {
     return true;
 }
 
-/* First weights: computed, when the ps compute the same, as they would have
- * been read, else read. */
+/* Initial weights: computed from the seed if the ps compute the same, rounded
+ * to the wire format; else read. */
 static bool load_first_weights(struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     const struct plan *plan = trainer->plan;
@@ -118,7 +119,7 @@ static bool is_leaving(struct trainer *trainer) {
     return leaving;
 }
 
-/* Is there a step after trainer->clock? */
+/* True if there is a step after trainer->clock. */
 static bool has_next_step(struct trainer *trainer) {
     uint64_t total = trainer->plan->run_schedule.total;
     if (trainer->aborted || is_leaving(trainer))
@@ -131,7 +132,7 @@ static bool has_next_step(struct trainer *trainer) {
            trainer->plan->run_schedule.start < total;
 }
 
-/* With staleness a push is the step of the run that its answer tells. */
+/* With staleness the answer to a push tells its step of the run. */
 static void count_answered(struct trainer *trainer) {
     if (!trainer_is_synchronous(trainer) && trainer->clock >= trainer->from &&
         !trainer->aborted)
@@ -200,7 +201,7 @@ static void *trainer_run_thread(void *argument) {
     struct exchange exchange = trainer->exchange;
     pthread_mutex_unlock(&trainer->mutex);
     if (exchange_peer_lost(exchange, &lost))
-        failed.why = lost; /* the wait for the device was given up for it */
+        failed.why = lost; /* the lost peer is the cause of the failed wait */
     failed.diverged = trainer->diverged;
     event_queue_push(&trainer->event_queue, &failed);
     return NULL;

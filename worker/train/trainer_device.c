@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trainer computes on. Trainers who see the same device are on one
- * machine, whatever the cluster calls their hosts: the chief hears what each
- * sees and tells each its place among those. Where devices tell no ids, the
- * hosts' names have to do. */
+/* Device selection. Trainers that see the same device id are on one machine,
+ * whatever the cluster calls their hosts: each reports its device ids to the
+ * chief, which assigns each a place among the device's users. For devices
+ * without ids the host names decide. */
 #include "worker/train/trainer_internal.h"
 
 #include <stdio.h>
 
-/* Where other ranks are lost the device would wait for them. */
+/* If other ranks are lost, the device's work would wait for them forever. */
 static bool is_aborted(void *context) {
     struct trainer *trainer = context;
     return trainer_is_cancelled(trainer) ||
            exchange_peer_lost(trainer->exchange, NULL);
 }
 
-/* As the cluster lists hosts, or its launcher tells. */
+/* Local ranks come from the cluster description or the launcher. */
 static struct device_request make_request(struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     return (struct device_request){
@@ -29,8 +29,8 @@ static struct device_request make_request(struct trainer *trainer) {
     };
 }
 
-/* One process a device, as a local rank that was told means, takes one, unless
- * it was told too that there is no other. */
+/* A launcher that gives local ranks means one process per device, so a trainer
+ * takes one only; unless the launcher says that it is the only process. */
 static bool may_use_all_devices(const struct trainer *trainer) {
     const struct trainer_settings *settings = &trainer->settings;
     return !settings->reported ||

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer's thread on the test set: its own part after a planned round, and
- * the part of a snapshot that the chief has ordered; and its life after the
- * loop, when that is all there is to do. */
+/* Evaluations on the training thread: its own part of the test set after a
+ * planned round, the part of a snapshot that the chief requests, and the
+ * requests that it serves after the loop. */
 #include "proto/base/time.h"
 #include "worker/train/trainer_internal.h"
 
-/* A part of the test set, on the weights as they stand. */
+/* Evaluates a part of the test set on the current weights. */
 static enum status trainer_evaluation_evaluate(
     struct trainer *trainer, const struct trainer_evaluation_request *request,
     struct failure *why) {
@@ -36,7 +36,7 @@ static enum status trainer_evaluation_evaluate(
     return STATUS_OK;
 }
 
-/* After a planned round: the weights here are that round's. */
+/* After a planned round the arena has that round's weights. */
 enum status trainer_evaluate_own(struct trainer *trainer, struct failure *why) {
     struct trainer_evaluation_request request = {
         .step = trainer->clock,
@@ -45,7 +45,8 @@ enum status trainer_evaluate_own(struct trainer *trainer, struct failure *why) {
     return trainer_evaluation_evaluate(trainer, &request, why);
 }
 
-/* A snapshot is read over the present weights, which are read again after. */
+/* A snapshot overwrites the current weights, which are read again
+ * afterwards. */
 static enum status evaluate_snapshot(
     struct trainer *trainer, const struct trainer_evaluation_request *request,
     struct failure *why) {
@@ -80,7 +81,7 @@ enum status trainer_evaluate_requested(struct trainer *trainer,
                : STATUS_OK;
 }
 
-/* Out of the loop: evaluations are still taken part in. */
+/* After the loop the trainer still takes part in evaluations. */
 enum status trainer_serve_requests(struct trainer *trainer,
                                    struct failure *why) {
     enum status status = STATUS_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trainer is made of: for trainer.c, its life, and its parts by the
- * course of a run: trainer_prepare.c, what it declares; trainer_device.c, what
- * it computes on; trainer_step.c, a step; trainer_evaluation.c, the test set.
- * All run on the training thread. */
+/* The state of a trainer, for trainer.c, its life cycle, and for the phases of
+ * a run: trainer_prepare.c, the declaration; trainer_device.c, the devices;
+ * trainer_step.c, a step; trainer_evaluation.c, the test set. All run on the
+ * training thread. */
 #ifndef CAPSTAN_TRAINER_INTERNAL_H
 #define CAPSTAN_TRAINER_INTERNAL_H
 
@@ -21,26 +21,26 @@ struct trainer {
     struct trainer_settings settings;
     pthread_t thread;
 
-    /* The training thread's own. */
+    /* The training thread only. */
     struct dataset *train, *test;
     struct local_group local_group;
-    bool devices_reported; /* devices that it has told the ids of */
+    bool devices_reported; /* device ids were reported */
     struct layout *layout;
     struct arena arena;
     uint64_t clock;
     bool aborted;         /* no more weights come */
-    uint32_t unannounced; /* parameters done and not announced */
+    uint32_t unannounced; /* parameters complete but not announced */
     uint64_t unannounced_elements;
     double step_loss;
-    bool diverged;              /* it is no number, and the run ends for it */
-    struct trainer_point point; /* of the steps since the last one; step 0:
-                                   there is none */
-    double uncounted_loss;      /* of the last step, as is the next: until it
-                                   is known which step of the run that was */
+    bool diverged; /* the loss is not finite, which ends the run */
+    struct trainer_point
+        point;             /* the steps since the last point; step 0: none */
+    double uncounted_loss; /* of the last step, as is the next: until its step
+                              of the run is known */
     uint64_t uncounted_samples;
     struct grad_scaler grad_scaler;
     int64_t started_at, evaluating, input; /* ns */
-    double waited;                         /* seconds, before it began */
+    double waited;                         /* seconds, before this step */
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -50,7 +50,7 @@ struct trainer {
     uint64_t from;
     bool evaluation_requested, leaving, cancelled, serve_requested;
     uint32_t sharer_index,
-        device_sharers; /* trainer_assign_device's; 0: it has not been called */
+        device_sharers; /* set by trainer_assign_device; 0: not called yet */
     struct trainer_evaluation_request request;
 
     struct event_queue event_queue;
@@ -63,45 +63,44 @@ static inline bool trainer_is_synchronous(const struct trainer *trainer) {
     return trainer->settings.job->staleness == 0;
 }
 
-/* From any thread: is the trainer being closed? */
+/* From any thread: true if the trainer is being closed. */
 bool trainer_is_cancelled(struct trainer *trainer);
 
-/* Reports which devices it sees, if they are to be shared by that. */
+/* Reports the devices that it sees if the chief assigns them. */
 void trainer_device_report(struct trainer *trainer);
 
-/* Takes its devices, once it is known who shares them; none where it was
- * cancelled before. */
+/* Opens its devices once the assignment is known; none if it was cancelled
+ * before. */
 enum status trainer_device_find(struct trainer *trainer,
                                 struct failure *why) MUST_CHECK;
 
-/* Fills of DECLARATION what tells of them. */
+/* Fills the device fields of MODEL_SPEC. */
 void trainer_device_declare(const struct trainer *trainer,
                             struct trainer_report *model_spec);
 
-/* The first that it computes on, and the model there. */
+/* Its first device and the model on it. */
 const struct executor *trainer_device_first(const struct trainer *trainer);
 
-/* Reads the data, lays the parameters out, finds the devices and declares all
- * that. STATUS_CONFIG names what is wrong with job, data or device. */
+/* Reads the data, lays out the parameters, selects the devices and reports all
+ * that. STATUS_CONFIG names the fault of job, data or device. */
 enum status trainer_prepare(struct trainer *trainer,
                             struct failure *why) MUST_CHECK;
 
-/* Waits for PARAMETER's weights in the arena. Where it is false a step has no
- * meaning any more. */
+/* Waits for PARAMETER's weights in the arena. False: the step is aborted. */
 bool trainer_wait_weights(struct trainer *trainer, uint32_t parameter);
 
 /* Waits for the weights of all parameters; false likewise. */
 bool trainer_wait_all_weights(struct trainer *trainer);
 
-/* The run's scale for the next step, which is here with the last parameter;
+/* The run's loss scale of the next step, which arrives with the last parameter;
  * false as trainer_wait_weights. */
 bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now);
 
-/* The last step taken was STEP of the run: its loss counts to that point. */
+/* The last step was STEP of the run: adds its loss to that point. */
 void trainer_step_count(struct trainer *trainer, uint64_t step);
 
-/* Takes step `clock`: samples in, gradients announced, or nothing where there
- * is no meaning in it any more. */
+/* Takes step `clock`: reads samples and announces gradients, or nothing if the
+ * step is aborted. */
 enum status trainer_step_run(struct trainer *trainer,
                              struct failure *why) MUST_CHECK;
 
@@ -110,13 +109,13 @@ enum status trainer_step_run(struct trainer *trainer,
 enum status trainer_evaluate_own(struct trainer *trainer,
                                  struct failure *why) MUST_CHECK;
 
-/* If there is an order: reads its snapshot into the arena, evaluates the part
- * that it names, reports that, and reads the present weights again. */
+/* If an evaluation is requested: reads its snapshot into the arena, evaluates
+ * the requested part, reports it, and reads the current weights again. */
 enum status trainer_evaluate_requested(struct trainer *trainer,
                                        struct failure *why) MUST_CHECK;
 
-/* Out of the loop, until it is cancelled: obeys orders, and serves where the
- * weights lie with this rank. */
+/* After the loop, until cancelled: handles requests, and calls reducer_serve if
+ * this rank holds the weights. */
 enum status trainer_serve_requests(struct trainer *trainer,
                                    struct failure *why) MUST_CHECK;
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trainer has to have before there is a plan, and what it declares of
- * it: data, the model's parameters, devices. No memory for the model is had
- * yet. */
+/* What a trainer prepares before there is a plan, and reports: data, the
+ * model's parameters, devices. Model memory is allocated later. */
 #include "worker/train/trainer_internal.h"
 
 static enum status load_data(struct trainer *trainer, struct failure *why) {
@@ -42,7 +41,8 @@ static void declare(struct trainer *trainer) {
     event_queue_push(&trainer->event_queue, &model_spec);
 }
 
-/* The chief hears of devices first: others wait for that, and none for data. */
+/* Devices are reported first: other trainers wait for the assignment, none for
+ * the data. */
 enum status trainer_prepare(struct trainer *trainer, struct failure *why) {
     trainer_device_report(trainer);
     enum status status = load_data(trainer, why);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One step: weights are awaited layer by layer while the samples go forward,
- * gradients announced layer by layer while they come back, the last first.
+/* One step: the forward pass waits for weights layer by layer, the backward
+ * pass announces gradients layer by layer, the last first.
  *
- * They leave at once unless something has to be known of all of them first:
- * whether any has overflowed (a loss scale), or their norm (clipping with
- * staleness). Whatever becomes of a step, every parameter of it is announced
- * exactly once: whole, empty (a loss that is not finite and is to be skipped),
- * or void (an overflow, which voids the round); else the others would wait for
- * it without end. */
+ * Gradients are announced as soon as they are complete, unless all must be
+ * known first: whether any has overflowed (a loss scale), or their norm
+ * (clipping with staleness). Every parameter of a step is announced exactly
+ * once, whatever happens: full, empty (a non-finite loss that is skipped), or
+ * overflowed (which makes the round change nothing); else the other trainers
+ * would wait forever. */
 #include "worker/train/trainer_internal.h"
 
 #include "proto/base/time.h"
@@ -25,8 +25,8 @@ static bool trainer_step_should_continue(void *context) {
     return !trainer->aborted && !trainer_is_cancelled(trainer);
 }
 
-/* Small gradients leave with the larger one that follows: a message and two
- * wake-ups cost more than they do, but on a wire that stands idle. */
+/* Small gradients are announced with the larger one that follows: a message and
+ * two wake-ups cost more than the delay, except on an idle network link. */
 static void trainer_step_announce(struct trainer *trainer, uint32_t parameter) {
     trainer->unannounced++;
     trainer->unannounced_elements +=
@@ -121,7 +121,7 @@ static bool clips_locally(const struct trainer *trainer) {
            !trainer_is_synchronous(trainer);
 }
 
-/* Does a gradient leave as soon as it is complete? */
+/* True if a gradient is announced as soon as it is complete. */
 static bool announces_early(const struct trainer *trainer) {
     return !clips_locally(trainer) &&
            !grad_scaler_checks_gradients(trainer->settings.job);
@@ -132,8 +132,8 @@ static void skip_overflow(struct trainer *trainer) {
     announce_all(trainer, CONTRIBUTION_OVERFLOWED);
 }
 
-/* The step's loss is not finite. With a dynamic scale that is an overflow as
- * any other, as DeepSpeed has it: the scale falls, to an end if it has to. */
+/* The step's loss is not finite. With a dynamic scale it counts as an overflow,
+ * as in DeepSpeed: the scale falls, and at its minimum the run ends. */
 static enum status skip_nonfinite(struct trainer *trainer,
                                   struct failure *why) {
     const struct job *job = trainer->settings.job;
@@ -155,7 +155,7 @@ static enum status skip_nonfinite(struct trainer *trainer,
     return STATUS_OK;
 }
 
-/* Takes the loss scale out of the gradients, where they are; not *FINITE: they
+/* Divides the gradients by the loss scale, in place. *FINITE is false if they
  * have overflowed. */
 static enum status unscale(struct trainer *trainer, bool *finite,
                            struct failure *why) {
@@ -168,7 +168,7 @@ static enum status unscale(struct trainer *trainer, bool *finite,
     return STATUS_OK;
 }
 
-/* Gradients that did not leave while they were computed do now. */
+/* Announces gradients that were not announced during the backward pass. */
 static enum status finish_gradients(struct trainer *trainer,
                                     struct failure *why) {
     const struct job *job = trainer->settings.job;
@@ -183,8 +183,8 @@ static enum status finish_gradients(struct trainer *trainer,
         skip_overflow(trainer);
         return STATUS_OK;
     }
-    if (clips_locally(
-            trainer)) /* the mean: their sum is as many times as large */
+    if (clips_locally(trainer)) /* the limit is for the mean: scale it to the
+                                   sum over the replicas */
         clipping_apply(trainer->layout, gradients,
                        job->gradient_clipping * trainer->local_group.count,
                        trainer->settings.loops);
@@ -201,7 +201,7 @@ static enum status trainer_step_begin_step(struct trainer *trainer,
     return grad_scaler_begin(&trainer->grad_scaler, &now, trainer->clock, why);
 }
 
-/* All replicas' samples, and what they make of them. */
+/* Computes all replicas' samples. */
 static enum status trainer_step_compute(struct trainer *trainer,
                                         struct device_replica_result *result,
                                         struct failure *why) {
@@ -223,8 +223,8 @@ static enum status trainer_step_compute(struct trainer *trainer,
     return status;
 }
 
-/* A trainer brings the sum of its replicas' gradients, which is divided where
- * all trainers' are added. */
+/* A trainer announces the sum of its replicas' gradients; the division happens
+ * after the sum over all trainers. */
 enum status trainer_step_run(struct trainer *trainer, struct failure *why) {
     struct device_replica_result result;
     struct failure ignored;
@@ -235,7 +235,7 @@ enum status trainer_step_run(struct trainer *trainer, struct failure *why) {
     if (status || !trainer_step_should_continue(trainer) || result.nonfinite) {
         enum status left = local_group_gather(&trainer->local_group, false,
                                               NULL, NULL, &ignored);
-        (void)left; /* of those that failed local_group_compute has told */
+        (void)left; /* local_group_compute has reported its failure already */
         return status || !trainer_step_should_continue(trainer)
                    ? status
                    : skip_nonfinite(trainer, why);
