@@ -12,8 +12,9 @@ enum status collective_backend_find(const struct collective_ops **out,
     if (!status)
         return STATUS_OK;
     struct failure reason = *why;
-    return status_fail(why, status,
-                       "strategy.backend %s: %s; docs/collectives.md has what "
-                       "it needs, and a job with ps needs none",
-                       name, reason.text);
+    return status_fail(
+        why, status,
+        "strategy.backend %s: %s; docs/collectives.md lists what "
+        "it needs; a job with ps needs no backend",
+        name, reason.text);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* capstan-gloo.so: collectives over Gloo's TCP transport. Sums are of our own:
- * Gloo reduces and scatters only whole copies, and adds only when a whole
- * segment has come. */
+/* capstan-gloo.so: collectives over Gloo's TCP transport. The reductions are
+ * Capstan's own: Gloo's reduce-scatter works on whole copies of the vector, and
+ * Gloo adds only after a whole segment has arrived. */
 #include "worker/collective/gloo_group.h"
 #include "worker/collective/gloo_thread.h"
 
@@ -15,7 +15,7 @@
 #include <exception>
 #include <new>
 
-/* Floats of a message. */
+/* Floats per message. */
 static const size_t CHUNK = GLOO_CHUNK / sizeof(float);
 
 struct collective {
@@ -23,8 +23,8 @@ struct collective {
     enum collective_algorithm algorithm;
 };
 
-/* Gloo writes without MSG_NOSIGNAL: the thread that calls, and the one that it
- * starts, must not be killed by a lost peer. */
+/* Gloo writes without MSG_NOSIGNAL: SIGPIPE from a lost peer must not kill the
+ * calling thread or the one that it starts. */
 class no_sigpipe {
   public:
     no_sigpipe() {
@@ -48,15 +48,15 @@ class no_sigpipe {
     bool was_pending;
 };
 
-/* The ring of Patarasuk and Yuan (2009), by chunks: in turn t rank r receives
+/* The ring of Patarasuk and Yuan (2009), by chunks: in step t rank r receives
  * piece r-2-t from its left and sends piece r-1-t to its right. The first n-1
- * turns add, and after them rank r has piece r of the sum; n-1 more replace. */
+ * steps add, after which rank r has piece r of the sum; n-1 more copy. */
 struct ring_walk {
     const struct gloo_group *group;
     float *data;
     size_t count;
     int64_t ring_step, end;
-    size_t done; /* floats of this turn's piece */
+    size_t done; /* floats done of this step's piece */
 };
 
 struct chunk {
@@ -65,7 +65,7 @@ struct chunk {
     int64_t ring_step;
 };
 
-/* The next chunk that is received; false after the last. */
+/* The next chunk to receive; false after the last. */
 static bool ring_walk_next(struct ring_walk *ring_walk, struct chunk *chunk) {
     int64_t size = ring_walk->group->size, rank = ring_walk->group->rank;
     for (; ring_walk->ring_step < ring_walk->end;
@@ -85,13 +85,13 @@ static bool ring_walk_next(struct ring_walk *ring_walk, struct chunk *chunk) {
     return false;
 }
 
-/* At the rank that has it in turn TURN. */
+/* The operation of RING_STEP at the receiving rank. */
 static enum gloo_operation operation_of(const struct gloo_group *group,
                                         int64_t ring_step) {
     return ring_step < (int64_t)group->size - 1 ? GLOO_SUM : GLOO_COPY;
 }
 
-/* COUNT floats come from FROM and are added to FLOATS, or replace them. */
+/* Receives COUNT floats from FROM and adds them to FLOATS, or replaces them. */
 static void collective_gloo_receive_chunk(struct gloo_group *group,
                                           uint32_t from, float *floats,
                                           size_t count,
@@ -102,13 +102,13 @@ static void collective_gloo_receive_chunk(struct gloo_group *group,
         gloo_group_receive(group, from, floats, count * sizeof *floats);
 }
 
-/* Of those that may be sent after RECEIVED have been received. */
+/* The number of chunks that may be sent once RECEIVED have been received. */
 static size_t ahead_of(const struct gloo_group *group, size_t received) {
     return received + group->pairs.window;
 }
 
-/* Turns [from, to). What is received in a turn is sent in the next; the first
- * to be sent, OWN chunks, are here. */
+/* Ring steps [from, to). A chunk received in one step is sent in the next; this
+ * rank's own chunks are sent first. */
 static void ring(struct gloo_group *group, float *data, size_t count,
                  int64_t from, int64_t to) {
     uint32_t left = (group->rank + group->size - 1) % group->size;
@@ -141,7 +141,7 @@ struct span {
     size_t count;
 };
 
-/* Both partners send OUT and receive IN, or add to it. */
+/* Both partners send OUT, and receive IN or add to it. */
 static void exchange(struct gloo_group *group, uint32_t partner,
                      struct span out, struct span in,
                      enum gloo_operation operation) {
@@ -162,9 +162,9 @@ static void exchange(struct gloo_group *group, uint32_t partner,
     send_some(SIZE_MAX);
 }
 
-/* Recursive halving, then doubling (Thakur, Rabenseifner, Gropp 2005, 4.4); the
- * ranks are a power of two. After the halving each has summed what lies between
- * bounds[step] and bounds[step + 1] of its path. */
+/* Recursive halving and doubling (Thakur, Rabenseifner, Gropp 2005, 4.4); the
+ * number of ranks is a power of two. After the halving, step by step, each rank
+ * has summed the floats from begins[step] to ends[step]. */
 static void halve_and_double(struct gloo_group *group, float *data,
                              size_t count) {
     size_t begins[33], ends[33];
@@ -191,7 +191,7 @@ static void halve_and_double(struct gloo_group *group, float *data,
     }
 }
 
-/* Each passes on to its right what comes from its left, until it is round. */
+/* Broadcast along the ring: each rank forwards from its left to its right. */
 static void collective_gloo_forward(struct gloo_group *group, char *data,
                                     size_t bytes, uint32_t root) {
     uint32_t left = (group->rank + group->size - 1) % group->size;
@@ -205,9 +205,10 @@ static void collective_gloo_forward(struct gloo_group *group, char *data,
     }
 }
 
-/* Runs WORK on DATA, which throws when it fails, as one call of the contract.
- * What is sent with the goal LENDS is not written again before it has come: by
- * the call, as what replaces it has been made of it, or by its contract. */
+/* Runs WORK on DATA as one call of the contract; WORK throws if it fails.
+ * Chunks sent with SHARED_OPERATION are read in place by the receiver. They are
+ * not overwritten before they arrive: either the new value depends on their
+ * arrival, or the contract of the call forbids it. */
 template <typename work>
 static enum status collective_gloo_call(struct collective *all, void *data,
                                         size_t bytes,
@@ -233,7 +234,7 @@ static bool halves_of(enum collective_algorithm algorithm, uint32_t size) {
     return algorithm == COLLECTIVE_HALVING_DOUBLING && !(size & (size - 1));
 }
 
-/* By rank: whether any of the above sends between it and this one. */
+/* By rank: true if any algorithm above sends between it and this rank. */
 static std::vector<bool> partners_of(const struct collective_settings *s) {
     std::vector<bool> partners(s->size);
     partners[(s->rank + 1) % s->size] = true;

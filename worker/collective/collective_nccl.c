@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* capstan-nccl.so: collectives over NCCL, for ranks that have a GPU each. In a
- * group that has joined a stream a call only starts what is to be done. Else a
- * vector in host memory goes through pinned memory to the device and back; one
- * on the device stays there. */
+/* capstan-nccl.so: collectives over NCCL, for ranks with one GPU each. In a
+ * group that has joined a stream a call only enqueues the operation. Else a
+ * vector in host memory is staged through pinned memory to the device and back,
+ * and one on the device stays there. */
 #include "proto/base/time.h"
 #include "worker/collective/collective.h"
 
@@ -17,18 +17,18 @@
 struct collective {
     ncclComm_t comm;
     cudaStream_t stream;
-    bool shares_stream; /* `stream` is not its own */
+    bool shares_stream; /* `stream` is borrowed */
     uint32_t rank, size;
     int device;
     double timeout;  /* seconds */
-    size_t capacity; /* bytes of each of the two */
+    size_t capacity; /* bytes of each buffer */
     char *pinned, *on_device;
-    const struct collective_store *rendezvous; /* while ranks meet */
+    const struct collective_store *rendezvous; /* during the rendezvous */
     bool failed;
     atomic_bool aborted;
 };
 
-/* Of one wait. */
+/* Time limit of one wait. */
 struct wait_limit {
     int64_t start, until;
 };
@@ -72,16 +72,16 @@ static bool is_ended(const struct collective *group) {
             rendezvous->is_cancelled(rendezvous->context));
 }
 
-/* What is near is asked for without a pause: what a call takes to get under
- * way is less than the shortest sleep. */
+/* Poll without a pause at first: a typical call starts in less time than the
+ * shortest sleep. */
 static void collective_nccl_pause_after(int64_t start, int64_t now) {
     static const struct timespec interval = {.tv_nsec = 20000};
     if (now - start > SPIN)
         clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, NULL);
 }
 
-/* NCCL and CUDA tell by being asked; a wait that could not be ended would
- * never come back from a lost rank. */
+/* NCCL and CUDA are polled: a blocking wait could not be aborted and would
+ * never return after the loss of a rank. */
 static enum status check_deadline(struct collective *group,
                                   const struct wait_limit *wait_limit,
                                   const char *operation, struct failure *why) {
@@ -94,21 +94,21 @@ static enum status check_deadline(struct collective *group,
     group->failed = true;
     if (!timed_out)
         return status_fail(why, STATUS_RETRY,
-                           "the collective was ended by this rank itself");
+                           "this rank has aborted the collective");
     return status_fail(why, STATUS_RETRY,
-                       "nccl: %s: a rank did not come to rank %u within %.3g "
-                       "s; NCCL does not tell which",
+                       "nccl: %s: a rank did not answer rank %u within %.3g "
+                       "s; NCCL does not report which",
                        operation, group->rank, group->timeout);
 }
 
-/* How it goes with what was called, of which nobody waits for the end. */
+/* The asynchronous state of calls that nothing waits for. */
 static ncclResult_t state_of(const struct collective *group) {
     ncclResult_t result = ncclSuccess;
     ncclResult_t query_result = ncclCommGetAsyncError(group->comm, &result);
     return query_result ? query_result : result;
 }
 
-/* Until what was called, which gave RESULT, is under way. */
+/* Waits until the call that returned RESULT has started. */
 static enum status wait_started(struct collective *group, ncclResult_t result,
                                 int64_t until, const char *operation,
                                 struct failure *why) {
@@ -122,7 +122,7 @@ static enum status wait_started(struct collective *group, ncclResult_t result,
     return result ? nccl_failed(group, result, operation, why) : STATUS_OK;
 }
 
-/* Until all that was called is done. */
+/* Waits until all calls are done. */
 static enum status wait_finished(struct collective *group, int64_t until,
                                  const char *operation, struct failure *why) {
     struct wait_limit wait_limit = {time_now(), until};
@@ -140,7 +140,7 @@ static enum status wait_finished(struct collective *group, int64_t until,
     return cuda_failed(group, error, operation, why);
 }
 
-/* Rank 0 makes the name of the group, the others hear it. */
+/* Rank 0 creates NCCL's unique id and publishes it. */
 static enum status share_id(ncclUniqueId *id,
                             const struct collective_settings *settings,
                             int64_t until, struct failure *why) {
@@ -191,7 +191,8 @@ static enum status use_device(struct collective *group,
                               const struct collective_settings *settings,
                               struct failure *why) {
     uint32_t device = settings->device, count = devices();
-    if (count == 1) /* each rank may be shown one of its own; else NCCL tells */
+    if (count == 1) /* each rank may see only its own GPU; else NCCL reports
+                       duplicates */
         device = 0;
     if (device >= count)
         return status_fail(why, STATUS_FAILED,
@@ -267,7 +268,7 @@ static enum status collective_nccl_reserve(struct collective *group,
     return STATUS_OK;
 }
 
-/* What is called for: CALL on BYTES of the device. */
+/* An operation: CALL on BYTES of device memory. */
 struct work {
     ncclResult_t (*call)(struct collective *group, char *data, size_t bytes,
                          uint32_t root);
@@ -276,7 +277,7 @@ struct work {
     const char *operation;
 };
 
-/* It is put on the stream, and nothing more. */
+/* Enqueues it, nothing more. */
 static enum status collective_nccl_start(struct collective *group,
                                          const struct work *work, char *data,
                                          int64_t until, struct failure *why) {
@@ -293,7 +294,7 @@ static enum status collective_nccl_run(struct collective *group,
                : wait_finished(group, until, work->operation, why);
 }
 
-/* Up, the work, and down again, one behind the other on the stream. */
+/* Upload, operation and download, in order on the stream. */
 static enum status staged(struct collective *group, const struct work *work,
                           char *data, int64_t until, struct failure *why) {
     size_t bytes = work->bytes;
@@ -324,7 +325,7 @@ static enum status collective_nccl_call(struct collective *group, void *data,
     int64_t until = time_now() + time_from_seconds(group->timeout);
     if (group->failed || atomic_load(&group->aborted))
         return status_fail(why, STATUS_RETRY,
-                           "the collective was ended by this rank itself");
+                           "this rank has aborted the collective");
     if (!work->bytes || group->size == 1)
         return STATUS_OK;
     cudaError_t error = cudaSetDevice(group->device);
@@ -342,7 +343,7 @@ static ncclResult_t sum_all(struct collective *group, char *data, size_t bytes,
                          group->comm, group->stream);
 }
 
-/* NCCL's own reduce-scatter and all-gather take equal pieces. */
+/* NCCL's own reduce-scatter and all-gather require equal pieces. */
 static ncclResult_t collective_nccl_sum_pieces(struct collective *group,
                                                char *data, size_t bytes,
                                                uint32_t root) {
@@ -413,11 +414,11 @@ static enum status collective_nccl_broadcast(struct collective *group,
 static enum status async_error(struct collective *group, struct failure *why) {
     if (atomic_load(&group->aborted))
         return status_fail(why, STATUS_RETRY,
-                           "the collective was ended by this rank itself");
+                           "this rank has aborted the collective");
     ncclResult_t result = state_of(group);
     if (!result || result == ncclInProgress)
         return STATUS_OK;
-    return nccl_failed(group, result, "what was started", why);
+    return nccl_failed(group, result, "an earlier operation", why);
 }
 
 #define TEXT(number) #number

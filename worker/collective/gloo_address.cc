@@ -78,8 +78,8 @@ static bool is_local(found one) {
     return is_bound;
 }
 
-/* From which of its addresses this host would send to NAME; "" when the way
- * is not known. Nothing is sent. */
+/* The local address from which this host would send to NAME; "" if there is no
+ * route. Sends nothing. */
 static std::string source_address_to(const std::string &name) {
     for (const found &peer : look_up(name)) {
         found own = {};
@@ -98,7 +98,7 @@ static std::string source_address_to(const std::string &name) {
     return "";
 }
 
-/* Each rank tells "PLACE\nNAME"; all hear all. */
+/* Each rank publishes "HOSTKEY\nNAME"; all ranks receive all. */
 static enum status all_gather_names(const struct collective_settings *settings,
                                     int64_t until, const std::string &own,
                                     std::vector<std::string> *all,
@@ -146,10 +146,11 @@ enum status gloo_address_choose(const struct collective_settings *settings,
     for (size_t i = 0; address->empty() && i < elsewhere.size(); i++)
         *address = source_address_to(elsewhere[i]);
     if (address->empty())
-        return status_fail(why, STATUS_RETRY,
-                           "rank %u: \"%s\" is no address of this host that "
-                           "other hosts reach, and no way to \"%s\" is known; "
-                           "name this host by such an address",
-                           settings->rank, name.c_str(), elsewhere[0].c_str());
+        return status_fail(
+            why, STATUS_RETRY,
+            "rank %u: \"%s\" is no address of this host that "
+            "other hosts reach, and no route to \"%s\" is known; "
+            "name this host by such an address",
+            settings->rank, name.c_str(), elsewhere[0].c_str());
     return STATUS_OK;
 }

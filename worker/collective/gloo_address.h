@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* At which of this host's addresses the other ranks reach this one. */
+/* Chooses the address at which other ranks reach this one. */
 #ifndef CAPSTAN_GLOO_ADDRESS_H
 #define CAPSTAN_GLOO_ADDRESS_H
 
@@ -10,13 +10,13 @@ extern "C" {
 
 #include <string>
 
-/* What two processes share that reach each other by loopback, and only they:
- * one kernel, one network namespace. */
+/* A key that two processes share if and only if they reach each other by
+ * loopback: same kernel, same network namespace. */
 std::string gloo_address_host_key();
 
-/* All ranks together: the loopback address when they share one host (and its
- * network namespace), else that of settings->host, never one that only this
- * host reaches. UNTIL is on time_now's clock. */
+/* Collective over all ranks: the loopback address if all share one host (and
+ * its network namespace), else an address of settings->host that other hosts
+ * reach. UNTIL is on time_now's clock. */
 enum status gloo_address_choose(const struct collective_settings *settings,
                                 int64_t until, std::string *address,
                                 struct failure *why);

@@ -9,7 +9,7 @@ extern "C" {
 
 using std::chrono::seconds;
 
-/* Who has been heard to fail, or has gone, is named within this. */
+/* Time limit for naming a rank that has reported a failure or is gone. */
 static constexpr auto GRACE = seconds(1);
 enum : uint64_t { SLOT_VERDICT, SLOT_PROBE };
 
@@ -17,7 +17,7 @@ static size_t address_of(const void *bytes) {
     return reinterpret_cast<uintptr_t>(bytes);
 }
 
-/* Written by Gloo's thread before it completes what is waited for. */
+/* Written by Gloo's thread before it completes the buffer waited for. */
 static bool has_verdict(const gloo_verdict *verdict) {
     return *static_cast<const volatile uint32_t *>(&verdict->received) != 0;
 }
@@ -33,13 +33,13 @@ void gloo_consensus_send(struct gloo_group *group, uint32_t blamed,
                                             address_of(&group->own_verdict),
                                             sizeof group->own_verdict);
         } catch (const std::exception &) {
-            /* gone as well */
+            /* that rank is gone as well */
         }
     }
 }
 
-/* Ends a wait for BUFFER at UNTIL. Gloo's own limit would end all connections
- * beside this one, and nobody would be told anything any more. */
+/* Ends a wait for BUFFER at UNTIL. Gloo's own timeout would close all its
+ * connections, and no verdict could be sent any more. */
 class receive_timeout {
   public:
     receive_timeout(gloo::transport::UnboundBuffer *buffer,
@@ -63,7 +63,7 @@ class receive_timeout {
     std::mutex mutex;
     std::condition_variable changed;
     bool cancelled = false;
-    std::thread waiter; /* the last: it uses the others */
+    std::thread waiter; /* declared last: it uses the other members */
 };
 
 bool gloo_consensus_receive(struct gloo_group *group, uint32_t rank,
@@ -75,13 +75,13 @@ bool gloo_consensus_receive(struct gloo_group *group, uint32_t rank,
         receive_timeout alarm(buffer, until);
         buffer->waitRecv(nullptr, std::chrono::hours(24));
     } catch (const std::exception &) {
-        /* it is gone */
+        /* the rank is gone */
     }
     return has_verdict(&group->verdicts[rank]);
 }
 
-/* Is the connection to RANK lost? Announces a message of no bytes, which is
- * never asked for. */
+/* True if the connection to RANK is lost. Sends an empty message that is never
+ * received. */
 static bool is_disconnected(struct gloo_group *group, uint32_t rank) {
     try {
         group->probe->send((int)rank, SLOT_PROBE, 0, 0);
@@ -91,7 +91,8 @@ static bool is_disconnected(struct gloo_group *group, uint32_t rank) {
     }
 }
 
-/* Who was lost without a word; whom this rank was waiting for above all. */
+/* The rank that was lost without a verdict; preferably the one that this rank
+ * was waiting for. */
 static uint32_t find_lost(struct gloo_group *group) {
     uint32_t lost = GLOO_NO_RANK;
     for (uint32_t i = 0; i < group->size; i++)
@@ -102,7 +103,7 @@ static uint32_t find_lost(struct gloo_group *group) {
     return lost;
 }
 
-/* It came over the wire: any other number than a rank's blames nobody. */
+/* The number came over the wire: a number out of range blames nobody. */
 static uint32_t blamed_rank(const struct gloo_group *group,
                             const gloo_verdict *verdict) {
     return verdict->blamed < group->size ? verdict->blamed : GLOO_NO_RANK;
@@ -116,13 +117,14 @@ static uint32_t reported_lost(const struct gloo_group *group) {
     return GLOO_NO_RANK;
 }
 
-/* Who is at fault without a word of his own, and who says so. */
+/* The suspect, a rank that sent no verdict, and the witness that blames it. */
 struct diagnosis {
     uint32_t suspect, witness;
-    bool timed_out; /* the witness's time was over, else its line had ended */
+    bool timed_out; /* the witness timed out; else its connection ended */
 };
 
-/* Along the chain of who waits for whom, who has nothing to say himself. */
+/* Follows the chain of ranks waiting for each other to one that has sent no
+ * verdict. */
 static struct diagnosis find_suspect(struct gloo_group *group) {
     auto until = gloo_group::clock::now() + GRACE;
     struct diagnosis found = {group->waiting_for, group->rank,
@@ -140,7 +142,8 @@ static struct diagnosis find_suspect(struct gloo_group *group) {
     return found;
 }
 
-/* Two that blame each other both live, so it is what lies between them. */
+/* Two ranks that blame each other are both alive, so the connection between
+ * them has failed. */
 static enum status report_mutual(const struct gloo_group *group,
                                  const struct diagnosis *found,
                                  const std::string &cause,
@@ -155,8 +158,8 @@ static enum status report_mutual(const struct gloo_group *group,
                        found->witness, cause.c_str());
 }
 
-/* Time that is over and a connection that is lost are told apart: what they
- * ask for is not the same. */
+/* A timeout and a lost connection are reported differently, as they have
+ * different remedies. */
 static enum status report_suspect(const struct gloo_group *group,
                                   const struct diagnosis *found,
                                   const std::string &cause,
@@ -171,7 +174,7 @@ static enum status report_suspect(const struct gloo_group *group,
         snprintf(witness, sizeof witness, ", as rank %u says", found->witness);
     if (has_verdict(&group->verdicts[suspect]) &&
         blamed_rank(group, &group->verdicts[suspect]) == GLOO_NO_RANK)
-        return status_fail(why, STATUS_RETRY, "rank %u has left the others",
+        return status_fail(why, STATUS_RETRY, "rank %u has left the group",
                            suspect);
     if (found->timed_out)
         return status_fail(why, STATUS_RETRY,
@@ -193,8 +196,9 @@ enum status gloo_consensus_resolve(struct gloo_group *group,
     group->deadline.store(TIME_NEVER);
     if (group->aborted.load())
         return status_fail(why, STATUS_RETRY,
-                           "the collective was ended by this rank itself");
-    /* A line that ends here has ended for who says why, or for a lost one. */
+                           "this rank has aborted the collective");
+    /* A connection that ends here was closed by a rank that will send its
+     * verdict, or by a lost one. */
     if (!group->timed_out.load() && group->waiting_for != GLOO_NO_RANK)
         gloo_consensus_receive(group, group->waiting_for,
                                gloo_group::clock::now() + GRACE);

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Last words: who fails tells all others which rank it was waiting for, and
- * from what they say, and from who says nothing, each finds the one at fault.
- */
+/* Failure consensus: a rank that fails sends all others a verdict, which names
+ * the rank that it was waiting for. From the verdicts, and from the ranks that
+ * send none, each rank determines the one at fault. */
 #ifndef CAPSTAN_GLOO_CONSENSUS_H
 #define CAPSTAN_GLOO_CONSENSUS_H
 
 #include "worker/collective/gloo_group.h"
 
-/* What others may have to say is awaited from now on. */
+/* Receives verdicts of other ranks from now on. */
 void gloo_consensus_listen(struct gloo_group *group);
 
-/* Tells all others that this rank fails because of BLAMED, whose connections
- * are CERTAIN to be lost; GLOO_NO_RANK: goodbye. */
+/* Sends all other ranks the verdict that this rank fails because of BLAMED;
+ * DISCONNECTED: whose connections are known to be lost. GLOO_NO_RANK:
+ * goodbye. */
 void gloo_consensus_send(struct gloo_group *group, uint32_t blamed,
                          bool disconnected);
 
-/* Waits for the last word of RANK until UNTIL; false: it says nothing. */
+/* Waits for the verdict of RANK until UNTIL; false: it sends none. */
 bool gloo_consensus_receive(struct gloo_group *group, uint32_t rank,
                             gloo_group::clock::time_point until);
 
-/* A call has failed with CAUSE, which is what Gloo says: after a cut of one's
- * own that is the cut. Tells the others, cuts the lines and fills WHY with the
- * rank at fault, lost or late. */
+/* A call has failed with CAUSE, Gloo's text or the reason for a shutdown by
+ * this rank. Sends the verdict to the others, shuts the connections down and
+ * fills WHY with the rank at fault, lost or late. */
 enum status gloo_consensus_resolve(struct gloo_group *group,
                                    const std::string &cause,
                                    struct failure *why);

@@ -21,12 +21,13 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-/* Seconds in which who has told where it is has to answer there. */
+/* Seconds within which a rank that has published its address must answer
+ * there. */
 static constexpr double CONNECT_SECONDS = 10;
 static constexpr seconds CLOSE_SECONDS{2};
-/* Whether the meeting is given up, or Gloo's thread has stopped. */
+/* Polling interval for a cancelled rendezvous or a stopped thread of Gloo's. */
 static constexpr milliseconds POLL_INTERVAL{50};
-/* A wait ended without what was awaited. */
+/* A wait ended without its result. */
 struct wait_ended : std::exception {
     const char *what() const noexcept override {
         return "the wait was ended";
@@ -78,7 +79,7 @@ void gloo_group_add(struct gloo_group *group, uint32_t from, float *sum,
     gloo_pairs_add(&group->pairs, from, sum, count);
 }
 
-/* Who is cut in the last moment fails in the next call. */
+/* If the shutdown comes at the last moment, the next call fails. */
 void gloo_group_end(struct gloo_group *group) {
     group->deadline.store(TIME_NEVER);
 }
@@ -92,17 +93,18 @@ static std::string plain_text(const std::exception &error) {
     return text;
 }
 
-/* Before all are connected there is nobody to ask. */
+/* Before all are connected there are no verdicts. */
 static enum status fail_to_connect(struct gloo_group *group,
                                    const std::string &cause,
                                    struct failure *why) {
     if (group->waiting_for == GLOO_NO_RANK)
         return status_fail(why, STATUS_RETRY, "rank %u cannot be reached: %s",
                            group->rank, cause.c_str());
-    return status_fail(why, STATUS_RETRY,
-                       "rank %u has told where it is, and cannot be reached "
-                       "there: %s",
-                       group->waiting_for, cause.c_str());
+    return status_fail(
+        why, STATUS_RETRY,
+        "rank %u has published an address, but cannot be reached "
+        "there: %s",
+        group->waiting_for, cause.c_str());
 }
 
 enum status gloo_group_failed(struct gloo_group *group,
@@ -119,8 +121,9 @@ enum status gloo_group_failed(struct gloo_group *group,
     return status_fail(why, STATUS_RETRY, "collective: out of memory");
 }
 
-/* Tells where each rank reaches this one: two listening addresses, of the line
- * and of last words, for one rank after the other, each of as many bytes. */
+/* Publishes the addresses at which each rank reaches this one: two listening
+ * addresses, for data and for verdicts, per rank in order, all of equal
+ * size. */
 static enum status publish_addresses(struct gloo_group *group,
                                      const struct collective_store *store,
                                      struct failure *why) {
@@ -139,7 +142,7 @@ static enum status publish_addresses(struct gloo_group *group,
     return store->set(store->context, key.c_str(), all.data(), all.size(), why);
 }
 
-/* Two addresses of a rank: of its line to this one, and for last words. */
+/* A rank's two addresses: for data and for verdicts. */
 struct gloo_addresses {
     std::vector<char> connection, verdicts;
 };
@@ -168,14 +171,15 @@ static enum status receive_addresses(struct gloo_group *group, uint32_t peer,
     }
     free(value);
     if (!complete)
-        return status_fail(why, STATUS_RETRY,
-                           "rank %u tells no address: does it run the same "
-                           "version?",
-                           peer);
+        return status_fail(
+            why, STATUS_RETRY,
+            "rank %u has published no address: does it run the same "
+            "version?",
+            peer);
     return STATUS_OK;
 }
 
-/* What has come of work on a thread of its own. */
+/* The result of work on a separate thread. */
 struct gloo_attempt {
     std::mutex mutex;
     std::condition_variable ended;
@@ -207,8 +211,8 @@ static void attempt_connection(struct gloo_group *group, uint32_t peer,
     end_attempt(attempt, error);
 }
 
-/* On a thread of its own: Gloo waits for its own threads without a limit, one
- * of them may have stopped, and nothing ends its wait for a peer. */
+/* On a separate thread: Gloo waits for its own threads without a limit, one of
+ * which may have stopped, and its wait for a peer cannot be ended. */
 static void gloo_group_connect_to(struct gloo_group *group, uint32_t peer,
                                   const struct gloo_addresses &addresses,
                                   const struct collective_store *store) {
@@ -228,8 +232,8 @@ static void gloo_group_connect_to(struct gloo_group *group, uint32_t peer,
         std::rethrow_exception(attempt->error);
 }
 
-/* All have told where they are before any connects: from here on who does not
- * answer at once is gone, and Gloo's wait for it, which nothing can end, is
+/* All ranks publish their addresses before any connects: a rank that then does
+ * not answer at once is gone, and Gloo's wait for it, which cannot be ended, is
  * short. */
 static enum status connect_all(struct gloo_group *group,
                                const struct collective_store *store,
@@ -272,7 +276,7 @@ enum status gloo_group_open(struct gloo_group *group,
     group->context =
         group->device->createContext((int)group->rank, (int)group->size);
     group->connect_timeout = std::min(group->timeout, CONNECT_SECONDS);
-    /* Gloo waits five times as long for a connection. */
+    /* Gloo multiplies the timeout of a connection by five. */
     group->context->setTimeout(
         milliseconds((int64_t)(group->connect_timeout * 200)));
     group->probe = group->context->createUnboundBuffer(nullptr, SIZE_MAX);
@@ -293,7 +297,7 @@ enum status gloo_group_open(struct gloo_group *group,
     return STATUS_OK;
 }
 
-/* A connection that is closed too early takes what is under way with it: each
+/* A connection that is closed too early loses messages in flight: each rank
  * waits until all others have said that they need nothing more. */
 static void exchange_goodbyes(struct gloo_group *group) {
     auto longest = duration<double>(std::min(group->timeout, 5.0));
@@ -314,8 +318,8 @@ static void gloo_group_release(struct gloo_group *group) noexcept {
     group->device.reset();
 }
 
-/* On a thread of its own, which is left where it is when it does not end: Gloo
- * waits for its own threads without a limit, and any may stop meanwhile. */
+/* On a separate thread, which is abandoned if it does not end: Gloo waits for
+ * its own threads without a limit, and any may have stopped. */
 static bool release_in_time(struct gloo_group *group) noexcept try {
     auto attempt = std::make_shared<struct gloo_attempt>();
     std::thread([=] {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are connected by Gloo's TCP transport, each to each, and twice:
- * data go by lines that the calling thread reads and writes itself, last words
- * by connections that Gloo's thread listens to. One thread calls, any may
- * abort. Whatever goes wrong comes out of the calls below as a std::exception;
- * gloo_group_failed tells it in words, after it has found out which rank is at
- * fault: who fails tells all others which rank it was waiting for, then cuts
- * its lines, and whoever is blamed and says nothing is the one. So all ranks
- * end soon, and name the same one. */
+/* Ranks connected by Gloo's TCP transport, each to each, twice: data travel
+ * over connections that the calling thread reads and writes itself
+ * (gloo_pairs.h), verdicts over connections that Gloo's thread reads. One
+ * thread calls, any may abort. All errors leave the calls below as a
+ * std::exception; gloo_group_failed turns it into text after it has determined
+ * the rank at fault: a rank that fails sends all others a verdict naming the
+ * rank that it was waiting for, then shuts its connections down; a blamed rank
+ * that sends no verdict is at fault. So all ranks end soon and name the same
+ * one. */
 #ifndef CAPSTAN_GLOO_GROUP_H
 #define CAPSTAN_GLOO_GROUP_H
 
@@ -29,12 +30,12 @@ extern "C" {
 #include <thread>
 #include <vector>
 
-/* The last that a rank says: whom it was waiting for, where it fails. */
+/* A rank's last message: the rank that it was waiting for when it failed. */
 struct gloo_verdict {
-    uint32_t received;     /* 0: nothing came yet */
+    uint32_t received;     /* 0: not received yet */
     uint32_t blamed;       /* a rank, or GLOO_NO_RANK */
-    uint32_t disconnected; /* its connections broke, all of them */
-    uint32_t timed_out; /* it did not come in time; else its line has ended */
+    uint32_t disconnected; /* all its connections are lost */
+    uint32_t timed_out;    /* it timed out; else its connection ended */
 };
 enum : uint32_t { GLOO_NO_RANK = UINT32_MAX };
 
@@ -42,58 +43,59 @@ struct gloo_group {
     using clock = std::chrono::steady_clock;
 
     uint32_t rank, size;
-    double timeout,
-        connect_timeout; /* seconds a call, and a connection, may take */
+    double timeout, connect_timeout; /* time limits in seconds of a call and of
+                                        a connection */
 
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
     struct gloo_pairs pairs;
-    /* Each covers all memory: offsets are addresses. A lost connection fails
-     * the waits on all buffers it is to fill: so each sender has one. */
+    /* Each buffer covers all memory: offsets are addresses. A lost connection
+     * fails the waits on all buffers that it fills, so each sender has its
+     * own. */
     std::unique_ptr<gloo::transport::UnboundBuffer> probe;
     std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>>
         verdict_buffers;
     std::vector<gloo_verdict> verdicts; /* by rank */
     gloo_verdict own_verdict;
 
-    uint32_t waiting_for; /* whom the present wait is for */
+    uint32_t waiting_for; /* the rank that the current wait is for */
     bool failed;
-    bool thread_stuck; /* a thread waits in Gloo for ever, and uses all of this
-                        */
+    bool thread_stuck; /* a thread waits in Gloo forever and uses this group */
 
-    /* Cuts the lines at `deadline`; rests at most `timeout`. */
+    /* Shuts the connections down at `deadline`; sleeps at most `timeout`. */
     std::thread watchdog;
     std::mutex mutex;
     std::condition_variable closing;
     bool closed;
-    std::atomic<int64_t> deadline; /* of the call under way, by time_now */
-    std::atomic<bool> timed_out;   /* the watchdog has cut them */
+    std::atomic<int64_t>
+        deadline;                /* of the current call, on time_now's clock */
+    std::atomic<bool> timed_out; /* the watchdog has shut them down */
     std::atomic<bool> aborted;
 };
 
-/* Meets all ranks. PARTNERS by rank: whether data go between it and this one;
- * both say the same. Throws; STATUS_RETRY in WHY when the store fails. */
+/* Connects all ranks. PARTNERS by rank: true if data travel between it and this
+ * one; both sides agree. Throws; STATUS_RETRY in WHY if the store fails. */
 enum status gloo_group_open(struct gloo_group *group,
                             const struct collective_settings *settings,
                             const std::vector<bool> &partners,
                             struct failure *why);
 
-/* Says goodbye where nothing has failed, and disconnects. False: something of
- * it is still in use and must not be freed. */
+/* Says goodbye unless something has failed, and disconnects. False: part of the
+ * group is still in use and must not be freed. */
 bool gloo_group_close(struct gloo_group *group) noexcept;
 
-/* From any thread, while open: calls under way and later ones throw. */
+/* From any thread, while open: current and later calls throw. */
 void gloo_group_abort(struct gloo_group *group) noexcept;
 
-/* As gloo_pairs_begin; the messages may together take `timeout` seconds. */
+/* As gloo_pairs_begin; all messages together may take `timeout` seconds. */
 void gloo_group_begin(struct gloo_group *group, void *data, size_t bytes,
                       enum gloo_operation shared_operation);
 
-/* No message is under way. */
+/* Call when no message is in flight. */
 void gloo_group_end(struct gloo_group *group);
 
-/* Messages between two ranks arrive in the order of these calls, which have to
- * be the same on both sides (gloo_pairs.h). */
+/* Messages between two ranks arrive in the order of these calls, which must be
+ * equal on both sides (gloo_pairs.h). */
 void gloo_group_send(struct gloo_group *group, uint32_t to, const void *bytes,
                      size_t size, enum gloo_operation operation);
 void gloo_group_receive(struct gloo_group *group, uint32_t from,
@@ -101,7 +103,7 @@ void gloo_group_receive(struct gloo_group *group, uint32_t from,
 void gloo_group_add(struct gloo_group *group, uint32_t from, float *sum,
                     size_t count);
 
-/* To be called while handling an exception of the above. Fills WHY. */
+/* Call while handling an exception of the functions above. Fills WHY. */
 enum status gloo_group_failed(struct gloo_group *group,
                               struct failure *why) noexcept;
 

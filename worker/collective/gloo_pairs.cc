@@ -24,13 +24,13 @@
 
 using gloo::transport::tcp::Address;
 
-/* Without the number that Gloo of 2023 puts behind it. */
+/* The address without the number that Gloo of 2023 appends. */
 static std::string without_number(const Address &address) {
     std::string text = address.str();
     return text.substr(0, text.find('$'));
 }
 
-/* What getsockname or getpeername says of FD; nothing where it is no socket. */
+/* The result of getsockname or getpeername on FD; "" if it is no socket. */
 static std::string name_of(int fd,
                            int (*name)(int, struct sockaddr *, socklen_t *)) {
     struct sockaddr_storage address = {};
@@ -41,8 +41,9 @@ static std::string name_of(int fd,
     return without_number(Address(address));
 }
 
-/* Gloo tells no descriptors. Of two listening addresses, which belong to one
- * pair of ranks each, one is an end of their connection. */
+/* Gloo does not expose descriptors. The two listening addresses belong to one
+ * pair of ranks each, and one of them is an end of the pair's connection, so
+ * that they identify its socket. */
 static int find_socket(const std::string &local_address,
                        const std::string &remote_address) {
     int found = -1;
@@ -70,7 +71,8 @@ static void gloo_pairs_set(int socket, int option, const void *value,
         throw std::system_error(errno, std::generic_category(), "setsockopt");
 }
 
-/* How many messages a socket holds; the system counts more than their bytes. */
+/* The number of messages that a socket's buffer holds; the kernel counts more
+ * than their bytes. */
 static size_t set_send_buffer(int socket) {
     int buffer_size = 2 * MAX_AHEAD * GLOO_CHUNK;
     socklen_t size = sizeof buffer_size;
@@ -81,12 +83,12 @@ static size_t set_send_buffer(int socket) {
     return std::min(std::max(capacity, (size_t)1), (size_t)MAX_AHEAD);
 }
 
-/* A pair of this rank and PEER that listens. */
+/* Opens a listening pair of this rank and PEER. */
 static void listen_for(struct gloo_pairs *pairs, uint32_t peer, uint32_t rank,
                        uint32_t size, double seconds) {
     auto &context = pairs->contexts[peer];
     context = pairs->devices[peer]->createContext((int)rank, (int)size);
-    /* Gloo waits five times as long for a connection. */
+    /* Gloo multiplies the timeout of a connection by five. */
     context->setTimeout(std::chrono::milliseconds((int64_t)(seconds * 200)));
     context->createPair((int)peer);
 }
@@ -144,10 +146,10 @@ void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer,
         GLOO_SUM, pairs->receive_buffer.data(), pairs->receive_buffer.size());
 }
 
-/* What two ranks that could share memory say to each other, by TCP. */
+/* The messages, over TCP, by which two ranks agree on shared memory. */
 struct handshake {
     uint32_t ready;
-    char place[128], name[GLOO_SHM_NAME]; /* of who offers */
+    char place[128], name[GLOO_SHM_NAME]; /* of the side that offers */
 };
 
 static void send_handshake(struct gloo_pairs *pairs, uint32_t peer,
@@ -167,7 +169,8 @@ static struct handshake receive_handshake(struct gloo_pairs *pairs,
     return handshake;
 }
 
-/* A line that is closed with its owner, and why there is none. */
+/* A shared-memory connection, closed with its owner, and the reason if there is
+ * none. */
 struct shm_attempt {
     struct gloo_shm *connection = nullptr;
     int listener = -1;
@@ -184,7 +187,7 @@ struct shm_attempt {
     }
 };
 
-/* Each answers what the other has done: offered, called, answered, opened. */
+/* Each side answers the other's step: offer, connect, accept, open. */
 static void open_as_server(struct gloo_pairs *pairs, uint32_t peer,
                            struct shm_attempt *attempt) {
     struct handshake local = {};
@@ -311,7 +314,7 @@ static void receive_by_tcp(struct gloo_pairs *pairs, uint32_t from,
     buffer->waitRecv();
 }
 
-/* DO_WITH(at, piece, bytes) for all pieces of what was sent as SIZE. */
+/* Calls DO_WITH(at, piece, bytes) for all pieces of a message of SIZE bytes. */
 template <typename work>
 static void for_chunks(struct gloo_shm *shm, size_t size, work do_with) {
     for (size_t at = 0; at < size; at += GLOO_SHM_CHUNK) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines that the calling thread reads and writes itself, each rank to each:
- * connections of Gloo's in its synchronous mode, and between two ranks on one
- * host, once they are connected, shared memory. A message is added to what is
- * there, or lands in its place: where it has, counted from the beginning of the
- * call's data, been sent from. All that fails is thrown as a std::exception. */
+/* Connections between each two ranks that the calling thread reads and writes
+ * itself: Gloo's in its synchronous mode, and between two ranks on one host,
+ * once they are connected, shared memory. A received message is added to the
+ * data or replaces it, at the offset from the beginning of the call's data at
+ * which it was sent. All errors are thrown as a std::exception. */
 #ifndef CAPSTAN_GLOO_PAIRS_H
 #define CAPSTAN_GLOO_PAIRS_H
 
@@ -21,70 +21,74 @@ extern "C" {
 #include <string>
 #include <vector>
 
-/* Bytes of a message, at most. */
+/* Maximum bytes per message. */
 static constexpr size_t GLOO_CHUNK = 131072;
 
 enum gloo_operation { GLOO_SUM, GLOO_COPY, GLOO_OPERATIONS };
 
 struct gloo_pairs {
-    /* By rank. A connection is known by its listening addresses, so each has
-     * its own: Gloo of 2023 has one for each device. */
+    /* By rank. A connection is identified by its listening addresses, so each
+     * has its own device: Gloo of 2023 has one address per device. */
     std::vector<std::shared_ptr<gloo::transport::Device>> devices;
     std::vector<std::shared_ptr<gloo::transport::Context>> contexts;
-    std::vector<int> sockets; /* by rank; duplicates, so that a cut is safe */
+    /* By rank; duplicates, so that a shutdown is safe. */
+    std::vector<int> sockets;
     struct pair_buffers {
         std::unique_ptr<gloo::transport::Buffer> to[2], from[2];
-        size_t largest; /* sent: Gloo sizes the socket's buffer by it */
+        size_t largest; /* bytes sent; Gloo sizes the socket's buffer by it */
     };
-    std::vector<pair_buffers> peers; /* by rank; each side by gloo_operation */
+    /* By rank; per side, indexed by gloo_operation. */
+    std::vector<pair_buffers> peers;
     std::vector<struct gloo_shm *> shm; /* by rank; NULL: none */
-    std::vector<std::string> errors;    /* by rank: why it failed; "" */
-    bool use_shm;                       /* this rank is to try */
-    std::vector<bool> partners;         /* by rank: data go between us */
-    std::vector<char> receive_buffer;   /* what came last to be added */
-    char *data;                         /* of the call under way */
+    std::vector<std::string> errors; /* by rank: why shared memory failed; "" */
+    bool use_shm;                    /* this rank may use shared memory */
+    /* By rank: data travel between it and this rank. */
+    std::vector<bool> partners;
+    std::vector<char> receive_buffer; /* the last message to be added */
+    char *data;                       /* of the current call */
     size_t bytes;
     std::vector<struct buffer *> registered; /* borrowed */
-    struct buffer
-        *shared_buffer; /* that holds the call's data, and lends what is */
-    enum gloo_operation
-        shared_operation; /* sent with this goal; NULL: all is copied */
-    /* Messages that may be sent before as many have been received: so many are
-     * held by any line, and a circle of ranks is never blocked in sending. */
+    struct buffer *shared_buffer; /* the registered buffer that holds the call's
+                                     data; messages of */
+    enum gloo_operation shared_operation; /* this operation are sent in place;
+                                             NULL: all are copied */
+    /* Messages that may be sent ahead of those received: every connection holds
+     * as many, so that a ring of ranks never blocks in sending. */
     size_t window;
 };
 
-/* Listens at HOST, for SECONDS and each peer. */
+/* Listens at HOST, SECONDS for each peer. */
 void gloo_pairs_listen(struct gloo_pairs *pairs, const char *host,
                        uint32_t rank, uint32_t size, double seconds);
 
-/* Where PEER reaches this rank. */
+/* The address at which PEER reaches this rank. */
 std::vector<char> gloo_pairs_address(const struct gloo_pairs *pairs,
                                      uint32_t peer);
 
-/* Connects to PEER at ADDRESS, which it has told. Waits as long as it was told
- * to listen. */
+/* Connects to PEER at its published ADDRESS. Waits for the seconds given to
+ * gloo_pairs_listen. */
 void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer,
                         const std::vector<char> &address);
 
-/* Connected, both sides find out whether they can share memory, which is then
- * their line. One of the two OFFERS it. */
+/* After connecting, both sides determine whether they can share memory, which
+ * then replaces the connection for data. One of the two is the server. */
 void gloo_pairs_open_shm(struct gloo_pairs *pairs, uint32_t peer,
                          bool is_server);
 
-/* With whom memory is shared, and why not with others on this host. */
+/* Describes the ranks with which memory is shared, and why not with others on
+ * this host. */
 void gloo_pairs_transport(const struct gloo_pairs *pairs, char *text,
                           size_t size);
 
-/* Data will lie in BUFFER, which stays until the lines are closed. */
+/* Data may lie in BUFFER, which stays until gloo_pairs_close. */
 void gloo_pairs_register(struct gloo_pairs *pairs, struct buffer *buffer);
 
-/* The next messages are of DATA, BYTES long on all ranks. What is sent stays as
- * it is until all have had it, where its goal is LENDS. */
+/* The next messages belong to DATA, BYTES long on all ranks. Data sent with
+ * SHARED_OPERATION stay unchanged until every receiver has read them. */
 void gloo_pairs_begin(struct gloo_pairs *pairs, void *data, size_t bytes,
                       enum gloo_operation shared_operation);
 
-/* Waits until the system has taken them. */
+/* Waits until the kernel has taken the bytes. */
 void gloo_pairs_send(struct gloo_pairs *pairs, uint32_t to, const void *bytes,
                      size_t size, enum gloo_operation operation);
 
@@ -92,15 +96,15 @@ void gloo_pairs_send(struct gloo_pairs *pairs, uint32_t to, const void *bytes,
 void gloo_pairs_receive(struct gloo_pairs *pairs, uint32_t from, void *place,
                         size_t size);
 
-/* Waits for the next message, and adds its COUNT floats to SUM. */
+/* Waits for the next message and adds its COUNT floats to SUM. */
 void gloo_pairs_add(struct gloo_pairs *pairs, uint32_t from, float *sum,
                     size_t count);
 
-/* From any thread, while open: calls under way and later ones fail. */
+/* From any thread, while open: current and later calls fail. */
 void gloo_pairs_shutdown(struct gloo_pairs *pairs) noexcept;
 
-/* Ends all lines, and what is still under way on them; nobody may be in a call.
- */
+/* Closes all connections and drops messages in flight; no thread may be in a
+ * call. */
 void gloo_pairs_close(struct gloo_pairs *pairs) noexcept;
 
 #endif

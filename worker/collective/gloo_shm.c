@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is sent goes in pieces: while the other side works at one, the next is
- * written. */
+/* Messages are sent in pieces: the next is written while the other side
+ * processes one. */
 #include "worker/collective/gloo_shm.h"
 
 #include "proto/base/spin_policy.h"
@@ -18,13 +18,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { POLLS_PER_CLOCK = 32 }; /* at the ring before one at the clock */
-enum { SIDES = 2 };            /* threads that are at a lane */
+enum { POLLS_PER_CLOCK = 32 }; /* polls of the ring per reading of the clock */
+enum { SIDES = 2 };            /* threads that use a connection */
 static const int64_t SPIN_TIME = 50 * TIME_US;
 
 struct gloo_shm {
     struct shm_connection *shm_connection;
-    int epoll; /* of its socket and its bell; -1: not open */
+    int epoll; /* of its socket and its wakeup descriptor; -1: not open */
     struct spin_policy core;
     const char *trouble;
     atomic_bool is_shut_down;
@@ -47,7 +47,7 @@ int gloo_shm_listen(char name[GLOO_SHM_NAME], char *text, size_t size) {
     return listener;
 }
 
-/* LANE is taken, and may be NULL. */
+/* Takes SHM_CONNECTION, which may be NULL. */
 static struct gloo_shm *gloo_shm_open_connection(
     struct shm_connection *shm_connection) {
     struct gloo_shm *connection =
@@ -85,7 +85,8 @@ struct gloo_shm *gloo_shm_accept(int listener, char *text, size_t size) {
     return connection;
 }
 
-/* A bell is heard without being read: the other side could take it back. */
+/* The wakeup descriptor is polled edge-triggered and never read: the other side
+ * shares it and could read it first. */
 static bool open_epoll(struct gloo_shm *connection) {
     int wakeup_fd = shm_connection_wakeup(connection->shm_connection),
         socket = shm_connection_socket(connection->shm_connection);
@@ -110,11 +111,12 @@ bool gloo_shm_open(struct gloo_shm *connection, char *text, size_t size) {
              state == SHM_CONNECTION_OPEN ? strerror(errno)
              : state == SHM_CONNECTION_FAILED
                  ? shm_connection_error(connection->shm_connection)
-                 : "somebody else has answered");
+                 : "another process has answered");
     return false;
 }
 
-/* The epoll goes before the bell, which the other side has too. */
+/* The epoll is closed before the wakeup descriptor, which the other side
+ * shares. */
 void gloo_shm_close(struct gloo_shm **where) {
     struct gloo_shm *connection = *where;
     *where = NULL;
@@ -140,8 +142,8 @@ static bool is_usable(struct gloo_shm *connection) {
     return !connection->trouble;
 }
 
-/* Until the other side rings, ends or is cut off. Who READS takes what came
- * before an end first. */
+/* Waits until the other side signals, ends or is shut down. With READS pending
+ * messages are read before an end is reported. */
 static void wait_wakeup(struct gloo_shm *connection, bool reads) {
     struct epoll_event events[2];
     int count = epoll_wait(connection->epoll, events, 2, -1);
@@ -152,7 +154,7 @@ static void wait_wakeup(struct gloo_shm *connection, bool reads) {
             shm_connection_step(connection->shm_connection, time_now());
 }
 
-/* Waits awake, where that keeps nobody from a core. */
+/* Spins if that takes no core from another thread. */
 static void spin(struct gloo_shm *connection) {
     int64_t now = time_now();
     if (!spin_policy(&connection->core, SIDES, now))
@@ -165,7 +167,7 @@ static void spin(struct gloo_shm *connection) {
         }
 }
 
-/* The next message; false: the line has failed. */
+/* Waits for the next message; false: the connection has failed. */
 static bool wait_message(struct gloo_shm *connection,
                          struct shm_connection_view *view) {
     if (!shm_connection_pending(connection->shm_connection))
@@ -188,7 +190,8 @@ const void *gloo_shm_view(struct gloo_shm *connection, size_t size) {
         return NULL;
     if (view.payload_bytes == size)
         return view.payload;
-    shm_connection_fail(connection->shm_connection, "it sends what is not due");
+    shm_connection_fail(connection->shm_connection,
+                        "it sends an unexpected message");
     is_usable(connection);
     return NULL;
 }
@@ -197,7 +200,7 @@ void gloo_shm_release(struct gloo_shm *connection) {
     shm_connection_release(connection->shm_connection);
 }
 
-/* BUFFER is NULL where the piece is copied. */
+/* BUFFER NULL: the piece is copied. */
 static bool gloo_shm_send_chunk(struct gloo_shm *connection, const void *bytes,
                                 size_t size, struct buffer *buffer) {
     void *reserved = NULL;

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <unistd.h>
 
-/* A process has one handler of such exceptions, so this is the process's. */
+/* A process has one terminate handler, so this state is global. */
 static std::atomic<bool> stopped;
 static std::terminate_handler before;
 static thread_local int calls_of_ours;

@@ -9,7 +9,7 @@ void group_open(struct group *ranks, const struct collective_ops *ops,
     pthread_mutex_init(&ranks->mutex, NULL);
 }
 
-/* An abort that came before there was a group is made good. */
+/* An abort that came before the group existed is applied now. */
 enum status group_connect(struct group *ranks,
                           const struct collective_settings *settings,
                           struct failure *why) {
@@ -50,7 +50,7 @@ void group_close(struct group *ranks) {
 typedef enum status call(struct collective *group, float *data, size_t count,
                          struct failure *why);
 
-/* In TURNS turns all of DATA but a rank's own part leaves each rank. */
+/* In PHASES phases all of DATA except a rank's own part leaves each rank. */
 static enum status run_collective(struct group *ranks, call *collective,
                                   unsigned phases, float *data, size_t count,
                                   struct failure *why) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This rank among the others: a backend's collectives, counted and timed; with
- * one rank alone there is nobody to meet and each is done at once. */
+/* This rank's group: a backend's collectives, counted and timed. With one rank
+ * each collective is a no-op. */
 #ifndef CAPSTAN_GROUP_H
 #define CAPSTAN_GROUP_H
 
@@ -13,37 +13,37 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One thread calls; others may abort and read the counts. */
+/* One thread calls; others may abort and read the counters. */
 struct group {
     const struct collective_ops *ops;
     uint32_t rank, size;
     pthread_mutex_t mutex;
-    struct collective *group; /* NULL: not met, or alone */
+    struct collective *group; /* NULL: not connected, or a single rank */
     bool aborted;
-    atomic_int_least64_t ns;     /* in collectives */
-    atomic_uint_least64_t bytes; /* that this rank has sent to others */
+    atomic_int_least64_t ns;     /* nanoseconds in collectives */
+    atomic_uint_least64_t bytes; /* sent to other ranks */
 };
 
-/* Not met yet. */
+/* Opens the group, not connected yet. */
 void group_open(struct group *ranks, const struct collective_ops *ops,
                 uint32_t rank, uint32_t size);
 
-/* Meets the others. */
+/* Connects to the other ranks. */
 enum status group_connect(struct group *ranks,
                           const struct collective_settings *settings,
                           struct failure *why) MUST_CHECK;
 
-/* Any thread: calls under way and later ones fail. */
+/* Any thread: current and later calls fail. */
 void group_abort(struct group *ranks);
 
-/* Ends the group, if they have met; from the thread that calls. */
+/* Closes the connection, if any; on the calling thread. */
 void group_disconnect(struct group *ranks);
 
-/* The same; nobody calls or aborts any more. */
+/* The same; no thread may call or abort any more. */
 void group_close(struct group *ranks);
 
-/* As those of collective.h, COUNT in floats. All but broadcasts are counted,
- * bytes as a ring sends them, which is the least there is. */
+/* As in collective.h, COUNT in floats. All but broadcasts are counted, with the
+ * bytes that a ring sends, which is the minimum. */
 enum status group_all_reduce(struct group *ranks, float *data, size_t count,
                              struct failure *why) MUST_CHECK;
 enum status group_reduce_scatter(struct group *ranks, float *data, size_t count,
@@ -53,12 +53,12 @@ enum status group_all_gather(struct group *ranks, float *data, size_t count,
 enum status group_broadcast(struct group *ranks, float *data, size_t count,
                             uint32_t root, struct failure *why) MUST_CHECK;
 
-/* How it goes with what was put on a stream that the group has joined, as far
- * as that is known; from the thread that calls. */
+/* The state of the operations on a joined stream, as known without waiting; on
+ * the calling thread. */
 enum status group_async_error(struct group *ranks,
                               struct failure *why) MUST_CHECK;
 
-/* As collective.h has it; once they have met, from the thread that calls. */
+/* As in collective.h; after group_connect, on the calling thread. */
 void group_register(struct group *ranks, struct buffer *buffer);
 void group_transport(const struct group *ranks, char *text, size_t size);
 

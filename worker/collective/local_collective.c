@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members find each other as ranks of a cluster do, by what one tells all; but
- * here that is a list in memory. */
+/* Members use the same rendezvous interface as the ranks of a cluster, here
+ * with an in-memory store. */
 #include "worker/collective/local_collective.h"
 
 #include "proto/base/time.h"
@@ -23,10 +23,10 @@ struct local_collective {
     double timeout;
     struct collective_store store;
 
-    pthread_mutex_t mutex; /* holds all below */
+    pthread_mutex_t mutex; /* guards all fields below */
     pthread_cond_t changed;
     struct entry *entries;
-    struct collective **groups; /* of each member; NULL: it has not joined */
+    struct collective **groups; /* per member; NULL: not joined */
     bool aborted;
 };
 
@@ -39,7 +39,7 @@ static enum status local_collective_set(void *context, const char *key,
     if (!entry || !copy) {
         free(entry);
         free(copy);
-        return status_fail(why, STATUS_RETRY, "no memory for a meeting");
+        return status_fail(why, STATUS_RETRY, "no memory for a rendezvous");
     }
     memcpy(copy, value, size);
     strncpy(entry->key, key, sizeof entry->key - 1);
@@ -62,7 +62,7 @@ static const struct entry *local_collective_find(
     return entry;
 }
 
-/* The mutex is held. NULL: it was not said in time. */
+/* The mutex is held. NULL: it was not set in time. */
 static const struct entry *wait_entry(struct local_collective *local_collective,
                                       const char *key, int64_t until) {
     struct timespec end = {.tv_sec = until / TIME_S, .tv_nsec = until % TIME_S};
@@ -93,7 +93,7 @@ static enum status local_collective_get(void *context, const char *key,
         return status_fail(why, STATUS_RETRY,
                            "another device of this trainer has failed");
     return status_fail(why, STATUS_RETRY,
-                       "another device of this trainer did not come within "
+                       "another device of this trainer did not answer within "
                        "%.3g s",
                        local_collective->timeout);
 }
@@ -192,7 +192,7 @@ void local_collective_abort(struct local_collective *local_collective) {
     pthread_mutex_unlock(&local_collective->mutex);
 }
 
-/* Taken out first: nobody aborts what is being closed. */
+/* Removed first, so that no thread aborts a group that is being closed. */
 void local_collective_leave(struct local_collective *local_collective,
                             uint32_t member) {
     pthread_mutex_lock(&local_collective->mutex);

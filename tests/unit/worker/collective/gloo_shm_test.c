@@ -242,7 +242,7 @@ static void connecting_without_a_listener_or_reply_fails(void **state) {
     assert_string_equal(text, "it has not called");
     fixture->there = gloo_shm_connect(fixture->name, text, sizeof text);
     assert_false(gloo_shm_open(fixture->there, text, sizeof text));
-    assert_string_equal(text, "somebody else has answered");
+    assert_string_equal(text, "another process has answered");
 }
 
 static void two_pairs_have_two_names(void **state) {
@@ -306,9 +306,9 @@ static void a_misbehaving_peer_is_reported_and_does_no_harm(void **state) {
     } deeds[] = {
         {send_garbage, "an invalid ring"},
         {send_out_of_range, "a payload outside the memory that it has shared"},
-        {send_shared, "sends what is not due"},
-        {send_more, "sends what is not due"},
-        {release_too_much, "sends what is not due"},
+        {send_shared, "sends an unexpected message"},
+        {send_more, "sends an unexpected message"},
+        {release_too_much, "sends an unexpected message"},
     };
     struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof deeds / sizeof *deeds; i++) {

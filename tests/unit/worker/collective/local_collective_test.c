@@ -117,7 +117,7 @@ static void a_missing_replica_is_reported_in_time(void **state) {
     finish(&late);
     assert_int_equal(late.status, STATUS_RETRY);
     assert_string_equal(late.why.text, "another device of this trainer did not "
-                                       "come within 0.1 s");
+                                       "answer within 0.1 s");
     munmap(late.data, BYTES);
     local_collective_close(&local_collective);
 }
