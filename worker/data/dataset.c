@@ -36,7 +36,7 @@ static void warn_trailing(const struct idx_file *file, const char *path,
     if (file->trailing)
         log_warning(log,
                     "%s: %" PRIu64 " bytes follow the end of the gzip data and "
-                    "are left out: is it the file that was meant?",
+                    "are left out: is it the right file?",
                     path, file->trailing);
 }
 

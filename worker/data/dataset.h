@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Images and labels in memory, from gzip-compressed or plain IDX files
- * (LeCun's format, as in MNIST): bytes 0 0 8 and the number of dimensions, a
- * big-endian 32-bit size a dimension, then the bytes. */
+/* Images and labels in memory, from gzip-compressed or plain IDX files (LeCun's
+ * format, as in MNIST): bytes 0 0 8 and the number of dimensions, one
+ * big-endian 32-bit size per dimension, then the bytes. */
 #ifndef CAPSTAN_DATASET_H
 #define CAPSTAN_DATASET_H
 
@@ -17,17 +17,17 @@ struct dataset {
     uint8_t *images, *labels;
 };
 
-/* LOG is warned of bytes behind a gzip stream, which gzip leaves out, too.
- * Reads both files whole: images of 2 to 4 dimensions, the first counts them;
- * labels of one. STATUS_CONFIG names file, place (a byte of the uncompressed
- * content), found and expected for an unreadable, truncated, overlong, damaged
- * or contradictory file. *OUT is the caller's. */
+/* Reads both files completely: images of 2 to 4 dimensions, the first being the
+ * count; labels of one. Warns in LOG of bytes after a gzip stream, which gzip
+ * ignores too. STATUS_CONFIG for an unreadable, truncated, overlong, damaged or
+ * inconsistent file; WHY names the file, the byte of the uncompressed content,
+ * found and expected. The caller owns *OUT. */
 enum status dataset_load(struct dataset **out, const char *images_path,
                          const char *labels_path, const struct log *log,
                          struct failure *why) MUST_CHECK;
 
-/* Opens both files and reads nothing: what dataset_load would say of files that
- * are not there. */
+/* Opens both files without reading them: fails as dataset_load would if they do
+ * not exist. */
 enum status dataset_check_files(const char *images_path,
                                 const char *labels_path,
                                 struct failure *why) MUST_CHECK;

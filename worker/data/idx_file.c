@@ -15,15 +15,15 @@ enum { TYPE_UBYTE = 0x08 };
 enum { INITIAL_CAPACITY = 1 << 20, MAX_READ = 1 << 30, BUFFER = 64 << 10 };
 enum { GZIP_WINDOW = 15 + 16 /* inflateInit2: gzip's wrapper, any window */ };
 
-/* An open file: what error texts and every read need. */
+/* An open file: the context of reads and error texts. */
 struct reader {
     int file;
     const char *path, *content;
     uint64_t position; /* in the uncompressed content, bytes */
     struct failure *why;
     bool gzip, ended;
-    uint64_t trailing; /* bytes behind the last gzip member */
-    z_stream stream;   /* next_in, avail_in: what of BYTES is not taken yet */
+    uint64_t trailing; /* bytes after the last gzip member */
+    z_stream stream;   /* next_in, avail_in: the bytes not consumed yet */
     uint8_t bytes[BUFFER];
 };
 
@@ -36,11 +36,11 @@ static enum status fail_of_stream(struct reader *reader, enum status status,
                                   const char *text) {
     return status_fail(reader->why, status,
                        "%s: %s, after %" PRIu64 " bytes of uncompressed "
-                       "content: the file cannot be read whole; fetch it again",
+                       "content: the file is incomplete; fetch it again",
                        reader->path, text, reader->position);
 }
 
-/* Reads on until WANTED bytes wait in the buffer, fewer at the file's end. */
+/* Reads until WANTED bytes are in the buffer, fewer at the file's end. */
 static enum status idx_file_fill(struct reader *reader, unsigned wanted) {
     z_stream *stream = &reader->stream;
     ssize_t got = 1;
@@ -64,8 +64,8 @@ static bool begins_gzip(const z_stream *stream) {
            stream->next_in[1] == 0x8b;
 }
 
-/* A member has ended, its checksum and length are right. What follows is
- * another one, or nothing of ours. */
+/* A member has ended, and zlib has verified its checksum and length. Another
+ * member may follow, or unrelated bytes. */
 static enum status end_member(struct reader *reader) {
     z_stream *stream = &reader->stream;
     enum status status = idx_file_fill(reader, 2);
@@ -108,7 +108,7 @@ static enum status unpack(struct reader *reader, uint8_t *bytes,
     return status;
 }
 
-/* The same of a file that is not compressed. */
+/* The same for an uncompressed file. */
 static enum status idx_file_copy(struct reader *reader, uint8_t *bytes,
                                  uint32_t count) {
     z_stream *stream = &reader->stream;
@@ -136,7 +136,7 @@ static enum status read_up_to(struct reader *reader, uint8_t *bytes,
     return status;
 }
 
-/* TOTAL is the size that the file should have, as far as is known by now. */
+/* TOTAL is the size that the file should have, as far as known. */
 static enum status fail_of_end(struct reader *reader, uint64_t total) {
     return status_fail(reader->why, STATUS_CONFIG,
                        "%s: truncated: it ends after byte %" PRIu64
@@ -206,7 +206,7 @@ static enum status idx_file_open_file(struct reader *reader, const char *path,
                : STATUS_OK;
 }
 
-/* Gzip's magic number is nothing that IDX could begin with. */
+/* IDX cannot begin with gzip's magic number. */
 static enum status idx_file_open_stream(struct reader *reader) {
     enum status status = idx_file_fill(reader, 2);
     reader->gzip = !status && begins_gzip(&reader->stream);
@@ -216,7 +216,7 @@ static enum status idx_file_open_stream(struct reader *reader) {
     return fail_of_stream(reader, STATUS_RETRY, "no memory");
 }
 
-/* Doubles ROOM, at last to one byte more than there should be. */
+/* Doubles CAPACITY, finally to one byte more than expected. */
 static enum status idx_file_grow(struct reader *reader, struct idx_file *file,
                                  uint64_t *capacity) {
     uint64_t wanted = *capacity ? 2 * *capacity : INITIAL_CAPACITY;
@@ -232,8 +232,8 @@ static enum status idx_file_grow(struct reader *reader, struct idx_file *file,
     return STATUS_OK;
 }
 
-/* The last read asks for one byte too many: it finds what should not be there,
- * and takes gzip's checksum and length, which follow the data. */
+/* The last read asks for one byte too many: it detects excess data and makes
+ * zlib verify gzip's checksum and length, which follow the data. */
 static enum status read_data(struct reader *reader, struct idx_file *file) {
     uint64_t total = reader->position + file->bytes;
     uint64_t done = 0, capacity = 0;

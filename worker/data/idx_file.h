@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One IDX file of bytes, gzip-compressed or plain, read whole. */
+/* Reads one IDX file of bytes, gzip-compressed or plain. */
 #ifndef CAPSTAN_IDX_FILE_H
 #define CAPSTAN_IDX_FILE_H
 
@@ -14,21 +14,21 @@ enum { IDX_FILE_MAX_DIMS = 4 };
 struct idx_file {
     uint32_t num_dims, dims[IDX_FILE_MAX_DIMS];
     uint64_t bytes;    /* product of dims */
-    uint8_t *data;     /* from malloc; whoever reads the file owns it */
-    uint64_t trailing; /* bytes behind the last gzip member, which are none of
-                          gzip's: not read */
+    uint8_t *data;     /* from malloc; the caller owns it */
+    uint64_t trailing; /* bytes after the last gzip member, not part of it: not
+                          read */
 };
 
-/* Fills FILE with what PATH holds, which must have MIN_DIMS to MAX_DIMS
- * dimensions (1 .. IDX_FILE_MAX_DIMS); WHAT ("images") names it to people. On
- * failure STATUS_CONFIG names path, place, found and expected (STATUS_RETRY
- * what the machine lacks: a descriptor, memory), and FILE owns nothing. Memory
- * follows what the file holds, not what its header claims. */
+/* Reads PATH into FILE; it must have MIN_DIMS to MAX_DIMS dimensions (1 ..
+ * IDX_FILE_MAX_DIMS). CONTENT ("images") names it in error texts. STATUS_CONFIG
+ * on a bad file: WHY has path, position, found and expected. STATUS_RETRY if
+ * the machine lacks a descriptor or memory. On failure FILE owns nothing.
+ * Allocations follow the file's actual content, not its header. */
 enum status idx_file_read(struct idx_file *file, const char *path,
                           const char *content, uint32_t min_dims,
                           uint32_t max_dims, struct failure *why) MUST_CHECK;
 
-/* Opens the file and closes it: one that cannot be opened fails as above. */
+/* Opens and closes the file; fails as above if it cannot be opened. */
 enum status idx_file_check(const char *path, const char *content,
                            struct failure *why) MUST_CHECK;
 

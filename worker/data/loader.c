@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Readers claim batches in order and fill them in any; the viewer takes them in
- * order. Two locks: `mutex` for the counts that a claim or a take changes, and
- * `drawing` for the sampler, whose order of an epoch is drawn once for all
- * readers. Neither is held while samples are converted, and never both. */
+/* Readers claim batches in order and fill them in any order; the consumer takes
+ * them in order. Two locks: `mutex` guards the counters, `sampler_mutex` the
+ * sampler, which draws an epoch's order once for all readers. Neither is held
+ * while samples are converted, and never both. */
 #include "worker/data/loader.h"
 
 #include "proto/config/byte_size.h"
@@ -14,10 +14,10 @@
 enum { ALIGNMENT = 64, PAGE = 4096 };
 
 struct slot {
-    struct loader_batch batch; /* as its viewer sees it */
+    struct loader_batch batch; /* as loader_next returns it */
     float *inputs;             /* [micro_batch, features] */
     uint32_t *labels;          /* [micro_batch] */
-    uint64_t completed;        /* 1 + the batch that it holds whole */
+    uint64_t completed;        /* 1 + the number of the complete batch in it */
 };
 
 struct reader {
@@ -26,24 +26,26 @@ struct reader {
     uint32_t *indices; /* [micro_batch] */
 };
 
-/* A ring of depth + 1 slots: the batch on view and up to depth ahead of it. A
- * reader alone touches the slot of the batch that it has claimed. Batches are
- * counted from 0 since the loader opened. */
+/* A ring of depth + 1 slots: the viewed batch and up to depth ahead of it. Only
+ * the reader that has claimed a batch touches its slot. Batches are counted
+ * from 0 since the loader opened. */
 struct loader {
     const struct dataset *dataset;
     struct slot *slots;
     void *memory; /* of all slots */
     size_t bytes;
-    uint32_t depth; /* of all readers together; 0: no thread */
+    uint32_t depth; /* of all readers together; 0: no threads */
     uint64_t first;
-    struct reader *readers; /* one at least, which then has no thread */
+    /* At least one, which has no thread if depth is 0. */
+    struct reader *readers;
     uint32_t num_readers, started;
 
-    pthread_mutex_t sampler_mutex; /* holds the sampler, which keeps an epoch */
+    /* Guards the sampler, which caches an epoch. */
+    pthread_mutex_t sampler_mutex;
     struct sampler *sampler;
 
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* a slot's `whole`, or one of these */
+    pthread_cond_t changed; /* a slot's `completed`, or a counter below */
     uint64_t claimed, consumed;
     bool stopping;
 };
@@ -93,8 +95,7 @@ static void *run_reader(void *argument) {
     return NULL;
 }
 
-/* Slots lie one behind the other, each at a multiple of 64 bytes: its inputs,
- * then its labels. */
+/* Slots are adjacent, each at a multiple of 64 bytes: inputs, then labels. */
 static void place_slots(struct loader *loader, size_t values, size_t stride) {
     for (size_t i = 0; i <= loader->depth; i++) {
         struct slot *slot = &loader->slots[i];
@@ -219,8 +220,8 @@ void *loader_memory(const struct loader *loader, size_t *bytes) {
     return loader->memory;
 }
 
-/* Counting this batch as taken gives the slot of the one before it free: its
- * view ends with this call. */
+/* Counting this batch as consumed releases the previous slot: its view ends
+ * with this call. */
 const struct loader_batch *loader_next(struct loader *loader) {
     if (!loader->depth)
         loader_fill(loader->readers, loader->consumed);

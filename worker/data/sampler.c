@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An epoch's order is a function of seed and epoch alone: whoever resumes, or
- * joins, draws what the others do without a word. */
+/* An epoch's order is a function of seed and epoch alone, so that a trainer
+ * that resumes or joins draws the same order as the others without
+ * communication. */
 #include "worker/data/sampler.h"
 
 #include "proto/tensor/data_share.h"
@@ -9,8 +10,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Philox streams of epochs' orders: 2^32 + epoch. Those below 2^32 belong to
- * the initial weights of parameters. */
+/* Philox streams of epochs' orders are 2^32 + epoch; those below 2^32 are for
+ * the parameters' initial weights. */
 #define FIRST_STREAM (UINT64_C(1) << 32)
 #define NO_EPOCH UINT64_MAX
 
@@ -18,7 +19,7 @@ struct sampler {
     struct sampler_options options;
     uint64_t share; /* samples of this rank in an epoch */
     uint64_t batches_per_epoch;
-    uint64_t epoch;  /* whose order `order` holds */
+    uint64_t epoch;  /* the epoch that `order` holds */
     uint32_t *order; /* [num_samples]; NULL: file order */
 };
 
@@ -46,7 +47,7 @@ static enum status count_batches(struct sampler *sampler, struct failure *why) {
     if (sampler->batches_per_epoch > 0)
         return STATUS_OK;
     return status_fail(why, STATUS_CONFIG,
-                       "data.drop_last leaves nothing of an epoch: a "
+                       "data.drop_last leaves no batch in an epoch: a "
                        "trainer's share is %" PRIu64 " samples (%u over %u "
                        "trainers), the micro batch %u; make "
                        "train_micro_batch_size_per_gpu %" PRIu64
@@ -96,7 +97,7 @@ uint64_t sampler_batches_per_epoch(const struct sampler *sampler) {
     return sampler->batches_per_epoch;
 }
 
-/* Fisher-Yates from file order: the same on every rank. */
+/* Fisher-Yates from file order: equal on every rank. */
 static void shuffle(struct sampler *sampler, uint64_t epoch) {
     struct philox_sequence sequence;
     philox_sequence_open(&sequence, sampler->options.seed,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which samples a trainer reads: torch's DistributedSampler. An epoch's order
- * is a permutation by (seed, epoch), or file order; rank r of n takes r, r+n,
- * r+2n, ..., wrapped so that all have ceil(N / n). */
+/* Selects the samples that a trainer reads, as torch's DistributedSampler: an
+ * epoch's order is a permutation by (seed, epoch), or file order; rank r of n
+ * takes r, r+n, r+2n, ..., wrapped so that all have ceil(N / n). */
 #ifndef CAPSTAN_SAMPLER_H
 #define CAPSTAN_SAMPLER_H
 
@@ -16,7 +16,7 @@ struct sampler_options {
     uint32_t micro_batch;
     uint64_t seed;
     bool shuffle;
-    bool drop_last; /* an epoch's short last batch is left out */
+    bool drop_last; /* an epoch's short last batch is dropped */
 };
 
 struct sampler;
@@ -32,9 +32,9 @@ void sampler_close(struct sampler **sampler);
 /* Micro batches of one epoch of this rank. */
 uint64_t sampler_batches_per_epoch(const struct sampler *sampler);
 
-/* The samples of micro batch BATCH, counted from the start of the run (epoch
- * = BATCH / batches per epoch). INDICES has room for micro_batch; returns how
- * many, at least 1. Any order of calls gives the same answers. */
+/* The samples of micro batch BATCH, counted from the start of the run (epoch =
+ * BATCH / batches per epoch). INDICES has room for micro_batch; returns how
+ * many, at least 1. The result does not depend on the order of calls. */
 uint32_t sampler_batch(struct sampler *sampler, uint64_t batch,
                        uint32_t *indices);
 

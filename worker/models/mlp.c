@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layer after layer forward, and back from the last to the first. Outputs lie
- * in rooms, which recompute.h deals out: all of them stay, or some are computed
- * a second time on the way back. Of the gradients of sums only two are ever
- * needed, the one above the layer at work and the one below, so they take turns
- * in two rooms.
+/* Forward layer by layer, backward from the last to the first. Outputs lie in
+ * activation buffers, which recompute.h assigns: either all are kept, or some
+ * are recomputed in the backward pass (Chen et al. 2016). Of the gradients of
+ * pre-activations (dz) only two are needed at a time, above and below the
+ * current layer, so they alternate between two buffers.
  *
- * Every call of the device only asks: the device does it later, in order. What
- * has to be known on the host, the loss, follows on another stream and is
- * awaited by mlp_wait_result. */
+ * Every call of the device only enqueues work, in order. The loss, which the
+ * host needs, is downloaded on another stream and awaited by
+ * mlp_wait_result. */
 #include "worker/models/mlp.h"
 
 #include "proto/tensor/recompute.h"
@@ -21,7 +21,7 @@
 
 enum { PAGE = 4096 };
 
-/* Of one pass. What is behind `correct` is nobody's, and stays where it is. */
+/* Of one pass. The bytes after `correct` are padding. */
 struct device_result {
     double loss;
     uint32_t correct;
@@ -38,19 +38,17 @@ struct mlp {
     struct ops_device *device;
     uint32_t max_batch, layers;
     struct recompute plan;
-    float *activations[JOB_MAX_LAYERS]; /* [max_batch, the room's width] */
-    uint32_t
-        present_segment;  /* first output of the stretch that is in its rooms */
-    float *dz_buffers[2]; /* gradients of the outputs above and below the layer
-                         at work, of output l in number l % 2: [max_batch,
-                         widest] */
+    float *activations[JOB_MAX_LAYERS]; /* [max_batch, the buffer's width] */
+    uint32_t present_segment; /* first output of the segment that is in its
+                                 buffers */
+    float *dz_buffers[2]; /* dz above and below the current layer, of output l
+                             in number l % 2: [max_batch, widest] */
     struct device_result *device_result;
-    struct device_result
-        *host_result; /* the same, where the host reads it: a page of its own
-          unless the device's memory is the host's */
+    struct device_result *host_result; /* on the host: a page of its own unless
+                                          the device's memory is the host's */
     struct ops_event *result_event;
     uint32_t count; /* samples of the last pass */
-    size_t bytes;   /* of activations, asked for */
+    size_t bytes;   /* of activations, as requested */
 };
 
 static uint32_t weight_of(uint32_t layer) {
@@ -115,7 +113,8 @@ static bool allocate_result(struct mlp *mlp) {
     if (!mlp->result_event || !mlp->device_result || !mlp->host_result)
         return false;
     if (ops->async)
-        ops->pin(mlp->device, mlp->host_result, PAGE); /* else it is slower */
+        ops->pin(mlp->device, mlp->host_result,
+                 PAGE); /* if it fails, downloads are slower */
     return true;
 }
 
@@ -186,8 +185,8 @@ void mlp_close(struct mlp **mlp) {
     *mlp = NULL;
 }
 
-/* The device goes on meanwhile with what it has been given: the host may have
- * to wait for weights. */
+/* Submits the enqueued work first: the host may have to wait for weights, and
+ * the device continues meanwhile. */
 static void mlp_need(const struct mlp *mlp, const struct mlp_hooks *hooks,
                      uint32_t layer) {
     if (!hooks || !hooks->need)
@@ -206,7 +205,7 @@ static float *output_of(const struct mlp *mlp, uint32_t layer) {
     return mlp->activations[mlp->plan.activation_of[layer]];
 }
 
-/* The gradient of output LAYER's sums. */
+/* dz of output LAYER. */
 static float *dz_of(const struct mlp *mlp, uint32_t layer) {
     return mlp->dz_buffers[layer % 2];
 }
@@ -237,9 +236,9 @@ static void mlp_forward(struct mlp *mlp, const struct loader_batch *batch,
     }
 }
 
-/* Output LAYER is there again: its stretch is computed as it was in the forward
- * pass, from what is kept before it, so it has the same bits. The weights that
- * this reads are those of layers below the one at work: not yet done. */
+/* Recomputes output LAYER's segment as in the forward pass, from the last kept
+ * output before it, so that it has the same bits. This reads weights of lower
+ * layers only, which are still unchanged. */
 static void recompute_segment(struct mlp *mlp, uint32_t layer,
                               const struct loader_batch *batch,
                               float *const *weights) {
@@ -250,9 +249,9 @@ static void recompute_segment(struct mlp *mlp, uint32_t layer,
         mlp_compute(mlp, l, batch, weights);
 }
 
-/* DZ: receives the gradient of scale * (sum of the losses), or NULL. Its sum
- * follows the computing on a stream of its own, so that the backward pass need
- * not wait for it. */
+/* DZ receives the gradient of scale * (sum of the losses), or is NULL. The
+ * download of the loss has its own stream, so that the backward pass need not
+ * wait for it. */
 static void mlp_loss(struct mlp *mlp, const struct loader_batch *batch,
                      float *dz, float scale) {
     const struct ops *ops = mlp->ops;
@@ -267,7 +266,7 @@ static void mlp_loss(struct mlp *mlp, const struct loader_batch *batch,
     ops->record(mlp->device, OPS_GRADIENTS, mlp->result_event);
 }
 
-/* As far as it is known without waiting. */
+/* The result as far as it is known without waiting. */
 static void copy_result(const struct mlp *mlp, struct mlp_result *result) {
     *result = (struct mlp_result){0};
     if (!mlp->ops->async)
@@ -275,8 +274,7 @@ static void copy_result(const struct mlp *mlp, struct mlp_result *result) {
                                       mlp->host_result->correct, mlp->count};
 }
 
-/* From the gradient of the layer's sums to that of the sums of the layer
- * below. */
+/* From dz of the layer to dz of the layer below. */
 static void propagate(struct mlp *mlp, uint32_t layer, uint32_t n,
                       const float *weight) {
     uint32_t in = mlp->model.layers[layer], out = mlp->model.layers[layer + 1];
@@ -287,8 +285,8 @@ static void propagate(struct mlp *mlp, uint32_t layer, uint32_t n,
                                   output_of(mlp, layer - 1), below, n, in);
 }
 
-/* The order is that of every push: the last parameter first. A weight is read
- * for the last time before its gradient is announced. */
+/* In the order of every push: the last parameter first. A weight is read for
+ * the last time before its gradient is announced. */
 static void backward(struct mlp *mlp, const struct loader_batch *batch,
                      float *const *weights, float *const *gradients, bool add,
                      const struct mlp_hooks *hooks) {
@@ -309,8 +307,8 @@ static void backward(struct mlp *mlp, const struct loader_batch *batch,
     }
 }
 
-/* A device that goes on by itself computes backward whatever the loss is: who
- * hears of it later throws the gradients away. */
+/* An asynchronous device runs the backward pass whatever the loss is; the
+ * caller later discards the gradients. */
 void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, float *const *gradients, float scale,
                   bool add, const struct mlp_hooks *hooks,

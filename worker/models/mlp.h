@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The multilayer perceptron: weights layerI.weight [out, in], layerI.bias
- * [out], as PyTorch's Linear has them. */
+ * [out], as in PyTorch's Linear. */
 #ifndef CAPSTAN_MLP_H
 #define CAPSTAN_MLP_H
 
@@ -10,18 +10,17 @@
 #include "worker/data/loader.h"
 #include "worker/ops/ops.h"
 
-/* What the model tells its trainer in a pass. `need` is called before the
- * first read of the weights of COUNT parameters from FIRST on, a layer's,
- * `loss` with the sum of the losses before the backward pass (false: leave that
- * out) where it is known by then, on a device without ops.later, `done` when a
- * parameter's gradient is complete and its weights will not be read again in
- * this pass: in order of the device's computing stream, where each call goes
- * on. Between the two they are read as often as the pass likes: where
- * activations are computed anew, those of the layers below once more.
- * Parameters are needed in model order and done in the reverse, each once. Each
- * may be NULL. The stretches of a pass between calls of `need` are spans of the
- * device (ops.begin): without it the whole pass is one, and what `done` gives
- * the device is part of it. */
+/* Callbacks of a pass; each may be NULL. `need` is called before the first read
+ * of the weights of COUNT parameters from FIRST on, one layer's. `loss` is
+ * called with the sum of the losses before the backward pass (false: skip it),
+ * only on a device without ops.async, where the loss is known by then. `done`
+ * is called when a parameter's gradient is complete and its weights will not be
+ * read again in this pass, in order of the device's computing stream. Between
+ * the two the weights may be read several times: recomputing activations reads
+ * those of lower layers once more. Parameters are needed in model order and
+ * done in reverse, each once. The work between calls of `need` is captured
+ * (ops.capture_begin): without `need` the whole pass is one capture, including
+ * the work that `done` enqueues. */
 struct mlp_hooks {
     void *context;
     void (*need)(void *context, uint32_t first, uint32_t count);
@@ -36,21 +35,22 @@ struct mlp_result {
 
 struct mlp;
 
-/* Fills PARAMETERS (room for 2 * layers) in model order, with PyTorch's
- * initial bounds 1/sqrt(in) for weight and bias; returns how many. */
+/* Fills PARAMETERS (room for 2 * layers) in model order, with PyTorch's initial
+ * bounds 1/sqrt(in) for weight and bias; returns how many. */
 uint32_t mlp_parameters(const struct job_model *model,
                         struct parameter *parameters);
 
-/* STATUS_CONFIG unless DATASET has the model's inputs as features and no label
- * beyond its outputs; names the file that has not, IMAGES or LABELS. */
+/* STATUS_CONFIG unless DATASET has as many features as the model has inputs and
+ * no label beyond its outputs; WHY names the file at fault, IMAGES or
+ * LABELS. */
 enum status mlp_check_data(const struct job_model *model,
                            const struct dataset *dataset, const char *images,
                            const char *labels, struct failure *why) MUST_CHECK;
 
-/* Allocates activations for batches up to MAX_BATCH, those of model.kept hidden
- * layers and of the longest stretch between them: the rest is computed anew in
- * the backward pass, to the same bits. Borrows OPS, DEVICE, which takes the
- * model's precision. */
+/* Allocates activations for batches up to MAX_BATCH: those of model.kept hidden
+ * layers and of the longest segment between them. The backward pass recomputes
+ * the others to the same bits. Borrows OPS and DEVICE, which takes the model's
+ * precision. */
 enum status mlp_open(struct mlp **out, const struct job_model *model,
                      const struct ops *ops, struct ops_device *device,
                      uint32_t max_batch, struct failure *why) MUST_CHECK;
@@ -59,22 +59,22 @@ enum status mlp_open(struct mlp **out, const struct job_model *model,
 void mlp_close(struct mlp **mlp);
 
 /* Forward and backward over BATCH, of 1 to MAX_BATCH samples. WEIGHTS and
- * GRADIENTS are arrays of one pointer a parameter, of the device as the batch
- * is; HOOKS may be NULL. Gradients are those of scale * (sum of the losses),
- * added to what is there when ADD. On a device with ops.later RESULT is to be
- * had from mlp_wait_result. */
+ * GRADIENTS are arrays of one pointer per parameter, in device memory, as is
+ * the batch; HOOKS may be NULL. Gradients are those of scale * (sum of the
+ * losses), added to the existing ones if ADD. On a device with ops.async
+ * mlp_wait_result fills RESULT. */
 void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, float *const *gradients, float scale,
                   bool add, const struct mlp_hooks *hooks,
                   struct mlp_result *result);
 
-/* Forward only: a `done` is never called. */
+/* Forward only: `done` is never called. */
 void mlp_evaluate(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, const struct mlp_hooks *hooks,
                   struct mlp_result *result);
 
-/* Waits for the result of the last pass and fills RESULT with it; as ops.await
- * fails, with RESULT as after a batch of no samples. */
+/* Waits for the result of the last pass and fills RESULT. Fails as
+ * ops.event_sync, with RESULT as after a batch of no samples. */
 enum status mlp_wait_result(struct mlp *mlp, struct mlp_result *result,
                             struct failure *why) MUST_CHECK;
 
