@@ -11,7 +11,7 @@
 #define ACTIVATION_ELEMENT static inline
 #endif
 
-/* A NaN goes through, so that the loss shows it. */
+/* A NaN passes through, so that the loss shows it. */
 ACTIVATION_ELEMENT float activation_relu(float x) {
     return x < 0 ? 0 : x;
 }
@@ -24,7 +24,7 @@ ACTIVATION_ELEMENT float activation_sigmoid(float x) {
     return 1 / (1 + expf(-x));
 }
 
-/* Derivatives, times DY, where the activation's value is Y. */
+/* Derivatives times DY, given the activation's value Y. */
 ACTIVATION_ELEMENT float activation_relu_gradient(float y, float dy) {
     return y <= 0 ? 0 : dy;
 }

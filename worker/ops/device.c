@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which device a trainer gets: its rank on the host modulo the devices that it
- * sees. With "auto" whatever keeps a GPU from being used is said in one line
- * and the processor is taken; with "cuda" it is the end. */
+/* Selects a trainer's device: GPU number (rank on the host) modulo the number
+ * of visible GPUs. With "auto" a GPU that cannot be used is reported in one
+ * line and the CPU is used; with "cuda" it is an error. */
 #include "worker/ops/device.h"
 
 #include "proto/base/plugin.h"
@@ -54,7 +54,7 @@ uint32_t device_list_ids(const struct device_request *request,
     return count;
 }
 
-/* Where it is not known how many trainers there are their ranks tell. */
+/* If the number of trainers is unknown, this trainer's local rank decides. */
 static bool is_shared(const struct device_request *request, uint32_t count) {
     return request->local_trainers ? request->local_trainers > count
                                    : request->local_rank >= count;
@@ -71,11 +71,11 @@ static void log_device(const struct device *device,
              description->major, description->minor, gib(description->free),
              gib(description->total),
              is_shared(request, count)
-                 ? "; more trainers than devices here: they share them, unless "
-                   "each is shown others (CUDA_VISIBLE_DEVICES)"
+                 ? "; more trainers than devices here: they share them unless "
+                   "each sees different ones (CUDA_VISIBLE_DEVICES)"
              : request->local_trainers > 1 && request->local_trainers < count
                  ? "; fewer trainers than devices here: one each, and the rest "
-                   "stay unused (one trainer alone would take all)"
+                   "stay unused (a single trainer would use all)"
                  : "");
 }
 
@@ -129,8 +129,8 @@ enum status device_open(struct device *device,
     *device = (struct device){.log = log};
     if (request->kind == JOB_DEVICE_CUDA)
         return status_fail(why, status,
-                           "device: \"cuda\": %s; docs/gpu.md has what it "
-                           "needs, and \"auto\" takes the CPU without it",
+                           "device: \"cuda\": %s; docs/gpu.md lists what it "
+                           "needs; \"auto\" uses the CPU otherwise",
                            reason.text);
     log_info(log, "device cpu; cuda: %s", reason.text);
     return open_cpu(device, request, why);
@@ -145,7 +145,7 @@ void device_close(struct device *device) {
 void device_pin(const struct device *device, void *memory, size_t bytes) {
     if (!device->ops->pin(device->handle, memory, bytes))
         log_warning(device->log,
-                    "device %s: %zu bytes of the host's memory cannot be "
+                    "device %s: %zu bytes of host memory cannot be "
                     "pinned: copies from and to it are slower",
                     device->name, bytes);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The losses' arithmetic for one logit, in the order written here on every
- * device; loss.h says what is summed. A file for another device may define
+ * device; loss.h defines the sums. A file for another device may define
  * LOSS_ELEMENT as its own function qualifiers before it includes this one. */
 #ifndef CAPSTAN_LOSS_ELEMENT_H
 #define CAPSTAN_LOSS_ELEMENT_H
@@ -13,18 +13,18 @@
 #define LOSS_ELEMENT static inline
 #endif
 
-/* A NaN is passed over: it shows in the sum. */
+/* A NaN is ignored here; it shows in the sum. */
 LOSS_ELEMENT float loss_max(float best, float z) {
     return z > best ? z : best;
 }
 
-/* exp(z) with the largest logit taken out. */
+/* exp(z - top), which does not overflow. */
 LOSS_ELEMENT float loss_exp(float z, float top) {
     return expf(z - top);
 }
 
 /* max(z, 0) - z * target + log(1 + exp(-|z|)): no exponential overflows.
- * *SLOPE: its derivative. */
+ * *DERIVATIVE: its derivative. */
 LOSS_ELEMENT float loss_sigmoid(float z, float target, float *derivative) {
     float power = expf(-fabsf(z));
     float positive = z < 0 ? 0 : z;
@@ -33,8 +33,8 @@ LOSS_ELEMENT float loss_sigmoid(float z, float target, float *derivative) {
     return positive - z * target + log1pf(power);
 }
 
-/* Z of class J does not keep LEADER, the label's logit, from being the answer:
- * the first of equals is. */
+/* True if logit Z of class J leaves the label's LABEL_LOGIT the largest, of
+ * equal ones the first. */
 LOSS_ELEMENT bool loss_label_wins(float label_logit, uint32_t label, float z,
                                   uint32_t j) {
     return j < label ? label_logit > z : label_logit >= z;

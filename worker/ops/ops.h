@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A device as a table of functions. Models are written once against it. The
- * processor is one (ops_cpu); another is a plugin beside the program,
- * capstan-NAME.so, that exports one such table as the symbol `capstan_device`.
+/* A device as a table of functions; models are written once against it. The CPU
+ * is one (ops_cpu); another is a plugin beside the program, capstan-NAME.so,
+ * that exports one such table as the symbol `capstan_device`.
  *
- * Pointers are memory of the device, from `allocate`, unless a contract says
- * "host"; float32, row-major. What is called goes to one of the device's
- * streams, computing always to OPS_COMPUTE: within a stream it is done in
- * order, between streams only as `follow` says. On a device with `later` a call
- * may return before its work is done: host memory it reads or writes stays as
- * it is until an `await` behind it. Such calls return nothing: what went wrong
- * shows in the next `await` or `synchronize`, and in each after it.
+ * Pointers are device memory from `allocate` unless a contract says "host";
+ * float32, row-major. Calls go to one of the device's streams, computation
+ * always to OPS_COMPUTE. Within a stream work is done in order; between streams
+ * only `stream_wait` orders it. On a device with `async` a call may return
+ * before its work is done: host memory that it reads or writes must not change
+ * until a later `event_sync`. Such calls return nothing: an error shows in the
+ * next `event_sync` or `synchronize` and in each after it.
  *
  * A device may be used by one thread at a time. */
 #ifndef CAPSTAN_OPS_H
@@ -28,13 +28,13 @@
 extern "C" {
 #endif
 
-struct ops_device; /* the backend's own */
-struct ops_event;  /* a moment in a stream; likewise */
+struct ops_device; /* the backend's own type */
+struct ops_event;  /* a point in a stream; likewise */
 
 enum ops_stream {
     OPS_COMPUTE,
-    OPS_WEIGHTS,   /* up to the device */
-    OPS_GRADIENTS, /* and down from it; losses too */
+    OPS_WEIGHTS,   /* uploads */
+    OPS_GRADIENTS, /* downloads, also of losses */
     OPS_SAMPLES,
     OPS_EXCHANGE, /* sums over the ranks, and updates */
     OPS_STREAMS
@@ -42,19 +42,19 @@ enum ops_stream {
 
 struct ops_settings {
     uint32_t index;   /* of the device, below `count` */
-    uint32_t threads; /* of the host, where that computes */
-    double timeout;   /* seconds that any wait for the device may take */
+    uint32_t threads; /* of the host, if it computes */
+    double timeout;   /* time limit of any wait for the device in seconds */
     bool (*is_cancelled)(
-        void *context); /* NULL, or ends an `await` once true */
+        void *context); /* NULL, or ends an `event_sync` once true */
     void *context;
     void (*warn)(void *warn_context,
-                 const char *line); /* NULL, or hears of what */
-    void *warn_context;             /* makes it slower */
-    const struct rule_loops *loops; /* of the processor; NULL: the best */
+                 const char *line); /* NULL, or receives a line */
+    void *warn_context;             /* about what makes the device slower */
+    const struct rule_loops *loops; /* on the CPU; NULL: the best */
 };
 
-/* Seconds that `synchronize` waits: what does not end by then counts as lost,
- * and its memory stays as it is for the rest of the process's life. */
+/* Seconds that `synchronize` waits. Work that does not end by then counts as
+ * lost, and its memory is never freed. */
 enum { OPS_SYNC_SECONDS = 5 };
 
 /* Begins as a device_head (proto/base/device_head.h). */
@@ -69,81 +69,81 @@ struct ops {
     enum status (*identify)(uint32_t index, struct device_description *out,
                             struct failure *why);
 
-    /* Calls may return before their work is done, and memory of the device is
-     * not the host's. Else all is done when a call returns, upload and
-     * download of a pointer onto itself are nothing, and events cost nothing.
-     */
+    /* Calls may return before their work is done, and device memory is separate
+     * from the host's. If false, all is done when a call returns, `upload` and
+     * `download` of a pointer onto itself do nothing, and events cost
+     * nothing. */
     bool async;
 
-    /* STATUS_RETRY when it cannot be had, STATUS_CONFIG when this build has no
-     * code for it. */
+    /* STATUS_RETRY if the device is unavailable, STATUS_CONFIG if this build
+     * has no code for it. */
     enum status (*open)(struct ops_device **out,
                         const struct ops_settings *settings,
                         struct failure *why);
 
-    /* Waits for what is under way; frees *DEVICE (may be NULL) and clears
-     * it. */
+    /* Waits for enqueued work; frees *DEVICE (may be NULL) and clears it. */
     void (*close)(struct ops_device **device);
 
-    /* BYTES at 64-byte alignment, undefined; NULL when there is no memory.
-     * `release` accepts NULL; nothing under way uses it any more. */
+    /* BYTES of uninitialised memory at 64-byte alignment; NULL if there is
+     * none. `release` accepts NULL; no enqueued work may use the memory. */
     void *(*allocate)(struct ops_device *device, size_t bytes);
     void (*release)(struct ops_device *device, void *memory);
 
-    /* From now on BYTES of host MEMORY, which shares no page with other pinned
-     * memory, can be copied while the host goes on; false: they stay ordinary
-     * memory, from which copies are slower. `unpin`, before it is freed, leaves
-     * alone what is not pinned. */
+    /* Pins BYTES of host MEMORY, which shares no page with other pinned memory,
+     * so that copies run asynchronously; false: it stays pageable, and copies
+     * are slower. Call `unpin` before the memory is freed; it ignores memory
+     * that is not pinned. */
     bool (*pin)(struct ops_device *device, void *memory, size_t bytes);
     void (*unpin)(struct ops_device *device, void *memory);
 
-    /* Copies from host memory, and to it. */
+    /* Copies from host memory, and to host memory. */
     void (*upload)(struct ops_device *device, enum ops_stream stream, void *to,
                    const void *from, size_t bytes);
     void (*download)(struct ops_device *device, enum ops_stream stream,
                      void *to, const void *from, size_t bytes);
 
-    /* Within the device; the two do not overlap. */
+    /* Copies within the device; the ranges do not overlap. */
     void (*copy)(struct ops_device *device, enum ops_stream stream, void *to,
                  const void *from, size_t bytes);
 
-    /* STREAM as others who speak to the device know it (CUDA: a cudaStream_t),
-     * for calls of theirs that are to join it: collective.h. NULL: calls of
-     * others on the device's memory are done when they return, as its own. No
-     * span has a call on it. */
+    /* STREAM as the backend's API knows it (CUDA: a cudaStream_t), for
+     * libraries that enqueue on it: collective.h. NULL: such calls are done
+     * when they return, as this device's are. No capture contains a call on
+     * it. */
     void *(*native_stream)(struct ops_device *device, enum ops_stream stream);
 
-    /* An event that has come; NULL when there is no memory. */
+    /* An event that is complete; NULL if there is no memory. */
     struct ops_event *(*event_open)(struct ops_device *device);
     void (*event_close)(struct ops_device *device, struct ops_event **event);
 
-    /* EVENT comes when all that STREAM has been given so far is done. */
+    /* EVENT completes when all work enqueued on STREAM so far is done. */
     void (*record)(struct ops_device *device, enum ops_stream stream,
                    struct ops_event *event);
 
-    /* What STREAM is given from now on waits for EVENT as last recorded. */
+    /* Work enqueued on STREAM from now on waits for EVENT as last recorded. */
     void (*stream_wait)(struct ops_device *device, enum ops_stream stream,
                         struct ops_event *event);
 
-    /* The host waits until EVENT as last recorded has come, or all is done.
-     * STATUS_RETRY names a device that is lost, does not end or was given up,
-     * STATUS_FAILED one that had no memory for the work. */
+    /* The host waits until EVENT as last recorded is complete, or until all
+     * work is done. STATUS_RETRY: the device is lost or does not finish, or the
+     * wait was cancelled; STATUS_FAILED: the device had no memory for the
+     * work. */
     enum status (*event_sync)(struct ops_device *device,
                               struct ops_event *event, struct failure *why);
     enum status (*synchronize)(struct ops_device *device, struct failure *why);
 
-    /* What is given between `begin` and `end` is a span: the device may hold it
-     * back until `end`, and one of the same calls with the same arguments as an
-     * earlier one may go out at once, where call by call takes the host longer
-     * than the device. In a span there are only calls that return nothing:
-     * copies, `record`, `follow` and what computes. Where calls are done when
-     * they return, so they are in a span. */
+    /* Operations issued between `capture_begin` and `capture_end` may be
+     * deferred until `capture_end` and replayed as a captured graph if the same
+     * calls with the same arguments came before: this saves host time where
+     * launches take longer than the work. Only calls that return nothing are
+     * allowed in between: copies, `record`, `stream_wait` and computation.
+     * Without `async` calls are done when they return, as always. */
     void (*capture_begin)(struct ops_device *device);
     void (*capture_end)(struct ops_device *device);
 
-    /* From now on operands of the three matrix products below, x, w and dy,
-     * are taken as the nearest numbers that PRECISION has, ties to even; their
-     * products and sums stay float32. JOB_PRECISION_FP32 at first. */
+    /* From now on the operands x, w and dy of the three matrix products below
+     * are rounded to the nearest numbers of PRECISION, ties to even; products
+     * and sums stay float32. Initially JOB_PRECISION_FP32. */
     void (*set_precision)(struct ops_device *device,
                           enum job_precision precision);
 
@@ -157,30 +157,31 @@ struct ops {
                                   const float *w, float *dx, uint32_t n,
                                   uint32_t in, uint32_t out);
 
-    /* dw[out, in] = dy[n, out]^T x[n, in]; added to dw when ADD. */
+    /* dw[out, in] = dy[n, out]^T x[n, in]; added to dw if ADD. */
     void (*linear_weight_gradient)(struct ops_device *device, const float *dy,
                                    const float *x, float *dw, uint32_t n,
                                    uint32_t in, uint32_t out, bool add);
 
-    /* db[out] = column sums of dy[n, out]; added to db when ADD. */
+    /* db[out] = column sums of dy[n, out]; added to db if ADD. */
     void (*column_sums)(struct ops_device *device, const float *dy, float *db,
                         uint32_t n, uint32_t out, bool add);
 
-    /* dy *= derivative of the activation whose output is y; [n, out]. */
+    /* dy *= derivative of the activation with output y; [n, out]. */
     void (*activation_gradient)(struct ops_device *device,
                                 enum job_activation activation, const float *y,
                                 float *dy, uint32_t n, uint32_t out);
 
     /* Loss of logits z[n, out] against labels[n], each below OUT: *LOSS
-     * receives the sum over samples (double), *CORRECT how many have their
-     * largest logit (the first of equals) at the label. DZ (may be NULL)
-     * receives the gradient of scale * sum. A sample's sigmoid cross-entropy
-     * or squared error is the mean over its outputs, as torch's are. */
+     * receives the sum over samples (double), *CORRECT the number of samples
+     * whose largest logit (the first of equals) is the label's. DZ (may be
+     * NULL) receives the gradient of scale * sum. A sample's sigmoid
+     * cross-entropy or squared error is the mean over its outputs, as in
+     * torch. */
     void (*loss)(struct ops_device *device, enum job_loss kind, const float *z,
                  const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
                  float scale, double *loss, uint32_t *correct);
 
-    /* What follows is put on STREAM. x[count] = value. */
+    /* The functions below enqueue on STREAM. x[count] = value. */
     void (*fill)(struct ops_device *device, enum ops_stream stream, float *x,
                  size_t count, float value);
 
@@ -188,43 +189,44 @@ struct ops {
     void (*scale)(struct ops_device *device, enum ops_stream stream, float *x,
                   size_t count, float by);
 
-    /* *FOUND receives 1 when an infinity or a NaN is in x[count], else 0. */
+    /* *FOUND becomes 1 if x[count] contains an infinity or a NaN, else 0. */
     void (*find_overflow)(struct ops_device *device, enum ops_stream stream,
                           const float *x, size_t count, uint32_t *found);
 
-    /* rule_square_sums of scale * x[count]: pieces[ceil(count / RULE_PIECE)]
-     * of the device. The same bits on every device. */
+    /* rule_square_sums of scale * x[count]: pieces[ceil(count / RULE_PIECE)] in
+     * device memory. The same bits on every device. */
     void (*square_sums)(struct ops_device *device, enum ops_stream stream,
                         const float *x, size_t count, float scale,
                         double *pieces);
 
-    /* *SUM = pieces[count], added from first to last; of the device, as all
-     * but LIMIT here and in the next. The same bits on every device. */
+    /* *SUM = pieces[count], added from first to last; in device memory, as are
+     * all but LIMIT here and in the next function. The same bits on every
+     * device. */
     void (*reduce_sum)(struct ops_device *device, enum ops_stream stream,
                        const double *pieces, size_t count, double *sum);
 
-    /* *FACTOR = LIMIT / (norm + 1e-6) where that is below 1, else 1 (a norm of
-     * NaN too). The norm is the root of the sum of squares[0], squares[step]
-     * and so on, COUNT of them, added in that order. */
+    /* *FACTOR = LIMIT / (norm + 1e-6) if that is below 1, else 1 (also for a
+     * norm of NaN). The norm is the root of the sum of squares[0],
+     * squares[step] and so on, COUNT of them, added in that order. */
     void (*clip)(struct ops_device *device, enum ops_stream stream,
                  const double *squares, size_t count, size_t step, double limit,
                  float *factor);
 
-    /* rule_apply of at most one float32 gradient, in place, times *FACTOR (of
-     * the device; NULL: 1), which joins update->scale; UPDATE itself is the
-     * host's and free again when the call returns. The same bits on every
-     * device (Ftrl with another power than -0.5 excepted). */
+    /* rule_apply of at most one float32 gradient, in place, times *FACTOR
+     * (device memory; NULL: 1), which is multiplied into update->scale; UPDATE
+     * itself is host memory and not used after the call returns. The same bits
+     * on every device (except Ftrl with a power other than -0.5). */
     void (*rule)(struct ops_device *device, enum ops_stream stream,
                  const struct optimizer *rule, const struct rule_update *update,
                  const float *factor);
 };
 
 /* The CPU: oneDNN's sgemm on THREADS threads, vectorised loops on the calling
- * one; memory of the device is memory of the host, zeroed. The same call gives
- * the same bits, for the same THREADS. */
+ * one; device memory is zeroed host memory. The same call gives the same bits
+ * for the same THREADS. */
 const struct ops *ops_cpu(void);
 
-/* STATUS_RETRY when there is no memory. */
+/* STATUS_RETRY: no memory. */
 enum status ops_cpu_open(struct ops_device **out, uint32_t threads,
                          struct failure *why) MUST_CHECK;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The processor as a device: its memory is the host's, every call is done when
- * it returns, so streams and events have nothing to order. What layers compute
- * is in ops_cpu_layer.c; rules and sums are proto/tensor's. */
+/* The CPU as a device: its memory is the host's and every call is done when it
+ * returns, so streams and events have nothing to order. ops_cpu_layer.c
+ * computes layers; rules and sums are proto/tensor's. */
 #include "worker/ops/cpu/ops_cpu_internal.h"
 
 #include <limits.h>
@@ -57,8 +57,8 @@ static enum status cpu_open(struct ops_device **out,
     return status;
 }
 
-/* Every call is done when it returns: there is nothing to wait for, and memory
- * of the host needs no preparation. */
+/* All calls are synchronous: there is nothing to wait for, and host memory
+ * needs no pinning. */
 static bool cpu_pin(struct ops_device *device, void *memory, size_t bytes) {
     (void)device;
     (void)memory;
@@ -86,7 +86,7 @@ static void *cpu_native_stream(struct ops_device *device,
     return NULL;
 }
 
-/* One stands for all: whatever was recorded has come. */
+/* One object stands for all events: every recorded event is complete. */
 static struct ops_event *cpu_event_open(struct ops_device *device) {
     return (struct ops_event *)device;
 }
@@ -145,7 +145,7 @@ static void cpu_scale(struct ops_device *device, enum ops_stream stream,
         x[i] *= by;
 }
 
-/* By the exponent, which is all ones in infinities and NaN alone: a loop
+/* Tests the exponent, which is all ones only in infinities and NaN: a loop
  * without branches. */
 static void cpu_find_overflow(struct ops_device *device, enum ops_stream stream,
                               const float *x, size_t count, uint32_t *found) {

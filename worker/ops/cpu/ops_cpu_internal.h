@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the processor's device is made of: for ops_cpu.c and ops_cpu_layer.c. */
+/* The state of the CPU device, for ops_cpu.c and ops_cpu_layer.c. */
 #ifndef CAPSTAN_OPS_CPU_INTERNAL_H
 #define CAPSTAN_OPS_CPU_INTERNAL_H
 
@@ -8,7 +8,7 @@
 
 enum { OPS_CPU_ALIGNMENT = 64 };
 
-/* Memory that grows with what is rounded into it. */
+/* A buffer that grows to the largest operand rounded into it. */
 struct ops_cpu_operand {
     float *floats;
     size_t capacity;
@@ -17,12 +17,13 @@ struct ops_cpu_operand {
 struct ops_device {
     int threads;
     enum job_precision precision;
-    struct ops_cpu_operand a, b;   /* operands of a product */
-    struct ops_cpu_matmul *matmul; /* of the thread that computes layers */
+    struct ops_cpu_operand a, b; /* operands of a product */
+    /* Owned by the thread that computes layers. */
+    struct ops_cpu_matmul *matmul;
     const struct rule_loops *loops;
 };
 
-/* Those of ops.h, by these names. */
+/* The functions of ops.h with these names. */
 void ops_cpu_linear(struct ops_device *device, const float *x, const float *w,
                     const float *bias, float *y, uint32_t n, uint32_t in,
                     uint32_t out, enum job_activation activation);

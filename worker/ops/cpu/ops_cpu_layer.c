@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a layer computes on the processor: products by oneDNN, all else as plain
- * loops that the compiler makes vectors of. With bf16 or fp16 the operands of a
- * product are rounded to it and back first, as a GPU's tensor cores take them;
- * sums are float32 either way. */
+/* Layers on the CPU: products by oneDNN, all else as plain loops that the
+ * compiler vectorises. With bf16 or fp16 the operands of a product are first
+ * rounded to it and back, as a GPU's tensor cores take them; sums are float32
+ * in all cases. */
 #include "proto/tensor/bf16.h"
 #include "proto/tensor/fp16.h"
 #include "worker/ops/activation.h"
@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* c[m, n] = a b, or c + a b when ADD; a is [m, k], or [k, m] when 'T'; b is
- * [k, n], or [n, k] when 'T'. */
+/* c[m, n] = a b, or c + a b if ADD; a is [m, k], or [k, m] if 'T'; b is [k, n],
+ * or [n, k] if 'T'. */
 struct product {
     char transpose_a, transpose_b;
     uint32_t m, n, k;
@@ -37,7 +37,8 @@ static bool ops_cpu_layer_reserve(struct ops_cpu_operand *rounded,
     return rounded->floats;
 }
 
-/* COUNT floats as a product of DEVICE takes them; NULL: no memory. */
+/* COUNT floats as operand of a product of DEVICE, rounded if necessary; NULL:
+ * no memory. */
 static const float *ops_cpu_layer_operand(const struct ops_device *device,
                                           struct ops_cpu_operand *rounded,
                                           const float *floats, size_t count) {
@@ -60,9 +61,9 @@ static bool uses_matmul(const struct product *p) {
            p->m >= OPS_CPU_MATMUL_ROWS;
 }
 
-/* oneDNN's OpenMP takes its number of threads from the calling thread's own
- * setting, so that it is set here, where the caller is known. oneDNN refuses
- * only for want of memory; NaN then says that there is no answer. */
+/* oneDNN's OpenMP takes the number of threads from the calling thread's
+ * setting, so it is set here, on the calling thread. oneDNN fails only for lack
+ * of memory; the result is then NaN. */
 static void ops_cpu_layer_multiply(struct ops_device *device,
                                    const struct product *p) {
     const float *a =
@@ -106,7 +107,7 @@ static void ops_cpu_layer_activate(float *restrict y,
     }
 }
 
-/* The bias joins in the pass of the activation: one pass over y in all. */
+/* The bias is added in the activation's loop: one pass over y in all. */
 void ops_cpu_linear(struct ops_device *device, const float *x, const float *w,
                     const float *bias, float *y, uint32_t n, uint32_t in,
                     uint32_t out, enum job_activation activation) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A shape is prepared once and found again among the few that a model has: its
- * layers, each with the rows of a batch, of an epoch's last and of evaluation.
- * oneDNN's own cache keeps the code of a shape, not the memory it works in. */
+/* A primitive is prepared once per shape. A model has few shapes: its layers,
+ * each with the rows of a batch, of an epoch's last batch and of evaluation.
+ * oneDNN's own cache keeps the code of a shape, not its memory objects. */
 #include "worker/ops/cpu/ops_cpu_matmul.h"
 
 #include <dnnl.h>
@@ -11,7 +11,7 @@
 struct plan {
     uint32_t n, in, out;
     dnnl_primitive_t product;
-    dnnl_memory_t x, w, y; /* views of what a call brings */
+    dnnl_memory_t x, w, y; /* bound to the operands of each call */
 };
 
 struct ops_cpu_matmul {
@@ -21,13 +21,13 @@ struct ops_cpu_matmul {
     size_t count;
 };
 
-/* A matrix of float32; element (r, c) is r * strides[0] + c * strides[1] floats
+/* A float32 matrix; element (r, c) is r * strides[0] + c * strides[1] floats
  * from the first. */
 struct matrix {
     dnnl_dims_t extents, strides;
 };
 
-/* x, w^T and y, as of oneDNN's product. */
+/* x, w^T and y, as in oneDNN's product. */
 static void ops_cpu_matmul_describe(struct matrix of[3], int64_t n, int64_t in,
                                     int64_t out) {
     of[0] = (struct matrix){{n, in}, {in, 1}};
@@ -35,7 +35,7 @@ static void ops_cpu_matmul_describe(struct matrix of[3], int64_t n, int64_t in,
     of[2] = (struct matrix){{n, out}, {out, 1}};
 }
 
-/* oneDNN 3 and its predecessor do the same by other calls. */
+/* oneDNN 3 and oneDNN 2 do the same by different calls. */
 #if DNNL_VERSION_MAJOR >= 3
 static bool choose(dnnl_primitive_desc_t *chosen, dnnl_engine_t engine,
                    const struct matrix of[3]) {
@@ -130,7 +130,7 @@ static struct ops_cpu_matmul *open_plan(void) {
     return NULL;
 }
 
-/* oneDNN only reads through the views of x and w. */
+/* oneDNN only reads x and w. */
 static bool bind_memory(dnnl_memory_t memory, const float *floats) {
     return !dnnl_memory_set_data_handle(memory, (void *)floats);
 }

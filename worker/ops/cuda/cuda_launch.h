@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each .cu file includes first: the element headers as functions of the
- * device, and how kernels are launched. A kernel's loops stride over the whole
- * grid, so that any number of blocks computes the same; threads of a block are
- * CUDA_THREADS, in one dimension. */
+/* Included first by each .cu file: the element headers as device functions, and
+ * kernel launches. A kernel's loops stride over the whole grid, so that any
+ * number of blocks computes the same; a block has CUDA_THREADS threads in one
+ * dimension. */
 #ifndef CAPSTAN_CUDA_LAUNCH_H
 #define CAPSTAN_CUDA_LAUNCH_H
 
@@ -17,12 +17,11 @@
 
 #include "worker/ops/cuda/cuda_kernels.h"
 
-/* MOST_BLOCKS: all threads that the largest devices run at once, twice. */
+/* CUDA_MAX_BLOCKS: twice the threads that the largest devices run at once. */
 enum { CUDA_THREADS = 256, CUDA_WARP = 32, CUDA_MAX_BLOCKS = 2304 };
 #define CUDA_FULL_WARP 0xffffffffu
 
-/* The first of COUNT things that a thread is given, and how far on its next
- * is. */
+/* The first of COUNT elements of a thread, and the distance to its next. */
 CUDA_ELEMENT size_t cuda_first(void) {
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
@@ -31,18 +30,18 @@ CUDA_ELEMENT size_t cuda_stride(void) {
     return (size_t)gridDim.x * blockDim.x;
 }
 
-/* A factor that may be absent. */
+/* SCALE times an optional factor. */
 CUDA_ELEMENT float cuda_scale(float scale, const float *factor) {
     return factor ? scale * *factor : scale;
 }
 
-/* Blocks for COUNT things, EACH of them a block. */
+/* Blocks for COUNT elements, EACH of them per block. */
 static inline unsigned cuda_blocks(size_t count, size_t each) {
     size_t blocks = (count + each - 1) / each, most = CUDA_MAX_BLOCKS;
     return (unsigned)(blocks < most ? blocks : most);
 }
 
-/* KERNEL over BLOCKS blocks, with GIVEN; without any block, nothing. */
+/* Launches KERNEL on BLOCKS blocks with GIVEN; does nothing for 0 blocks. */
 template <typename... Taken, typename... Given>
 static inline int cuda_launch(struct CUstream_st *stream, unsigned blocks,
                               void (*kernel)(Taken...), Given... given) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a layer is beside its product: bias and activation, the activation's
- * gradient, and column sums, which are the bias's gradient. */
+/* A layer beside its product: bias and activation, the activation's gradient,
+ * and column sums, which are the bias's gradient. */
 #include "worker/ops/cuda/cuda_launch.h"
 
 #include "worker/ops/activation.h"
@@ -36,8 +36,9 @@ CUDA_ELEMENT float cuda_layer_derivative(float y, float dy) {
 }
 
 /* y[count] = activation(y + bias[out]), count a multiple of out. A thread's
- * column moves on by the same number each time, which saves all divisions but
- * the first two; those are of 32 bits, as threads are few, and so short. */
+ * column advances by the same number each time, which saves all divisions but
+ * the first two; those are 32-bit and so fast, as the number of threads is
+ * small. */
 template <enum job_activation ACTIVATION>
 static __global__ void add_bias(const float *__restrict__ bias,
                                 float *__restrict__ y, size_t count,
@@ -121,8 +122,8 @@ CUDA_ELEMENT float sum_rows(const float *dy, size_t first, size_t end,
     return sum;
 }
 
-/* Each thread's SUM of a column becomes, in the first warp, the column's: half
- * the warps on the other half, until one is left. */
+/* Sums each column over the block's warps into the first warp: half the warps
+ * add the other half, until one is left. */
 CUDA_ELEMENT float add_warps(float sum) {
     __shared__ float sums[ROWS][COLUMNS];
     unsigned lane = threadIdx.x % COLUMNS, warp = threadIdx.x / COLUMNS;
@@ -134,12 +135,12 @@ CUDA_ELEMENT float add_warps(float sum) {
     }
     if (warp == 0)
         sum = sums[0][lane];
-    __syncthreads(); /* the next tile writes here */
+    __syncthreads(); /* the next tile overwrites `sums` */
     return sum;
 }
 
-/* sums[pieces, out] = column sums of each piece of dy[n, out]; added to what is
- * there when ADD. */
+/* sums[pieces, out] = column sums of each piece of dy[n, out]; added to the
+ * existing values if ADD. */
 static __global__ void cuda_layer_sum_pieces(const float *__restrict__ dy,
                                              float *__restrict__ sums, size_t n,
                                              size_t out, size_t pieces,
@@ -159,7 +160,7 @@ static __global__ void cuda_layer_sum_pieces(const float *__restrict__ dy,
 }
 
 /* db[out] = column sums of sums[pieces, out], from first to last; added to db
- * when ADD. */
+ * if ADD. */
 static __global__ void add_pieces(const float *__restrict__ sums,
                                   float *__restrict__ db, size_t pieces,
                                   size_t out, bool add) {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Losses: a warp a sample, whose lanes take every 32nd class; then one block
- * adds the samples. Sums over lanes go by a butterfly, in which each lane adds
- * the same two numbers as its partner, so that all have the same bits. */
+/* Losses: one warp per sample, whose lanes take every 32nd class; then one
+ * block sums the samples. Sums over lanes use a butterfly, in which a lane and
+ * its partner add the same two numbers, so that all lanes have the same
+ * bits. */
 #include "worker/ops/cuda/cuda_launch.h"
 
 #include "worker/ops/loss_element.h"
 
 #include <math.h>
 
-enum { SAMPLES = CUDA_THREADS / CUDA_WARP }; /* of a block at a time */
+enum { SAMPLES = CUDA_THREADS / CUDA_WARP }; /* per block at a time */
 
-/* A sample's logits z[out], its gradient dz[out] (may be NULL, or Z) and what
- * to multiply it by; the calling thread's lane. */
+/* A sample's logits z[out], its gradient dz[out] (may be NULL, or Z), the
+ * gradient's factor, and the calling thread's lane. */
 struct sample {
     const float *z;
     float *dz;
@@ -38,8 +39,8 @@ CUDA_ELEMENT float cuda_loss_largest(const struct sample *s) {
     return warp_max(top);
 }
 
-/* A lane writes no class but its own, and LEADER, the label's logit, was read
- * by all before: the gradient may replace the logits. */
+/* A lane writes only its own classes, and all lanes have read LEADER, the
+ * label's logit, before: the gradient may overwrite the logits. */
 CUDA_ELEMENT double softmax_cross_entropy(const struct sample *s,
                                           float leader) {
     float top = cuda_loss_largest(s);
@@ -103,7 +104,7 @@ CUDA_ELEMENT double loss_of(enum job_loss kind, const struct sample *s,
     return NAN;
 }
 
-/* A label that is none: the loss shows it. */
+/* An invalid label: the loss becomes NaN. */
 CUDA_ELEMENT double write_invalid(const struct sample *s) {
     for (size_t j = s->lane; s->dz && j < s->out; j += CUDA_WARP)
         s->dz[j] = NAN;
@@ -137,8 +138,8 @@ static __global__ void sample_losses(enum job_loss kind, const float *z,
     }
 }
 
-/* *LOSS and *CORRECT = the sums of losses[n] and corrects[n]: a thread every
- * 256th, then half the threads on the other half. One block. */
+/* *LOSS and *CORRECT = the sums of losses[n] and corrects[n]: each thread sums
+ * every 256th, then half the threads add the other half. One block. */
 static __global__ void sum_samples(const double *losses,
                                    const uint32_t *corrects, size_t n,
                                    double *loss, uint32_t *correct) {

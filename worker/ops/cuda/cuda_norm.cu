@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gradient's norm, what clips by it, and whether it can be used at all. */
+/* The gradient's norm, the clipping factor, and the test for infinities and
+ * NaN. */
 #include "worker/ops/cuda/cuda_launch.h"
 
 #include <math.h>
 #include <string.h>
 
-/* LANES as RULE_LANES of rule_loops.h: a lane's doubles are added in the order
- * in which the CPU adds them, so few threads add; but all threads of the block
- * read, a TILE of floats at a time. */
+/* LANES as RULE_LANES of rule_loops.h. A lane's doubles are added in the CPU's
+ * order, so few threads add; but all threads of the block read, one TILE of
+ * floats at a time. */
 enum { LANES = 16, TILE = 4096 };
 static_assert(RULE_PIECE % TILE == 0 && TILE % LANES == 0,
               "an element's lane depends on the tile");
@@ -19,7 +20,7 @@ CUDA_ELEMENT void read_tile(const float *x, size_t count, float scale,
         tile[i] = scale * x[i];
 }
 
-/* OWN and the squares of lane LANE of tile[count]. */
+/* OWN plus the squares of lane LANE of tile[count]. */
 CUDA_ELEMENT double add_lane(double own, const float *tile, size_t count,
                              unsigned lane) {
     for (size_t i = lane; i < count; i += LANES)
@@ -27,7 +28,7 @@ CUDA_ELEMENT double add_lane(double own, const float *tile, size_t count,
     return own;
 }
 
-/* As tree_sum of rule.c: half the lanes on the other half. */
+/* As tree_sum of rule.c: half the lanes add the other half. */
 CUDA_ELEMENT double cuda_norm_tree_sum(double *lanes) {
     for (unsigned width = LANES / 2; width > 0; width /= 2)
         for (unsigned lane = 0; lane < width; lane++)
@@ -35,7 +36,7 @@ CUDA_ELEMENT double cuda_norm_tree_sum(double *lanes) {
     return lanes[0];
 }
 
-/* pieces[ceil(count / RULE_PIECE)] of x[count]; a block takes a piece. */
+/* pieces[ceil(count / RULE_PIECE)] of x[count]; one block per piece. */
 static __global__ void cuda_norm_square(const float *__restrict__ x,
                                         size_t count, float scale,
                                         const float *factor,
@@ -53,7 +54,7 @@ static __global__ void cuda_norm_square(const float *__restrict__ x,
             __syncthreads();
             if (threadIdx.x < LANES)
                 own = add_lane(own, tile, here, threadIdx.x);
-            __syncthreads(); /* the next tile writes here */
+            __syncthreads(); /* the next tile overwrites this one */
         }
         if (threadIdx.x < LANES)
             lanes[threadIdx.x] = own;
@@ -75,8 +76,8 @@ int cuda_kernels_square_sums(struct CUstream_st *stream, const float *x,
                        factor, pieces);
 }
 
-/* Of one block, whose first thread adds, in the order in which the CPU does,
- * and has the sum: all read. */
+/* One block: all threads read, the first adds in the CPU's order and has the
+ * sum. */
 CUDA_ELEMENT double cuda_norm_add_in_order(const double *pieces, size_t count,
                                            size_t step) {
     __shared__ double tile[CUDA_THREADS];
@@ -89,7 +90,7 @@ CUDA_ELEMENT double cuda_norm_add_in_order(const double *pieces, size_t count,
         __syncthreads();
         for (size_t i = 0; threadIdx.x == 0 && i < here; i++)
             sum += tile[i];
-        __syncthreads(); /* the next tile writes here */
+        __syncthreads(); /* the next tile overwrites this one */
     }
     return sum;
 }
@@ -119,7 +120,7 @@ int cuda_kernels_clip(struct CUstream_st *stream, const double *squares,
     return cuda_launch(stream, 1, clip, squares, count, step, limit, factor);
 }
 
-/* An infinity's and a NaN's exponent is all ones. */
+/* The exponent of infinities and NaN is all ones. */
 CUDA_ELEMENT bool is_finite(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of the counter-based generator. A thread takes a position, whose four
- * words belong to four neighbouring elements; the first and the last position
- * may be needed in part. */
+/* The counter-based generator. A thread takes one position, whose four words
+ * belong to four adjacent elements; the first and the last position may be used
+ * in part. */
 #include "worker/ops/cuda/cuda_launch.h"
 
 #include "proto/tensor/philox_element.h"
@@ -9,7 +9,7 @@
 
 enum { WORDS = 4 };
 
-/* Positions that COUNT elements from FIRST on lie in. */
+/* The number of positions that cover COUNT elements from FIRST on. */
 static __host__ __device__ inline uint64_t positions_of(uint64_t first,
                                                         size_t count) {
     return (first % WORDS + count + WORDS - 1) / WORDS;
@@ -23,7 +23,8 @@ static __global__ void uniform(uint64_t key, uint64_t number, uint64_t first,
         uint32_t words[WORDS];
         philox_words(key, number, first / WORDS + p, words);
         for (unsigned w = 0; w < WORDS; w++) {
-            uint64_t i = p * WORDS + w - first % WORDS; /* huge below first */
+            uint64_t i = p * WORDS + w -
+                         first % WORDS; /* wraps to a huge value below first */
             if (i < count)
                 values[i] = philox_within(words[w], bound);
         }
@@ -38,7 +39,7 @@ int cuda_kernels_uniform(struct CUstream_st *stream, uint64_t key,
                        bound, values, count);
 }
 
-/* y[count] of x[count], which may be the same. */
+/* y[count] from x[count]; they may be the same. */
 static __global__ void apply_dropout(struct cuda_kernels_mask dropout,
                                      uint32_t threshold, float gain,
                                      const float *x, float *y, size_t count) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Update rules, a kernel for each form: rule_element.h's arithmetic over the
- * whole arena at once. */
+/* Update rules, one kernel per form: rule_element.h's arithmetic over the whole
+ * arena at once. */
 #include "worker/ops/cuda/cuda_launch.h"
 
 #include "proto/tensor/rule_element.h"
 
-/* As rule.c's names of slots count them. */
+/* The numbers of slots, as in rule.c. */
 static __host__ __device__ constexpr int slots_of(enum rule_form form) {
     switch (form) {
     case RULE_SGD:

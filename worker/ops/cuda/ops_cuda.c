@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* capstan-cuda.so: an NVIDIA GPU as a device. Products are cuBLAS's, in float32
- * with settings that give the same bits each time; the rest is
- * cuda_kernels.h's. */
+ * with deterministic settings; cuda_kernels.h has the rest. */
 #include "worker/ops/cuda/ops_cuda_internal.h"
 #include "worker/ops/cuda/ops_cuda_update.h"
 
@@ -60,8 +59,8 @@ static void close_device(struct ops_device **where) {
     free(device);
 }
 
-/* Those that go first where several could: a pass before what it does not wait
- * for, and sums over the ranks before all, as others wait for them. */
+/* Stream priorities: a pass before work that it does not wait for, and sums
+ * over the ranks before all, as other ranks wait for them. */
 static enum status ops_cuda_open_stream(struct ops_device *device,
                                         cudaStream_t *stream, bool first,
                                         struct failure *why) {
@@ -77,7 +76,7 @@ static enum status ops_cuda_open_stream(struct ops_device *device,
     return ops_cuda_report_error(device, why);
 }
 
-/* Sums are no products. */
+/* The branch for sums needs no cuBLAS. */
 static enum status open_branch(struct ops_device *device,
                                enum ops_cuda_branch_name name,
                                struct failure *why) {
@@ -136,7 +135,7 @@ static enum status open_device(struct ops_device **out,
     return status;
 }
 
-/* A failed attempt leaves no error behind for later calls. */
+/* A failed attempt must not leave an error for later calls. */
 static void *ops_cuda_allocate(struct ops_device *device, size_t bytes) {
     void *memory = NULL;
     cudaSetDevice(device->index);
@@ -207,7 +206,7 @@ static void set_precision(struct ops_device *device,
     device->precision = precision;
 }
 
-/* --- what goes to a stream, now or at the end of its span --- */
+/* Calls that go to a stream, now or at the end of a capture. */
 
 static void upload(struct ops_device *device, enum ops_stream stream, void *to,
                    const void *from, size_t bytes) {

@@ -4,13 +4,13 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
-/* cuBLAS's own advice for Hopper; with a workspace of the caller's its results
- * do not depend on what other streams do. */
+/* cuBLAS's recommendation for Hopper; with a workspace of its own per stream
+ * its results do not depend on other streams. */
 enum { WORKSPACE = 32 << 20 };
 
 #define TEXT(number) #number
 #define LIBRARY(major) "libcublas.so." TEXT(major)
-/* cublas_v2.h names the second version of a function by the first's name. */
+/* cublas_v2.h maps a function's name to its second version. */
 #define NAME(function) TEXT(function)
 
 enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
@@ -43,7 +43,7 @@ enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
     return STATUS_OK;
 }
 
-/* 0 = 0 * 0. */
+/* Computes 0 = 0 * 0, which makes cuBLAS allocate now. */
 static cublasStatus_t warm_up(struct ops_cuda_blas *blas) {
     float *workspace = blas->workspace;
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_N,
@@ -60,8 +60,7 @@ static cublasStatus_t warm_up(struct ops_cuda_blas *blas) {
     return ops_cuda_blas_multiply(blas, &product);
 }
 
-/* No sum of a product is left to chance: no atomics, no TF32, and none in less
- * than float32. */
+/* Deterministic products: no atomics, no TF32, no reduced-precision sums. */
 enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
                                struct failure *why) {
     cudaError_t error = cudaMalloc(&blas->workspace, WORKSPACE);

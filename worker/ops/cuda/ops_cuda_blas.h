@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuBLAS, opened when a GPU is: on a machine that has none nobody waits for it,
- * and its hundred megabytes stay on the disk. */
+/* cuBLAS, loaded when a GPU is opened: a host without a GPU neither waits for
+ * it nor maps its hundred megabytes. */
 #ifndef CAPSTAN_OPS_CUDA_BLAS_H
 #define CAPSTAN_OPS_CUDA_BLAS_H
 
@@ -13,7 +13,7 @@
 
 struct ops_cuda_blas {
     cublasHandle_t handle;
-    void *workspace; /* of the device */
+    void *workspace; /* device memory */
     __typeof__(cublasCreate) *create;
     __typeof__(cublasDestroy) *destroy;
     __typeof__(cublasSetStream) *set_stream;
@@ -25,24 +25,24 @@ struct ops_cuda_blas {
     __typeof__(cublasGemmEx) *gemm_ex;
 };
 
-/* Loads the library for the rest of the process's life. STATUS_CONFIG says what
- * is missing. */
+/* Loads the library for the rest of the process's life. STATUS_CONFIG: it is
+ * missing or lacks a function; WHY names it. */
 enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
                                struct failure *why) MUST_CHECK;
 
-/* Opens it for the present device and STREAM, so that the same call gives the
- * same bits; what it makes with its first product is made. STATUS_RETRY when
- * the device has no memory or does not answer. */
+/* Opens it for the current device and STREAM with deterministic settings, and
+ * runs a first product so that its allocations are done. STATUS_RETRY if the
+ * device has no memory or does not answer. */
 enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
                                struct failure *why) MUST_CHECK;
 
 /* BLAS may be all zero. */
 void ops_cuda_blas_close(struct ops_cuda_blas *blas);
 
-/* c[m, n] = left right, or c + left right when ADD, column-major: LEFT is
- * [m, k] as `left_as` says, RIGHT [k, n] as `right_as` says; a row of either
- * lies as far from the next as it says. What they hold is TYPE: CUDA_R_32F, or
- * halves, whose products are exact in float32; sums are float32. */
+/* c[m, n] = left right, or c + left right if ADD, column-major: LEFT is [m, k]
+ * and RIGHT [k, n] after the operations `left_as` and `right_as`; the fields
+ * give each one's leading dimension. TYPE is the element type: CUDA_R_32F, or a
+ * 16-bit type, whose products are exact in float32; sums are float32. */
 struct ops_cuda_product {
     cublasOperation_t left_as, right_as;
     uint32_t m, n, k;

@@ -4,28 +4,28 @@
 #include "worker/ops/cuda/cuda_kernels.h"
 #include "worker/ops/cuda/ops_cuda_internal.h"
 
-/* The kernels' contract: 0 or a cudaError_t. */
+/* Kernels return 0 or a cudaError_t. */
 static void check_kernel(struct ops_device *device, int error,
                          const char *operation) {
     ops_cuda_keep_error(device, (cudaError_t)error, operation);
 }
 
-/* cuBLAS has a runtime of its own: the last error of ours is of other calls,
- * and may be that an event had not come. */
+/* cuBLAS has a separate CUDA runtime: cudaGetLastError would report other
+ * calls, such as the query of a pending event. */
 static void check_product(struct ops_device *device,
                           const struct ops_cuda_blas *blas,
                           cublasStatus_t status) {
     if (status == CUBLAS_STATUS_ALLOC_FAILED)
         ops_cuda_keep_error(device, cudaErrorMemoryAllocation,
-                            "a product of matrices");
+                            "a matrix product");
     else if (status)
         ops_cuda_keep_error(device, cudaErrorUnknown,
                             blas->status_string(status));
 }
 
-/* Where ROOM has to grow, it waits for what uses it, and no graph knows the old
- * one any more. A span is captured when it has been given before, so that its
- * rooms are there. */
+/* Growing SCRATCH waits for the work that uses it and discards all graphs,
+ * which refer to the old memory. A sequence is captured only the second time it
+ * is issued, when its scratch is large enough. */
 static bool ops_cuda_call_reserve(struct ops_device *device,
                                   struct ops_cuda_scratch *scratch,
                                   size_t bytes, const char *operation) {
@@ -44,8 +44,8 @@ static bool ops_cuda_call_reserve(struct ops_device *device,
     return true;
 }
 
-/* FLOATS as a product takes them, of *TYPE: themselves, or as the nearest
- * halves; NULL: that failed. */
+/* FLOATS as operand of a product, of *TYPE: themselves, or rounded to halves in
+ * SCRATCH; NULL: that failed. */
 static const void *ops_cuda_call_operand(struct ops_device *device,
                                          const struct ops_cuda_branch *branch,
                                          struct ops_cuda_scratch *scratch,
@@ -68,9 +68,9 @@ static const void *ops_cuda_call_operand(struct ops_device *device,
     return device->failed ? NULL : scratch->memory;
 }
 
-/* Matrices are row-major here and column-major there, where each is its
- * transpose: c^T = b^T a^T. LEFT and RIGHT, of so many floats, become the
- * product's, in ROOMS if they are halves. */
+/* Matrices are row-major here and column-major in cuBLAS, which makes each its
+ * transpose: c^T = b^T a^T. LEFT and RIGHT, with their counts, become the
+ * product's operands, in SCRATCHES if they are halves. */
 static void ops_cuda_call_multiply(struct ops_device *device,
                                    struct ops_cuda_branch *branch,
                                    struct ops_cuda_product *product,
@@ -240,7 +240,7 @@ void ops_cuda_call_execute(struct ops_device *device,
     case OPS_CUDA_STREAM_WAIT:
         ops_cuda_keep_error(device,
                             cudaStreamWaitEvent(stream, c->event->event, 0),
-                            "following an event");
+                            "waiting for an event");
         return;
     default:
         ops_cuda_call_compute(device, &device->branches[OPS_CUDA_MAIN], c);
@@ -270,12 +270,12 @@ void ops_cuda_call_execute_on(struct ops_device *device,
         ops_cuda_call_compute(device, &device->branches[branch], call);
 }
 
-/* What a call reads or writes. */
+/* A range that a call reads or writes. */
 struct operand_range {
-    const void *at; /* NULL: nothing */
+    const void *at; /* NULL: none */
     uint64_t bytes;
 };
-enum { READ = 3, OPERANDS = 6 }; /* those it reads first */
+enum { READ = 3, OPERANDS = 6 }; /* the ranges read come first */
 
 static void find_operands(const struct ops_cuda_call *c,
                           struct operand_range ranges[OPERANDS]) {
@@ -307,7 +307,7 @@ static bool ops_cuda_call_overlap(const struct operand_range *one,
     return first < second + other->bytes && second < first + one->bytes;
 }
 
-/* Losses and column sums are added up in one room. */
+/* Losses and column sums share one scratch buffer. */
 static bool uses_sums(const struct ops_cuda_call *call) {
     return call->kind == OPS_CUDA_LOSS || call->kind == OPS_CUDA_LOSS_SUM ||
            call->kind == OPS_CUDA_COLUMN_SUMS;

@@ -37,7 +37,8 @@ enum status ops_cuda_capture_open(struct ops_device *device,
 static void free_capture(struct ops_device *device,
                          struct ops_cuda_capture *capture) {
     if (capture->graph && !device->hung)
-        cudaGraphExecDestroy(capture->graph); /* once it has ended */
+        cudaGraphExecDestroy(
+            capture->graph); /* freed by CUDA once it has finished */
     free(capture->calls);
     *capture = (struct ops_cuda_capture){0};
 }
@@ -66,15 +67,15 @@ void ops_cuda_capture_close(struct ops_device *device) {
     free(captures->calls);
 }
 
-/* STREAM goes on once EVENT has come. */
+/* STREAM waits for EVENT. */
 static void wait_for(struct ops_device *device, enum ops_stream stream,
                      cudaEvent_t event) {
     ops_cuda_keep_error(device,
                         cudaStreamWaitEvent(device->streams[stream], event, 0),
-                        "putting streams in order");
+                        "ordering streams");
 }
 
-/* STREAM is given something outside a graph. */
+/* Orders STREAM behind the graphs before a call outside a graph. */
 static void ops_cuda_capture_open_stream(struct ops_device *device,
                                          enum ops_stream stream) {
     struct ops_cuda_captures *captures = &device->captures;
@@ -149,7 +150,8 @@ static struct ops_cuda_capture *evict_slot(struct ops_device *device) {
     return oldest;
 }
 
-/* Without memory for it, it goes call by call the next time too. */
+/* If there is no memory for the copy, the next such capture runs call by call
+ * too. */
 static void cache_calls(struct ops_device *device) {
     const struct ops_cuda_captures *captures = &device->captures;
     size_t bytes = captures->count * sizeof *captures->calls;
@@ -161,7 +163,8 @@ static void cache_calls(struct ops_device *device) {
         .calls = calls, .count = captures->count, .used = captures->number};
 }
 
-/* No graph is had any more, and the run goes on without: one line says so. */
+/* Disables graphs for good; the run continues without them, and one line
+ * reports it. */
 static void disable_graphs(struct ops_device *device, cudaError_t error) {
     const struct ops_settings *settings = &device->settings;
     char text[512];
@@ -169,13 +172,13 @@ static void disable_graphs(struct ops_device *device, cudaError_t error) {
     ops_cuda_capture_forget(device);
     snprintf(text, sizeof text,
              "device %s: no CUDA graph can be made of a step (%s): it is "
-             "started call by call, which takes the host longer",
+             "launched call by call, which takes more host time",
              device->name, cudaGetErrorString(error));
     if (settings->warn)
         settings->warn(settings->warn_context, text);
 }
 
-/* Has SPAN a graph now? */
+/* True if CAPTURE now has a graph. */
 static bool capture_graph(struct ops_device *device,
                           struct ops_cuda_capture *capture) {
     struct ops_cuda_captures *captures = &device->captures;
@@ -187,13 +190,14 @@ static bool capture_graph(struct ops_device *device,
     return !error;
 }
 
-/* What of STREAM goes before the graph that OPS_COMPUTE is about to get. */
+/* Orders the graph that is about to be launched on OPS_COMPUTE behind STREAM's
+ * work. */
 static void close_stream(struct ops_device *device, enum ops_stream stream) {
     struct ops_cuda_captures *captures = &device->captures;
     if (captures->unordered[stream] &&
         ops_cuda_keep_error(
             device, cudaEventRecord(captures->order, device->streams[stream]),
-            "putting streams in order"))
+            "ordering streams"))
         wait_for(device, OPS_COMPUTE, captures->order);
     captures->unordered[stream] = false;
     captures->waits_for_graph[stream] = stream != OPS_COMPUTE;
@@ -212,7 +216,7 @@ static void launch(struct ops_device *device,
             wait_for(device, OPS_COMPUTE, capture->calls[i].event->event);
     ops_cuda_keep_error(
         device, cudaGraphLaunch(capture->graph, device->streams[OPS_COMPUTE]),
-        "starting a graph");
+        "launching a graph");
 }
 
 void ops_cuda_capture_end(struct ops_device *device) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spans: what is given between `begin` and `end` of worker/ops/ops.h. A span's
- * calls are held back until its end and then compared with those of earlier
- * spans: the first of its kind goes to the streams call by call, the second is
- * captured as a CUDA graph, and from then on one launch is all the host does.
- * That what is replayed is what was called for needs no agreement on what may
- * differ: all arguments of all calls are the same. */
+/* Captures: the calls between `capture_begin` and `capture_end` of
+ * worker/ops/ops.h. They are deferred until the end and compared with earlier
+ * captures. A new sequence is executed call by call, its second occurrence is
+ * captured as a CUDA graph, and later ones are a single launch. A replay is
+ * correct without further checks because all arguments of all calls are
+ * equal. */
 #ifndef CAPSTAN_OPS_CUDA_CAPTURE_H
 #define CAPSTAN_OPS_CUDA_CAPTURE_H
 
@@ -14,62 +14,65 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Calls of a span, more of which are several; and spans that are remembered:
- * the least recently used makes room for a new one. */
+/* Maximum calls per capture, beyond which it is split; and captures that are
+ * cached: a new one replaces the least recently used. */
 enum { OPS_CUDA_CAPTURE_CALLS = 2048, OPS_CUDA_CAPTURES = 4 * JOB_MAX_LAYERS };
 
-/* Calls of a lane that another can follow: of earlier ones the first. */
+/* Calls of a branch that another branch can wait for; for older ones the first
+ * of these. */
 enum { OPS_CUDA_BRANCH_EVENTS = 4 };
 
 struct ops_cuda_capture {
     struct ops_cuda_call *calls;
     uint32_t count;
-    cudaGraphExec_t graph; /* NULL: not yet */
-    uint64_t used;         /* the number of the span that it was last */
+    cudaGraphExec_t graph; /* NULL: not captured yet */
+    uint64_t used;         /* the number of its last use */
 };
 
-/* Graphs are launched on OPS_COMPUTE, whatever streams their calls are of: what
- * order other streams have with them is kept here. */
+/* Graphs are launched on OPS_COMPUTE, whatever the streams of their calls; the
+ * order of other streams relative to them is kept here. */
 struct ops_cuda_captures {
     bool open, capturing;
-    bool disabled;               /* no more graphs: one could not be captured */
-    uint64_t number;             /* of the last that was begun */
-    struct ops_cuda_call *calls; /* of the one that is open */
+    bool disabled;               /* no more graphs: a capture has failed */
+    uint64_t number;             /* of the last capture begun */
+    struct ops_cuda_call *calls; /* of the open capture */
     uint32_t count;
     struct ops_cuda_capture cached[OPS_CUDA_CAPTURES];
     uint32_t num_cached;
     cudaEvent_t order;
-    cudaEvent_t branch_events[OPS_CUDA_BRANCHES]
-                             [OPS_CUDA_BRANCH_EVENTS]; /* of a capture */
-    bool unordered[OPS_STREAMS]; /* has work that OPS_COMPUTE does not follow */
-    bool waits_for_graph[OPS_STREAMS];  /* does not follow what graphs did of it
-                                         */
-    cudaEvent_t completed[OPS_STREAMS]; /* has come when they have; of all but
-                                        OPS_COMPUTE */
+    cudaEvent_t
+        branch_events[OPS_CUDA_BRANCHES]
+                     [OPS_CUDA_BRANCH_EVENTS]; /* used while capturing */
+    bool unordered[OPS_STREAMS]; /* has work that OPS_COMPUTE does not wait for
+                                    yet */
+    bool waits_for_graph[OPS_STREAMS]; /* does not wait yet for the graphs' work
+                                          on it */
+    cudaEvent_t completed[OPS_STREAMS]; /* completes with that work; all streams
+                                           but OPS_COMPUTE */
 };
 
-/* STATUS_RETRY when there is no memory. Its streams are open. */
+/* STATUS_RETRY: no memory. The device's streams are open. */
 enum status ops_cuda_capture_open(struct ops_device *device,
                                   struct failure *why) MUST_CHECK;
 
-/* Frees all; not every open has to have been. */
+/* Frees all, also after a failed open. */
 void ops_cuda_capture_close(struct ops_device *device);
 
-/* As `begin` and `end` of worker/ops/ops.h. */
+/* As `capture_begin` and `capture_end` of worker/ops/ops.h. */
 void ops_cuda_capture_begin(struct ops_device *device);
 void ops_cuda_capture_end(struct ops_device *device);
 
-/* CALL is done now, or at the end of the span that is open. */
+/* Executes CALL now, or at the end of the open capture. */
 void ops_cuda_capture_submit(struct ops_device *device,
                              const struct ops_cuda_call *call);
 
-/* STREAM for calls of others: what is put there now is in order with all that
- * the device was given so far, the calls of a span that is open among it. */
+/* STREAM for a library's own calls: they are in order with all work enqueued on
+ * the device so far, including an open capture's calls. */
 cudaStream_t ops_cuda_capture_stream(struct ops_device *device,
                                      enum ops_stream stream);
 
-/* No graph of before is launched any more: memory, events or arithmetic that it
- * knows are others from now on. */
+/* Discards all graphs: call when memory, events or arithmetic that they refer
+ * to change. */
 void ops_cuda_capture_forget(struct ops_device *device);
 
 #endif

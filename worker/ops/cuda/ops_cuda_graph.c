@@ -11,17 +11,18 @@ void ops_cuda_graph_streams(const struct ops_cuda_capture *capture,
         used[capture->calls[i].stream] = true;
 }
 
-/* A lane as it is captured. Calls are named by their number in the span. */
+/* A branch during a capture. Calls are identified by their index. */
 struct branch_history {
-    uint32_t count; /* of its calls */
-    uint32_t
-        at[OPS_CUDA_BRANCH_EVENTS];   /* the last of them; each has an event */
-    uint32_t seen[OPS_CUDA_BRANCHES]; /* it follows those below, of each lane */
+    uint32_t count;                      /* number of its calls */
+    uint32_t at[OPS_CUDA_BRANCH_EVENTS]; /* indices of the last ones; each has
+                                            an event */
+    uint32_t seen[OPS_CUDA_BRANCHES]; /* per branch: the calls before this index
+                                         are waited for */
 };
 
-/* A capture under way. What OPS_COMPUTE is given goes to lanes, each in its
- * order; beside that a call follows those of other lanes alone that it meets.
- * So the gradients of parameters do not hold up the layers below. */
+/* A capture in progress. Calls of OPS_COMPUTE are distributed over branches,
+ * each in order; across branches a call waits only for those that it conflicts
+ * with. So the gradients of weights do not delay the layers below. */
 struct graph_capture {
     struct ops_device *device;
     const struct ops_cuda_capture *capture;
@@ -37,7 +38,8 @@ static void wait_event(struct ops_device *device, cudaStream_t stream,
     check_capture(device, cudaStreamWaitEvent(stream, event, 0));
 }
 
-/* BEHIND goes on after what was captured of AHEAD, and is captured itself. */
+/* Makes BEHIND wait for the work captured on AHEAD, which adds BEHIND to the
+ * capture. */
 static void order_after(struct ops_device *device, cudaStream_t ahead,
                         cudaStream_t behind) {
     if (check_capture(device, cudaEventRecord(device->captures.order, ahead)))
@@ -50,8 +52,8 @@ static bool is_on_branch(const struct ops_cuda_call *call, int branch) {
            (int)ops_cuda_call_branch(call) == branch;
 }
 
-/* The last call of LANE before number AT, and not before FROM, that call AT
- * meets; AT: there is none. */
+/* The last call of BRANCH before index AT, and not before FROM, that conflicts
+ * with call AT; AT if there is none. */
 static uint32_t last_conflict(const struct ops_cuda_capture *capture,
                               int branch, uint32_t from, uint32_t at) {
     for (uint32_t i = at; i-- > from;)
@@ -61,8 +63,8 @@ static uint32_t last_conflict(const struct ops_cuda_capture *capture,
     return at;
 }
 
-/* The place of the first of the lane's calls from number AT, one of them, on
- * that still has an event. */
+/* The position of the branch's first call from index AT on that still has an
+ * event; AT is one of its calls. */
 static uint32_t find_event(const struct branch_history *branch_history,
                            uint32_t at) {
     uint32_t first = branch_history->count > OPS_CUDA_BRANCH_EVENTS
@@ -73,7 +75,7 @@ static uint32_t find_event(const struct branch_history *branch_history,
     return first % OPS_CUDA_BRANCH_EVENTS;
 }
 
-/* Call number AT, of LANE, comes behind those of other lanes that it meets. */
+/* Makes call AT of BRANCH wait for the conflicting calls of other branches. */
 static void wait_conflicts(struct graph_capture *graph_capture, int branch,
                            uint32_t at) {
     struct ops_device *device = graph_capture->device;
@@ -107,7 +109,7 @@ static void ops_cuda_graph_compute(struct graph_capture *graph_capture,
                                   device->branches[branch].stream));
 }
 
-/* Is the record number AT its event's last one? */
+/* True if AT is the last record of its event. */
 static bool is_last(const struct ops_cuda_capture *capture, uint32_t at) {
     for (uint32_t i = at + 1; i < capture->count; i++)
         if (capture->calls[i].kind == OPS_CUDA_RECORD &&
@@ -116,10 +118,10 @@ static bool is_last(const struct ops_cuda_capture *capture, uint32_t at) {
     return true;
 }
 
-/* An event that is recorded while a stream is captured is of use within the
- * capture alone, so that what is outside waits for another. What OPS_COMPUTE
- * was given is done where all lanes meet, on a stream of its own: no lane waits
- * for another because of it. */
+/* An event recorded during a capture is valid only within it, so that work
+ * outside waits for a separate one. Work of OPS_COMPUTE is complete where all
+ * branches join, on a stream of its own: no branch waits for another because of
+ * it. */
 static void ops_cuda_graph_record(struct graph_capture *graph_capture,
                                   uint32_t at) {
     struct ops_device *device = graph_capture->device;
@@ -136,7 +138,7 @@ static void ops_cuda_graph_record(struct graph_capture *graph_capture,
                                                cudaEventRecordExternal));
 }
 
-/* What is outside the span is left to who launches it. */
+/* Events from before the capture are left to the launching code. */
 static void ops_cuda_graph_stream_wait(struct graph_capture *graph_capture,
                                        const struct ops_cuda_call *call) {
     struct ops_device *device = graph_capture->device;
@@ -161,7 +163,7 @@ static void capture_call(struct graph_capture *graph_capture, uint32_t at) {
         ops_cuda_call_execute(graph_capture->device, call);
 }
 
-/* STREAM has passed all that it is captured of. */
+/* Records that STREAM's captured work is done. */
 static void record_passed(struct ops_device *device, enum ops_stream stream) {
     check_capture(device,
                   cudaEventRecordWithFlags(device->captures.completed[stream],
@@ -193,8 +195,7 @@ static void capture_all(struct graph_capture *graph_capture) {
             record_passed(device, (enum ops_stream)s);
 }
 
-/* Other threads of the process may do what they like meanwhile
- * (ThreadLocal). */
+/* Other threads of the process may use CUDA meanwhile (ThreadLocal). */
 cudaError_t ops_cuda_graph_capture(struct ops_device *device,
                                    struct ops_cuda_capture *capture) {
     struct graph_capture graph_capture = {.device = device, .capture = capture};

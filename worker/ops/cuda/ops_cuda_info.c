@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which GPUs there are, and which of them this build has code for. */
+/* Lists GPUs and the ones that this build has code for. */
 #include "worker/ops/cuda/ops_cuda_internal.h"
 
 #include <stdio.h>
 
-/* CUDA_OLDEST, of the build: the least compute capability that there is code
- * for, in tenths. */
+/* CUDA_OLDEST, from the build: the lowest compute capability with code, in
+ * tenths. */
 enum { MIN_CAPABILITY = CUDA_OLDEST, MIN_CAPABILITY_ANY_BUILD = 70 };
 
 enum status ops_cuda_info_check(struct failure *why) {
@@ -27,7 +27,8 @@ uint32_t ops_cuda_info_count(void) {
     return cudaGetDeviceCount(&devices) ? 0 : (uint32_t)devices;
 }
 
-/* Which build has code for compute capability MAJOR.MINOR. */
+/* Sets whether this build, or another, has code for compute capability
+ * MAJOR.MINOR. */
 static void set_usable(struct device_description *out) {
     int capability = (int)(out->major * 10 + out->minor);
     out->usable = capability >= MIN_CAPABILITY;
@@ -57,7 +58,7 @@ static enum status ops_cuda_info_check_call(uint32_t index, cudaError_t error,
                  : STATUS_OK;
 }
 
-/* Properties are the driver's to tell: no context is made for them. */
+/* The driver reports properties without creating a context. */
 enum status ops_cuda_info_identify(uint32_t index,
                                    struct device_description *out,
                                    struct failure *why) {

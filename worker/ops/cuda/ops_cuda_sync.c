@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting for a GPU. It tells by being asked: a wait inside CUDA could not be
- * ended. */
+/* Waits for a GPU by polling: a blocking wait in CUDA could not be aborted. */
 #include "proto/base/time.h"
 #include "worker/ops/cuda/ops_cuda_internal.h"
 
 #include <time.h>
 
-/* At first it is asked without a pause: steps are shorter than this, and the
- * shortest sleep is as long as a small one. */
+/* Poll without a pause for this long: most steps are shorter, and the shortest
+ * sleep takes as long as a small step. */
 static const int64_t SPIN = 1 * TIME_MS;
 
 static void ops_cuda_sync_pause_after(int64_t start, int64_t now) {
@@ -21,7 +20,7 @@ static bool ops_cuda_sync_is_cancelled(const struct ops_device *device) {
     return settings->is_cancelled && settings->is_cancelled(settings->context);
 }
 
-/* cudaSuccess once EVENT has come, NULL: once all is done. */
+/* cudaSuccess once EVENT is complete; NULL: once all work is done. */
 static cudaError_t ops_cuda_sync_query(const struct ops_device *device,
                                        const struct ops_event *event) {
     cudaError_t error = cudaSuccess;
@@ -42,7 +41,7 @@ enum status ops_cuda_sync_event(struct ops_device *device,
         if (!error)
             return STATUS_OK;
         if (error != cudaErrorNotReady)
-            ops_cuda_keep_error(device, error, "work under way");
+            ops_cuda_keep_error(device, error, "work in progress");
         else if (now > until)
             return status_fail(why, STATUS_RETRY,
                                "device %s has not finished its work for %.3g "
@@ -50,7 +49,7 @@ enum status ops_cuda_sync_event(struct ops_device *device,
                                device->name, timeout);
         else if (now - start > SPIN && ops_cuda_sync_is_cancelled(device))
             return status_fail(why, STATUS_RETRY,
-                               "device %s: the wait for it was given up",
+                               "device %s: the wait for it was cancelled",
                                device->name);
         ops_cuda_sync_pause_after(start, now);
         now = time_now();

@@ -39,7 +39,7 @@ void ops_cuda_update_find_overflow(struct ops_device *device,
     int error = cuda_kernels_fill(native_stream, (float *)found, 1, 0);
     if (!error)
         error = cuda_kernels_find_overflow(native_stream, x, count, found);
-    ops_cuda_keep_error(device, (cudaError_t)error, "looking for overflows");
+    ops_cuda_keep_error(device, (cudaError_t)error, "the overflow check");
 }
 
 void ops_cuda_update_square_sums(struct ops_device *device,
@@ -66,7 +66,7 @@ void ops_cuda_update_clip(struct ops_device *device, enum ops_stream stream,
     ops_cuda_keep_error(device, (cudaError_t)error, "clipping");
 }
 
-/* As rule_apply, which the CPU's bits are those of. */
+/* As in rule_apply, for the same bits as on the CPU. */
 static bool is_noop(const struct optimizer *rule,
                     const struct rule_update *update) {
     bool divides_by_0 = rule->type == OPTIMIZER_FTRL && update->rate == 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a GPU does to weights, gradients and state beside a pass: functions of
- * worker/ops/ops.h, for the table in ops_cuda.c. They are no calls of a span:
- * one that is open ends before them. */
+/* A GPU's operations on weights, gradients and state outside a pass: functions
+ * of worker/ops/ops.h for the table in ops_cuda.c. They are not captured: an
+ * open capture ends before them. */
 #ifndef CAPSTAN_OPS_CUDA_UPDATE_H
 #define CAPSTAN_OPS_CUDA_UPDATE_H
 

@@ -171,7 +171,7 @@ static void a_pinning_failure_is_logged(void **state) {
     link_fixture_capture_log(fixture);
     device_pin(&device, memory, sizeof memory);
     expect_text(link_fixture_captured_log(fixture),
-                "device cuda 0 (Fake GPU): 100 bytes of the host's memory "
+                "device cuda 0 (Fake GPU): 100 bytes of host memory "
                 "cannot be pinned");
     device_unpin(&device, memory);
     device_close(&device);
