@@ -11,7 +11,8 @@
 
 enum { LIMIT_MS = 30000 };
 
-/* As long as the header of one small push; how much is to come back. */
+/* As long as the header of one small push; reply_bytes is the size of the
+ * answer. */
 struct header {
     uint64_t reply_bytes;
     char padding[32];
@@ -20,11 +21,11 @@ struct header {
 struct bare_zmq {
     void *socket;
     char *out, *in; /* rings */
-    /* The lap. */
-    size_t next;           /* byte of the vector to be sent next */
-    size_t answered_bytes; /* bytes of the vector that were answered */
+    /* The state of an iteration. */
+    size_t next;           /* byte of the vector to send next */
+    size_t answered_bytes; /* bytes of the vector answered so far */
     size_t in_flight;      /* bytes, and */
-    uint64_t messages;     /* messages without an answer */
+    uint64_t messages;     /* messages not answered yet */
     uint64_t started, answered;
 };
 
@@ -54,7 +55,7 @@ void *bare_zmq_listen(void *zmq, uint16_t *port) {
     return NULL;
 }
 
-/* BYTES from FROM as a message: a small one is copied. */
+/* Fills MESSAGE with BYTES from FROM; small messages are copied. */
 static void bare_zmq_fill(zmq_msg_t *message, char *from, size_t bytes) {
     if (bytes > BENCH_ITERATION_COPY_BYTES) {
         zmq_msg_init_data(message, from, bytes, NULL, NULL);
@@ -74,7 +75,8 @@ static void send_frames(void *socket, const struct header *header, char *from,
     zmq_msg_send(&payload, socket, 0);
 }
 
-/* The frames of one message after the first; whether there was a header. */
+/* Receives the frames of one message after the first; true if there was a
+ * header. */
 static bool receive_frames(void *socket, struct header *header) {
     zmq_msg_t part;
     int more = 1;
@@ -126,8 +128,8 @@ enum status bare_zmq_open(struct bare_zmq **out, void *zmq, uint16_t port,
     if (!bare->socket || !bare->out || !bare->in ||
         zmq_connect(bare->socket, endpoint)) {
         bare_zmq_close(&bare);
-        return status_fail(why, STATUS_RETRY, "no bare libzmq to port %u",
-                           port);
+        return status_fail(why, STATUS_RETRY,
+                           "cannot connect bare libzmq to port %u", port);
     }
     bare_zmq_configure(bare->socket);
     memset(bare->out, 1, BENCH_ITERATION_RING_BYTES);
@@ -171,7 +173,7 @@ static bool bare_zmq_send_one(struct bare_zmq *bare,
     return true;
 }
 
-/* One answer is here; its weights go into the ring. */
+/* Receives one answer; its weights go into the ring buffer. */
 static bool receive_one(struct bare_zmq *bare,
                         const struct bench_iteration *bench_iteration) {
     zmq_msg_t part;

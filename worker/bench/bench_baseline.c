@@ -17,9 +17,9 @@ static void *serve_zmq(void *router) {
     return NULL;
 }
 
-/* In the child: ports into TELL, then answers until it is killed. It is a copy
- * of the parent and leaves with _exit: the parent, told nothing, reads the end
- * of the pipe. */
+/* In the child: writes the ports to WRITE_FD, then answers until it is killed.
+ * It is a fork of the parent and leaves by _exit; if it fails before that, the
+ * parent reads the end of the pipe. */
 static void bench_baseline_serve(int write_fd, pid_t parent) {
     struct bench_baseline bench_baseline = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -62,7 +62,7 @@ enum status bench_baseline_start(struct bench_baseline *bench_baseline,
         return STATUS_OK;
     bench_baseline_stop(bench_baseline);
     return status_errno(why, STATUS_RETRY, pid < 0 ? error : 0,
-                        "cannot start what the lane is compared with");
+                        "cannot start the baseline process");
 }
 
 void bench_baseline_stop(struct bench_baseline *bench_baseline) {

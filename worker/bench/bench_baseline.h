@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process beside this one, on this machine, that answers the plain socket
- * and the bare libzmq which a lane is compared with. It ends with this one. */
+/* A child process on this host that answers the plain-socket and bare-libzmq
+ * baselines. It ends with this process. */
 #ifndef CAPSTAN_BENCH_BASELINE_H
 #define CAPSTAN_BENCH_BASELINE_H
 
@@ -14,11 +14,11 @@ struct bench_baseline {
     uint16_t plain_port, zmq_port;
 };
 
-/* Starts it. Call it from a process of one thread: it forks. */
+/* Starts the process. It forks: call it from a single-threaded process. */
 enum status bench_baseline_start(struct bench_baseline *bench_baseline,
                                  struct failure *why) MUST_CHECK;
 
-/* Ends it; may be called twice. */
+/* Stops the process; may be called twice. */
 void bench_baseline_stop(struct bench_baseline *bench_baseline);
 
 #endif

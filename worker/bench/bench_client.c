@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's life without training: it joins, declares parameters that are the
- * vectors to be moved, and once a view lists it measures on a thread of its
- * own, while this one keeps in touch with the chief. */
+/* A worker without training: it joins, sends a model spec whose parameters are
+ * the vectors to move, and once a view lists it measures on a separate thread,
+ * while this one communicates with the chief. */
 #include "worker/bench/bench_client.h"
 
 #include "proto/base/time.h"
@@ -25,13 +25,13 @@ struct bench_client {
     struct control_client *control_client;
     struct job *job;
     struct plan *plan;
-    struct layout *layout; /* as declared */
+    struct layout *layout; /* as sent to the chief */
     uint32_t rank;
     uint64_t from;
     bool measuring, stopped;
     enum status interrupted;
 
-    /* The measuring thread's, until it raises `done`. */
+    /* The measuring thread's, until it signals `done`. */
     pthread_t thread;
     int done; /* eventfd */
     atomic_bool stop;
@@ -148,7 +148,8 @@ static enum status bench_client_handle_welcome(struct bench_client *client,
     return STATUS_OK;
 }
 
-/* Measuring begins when a view lists me; all but the first client look on. */
+/* Measuring begins when a view lists this client; only the first client
+ * measures. */
 static enum status bench_client_handle_view(struct bench_client *client,
                                             const Capstan__View *view,
                                             struct failure *why) {
@@ -216,7 +217,7 @@ static enum status bench_client_handle_controls(struct bench_client *client,
     return status;
 }
 
-/* All is measured, or something failed: out of the loop. */
+/* The measurement is complete or has failed: leaves the loop. */
 static enum status bench_client_finish(struct bench_client *client,
                                        struct failure *why) {
     eventfd_t count;
@@ -231,7 +232,7 @@ static enum status bench_client_finish(struct bench_client *client,
     return STATUS_OK;
 }
 
-/* A signal: what is measured is dropped. */
+/* On a signal the measurement is discarded. */
 static void bench_client_handle_signal(struct bench_client *client) {
     eventfd_t number = 0;
     if (eventfd_read(client->settings->interrupts, &number))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a client of `capstan bench`: join as a worker, declare vectors,
- * measure on a thread of its own, leave. */
+/* The life cycle of a client of `capstan bench`: join as a worker, send the
+ * vectors as a model spec, measure on a separate thread, leave. */
 #ifndef CAPSTAN_BENCH_CLIENT_H
 #define CAPSTAN_BENCH_CLIENT_H
 
@@ -18,15 +18,15 @@ struct bench_client_settings {
     const struct log *log;
     uint32_t index;
     const struct cluster_task *chief;
-    uint16_t chief_ports;  /* as in cluster.h */
-    const char *key;       /* likewise */
+    uint16_t chief_ports;  /* see cluster.h */
+    const char *key;       /* see cluster.h */
     const uint64_t *sizes; /* bytes, multiples of 4 */
     uint32_t num_sizes, repeats;
-    double seconds;      /* a figure */
-    uint64_t requests;   /* 0, or so many pushes and nothing else */
-    bool batched;        /* those share messages */
-    double timeout;      /* seconds a ps may be silent */
-    const char *ps_pids; /* of ps on this machine, or NULL */
+    double seconds;      /* per figure */
+    uint64_t requests;   /* 0, or only this many pushes */
+    bool batched;        /* the pushes share messages */
+    double timeout;      /* time limit for a ps's answer in seconds */
+    const char *ps_pids; /* process ids of ps on this host, or NULL */
     const struct bench_baseline *bench_baseline;
     double join_timeout; /* seconds */
     bool shm;            /* shared memory with a ps on this host */
@@ -34,9 +34,9 @@ struct bench_client_settings {
     int interrupts;      /* descriptor that gives a signal's number; -1: none */
 };
 
-/* Returns when the run has ended: its status, with WHY unless OK. *RESULT is
- * the JSON object of what was measured, the caller's; NULL with any but the
- * first client, and on failure. */
+/* Returns when the run has ended: its status, and WHY unless STATUS_OK. *RESULT
+ * is the measurement as a JSON object, owned by the caller; NULL for all but
+ * the first client and on failure. */
 enum status bench_client_run(const struct bench_client_settings *settings,
                              char **result, struct failure *why) MUST_CHECK;
 

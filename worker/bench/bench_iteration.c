@@ -27,7 +27,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of COUNT sorted values, the one that SHARE of them do not exceed. */
+/* The index among COUNT sorted values of the one that SHARE of them do not
+ * exceed. */
 static size_t nearest_rank(size_t count, double share) {
     double rank = ceil(share * (double)count);
     if (rank < 1)

@@ -9,8 +9,8 @@
 
 enum { DEPTH = 1000 };
 
-/* Resident bytes of process PID, 0 when it is not to be seen. Memory that a
- * lane shares is left out: its size is fixed, and its pages come with use. */
+/* Resident bytes of process PID, 0 if it cannot be read. Shared memory is
+ * excluded: its size is fixed, and its pages become resident with use. */
 static uint64_t resident_bytes(long pid) {
     char path[64], line[256];
     unsigned long long all = 0, shared = 0;
@@ -25,7 +25,7 @@ static uint64_t resident_bytes(long pid) {
     return (all - shared) * 1024;
 }
 
-/* Of all in the list; null when one is not known. */
+/* The sum over the list; null if one is unknown. */
 static json_t *memory_of(const char *pids) {
     uint64_t sum = 0;
     while (pids && *pids) {
@@ -53,7 +53,7 @@ static json_t *bench_soak_result_json(
         "ps_memory_start", start, "ps_memory_end", end);
 }
 
-/* A tenth first: what is allocated once is allocated then. */
+/* Warm up with a tenth of the requests: one-time allocations happen there. */
 enum status bench_soak_run(json_t **out,
                            struct bench_stream_client *bench_stream_client,
                            const struct bench_soak_settings *settings,

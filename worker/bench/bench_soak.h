@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Very many small requests, and what the ps keeps of them: nothing. */
+/* A soak test: very many small requests, after which the memory of the ps must
+ * not have grown. */
 #ifndef CAPSTAN_BENCH_SOAK_H
 #define CAPSTAN_BENCH_SOAK_H
 
@@ -16,16 +17,16 @@
 struct bench_soak_settings {
     const struct layout *layout; /* of measure_layout */
     uint64_t requests;
-    bool batched; /* small vectors that share messages; else the first one */
-    const char *ps_pids; /* process numbers of the ps on this machine, separated
-                            by commas, whose resident memory is told; NULL: they
-                            are elsewhere */
+    bool batched; /* small vectors that share messages; else the first vector */
+    /* Process ids of the ps on this host, comma-separated, whose resident
+     * memory is reported; NULL: they are elsewhere. */
+    const char *ps_pids;
     const atomic_bool *stop; /* ends it early */
 };
 
-/* Pushes through STREAM until REQUESTS vectors, or the first multiple of what
- * shares a message, have been answered. *OUT is the object that docs/bench.md
- * tells of, the caller's. */
+/* Pushes through BENCH_STREAM_CLIENT until REQUESTS vectors, rounded up to
+ * whole messages, have been answered. *OUT is the object that docs/bench.md
+ * describes, owned by the caller. */
 enum status bench_soak_run(json_t **out,
                            struct bench_stream_client *bench_stream_client,
                            const struct bench_soak_settings *settings,

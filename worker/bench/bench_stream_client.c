@@ -21,7 +21,7 @@ enum status bench_stream_client_silent(
                        bench_stream_client->settings.timeout);
 }
 
-/* "host:port" or "[v6]:port" of ps P as numbers, into TEXT. */
+/* Writes the resolved "host:port" or "[v6]:port" of ps P to TEXT. */
 static enum status bench_stream_client_resolve_ps(
     const struct bench_stream_client *bench_stream_client, uint32_t p,
     char *text, size_t size, struct failure *why) {
@@ -48,7 +48,7 @@ static enum status bench_stream_client_resolve_ps(
                              "cannot find host %s of ps %u: %s", host, p, text);
 }
 
-/* Waits for one way or the other; true: a lane. */
+/* Waits for the choice of a transport; true: shared memory. */
 static bool bench_stream_client_connect_shm(
     struct bench_stream_client *bench_stream_client, uint32_t p) {
     const struct bench_stream_client_settings *s =
@@ -138,11 +138,11 @@ enum status bench_stream_client_open(
     enum status status = STATUS_OK;
     *out = NULL;
     if (!bench_stream_client)
-        return status_fail(why, STATUS_RETRY, "no memory for a stream");
+        return status_fail(why, STATUS_RETRY, "no memory for a bench client");
     bench_stream_client->settings = *settings;
     bench_stream_client->clock = settings->from - 1;
     if (!bench_stream_client_allocate(bench_stream_client))
-        status = status_fail(why, STATUS_RETRY, "no memory for a stream");
+        status = status_fail(why, STATUS_RETRY, "no memory for a bench client");
     for (uint32_t p = 0; !status && p < settings->plan->num_ps; p++)
         status = connect_server(bench_stream_client, p, why);
     if (status)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stream is made of: for bench_stream_client.c, its links and memory,
- * and bench_stream_iteration.c, what goes over them. */
+/* The state of a bench_stream_client: for bench_stream_client.c, its links and
+ * memory, and bench_stream_iteration.c, its messages. */
 #ifndef CAPSTAN_BENCH_STREAM_CLIENT_INTERNAL_H
 #define CAPSTAN_BENCH_STREAM_CLIENT_INTERNAL_H
 
@@ -11,36 +11,37 @@
 
 struct bench_stream_client_server {
     struct link *link;
-    bool shm_key;         /* over shared memory */
-    uint32_t *ids, count; /* of the lap's vector, in the plan's order */
-    uint32_t next;        /* of `ids` to be sent of this vector */
-    size_t in_flight;     /* bytes, and */
-    uint32_t messages;    /* messages without an answer, the oldest: */
+    bool shm_key; /* over shared memory */
+    uint32_t *ids,
+        count;     /* blocks of the iteration's vector, in the plan's order */
+    uint32_t next; /* index in `ids` of the next block to send */
+    size_t in_flight;  /* bytes, and */
+    uint32_t messages; /* messages not answered, the oldest, and per message */
     uint32_t oldest,
-        left[BENCH_ITERATION_CREDIT_MESSAGES]; /* its blocks without one */
+        left[BENCH_ITERATION_CREDIT_MESSAGES]; /* its blocks not answered */
     int64_t answered_at;
 };
 
 struct bench_stream_client {
     struct bench_stream_client_settings settings;
     struct bench_stream_client_server *servers;
-    struct link **links; /* theirs */
+    struct link **links; /* the servers' links */
     zmq_pollitem_t *items;
-    uint64_t *clocks; /* of each block */
+    uint64_t *clocks; /* per block */
     uint64_t seq, clock;
     struct buffer *out;
     char *in;
     struct message_arena arena;
     unsigned char header[MESSAGE_MAX_HEADER];
 
-    /* The lap. */
+    /* The iteration. */
     enum bench_iteration_kind kind;
     uint32_t first, count;
     uint64_t sent, answered; /* blocks */
-    bool vector_sent;        /* a vector is whole on its way */
+    bool vector_sent;        /* a vector has been sent completely */
 };
 
-/* Fails with the words that ps P is silent. */
+/* Returns the failure that ps P does not answer. */
 enum status bench_stream_client_silent(
     const struct bench_stream_client *bench_stream_client, uint32_t p,
     struct failure *why);

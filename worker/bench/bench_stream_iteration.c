@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lap: vectors go out as fast as credit allows, and answers come in. Two
- * counts tell where it stands: blocks sent and blocks answered; a vector's time
- * is over when both are level. Credit is counted for each ps, in bytes and in
- * messages, so that none waits for another's answers. */
+/* An iteration: vectors are sent as fast as credit allows, and answers
+ * received. Two counters hold its state: blocks sent and blocks answered; a
+ * vector is complete when they are equal. Credit is counted per ps, in bytes
+ * and in messages, so that no ps waits for another's answers. */
 #include "proto/base/time.h"
 #include "worker/bench/bench_stream_client_internal.h"
 
@@ -16,7 +16,7 @@ static size_t bench_stream_iteration_block_bytes(
            sizeof(float);
 }
 
-/* Where the bytes of block ID of the lap's vector lie in a ring. */
+/* The offset of block ID of the iteration's vector in a ring buffer. */
 static size_t ring_offset(const struct bench_stream_client *bench_stream_client,
                           uint32_t id, size_t bytes) {
     const struct layout *layout = bench_stream_client->settings.plan->layout;
@@ -25,7 +25,7 @@ static size_t ring_offset(const struct bench_stream_client *bench_stream_client,
     return offset + bytes <= BENCH_ITERATION_RING_BYTES ? offset : 0;
 }
 
-/* The next blocks of SERVER that go in one message. */
+/* The number of SERVER's next blocks that fit in one message. */
 static uint32_t next_message(
     const struct bench_stream_client *bench_stream_client,
     const struct bench_stream_client_server *server, size_t *bytes) {
@@ -92,7 +92,7 @@ static bool bench_stream_iteration_commit(
     return true;
 }
 
-/* Sends one message to each ps that has room; returns how many left. */
+/* Sends one message to each ps with credit; returns how many were sent. */
 static unsigned send_messages(struct bench_stream_client *bench_stream_client,
                               struct bench_iteration *bench_iteration,
                               int64_t now) {
@@ -157,7 +157,7 @@ static enum status check_reply(
                        (int)header->kind, payload, bytes);
 }
 
-/* The answer's blocks are here: their weights go where a trainer's would. */
+/* Copies an answer's weights as a trainer would. */
 static void store_reply(struct bench_stream_client *bench_stream_client,
                         struct bench_stream_client_server *server,
                         const Capstan__DataHeader *header,
@@ -229,7 +229,7 @@ static enum status bench_stream_iteration_receive_all(
     return status;
 }
 
-/* A while at most, to look whether it should stop. */
+/* Waits for at most STOP_INTERVAL, in order to check for a stop. */
 static enum status wait_for_answers(
     struct bench_stream_client *bench_stream_client, struct failure *why) {
     uint32_t num_ps = bench_stream_client->settings.plan->num_ps;
@@ -257,7 +257,7 @@ static enum status wait_for_answers(
     return STATUS_OK;
 }
 
-/* Shares the vector's blocks out to their ps. */
+/* Assigns the vector's blocks to their ps. */
 static void assign_blocks(struct bench_stream_client *bench_stream_client,
                           uint32_t first, uint32_t count) {
     const struct plan *plan = bench_stream_client->settings.plan;
@@ -284,7 +284,7 @@ static void begin_vector(struct bench_stream_client *bench_stream_client) {
     bench_stream_client->vector_sent = false;
 }
 
-/* What is under way then stays so: the stream is of no use any more. */
+/* Messages in flight are abandoned: the client is then unusable. */
 static bool is_stopped(const struct bench_iteration *bench_iteration) {
     return bench_iteration->stop && atomic_load(bench_iteration->stop);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For each size and kind of request the movers take turns, and the turns are
- * repeated: what the machine does in the course of minutes then meets all of
- * them. A figure is the median over the repeats. Each turn is two laps, one
- * with many vectors under way for the rate, one with a single one for the
+/* For each size and kind of request the transports take turns, and the turns
+ * are repeated, so that slow changes of the machine affect all of them. A
+ * figure is the median over the repeats. Each turn has two iterations: one with
+ * many vectors in flight for the rate, one with a single vector for the
  * latency. */
 #include "worker/bench/measure.h"
 
@@ -19,12 +19,12 @@
 enum { MAX_REPEATS = 101, MAX_SAMPLES = 1 << 16, MAX_DEPTH = 1000 };
 static const double BYTES_IN_FLIGHT = 16 << 20, GIGA = 1e9;
 
-/* Who moves the bytes. */
+/* The transports that are compared. */
 enum transport { CLIENT, SOCKET, ZMQ, TRANSPORTS };
 static const char *const transport_names[TRANSPORTS] = {"lane", "socket",
                                                         "zmq"};
 
-/* One figure: a value of each lap. */
+/* One figure: a value per repeat. */
 struct figure {
     double vectors_s[MAX_REPEATS], messages_s[MAX_REPEATS];
     double p50[MAX_REPEATS], p99[MAX_REPEATS];
@@ -34,7 +34,7 @@ struct size {
     uint64_t bytes;
     uint32_t first, count; /* blocks */
     struct figure figures[BENCH_ITERATION_KINDS][TRANSPORTS];
-    double copied_s[MAX_REPEATS]; /* vectors by memcpy */
+    double copied_s[MAX_REPEATS]; /* vectors per second by memcpy */
 };
 
 struct measure {
@@ -45,8 +45,8 @@ struct measure {
     struct bare_zmq *bare;
     struct size *sizes; /* [num_sizes + 1]: the small ones last */
     int64_t *latencies;
-    char *from, *to;  /* memcpy's */
-    int64_t duration; /* of a lap */
+    char *from, *to;  /* memcpy's buffers */
+    int64_t duration; /* of an iteration */
 };
 
 static void name_parameter(struct parameter *parameter, const char *kind,
@@ -112,7 +112,8 @@ static enum status measure_run_iteration(
                                   size->count, bench_iteration, why);
 }
 
-/* Two laps: many vectors under way for the rate, one for the latency. */
+/* Two iterations: many vectors in flight for the rate, a single one for the
+ * latency. */
 static enum status fill_figure(struct measure *measure, struct size *size,
                                enum bench_iteration_kind kind,
                                enum transport transport, uint32_t repeat,
@@ -153,7 +154,8 @@ static enum status fill_size(struct measure *measure, struct size *size,
     return status;
 }
 
-/* The small ones by the lane only: what they share is a message of ours. */
+/* Small vectors are measured with the client only: sharing messages is a
+ * feature of Capstan's protocol. */
 static enum status fill_small(struct measure *measure, uint32_t repeat,
                               struct failure *why) {
     struct size *small = &measure->sizes[measure->settings->num_sizes];
@@ -263,7 +265,7 @@ static json_t *measure_result_json(struct measure *measure) {
     return object;
 }
 
-/* Where the vectors lie in the plan. */
+/* Finds the vectors' blocks in the plan. */
 static void measure_find_blocks(struct measure *measure) {
     const struct layout *layout = measure->layout;
     uint32_t count = measure->settings->num_sizes;
@@ -285,7 +287,7 @@ static enum status open_all(struct measure *measure, struct failure *why) {
     measure->to = malloc(BENCH_ITERATION_RING_BYTES);
     if (!measure->sizes || !measure->latencies || !measure->from ||
         !measure->to)
-        return status_fail(why, STATUS_RETRY, "no memory to measure with");
+        return status_fail(why, STATUS_RETRY, "no memory for the measurement");
     memset(measure->from, 1, BENCH_ITERATION_RING_BYTES);
     memset(measure->to, 0, BENCH_ITERATION_RING_BYTES);
     measure_find_blocks(measure);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `capstan bench` measures: vectors of several sizes by the lane to the
- * ps, and beside it, in turns, by memcpy, a plain socket and bare libzmq. */
+/* The measurements of `capstan bench`: vectors of several sizes through the ps
+ * client, and in turns with it through memcpy, a plain socket and bare
+ * libzmq. */
 #ifndef CAPSTAN_MEASURE_H
 #define CAPSTAN_MEASURE_H
 
@@ -14,7 +15,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Small vectors that share a message: so many of so many floats. */
+/* Small vectors that share a message: MEASURE_SMALL of MEASURE_SMALL_FLOATS
+ * floats. */
 enum { MEASURE_SMALL = 1024, MEASURE_SMALL_FLOATS = 16 };
 
 /* All borrowed. */
@@ -23,20 +25,20 @@ struct measure_settings {
     void *zmq;
     const uint64_t *sizes; /* bytes, multiples of 4 */
     uint32_t num_sizes;
-    uint32_t repeats;  /* laps of each kind, of which the median counts */
-    double seconds;    /* of all laps of one figure */
-    uint64_t requests; /* 0, or pushes of the first size, and nothing else */
+    uint32_t repeats;  /* iterations of each kind; the median counts */
+    double seconds;    /* for all iterations of one figure */
+    uint64_t requests; /* 0, or only this many pushes of the first size */
     const struct bench_baseline *bench_baseline;
     const atomic_bool *stop; /* ends it early */
 };
 
-/* The parameters to declare: a vector of each size, then the small ones. The
- * caller's; STATUS_CONFIG when they pass a limit of layouts. */
+/* The parameters of the model spec: a vector of each size, then the small ones.
+ * The caller owns *OUT; STATUS_CONFIG if they exceed a limit of layouts. */
 enum status measure_layout(struct layout **out, const uint64_t *sizes,
                            uint32_t num_sizes, struct failure *why) MUST_CHECK;
 
-/* Measures through STREAM, whose plan is of measure_layout. *OUT is the object
- * that docs/bench.md tells of, the caller's. */
+/* Measures through BENCH_STREAM_CLIENT, whose plan is of measure_layout. *OUT
+ * is the object that docs/bench.md describes, owned by the caller. */
 enum status measure_run(json_t **out,
                         struct bench_stream_client *bench_stream_client,
                         const struct layout *layout,

@@ -16,7 +16,7 @@
 
 enum { LIMIT_S = 30 };
 
-/* What the client asks for: TIMES vectors, each awaited or all in a row. */
+/* The client's request: `times` vectors, each awaited or in a row. */
 struct request {
     uint32_t kind, is_ping_pong;
     uint64_t bytes, times;
@@ -24,11 +24,11 @@ struct request {
 
 struct plain_socket {
     int fd;
-    char *out, *in; /* rings */
+    char *out, *in; /* ring buffers */
 };
 
-/* The piece of a vector of BYTES from byte DONE on that lies together in a
- * ring; its place there is *AT. */
+/* The contiguous part in a ring buffer of a vector of BYTES from byte DONE on;
+ * *AT is its offset there. */
 static size_t piece(size_t bytes, size_t done, size_t *at) {
     *at = done % BENCH_ITERATION_RING_BYTES;
     size_t left = bytes - done, capacity = BENCH_ITERATION_RING_BYTES - *at;
@@ -153,7 +153,7 @@ enum status plain_socket_open(struct plain_socket **out, uint16_t port,
     return STATUS_OK;
 }
 
-/* One vector, and the wait for it. */
+/* Sends one vector and waits for the answer. */
 static bool run_ping_pong(struct plain_socket *plain,
                           const struct bench_iteration *bench_iteration) {
     bool pushes = bench_iteration->kind != BENCH_ITERATION_PULL,
@@ -164,7 +164,7 @@ static bool run_ping_pong(struct plain_socket *plain,
                                     pulls ? bench_iteration->bytes : 1);
 }
 
-/* TOTAL bytes each way at once; vectors follow each other. */
+/* TOTAL bytes in each direction at once; vectors are not separated. */
 static bool run_duplex(struct plain_socket *plain,
                        const struct bench_iteration *bench_iteration,
                        uint64_t times) {
@@ -225,7 +225,8 @@ static bool plain_socket_run_iteration(struct plain_socket *plain,
     return true;
 }
 
-/* The server is told in advance how many come: twice as many each time. */
+/* The server is told the number of vectors in advance, which doubles each
+ * time. */
 enum status plain_socket_run(struct plain_socket *plain,
                              struct bench_iteration *bench_iteration,
                              struct failure *why) {
