@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program: runs the verb and returns its exit code. */
 #include "chief/launch/launch.h"
-#include "chief/launch/launch_count.h"
 #include "chief/launch/node_launch.h"
 #include "chief/plan/strategy.h"
 #include "commands/bench_command.h"

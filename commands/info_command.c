@@ -2,8 +2,8 @@
 #include "commands/info_command.h"
 
 #include "proto/base/collective_head.h"
-#include "proto/base/cores.h"
 #include "proto/base/device_head.h"
+#include "proto/base/limits.h"
 #include "proto/base/plugin.h"
 #include "proto/base/version.h"
 

@@ -3,7 +3,7 @@
 
 #include "chief/compare/ranking.h"
 #include "chief/run.h"
-#include "proto/base/cores.h"
+#include "proto/base/limits.h"
 #include "proto/base/time.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/vm_table.h"
 
-#include "proto/config/diagnostics_nearest.h"
+#include "proto/config/diagnostics.h"
 
 #include <inttypes.h>
 #include <strings.h>

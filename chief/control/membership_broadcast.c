@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/control/membership_broadcast.h"
 
-#include "chief/control/membership_view.h"
 #include "proto/base/time.h"
 #include "proto/tensor/rule.h"
 
@@ -66,4 +65,17 @@ void membership_broadcast_acknowledged(struct run *run) {
         trainer->last_progress = time_now();
         send_view(run, &run->roster.slots[r]);
     }
+}
+
+struct membership_view_entry membership_view_make_entry(uint64_t incarnation,
+                                                        uint64_t from,
+                                                        bool left) {
+    return (struct membership_view_entry){.incarnation = from ? incarnation : 0,
+                                          .from = from,
+                                          .live = from && !left};
+}
+
+bool membership_view_may_start(uint64_t from, bool reported, uint64_t oldest,
+                               uint64_t newest) {
+    return from && !reported && oldest >= newest;
 }

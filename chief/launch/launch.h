@@ -6,10 +6,17 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
+#include "proto/config/cli/launch_options.h"
 #include "proto/config/cluster/azureml.h"
 
 #include <stdbool.h>
 #include <stddef.h>
+
+/* Fills in and logs WORLD's number of processes if it says only what each
+ * process is for. STATUS_CONFIG: one for each GPU is requested, and there is
+ * none. */
+enum status launch_count_fill(struct launch_world *world, const struct log *log,
+                              struct failure *why) MUST_CHECK;
 
 #define LAUNCH_PS_PIDS "CAPSTAN_PS_PIDS"
 /* Set if the chief logs to the same terminal. */

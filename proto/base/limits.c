@@ -2,6 +2,7 @@
 #include "proto/base/limits.h"
 
 #include <dirent.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -68,4 +69,12 @@ enum status limits_address_space(struct failure *why) {
                        "limit (ulimit -v)",
                        (unsigned long long)limit.rlim_cur >> 10,
                        (unsigned long long)needed >> 10);
+}
+
+uint32_t cores_count(void) {
+    cpu_set_t set;
+    if (!sched_getaffinity(0, sizeof set, &set))
+        return (uint32_t)CPU_COUNT(&set);
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (uint32_t)online : 1;
 }

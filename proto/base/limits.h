@@ -8,6 +8,10 @@
 
 #include <stdint.h>
 
+/* Cores that this process may run on, at least 1. If the system does not say,
+ * the cores online. */
+uint32_t cores_count(void);
+
 /* Descriptors of the process itself, without peers: files, threads' eventfds,
  * look-ups. */
 enum { LIMITS_OWN_DESCRIPTORS = 64 };

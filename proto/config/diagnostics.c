@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/diagnostics.h"
 
+#include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,4 +102,96 @@ enum status diagnostics_status(const struct diagnostics *diagnostics,
     return status_fail(why, STATUS_CONFIG, "%s: %u errors\n  %s%s",
                        diagnostics->where, diagnostics->count,
                        diagnostics->text, more);
+}
+
+enum { NEAREST_MAX_LENGTH = 63 };
+
+static unsigned diagnostics_nearest_smaller(unsigned a, unsigned b) {
+    return a < b ? a : b;
+}
+
+static int lower(char c) {
+    return tolower((unsigned char)c);
+}
+
+unsigned diagnostics_nearest_distance(const char *a, const char *b) {
+    size_t m = strlen(a), n = strlen(b);
+    if (m > NEAREST_MAX_LENGTH || n > NEAREST_MAX_LENGTH)
+        return (unsigned)(m > n ? m : n);
+    /* d[i][j]: distance between the first i letters of a and the first j of
+     * b. */
+    unsigned char d[NEAREST_MAX_LENGTH + 1][NEAREST_MAX_LENGTH + 1];
+    for (size_t i = 0; i <= m; i++)
+        d[i][0] = (unsigned char)i;
+    for (size_t j = 0; j <= n; j++)
+        d[0][j] = (unsigned char)j;
+    for (size_t i = 1; i <= m; i++)
+        for (size_t j = 1; j <= n; j++) {
+            unsigned change = lower(a[i - 1]) != lower(b[j - 1]);
+            unsigned best =
+                diagnostics_nearest_smaller(d[i - 1][j] + 1u, d[i][j - 1] + 1u);
+            best = diagnostics_nearest_smaller(best, d[i - 1][j - 1] + change);
+            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+                lower(a[i - 2]) == lower(b[j - 1]))
+                best = diagnostics_nearest_smaller(best, d[i - 2][j - 2] + 1u);
+            d[i][j] = (unsigned char)best;
+        }
+    return d[m][n];
+}
+
+unsigned diagnostics_nearest_limit(const char *word) {
+    return 1 + (unsigned)strlen(word) / 4;
+}
+
+enum { QUOTE_MAX_LENGTH = 80 };
+
+static bool is_continuation_byte(char c) {
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+static bool is_utf8(const char *text) {
+    json_t *string = json_string(text);
+    json_decref(string);
+    return string != NULL;
+}
+
+/* Appends TEXT at *END, cut between characters. If TEXT is not UTF-8, its
+ * non-ASCII bytes are left out. */
+static void diagnostics_quote_append(char **end, const char *text) {
+    size_t length = strlen(text);
+    size_t kept = length;
+    if (length > QUOTE_MAX_LENGTH) {
+        kept = QUOTE_MAX_LENGTH;
+        while (kept > 0 && is_continuation_byte(text[kept]))
+            kept--;
+    }
+    unsigned char last = is_utf8(text) ? 0xff : 0x7e;
+    for (size_t i = 0; i < kept; i++) {
+        unsigned char c = (unsigned char)text[i];
+        *(*end)++ = c < ' ' || c == 0x7f || c > last ? '?' : text[i];
+    }
+    if (kept < length) {
+        memcpy(*end, "...", 3);
+        *end += 3;
+    }
+}
+
+struct diagnostics_quote diagnostics_quote_text(const char *text) {
+    struct diagnostics_quote diagnostics_quote = {{0}};
+    char *end = diagnostics_quote.text;
+    *end++ = '"';
+    diagnostics_quote_append(&end, text ? text : "");
+    *end++ = '"';
+    return diagnostics_quote;
+}
+
+struct diagnostics_quote diagnostics_quote_json(const json_t *value) {
+    if (json_is_string(value))
+        return diagnostics_quote_text(json_string_value(value));
+    struct diagnostics_quote diagnostics_quote = {{0}};
+    char *end = diagnostics_quote.text;
+    char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    diagnostics_quote_append(&end, dump ? dump : "nothing");
+    free(dump);
+    return diagnostics_quote;
 }

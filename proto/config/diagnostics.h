@@ -7,6 +7,27 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
+
+struct diagnostics_quote {
+    char text[96];
+};
+
+/* "TEXT" in quotes; NULL gives an empty text. */
+struct diagnostics_quote diagnostics_quote_text(const char *text);
+
+/* A JSON string as diagnostics_quote_text; any other VALUE as compact JSON
+ * without quotes. */
+struct diagnostics_quote diagnostics_quote_json(const json_t *value);
+
+/* Optimal string alignment distance of A and B, case ignored: insertions,
+ * deletions, replacements and swaps of neighbours. For a word over 63 bytes the
+ * distance is the longer length. */
+unsigned diagnostics_nearest_distance(const char *a, const char *b);
+
+/* The largest distance at which another word counts as a misspelling of
+ * WORD. */
+unsigned diagnostics_nearest_limit(const char *word);
 
 enum { DIAGNOSTICS_SHOWN = 10 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/strict_json.h"
 
-#include "proto/config/diagnostics_quote.h"
+#include "proto/config/diagnostics.h"
 
 #include <ctype.h>
 #include <stdlib.h>

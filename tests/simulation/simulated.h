@@ -6,7 +6,7 @@
 #ifndef CAPSTAN_SIMULATED_H
 #define CAPSTAN_SIMULATED_H
 
-#include "chief/control/membership_view.h"
+#include "chief/control/membership_broadcast.h"
 #include "chief/control/roster.h"
 #include "chief/snapshot/snapshot_round.h"
 #include "proto/base/time.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/cli_flag.h"
 
-#include "proto/config/diagnostics_nearest.h"
+#include "proto/config/diagnostics.h"
 
 #include <stdbool.h>
 #include <stdio.h>

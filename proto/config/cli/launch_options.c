@@ -6,7 +6,7 @@
 #include "proto/config/cluster/host_list.h"
 #include "proto/config/cluster/ranks.h"
 #include "proto/config/decimal.h"
-#include "proto/config/diagnostics_quote.h"
+#include "proto/config/diagnostics.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "proto/config/cluster/address.h"
 
 #include "proto/config/decimal.h"
-#include "proto/config/diagnostics_quote.h"
+#include "proto/config/diagnostics.h"
 
 #include <arpa/inet.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "proto/config/cluster/azureml.h"
 
 #include "proto/config/decimal.h"
-#include "proto/config/diagnostics_quote.h"
+#include "proto/config/diagnostics.h"
 #include "proto/config/strict_json.h"
 
 #include <string.h>

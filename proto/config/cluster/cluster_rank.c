@@ -3,7 +3,7 @@
 
 #include "proto/config/cluster/cluster_input.h"
 #include "proto/config/decimal.h"
-#include "proto/config/diagnostics_quote.h"
+#include "proto/config/diagnostics.h"
 
 #include <stdio.h>
 #include <strings.h>

@@ -6,7 +6,7 @@
 
 #include "proto/config/cluster/cluster.h"
 #include "proto/config/cluster/role_name.h"
-#include "proto/config/diagnostics_quote.h"
+#include "proto/config/diagnostics.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 
 #include "proto/config/cluster/role_name.h"
 #include "proto/config/decimal.h"
-#include "proto/config/diagnostics_quote.h"
+#include "proto/config/diagnostics.h"
 
 #include <jansson.h>
 #include <stdbool.h>

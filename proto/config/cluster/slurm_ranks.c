@@ -3,7 +3,7 @@
 
 #include "proto/config/cluster/host_list.h"
 #include "proto/config/cluster/ranks.h"
-#include "proto/config/diagnostics_quote.h"
+#include "proto/config/diagnostics.h"
 
 #include <stdio.h>
 #include <string.h>

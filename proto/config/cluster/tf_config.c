@@ -3,8 +3,7 @@
 
 #include "proto/config/cluster/cluster_jobs.h"
 #include "proto/config/cluster/cluster_self.h"
-#include "proto/config/diagnostics_nearest.h"
-#include "proto/config/diagnostics_quote.h"
+#include "proto/config/diagnostics.h"
 #include "proto/config/strict_json.h"
 
 #include <stdio.h>

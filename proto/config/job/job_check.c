@@ -5,7 +5,7 @@
  * because keys are often put into the wrong object. */
 #include "proto/config/job/job_check.h"
 
-#include "proto/config/diagnostics_nearest.h"
+#include "proto/config/diagnostics.h"
 #include "proto/config/job/deepspeed.h"
 #include "proto/config/job/job_schema.h"
 #include "proto/config/job/job_tree.h"

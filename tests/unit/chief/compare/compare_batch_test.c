@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "chief/compare/compare_batch.h"
+#include "chief/compare/compare_arguments.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

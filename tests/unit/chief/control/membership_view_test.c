@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "chief/control/membership_view.h"
+#include "chief/control/membership_broadcast.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "chief/launch/launch_count.h"
+#include "chief/launch/launch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

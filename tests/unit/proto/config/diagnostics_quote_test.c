@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/config/diagnostics_quote.h"
+#include "proto/config/diagnostics.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
