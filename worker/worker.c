@@ -189,50 +189,6 @@ static void worker_send_left(struct worker *worker, bool exiting,
     control_client_send_reliable(worker->control_client, &control);
 }
 
-void worker_report_points(struct worker *worker) {
-    uint64_t steps[POINTS], samples[POINTS];
-    double losses[POINTS], seconds[POINTS];
-    struct trainer_point point;
-    size_t count;
-    do {
-        Capstan__Points points = CAPSTAN__POINTS__INIT;
-        Capstan__Control control = CAPSTAN__CONTROL__INIT;
-        for (count = 0; count < POINTS && worker->trainer &&
-                        trainer_next_point(worker->trainer, &point);
-             count++) {
-            steps[count] = point.step;
-            samples[count] = point.samples;
-            losses[count] = point.loss_sum;
-            seconds[count] = point.training_s;
-        }
-        points.n_step = points.n_loss_sum = count;
-        points.n_samples = points.n_training_s = count;
-        points.step = steps;
-        points.loss_sum = losses;
-        points.samples = samples;
-        points.training_s = seconds;
-        control.body_case = CAPSTAN__CONTROL__BODY_POINTS;
-        control.points = &points;
-        if (count)
-            control_client_send_reliable(worker->control_client, &control);
-    } while (count == POINTS);
-}
-
-/* Points are sent at intervals, so that the cost of a step does not depend on
- * steps_per_print. */
-static void report_points(struct worker *worker) {
-    int64_t now = time_now();
-    if (now - worker->points_sent_at < POINTS_INTERVAL)
-        return;
-    worker->points_sent_at = now;
-    worker_report_points(worker);
-}
-
-static void send_signal(struct worker *worker, enum status status) {
-    struct failure why = {.status = status};
-    worker_send_left(worker, true, 0, &why);
-}
-
 static void worker_fill_heartbeat(struct worker *worker) {
     struct trainer_progress progress;
     struct reducer_times times = {0};
@@ -257,6 +213,54 @@ static void worker_fill_heartbeat(struct worker *worker) {
     heartbeat->loss_scale = progress.loss_scale;
     heartbeat->skipped = progress.skipped;
     heartbeat->update_s = times.update_s;
+}
+
+void worker_report_points(struct worker *worker) {
+    uint64_t steps[POINTS], samples[POINTS];
+    double losses[POINTS], seconds[POINTS];
+    struct trainer_point point;
+    size_t count;
+    do {
+        Capstan__Points points = CAPSTAN__POINTS__INIT;
+        Capstan__Control control = CAPSTAN__CONTROL__INIT;
+        for (count = 0; count < POINTS && worker->trainer &&
+                        trainer_next_point(worker->trainer, &point);
+             count++) {
+            steps[count] = point.step;
+            samples[count] = point.samples;
+            losses[count] = point.loss_sum;
+            seconds[count] = point.training_s;
+        }
+        points.n_step = points.n_loss_sum = count;
+        points.n_samples = points.n_training_s = count;
+        points.step = steps;
+        points.loss_sum = losses;
+        points.samples = samples;
+        points.training_s = seconds;
+        control.body_case = CAPSTAN__CONTROL__BODY_POINTS;
+        control.points = &points;
+        if (!count)
+            return;
+        /* The chief writes the points beside what the heartbeat has. */
+        worker_fill_heartbeat(worker);
+        control_client_send_heartbeat(worker->control_client);
+        control_client_send_reliable(worker->control_client, &control);
+    } while (count == POINTS);
+}
+
+/* Points are sent at intervals, so that the cost of a step does not depend on
+ * steps_per_print. */
+static void report_points(struct worker *worker) {
+    int64_t now = time_now();
+    if (now - worker->points_sent_at < POINTS_INTERVAL)
+        return;
+    worker->points_sent_at = now;
+    worker_report_points(worker);
+}
+
+static void send_signal(struct worker *worker, enum status status) {
+    struct failure why = {.status = status};
+    worker_send_left(worker, true, 0, &why);
 }
 
 static void forward_report(struct worker *worker,
