@@ -3,6 +3,7 @@
  * the first stop counts. */
 #include "chief/run.h"
 
+#include "chief/report/stall.h"
 #include "chief/run_series.h"
 #include "proto/base/time.h"
 
@@ -51,8 +52,12 @@ uint32_t run_count_live(const struct run *run) {
 }
 
 void run_enter_phase(struct run *run, enum run_phase phase) {
+    int64_t now = time_now();
+    /* A run may end before progress is shown again after a wait. */
+    if (run->phase == RUN_TRAINING)
+        stall_update(run, now);
     run->phase = phase;
-    run->phase_since = time_now();
+    run->phase_since = now;
 }
 
 bool run_is_signal(enum status status) {
