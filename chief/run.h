@@ -87,6 +87,7 @@ struct run_stall {
     uint64_t step;
     int64_t since;
     const struct roster_slot *silent; /* or NULL */
+    uint32_t waiting;                 /* live trainers that wait for it */
 };
 
 /* Training time lost by waiting for peers that sent no heartbeats. */

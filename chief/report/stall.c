@@ -28,19 +28,26 @@ static bool is_evaluating(const struct run *run) {
 }
 
 /* Counts the time of the trainers that waited; the silent peer may be gone by
- * now. */
+ * now, and the others may have finished. */
 static void record_wait_loss(struct run *run, int64_t now) {
-    const struct roster_slot *slot = run->stall.silent;
     struct run_wait_loss *wait_loss = &run->lost_time;
     double seconds = time_to_seconds(now - run->stall.since);
-    bool trains = slot->rank != ROSTER_NO_RANK && slot->state == ROSTER_HELD &&
-                  run->trainers[slot->rank].from;
-    uint32_t waiting = run_count_live(run) - (trains && run_count_live(run));
-    wait_loss->seconds += seconds * waiting;
+    wait_loss->seconds += seconds * run->stall.waiting;
     if (seconds <= wait_loss->longest)
         return;
     wait_loss->longest = seconds;
-    roster_name(slot, wait_loss->peer, sizeof wait_loss->peer);
+    roster_name(run->stall.silent, wait_loss->peer, sizeof wait_loss->peer);
+}
+
+static void find_cause(struct run *run, int64_t now) {
+    const struct roster_slot *slot = find_silent(run, now);
+    uint32_t live = run_count_live(run);
+    if (!slot)
+        return;
+    bool trains =
+        slot->rank != ROSTER_NO_RANK && run->trainers[slot->rank].from;
+    run->stall.silent = slot;
+    run->stall.waiting = live - (trains && live);
 }
 
 void stall_update(struct run *run, int64_t now) {
@@ -48,14 +55,15 @@ void stall_update(struct run *run, int64_t now) {
     uint64_t step = run_step(run);
     if (stall->since && step == stall->step && !is_evaluating(run)) {
         if (!stall->silent)
-            stall->silent = find_silent(run, now);
+            find_cause(run, now);
         return;
     }
     if (stall->silent)
         record_wait_loss(run, now);
     if (stall->silent || step != stall->step)
         stall->since = 0;
-    *stall = (struct run_stall){step, stall->since ? stall->since : now, NULL};
+    *stall = (struct run_stall){.step = step,
+                                .since = stall->since ? stall->since : now};
 }
 
 /* Lists the trainers that a synchronous round waits for, unless all are equally

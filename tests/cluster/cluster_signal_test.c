@@ -270,7 +270,7 @@ static void a_second_signal_to_ps_or_worker_ends_it_at_once(void **state) {
     cluster_run_signal(ps, SIGTERM);
     cluster_run_expect(ps, 128 + SIGTERM, SHORT_TIMEOUT);
     cluster_run_signal(worker, SIGINT);
-    cluster_run_await(worker, "goodbye", SHORT_TIMEOUT);
+    cluster_run_await(worker, "leaving", SHORT_TIMEOUT);
     cluster_run_signal(worker, SIGINT);
     cluster_run_expect(worker, 128 + SIGINT, SHORT_TIMEOUT);
 }
