@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A joining process gets the welcome with the job, sends its model spec, gets
- * the plan, and is listed in a view with the clock of its first contribution.
- * The chief sends a view to the ps, which acknowledge it in their heartbeats,
- * and then to the trainers that it newly lists: so no trainer pushes to a ps
- * that would refuse it. A process that leaves is removed from the next view, or
- * ends the run. */
+/* A joining process gets the welcome with the job and sends its model spec
+ * (model_spec.c); after the plan (planning.c) it is listed in a view with the
+ * clock of its first contribution (membership_broadcast.c). A process that
+ * leaves or dies is removed from the next view, or ends the run. */
 #include "chief/control/membership.h"
 
 #include "chief/control/membership_broadcast.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of writes makes checkpoints atomic: first the shards' files, then
- * the manifest, then pruning (checkpoint_commit.c). Removal deletes the
- * manifest first. So at whatever moment the chief dies, a folder with a
- * manifest is complete, and one without is a remnant. Only files of this run
- * are deleted: checkpoints of an earlier run that this one does not resume from
- * are moved aside. */
+/* checkpoint_commit.c writes a checkpoint; this file finds the one to start
+ * from, locks the directory and removes old checkpoints. Removal deletes the
+ * manifest first: at whatever moment the chief dies, a folder with a manifest
+ * is complete, and one without is a remnant. Only files of this run are
+ * deleted: checkpoints of an earlier run that this one does not resume from are
+ * moved aside. */
 #include "chief/snapshot/checkpoint_policy.h"
 
 #include "chief/snapshot/snapshot_coordinator.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Coordinates consistent snapshots of all blocks at one step, for a checkpoint,
  * an evaluation, an export or a joiner. In synchronous runs most snapshots are
- * planned rounds; for the others the ps agree on a round. */
+ * planned rounds; for the others the chief names a round
+ * above the highest that any ps has closed. */
 #ifndef CAPSTAN_SNAPSHOT_COORDINATOR_H
 #define CAPSTAN_SNAPSHOT_COORDINATOR_H
 

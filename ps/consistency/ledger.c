@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One entry detects every duplicate, in any order: the accepted clocks of one
- * incarnation rise (update_core_push), so any clock up to the entry's was
- * accepted or can no longer be. A new incarnation replaces the entry; the view
- * rejects late messages of the previous one. */
+ * incarnation rise (`contribute` in update_core.c), so any clock up to the
+ * entry's was accepted or can no longer be. A new incarnation replaces the
+ * entry; the view rejects late messages of the previous one. */
 #include "ps/consistency/ledger.h"
 
 #include <stdlib.h>

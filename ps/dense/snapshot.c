@@ -46,8 +46,8 @@ struct snapshot {
     struct snapshot_result result;
 };
 
-/* The ps's thread alone changes the lists; the writing thread reads them. So
- * the ps's thread locks to change and the writing thread to read. The writer
+/* The ps's thread alone changes the lists; the writer thread reads them. So
+ * the ps's thread locks to change and the writer thread to read. The writer
  * releases a block once it is written, unless the snapshot is retained. */
 struct snapshots {
     pthread_mutex_t mutex;
@@ -103,9 +103,8 @@ static uint32_t next_block(const struct snapshots *all,
     return found;
 }
 
-/* The tensors and the ledger row are of one moment. A row later than its
- * weights would lose a push after a restore; an earlier one would apply a push
- * twice. */
+/* The tensors and the ledger row are of one moment: the row says which
+ * contributions the tensors include. */
 static enum status put_block(struct snapshots *all, struct shard_writer *writer,
                              struct held_block *block, uint32_t b,
                              struct failure *why) {

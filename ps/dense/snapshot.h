@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Snapshots of a shard: the state of every block at one round, by reference,
- * and a thread that writes them to disk while training goes on. The ps's thread
- * calls these functions. */
+/* Snapshots of a shard: the state of every block, by reference,
+ * at one round (with staleness at one moment), and a thread that writes them to
+ * disk while training goes on. The ps's thread calls these functions. */
 #ifndef CAPSTAN_SNAPSHOT_H
 #define CAPSTAN_SNAPSHOT_H
 
@@ -18,7 +18,7 @@ struct dir_lock;
 struct snapshot;
 struct snapshots;
 
-/* Starts the writing thread. Borrows SHARD and UPDATE_CORE. */
+/* Starts the writer thread. Borrows SHARD and UPDATE_CORE. */
 enum status snapshots_open(struct snapshots **out, const struct shard *shard,
                            const struct update_core *update_core,
                            struct failure *why) MUST_CHECK;

@@ -31,12 +31,12 @@ enum status snapshot_agent_open(struct snapshot_agent **out,
                                 const struct snapshot_agent_settings *settings,
                                 struct failure *why) MUST_CHECK;
 
-/* Starts the writing thread for SERVER's blocks. */
+/* Starts the writer thread for SERVER's blocks. */
 enum status snapshot_agent_attach(struct snapshot_agent *snapshot_agent,
                                   struct server *server,
                                   struct failure *why) MUST_CHECK;
 
-/* Ends the writing thread and removes unfinished files. */
+/* Ends the writer thread and removes unfinished files. */
 void snapshot_agent_close(struct snapshot_agent **snapshot_agent);
 
 /* Is this ps's checkpoint directory the chief's? */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model with its first weights, samples that no two are alike of, and what a
- * trainer's thread does with a team of replicas on fake devices.
+ * compute thread does with a team of replicas on fake devices.
  *
  * A failed assertion ends the whole program: threads of the team go on in a
  * fixture that is on the failed test's stack. */

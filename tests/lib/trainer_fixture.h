@@ -41,7 +41,7 @@ int trainer_fixture_setup(void **state);
 /* Closes what there is, opened or not. */
 int trainer_fixture_teardown(void **state);
 
-/* Starts the trainer's thread, which first reads the data. */
+/* Starts the compute thread, which first reads the data. */
 void trainer_fixture_open(struct trainer_fixture *fixture);
 
 /* The next report says what data there is. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* On the host: each member downloads its gradients into its own memory, and the
- * trainer's thread adds them in member order as they arrive. On the devices:
+ * compute thread adds them in member order as they arrive. On the devices:
  * adjacent gradients are all-reduced there in pieces; the first device's sum is
  * downloaded to the arena while the next piece is reduced. */
 #include "worker/train/local_allreduce.h"

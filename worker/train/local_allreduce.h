@@ -7,7 +7,7 @@
 
 #include "worker/train/local_group.h"
 
-/* The trainer's thread: puts the sums into its arena and calls ON_REDUCED (may
+/* The compute thread: puts the sums into its arena and calls ON_REDUCED (may
  * be NULL) for each parameter. Sequence numbers of this step's parameters count
  * from BEGIN. */
 enum status local_allreduce_run(struct local_group *local_group, uint64_t begin,

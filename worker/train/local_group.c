@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Protocol of a step. The trainer's thread raises `started`; each thread
- * computes, and waits for `weights`, which the trainer's thread raises as they
+/* Protocol of a step. The compute thread raises `started`; each thread
+ * computes, and waits for `weights`, which the compute thread raises as they
  * arrive. Each raises `computed` once the losses of its samples are known; from
  * them the trainer decides whether the gradients are wanted (`gather_decided`);
  * then all gather them. A member that fails still goes through the rest of the

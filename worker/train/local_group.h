@@ -49,7 +49,7 @@ struct local_group {
     uint32_t joined; /* members that have a thread */
     struct local_group_member members[JOB_MAX_DEVICES];
 
-    /* The trainer's thread raises these; the other threads wait for them. */
+    /* The compute thread raises these; the other threads wait for them. */
     struct sequence started;        /* steps begun */
     struct sequence weights;        /* parameters in the arena */
     struct sequence gather_decided; /* steps for which gathering is decided */
@@ -114,7 +114,7 @@ enum status local_group_load(struct local_group *local_group,
 /* Ends the threads and closes all; LOCAL_GROUP may be all zero. */
 void local_group_close(struct local_group *local_group);
 
-/* The trainer's thread computes a step together with all others. STEP's
+/* The compute thread computes a step together with all others. STEP's
  * callbacks run on that thread only. RESULT is the sum over the replicas, with
  * the longest `input`. Always followed by local_group_gather, also after a
  * failure. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The training thread's life cycle: it reports data, layout and device, waits
+/* The compute thread's life cycle: it reports data, layout and device, waits
  * for a plan, allocates memory, gets initial weights and takes steps. After the
  * last step it serves evaluations until it is cancelled. The mutex guards what
  * the communication thread sets (plan, exchange, requests, leaving, cancelled)
- * and what it reads (progress). All else belongs to the training thread until
+ * and what it reads (progress). All else belongs to the compute thread until
  * it is joined, except the layout, which all may read once it has been
  * reported. */
 #include "worker/train/trainer.h"
@@ -245,7 +245,7 @@ enum status trainer_open(struct trainer **out,
     event_queue_close(&trainer->points);
     free(trainer);
     return status_errno(why, STATUS_FAILED, error,
-                        "cannot start the training thread");
+                        "cannot start the compute thread");
 }
 
 void trainer_close(struct trainer **where) {

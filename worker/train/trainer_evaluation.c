@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evaluations on the training thread: its own part of the test set after a
+/* Evaluations on the compute thread: its own part of the test set after a
  * planned round, the part of a snapshot that the chief requests, and the
  * requests that it serves after the loop. */
 #include "proto/base/time.h"

@@ -2,7 +2,7 @@
 /* The state of a trainer, for trainer.c, its life cycle, and for the phases of
  * a run: trainer_prepare.c, the declaration; trainer_device.c, the devices;
  * trainer_step.c, a step; trainer_evaluation.c, the test set. All run on the
- * training thread. */
+ * compute thread. */
 #ifndef CAPSTAN_TRAINER_INTERNAL_H
 #define CAPSTAN_TRAINER_INTERNAL_H
 
@@ -21,7 +21,7 @@ struct trainer {
     struct trainer_settings settings;
     pthread_t thread;
 
-    /* The training thread only. */
+    /* The compute thread only. */
     struct dataset *train, *test;
     struct local_group local_group;
     bool devices_reported; /* device ids were reported */

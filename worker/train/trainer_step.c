@@ -26,7 +26,7 @@ static bool trainer_step_should_continue(void *context) {
 }
 
 /* Small gradients are announced with the larger one that follows: a message and
- * two wake-ups cost more than the delay, except on an idle network link. */
+ * two wake-ups cost more than the delay, except on a network link. */
 static void trainer_step_announce(struct trainer *trainer, uint32_t parameter) {
     trainer->unannounced++;
     trainer->unannounced_elements +=
