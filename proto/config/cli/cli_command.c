@@ -45,7 +45,7 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
          0)
 #define DEEPSPEED                                                              \
     FLAG("deepspeed_config", DEEPSPEED, "FILE",                                \
-         "take the keys that the job leaves out from a DeepSpeed "             \
+         "read keys that the job does not have from this DeepSpeed "           \
          "configuration",                                                      \
          0)
 #define LINK                                                                   \
@@ -73,7 +73,7 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
              "rank of this process on its host, as LOCAL_RANK", 1),            \
         ALSO("local-rank", 1),                                                 \
         FLAG("alone", ALONE, NULL,                                             \
-             "train alone; ignore the variables of launchers", 1)
+             "use no cluster; ignore the variables of launchers", 1)
 
 static const struct argp_option run_options[] = {
     HELP,
@@ -117,8 +117,8 @@ static const struct argp_option launch_options[] = {
          0),
     ALSO("node-rank", 0),
     FLAG("nproc_per_node", NPROC, "N",
-         "processes to start on this node; auto, gpu or cpu: one for each "
-         "(default: 1)",
+         "processes to start on this node; gpu: one for each GPU; cpu: one for "
+         "each processor; auto: gpu if there is one, else cpu (default: 1)",
          0),
     ALSO("nproc-per-node", 0),
     FLAG("master_addr", ADDR, "HOST", "host of rank 0 (default: 127.0.0.1)", 0),
@@ -138,8 +138,8 @@ static const struct argp_option launch_options[] = {
          0),
     ALSO("no-python", 0),
     FLAG("grace", GRACE, "SECONDS",
-         "time from SIGTERM to SIGKILL after a process has failed or a "
-         "signal has come (default: 40)",
+         "time from SIGTERM to SIGKILL after a process fails or a "
+         "signal arrives (default: 40)",
          0),
     {0}};
 
@@ -223,8 +223,8 @@ static const struct argp_option bench_options[] = {
     FLAG("repeats", REPEATS, "N",
          "measurements of each figure; the median is shown (default: 5)", 0),
     FLAG("requests", REQUESTS, "N",
-         "instead: push the first size N times and print the ps's memory "
-         "before and after",
+         "do not print the table; push the first size of --sizes N times and "
+         "print the ps's memory before and after",
          0),
     FLAG("batched", BATCHED, NULL,
          "with --requests: vectors of 64 bytes, 1024 in a message", 0),
@@ -265,11 +265,11 @@ static const struct argp_option bench_options[] = {
     FLAG("share-cores", SHARE_CORES, NULL,
          "all hosts share the cores of one machine", 2),
     FLAG("overhead", OVERHEAD, "X",
-         "factor for the processor time of messages and updates measured here "
+         "multiply the measured processor time of messages and updates by X "
          "(default: 1)",
          2),
     FLAG("group", GROUP, "N",
-         "bytes of blocks in a message (default: as in a run)", 2),
+         "size of a message of blocks in bytes (default: as in a run)", 2),
     FLAG("rounds", ROUNDS, "N",
          "rounds to simulate (default: 20; with --sweep at most 4)", 2),
     {0}};
@@ -300,8 +300,8 @@ static const struct argp_option compare_options[] = {
     FLAG("predict", PREDICT, NULL, "predict without a job", 2),
     FLAG("params", PARAMS, "P", "parameters of the model, such as 25.6M", 2),
     FLAG("vm", VM, "NAME",
-         "a cloud machine, which sets its devices and its network; --vm list "
-         "prints the names",
+         "use the devices and network of this cloud machine; --vm list prints "
+         "the names",
          2),
     FLAG("gpus-per-host", PER_HOST, "N",
          "workers that share a host and its link (default: 1)", 2),
@@ -324,8 +324,8 @@ static const struct argp_option compare_options[] = {
     FLAG("wire", WIRE, "FORMAT", "float32 or bf16 (default: float32)", 2),
     FLAG("clip", CLIP, NULL, "gradients are clipped by their global norm", 2),
     FLAG("target", TARGET, "X",
-         "scaling efficiency for which to find the computing time (default: "
-         "0.875)",
+         "find the computing time at which this scaling efficiency is reached "
+         "(default: 0.875)",
          2),
     {0}};
 
