@@ -31,7 +31,7 @@ if [[ -e $run || -L $run ]]; then
     if [[ $other || -L $run || ! -d $run ]]; then
         cat >&2 << END
 demo: $run holds what the demo has not made${other:+: $run/$other}
-      It would begin anew there and remove all of it. Move $run elsewhere, or
+      It would start over there and remove all of it. Move $run elsewhere, or
       remove it yourself (rm -r $run), and run \`make demo\` again.
 END
         exit 2
@@ -57,7 +57,7 @@ What to try next:
         --set checkpoint.dir=async/checkpoint \\
         --set tensorboard.output_path=async/events \\
         --set export.path=async/model.safetensors
-  Ctrl-C while that trains, then the same line again: it goes on from there
-  (make demo begins anew, and only where nothing but its own run is in $run)
+  Ctrl-C while that trains, then the same line again: it resumes
+  (make demo starts over; it removes $run only if its own run made all of it)
   four terminals with nothing but TF_CONFIG set: README.md
 END

@@ -42,8 +42,8 @@ struct simulator_host *simulator_host_open(
 void simulator_host_close(struct simulator_host **simulator_host);
 
 /* THREAD, which is not running, computes for SECONDS of a core that is busy
- * alone; then THEN(CONTEXT) is called. Unless this is called from THEN of its
- * previous piece, the thread has slept and is woken first. */
+ * alone; then CALLBACK(CONTEXT) is called. Unless this is called from CALLBACK
+ * of its previous piece, the thread has slept and is woken first. */
 void simulator_host_run(struct simulator_host_thread *thread, double seconds,
                         void (*callback)(void *context), void *context);
 

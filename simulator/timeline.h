@@ -18,7 +18,7 @@ void timeline_close(struct timeline **timeline);
 /* Nanoseconds since the start. */
 int64_t timeline_now(const struct timeline *timeline);
 
-/* Calls HAPPEN(CONTEXT, NUMBER) in DELAY (>= 0) ns. */
+/* Calls CALLBACK(CONTEXT, NUMBER) in DELAY (>= 0) ns. */
 void timeline_add(struct timeline *timeline, int64_t delay,
                   void (*callback)(void *context, uint64_t number),
                   void *context, uint64_t number);

@@ -184,7 +184,7 @@ enum status checkpoint_reader_verify(const char *dir, uint64_t step,
 }
 
 /* A user who resumes must know which checkpoints were skipped. If there are
- * checkpoints but none can be read, only the user may decide to start anew. */
+ * checkpoints but none can be read, only the user may decide to start over. */
 enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
                                      struct manifest *out, bool *found,
                                      const struct log *log,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* deploy/demo.sh begins anew where its own run is, and nowhere else: the
+/* deploy/demo.sh starts over where its own run is, and nowhere else: the
  * program that it trains with leaves a file, as a run does. Its job, installed,
  * is there for everyone. */
 #include "tests/cluster/cluster_run.h"

@@ -469,7 +469,7 @@ static int name_of(const char *path, const struct stat *about, int kind,
     return 0;
 }
 
-/* While a run that begins anew uses a directory that has one already. */
+/* While a run that starts over uses a directory that has one already. */
 static void names_in_a_checkpoint_directory(void **state) {
     struct cluster_run *run = *state;
     char path[PATH_MAX];
