@@ -69,14 +69,15 @@ static enum status chief_allocate(struct run *run,
                               time_from_seconds(run->job->timeouts.peer));
     run->trainers = calloc(run->roster.num_ranks + 1, sizeof *run->trainers);
     run->ps = calloc(run->roster.num_ps + 1, sizeof *run->ps);
-    run->limits = calloc(run->roster.count + 1, sizeof *run->limits);
-    run->points.sums = calloc(RUN_POINTS, sizeof *run->points.sums);
+    run->plan.limits = calloc(run->roster.count + 1, sizeof *run->plan.limits);
+    run->metrics.points.sums =
+        calloc(RUN_POINTS, sizeof *run->metrics.points.sums);
     run->control_server =
         roster ? control_server_open(run->link, &run->roster, run->log, run->id,
                                      run->incarnation)
                : NULL;
-    if (!run->trainers || !run->ps || !run->limits || !run->control_server ||
-        !run->points.sums)
+    if (!run->trainers || !run->ps || !run->plan.limits ||
+        !run->control_server || !run->metrics.points.sums)
         return status_fail(why, STATUS_RETRY, "no memory for a chief");
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         capstan__heartbeat__init(&run->trainers[r].heartbeat);
@@ -94,23 +95,23 @@ static enum status open_run(struct run *run,
                         .ps_inproc = settings->ps_inproc,
                         .trains = settings->trains,
                         .allreduce = settings->allreduce,
-                        .json = settings->json,
                         .no_restart = settings->no_restart,
                         .series = settings->series,
-                        .link_gbits = settings->link_gbits,
+                        .bandwidth.gbits = settings->link_gbits,
                         .id = message_random(),
                         .incarnation = message_random(),
                         .opened = time_now(),
-                        .accuracy = NAN,
-                        .test_loss = NAN,
-                        .shown_loss = NAN,
-                        .shown_rate = NAN,
-                        .epoch_loss = NAN,
-                        .grace_deadline = TIME_NEVER};
+                        .evaluations.accuracy = NAN,
+                        .evaluations.test_loss = NAN,
+                        .metrics.shown_loss = NAN,
+                        .metrics.shown_rate = NAN,
+                        .metrics.epoch_loss = NAN,
+                        .shutdown.grace_deadline = TIME_NEVER};
     if (settings->allreduce)
-        snprintf(run->backend, sizeof run->backend, "%s", settings->backend);
+        snprintf(run->plan.backend, sizeof run->plan.backend, "%s",
+                 settings->backend);
     run_enter_phase(run, RUN_JOINING);
-    progress_open(&run->progress, run->log, run->opened);
+    progress_open(&run->metrics.progress, run->log, run->opened);
     enum status status = chief_open_link(run, settings, why);
     if (!status)
         status = chief_allocate(run, settings, why);
@@ -147,7 +148,7 @@ static enum status chief_prepare(struct run *run,
     if (!status)
         status = weights_io_check_export_path(run, why);
     if (!status && run->job->events_dir)
-        status = tensorboard_writer_open(&run->tensorboard_writer,
+        status = tensorboard_writer_open(&run->metrics.tensorboard_writer,
                                          run->job->events_dir, why);
     return status;
 }
@@ -172,28 +173,28 @@ static void fail_start(struct run *run, const struct chief_settings *settings,
 static void close_run(struct run *run) {
     weights_io_close(run);
     checkpoint_policy_close(run);
-    progress_close(&run->progress);
-    tensorboard_writer_close(&run->tensorboard_writer);
+    progress_close(&run->metrics.progress);
+    tensorboard_writer_close(&run->metrics.tensorboard_writer);
     control_server_close(&run->control_server);
     link_close(&run->link);
     roster_close(&run->roster);
-    layout_free(&run->layout);
-    if (run->has_restored)
-        manifest_clear(&run->restored);
-    for (uint32_t i = 0; i < run->num_snapshots; i++)
-        free(run->snapshots[i].files);
-    free(run->snapshots);
-    for (uint32_t i = 0; i < run->num_evaluations; i++) {
-        evaluation_split_close(&run->evaluations[i].parts);
-        free(run->evaluations[i].rank_points);
+    layout_free(&run->plan.layout);
+    if (run->plan.has_restored)
+        manifest_clear(&run->plan.restored);
+    for (uint32_t i = 0; i < run->snapshots.count; i++)
+        free(run->snapshots.items[i].files);
+    free(run->snapshots.items);
+    for (uint32_t i = 0; i < run->evaluations.count; i++) {
+        evaluation_split_close(&run->evaluations.items[i].parts);
+        free(run->evaluations.items[i].rank_points);
     }
-    free(run->evaluations);
+    free(run->evaluations.items);
     free(run->trainers);
     free(run->ps);
-    free(run->limits);
-    free(run->points.sums);
-    free(run->ps_of_block);
-    free(run->square_sums);
+    free(run->plan.limits);
+    free(run->metrics.points.sums);
+    free(run->plan.ps_of_block);
+    free(run->clipping.square_sums);
 }
 
 /* A heartbeat that carries the newest view acknowledges it: the ps knows the
@@ -207,7 +208,7 @@ static void handle_ps_heartbeat(struct run *run, const struct roster_slot *slot,
     if (ps->view == heartbeat->view)
         return;
     ps->view = heartbeat->view;
-    if (run->phase == RUN_TRAINING && !run->view_sent)
+    if (run->phase == RUN_TRAINING && !run->membership.view_sent)
         membership_broadcast_acknowledged(run);
 }
 
@@ -216,18 +217,18 @@ static void handle_ps_heartbeat(struct run *run, const struct roster_slot *slot,
 static void handle_square_sums(struct run *run, const struct roster_slot *slot,
                                const Capstan__SquareSums *sums) {
     size_t next = 0;
-    if (!run->square_sums) /* there is no plan yet */
+    if (!run->clipping.square_sums) /* there is no plan yet */
         return;
-    for (uint32_t b = 0; b < run->layout->num_blocks; b++)
-        if (run->ps_of_block[b] == slot->index && next < sums->n_sums)
-            run->square_sums[b] = sums->sums[next++];
-    run->sums_received++;
-    if (run->sums_received < run->num_holders)
+    for (uint32_t b = 0; b < run->plan.layout->num_blocks; b++)
+        if (run->plan.ps_of_block[b] == slot->index && next < sums->n_sums)
+            run->clipping.square_sums[b] = sums->sums[next++];
+    run->clipping.received++;
+    if (run->clipping.received < run->plan.num_holders)
         return;
-    run->sums_received = 0;
+    run->clipping.received = 0;
     double sum = 0;
-    for (uint32_t b = 0; b < run->layout->num_blocks; b++)
-        sum += run->square_sums[b];
+    for (uint32_t b = 0; b < run->plan.layout->num_blocks; b++)
+        sum += run->clipping.square_sums[b];
     Capstan__Norm norm = CAPSTAN__NORM__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     norm.round = sums->round;

@@ -30,17 +30,17 @@ static uint64_t slowest_clock(const struct run *run) {
  * staleness: the highest global step that any trainer has read from the ps that
  * counts it. */
 uint64_t run_step(const struct run *run) {
-    uint64_t step = run->reported;
+    uint64_t step = run->metrics.reported;
     if (run_synchronous(run)) {
         step = slowest_clock(run);
         if (step == UINT64_MAX)
-            step = run->reached;
+            step = run->metrics.reached;
     } else {
         for (uint32_t r = 0; r < run->roster.num_ranks; r++)
             if (run->trainers[r].heartbeat.global_step > step)
                 step = run->trainers[r].heartbeat.global_step;
     }
-    return step > run->run_schedule.start ? step : run->run_schedule.start;
+    return step > run->plan.schedule.start ? step : run->plan.schedule.start;
 }
 
 uint32_t run_count_live(const struct run *run) {
@@ -74,9 +74,9 @@ void run_stop(struct run *run, enum status status, const char *format, ...) {
     va_end(arguments);
     run->status = status;
     run->end_step = run_step(run);
-    if (run->has_saved && run->saved > run->end_step)
-        run->end_step = run->saved;
-    progress_close(&run->progress);
+    if (run->checkpoints.has_saved && run->checkpoints.saved > run->end_step)
+        run->end_step = run->checkpoints.saved;
+    progress_close(&run->metrics.progress);
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     stop.status = run_is_signal(status) ? STATUS_RETRY : status;
@@ -89,7 +89,7 @@ void run_stop(struct run *run, enum status status, const char *format, ...) {
 }
 
 double run_holder_count(const struct run *run) {
-    return run->num_holders ? run->num_holders : run->roster.num_ps;
+    return run->plan.num_holders ? run->plan.num_holders : run->roster.num_ps;
 }
 
 struct roster_slot *run_holder(struct run *run, uint32_t index) {
@@ -120,7 +120,8 @@ void run_send_to_holders(struct run *run, Capstan__Control *control) {
 }
 
 uint32_t run_step_replicas(const struct run *run) {
-    return run_synchronous(run) ? run->num_replicas : run->trainers[0].replicas;
+    return run_synchronous(run) ? run->plan.num_replicas
+                                : run->trainers[0].replicas;
 }
 
 /* Counts whole epochs, then micro batches of the next one. The count is exact
@@ -128,7 +129,7 @@ uint32_t run_step_replicas(const struct run *run) {
  * continues at the same sample. With steps_per_epoch an epoch does not end at a
  * sample boundary: every sample read counts. */
 uint64_t run_samples(const struct run *run, uint64_t step) {
-    const struct run_schedule *run_schedule = &run->run_schedule;
+    const struct run_schedule *run_schedule = &run->plan.schedule;
     uint64_t batches =
         (step - run_schedule->start + run_schedule->start_batch) *
         run_schedule->accumulation;
@@ -136,6 +137,6 @@ uint64_t run_samples(const struct run *run, uint64_t step) {
     if (run->job->steps_per_epoch)
         return batches * each;
     uint64_t into = batches % run_schedule->epoch_batches * each;
-    return batches / run_schedule->epoch_batches * run->train_samples +
-           (into < run->train_samples ? into : run->train_samples);
+    return batches / run_schedule->epoch_batches * run->plan.train_samples +
+           (into < run->plan.train_samples ? into : run->plan.train_samples);
 }

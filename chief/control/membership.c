@@ -7,6 +7,7 @@
 
 #include "chief/control/membership_broadcast.h"
 #include "chief/launch/children.h"
+#include "chief/run.h"
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "proto/base/time.h"
@@ -57,7 +58,7 @@ static void reset_trainer(struct run *run, uint32_t rank) {
         .loss = trainer->past_loss + trainer->heartbeat.loss_sum,
         .samples = trainer->past_samples + trainer->heartbeat.samples};
     *trainer = (struct run_trainer){
-        .began = run->points.last.seconds,
+        .began = run->metrics.points.last.seconds,
         .past_loss = at_evaluation.loss,
         .past_samples = at_evaluation.samples,
         .at_evaluation = at_evaluation,
@@ -150,7 +151,7 @@ static void refuse_late(struct run *run, uint32_t peer,
                  refusal);
     if (slot)
         slot->state = ROSTER_LEFT;
-    run->refused_at = time_now();
+    run->membership.refused_at = time_now();
 }
 
 static bool is_other_job(const struct run *run, const Capstan__Join *join) {
@@ -177,7 +178,7 @@ static unsigned read_limits(struct free_memory_limit *limits,
 static void store_limits(struct run *run, const struct roster_slot *slot,
                          const Capstan__Join *join) {
     struct memory_plan_limits *reported =
-        &run->limits[slot - run->roster.slots];
+        &run->plan.limits[slot - run->roster.slots];
     reported->devices = 0;
     reported->count =
         read_limits(reported->limits, join->memory, join->n_memory);
@@ -188,7 +189,7 @@ void membership_update_memory(struct run *run, const struct roster_slot *slot,
     struct free_memory_limit limits[FREE_MEMORY_LIMITS];
     if (run->phase == RUN_JOINING && heartbeat->n_memory)
         memory_plan_update_limits(
-            &run->limits[slot - run->roster.slots], limits,
+            &run->plan.limits[slot - run->roster.slots], limits,
             read_limits(limits, heartbeat->memory, heartbeat->n_memory));
 }
 
@@ -359,7 +360,9 @@ static bool is_needed(const struct run *run, const struct roster_slot *slot) {
 static bool needed_by_series(struct run *run, const char *departed) {
     if (!run_series_requires_all(run))
         return false;
-    run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
+    run_stop(run,
+             run->shutdown.interrupted ? run->shutdown.interrupted
+                                       : STATUS_RETRY,
              "%s, and the comparison cannot go on without it; start the same "
              "command again",
              departed);
@@ -369,7 +372,9 @@ static bool needed_by_series(struct run *run, const char *departed) {
 static void stop_without(struct run *run, const char *departed) {
     char resume_hint[CHECKPOINT_POLICY_RESUME_HINT_SIZE];
     checkpoint_policy_resume_hint(run, resume_hint, sizeof resume_hint);
-    run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
+    run_stop(run,
+             run->shutdown.interrupted ? run->shutdown.interrupted
+                                       : STATUS_RETRY,
              "%s%s; the same command %s", departed,
              run->allreduce ? ", and all-reduce cannot go on without it"
                             : ", and its weights with it",
@@ -412,7 +417,9 @@ static void remove_member(struct run *run, struct roster_slot *slot,
         membership_broadcast_view(run);
     else if (run->phase == RUN_READYING ||
              (run->phase == RUN_JOINING && run->no_restart))
-        run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
+        run_stop(run,
+                 run->shutdown.interrupted ? run->shutdown.interrupted
+                                           : STATUS_RETRY,
                  "%s before the first step; start the same command again",
                  departed);
 }
@@ -422,7 +429,7 @@ static void declare_dead(struct run *run, struct roster_slot *slot,
     char departed[512];
     bool ps = slot->role == CLUSTER_PS;
     describe_departure(slot, how, departed, sizeof departed);
-    run->deaths += !ps;
+    run->membership.deaths += !ps;
     log_warning(run->log, "%s%s%s", departed, since, consequence(run, ps));
     remove_member(run, slot, departed);
 }
@@ -441,10 +448,10 @@ void membership_remove(struct run *run, struct roster_slot *slot,
     }
     snprintf(text, sizeof text, ": silent for %.1f s",
              time_to_seconds(time_now() - slot->last_seen));
-    if (run->stalled_until && slot->last_seen <= run->stalled_until)
+    if (run->suspension.until && slot->last_seen <= run->suspension.until)
         snprintf(how, sizeof how,
                  "is gone since this chief itself stood still for %.0f s",
-                 time_to_seconds(run->stalled));
+                 time_to_seconds(run->suspension.total));
     declare_dead(run, slot, how, text);
 }
 

@@ -3,7 +3,23 @@
 #ifndef CAPSTAN_MEMBERSHIP_H
 #define CAPSTAN_MEMBERSHIP_H
 
-#include "chief/run.h"
+#include "chief/control/control_server.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct run;
+
+struct run_membership {
+    uint64_t view;      /* number of the newest view */
+    bool view_sent;     /* it was sent to the trainers that it newly lists */
+    uint32_t deaths;    /* of trainers: some rounds may lack contributions */
+    int64_t refused_at; /* when a late joiner was refused, 0: none */
+    int64_t no_trainer_since; /* since when no trainer is left, 0: one is */
+    int64_t peer_lost_at; /* all-reduce: when a trainer reported a lost peer, 0:
+                             none */
+    char lost_reason[512]; /* its text */
+};
 
 /* INCOMING is a join: it is welcomed or refused, or it gets no answer and the
  * joiner asks again. */

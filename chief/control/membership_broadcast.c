@@ -28,10 +28,10 @@ static void send_view(struct run *run, struct roster_slot *to) {
         fill_slot(run, r, &slots[r]);
         array[r] = &slots[r];
     }
-    view.number = run->view;
+    view.number = run->membership.view;
     view.n_slots = count;
     view.slots = array;
-    view.link_gbits = run->link_gbits;
+    view.link_gbits = run->bandwidth.gbits;
     control.body_case = CAPSTAN__CONTROL__BODY_VIEW;
     control.view = &view;
     if (to)
@@ -42,8 +42,8 @@ static void send_view(struct run *run, struct roster_slot *to) {
 
 /* The ps get the view first: a ps refuses a trainer that it does not know. */
 void membership_broadcast_view(struct run *run) {
-    run->view++;
-    run->view_sent = false;
+    run->membership.view++;
+    run->membership.view_sent = false;
     send_view(run, NULL);
     if (!run->roster.num_ps)
         membership_broadcast_acknowledged(run);
@@ -51,15 +51,15 @@ void membership_broadcast_view(struct run *run) {
 
 /* The oldest view that any ps has decides which trainers may start. */
 void membership_broadcast_acknowledged(struct run *run) {
-    uint64_t oldest = run->view;
+    uint64_t oldest = run->membership.view;
     for (uint32_t i = 0; i < run->roster.num_ps; i++)
         if (run->ps[i].view < oldest)
             oldest = run->ps[i].view;
-    run->view_sent = oldest == run->view;
+    run->membership.view_sent = oldest == run->membership.view;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         struct run_trainer *trainer = &run->trainers[r];
         if (!membership_view_may_start(trainer->from, trainer->in_view, oldest,
-                                       run->view))
+                                       run->membership.view))
             continue;
         trainer->in_view = true;
         trainer->last_progress = time_now();

@@ -4,6 +4,7 @@
 #include "chief/control/membership.h"
 #include "chief/control/membership_broadcast.h"
 #include "chief/report/evaluations.h"
+#include "chief/run.h"
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
@@ -34,7 +35,7 @@ static void shutdown_fail(struct run *run, struct roster_slot *slot,
         membership_dismiss(run, slot, (enum status)left->status, text);
     else
         run_stop(run, status_of(run, left), "%s", text);
-    run->diverged |= run->phase == RUN_STOPPING && left->diverged;
+    run->metrics.diverged |= run->phase == RUN_STOPPING && left->diverged;
 }
 
 /* A rank that reports a lost peer may name one that gave up for the same
@@ -45,10 +46,10 @@ static void record_lost_peer(struct run *run, const struct roster_slot *slot,
     char name[64];
     roster_name(slot, name, sizeof name);
     log_warning(run->log, "%s on host %s: %s", name, slot->host, left->text);
-    if (run->peer_lost_at)
+    if (run->membership.peer_lost_at)
         return;
-    run->peer_lost_at = time_now();
-    snprintf(run->lost_reason, sizeof run->lost_reason,
+    run->membership.peer_lost_at = time_now();
+    snprintf(run->membership.lost_reason, sizeof run->membership.lost_reason,
              "%s on host %.120s: %.250s", name, slot->host, left->text);
 }
 
@@ -64,7 +65,7 @@ void shutdown_receive_left(struct run *run, struct roster_slot *slot,
     bool signal = run_is_signal((enum status)left->status);
     if ((slot->role == CLUSTER_PS || run->allreduce) && signal) {
         log_info(run->log, "%s received a signal", name);
-        if (!run->interrupted)
+        if (!run->shutdown.interrupted)
             shutdown_interrupt(run, STATUS_RETRY);
         return;
     }
@@ -102,10 +103,10 @@ void shutdown_interrupt(struct run *run, enum status status) {
         run_enter_phase(run, RUN_OVER);
     if (run->phase >= RUN_STOPPING)
         return;
-    bool already_interrupted = run->interrupted;
+    bool already_interrupted = run->shutdown.interrupted;
     bool signalled_here =
-        already_interrupted && run->interrupted != STATUS_RETRY;
-    run->interrupted = status;
+        already_interrupted && run->shutdown.interrupted != STATUS_RETRY;
+    run->shutdown.interrupted = status;
     if (signalled_here || run->phase < RUN_TRAINING ||
         !run->job->checkpoint.dir) {
         run_stop(run, status, "ended by a signal");
@@ -114,7 +115,7 @@ void shutdown_interrupt(struct run *run, enum status status) {
     if (already_interrupted) /* signalled by a ps: its checkpoint is under way
                               */
         return;
-    run->grace_deadline =
+    run->shutdown.grace_deadline =
         time_now() + time_from_seconds(run->job->timeouts.grace);
     log_info(run->log,
              "a signal: one checkpoint, then all end; at most %.0f s "
@@ -134,14 +135,14 @@ static uint32_t count_left(const struct run *run) {
 static void stop_interrupted(struct run *run) {
     char resume_hint[CHECKPOINT_POLICY_RESUME_HINT_SIZE];
     checkpoint_policy_resume_hint(run, resume_hint, sizeof resume_hint);
-    run_stop(run, run->interrupted, "ended by a signal; the same command %s",
-             resume_hint);
+    run_stop(run, run->shutdown.interrupted,
+             "ended by a signal; the same command %s", resume_hint);
 }
 
 /* Does the last checkpoint contain everything? */
 static bool is_all_saved(const struct run *run) {
-    return !run_count_live(run) && run->has_saved &&
-           run->saved >= run_step(run);
+    return !run_count_live(run) && run->checkpoints.has_saved &&
+           run->checkpoints.saved >= run_step(run);
 }
 
 /* Waits until the snapshot is written or timeouts.grace is over. A snapshot
@@ -150,29 +151,31 @@ static bool is_all_saved(const struct run *run) {
  * step, and is waited for. */
 static void end_interrupted(struct run *run, int64_t now) {
     bool no_trainer = run_synchronous(run) && !run_count_live(run);
-    bool round_incomplete = no_trainer && !count_left(run) && run->deaths;
+    bool round_incomplete =
+        no_trainer && !count_left(run) && run->membership.deaths;
     if (round_incomplete) { /* some rounds lack contributions */
         run_stop(
-            run, run->interrupted,
+            run, run->shutdown.interrupted,
             "ended by a signal with no trainer left: no checkpoint of this "
             "step");
         return;
     }
     if (no_trainer && snapshot_coordinator_abandon(
                           run)) /* all said goodbye: every round is complete */
-        run->final_snapshot_requested = false;
-    if (!run->final_snapshot_requested &&
+        run->shutdown.final_snapshot_requested = false;
+    if (!run->shutdown.final_snapshot_requested &&
         !snapshot_coordinator_is_requesting(run) &&
         (run_count_live(run) || !snapshot_coordinator_is_writing(run)))
-        run->final_snapshot_requested =
+        run->shutdown.final_snapshot_requested =
             is_all_saved(run) ||
             snapshot_coordinator_request(run,
                                          (struct snapshot_reason){.save = true},
                                          !run_count_live(run));
-    if (!snapshot_coordinator_is_writing(run) && run->final_snapshot_requested)
+    if (!snapshot_coordinator_is_writing(run) &&
+        run->shutdown.final_snapshot_requested)
         stop_interrupted(run);
-    else if (now > run->grace_deadline)
-        run_stop(run, run->interrupted,
+    else if (now > run->shutdown.grace_deadline)
+        run_stop(run, run->shutdown.interrupted,
                  "ended by a signal; the checkpoint was "
                  "not written within %.0f s (timeouts.grace)",
                  run->job->timeouts.grace);
@@ -180,21 +183,22 @@ static void end_interrupted(struct run *run, int64_t now) {
 
 /* Ends training once all trainers have left the loop, or none is left. */
 static void check_finished(struct run *run) {
-    if (run_count_live(run) || !run->view) {
-        run->no_trainer_since = 0;
+    if (run_count_live(run) || !run->membership.view) {
+        run->membership.no_trainer_since = 0;
         return;
     }
     if (count_left(run) && run_synchronous(run) &&
-        run->run_schedule.total > run->run_schedule.start)
-        snapshot_coordinator_expect_planned(run, run->run_schedule.total);
+        run->plan.schedule.total > run->plan.schedule.start)
+        snapshot_coordinator_expect_planned(run, run->plan.schedule.total);
     if (count_left(run))
         run_enter_phase(run, RUN_FINISHING);
     else if (run->no_restart)
         run_stop(run, STATUS_RETRY,
                  "no trainer is left; start the same command again");
-    else if (!run->no_trainer_since)
-        run->no_trainer_since = time_now();
-    else if (time_now() - run->no_trainer_since > run->roster.peer_limit)
+    else if (!run->membership.no_trainer_since)
+        run->membership.no_trainer_since = time_now();
+    else if (time_now() - run->membership.no_trainer_since >
+             run->roster.peer_limit)
         run_stop(run, STATUS_RETRY,
                  "no trainer is left, and none came back "
                  "within %.0f s (timeouts.peer)",
@@ -205,11 +209,12 @@ static void check_finished(struct run *run) {
 static struct snapshot_reason final_reason(const struct run *run) {
     uint64_t step = run_step(run);
     struct snapshot_reason reason = {.export = run->job->export_path};
-    reason.save =
-        run->job->checkpoint.dir && !(run->has_saved && run->saved >= step);
+    reason.save = run->job->checkpoint.dir && !(run->checkpoints.has_saved &&
+                                                run->checkpoints.saved >= step);
     reason.evaluate =
-        run->test_samples && (!run_synchronous(run) || isnan(run->accuracy) ||
-                              evaluations_are_missing(run));
+        run->plan.test_samples &&
+        (!run_synchronous(run) || isnan(run->evaluations.accuracy) ||
+         evaluations_are_missing(run));
     return reason;
 }
 
@@ -218,22 +223,24 @@ static struct snapshot_reason final_reason(const struct run *run) {
 static void shutdown_finish(struct run *run) {
     if (snapshot_coordinator_is_pending(run) || evaluations_pending(run))
         return;
-    if (!run->final_snapshot_requested) {
+    if (!run->shutdown.final_snapshot_requested) {
         struct snapshot_reason reason = final_reason(run);
         bool needed = reason.save || reason.evaluate || reason.export;
-        run->final_snapshot_requested =
+        run->shutdown.final_snapshot_requested =
             !needed || snapshot_coordinator_request(run, reason, true);
         return;
     }
-    if (run->job->checkpoint.dir && run->last_problem[0])
+    if (run->job->checkpoint.dir && run->checkpoints.last_problem[0])
         run_stop(run, STATUS_FAILED, "the last checkpoint was not written: %s",
-                 run->last_problem);
+                 run->checkpoints.last_problem);
     else if (run->export_problem[0])
-        run_stop(
-            run, STATUS_FAILED, "the weights were not exported to %s: %s%s%s",
-            run->job->export_path, run->export_problem,
-            run->has_saved ? "; `capstan ckpt export` writes them from " : "",
-            run->has_saved ? run->job->checkpoint.dir : "");
+        run_stop(run, STATUS_FAILED,
+                 "the weights were not exported to %s: %s%s%s",
+                 run->job->export_path, run->export_problem,
+                 run->checkpoints.has_saved
+                     ? "; `capstan ckpt export` writes them from "
+                     : "",
+                 run->checkpoints.has_saved ? run->job->checkpoint.dir : "");
     else
         run_stop(run, STATUS_OK, "done");
 }
@@ -256,7 +263,7 @@ static void list_unresponsive(const struct run *run, char *text, size_t size) {
  * for a second, in which a join is repeated. Processes that missed
  * timeouts.join are not waited for again. */
 static bool is_waiting_for_absent(const struct run *run, int64_t now) {
-    if (run->refused_at && now - run->refused_at < TIME_S)
+    if (run->membership.refused_at && now - run->membership.refused_at < TIME_S)
         return true;
     return run->status && !run_is_signal(run->status) &&
            (run->failed_to_start || !run_series_requires_all(run)) &&
@@ -285,7 +292,7 @@ static void shutdown_stop(struct run *run, int64_t now) {
 void shutdown_step(struct run *run, int64_t now) {
     if (run->phase == RUN_STOPPING)
         shutdown_stop(run, now);
-    else if (run->interrupted && run->phase >= RUN_TRAINING)
+    else if (run->shutdown.interrupted && run->phase >= RUN_TRAINING)
         end_interrupted(run, now);
     else if (run->phase == RUN_TRAINING)
         check_finished(run);

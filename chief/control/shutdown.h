@@ -4,7 +4,20 @@
 #ifndef CAPSTAN_SHUTDOWN_H
 #define CAPSTAN_SHUTDOWN_H
 
-#include "chief/run.h"
+#include "chief/control/roster.h"
+#include "proto/base/status.h"
+#include "proto/net/messages/message.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct run;
+
+struct run_shutdown {
+    enum status interrupted;       /* status of a signal here or at a ps */
+    int64_t grace_deadline;        /* end of timeouts.grace */
+    bool final_snapshot_requested; /* the last snapshot was requested */
+};
 
 /* SLOT's holder has left the training loop, says goodbye, or has failed. */
 void shutdown_receive_left(struct run *run, struct roster_slot *slot,

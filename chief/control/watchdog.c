@@ -117,37 +117,37 @@ static void check_step_deadline(struct run *run, int64_t now) {
 static bool is_save_due(const struct run *run, int64_t now) {
     double every = run->job->checkpoint.every_seconds;
     return run->job->checkpoint.dir && every > 0 &&
-           now - run->saved_at > time_from_seconds(every);
+           now - run->checkpoints.saved_at > time_from_seconds(every);
 }
 
 /* With staleness the ps count no rounds: what is due at a step is requested
  * once the global step has passed it. */
 static struct snapshot_reason due_reason(struct run *run, int64_t now) {
     struct snapshot_reason reason = {.save = is_save_due(run, now) ||
-                                             run->save_wanted};
+                                             run->checkpoints.requested};
     if (run_synchronous(run)) {
         reason.evaluate = evaluations_are_missing(run) &&
                           !snapshot_coordinator_is_evaluating(run);
         return reason;
     }
-    uint64_t step = run_step(run), every = run->run_schedule.every_steps;
-    uint64_t epochs = run_schedule_epochs(&run->run_schedule, step);
-    uint64_t last_epoch = run->epochs_seen;
-    if (step >= run->run_schedule.total)
+    uint64_t step = run_step(run), every = run->plan.schedule.every_steps;
+    uint64_t epochs = run_schedule_epochs(&run->plan.schedule, step);
+    uint64_t last_epoch = run->evaluations.epochs_seen;
+    if (step >= run->plan.schedule.total)
         return (struct snapshot_reason){0};
-    if (every && step / every > run->every_seen)
+    if (every && step / every > run->checkpoints.every_seen)
         reason.save = run->job->checkpoint.dir;
     if (epochs > last_epoch && !evaluations_pending(run) &&
         !snapshot_coordinator_is_evaluating(run)) {
-        reason.evaluate = run->test_samples;
-        reason.save |= run->run_schedule.every_epochs &&
+        reason.evaluate = run->plan.test_samples;
+        reason.save |= run->plan.schedule.every_epochs &&
                        run->job->checkpoint.dir &&
-                       epochs / run->run_schedule.every_epochs >
-                           last_epoch / run->run_schedule.every_epochs;
-        run->epochs_seen = epochs;
+                       epochs / run->plan.schedule.every_epochs >
+                           last_epoch / run->plan.schedule.every_epochs;
+        run->evaluations.epochs_seen = epochs;
     }
     if (every)
-        run->every_seen = step / every;
+        run->checkpoints.every_seen = step / every;
     return reason;
 }
 
@@ -155,16 +155,16 @@ static struct snapshot_reason due_reason(struct run *run, int64_t now) {
  * ps: all ps must agree on the trainers of a snapshot. */
 static void request_due_snapshot(struct run *run, int64_t now) {
     struct snapshot_reason reason = {0};
-    if (snapshot_coordinator_is_requesting(run) || !run->view_sent)
+    if (snapshot_coordinator_is_requesting(run) || !run->membership.view_sent)
         return;
-    if (run->began)
+    if (run->metrics.began)
         reason = due_reason(run, now);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         reason.joins |= run->trainers[r].planned && !run->trainers[r].from &&
                         run->roster.slots[r].state == ROSTER_HELD;
     if (reason.save) {
-        run->saved_at = now;
-        run->save_wanted = false;
+        run->checkpoints.saved_at = now;
+        run->checkpoints.requested = false;
     }
     if (reason.joins && !run_synchronous(run))
         reason.joins = false;
@@ -204,17 +204,17 @@ static void move_deadlines(struct run *run, int64_t stalled, int64_t now) {
                         &run->phase_since,
                         &run->logged_waiting_at,
                         &run->logged_slow_at,
-                        &run->memory_wait_since,
-                        &run->link_requested_at,
-                        &run->aggregate_requested_at,
-                        &run->refused_at,
-                        &run->no_trainer_since,
-                        &run->peer_lost_at,
+                        &run->plan.memory_wait_since,
+                        &run->bandwidth.requested_at,
+                        &run->bandwidth.aggregate_requested_at,
+                        &run->membership.refused_at,
+                        &run->membership.no_trainer_since,
+                        &run->membership.peer_lost_at,
                         &run->stall.since};
     for (size_t i = 0; i < sizeof since / sizeof *since; i++)
         deadline_shift(since[i], stalled, now);
-    if (run->grace_deadline != TIME_NEVER)
-        run->grace_deadline += stalled;
+    if (run->shutdown.grace_deadline != TIME_NEVER)
+        run->shutdown.grace_deadline += stalled;
     if (run->series)
         deadline_shift(&run->series->began, stalled, now);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
@@ -228,15 +228,15 @@ static void move_deadlines(struct run *run, int64_t stalled, int64_t now) {
 }
 
 void watchdog_check_own_stall(struct run *run, int64_t now) {
-    int64_t stalled = deadline_stall(run->last_turn, now);
-    run->last_turn = now;
+    int64_t stalled = deadline_stall(run->suspension.last_turn, now);
+    run->suspension.last_turn = now;
     if (!stalled)
         return;
     move_deadlines(run, stalled, now);
-    run->stalled += stalled;
+    run->suspension.total += stalled;
     if (stalled < deadline_warn_after(run->roster.peer_limit))
         return;
-    run->stalled_until = now;
+    run->suspension.until = now;
     log_warning(
         run->log,
         "this process itself stood still for %.0f s (stopped, starved, or at "
@@ -280,14 +280,15 @@ static void watchdog_check_silence(struct run *run, int64_t now) {
 /* Declares dead the ranks that have sent no heartbeat since. If all have, the
  * network between two of them failed. */
 static void check_lost_peer(struct run *run, int64_t now) {
-    if (!run->peer_lost_at || now - run->peer_lost_at < LOST_PEER_GRACE)
+    if (!run->membership.peer_lost_at ||
+        now - run->membership.peer_lost_at < LOST_PEER_GRACE)
         return;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (run->roster.slots[r].state == ROSTER_HELD &&
-            run->roster.slots[r].last_seen < run->peer_lost_at)
+            run->roster.slots[r].last_seen < run->membership.peer_lost_at)
             membership_remove(run, &run->roster.slots[r], false);
     run_stop(run, STATUS_RETRY, "%s; start the same command again",
-             run->lost_reason);
+             run->membership.lost_reason);
 }
 
 void watchdog_step(struct run *run, int64_t now) {
@@ -302,7 +303,7 @@ void watchdog_step(struct run *run, int64_t now) {
     if (run->phase != RUN_TRAINING)
         return;
     check_step_deadline(run, now);
-    if (run->phase == RUN_TRAINING && !run->interrupted)
+    if (run->phase == RUN_TRAINING && !run->shutdown.interrupted)
         request_due_snapshot(run, now);
 }
 
@@ -320,7 +321,7 @@ void watchdog_start_joiner(struct run *run, struct roster_slot *slot) {
             run->trainers[r].heartbeat.clock < lowest)
             lowest = run->trainers[r].heartbeat.clock;
     if (lowest == UINT64_MAX)
-        lowest = run->run_schedule.start_batch / run->roster.num_ranks;
+        lowest = run->plan.schedule.start_batch / run->roster.num_ranks;
     trainer->from = lowest + 1;
     trainer->heartbeat.clock = lowest;
     membership_broadcast_view(run);

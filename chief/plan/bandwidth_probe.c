@@ -5,6 +5,7 @@
 #include "chief/plan/bandwidth_probe.h"
 
 #include "chief/plan/network_bound.h"
+#include "chief/run.h"
 #include "proto/base/time.h"
 
 #include <math.h>
@@ -60,32 +61,32 @@ static void send_probe_request(struct run *run, uint32_t rank) {
 /* Only a comparison needs to know whose link limits: a single pair measures the
  * slower of its two links. */
 static bool wants_aggregate(const struct run *run) {
-    return run->series && run->link_measured && !run->allreduce &&
+    return run->series && run->bandwidth.measured && !run->allreduce &&
            run->roster.num_ranks > 1;
 }
 
 static bool is_aggregate_done(struct run *run, int64_t now) {
     if (!wants_aggregate(run) ||
-        run->aggregate_reports == run->roster.num_ranks)
+        run->bandwidth.aggregate_reports == run->roster.num_ranks)
         return true;
-    if (run->aggregate_requested_at)
-        return now - run->aggregate_requested_at >= LIMIT;
-    run->aggregate_requested_at = now;
+    if (run->bandwidth.aggregate_requested_at)
+        return now - run->bandwidth.aggregate_requested_at >= LIMIT;
+    run->bandwidth.aggregate_requested_at = now;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         send_probe_request(run, r);
     return false;
 }
 
 bool bandwidth_probe_is_done(struct run *run, int64_t now) {
-    if (run->link_gbits > 0 || run->link_reported)
+    if (run->bandwidth.gbits > 0 || run->bandwidth.logged)
         return is_aggregate_done(run, now);
-    if (run->link_requested_at)
-        return now - run->link_requested_at >= LIMIT;
+    if (run->bandwidth.requested_at)
+        return now - run->bandwidth.requested_at >= LIMIT;
     if (run->allreduce ? run->roster.num_ranks < 2 : run->ps_inproc != NULL)
         return true;
     if (!hosts_differ(run))
         return true;
-    run->link_requested_at = now;
+    run->bandwidth.requested_at = now;
     send_probe_request(run, prober_rank(run));
     return false;
 }
@@ -96,11 +97,11 @@ static void receive_aggregate(struct run *run, uint32_t rank, double gbits) {
     if (trainer->measured)
         return;
     trainer->measured = true;
-    run->aggregate_reports++;
+    run->bandwidth.aggregate_reports++;
     if (gbits > 0 && gbits <= LINK_MAX_GBITS)
-        run->aggregate_gbits += gbits;
+        run->bandwidth.aggregate_gbits += gbits;
     else
-        run->aggregate_gbits = NAN;
+        run->bandwidth.aggregate_gbits = NAN;
 }
 
 void bandwidth_probe_receive(struct run *run, const struct roster_slot *slot,
@@ -108,18 +109,18 @@ void bandwidth_probe_receive(struct run *run, const struct roster_slot *slot,
     double gbits = network_bound_link_gbits(measured->bytes_per_second);
     if (run->phase != RUN_READYING || slot->rank >= run->roster.num_ranks)
         return;
-    if (run->aggregate_requested_at) {
+    if (run->bandwidth.aggregate_requested_at) {
         receive_aggregate(run, slot->rank, gbits);
         return;
     }
-    if (slot->rank != prober_rank(run) || !run->link_requested_at ||
-        run->link_reported)
+    if (slot->rank != prober_rank(run) || !run->bandwidth.requested_at ||
+        run->bandwidth.logged)
         return;
-    run->link_reported = true;
+    run->bandwidth.logged = true;
     if (!(gbits > 0 && gbits <= LINK_MAX_GBITS))
         return;
-    run->link_gbits = gbits;
-    run->link_measured = true;
+    run->bandwidth.gbits = gbits;
+    run->bandwidth.measured = true;
     log_info(run->log,
              "the network bandwidth is %.3g Gbit/s in each direction per host, "
              "measured between %s",
@@ -127,8 +128,8 @@ void bandwidth_probe_receive(struct run *run, const struct roster_slot *slot,
 }
 
 double bandwidth_probe_aggregate_gbits(const struct run *run) {
-    return run->aggregate_reports &&
-                   run->aggregate_reports == run->roster.num_ranks
-               ? run->aggregate_gbits
+    return run->bandwidth.aggregate_reports &&
+                   run->bandwidth.aggregate_reports == run->roster.num_ranks
+               ? run->bandwidth.aggregate_gbits
                : NAN;
 }

@@ -5,7 +5,25 @@
 #ifndef CAPSTAN_BANDWIDTH_PROBE_H
 #define CAPSTAN_BANDWIDTH_PROBE_H
 
-#include "chief/run.h"
+#include "chief/control/roster.h"
+#include "proto/net/messages/message.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct run;
+
+struct run_bandwidth {
+    double gbits;         /* of each host in each direction, 10^9 bits/s; 0:
+                             unknown */
+    bool measured;        /* gbits was measured, not given */
+    bool logged;          /* the measurement */
+    int64_t requested_at; /* of a measurement, 0: not yet */
+    int64_t aggregate_requested_at; /* when a measurement with all trainers at
+                                       once was requested, 0: not yet */
+    uint32_t aggregate_reports;     /* trainers that have reported it */
+    double aggregate_gbits;         /* their sum; 0: unknown */
+};
 
 /* True when no more measurements are expected. Requests one if the bandwidth
  * was not given and every ps and trainer has a host of its own; stops waiting

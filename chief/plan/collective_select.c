@@ -30,10 +30,11 @@ static void list_ranks(const struct run *run, struct strategy_rank *ranks,
 static void resolve_backend(struct run *run,
                             const struct strategy_rank *ranks) {
     uint32_t count = run->roster.num_ranks;
-    if (!strcmp(run->backend, "auto"))
-        snprintf(run->backend, sizeof run->backend, "%s",
+    if (!strcmp(run->plan.backend, "auto"))
+        snprintf(run->plan.backend, sizeof run->plan.backend, "%s",
                  strategy_resolve_backend(run->job, ranks, count, run->log));
-    run->resident = strategy_resident(run->job, run->backend, ranks, count);
+    run->plan.resident =
+        strategy_resident(run->job, run->plan.backend, ranks, count);
 }
 
 bool collective_select_resolve(struct run *run) {

@@ -46,7 +46,7 @@ bool device_replicas_declare(struct run *run, struct roster_slot *slot,
     trainer->devices = devices > JOB_MAX_DEVICES ? JOB_MAX_DEVICES
                        : devices                 ? devices
                                                  : 1;
-    store_devices(&run->limits[slot - run->roster.slots], trainer->devices,
+    store_devices(&run->plan.limits[slot - run->roster.slots], trainer->devices,
                   model_spec);
     if (trainer->devices >= trainer->replicas)
         return true;
@@ -89,7 +89,7 @@ static bool check_uniform(struct run *run) {
 static bool device_replicas_solve_batch(struct run *run, struct job *job) {
     uint32_t other;
     struct job_replicas replicas = {
-        run->roster.num_ranks, run->num_replicas,
+        run->roster.num_ranks, run->plan.num_replicas,
         is_uniform(run, &other) ? run->trainers[0].replicas : 0};
     struct failure why;
     if (job_solve_replicas(job, replicas, &why)) {
@@ -102,31 +102,33 @@ static bool device_replicas_solve_batch(struct run *run, struct job *job) {
 /* Computes the batches per epoch of one replica. */
 static bool set_batches_per_epoch(struct run *run) {
     const struct job *job = run->job;
-    if (!run->batches_per_epoch)
-        run->batches_per_epoch =
-            data_share_batches(run->train_samples, run->num_replicas,
+    if (!run->plan.batches_per_epoch)
+        run->plan.batches_per_epoch =
+            data_share_batches(run->plan.train_samples, run->plan.num_replicas,
                                job->micro_batch, job->data.drop_last);
-    if (run->batches_per_epoch)
+    if (run->plan.batches_per_epoch)
         return true;
-    uint64_t share = data_share_samples(run->train_samples, run->num_replicas);
-    run_stop(run, STATUS_CONFIG,
-             "data.drop_last leaves nothing of an epoch: a replica's share is "
-             "%llu samples (%llu over %u replicas), the micro batch %u; make "
-             "train_micro_batch_size_per_gpu %llu or less, or drop_last false",
-             (unsigned long long)share, (unsigned long long)run->train_samples,
-             run->num_replicas, job->micro_batch, (unsigned long long)share);
+    uint64_t share =
+        data_share_samples(run->plan.train_samples, run->plan.num_replicas);
+    run_stop(
+        run, STATUS_CONFIG,
+        "data.drop_last leaves nothing of an epoch: a replica's share is "
+        "%llu samples (%llu over %u replicas), the micro batch %u; make "
+        "train_micro_batch_size_per_gpu %llu or less, or drop_last false",
+        (unsigned long long)share, (unsigned long long)run->plan.train_samples,
+        run->plan.num_replicas, job->micro_batch, (unsigned long long)share);
     return false;
 }
 
 /* A trainer that took all devices before another one joined on its machine
  * keeps only the first. */
 static void device_replicas_count(struct run *run) {
-    run->num_replicas = 0;
+    run->plan.num_replicas = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         struct run_trainer *trainer = &run->trainers[r];
         bool shares = device_assignment_local_rank(run, r).trainers > 1;
         trainer->replicas = shares ? 1 : trainer->devices;
-        run->num_replicas += trainer->replicas;
+        run->plan.num_replicas += trainer->replicas;
     }
 }
 
@@ -137,14 +139,14 @@ bool device_replicas_precheck(struct run *run) {
     bool may_be = check_uniform(run) && device_replicas_solve_batch(run, &job);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         run->trainers[r].replicas = 0;
-    run->num_replicas = 0;
+    run->plan.num_replicas = 0;
     return may_be;
 }
 
 /* Does any trainer compute on a device with memory of its own? */
 static bool device_replicas_has_devices(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (run->limits[r].devices || run->trainers[r].replicas > 1)
+        if (run->plan.limits[r].devices || run->trainers[r].replicas > 1)
             return true;
     return false;
 }
@@ -183,9 +185,10 @@ void device_replicas_describe(const struct run *run, char *text, size_t size) {
     list_devices(run, listed, sizeof listed);
     if (is_uniform(run, &other))
         snprintf(text, size, "replicas: %u (%u %s%s x %u device%s)",
-                 run->num_replicas, trainers, noun, plural(trainers), each,
+                 run->plan.num_replicas, trainers, noun, plural(trainers), each,
                  plural(each));
     else
         snprintf(text, size, "replicas: %u (%u %s%s with %s devices)",
-                 run->num_replicas, trainers, noun, plural(trainers), listed);
+                 run->plan.num_replicas, trainers, noun, plural(trainers),
+                 listed);
 }

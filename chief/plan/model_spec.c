@@ -12,18 +12,18 @@
  * compared with it. */
 static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
     struct failure why;
-    if (run->layout)
+    if (run->plan.layout)
         return;
-    enum status status = plan_layout(&run->layout, model_spec->parameters,
+    enum status status = plan_layout(&run->plan.layout, model_spec->parameters,
                                      model_spec->n_parameters, &why);
     if (status) {
         run_stop(run, status, "the parameters of rank 0: %s", why.text);
         return;
     }
-    run->digest = layout_digest(run->layout);
-    run->train_samples = model_spec->train_samples;
-    run->test_samples = model_spec->test_samples;
-    run->batches_per_epoch = model_spec->batches_per_epoch;
+    run->plan.digest = layout_digest(run->plan.layout);
+    run->plan.train_samples = model_spec->train_samples;
+    run->plan.test_samples = model_spec->test_samples;
+    run->plan.batches_per_epoch = model_spec->batches_per_epoch;
 }
 
 /* Compares digests: the chief knows nothing about models and can only see that
@@ -34,23 +34,23 @@ static bool matches_rank_0(const struct run *run,
     const struct run_trainer *trainer = &run->trainers[slot->rank];
     char name[64];
     roster_name(slot, name, sizeof name);
-    if (trainer->digest != run->digest) {
+    if (trainer->digest != run->plan.digest) {
         snprintf(text, size,
                  "%s on host %s has other parameters than rank 0: is it the "
                  "same release of capstan?",
                  name, slot->host);
         return false;
     }
-    if (trainer->train_samples == run->train_samples &&
-        trainer->test_samples == run->test_samples)
+    if (trainer->train_samples == run->plan.train_samples &&
+        trainer->test_samples == run->plan.test_samples)
         return true;
     snprintf(text, size,
              "%s on host %s reads %llu training and %llu test samples, "
              "rank 0 reads %llu and %llu: the data files differ",
              name, slot->host, (unsigned long long)trainer->train_samples,
              (unsigned long long)trainer->test_samples,
-             (unsigned long long)run->train_samples,
-             (unsigned long long)run->test_samples);
+             (unsigned long long)run->plan.train_samples,
+             (unsigned long long)run->plan.test_samples);
     return false;
 }
 
@@ -79,7 +79,7 @@ void model_spec_receive(struct run *run, struct roster_slot *slot,
     collective_select_declare(trainer, model_spec);
     if (slot->rank == 0)
         store_spec(run, model_spec);
-    for (uint32_t r = 0; run->layout && r < run->roster.num_ranks; r++)
+    for (uint32_t r = 0; run->plan.layout && r < run->roster.num_ranks; r++)
         if (run->trainers[r].declared)
             model_spec_check(run, &run->roster.slots[r]);
 }

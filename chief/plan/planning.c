@@ -9,6 +9,7 @@
 #include "chief/plan/model_spec.h"
 #include "chief/plan/placement.h"
 #include "chief/report/metrics.h"
+#include "chief/run.h"
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "proto/base/time.h"
@@ -23,8 +24,9 @@
  * it, rounded down: with another number of replicas or another batch the run
  * continues near the same sample. */
 static uint64_t steps_completed(const struct run *run) {
-    const struct manifest *manifest = &run->restored;
-    uint64_t samples = run->train_samples, batches = run->batches_per_epoch;
+    const struct manifest *manifest = &run->plan.restored;
+    uint64_t samples = run->plan.train_samples,
+             batches = run->plan.batches_per_epoch;
     uint64_t step = (uint64_t)run->job->micro_batch * run_step_replicas(run);
     if (run->job->steps_per_epoch)
         return manifest->samples / step / run->job->accumulation;
@@ -39,13 +41,13 @@ static uint64_t steps_completed(const struct run *run) {
  * and evaluate, without further messages. */
 static void set_rounds(struct run *run) {
     const struct job *job = run->job;
-    uint64_t batches = run->batches_per_epoch;
+    uint64_t batches = run->plan.batches_per_epoch;
     if (job->steps_per_epoch)
         batches = job->steps_per_epoch * job->accumulation;
-    run->batches_per_epoch = batches;
-    run->run_schedule = (struct run_schedule){
-        .start = run->has_restored ? run->restored.step : 0,
-        .start_batch = run->has_restored ? steps_completed(run) : 0,
+    run->plan.batches_per_epoch = batches;
+    run->plan.schedule = (struct run_schedule){
+        .start = run->plan.has_restored ? run->plan.restored.step : 0,
+        .start_batch = run->plan.has_restored ? steps_completed(run) : 0,
         .accumulation = job->accumulation,
         .epoch_batches = run_synchronous(run) || job->steps_per_epoch
                              ? batches
@@ -54,16 +56,16 @@ static void set_rounds(struct run *run) {
         .every_steps = job->checkpoint.every_steps,
         .every_epochs = job->checkpoint.every_epochs,
     };
-    run->epochs_seen = run->epochs_ended =
-        run_schedule_epochs(&run->run_schedule, run->run_schedule.start);
-    if (run->run_schedule.every_steps)
-        run->every_seen =
-            run->run_schedule.start / run->run_schedule.every_steps;
-    run->run_schedule.total =
+    run->evaluations.epochs_seen = run->metrics.epochs_ended =
+        run_schedule_epochs(&run->plan.schedule, run->plan.schedule.start);
+    if (run->plan.schedule.every_steps)
+        run->checkpoints.every_seen =
+            run->plan.schedule.start / run->plan.schedule.every_steps;
+    run->plan.schedule.total =
         job->has_steps ? job->steps
-                       : run_schedule_total(&run->run_schedule, job->epochs);
-    if (run->run_schedule.total < run->run_schedule.start)
-        run->run_schedule.total = run->run_schedule.start;
+                       : run_schedule_total(&run->plan.schedule, job->epochs);
+    if (run->plan.schedule.total < run->plan.schedule.start)
+        run->plan.schedule.total = run->plan.schedule.start;
 }
 
 static uint32_t num_ps_used(const struct run *run) {
@@ -75,32 +77,33 @@ static uint32_t num_ps_used(const struct run *run) {
  * expected. */
 static bool planning_place_blocks(struct run *run) {
     struct failure why;
-    run->ps_of_block =
-        calloc(run->layout->num_blocks, sizeof *run->ps_of_block);
-    run->square_sums =
-        calloc(run->layout->num_blocks, sizeof *run->square_sums);
+    run->plan.ps_of_block =
+        calloc(run->plan.layout->num_blocks, sizeof *run->plan.ps_of_block);
+    run->clipping.square_sums =
+        calloc(run->plan.layout->num_blocks, sizeof *run->clipping.square_sums);
     enum status status = STATUS_OK;
-    if (!run->ps_of_block || !run->square_sums)
+    if (!run->plan.ps_of_block || !run->clipping.square_sums)
         status = status_fail(&why, STATUS_RETRY, "no memory for the plan");
     else if (!run->allreduce)
-        status = placement_greedy(run->layout, num_ps_used(run),
-                                  run->ps_of_block, &why);
+        status = placement_greedy(run->plan.layout, num_ps_used(run),
+                                  run->plan.ps_of_block, &why);
     if (status)
         run_stop(run, status, "%s", why.text);
-    for (uint32_t b = 0; !status && b < run->layout->num_blocks; b++)
-        if (run->ps_of_block[b] >= run->num_holders)
-            run->num_holders = run->ps_of_block[b] + 1;
+    for (uint32_t b = 0; !status && b < run->plan.layout->num_blocks; b++)
+        if (run->plan.ps_of_block[b] >= run->plan.num_holders)
+            run->plan.num_holders = run->plan.ps_of_block[b] + 1;
     return !status;
 }
 
 static struct memory_footprint_case footprint_of(const struct run *run) {
-    return (struct memory_footprint_case){.job = run->job,
-                                          .allreduce = run->allreduce,
-                                          .resident = run->resident,
-                                          .trainers = run->roster.num_ranks,
-                                          .elements = run->layout->elements,
-                                          .train_samples = run->train_samples,
-                                          .test_samples = run->test_samples};
+    return (struct memory_footprint_case){
+        .job = run->job,
+        .allreduce = run->allreduce,
+        .resident = run->plan.resident,
+        .trainers = run->roster.num_ranks,
+        .elements = run->plan.layout->elements,
+        .train_samples = run->plan.train_samples,
+        .test_samples = run->plan.test_samples};
 }
 
 static uint32_t remote_trainers(const struct run *run, const char *host) {
@@ -112,9 +115,10 @@ static uint32_t remote_trainers(const struct run *run, const char *host) {
 
 static uint64_t elements_on(const struct run *run, uint32_t ps) {
     uint64_t elements = 0;
-    for (uint32_t b = 0; !run->allreduce && b < run->layout->num_blocks; b++)
-        if (run->ps_of_block[b] == ps)
-            elements += run->layout->blocks[b].elements;
+    for (uint32_t b = 0; !run->allreduce && b < run->plan.layout->num_blocks;
+         b++)
+        if (run->plan.ps_of_block[b] == ps)
+            elements += run->plan.layout->blocks[b].elements;
     return elements;
 }
 
@@ -129,7 +133,7 @@ static void list_members(const struct run *run,
         members[i] = (struct memory_plan_member){
             .name = names[i],
             .host = slot->host,
-            .reported = &run->limits[i],
+            .reported = &run->plan.limits[i],
             .trains = ranked && !run->trainers[slot->rank].synthetic,
             .elements = ranked ? 0 : elements_on(run, slot->index),
             .remote = ranked ? 0 : remote_trainers(run, slot->host),
@@ -143,12 +147,12 @@ static void list_members(const struct run *run,
 static bool waits_for_memory(struct run *run, const struct failure *why) {
     double limit = run->job->timeouts.peer;
     int64_t now = time_now();
-    if (!run->memory_wait_since) {
-        run->memory_wait_since = now;
+    if (!run->plan.memory_wait_since) {
+        run->plan.memory_wait_since = now;
         log_info(run->log, "waiting up to %.0f s (timeouts.peer): %s", limit,
                  why->text);
     }
-    return now - run->memory_wait_since < time_from_seconds(limit);
+    return now - run->plan.memory_wait_since < time_from_seconds(limit);
 }
 
 /* Checks memory before any large allocation and before the checkpoint is read.
@@ -181,12 +185,12 @@ static bool check_memory(struct run *run) {
 
 /* Fills MESSAGE; the caller frees its arrays by planning_free_plan. */
 static bool write_plan(const struct run *run, Capstan__Plan *message) {
-    uint32_t blocks = run->layout->num_blocks, count = run->roster.num_ps;
+    uint32_t blocks = run->plan.layout->num_blocks, count = run->roster.num_ps;
     uint16_t *block_ps = malloc((blocks + 1) * sizeof *block_ps);
     Capstan__PsEndpoint *endpoints = calloc(count + 1, sizeof *endpoints);
     Capstan__PsEndpoint **array = calloc(count + 1, sizeof *array);
     capstan__plan__init(message);
-    message->parameters = plan_parameters(run->layout);
+    message->parameters = plan_parameters(run->plan.layout);
     message->block_ps.data = (uint8_t *)block_ps;
     message->ps = array;
     if (!array) {
@@ -196,11 +200,11 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
     array[0] = endpoints; /* planning_free_plan frees it through array[0] */
     if (!message->parameters || !block_ps || !endpoints)
         return false;
-    message->n_parameters = run->layout->num_parameters;
+    message->n_parameters = run->plan.layout->num_parameters;
     message->block_ps.len = run->allreduce ? 0 : blocks * sizeof *block_ps;
     message->n_ps = count;
     for (uint32_t b = 0; b < blocks; b++)
-        block_ps[b] = (uint16_t)run->ps_of_block[b];
+        block_ps[b] = (uint16_t)run->plan.ps_of_block[b];
     for (uint32_t i = 0; i < count; i++) {
         struct roster_slot *slot = roster_ps((struct roster *)&run->roster, i);
         capstan__ps_endpoint__init(&endpoints[i]);
@@ -230,23 +234,24 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     bool written = write_plan(run, &message);
     message.replicas = replicas;
     message.n_replicas = device_replicas_list(run, replicas);
-    message.start_step = run->run_schedule.start;
-    message.start_batch = run->run_schedule.start_batch;
-    message.total_steps = run->run_schedule.total;
-    message.epoch_batches = run->run_schedule.epoch_batches;
+    message.start_step = run->plan.schedule.start;
+    message.start_batch = run->plan.schedule.start_batch;
+    message.total_steps = run->plan.schedule.total;
+    message.epoch_batches = run->plan.schedule.epoch_batches;
     message.trainers = run->roster.num_ranks;
     /* The weights then differ from those that a trainer would initialise. */
-    message.pull_first = run->has_restored || run->job->init;
+    message.pull_first = run->plan.has_restored || run->job->init;
     message.strategy = run->allreduce ? JOB_ALLREDUCE : JOB_PS;
-    message.backend = run->backend;
-    message.resident = run->resident;
+    message.backend = run->plan.backend;
+    message.resident = run->plan.resident;
     if (run->job->checkpoint.dir)
         message.checkpoint_dir = run->job->checkpoint.dir;
-    Capstan__LossScaler scaler = plan_scaler_message(&run->restored.scaler);
-    if (run->has_restored) {
+    Capstan__LossScaler scaler =
+        plan_scaler_message(&run->plan.restored.scaler);
+    if (run->plan.has_restored) {
         message.scaler = &scaler;
-        message.restore_folder = run->restore_folder;
-        message.restore_manifest = manifest_text(&run->restored);
+        message.restore_folder = run->plan.restore_folder;
+        message.restore_manifest = manifest_text(&run->plan.restored);
         written &= message.restore_manifest != NULL;
     }
     control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
@@ -267,23 +272,23 @@ void planning_send(struct run *run, struct roster_slot *slot) {
 
 static void log_plan(const struct run *run) {
     char where[64];
-    snprintf(where, sizeof where, "%u blocks on %u ps", run->layout->num_blocks,
-             run->num_holders);
+    snprintf(where, sizeof where, "%u blocks on %u ps",
+             run->plan.layout->num_blocks, run->plan.num_holders);
     log_info(run->log, "%u tensors, %llu values %s%s; steps %llu to %llu",
-             run->layout->num_parameters,
-             (unsigned long long)run->layout->elements,
+             run->plan.layout->num_parameters,
+             (unsigned long long)run->plan.layout->elements,
              run->allreduce ? "on every trainer" : "in ",
              run->allreduce ? "" : where,
-             (unsigned long long)run->run_schedule.start,
-             (unsigned long long)run->run_schedule.total);
+             (unsigned long long)run->plan.schedule.start,
+             (unsigned long long)run->plan.schedule.total);
 }
 
 /* Warns if the schedule ends before the run: the last steps would train at the
  * schedule's final rate. */
 static void planning_check_schedule(const struct run *run) {
     const struct schedule *schedule = &run->job->schedule;
-    unsigned long long last = run->run_schedule.total;
-    if (last > run->run_schedule.start && schedule_ends_before(schedule, last))
+    unsigned long long last = run->plan.schedule.total;
+    if (last > run->plan.schedule.start && schedule_ends_before(schedule, last))
         log_warning(run->log,
                     "the scheduler ends at step %llu "
                     "(scheduler.params.total_num_steps), the run at step %llu: "
@@ -299,10 +304,11 @@ static void log_nothing_left(const struct run *run) {
     const char *unit = job->has_steps ? "steps" : "epochs";
     unsigned long long requested = job->has_steps ? job->steps : job->epochs;
     unsigned long long done_before =
-        job->has_steps
-            ? run->run_schedule.start
-            : run_schedule_epochs(&run->run_schedule, run->run_schedule.start);
-    if (!run->has_restored || run->run_schedule.start < run->run_schedule.total)
+        job->has_steps ? run->plan.schedule.start
+                       : run_schedule_epochs(&run->plan.schedule,
+                                             run->plan.schedule.start);
+    if (!run->plan.has_restored ||
+        run->plan.schedule.start < run->plan.schedule.total)
         return;
     log_info(run->log,
              "the checkpoint has completed %llu %s and the job asks for %llu: "
@@ -313,7 +319,8 @@ static void log_nothing_left(const struct run *run) {
 static void plan(struct run *run) {
     struct failure why;
     bool settled =
-        run->ps_of_block; /* the plan is made, and only memory was waited for */
+        run->plan
+            .ps_of_block; /* the plan is made, and only memory was waited for */
     if (!settled &&
         (!device_replicas_resolve(run) || !collective_select_resolve(run) ||
          !planning_place_blocks(run)))
@@ -325,7 +332,7 @@ static void plan(struct run *run) {
         run_stop(run, status, "%s", why.text);
         return;
     }
-    if (run->job->init && run->has_restored)
+    if (run->job->init && run->plan.has_restored)
         log_info(run->log,
                  "init is ignored: the run resumes, and %s is not read",
                  run->job->init);
@@ -349,28 +356,29 @@ static bool all_ready(const struct run *run) {
 }
 
 static bool starts_from_file(const struct run *run) {
-    return run->job->init && !run->has_restored;
+    return run->job->init && !run->plan.has_restored;
 }
 
 /* All weights are in place: the first view starts training. */
 static void planning_begin(struct run *run) {
-    uint64_t from = run->run_schedule.start + 1;
+    uint64_t from = run->plan.schedule.start + 1;
     if (!run_synchronous(run))
-        from = run->run_schedule.start_batch / run->roster.num_ranks + 1;
+        from = run->plan.schedule.start_batch / run->roster.num_ranks + 1;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         run->trainers[r].from = from;
         run->trainers[r].heartbeat.clock = from - 1;
     }
-    run->shown_at = time_now();
+    run->metrics.shown_at = time_now();
     run_enter_phase(run, RUN_TRAINING);
     membership_broadcast_view(run);
 }
 
 void planning_step(struct run *run) {
-    if (run->phase == RUN_JOINING && run->layout && model_spec_is_complete(run))
+    if (run->phase == RUN_JOINING && run->plan.layout &&
+        model_spec_is_complete(run))
         plan(run);
     else if (run->phase == RUN_READYING && all_ready(run) &&
-             (run->init_done || !starts_from_file(run)) &&
+             (run->plan.init_done || !starts_from_file(run)) &&
              bandwidth_probe_is_done(run, time_now()))
         planning_begin(run);
 }
@@ -385,6 +393,6 @@ void planning_receive_ready(struct run *run, struct roster_slot *slot,
     ps->ready = true;
     ps->shares_folder = ready->shares_folder;
     ps->port = (uint16_t)ready->port;
-    run->init_wanted =
+    run->plan.init_wanted =
         starts_from_file(run) && run->phase == RUN_READYING && all_ready(run);
 }

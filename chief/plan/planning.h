@@ -4,7 +4,41 @@
 #ifndef CAPSTAN_PLANNING_H
 #define CAPSTAN_PLANNING_H
 
-#include "chief/run.h"
+#include "chief/control/roster.h"
+#include "chief/plan/memory_plan.h"
+#include "proto/net/messages/message.h"
+#include "proto/store/manifest.h"
+#include "proto/tensor/layout.h"
+#include "proto/tensor/run_schedule.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct run;
+
+struct run_plan {
+    struct layout *layout; /* from rank 0's model spec; NULL: not declared */
+    uint64_t digest, train_samples, test_samples;
+    uint64_t batches_per_epoch; /* of one replica */
+    uint32_t num_replicas;      /* of all trainers; 0: there is no plan yet */
+    uint32_t *ps_of_block;
+    /* ps 0 .. num_holders - 1 hold blocks, because placement fills the lowest
+     * first; in all-reduce 1. */
+    uint32_t num_holders;
+    struct run_schedule schedule;
+    char backend[16]; /* collective backend; "auto" until there is a plan */
+    bool resident;    /* gradients and optimizer state stay on the trainers'
+                         devices */
+    struct memory_plan_limits *limits; /* [roster.count] */
+    int64_t memory_wait_since; /* since when the plan waits for memory, 0: it
+                                  does not */
+    struct manifest restored;  /* the checkpoint that the run resumes from, if
+                                  has_restored */
+    bool has_restored;
+    char restore_folder[4096];
+    bool init_wanted; /* all ps wait for the weights of job.init */
+    bool init_done;
+};
 
 /* Makes and sends the plan once all members have joined and all trainers have
  * sent their model spec. Starts training once all ps hold their blocks, with

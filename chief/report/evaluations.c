@@ -8,6 +8,7 @@
 #include "chief/report/evaluations.h"
 
 #include "chief/report/metrics.h"
+#include "chief/run.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 
 #include <stdlib.h>
@@ -48,10 +49,11 @@ static void free_evaluators(struct evaluators *evaluators) {
 
 static struct run_evaluation *evaluations_find(struct run *run, uint64_t id,
                                                uint64_t step) {
-    for (uint32_t i = 0; i < run->num_evaluations; i++)
-        if (run->evaluations[i].open && run->evaluations[i].id == id &&
-            run->evaluations[i].step == step)
-            return &run->evaluations[i];
+    for (uint32_t i = 0; i < run->evaluations.count; i++)
+        if (run->evaluations.items[i].open &&
+            run->evaluations.items[i].id == id &&
+            run->evaluations.items[i].step == step)
+            return &run->evaluations.items[i];
     return NULL;
 }
 
@@ -59,17 +61,17 @@ static struct run_evaluation *evaluations_find(struct run *run, uint64_t id,
  * cannot be reached for a while is any number of evaluations behind, and each
  * must find its part later. */
 static struct run_evaluation *evaluations_find_free(struct run *run) {
-    for (uint32_t i = 0; i < run->num_evaluations; i++)
-        if (!run->evaluations[i].open)
-            return &run->evaluations[i];
+    for (uint32_t i = 0; i < run->evaluations.count; i++)
+        if (!run->evaluations.items[i].open)
+            return &run->evaluations.items[i];
     struct run_evaluation *more =
-        realloc(run->evaluations,
-                (run->num_evaluations + 1) * sizeof *run->evaluations);
+        realloc(run->evaluations.items,
+                (run->evaluations.count + 1) * sizeof *run->evaluations.items);
     if (!more)
         return NULL;
-    run->evaluations = more;
-    more[run->num_evaluations] = (struct run_evaluation){0};
-    return &more[run->num_evaluations++];
+    run->evaluations.items = more;
+    more[run->evaluations.count] = (struct run_evaluation){0};
+    return &more[run->evaluations.count++];
 }
 
 static struct run_evaluation *evaluations_begin(struct run *run, uint64_t id,
@@ -115,7 +117,8 @@ void evaluations_receive_part(struct run *run, const struct roster_slot *slot,
         evaluations_find(run, report->id, report->step);
     struct evaluation_split_result result = {report->loss_sum, report->correct,
                                              report->count};
-    if (!evaluation && !report->id && report->step > run->incomplete_evaluation)
+    if (!evaluation && !report->id &&
+        report->step > run->evaluations.incomplete)
         evaluation = begin_live(run, report->step);
     if (!evaluation ||
         !evaluation_split_receive(&evaluation->parts, report->part,
@@ -153,8 +156,8 @@ static void evaluations_end(struct run *run,
                             struct run_evaluation *evaluation) {
     evaluation->open = false;
     if (!evaluation->id && !evaluation_split_is_complete(&evaluation->parts)) {
-        if (evaluation->step > run->incomplete_evaluation)
-            run->incomplete_evaluation = evaluation->step;
+        if (evaluation->step > run->evaluations.incomplete)
+            run->evaluations.incomplete = evaluation->step;
         return;
     }
     struct evaluation_split_result sum =
@@ -192,19 +195,19 @@ void evaluations_step(struct run *run) {
     if (!evaluations_pending(run))
         return;
     bool listed = list_evaluators(run, &evaluators);
-    for (uint32_t i = 0; listed && i < run->num_evaluations; i++)
-        if (run->evaluations[i].open)
-            assign_parts(run, &run->evaluations[i], &evaluators);
+    for (uint32_t i = 0; listed && i < run->evaluations.count; i++)
+        if (run->evaluations.items[i].open)
+            assign_parts(run, &run->evaluations.items[i], &evaluators);
     free_evaluators(&evaluators);
 }
 
 bool evaluations_pending(const struct run *run) {
-    for (uint32_t i = 0; i < run->num_evaluations; i++)
-        if (run->evaluations[i].open)
+    for (uint32_t i = 0; i < run->evaluations.count; i++)
+        if (run->evaluations.items[i].open)
             return true;
     return false;
 }
 
 bool evaluations_are_missing(const struct run *run) {
-    return run->incomplete_evaluation > run->evaluated;
+    return run->evaluations.incomplete > run->evaluations.evaluated;
 }

@@ -6,7 +6,31 @@
 #ifndef CAPSTAN_EVALUATIONS_H
 #define CAPSTAN_EVALUATIONS_H
 
-#include "chief/run.h"
+#include "chief/control/roster.h"
+#include "chief/report/evaluation_split.h"
+#include "proto/net/messages/message.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct run;
+
+struct run_evaluation {
+    uint64_t id, step; /* id 0: on each trainer's own weights */
+    bool open;
+    struct evaluation_split parts; /* id 0: one part per rank */
+    struct run_point *rank_points; /* id 0: progress of each rank */
+};
+
+struct run_evaluations {
+    struct run_evaluation *items; /* [count]: several if a trainer is ahead */
+    uint32_t count;
+    uint64_t evaluated;  /* last step with an accuracy */
+    uint64_t incomplete; /* highest step whose evaluation lacks a part for
+                            good */
+    double accuracy, test_loss; /* NAN: none yet */
+    uint64_t epochs_seen; /* staleness: epochs whose evaluation was requested */
+};
 
 /* A part is reported. */
 void evaluations_receive_part(struct run *run, const struct roster_slot *slot,

@@ -3,6 +3,7 @@
 
 #include "chief/report/evaluations.h"
 #include "chief/report/stall.h"
+#include "chief/run.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
 #include "proto/tensor/schedule.h"
@@ -13,8 +14,8 @@ static const int64_t SHOW_INTERVAL = TIME_S;
 
 static void update_reached(struct run *run) {
     uint64_t step = run_step(run);
-    if (step > run->reached)
-        run->reached = step;
+    if (step > run->metrics.reached)
+        run->metrics.reached = step;
 }
 
 void metrics_receive_heartbeat(struct run *run, const struct roster_slot *slot,
@@ -25,7 +26,7 @@ void metrics_receive_heartbeat(struct run *run, const struct roster_slot *slot,
         return;
     if (heartbeat->clock > trainer->heartbeat.clock) {
         trainer->last_progress = now;
-        run->began = true;
+        run->metrics.began = true;
     }
     uint64_t clock = trainer->heartbeat.clock;
     trainer->heartbeat = *heartbeat;
@@ -37,11 +38,11 @@ void metrics_receive_heartbeat(struct run *run, const struct roster_slot *slot,
 }
 
 void metrics_update_step(struct run *run, uint64_t step) {
-    if (run_synchronous(run) || step <= run->reported ||
-        step <= run->run_schedule.start)
+    if (run_synchronous(run) || step <= run->metrics.reported ||
+        step <= run->plan.schedule.start)
         return;
-    run->reported = step;
-    run->began = true;
+    run->metrics.reported = step;
+    run->metrics.began = true;
     update_reached(run);
 }
 
@@ -85,43 +86,44 @@ static double metrics_rate(struct run_point from, struct run_point to) {
 /* Extrapolates the mean time of a step since the start. */
 static double seconds_left(const struct run *run, uint64_t step) {
     double seconds = metrics_total(run).seconds;
-    uint64_t steps_done = step - run->run_schedule.start;
+    uint64_t steps_done = step - run->plan.schedule.start;
     return steps_done && seconds > 0
                ? seconds / (double)steps_done *
-                     (double)(run->run_schedule.total - step)
+                     (double)(run->plan.schedule.total - step)
                : NAN;
 }
 
 /* The epoch that STEP belongs to, from 1. */
 static uint64_t epoch_of(const struct run *run, uint64_t step) {
-    uint64_t before = step > run->run_schedule.start ? step - 1 : step;
+    uint64_t before = step > run->plan.schedule.start ? step - 1 : step;
     uint64_t epochs = run->job->has_steps ? 0 : run->job->epochs;
-    uint64_t epoch = run_schedule_epochs(&run->run_schedule, before) + 1;
+    uint64_t epoch = run_schedule_epochs(&run->plan.schedule, before) + 1;
     return epochs && epoch > epochs ? epochs : epoch;
 }
 
 /* Steps after an epoch are not shown before the epoch's own result. */
 static uint64_t last_shown_step(const struct run *run) {
-    bool evaluates = run_synchronous(run) || run->test_samples;
+    bool evaluates = run_synchronous(run) || run->plan.test_samples;
     bool comes = run->phase == RUN_TRAINING
                      ? evaluates
                      : evaluations_pending(run) ||
                            snapshot_coordinator_is_evaluating(run);
     if (!comes)
         return UINT64_MAX;
-    return run_schedule_total(&run->run_schedule, run->epochs_ended + 1);
+    return run_schedule_total(&run->plan.schedule,
+                              run->metrics.epochs_ended + 1);
 }
 
 static struct progress_numbers progress_at(const struct run *run,
                                            uint64_t step) {
     return (struct progress_numbers){
         .step = step,
-        .total_steps = run->run_schedule.total,
+        .total_steps = run->plan.schedule.total,
         .epoch = epoch_of(run, step),
         .epochs = run->job->has_steps ? 0 : run->job->epochs,
-        .loss = run->shown_loss,
+        .loss = run->metrics.shown_loss,
         .accuracy = NAN,
-        .examples_per_second = run->shown_rate,
+        .examples_per_second = run->metrics.shown_rate,
         .seconds_left = seconds_left(run, step),
     };
 }
@@ -129,13 +131,13 @@ static struct progress_numbers progress_at(const struct run *run,
 static void write_scalar(struct run *run, const char *tag, uint64_t step,
                          double value) {
     struct failure why;
-    if (!run->tensorboard_writer || !isfinite(value))
+    if (!run->metrics.tensorboard_writer || !isfinite(value))
         return;
-    if (!tensorboard_writer_add_scalar(run->tensorboard_writer, tag, step,
-                                       value, &why))
+    if (!tensorboard_writer_add_scalar(run->metrics.tensorboard_writer, tag,
+                                       step, value, &why))
         return;
     log_warning(run->log, "no more TensorBoard events: %s", why.text);
-    tensorboard_writer_close(&run->tensorboard_writer);
+    tensorboard_writer_close(&run->metrics.tensorboard_writer);
 }
 
 static uint64_t min_step(uint64_t a, uint64_t b) {
@@ -172,7 +174,7 @@ double metrics_loss_scale(const struct run *run) {
 static double current_rate(const struct run *run, uint64_t step) {
     struct schedule schedule = run->job->schedule;
     if (run->job->scale_lr)
-        schedule_scale(&schedule, run->num_replicas);
+        schedule_scale(&schedule, run->plan.num_replicas);
     /* A skipped step does not advance the schedule of the learning rate. */
     step -= min_step(step, metrics_skipped_steps(run));
     return schedule_rate(&schedule, step ? step : 1);
@@ -197,7 +199,7 @@ static void write_shares(struct run *run, uint64_t step) {
 
 static uint64_t point_step(const struct run *run, uint64_t number) {
     return min_step(number * run->job->steps_per_print,
-                    run->run_schedule.total);
+                    run->plan.schedule.total);
 }
 
 /* The first point at or after STEP. */
@@ -206,18 +208,19 @@ static uint64_t point_number(const struct run *run, uint64_t step) {
 }
 
 static struct run_point *point_sums(const struct run *run, uint64_t number) {
-    return &run->points.sums[number % RUN_POINTS];
+    return &run->metrics.points.sums[number % RUN_POINTS];
 }
 
 void metrics_begin(struct run *run) {
     struct failure why;
-    run->points.next = run->run_schedule.start / run->job->steps_per_print + 1;
-    if (!run->has_restored || !run->tensorboard_writer ||
-        !tensorboard_writer_restart(run->tensorboard_writer,
-                                    run->run_schedule.start + 1, &why))
+    run->metrics.points.next =
+        run->plan.schedule.start / run->job->steps_per_print + 1;
+    if (!run->plan.has_restored || !run->metrics.tensorboard_writer ||
+        !tensorboard_writer_restart(run->metrics.tensorboard_writer,
+                                    run->plan.schedule.start + 1, &why))
         return;
     log_warning(run->log, "no more TensorBoard events: %s", why.text);
-    tensorboard_writer_close(&run->tensorboard_writer);
+    tensorboard_writer_close(&run->metrics.tensorboard_writer);
 }
 
 /* The sums of point NUMBER; NULL: none are reported. With staleness two pushes
@@ -225,7 +228,7 @@ void metrics_begin(struct run *run) {
  * sums count for both points. */
 static const struct run_point *reported_sums(const struct run *run,
                                              uint64_t number) {
-    uint64_t end = point_number(run, run->points.max_step);
+    uint64_t end = point_number(run, run->metrics.points.max_step);
     for (; number <= end; number++)
         if (point_sums(run, number)->seconds > 0)
             return point_sums(run, number);
@@ -246,23 +249,25 @@ static double point_rate(struct run_points *points,
 
 static void add_decile(struct run *run, uint64_t step,
                        const struct run_point *sums) {
-    uint64_t start = run->run_schedule.start,
-             steps = run->run_schedule.total - start;
+    uint64_t start = run->plan.schedule.start,
+             steps = run->plan.schedule.total - start;
     double share = (double)(step - start - 1) / (double)steps;
-    struct run_point *decile = &run->deciles[(int)(RUN_DECILES * share)];
+    struct run_point *decile =
+        &run->metrics.deciles[(int)(RUN_DECILES * share)];
     decile->loss += sums->loss;
     decile->samples += sums->samples;
 }
 
 static void write_point(struct run *run) {
-    uint64_t step = point_step(run, run->points.next);
-    const struct run_point *reported = reported_sums(run, run->points.next);
-    struct run_point *sums = point_sums(run, run->points.next++);
+    uint64_t step = point_step(run, run->metrics.points.next);
+    const struct run_point *reported =
+        reported_sums(run, run->metrics.points.next);
+    struct run_point *sums = point_sums(run, run->metrics.points.next++);
     struct progress_numbers point = progress_at(run, step);
     if (!reported)
         return;
     point.loss = metrics_mean_loss((struct run_point){0}, *reported);
-    point.examples_per_second = point_rate(&run->points, sums);
+    point.examples_per_second = point_rate(&run->metrics.points, sums);
     add_decile(run, step, sums);
     write_scalar(run, "train/loss", step, point.loss);
     write_scalar(run, "train/examples_per_second", step,
@@ -273,21 +278,21 @@ static void write_point(struct run *run) {
         write_scalar(run, "train/skipped_steps", step,
                      (double)metrics_skipped_steps(run));
     write_shares(run, step);
-    progress_point(&run->progress, &point);
+    progress_point(&run->metrics.progress, &point);
     *sums = (struct run_point){0};
 }
 
 static void metrics_flush(struct run *run) {
     struct failure why;
-    if (run->tensorboard_writer &&
-        tensorboard_writer_flush(run->tensorboard_writer, &why))
+    if (run->metrics.tensorboard_writer &&
+        tensorboard_writer_flush(run->metrics.tensorboard_writer, &why))
         log_warning(run->log, "%s", why.text);
 }
 
 /* Makes room for point NUMBER: trainers that are too far behind the one that
  * reports it are not awaited. */
 static void evict_points(struct run *run, uint64_t number) {
-    struct run_points *open = &run->points;
+    struct run_points *open = &run->metrics.points;
     if (number < open->next + RUN_POINTS)
         return;
     while (number >= open->next + RUN_POINTS &&
@@ -301,10 +306,10 @@ static void evict_points(struct run *run, uint64_t number) {
 void metrics_receive_points(struct run *run, const struct roster_slot *slot,
                             const Capstan__Points *points) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
-    struct run_points *open = &run->points;
+    struct run_points *open = &run->metrics.points;
     for (size_t i = 0; i < points->n_step && open->next; i++) {
         uint64_t step = points->step[i], number = point_number(run, step);
-        if (step <= run->run_schedule.start || step > run->run_schedule.total)
+        if (step <= run->plan.schedule.start || step > run->plan.schedule.total)
             continue;
         evict_points(run, number);
         /* A late report counts to the first point that is not written. */
@@ -336,87 +341,93 @@ static bool is_point_pending(const struct run *run, uint64_t step) {
 
 /* Writes the complete points up to step LAST. */
 static void write_points(struct run *run, uint64_t last) {
-    uint64_t first = run->points.next;
-    last = min_step(last, run->points.max_step);
-    while (run->points.next && point_step(run, run->points.next) <= last &&
-           run->points.next <= point_number(run, run->run_schedule.total) &&
-           !is_point_pending(run, point_step(run, run->points.next)))
+    uint64_t first = run->metrics.points.next;
+    last = min_step(last, run->metrics.points.max_step);
+    while (run->metrics.points.next &&
+           point_step(run, run->metrics.points.next) <= last &&
+           run->metrics.points.next <=
+               point_number(run, run->plan.schedule.total) &&
+           !is_point_pending(run, point_step(run, run->metrics.points.next)))
         write_point(run);
-    if (run->points.next > first)
+    if (run->metrics.points.next > first)
         metrics_flush(run);
 }
 
 bool metrics_write_until(struct run *run, uint64_t step) {
-    if (run->interrupted)
+    if (run->shutdown.interrupted)
         return true;
     write_points(run, step);
-    return point_step(run, run->points.next) > step ||
-           run->points.next > point_number(run, run->run_schedule.total);
+    return point_step(run, run->metrics.points.next) > step ||
+           run->metrics.points.next >
+               point_number(run, run->plan.schedule.total);
 }
 
 void metrics_end(struct run *run) {
-    if (!run->interrupted)
+    if (!run->shutdown.interrupted)
         write_points(run, UINT64_MAX);
-    else if (run->has_saved)
-        write_points(run, run->saved);
+    else if (run->checkpoints.has_saved)
+        write_points(run, run->checkpoints.saved);
 }
 
 void metrics_show(struct run *run, int64_t now) {
     uint64_t last = last_shown_step(run), step = min_step(run_step(run), last);
-    if (!run->interrupted && run->phase < RUN_STOPPING)
+    if (!run->shutdown.interrupted && run->phase < RUN_STOPPING)
         write_points(run, last);
-    if (run->phase != RUN_TRAINING || !run->began)
+    if (run->phase != RUN_TRAINING || !run->metrics.began)
         return;
     struct run_point point = metrics_total(run);
-    bool turn = now - run->shown_at >= SHOW_INTERVAL;
+    bool turn = now - run->metrics.shown_at >= SHOW_INTERVAL;
     if (turn)
-        run->shown_from = run->shown;
-    if (point.samples > run->shown_from.samples) {
-        run->shown_loss = metrics_mean_loss(run->shown_from, point);
-        run->shown_rate = metrics_rate(run->shown_from, point);
+        run->metrics.shown_from = run->metrics.shown;
+    if (point.samples > run->metrics.shown_from.samples) {
+        run->metrics.shown_loss =
+            metrics_mean_loss(run->metrics.shown_from, point);
+        run->metrics.shown_rate = metrics_rate(run->metrics.shown_from, point);
     }
     if (turn) {
-        run->shown = point;
-        run->shown_at = now;
+        run->metrics.shown = point;
+        run->metrics.shown_at = now;
     }
     struct progress_numbers shown =
-        progress_at(run, min_step(step, run->run_schedule.total));
+        progress_at(run, min_step(step, run->plan.schedule.total));
     char cause[256];
     stall_update(run, now);
     shown.stalled = stall_seconds(run, now, cause, sizeof cause);
     shown.cause = cause[0] ? cause : NULL;
-    progress_update(&run->progress, &shown, now);
+    progress_update(&run->metrics.progress, &shown, now);
 }
 
 void metrics_report_evaluation(struct run *run, uint64_t step,
                                const struct evaluation_split_result *result) {
     struct run_point point = total_at_evaluation(run);
     struct progress_numbers shown = progress_at(run, step);
-    uint64_t epochs = run_schedule_epochs(&run->run_schedule, step);
-    bool epoch_ended = epochs > run->epochs_ended;
-    double loss = metrics_mean_loss(run->epoch_start, point);
-    if (!run->interrupted)
+    uint64_t epochs = run_schedule_epochs(&run->plan.schedule, step);
+    bool epoch_ended = epochs > run->metrics.epochs_ended;
+    double loss = metrics_mean_loss(run->metrics.epoch_start, point);
+    if (!run->shutdown.interrupted)
         write_points(run, min_step(step, last_shown_step(run)));
-    run->evaluated = step;
+    run->evaluations.evaluated = step;
     if (result->count) {
-        run->accuracy = (double)result->correct / (double)result->count;
-        run->test_loss = result->loss_sum / (double)result->count;
-        write_scalar(run, "test/accuracy", step, run->accuracy);
-        write_scalar(run, "test/loss", step, run->test_loss);
+        run->evaluations.accuracy =
+            (double)result->correct / (double)result->count;
+        run->evaluations.test_loss = result->loss_sum / (double)result->count;
+        write_scalar(run, "test/accuracy", step, run->evaluations.accuracy);
+        write_scalar(run, "test/loss", step, run->evaluations.test_loss);
     }
     if (epoch_ended && isfinite(loss)) {
-        run->epoch_loss = loss;
-        shown.examples_per_second = metrics_rate(run->epoch_start, point);
-        run->epoch_start = point;
+        run->metrics.epoch_loss = loss;
+        shown.examples_per_second =
+            metrics_rate(run->metrics.epoch_start, point);
+        run->metrics.epoch_start = point;
     }
-    run->epochs_ended = epochs;
+    run->metrics.epochs_ended = epochs;
     shown.epoch = epochs ? epochs : 1;
     if (shown.epochs &&
         shown.epoch > shown.epochs) /* the checkpoint has more epochs than the
                                        job asks for */
         shown.epochs = shown.total_steps = 0;
-    shown.loss = isfinite(loss) ? loss : run->shown_loss;
-    shown.accuracy = result->count ? run->accuracy : NAN;
-    shown.share = (double)result->count / (double)run->test_samples;
-    progress_epoch(&run->progress, &shown);
+    shown.loss = isfinite(loss) ? loss : run->metrics.shown_loss;
+    shown.accuracy = result->count ? run->evaluations.accuracy : NAN;
+    shown.share = (double)result->count / (double)run->plan.test_samples;
+    progress_epoch(&run->metrics.progress, &shown);
 }

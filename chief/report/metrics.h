@@ -3,7 +3,56 @@
 #ifndef CAPSTAN_METRICS_H
 #define CAPSTAN_METRICS_H
 
-#include "chief/run.h"
+#include "chief/control/roster.h"
+#include "chief/report/evaluation_split.h"
+#include "chief/report/progress.h"
+#include "chief/report/tensorboard_writer.h"
+#include "proto/net/messages/message.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct run;
+
+/* Progress of the trainers: loss and samples summed over all of them, and
+ * seconds of the one that has trained longest, without evaluations. */
+struct run_point {
+    double loss, seconds;
+    uint64_t samples;
+};
+
+/* A point is a multiple of the job's steps_per_print, or the last step. The
+ * ring holds what trainers have reported for points that are not written yet;
+ * seconds 0: nothing. */
+enum { RUN_POINTS = 16384, RUN_DECILES = 10 };
+struct run_points {
+    struct run_point *sums; /* [RUN_POINTS], a ring indexed by point number */
+    uint64_t next; /* number of the first point that is not written; 0: there is
+                      no plan yet */
+    uint64_t max_step; /* highest step that any trainer has reported */
+    /* Progress since the start. `last` is the last point written; the rate is
+     * measured from `from`, which is at least a second old, and then from
+     * `to`. */
+    struct run_point from, to, last;
+};
+
+struct run_metrics {
+    bool began;            /* a trainer has taken a step */
+    uint64_t reported;     /* staleness: global step by the ps that counts it */
+    uint64_t reached;      /* highest step seen */
+    uint64_t epochs_ended; /* highest epoch end that was logged */
+    struct run_point epoch_start;
+    /* The shown loss and rate are measured from `shown_from`, the next ones
+     * from `shown`. */
+    struct run_point shown_from, shown;
+    int64_t shown_at; /* time of `shown` */
+    double shown_rate, shown_loss, epoch_loss;
+    struct run_points points;
+    struct run_point deciles[RUN_DECILES]; /* at each tenth of the steps */
+    bool diverged;                         /* a loss was NaN */
+    struct progress progress;
+    struct tensorboard_writer *tensorboard_writer;
+};
 
 /* Call it once there is a plan. If the run resumes, it makes TensorBoard
  * readers drop what an earlier run has written of later steps. */

@@ -3,6 +3,7 @@
 
 #include "chief/report/evaluations.h"
 #include "chief/report/metrics.h"
+#include "chief/run.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
 
@@ -30,7 +31,7 @@ static bool is_evaluating(const struct run *run) {
 /* Counts the time of the trainers that waited; the silent peer may be gone by
  * now, and the others may have finished. */
 static void record_wait_loss(struct run *run, int64_t now) {
-    struct run_wait_loss *wait_loss = &run->lost_time;
+    struct run_wait_loss *wait_loss = &run->stall.lost;
     double seconds = time_to_seconds(now - run->stall.since);
     wait_loss->seconds += seconds * run->stall.waiting;
     if (seconds <= wait_loss->longest)
@@ -62,7 +63,8 @@ void stall_update(struct run *run, int64_t now) {
         record_wait_loss(run, now);
     if (stall->silent || step != stall->step)
         stall->since = 0;
-    *stall = (struct run_stall){.step = step,
+    *stall = (struct run_stall){.lost = stall->lost,
+                                .step = step,
                                 .since = stall->since ? stall->since : now};
 }
 
@@ -94,7 +96,7 @@ static void list_slowest(const struct run *run, char *text, size_t size) {
 double stall_seconds(const struct run *run, int64_t now, char *text,
                      size_t size) {
     const struct roster_slot *silent = find_silent(run, now);
-    uint64_t steps_done = run_step(run) - run->run_schedule.start;
+    uint64_t steps_done = run_step(run) - run->plan.schedule.start;
     double usual =
         metrics_total(run).seconds / (double)(steps_done ? steps_done : 1);
     double stalled = time_to_seconds(now - run->stall.since);

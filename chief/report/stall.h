@@ -4,9 +4,30 @@
 #ifndef CAPSTAN_STALL_H
 #define CAPSTAN_STALL_H
 
-#include "chief/run.h"
+#include "chief/control/roster.h"
 
-/* Checks for progress and updates run->stall, and run->lost_time when a stall
+#include <stddef.h>
+#include <stdint.h>
+
+struct run;
+
+/* Training time lost by waiting for peers that sent no heartbeats. */
+struct run_wait_loss {
+    double seconds, longest;
+    char peer[64]; /* of the longest wait */
+};
+
+/* How long the run has been at its current step, and a peer that missed its
+ * heartbeats meanwhile. */
+struct run_stall {
+    uint64_t step;
+    int64_t since;
+    const struct roster_slot *silent; /* or NULL */
+    uint32_t waiting;                 /* live trainers that wait for it */
+    struct run_wait_loss lost;
+};
+
+/* Checks for progress and updates run->stall, and run->stall.lost when a stall
  * ends. Call it several times a second. */
 void stall_update(struct run *run, int64_t now);
 

@@ -46,7 +46,7 @@ static struct time_share weights_wait(const struct run *run) {
 
 /* No key helps against a silent peer. */
 static struct time_share silence_wait(const struct run *run, double waited) {
-    const struct run_wait_loss *wait_loss = &run->lost_time;
+    const struct run_wait_loss *wait_loss = &run->stall.lost;
     struct time_share time_share = {.seconds =
                                         fmin(wait_loss->seconds, waited)};
     snprintf(time_share.cause, sizeof time_share.cause,
@@ -89,8 +89,8 @@ static struct time_share largest_loss(const struct run *run, double *all) {
 /* The loss of the last epoch that ended in this run, else of all steps. */
 static double run_loss(const struct run *run) {
     struct run_point none = {0};
-    return isfinite(run->epoch_loss)
-               ? run->epoch_loss
+    return isfinite(run->metrics.epoch_loss)
+               ? run->metrics.epoch_loss
                : metrics_mean_loss(none, metrics_total(run));
 }
 
@@ -101,20 +101,21 @@ static double training_seconds(const struct run *run) {
 static double steps_per_second(const struct run *run) {
     double seconds = training_seconds(run);
     return seconds > 0
-               ? (double)(run->end_step - run->run_schedule.start) / seconds
+               ? (double)(run->end_step - run->plan.schedule.start) / seconds
                : NAN;
 }
 
 /* NAN: the bandwidth is unknown. */
 static double network_limit(const struct run *run) {
-    if (!run->layout || !(run->link_gbits > 0))
+    if (!run->plan.layout || !(run->bandwidth.gbits > 0))
         return NAN;
     bool synchronous = run_synchronous(run);
     struct network_bound_case given = {
         .num_trainers = run->roster.num_ranks,
         .num_ps = (uint32_t)run_holder_count(run),
-        .bytes = (double)encoding_bytes(run->job->wire, run->layout->elements),
-        .link_gbits = run->link_gbits,
+        .bytes =
+            (double)encoding_bytes(run->job->wire, run->plan.layout->elements),
+        .link_gbits = run->bandwidth.gbits,
         .synchronous = synchronous,
         .allreduce = run->allreduce,
         .two_phase =
@@ -142,7 +143,7 @@ json_t *summary_object(const struct run *run) {
                      seconds > 0 ? (double)metrics_total(run).samples / seconds
                                  : NAN);
     summary_set_real(object, "train_loss", run_loss(run));
-    summary_set_real(object, "test_accuracy", run->accuracy);
+    summary_set_real(object, "test_accuracy", run->evaluations.accuracy);
     if (metrics_checks_overflow(run)) {
         summary_set_real(object, "loss_scale", metrics_loss_scale(run));
         json_object_set_new(
@@ -150,7 +151,7 @@ json_t *summary_object(const struct run *run) {
             json_integer((json_int_t)metrics_skipped_steps(run)));
     }
     summary_set_real(object, "link_gbits",
-                     run->link_gbits > 0 ? run->link_gbits : NAN);
+                     run->bandwidth.gbits > 0 ? run->bandwidth.gbits : NAN);
     if (run->series)
         summary_set_real(object, "ps_link_gbits",
                          bandwidth_probe_aggregate_gbits(run));
@@ -159,11 +160,13 @@ json_t *summary_object(const struct run *run) {
                      steps_per_second(run) / network_limit(run));
     time_breakdown_add(object, run);
     /* The watchdog moves `opened` forward by each suspension. */
-    summary_set_real(object, "wall_seconds",
-                     time_to_seconds(time_now() - run->opened + run->stalled));
+    summary_set_real(
+        object, "wall_seconds",
+        time_to_seconds(time_now() - run->opened + run->suspension.total));
     json_object_set_new(object, "checkpoint",
-                        run->has_saved ? json_string(run->checkpoint)
-                                       : json_null());
+                        run->checkpoints.has_saved
+                            ? json_string(run->checkpoints.folder)
+                            : json_null());
     return object;
 }
 
@@ -181,7 +184,7 @@ static void summary_print_json(const struct run *run) {
  * a failed run trainers waited for what failed, so it names none. */
 static void log_lost_time(const struct run *run) {
     double all;
-    if (run->status && !run->interrupted)
+    if (run->status && !run->shutdown.interrupted)
         return;
     struct time_share time_share = largest_loss(run, &all);
     double part = all > 0 ? time_share.seconds / all : 0;
@@ -216,7 +219,7 @@ static double first_loss(const struct run *run) {
         sum += trainer->heartbeat.first_loss;
         count++;
     }
-    return count && !run->has_restored ? sum / count : NAN;
+    return count && !run->plan.has_restored ? sum / count : NAN;
 }
 
 /* Has the loss risen for good? Looks at its mean over each tenth of the steps:
@@ -226,7 +229,8 @@ static double first_loss(const struct run *run) {
 static bool has_risen(const struct run *run, char *trend, size_t size) {
     double first = first_loss(run), least = INFINITY, most = 0, last = NAN;
     for (int i = 0; i < RUN_DECILES; i++) {
-        double mean = metrics_mean_loss((struct run_point){0}, run->deciles[i]);
+        double mean =
+            metrics_mean_loss((struct run_point){0}, run->metrics.deciles[i]);
         if (isnan(mean))
             continue;
         least = fmin(least, mean);
@@ -251,14 +255,15 @@ static void log_diverged(const struct run *run) {
     uint32_t trainers = run->roster.num_ranks;
     char trend[160];
     bool risen = has_risen(run, trend, sizeof trend);
-    if (run_synchronous(run) || trainers < 2 || !(risen || run->diverged))
+    if (run_synchronous(run) || trainers < 2 ||
+        !(risen || run->metrics.diverged))
         return;
     log_warning(
         run->log,
         "the run has diverged: %s. With staleness each push of the %u "
         "trainers is an update of its own, while a synchronous run averages "
         "them: try %s %g, which is %g over %u",
-        run->diverged ? "the loss is NaN" : trend, trainers,
+        run->metrics.diverged ? "the loss is NaN" : trend, trainers,
         warms ? "scheduler.params.warmup_max_lr" : "optimizer.params.lr",
         rate / trainers, rate, trainers);
 }
@@ -268,31 +273,32 @@ void summary_print(const struct run *run, bool json) {
     double seconds = training_seconds(run);
     char loss[32];
     progress_loss_text(loss, sizeof loss, run_loss(run));
-    if (run->began && seconds > 0)
+    if (run->metrics.began && seconds > 0)
         log_info(run->log,
                  "%" PRIu64 " steps in %.1f s: %.1f steps/s, %.0f examples/s; "
                  "train %s%s",
-                 step - run->run_schedule.start, seconds, steps_per_second(run),
+                 step - run->plan.schedule.start, seconds,
+                 steps_per_second(run),
                  (double)metrics_total(run).samples / seconds, loss,
                  run->status ? "; not complete" : "");
-    if (run->began)
+    if (run->metrics.began)
         log_diverged(run);
-    if (run->began && metrics_checks_overflow(run))
+    if (run->metrics.began && metrics_checks_overflow(run))
         log_skipped(run);
-    if (run->began && seconds > 0 && network_limit(run) > 0)
+    if (run->metrics.began && seconds > 0 && network_limit(run) > 0)
         log_info(run->log,
                  "%.0f %% of what the network allows: %.1f steps/s at %.3g "
                  "Gbit/s in each direction per host (%s)",
                  100 * steps_per_second(run) / network_limit(run),
-                 network_limit(run), run->link_gbits,
-                 run->link_measured ? "measured"
+                 network_limit(run), run->bandwidth.gbits,
+                 run->bandwidth.measured ? "measured"
                  : run->no_restart
                      ? "--link-gbits, as if each had a host of its own"
                      : "--link-gbits");
-    if (run->began)
+    if (run->metrics.began)
         log_lost_time(run);
-    if (run->has_saved)
-        log_info(run->log, "checkpoint: %s", run->checkpoint);
+    if (run->checkpoints.has_saved)
+        log_info(run->log, "checkpoint: %s", run->checkpoints.folder);
     if (json)
         summary_print_json(run);
 }

@@ -35,7 +35,7 @@ static void time_breakdown_set_real(json_t *object, const char *key,
 static json_t *seconds_per_step(const struct run *run) {
     struct seconds sum = sum_seconds(run);
     double trainers = run->roster.num_ranks;
-    double steps = (double)(run->end_step - run->run_schedule.start);
+    double steps = (double)(run->end_step - run->plan.schedule.start);
     double each = run_synchronous(run) ? steps : steps / trainers;
     double trainer_steps = trainers * each;
     double update = run->allreduce ? sum.rule / trainer_steps
@@ -69,8 +69,8 @@ static void time_breakdown_set_count(json_t *object, const char *key,
 
 static void add_batch(json_t *object, const struct run *run) {
     const struct job *job = run->job;
-    bool planned = run->num_replicas && job;
-    time_breakdown_set_count(object, "replicas", run->num_replicas);
+    bool planned = run->plan.num_replicas && job;
+    time_breakdown_set_count(object, "replicas", run->plan.num_replicas);
     time_breakdown_set_count(object, "micro_batch",
                              planned ? job->micro_batch : 0);
     time_breakdown_set_count(object, "accumulation",
@@ -78,20 +78,20 @@ static void add_batch(json_t *object, const struct run *run) {
 }
 
 void time_breakdown_add(json_t *object, const struct run *run) {
-    bool planned = run->layout && run->job;
-    double bytes =
-        planned ? (double)encoding_bytes(run->job->wire, run->layout->elements)
-                : NAN;
-    json_object_set_new(object, "parameters",
-                        planned
-                            ? json_integer((json_int_t)run->layout->elements)
-                            : json_null());
+    bool planned = run->plan.layout && run->job;
+    double bytes = planned ? (double)encoding_bytes(run->job->wire,
+                                                    run->plan.layout->elements)
+                           : NAN;
+    json_object_set_new(
+        object, "parameters",
+        planned ? json_integer((json_int_t)run->plan.layout->elements)
+                : json_null());
     add_batch(object, run);
     time_breakdown_set_real(object, "wire_bytes", bytes);
     time_breakdown_set_real(object, "bytes_per_step",
                             planned ? bytes_per_step(run, bytes) : NAN);
     json_object_set_new(object, "seconds_per_step",
-                        planned && run->end_step > run->run_schedule.start
+                        planned && run->end_step > run->plan.schedule.start
                             ? seconds_per_step(run)
                             : json_null());
 }

@@ -95,7 +95,7 @@ static void checkpoint_commit_fill(struct checkpoint_commit *checkpoint_commit,
                                    const struct run_snapshot *snapshot) {
     checkpoint_commit->id = snapshot->id;
     checkpoint_commit->dir = run->job->checkpoint.dir;
-    checkpoint_commit->dir_lock = run->dir_lock;
+    checkpoint_commit->dir_lock = run->checkpoints.dir_lock;
     checkpoint_commit->keep = run->job->checkpoint.keep;
     checkpoint_folder(checkpoint_commit->dir, snapshot->step,
                       checkpoint_commit->folder,
@@ -103,16 +103,16 @@ static void checkpoint_commit_fill(struct checkpoint_commit *checkpoint_commit,
     checkpoint_commit->manifest = (struct manifest){
         .run = run->id,
         .step = snapshot->step,
-        .epoch = run_schedule_epochs(&run->run_schedule, snapshot->step),
+        .epoch = run_schedule_epochs(&run->plan.schedule, snapshot->step),
         .samples = run_samples(run, snapshot->step),
         .seed = run->job->seed,
-        .final = snapshot->step >= run->run_schedule.total,
+        .final = snapshot->step >= run->plan.schedule.total,
         .job = run->job->text,
         .rule = (char *)checkpoint_policy_optimizer_name(run),
-        .layout = run->layout,
-        .num_files = run->num_holders,
+        .layout = run->plan.layout,
+        .num_files = run->plan.num_holders,
         .files = snapshot->files,
-        .block_file = run->ps_of_block,
+        .block_file = run->plan.ps_of_block,
         .scaler = snapshot->scaler,
     };
 }
@@ -122,7 +122,7 @@ static enum status checkpoint_commit_start(struct run *run,
                                            struct failure *why) {
     struct checkpoint_commit *checkpoint_commit =
         calloc(1, sizeof *checkpoint_commit);
-    run->checkpoint_commit = checkpoint_commit;
+    run->checkpoints.commit = checkpoint_commit;
     if (checkpoint_commit)
         checkpoint_commit_fill(checkpoint_commit, run, snapshot);
     if (!checkpoint_commit || !name_slots(run, &checkpoint_commit->manifest))
@@ -132,8 +132,8 @@ static enum status checkpoint_commit_start(struct run *run,
 }
 
 static void free_commit(struct run *run) {
-    struct checkpoint_commit *checkpoint_commit = run->checkpoint_commit;
-    run->checkpoint_commit = NULL;
+    struct checkpoint_commit *checkpoint_commit = run->checkpoints.commit;
+    run->checkpoints.commit = NULL;
     if (!checkpoint_commit)
         return;
     background_task_close(&checkpoint_commit->background_task);
@@ -143,20 +143,20 @@ static void free_commit(struct run *run) {
 
 static void record_written(struct run *run,
                            const struct run_snapshot *snapshot) {
-    const struct checkpoint_commit *checkpoint_commit = run->checkpoint_commit;
+    const struct checkpoint_commit *checkpoint_commit = run->checkpoints.commit;
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < run->num_holders; i++)
+    for (uint32_t i = 0; i < run->plan.num_holders; i++)
         bytes += snapshot->files[i].size;
     log_info(run->log, "checkpoint %s: %.1f MB in %.2f s",
              checkpoint_commit->folder, (double)bytes / 1e6, snapshot->seconds);
-    snprintf(run->checkpoint, sizeof run->checkpoint, "%s",
+    snprintf(run->checkpoints.folder, sizeof run->checkpoints.folder, "%s",
              checkpoint_commit->folder);
-    run->has_saved = true;
-    run->saved = snapshot->step;
-    if (run->phase >= RUN_STOPPING && run->end_step < run->saved)
-        run->end_step = run->saved;
-    run->saved_at = time_now();
-    run->last_problem[0] = 0;
+    run->checkpoints.has_saved = true;
+    run->checkpoints.saved = snapshot->step;
+    if (run->phase >= RUN_STOPPING && run->end_step < run->checkpoints.saved)
+        run->end_step = run->checkpoints.saved;
+    run->checkpoints.saved_at = time_now();
+    run->checkpoints.last_problem[0] = 0;
     if (checkpoint_commit->prune_status)
         log_warning(run->log, "old checkpoints were not removed: %s",
                     checkpoint_commit->prune_failure.text);
@@ -184,12 +184,12 @@ static void checkpoint_commit_begin(struct run *run,
                                     struct run_snapshot *snapshot) {
     struct failure why;
     enum status status = STATUS_OK;
-    if (run->has_saved && snapshot->step < run->saved)
+    if (run->checkpoints.has_saved && snapshot->step < run->checkpoints.saved)
         status = status_fail(
             &why, STATUS_FAILED,
             "the checkpoint of step %llu was complete before it, and older "
             "files were removed",
-            (unsigned long long)run->saved);
+            (unsigned long long)run->checkpoints.saved);
     if (!status)
         status = checkpoint_commit_start(run, snapshot, &why);
     if (status)
@@ -209,27 +209,28 @@ void checkpoint_commit_step(struct run *run) {
     struct run_snapshot *snapshot;
     enum status status;
     struct failure why;
-    if (run->checkpoint_commit &&
-        background_task_poll(run->checkpoint_commit->background_task, &status,
+    if (run->checkpoints.commit &&
+        background_task_poll(run->checkpoints.commit->background_task, &status,
                              &why))
         checkpoint_commit_end(
-            run, snapshot_coordinator_find(run, run->checkpoint_commit->id),
+            run, snapshot_coordinator_find(run, run->checkpoints.commit->id),
             status, &why);
-    while (!run->checkpoint_commit &&
+    while (!run->checkpoints.commit &&
            (snapshot = snapshot_coordinator_next_complete(run)) &&
            is_progress_written(run, snapshot))
         checkpoint_commit_begin(run, snapshot);
 }
 
 int checkpoint_commit_descriptor(const struct run *run) {
-    return run->checkpoint_commit ? background_task_descriptor(
-                                        run->checkpoint_commit->background_task)
-                                  : -1;
+    return run->checkpoints.commit
+               ? background_task_descriptor(
+                     run->checkpoints.commit->background_task)
+               : -1;
 }
 
 void checkpoint_commit_finish(struct run *run) {
     int limit = (int)(1000 * fmin(run->job->timeouts.stop, 1e6));
-    for (checkpoint_commit_step(run); run->checkpoint_commit;
+    for (checkpoint_commit_step(run); run->checkpoints.commit;
          checkpoint_commit_step(run)) {
         struct pollfd over = {checkpoint_commit_descriptor(run), POLLIN, 0};
         if (poll(&over, 1, limit))
@@ -239,7 +240,7 @@ void checkpoint_commit_finish(struct run *run) {
             "the disk of %s has not completed the checkpoint of step %llu "
             "within %.0f s (timeouts.stop); the chief keeps waiting",
             run->job->checkpoint.dir,
-            (unsigned long long)run->checkpoint_commit->manifest.step,
+            (unsigned long long)run->checkpoints.commit->manifest.step,
             run->job->timeouts.stop);
         limit = -1;
     }

@@ -7,6 +7,7 @@
  * moved aside. */
 #include "chief/snapshot/checkpoint_policy.h"
 
+#include "chief/run.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
@@ -30,17 +31,17 @@ enum status checkpoint_policy_open(struct run *run, struct failure *why) {
         .dir = dir, .run = run->id, .owner = "the chief", .log = run->log};
     enum status status = fs_info_make_folder(dir, why);
     if (!status)
-        status = dir_lock_acquire(&run->dir_lock, &dir_lock, why);
+        status = dir_lock_acquire(&run->checkpoints.dir_lock, &dir_lock, why);
     if (status) {
         status_context(why, "checkpoint.dir");
         return status == STATUS_RETRY ? status : (why->status = STATUS_CONFIG);
     }
-    run->saved_at = time_now();
+    run->checkpoints.saved_at = time_now();
     return STATUS_OK;
 }
 
 void checkpoint_policy_close(struct run *run) {
-    dir_lock_release(&run->dir_lock);
+    dir_lock_release(&run->checkpoints.dir_lock);
 }
 
 void checkpoint_policy_receive_signal(struct run *run) {
@@ -48,12 +49,12 @@ void checkpoint_policy_receive_signal(struct run *run) {
     if (!run->job->checkpoint.dir)
         outcome = "no checkpoint, as the job has no checkpoint.dir; the run "
                   "goes on";
-    else if (run->interrupted || run->phase >= RUN_FINISHING)
+    else if (run->shutdown.interrupted || run->phase >= RUN_FINISHING)
         outcome = "the run is ending, with a checkpoint of its own";
-    else if (run->save_wanted || snapshot_coordinator_is_saving(run))
+    else if (run->checkpoints.requested || snapshot_coordinator_is_saving(run))
         outcome = "a checkpoint is in progress already; the run goes on";
     else
-        run->save_wanted = true;
+        run->checkpoints.requested = true;
     log_info(run->log, "SIGUSR1: %s", outcome);
 }
 
@@ -75,7 +76,7 @@ static enum status check_compatible(const struct run *run,
     static const char *const remedy =
         "resume with the job it was written by, or name another checkpoint.dir,"
         " or start over: --set checkpoint.resume=never";
-    if (layout_digest(manifest->layout) != run->digest)
+    if (layout_digest(manifest->layout) != run->plan.digest)
         return status_fail(why, STATUS_CONFIG,
                            "the checkpoint of step %llu in %s holds another "
                            "model than model.layers describes: %s",
@@ -147,7 +148,8 @@ static enum status checkpoint_policy_find(struct run *run, bool *found,
     const struct job_checkpoint *checkpoint = &run->job->checkpoint;
     if (checkpoint->resume != JOB_RESUME_STEP)
         return checkpoint_reader_newest(checkpoint->dir, CHECKPOINT_READER_ANY,
-                                        &run->restored, found, run->log, why);
+                                        &run->plan.restored, found, run->log,
+                                        why);
     char folder[4096];
     checkpoint_folder(checkpoint->dir, checkpoint->resume_step, folder,
                       sizeof folder);
@@ -158,7 +160,7 @@ static enum status checkpoint_policy_find(struct run *run, bool *found,
     status = checkpoint_reader_verify(checkpoint->dir, checkpoint->resume_step,
                                       &wrong);
     if (!status)
-        status = manifest_read(&run->restored, folder, &wrong);
+        status = manifest_read(&run->plan.restored, folder, &wrong);
     *found = !status;
     if (status)
         return status_fail(
@@ -174,7 +176,7 @@ static enum status checkpoint_policy_find(struct run *run, bool *found,
 /* Epochs are shown counting from 1, and after the last epoch the last one is
  * shown. */
 static uint64_t resume_epoch(const struct run *run) {
-    uint64_t epoch = run->restored.epoch + 1, last = run->job->epochs;
+    uint64_t epoch = run->plan.restored.epoch + 1, last = run->job->epochs;
     return run->job->has_steps || epoch < last ? epoch : last;
 }
 
@@ -188,17 +190,18 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
     enum status status = checkpoint_policy_find(run, &found, why);
     if (status || !found)
         return status;
-    run->has_restored = true;
-    status = check_compatible(run, &run->restored, why);
+    run->plan.has_restored = true;
+    status = check_compatible(run, &run->plan.restored, why);
     if (status)
         return status;
-    checkpoint_folder(checkpoint->dir, run->restored.step, run->restore_folder,
-                      sizeof run->restore_folder);
-    snprintf(run->checkpoint, sizeof run->checkpoint, "%s",
-             run->restore_folder);
-    run->has_saved = true;
-    run->saved = run->restored.step;
-    log_info(run->log, "resuming from %s, epoch %llu", run->restore_folder,
+    checkpoint_folder(checkpoint->dir, run->plan.restored.step,
+                      run->plan.restore_folder,
+                      sizeof run->plan.restore_folder);
+    snprintf(run->checkpoints.folder, sizeof run->checkpoints.folder, "%s",
+             run->plan.restore_folder);
+    run->checkpoints.has_saved = true;
+    run->checkpoints.saved = run->plan.restored.step;
+    log_info(run->log, "resuming from %s, epoch %llu", run->plan.restore_folder,
              (unsigned long long)resume_epoch(run));
     return STATUS_OK;
 }
@@ -208,19 +211,19 @@ void checkpoint_policy_resume_hint(const struct run *run, char *text,
     const struct job_checkpoint *checkpoint = &run->job->checkpoint;
     static const char *const other =
         "; with --set checkpoint.resume=auto it resumes from";
-    if (!run->has_saved)
+    if (!run->checkpoints.has_saved)
         snprintf(text, size, "starts over: there is no checkpoint yet");
     else if (checkpoint->resume == JOB_RESUME_NEVER)
         snprintf(text, size, "starts over (checkpoint.resume is never)%s %s",
-                 other, run->checkpoint);
+                 other, run->checkpoints.folder);
     else if (checkpoint->resume == JOB_RESUME_STEP &&
-             checkpoint->resume_step != run->saved)
+             checkpoint->resume_step != run->checkpoints.saved)
         snprintf(text, size,
                  "begins at step %llu again (checkpoint.resume)%s %s",
                  (unsigned long long)checkpoint->resume_step, other,
-                 run->checkpoint);
+                 run->checkpoints.folder);
     else
-        snprintf(text, size, "resumes from %s", run->checkpoint);
+        snprintf(text, size, "resumes from %s", run->checkpoints.folder);
 }
 
 /* A ps with a directory of its own cannot see the manifests. */
@@ -245,16 +248,17 @@ void checkpoint_policy_send_retained(struct run *run) {
 void checkpoint_policy_discard(struct run *run,
                                const struct run_snapshot *snapshot) {
     struct failure why;
-    if (snapshot->step > run->last_failed_save)
-        run->last_failed_save = snapshot->step;
+    if (snapshot->step > run->checkpoints.last_failed)
+        run->checkpoints.last_failed = snapshot->step;
     log_warning(run->log, "there is no checkpoint of step %llu: %s",
                 (unsigned long long)snapshot->step, snapshot->problem);
-    if (!run->has_saved || run->saved < snapshot->step)
-        snprintf(run->last_problem, sizeof run->last_problem, "%s",
-                 snapshot->problem);
-    bool holds = dir_lock_is_held(run->dir_lock);
-    run->has_saved &= holds;
-    if (!holds || (run->has_saved && run->saved == snapshot->step))
+    if (!run->checkpoints.has_saved || run->checkpoints.saved < snapshot->step)
+        snprintf(run->checkpoints.last_problem,
+                 sizeof run->checkpoints.last_problem, "%s", snapshot->problem);
+    bool holds = dir_lock_is_held(run->checkpoints.dir_lock);
+    run->checkpoints.has_saved &= holds;
+    if (!holds || (run->checkpoints.has_saved &&
+                   run->checkpoints.saved == snapshot->step))
         return;
     if (checkpoint_remove(run->job->checkpoint.dir, snapshot->step, &why))
         log_warning(run->log, "its files were not removed: %s", why.text);

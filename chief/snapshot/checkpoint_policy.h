@@ -3,7 +3,28 @@
 #ifndef CAPSTAN_CHECKPOINT_POLICY_H
 #define CAPSTAN_CHECKPOINT_POLICY_H
 
-#include "chief/run.h"
+#include "proto/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct run;
+struct run_snapshot;
+
+struct run_checkpoints {
+    struct dir_lock *dir_lock; /* lock on checkpoint.dir, or NULL */
+    uint64_t saved;            /* step of the newest complete checkpoint */
+    bool has_saved;
+    int64_t saved_at;
+    char folder[4096];      /* of that checkpoint */
+    bool requested;         /* by a signal, not taken yet */
+    uint64_t every_seen;    /* staleness: the last multiple of every_steps that
+                               was due */
+    uint64_t last_failed;   /* highest step whose checkpoint failed */
+    char last_problem[512]; /* why the last checkpoint was not written, or "" */
+    struct checkpoint_commit *commit; /* in progress, or NULL */
+};
 
 enum { CHECKPOINT_POLICY_RESUME_HINT_SIZE = 4400 /* bytes for any hint */ };
 
@@ -19,7 +40,8 @@ void checkpoint_policy_receive_signal(struct run *run);
 /* Releases the directory lock. */
 void checkpoint_policy_close(struct run *run);
 
-/* Finds the checkpoint that the job's `resume` names and fills run->restored.
+/* Finds the checkpoint that the job's `resume` names and fills
+ * run->plan.restored.
  * If there is a checkpoint that cannot be used, the run does not start afresh
  * but fails. Another model, optimizer or seed: STATUS_CONFIG. */
 enum status checkpoint_policy_find_start(struct run *run,

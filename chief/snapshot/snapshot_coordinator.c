@@ -11,6 +11,7 @@
 #include "chief/snapshot/snapshot_coordinator.h"
 
 #include "chief/control/membership_broadcast.h"
+#include "chief/run.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "proto/base/time.h"
 #include "proto/tensor/plan.h"
@@ -23,9 +24,10 @@
     (UINT64_C(1) << 63) /* ids below are planned rounds */
 
 struct run_snapshot *snapshot_coordinator_find(struct run *run, uint64_t id) {
-    for (uint32_t i = 0; i < run->num_snapshots; i++)
-        if (run->snapshots[i].protocol.stage && run->snapshots[i].id == id)
-            return &run->snapshots[i];
+    for (uint32_t i = 0; i < run->snapshots.count; i++)
+        if (run->snapshots.items[i].protocol.stage &&
+            run->snapshots.items[i].id == id)
+            return &run->snapshots.items[i];
     return NULL;
 }
 
@@ -33,24 +35,24 @@ struct run_snapshot *snapshot_coordinator_find(struct run *run, uint64_t id) {
  * others go on reporting planned rounds. */
 static struct run_snapshot *snapshot_coordinator_find_free(struct run *run) {
     uint32_t i = 0;
-    while (i < run->num_snapshots && run->snapshots[i].protocol.stage)
+    while (i < run->snapshots.count && run->snapshots.items[i].protocol.stage)
         i++;
-    if (i == run->num_snapshots) {
-        struct run_snapshot *more =
-            realloc(run->snapshots, (i + 1) * sizeof *run->snapshots);
+    if (i == run->snapshots.count) {
+        struct run_snapshot *more = realloc(
+            run->snapshots.items, (i + 1) * sizeof *run->snapshots.items);
         if (!more)
             return NULL;
-        run->snapshots = more;
-        run->snapshots[run->num_snapshots++] = (struct run_snapshot){0};
+        run->snapshots.items = more;
+        run->snapshots.items[run->snapshots.count++] = (struct run_snapshot){0};
     }
-    return &run->snapshots[i];
+    return &run->snapshots.items[i];
 }
 
 /* Other entries may move in memory. */
 static struct run_snapshot *snapshot_coordinator_begin(struct run *run,
                                                        uint64_t id) {
     struct run_snapshot *snapshot = snapshot_coordinator_find_free(run);
-    struct shard_info *files = calloc(run->num_holders, sizeof *files);
+    struct shard_info *files = calloc(run->plan.num_holders, sizeof *files);
     if (!snapshot || !files) {
         free(files);
         run_stop(run, STATUS_RETRY, "no memory for a checkpoint");
@@ -59,7 +61,7 @@ static struct run_snapshot *snapshot_coordinator_begin(struct run *run,
     free(snapshot->files);
     *snapshot = (struct run_snapshot){
         .id = id, .step = id, .began = time_now(), .files = files};
-    snapshot_round_start(&snapshot->protocol, run->num_holders);
+    snapshot_round_start(&snapshot->protocol, run->plan.num_holders);
     return snapshot;
 }
 
@@ -71,25 +73,25 @@ static bool is_only_read(const struct run_snapshot *snapshot) {
 }
 
 bool snapshot_coordinator_is_requesting(const struct run *run) {
-    for (uint32_t i = 0; i < run->num_snapshots; i++)
-        if (run->snapshots[i].protocol.stage &&
-            run->snapshots[i].id >= FIRST_REQUESTED_ID &&
-            !is_only_read(&run->snapshots[i]))
+    for (uint32_t i = 0; i < run->snapshots.count; i++)
+        if (run->snapshots.items[i].protocol.stage &&
+            run->snapshots.items[i].id >= FIRST_REQUESTED_ID &&
+            !is_only_read(&run->snapshots.items[i]))
             return true;
     return false;
 }
 
 bool snapshot_coordinator_is_writing(const struct run *run) {
-    for (uint32_t i = 0; i < run->num_snapshots; i++)
-        if (run->snapshots[i].protocol.stage &&
-            !is_only_read(&run->snapshots[i]))
+    for (uint32_t i = 0; i < run->snapshots.count; i++)
+        if (run->snapshots.items[i].protocol.stage &&
+            !is_only_read(&run->snapshots.items[i]))
             return true;
     return false;
 }
 
 bool snapshot_coordinator_is_saving(const struct run *run) {
-    for (uint32_t i = 0; i < run->num_snapshots; i++) {
-        const struct run_snapshot *snapshot = &run->snapshots[i];
+    for (uint32_t i = 0; i < run->snapshots.count; i++) {
+        const struct run_snapshot *snapshot = &run->snapshots.items[i];
         if (snapshot->protocol.stage && snapshot->save && !snapshot->written &&
             !snapshot->failed)
             return true;
@@ -98,15 +100,16 @@ bool snapshot_coordinator_is_saving(const struct run *run) {
 }
 
 bool snapshot_coordinator_is_pending(const struct run *run) {
-    for (uint32_t i = 0; i < run->num_snapshots; i++)
-        if (run->snapshots[i].protocol.stage)
+    for (uint32_t i = 0; i < run->snapshots.count; i++)
+        if (run->snapshots.items[i].protocol.stage)
             return true;
     return false;
 }
 
 bool snapshot_coordinator_is_evaluating(const struct run *run) {
-    for (uint32_t i = 0; i < run->num_snapshots; i++)
-        if (run->snapshots[i].protocol.stage && run->snapshots[i].evaluate)
+    for (uint32_t i = 0; i < run->snapshots.count; i++)
+        if (run->snapshots.items[i].protocol.stage &&
+            run->snapshots.items[i].evaluate)
             return true;
     return false;
 }
@@ -157,7 +160,7 @@ bool snapshot_coordinator_request(struct run *run,
     if (run_synchronous(run) && snapshot_coordinator_is_requesting(run))
         return false; /* a ps agrees on one round at a time */
     struct run_snapshot *snapshot = snapshot_coordinator_begin(
-        run, FIRST_REQUESTED_ID + ++run->snapshots_requested);
+        run, FIRST_REQUESTED_ID + ++run->snapshots.requested);
     if (!snapshot)
         return false;
     snapshot->step = run_step(run);
@@ -168,7 +171,7 @@ bool snapshot_coordinator_request(struct run *run,
     snapshot->retain = reason.evaluate || reason.export;
     snapshot->readers = (uint32_t)reason.evaluate + reason.export;
     if (run_synchronous(run) && !end) {
-        snapshot_round_query(&snapshot->protocol, run->num_holders);
+        snapshot_round_query(&snapshot->protocol, run->plan.num_holders);
         send_query(run, snapshot);
     } else {
         send_take(run, snapshot->id, 0, 0, false, true);
@@ -190,7 +193,8 @@ static void assign_joiners(struct run *run, uint64_t round) {
 /* A planned snapshot gets an entry with its first answer, or here. */
 static struct run_snapshot *expect_planned(struct run *run, uint64_t round) {
     struct run_snapshot *snapshot = snapshot_coordinator_find(run, round);
-    if (snapshot || (run->has_saved && run->saved == round))
+    if (snapshot ||
+        (run->checkpoints.has_saved && run->checkpoints.saved == round))
         return snapshot;
     snapshot = snapshot_coordinator_begin(run, round);
     if (snapshot)
@@ -199,8 +203,8 @@ static struct run_snapshot *expect_planned(struct run *run, uint64_t round) {
 }
 
 void snapshot_coordinator_expect_planned(struct run *run, uint64_t round) {
-    if (run_schedule_saves(&run->run_schedule, round) &&
-        run->last_failed_save != round)
+    if (run_schedule_saves(&run->plan.schedule, round) &&
+        run->checkpoints.last_failed != round)
         expect_planned(run, round);
 }
 
@@ -215,12 +219,12 @@ void snapshot_coordinator_receive_round(
     (void)slot;
     if (!snapshot ||
         !snapshot_round_receive_highest(&snapshot->protocol, prepared->highest,
-                                        run->run_schedule.total))
+                                        run->plan.schedule.total))
         return;
     uint64_t round = snapshot->protocol.round;
     if (snapshot->joins)
         assign_joiners(run, round);
-    if (run_schedule_saves(&run->run_schedule, round) ||
+    if (run_schedule_saves(&run->plan.schedule, round) ||
         !(snapshot->save || snapshot->retain)) {
         snapshot->protocol.stage = SNAPSHOT_ROUND_IDLE;
         send_take(run, round, 0, round, false, false);
@@ -248,8 +252,8 @@ static void release_if_finished(struct run *run,
 
 bool snapshot_coordinator_abandon(struct run *run) {
     bool any = false;
-    for (uint32_t i = 0; i < run->num_snapshots; i++) {
-        struct run_snapshot *snapshot = &run->snapshots[i];
+    for (uint32_t i = 0; i < run->snapshots.count; i++) {
+        struct run_snapshot *snapshot = &run->snapshots.items[i];
         bool waits = snapshot->protocol.stage == SNAPSHOT_ROUND_QUERYING ||
                      (snapshot->protocol.stage == SNAPSHOT_ROUND_TAKING &&
                       snapshot->protocol.round);
@@ -265,8 +269,8 @@ bool snapshot_coordinator_abandon(struct run *run) {
 
 bool snapshot_coordinator_take_evaluation(struct run *run, uint64_t *id,
                                           uint64_t *step) {
-    for (uint32_t i = 0; i < run->num_snapshots; i++) {
-        struct run_snapshot *snapshot = &run->snapshots[i];
+    for (uint32_t i = 0; i < run->snapshots.count; i++) {
+        struct run_snapshot *snapshot = &run->snapshots.items[i];
         if (snapshot->protocol.stage != SNAPSHOT_ROUND_HELD ||
             !snapshot->evaluate || snapshot->evaluating)
             continue;
@@ -279,8 +283,8 @@ bool snapshot_coordinator_take_evaluation(struct run *run, uint64_t *id,
 }
 
 bool snapshot_coordinator_take_export(struct run *run, uint64_t *id) {
-    for (uint32_t i = 0; i < run->num_snapshots; i++) {
-        struct run_snapshot *snapshot = &run->snapshots[i];
+    for (uint32_t i = 0; i < run->snapshots.count; i++) {
+        struct run_snapshot *snapshot = &run->snapshots.items[i];
         if (snapshot->protocol.stage != SNAPSHOT_ROUND_HELD ||
             !snapshot->export || snapshot->exporting)
             continue;
@@ -319,8 +323,8 @@ static void handle_written(struct run *run, struct run_snapshot *snapshot) {
 
 struct run_snapshot *snapshot_coordinator_next_complete(struct run *run) {
     struct run_snapshot *oldest = NULL;
-    for (uint32_t i = 0; i < run->num_snapshots; i++) {
-        struct run_snapshot *snapshot = &run->snapshots[i];
+    for (uint32_t i = 0; i < run->snapshots.count; i++) {
+        struct run_snapshot *snapshot = &run->snapshots.items[i];
         if (snapshot->protocol.stage && snapshot->complete &&
             !snapshot->written && (!oldest || snapshot->step < oldest->step))
             oldest = snapshot;

@@ -6,7 +6,39 @@
 #ifndef CAPSTAN_SNAPSHOT_COORDINATOR_H
 #define CAPSTAN_SNAPSHOT_COORDINATOR_H
 
-#include "chief/run.h"
+#include "chief/control/roster.h"
+#include "chief/snapshot/snapshot_round.h"
+#include "proto/net/messages/message.h"
+#include "proto/store/manifest.h"
+#include "proto/tensor/loss_scaler.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct run;
+
+struct run_snapshot {
+    struct snapshot_round protocol;
+    uint64_t id, step;
+    bool save, evaluate, export, joins, retain;
+    bool ordered;               /* the order to write it was sent */
+    bool evaluating, exporting; /* the reader has started */
+    uint32_t readers;           /* evaluation and export that are not over */
+    bool complete;              /* written by all ps */
+    int64_t completed_at;
+    bool written, failed;
+    char problem[512];
+    struct shard_info *files; /* [num_holders] */
+    int64_t began;
+    double seconds;
+    struct loss_scaler scaler; /* of the weights that were written */
+};
+
+struct run_snapshots {
+    struct run_snapshot *items; /* [count] */
+    uint32_t count;
+    uint64_t requested;
+};
 
 struct snapshot_reason {
     bool save, evaluate, export, joins;

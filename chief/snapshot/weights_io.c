@@ -127,7 +127,7 @@ static enum status run_transfer(void *context, int cancel,
 
 /* Copies the addresses, because the roster changes while the thread runs. */
 static void list_peers(struct run *run, struct weights_transfer_peer *ps) {
-    for (uint32_t i = 0; i < run->num_holders; i++) {
+    for (uint32_t i = 0; i < run->plan.num_holders; i++) {
         ps[i].incarnation = run_holder(run, i)->incarnation;
         run_holder_address(run, i, ps[i].address, sizeof ps[i].address);
     }
@@ -138,10 +138,10 @@ static enum status weights_io_start(struct run *run, const char *path,
     struct weights_io *weights_io = calloc(1, sizeof *weights_io);
     run->weights_io = weights_io;
     if (weights_io)
-        weights_io->ps = calloc(run->num_holders, sizeof *weights_io->ps);
+        weights_io->ps = calloc(run->plan.num_holders, sizeof *weights_io->ps);
     if (!weights_io || !weights_io->ps)
         return status_fail(why, STATUS_RETRY, "no memory for links to %u ps",
-                           run->num_holders);
+                           run->plan.num_holders);
     list_peers(run, weights_io->ps);
     weights_io->path = path;
     weights_io->snapshot = snapshot;
@@ -150,10 +150,10 @@ static enum status weights_io_start(struct run *run, const char *path,
         .zmq = run->zmq,
         .run = run->id,
         .incarnation = run->incarnation,
-        .layout = run->layout,
-        .ps_of_block = run->ps_of_block,
+        .layout = run->plan.layout,
+        .ps_of_block = run->plan.ps_of_block,
         .ps = weights_io->ps,
-        .num_ps = run->num_holders,
+        .num_ps = run->plan.num_holders,
         .inproc = run->ps_inproc,
         .step_timeout = run->job->timeouts.step,
     };
@@ -173,8 +173,8 @@ static void end_export(struct run *run, uint64_t id, enum status status,
                  why->text);
     } else {
         log_info(run->log, "exported %u tensors, %.1f MB, to %s in %.2f s",
-                 run->layout->num_parameters,
-                 (double)run->layout->elements * sizeof(float) / 1e6, path,
+                 run->plan.layout->num_parameters,
+                 (double)run->plan.layout->elements * sizeof(float) / 1e6, path,
                  time_to_seconds(time_now() - run->weights_io->began));
     }
     weights_io_close(run);
@@ -191,7 +191,7 @@ static void end_init(struct run *run, enum status status,
     }
     log_info(run->log, "starting from the weights of %s", run->job->init);
     weights_io_close(run);
-    run->init_done = true;
+    run->plan.init_done = true;
 }
 
 static void begin_export(struct run *run, uint64_t id) {
@@ -213,8 +213,8 @@ void weights_io_step(struct run *run) {
     enum status status;
     struct failure why;
     uint64_t id;
-    if (!weights_io && run->init_wanted) {
-        run->init_wanted = false;
+    if (!weights_io && run->plan.init_wanted) {
+        run->plan.init_wanted = false;
         begin_init(run);
     } else if (!weights_io && snapshot_coordinator_take_export(run, &id)) {
         begin_export(run, id);

@@ -17,8 +17,8 @@ enum status weights_io_check_export_path(const struct run *run,
  *
  * The export is due when all holders have its snapshot. The snapshot is
  * released when the export is over; run->export_problem holds its error.
- * job.init is due when run->init_wanted is set. Then run->init_done is set, or
- * the run stops with the error of the file. */
+ * job.init is due when run->plan.init_wanted is set. Then run->plan.init_done
+ * is set, or the run stops with the error of the file. */
 void weights_io_step(struct run *run);
 
 /* Becomes readable when a transfer has ended; -1: none is in progress. */

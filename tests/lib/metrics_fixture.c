@@ -14,16 +14,18 @@ int metrics_fixture_setup(void **state) {
     run->job = &measured->job;
     run->trainers = measured->trainers;
     run->phase = RUN_TRAINING;
-    run->points.sums = calloc(RUN_POINTS, sizeof *run->points.sums);
+    run->metrics.points.sums =
+        calloc(RUN_POINTS, sizeof *run->metrics.points.sums);
     measured->job.steps_per_print = 10;
-    run->run_schedule.total = 1000;
-    run->run_schedule.accumulation = 1;
-    run->run_schedule.epoch_batches = 1000;
+    run->plan.schedule.total = 1000;
+    run->plan.schedule.accumulation = 1;
+    run->plan.schedule.epoch_batches = 1000;
     run->roster.num_ranks = 1;
     run->roster.slots = calloc(2, sizeof *run->roster.slots);
     run->roster.slots[0].state = ROSTER_HELD;
-    run->began = true;
-    run->shown_loss = run->shown_rate = run->epoch_loss = NAN;
+    run->metrics.began = true;
+    run->metrics.shown_loss = run->metrics.shown_rate =
+        run->metrics.epoch_loss = NAN;
     measured->trainers[0].in_view = true;
     *state = measured;
     return 0;
@@ -32,7 +34,7 @@ int metrics_fixture_setup(void **state) {
 int metrics_fixture_teardown(void **state) {
     struct metrics_fixture *measured = *state;
     free(measured->run.roster.slots);
-    free(measured->run.points.sums);
+    free(measured->run.metrics.points.sums);
     free(measured);
     return 0;
 }

@@ -22,10 +22,10 @@ void run_fixture_setup(void **state, uint32_t workers) {
     *run = (struct run){.log = &fixture->wire->log, .job = &fixture->job};
     assert_true(roster_open(&run->roster, false, workers, 0, TIME_S));
     run->trainers = calloc(workers, sizeof *run->trainers);
-    run->limits = calloc(workers, sizeof *run->limits);
+    run->plan.limits = calloc(workers, sizeof *run->plan.limits);
     run->control_server = control_server_open(
         fixture->wire->server_link, &run->roster, &fixture->wire->log, 1, 2);
-    assert_true(run->trainers && run->limits && run->control_server);
+    assert_true(run->trainers && run->plan.limits && run->control_server);
     for (uint32_t i = 0; i < workers; i++)
         snprintf(run->roster.slots[i].host, sizeof run->roster.slots[i].host,
                  "h%u", i);
@@ -36,10 +36,10 @@ int run_fixture_teardown(void **state) {
     struct run_fixture *fixture = *state;
     void *wire = fixture->wire;
     control_server_close(&fixture->run.control_server);
-    layout_free(&fixture->run.layout);
+    layout_free(&fixture->run.plan.layout);
     roster_close(&fixture->run.roster);
     free(fixture->run.trainers);
-    free(fixture->run.limits);
+    free(fixture->run.plan.limits);
     link_fixture_teardown(&wire);
     free(fixture);
     return 0;

@@ -32,7 +32,7 @@ static int setup(void **state) {
     run->job = &fixture.job;
     run->series = &fixture.series;
     run->log = &silent;
-    run->progress.log = &silent;
+    run->metrics.progress.log = &silent;
     *state = &fixture;
     if (!roster_open(&run->roster, false, 2, 1, 3 * TIME_S))
         return -1;

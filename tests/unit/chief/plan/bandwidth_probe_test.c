@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/bandwidth_probe.h"
 
+#include "chief/run.h"
 #include "chief/run_series.h"
 
 #include <setjmp.h>
@@ -57,16 +58,16 @@ static void processes_that_share_a_host_are_not_measured(void **state) {
 static void a_given_rate_is_not_measured(void **state) {
     (void)state;
     struct run *run = listed("p:1", "a:2,b:3");
-    run->link_gbits = 10;
+    run->bandwidth.gbits = 10;
     assert_true(bandwidth_probe_is_done(run, 1));
-    assert_int_equal(run->link_requested_at, 0);
+    assert_int_equal(run->bandwidth.requested_at, 0);
 }
 
 static void a_rate_is_waited_for_at_most_a_second(void **state) {
     (void)state;
     struct run *run = listed("p:1", "a:2,b:3");
     const int64_t second = 1000000000;
-    run->link_requested_at = 5;
+    run->bandwidth.requested_at = 5;
     assert_false(bandwidth_probe_is_done(run, 5 + second - 1));
     assert_true(bandwidth_probe_is_done(run, 5 + second));
 }
@@ -78,19 +79,19 @@ static void only_a_requested_answer_counts(void **state) {
     measured.bytes_per_second = 119.55e6;
     struct run *run = listed("p:1", "a:2,b:3");
     bandwidth_probe_receive(run, &run->roster.slots[0], &measured);
-    assert_true(run->link_gbits == 0);
-    run->link_requested_at = 5;
+    assert_true(run->bandwidth.gbits == 0);
+    run->bandwidth.requested_at = 5;
     bandwidth_probe_receive(run, &run->roster.slots[1], &measured);
-    assert_true(run->link_gbits == 0);
+    assert_true(run->bandwidth.gbits == 0);
     bandwidth_probe_receive(run, &run->roster.slots[0], &measured);
-    assert_true(run->link_gbits > 0.999 && run->link_gbits < 1.001);
+    assert_true(run->bandwidth.gbits > 0.999 && run->bandwidth.gbits < 1.001);
     assert_true(bandwidth_probe_is_done(run, 6));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        run->link_gbits = 0;
-        run->link_reported = false;
+        run->bandwidth.gbits = 0;
+        run->bandwidth.logged = false;
         measured.bytes_per_second = wrong[i];
         bandwidth_probe_receive(run, &run->roster.slots[0], &measured);
-        assert_true(run->link_gbits == 0);
+        assert_true(run->bandwidth.gbits == 0);
         assert_true(
             bandwidth_probe_is_done(run, 6)); /* and nothing is awaited */
     }
@@ -104,9 +105,9 @@ static struct run *asked_together(void) {
     memset(trainers, 0, sizeof trainers);
     run->series = &series;
     run->trainers = trainers;
-    run->link_gbits = 0.1;
-    run->link_measured = true;
-    run->aggregate_requested_at = 5;
+    run->bandwidth.gbits = 0.1;
+    run->bandwidth.measured = true;
+    run->bandwidth.aggregate_requested_at = 5;
     return run;
 }
 
@@ -122,7 +123,7 @@ static void the_total_rate_is_the_sum_of_all_trainers_rates(void **state) {
     bandwidth_probe_receive(run, &run->roster.slots[1], &measured);
     assert_true(bandwidth_probe_is_done(run, 6));
     assert_true(fabs(bandwidth_probe_aggregate_gbits(run) - 2) < 1e-3);
-    assert_true(run->link_gbits == 0.1);
+    assert_true(run->bandwidth.gbits == 0.1);
 }
 
 static void a_member_without_a_figure_leaves_the_sum_unknown(void **state) {

@@ -22,7 +22,7 @@ static int setup(void **state) {
     struct run *run = &fixture->run;
     run->job = &fixture->job;
     run->allreduce = true;
-    strcpy(run->backend, "auto");
+    strcpy(run->plan.backend, "auto");
     assert_true(roster_open(&run->roster, false, TRAINERS, 0, 0));
     run->trainers = calloc(TRAINERS, sizeof *run->trainers);
     for (int r = 0; r < TRAINERS; r++)
@@ -57,8 +57,8 @@ static void trainers_with_own_devices_select_nccl_and_stay_on_them(
     declare(run, 0, "device a", "");
     declare(run, 1, "device b", "");
     assert_true(collective_select_resolve(run));
-    assert_string_equal(run->backend, "nccl");
-    assert_true(run->resident);
+    assert_string_equal(run->plan.backend, "nccl");
+    assert_true(run->plan.resident);
 }
 
 static void one_trainer_without_nccl_makes_all_use_gloo(void **state) {
@@ -66,34 +66,34 @@ static void one_trainer_without_nccl_makes_all_use_gloo(void **state) {
     declare(run, 0, "device a", "");
     declare(run, 1, "device b", "there is none");
     assert_true(collective_select_resolve(run));
-    assert_string_equal(run->backend, "gloo");
-    assert_false(run->resident);
+    assert_string_equal(run->plan.backend, "gloo");
+    assert_false(run->plan.resident);
 }
 
 /* One that computes on the processor has nothing that could stay. */
 static void the_jobs_backend_is_used_and_stays_on_devices_where_all_have_some(
     void **state) {
     struct run *run = &((struct fixture *)*state)->run;
-    strcpy(run->backend, "nccl");
+    strcpy(run->plan.backend, "nccl");
     declare(run, 0, "device a", "");
     declare(run, 1, NULL, "");
     assert_true(collective_select_resolve(run));
-    assert_string_equal(run->backend, "nccl");
-    assert_false(run->resident);
+    assert_string_equal(run->plan.backend, "nccl");
+    assert_false(run->plan.resident);
     declare(run, 1, "device b", "");
     assert_true(collective_select_resolve(run));
-    assert_true(run->resident);
+    assert_true(run->plan.resident);
 }
 
 static void a_run_with_ps_selects_no_collective(void **state) {
     struct run *run = &((struct fixture *)*state)->run;
     run->allreduce = false;
-    run->backend[0] = 0;
+    run->plan.backend[0] = 0;
     declare(run, 0, "device a", "");
     declare(run, 1, "device b", "");
     assert_true(collective_select_resolve(run));
-    assert_string_equal(run->backend, "");
-    assert_false(run->resident);
+    assert_string_equal(run->plan.backend, "");
+    assert_false(run->plan.resident);
 }
 
 int main(void) {

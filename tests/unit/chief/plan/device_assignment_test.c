@@ -158,7 +158,7 @@ static void a_predicted_assignment_does_not_keep_a_plan(void **state) {
     assert_int_equal(run->phase, RUN_JOINING);
     assert_int_equal(run->trainers[1].devices, 2);
     assert_int_equal(run->trainers[2].replicas, 0);
-    assert_int_equal(run->num_replicas, 0);
+    assert_int_equal(run->plan.num_replicas, 0);
     assert_int_equal(fixture->job.accumulation, 0);
 }
 

@@ -20,7 +20,7 @@ enum { WORKERS = 3 };
 static int setup(void **state) {
     run_fixture_setup(state, WORKERS);
     struct run_fixture *fixture = *state;
-    fixture->run.train_samples = 600;
+    fixture->run.plan.train_samples = 600;
     return 0;
 }
 
@@ -66,14 +66,14 @@ static void equal_replica_counts_are_shown_as_a_product(void **state) {
     assert_true(device_replicas_resolve(run));
     assert_non_null(strstr(link_fixture_captured_log(fixture->wire),
                            "replicas: 12 (3 workers x 4 devices)"));
-    assert_int_equal(run->num_replicas, 12);
+    assert_int_equal(run->plan.num_replicas, 12);
     assert_int_equal(run_step_replicas(run), 12);
     assert_int_equal(fixture->job.train_batch_size, 120);
-    assert_int_equal(run->batches_per_epoch, 5);
+    assert_int_equal(run->plan.batches_per_epoch, 5);
     assert_int_equal(device_replicas_list(run, list), WORKERS);
     assert_int_equal(list[2], 4);
-    assert_int_equal(run->limits[1].devices, 4);
-    assert_true(run->limits[1].adds_on_host);
+    assert_int_equal(run->plan.limits[1].devices, 4);
+    assert_true(run->plan.limits[1].adds_on_host);
 }
 
 static void different_replica_counts_are_listed(void **state) {
@@ -109,7 +109,7 @@ static void cpu_replicas_are_not_shown(void **state) {
     link_fixture_capture_log(fixture->wire);
     assert_true(device_replicas_resolve(&fixture->run));
     assert_string_equal(link_fixture_captured_log(fixture->wire), "");
-    assert_int_equal(fixture->run.num_replicas, WORKERS);
+    assert_int_equal(fixture->run.plan.num_replicas, WORKERS);
 }
 
 static void with_staleness_unequal_replica_counts_end_the_run(void **state) {
@@ -143,11 +143,11 @@ static void an_epoch_without_a_batch_ends_the_run(void **state) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.data.drop_last = true;
-    run->train_samples = 59;
+    run->plan.train_samples = 59;
     declare_all(fixture, 2, 2, 2);
     assert_true(device_replicas_resolve(run));
-    run->batches_per_epoch = 0;
-    run->train_samples = 53;
+    run->plan.batches_per_epoch = 0;
+    run->plan.train_samples = 53;
     assert_false(device_replicas_resolve(run));
     assert_int_equal(run->status, STATUS_CONFIG);
     assert_non_null(strstr(run->text, "a replica's share is 9 samples (53 over "
@@ -163,9 +163,9 @@ static void a_peer_with_too_many_replicas_is_refused(void **state) {
     hostile.adds_on_host = true;
     assert_true(device_replicas_declare(
         &fixture->run, &fixture->run.roster.slots[1], &hostile));
-    assert_int_equal(fixture->run.limits[1].replicas, JOB_MAX_DEVICES);
+    assert_int_equal(fixture->run.plan.limits[1].replicas, JOB_MAX_DEVICES);
     assert_true(device_replicas_resolve(&fixture->run));
-    assert_int_equal(fixture->run.num_replicas, 2 + JOB_MAX_DEVICES);
+    assert_int_equal(fixture->run.plan.num_replicas, 2 + JOB_MAX_DEVICES);
 }
 
 /* It may bring more, which it does not use. */

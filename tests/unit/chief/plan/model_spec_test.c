@@ -39,7 +39,7 @@ static void declare(struct run *run, uint32_t rank, uint64_t digest,
     matrix.dims = dims;
     model_spec.n_parameters = 1;
     model_spec.parameters = list;
-    model_spec.digest = digest ? digest : run->digest;
+    model_spec.digest = digest ? digest : run->plan.digest;
     model_spec.train_samples = samples;
     model_spec_receive(run, &run->roster.slots[rank], &model_spec);
 }
@@ -70,13 +70,13 @@ static void the_spec_is_complete_once_all_members_have_declared(void **state) {
     run->roster.slots[1].state = ROSTER_LEFT;
     assert_false(model_spec_is_complete(run));
     assert_int_equal(run->phase, RUN_JOINING);
-    assert_int_equal(run->layout->elements, 6);
+    assert_int_equal(run->plan.layout->elements, 6);
 }
 
 static void other_parameters_than_rank_0s_end_the_run(void **state) {
     struct run *run = &((struct run_fixture *)*state)->run;
     declare_first(run);
-    declare(run, 1, run->digest + 1, 600);
+    declare(run, 1, run->plan.digest + 1, 600);
     expect_end(run, "worker 1 on host h1 has other parameters than rank 0");
 }
 

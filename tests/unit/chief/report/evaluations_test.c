@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/evaluations.h"
+#include "chief/run.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,12 +28,13 @@ static int setup(void **state) {
     run->job = &fixture->job;
     run->trainers = fixture->trainers;
     run->phase = RUN_TRAINING;
-    run->test_samples = 10;
-    run->run_schedule = (struct run_schedule){
+    run->plan.test_samples = 10;
+    run->plan.schedule = (struct run_schedule){
         .total = 1000, .accumulation = 1, .epoch_batches = EPOCH};
     run->roster.num_ranks = run->roster.count = RANKS;
     run->roster.slots = fixture->slots;
-    run->shown_loss = run->shown_rate = run->epoch_loss = NAN;
+    run->metrics.shown_loss = run->metrics.shown_rate =
+        run->metrics.epoch_loss = NAN;
     for (uint32_t r = 0; r < RANKS; r++) {
         fixture->slots[r] = (struct roster_slot){
             .rank = r, .state = ROSTER_HELD, .incarnation = 7 + r};
@@ -44,11 +46,11 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     struct fixture *fixture = *state;
-    for (uint32_t i = 0; i < fixture->run.num_evaluations; i++) {
-        evaluation_split_close(&fixture->run.evaluations[i].parts);
-        free(fixture->run.evaluations[i].rank_points);
+    for (uint32_t i = 0; i < fixture->run.evaluations.count; i++) {
+        evaluation_split_close(&fixture->run.evaluations.items[i].parts);
+        free(fixture->run.evaluations.items[i].rank_points);
     }
-    free(fixture->run.evaluations);
+    free(fixture->run.evaluations.items);
     free(fixture);
     return 0;
 }
@@ -70,11 +72,11 @@ static void report(struct fixture *fixture, uint32_t rank, uint64_t step,
 static void an_epoch_ends_with_the_last_trainers_split(void **state) {
     struct fixture *fixture = *state;
     report(fixture, 1, EPOCH, 3);
-    assert_int_equal(fixture->run.evaluated, 0);
+    assert_int_equal(fixture->run.evaluations.evaluated, 0);
     report(fixture, 0, EPOCH, 1);
-    assert_int_equal(fixture->run.evaluated, EPOCH);
-    assert_true(fixture->run.epoch_loss == 2);
-    assert_true(fixture->run.accuracy == 0.8);
+    assert_int_equal(fixture->run.evaluations.evaluated, EPOCH);
+    assert_true(fixture->run.metrics.epoch_loss == 2);
+    assert_true(fixture->run.evaluations.accuracy == 0.8);
 }
 
 /* Rank 0 has ended its second epoch before it is heard that rank 1 has ended
@@ -83,13 +85,13 @@ static void an_epochs_loss_is_that_of_its_step(void **state) {
     struct fixture *fixture = *state;
     report(fixture, 0, EPOCH, 4);
     report(fixture, 0, 2 * EPOCH, 3);
-    assert_int_equal(fixture->run.evaluated, 0);
+    assert_int_equal(fixture->run.evaluations.evaluated, 0);
     report(fixture, 1, EPOCH, 2);
-    assert_int_equal(fixture->run.evaluated, EPOCH);
-    assert_true(fixture->run.epoch_loss == 3);
+    assert_int_equal(fixture->run.evaluations.evaluated, EPOCH);
+    assert_true(fixture->run.metrics.epoch_loss == 3);
     report(fixture, 1, 2 * EPOCH, 1);
-    assert_int_equal(fixture->run.evaluated, 2 * EPOCH);
-    assert_true(fixture->run.epoch_loss == 1); /* 2 and 0 */
+    assert_int_equal(fixture->run.evaluations.evaluated, 2 * EPOCH);
+    assert_true(fixture->run.metrics.epoch_loss == 1); /* 2 and 0 */
 }
 
 /* What it had read when it took part is not counted once more. */
@@ -101,8 +103,8 @@ static void a_trainer_that_rejoins_during_an_evaluation_counts_once(
     fixture->trainers[0] =
         (struct run_trainer){.past_loss = 4 * EPOCH, .past_samples = EPOCH};
     report(fixture, 1, EPOCH, 2);
-    assert_int_equal(fixture->run.evaluated, EPOCH);
-    assert_true(fixture->run.epoch_loss == 3);
+    assert_int_equal(fixture->run.evaluations.evaluated, EPOCH);
+    assert_true(fixture->run.metrics.epoch_loss == 3);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

@@ -20,8 +20,8 @@
 static void shows(struct metrics_fixture *measured, double seconds,
                   double loss) {
     metrics_show(&measured->run, (int64_t)(seconds * (double)TIME_S));
-    assert_true(fabs(measured->run.shown_loss - loss) <= 1e-12);
-    assert_true(fabs(measured->run.shown_rate - 2) <= 1e-12);
+    assert_true(fabs(measured->run.metrics.shown_loss - loss) <= 1e-12);
+    assert_true(fabs(measured->run.metrics.shown_rate - 2) <= 1e-12);
 }
 
 /* After the beat of STEPS and LOSS_SUM it shows LOSS at SECONDS. */
@@ -56,8 +56,8 @@ static char folder[] = "/tmp/measures-test-XXXXXX";
 /* A second trainer, and TensorBoard. */
 static void adds_trainer(struct metrics_fixture *measured) {
     struct failure why;
-    assert_false(tensorboard_writer_open(&measured->run.tensorboard_writer,
-                                         folder, &why));
+    assert_false(tensorboard_writer_open(
+        &measured->run.metrics.tensorboard_writer, folder, &why));
     measured->run.roster.num_ranks = 2;
     measured->run.roster.slots[1] =
         (struct roster_slot){.state = ROSTER_HELD, .rank = 1};
@@ -126,7 +126,7 @@ static void a_returning_trainer_is_waited_for_from_its_first_step(
 
 static void the_last_step_has_a_metric(void **state) {
     struct metrics_fixture *measured = *state;
-    measured->run.run_schedule.total = 13;
+    measured->run.plan.schedule.total = 13;
     adds_trainer(measured);
     for (uint32_t rank = 0; rank < 2; rank++) {
         reaches(measured, rank, 10, 2);
@@ -137,7 +137,7 @@ static void the_last_step_has_a_metric(void **state) {
 
 static void steps_outside_the_run_are_ignored(void **state) {
     struct metrics_fixture *measured = *state;
-    measured->run.run_schedule.start = 40;
+    measured->run.plan.schedule.start = 40;
     adds_trainer(measured);
     for (uint32_t rank = 0; rank < 2; rank++) {
         reaches(measured, rank, 40, 2);
@@ -151,8 +151,9 @@ static void steps_outside_the_run_are_ignored(void **state) {
 static void a_trainer_far_behind_counts_toward_a_later_metric(void **state) {
     struct metrics_fixture *measured = *state;
     measured->job.steps_per_print = 1;
-    measured->run.run_schedule.total = 2 * RUN_POINTS;
-    measured->run.run_schedule.epoch_batches = measured->run.run_schedule.total;
+    measured->run.plan.schedule.total = 2 * RUN_POINTS;
+    measured->run.plan.schedule.epoch_batches =
+        measured->run.plan.schedule.total;
     adds_trainer(measured);
     for (uint64_t step = 1; step <= RUN_POINTS + 2; step++)
         reaches(measured, 0, step, 2);
@@ -166,9 +167,9 @@ static void a_trainer_far_behind_counts_toward_a_later_metric(void **state) {
 static void steps_after_the_checkpoint_have_no_metrics(void **state) {
     struct metrics_fixture *measured = *state;
     adds_trainer(measured);
-    measured->run.interrupted = STATUS_TERMINATED;
-    measured->run.has_saved = true;
-    measured->run.saved = 25;
+    measured->run.shutdown.interrupted = STATUS_TERMINATED;
+    measured->run.checkpoints.has_saved = true;
+    measured->run.checkpoints.saved = 25;
     for (uint64_t step = 10; step <= 30; step += 10)
         for (uint32_t rank = 0; rank < 2; rank++)
             reaches(measured, rank, step, 2);
@@ -182,8 +183,8 @@ static void an_epoch_has_its_result_before_the_next_epochs_metrics(
     void **state) {
     struct metrics_fixture *measured = *state;
     struct evaluation_split_result result = {.count = 1};
-    measured->run.run_schedule.epoch_batches = 15;
-    measured->run.test_samples = 1;
+    measured->run.plan.schedule.epoch_batches = 15;
+    measured->run.plan.test_samples = 1;
     adds_trainer(measured);
     for (uint64_t step = 10; step <= 20; step += 10)
         for (uint32_t rank = 0; rank < 2; rank++)
@@ -205,7 +206,7 @@ static int setup_folder(void **state) {
 
 static int teardown_folder(void **state) {
     struct metrics_fixture *measured = *state;
-    tensorboard_writer_close(&measured->run.tensorboard_writer);
+    tensorboard_writer_close(&measured->run.metrics.tensorboard_writer);
     checkpoint_fixture_remove(folder);
     return metrics_fixture_teardown(state);
 }

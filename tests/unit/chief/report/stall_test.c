@@ -90,14 +90,14 @@ static void without_a_silence_no_time_is_lost(void **state) {
     measured->trainers[0].heartbeat.clock =
         measured->trainers[1].heartbeat.clock = 101;
     stall_update(&measured->run, at(4));
-    assert_true(measured->run.lost_time.seconds == 0);
+    assert_true(measured->run.stall.lost.seconds == 0);
 }
 
 /* One that comes back, then one that is declared gone: the other waits, and has
  * finished before progress is shown again. */
 static void time_without_a_step_is_charged_to_the_silent_peer(void **state) {
     struct metrics_fixture *measured = *state;
-    const struct run_wait_loss *lost = &measured->run.lost_time;
+    const struct run_wait_loss *lost = &measured->run.stall.lost;
     prepare(measured, 100, 0.01);
     receive(measured, 0, 3);
     receive(measured, 1, 3);
@@ -110,7 +110,7 @@ static void time_without_a_step_is_charged_to_the_silent_peer(void **state) {
     measured->trainers[1].heartbeat.clock = 102;
     roster_remove(&measured->run.roster.slots[0]);
     measured->trainers[1].left = true;
-    measured->run.reached = 102;
+    measured->run.metrics.reached = 102;
     stall_update(&measured->run, at(8));
     assert_true(fabs(lost->seconds - 8) < 1e-9);
     assert_true(fabs(lost->longest - 5) < 1e-9);

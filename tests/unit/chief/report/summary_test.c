@@ -45,12 +45,12 @@ static char *summary_of(struct metrics_fixture *measured) {
 static void a_resumed_run_within_an_epoch_has_the_loss_of_its_steps(
     void **state) {
     struct metrics_fixture *measured = *state;
-    measured->run.epochs_ended = 1;
+    measured->run.metrics.epochs_ended = 1;
     metrics_fixture_heartbeat(measured, 100, 150);
     char *said = summary_of(measured);
     if (!strstr(said, "\"train_loss\":1.5,"))
         fail_msg("%s", said);
-    measured->run.epoch_loss = 1.25;
+    measured->run.metrics.epoch_loss = 1.25;
     said = summary_of(measured);
     if (!strstr(said, "\"train_loss\":1.25,"))
         fail_msg("%s", said);
@@ -99,12 +99,12 @@ static void a_silent_peer_is_named_without_a_key(void **state) {
     struct metrics_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
-    measured->run.lost_time = (struct run_wait_loss){1.2, 1.2, "worker 1"};
+    measured->run.stall.lost = (struct run_wait_loss){1.2, 1.2, "worker 1"};
     expect_summary(measured,
                    "largest cause of lost time: waiting for worker 1, which "
                    "was silent for 1.2 s, 24 %\n",
                    true);
-    measured->run.lost_time.seconds = 0.9;
+    measured->run.stall.lost.seconds = 0.9;
     expect_summary(measured, "other trainers), 22 %; key:", true);
 }
 
@@ -115,7 +115,8 @@ static void failed_peers_are_no_cause_of_lost_time(void **state) {
     measured->run.status = STATUS_RETRY;
     expect_summary(measured, "; not complete", true);
     expect_summary(measured, "lost time", false);
-    measured->run.status = measured->run.interrupted = STATUS_TERMINATED;
+    measured->run.status = measured->run.shutdown.interrupted =
+        STATUS_TERMINATED;
     expect_summary(measured, "key: train_batch_size (larger)", true);
 }
 
@@ -124,7 +125,7 @@ static void failed_peers_are_no_cause_of_lost_time(void **state) {
 static struct metrics_fixture *learns(struct metrics_fixture *measured,
                                       double first, double before,
                                       double after) {
-    measured->run.began = true;
+    measured->run.metrics.began = true;
     measured->run.roster.num_ranks = 2;
     measured->job.staleness = JOB_STALENESS_INF;
     measured->job.schedule.lr = 0.1;
@@ -132,7 +133,7 @@ static struct metrics_fixture *learns(struct metrics_fixture *measured,
     for (int i = 0; i < 2; i++)
         measured->trainers[i].heartbeat.first_loss = first;
     for (int i = 0; i < RUN_DECILES; i++)
-        measured->run.deciles[i] = (struct run_point){
+        measured->run.metrics.deciles[i] = (struct run_point){
             .loss = 10 * (i < RUN_DECILES / 2 ? before : after), .samples = 10};
     return measured;
 }
@@ -157,7 +158,7 @@ static void a_learning_rate_too_large_is_reported_with_one_to_try(
                    "try scheduler.params.warmup_max_lr 0.1, which is 0.2 over "
                    "2\n",
                    true);
-    learns(*state, 2.3, 2.2, 1)->run.diverged = true;
+    learns(*state, 2.3, 2.2, 1)->run.metrics.diverged = true;
     expect_summary(*state, "diverged: the loss is NaN. With", true);
 }
 
@@ -166,7 +167,7 @@ static void a_decreasing_loss_has_not_diverged(void **state) {
     expect_summary(*state, "diverged", false);
     learns(*state, 2.3, 2.3, 2.2); /* little, but nothing went wrong */
     expect_summary(*state, "diverged", false);
-    learns(*state, 0.15, 0.2, 0.2)->run.has_restored = true;
+    learns(*state, 0.15, 0.2, 0.2)->run.plan.has_restored = true;
     expect_summary(*state, "diverged", false);
 }
 

@@ -26,12 +26,12 @@ static void prepare(struct fixture *fixture) {
     memset(fixture, 0, sizeof *fixture);
     struct run *run = &fixture->run;
     run->job = &fixture->job;
-    run->layout = &fixture->layout;
+    run->plan.layout = &fixture->layout;
     run->trainers = fixture->trainers;
     run->ps = fixture->ps;
     run->roster.num_ranks = TRAINERS;
     run->roster.num_ps = PS;
-    run->run_schedule.start = 50;
+    run->plan.schedule.start = 50;
     run->end_step = 150;
     fixture->layout.elements = 1000;
     fixture->job.strategy = JOB_PS;
@@ -96,10 +96,10 @@ static void figures_not_yet_known_are_null(void **state) {
     struct fixture fixture;
     prepare(&fixture);
     json_t *object = json_object();
-    fixture.run.end_step = fixture.run.run_schedule.start;
+    fixture.run.end_step = fixture.run.plan.schedule.start;
     time_breakdown_add(object, &fixture.run);
     assert_true(json_is_null(json_object_get(object, "seconds_per_step")));
-    fixture.run.layout = NULL;
+    fixture.run.plan.layout = NULL;
     time_breakdown_add(object, &fixture.run);
     assert_true(json_is_null(json_object_get(object, "parameters")));
     assert_true(json_is_null(json_object_get(object, "bytes_per_step")));
