@@ -267,6 +267,6 @@ int main(int argc, char **argv) {
     if (!status && !options.printed_help)
         status = verbs[options.cli_command](&options, &why);
     if (status && why.text[0])
-        fprintf(stderr, "error: %s\n", why.text);
+        log_failure_of_command(&why);
     return status;
 }

@@ -164,7 +164,7 @@ static void fail_start(struct run *run, const struct chief_settings *settings,
     run->failed_to_start = true;
     run_stop(run, why->status, "%s", why->text);
     if (roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT))
-        log_info(run->log,
+        log_info(run->log, "joins_refused",
                  "the run cannot begin; processes that join within %.0f s "
                  "(timeouts.stop) are told why",
                  run->job->timeouts.stop);
@@ -350,8 +350,9 @@ static void receive_messages(struct run *run) {
             handle_ps(run, incoming.slot, control);
     }
     while (link_bad_peer(run->link, text, sizeof text))
-        log_warning(run->log, "an unknown peer on port %u %s",
-                    link_port(run->link), text);
+        log_warning(run->log, "unknown_peer_rejected",
+                    "an unknown peer on port %u %s", link_port(run->link),
+                    text);
 }
 
 static void read_interrupt(struct run *run, int descriptor) {
@@ -429,7 +430,7 @@ enum status chief_run(const struct chief_settings *settings,
         return status;
     }
     if (link_port(run->link))
-        log_info(run->log, "listening on port %u, run %016llx",
+        log_info(run->log, "listening", "listening on port %u, run %016llx",
                  link_port(run->link), (unsigned long long)run->id);
     run->join_limit = time_from_seconds(settings->join_timeout);
     chief_advertised_address(settings, run, address, sizeof address);

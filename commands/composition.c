@@ -37,7 +37,7 @@ static void warn_duplicate_address(const struct composition *composition,
     if (!task)
         return;
     cluster_address(task, address, sizeof address);
-    log_warning(&role->log,
+    log_warning(&role->log, "address_listed_twice",
                 "the cluster lists %s twice, and two processes cannot listen "
                 "on one port of a host: give each task an address of its own",
                 address);
@@ -56,8 +56,9 @@ static void log_identity(const struct composition *composition,
     char host[256] = "", rank[64];
     gethostname(host, sizeof host - 1);
     cluster_rank_text(composition->cluster, rank, sizeof rank);
-    log_info(&role->log, "%shost %s, pid %d, device %scpu (%s), %s%s", rank,
-             host, (int)getpid(),
+    log_info(&role->log, "process_started",
+             "%shost %s, pid %d, device %scpu (%s), %s%s", rank, host,
+             (int)getpid(),
              may_use_gpu(composition) ? "as the job says: cuda or " : "",
              rule_variant_name(composition->process_settings.loops),
              composition->cluster->local ? "" : "cluster from ",
@@ -217,7 +218,7 @@ static const char *own_job(struct composition *composition) {
         return NULL;
     if (load_job(composition, NULL, &problem)) {
         log_warning(
-            &composition->roles.list[0].log,
+            &composition->roles.list[0].log, "job_ignored",
             "the job given here is wrong; it is ignored, as the chief's job is "
             "used: %.*s",
             (int)strcspn(problem.text, "\n"), problem.text);

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <malloc.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
@@ -80,8 +79,7 @@ enum status process_refuse(const struct options *options,
                            const struct cluster *cluster, struct failure *why) {
     struct composition composition = {.options = options, .cluster = cluster};
     struct failure reported = *why, ignored;
-    fprintf(stderr, "error: %s\n", why->text);
-    why->text[0] = 0;
+    log_failure_of_command(why);
     enum status status = open_process(&composition, &ignored);
     if (!status)
         status = composition_add_refusal(&composition, &reported);

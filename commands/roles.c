@@ -64,7 +64,8 @@ struct role *roles_add(struct roles *roles, enum role_kind kind,
     log_open(&role->log, name, index);
     role->log.quiet = quiet;
     if (pipe2(pipe_ends, O_NONBLOCK | O_CLOEXEC))
-        log_warning(&role->log, "no pipe: signals are ignored");
+        log_warning(&role->log, "signals_unavailable",
+                    "no pipe: signals are ignored");
     role->interrupts = pipe_ends[0];
     role->interrupt_writer = pipe_ends[1];
     return role;
@@ -111,7 +112,7 @@ static void roles_forward_signal(struct roles *roles, int number) {
     if (saves && first->kind != ROLE_CHIEF) {
         if (!roles->usr1_ignored)
             log_info(
-                &first->log,
+                &first->log, "signal_ignored",
                 "SIGUSR1 is ignored here: at the chief it writes a checkpoint");
         roles->usr1_ignored = true;
         return;
@@ -173,6 +174,7 @@ enum status roles_run(struct roles *roles, struct failure *why) {
     enum status status = first_status(roles);
     for (unsigned i = 1; !status && i < started; i++)
         if (roles->list[i].status)
-            log_warning(&roles->list[i].log, "%s", roles->list[i].why.text);
+            log_warning(&roles->list[i].log, "role_failed", "%s",
+                        roles->list[i].why.text);
     return status;
 }

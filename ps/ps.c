@@ -88,7 +88,7 @@ static void ps_send_ready(struct ps *ps) {
 static void listen_shm(struct ps *ps) {
     struct failure why;
     if (ps->shm_key && link_listen_shm(ps->link, ps->shm_key, &why))
-        log_info(ps->settings->log, "%s", why.text);
+        log_info(ps->settings->log, "shm_unavailable", "%s", why.text);
 }
 
 /* Reports ready once the blocks are set. The chief sends the first view, with
@@ -174,7 +174,7 @@ static enum status serve_frame(struct ps *ps, struct link_frame *frame,
     if (message_read_data(&header, &ps->arena, frame->header.data,
                           frame->header.size, &bad)) {
         if (link_may_log(ps->link, bad.text))
-            log_warning(ps->settings->log,
+            log_warning(ps->settings->log, "malformed_message_rejected",
                         "a peer sent %s; its connection is not read any more",
                         bad.text);
         link_ban(ps->link, frame->peer);
@@ -237,8 +237,8 @@ static enum status ps_serve(struct ps *ps, struct failure *why) {
     if (ps->server)
         server_flush(ps->server);
     while (link_bad_peer(ps->link, text, sizeof text))
-        log_warning(ps->settings->log, "an unknown peer on port %u %s",
-                    link_port(ps->link), text);
+        log_warning(ps->settings->log, "unknown_peer_rejected",
+                    "an unknown peer on port %u %s", link_port(ps->link), text);
     return status;
 }
 
@@ -265,8 +265,8 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
         return status_mark_reported(why);
     }
     ps->interrupted = status;
-    log_info(ps->settings->log, "signal %d: asking the chief for a checkpoint",
-             (int)number);
+    log_info(ps->settings->log, "signal_received",
+             "signal %d: asking the chief for a checkpoint", (int)number);
     ps_send_left(ps, status, "");
     return STATUS_OK;
 }
@@ -336,7 +336,8 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
     ps->settings = settings;
     enum status status = ps_open_links(ps, why);
     if (!status && settings->self)
-        log_info(settings->log, "listening on port %u", link_port(ps->link));
+        log_info(settings->log, "listening", "listening on port %u",
+                 link_port(ps->link));
     while (!status && !ps->stopped)
         status = ps_run_once(ps, why);
     if (ps->interrupted && (status == STATUS_OK || ps->stopped)) {

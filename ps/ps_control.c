@@ -93,11 +93,11 @@ static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
         return status;
     ps->chief = welcome->chief_incarnation;
     if (ps->settings->own_job && strcmp(ps->settings->own_job, welcome->job))
-        log_warning(ps->settings->log,
+        log_warning(ps->settings->log, "job_ignored",
                     "the job given here is not read and differs from the "
                     "chief's");
     control_client_set_timeout(ps->control_client, ps->job->timeouts.peer);
-    log_info(ps->settings->log, "joined %s, run %016llx",
+    log_info(ps->settings->log, "run_joined", "joined %s, run %016llx",
              control_client_chief_name(ps->control_client),
              (unsigned long long)control_client_run(ps->control_client));
     return STATUS_OK;

@@ -342,7 +342,7 @@ void server_refuse(struct server *server, uint32_t peer,
     reply.text = (char *)text;
     reply_queue_refuse(server->reply_queue, peer, &reply);
     if (link_may_log(server->settings.link, text))
-        log_warning(server->settings.log,
+        log_warning(server->settings.log, "message_refused",
                     "a message in the name of trainer %u is refused: %s",
                     header->rank, text);
 }

@@ -131,6 +131,7 @@ static bool discovery_listener_receive(
             if (link_may_log(link, error.text))
                 log_warning(
                     discovery_listener->settings.log,
+                    "malformed_message_rejected",
                     "a peer sent %s; its connection is not read any more",
                     error.text);
             link_ban(link, frame.peer);
@@ -139,13 +140,13 @@ static bool discovery_listener_receive(
                                  address, size);
         } else if (link_may_log(link, "not a call")) {
             log_warning(
-                discovery_listener->settings.log,
+                discovery_listener->settings.log, "message_refused",
                 "a peer sent a message that a worker does not accept here");
         }
         link_release(&frame);
     }
     while (link && link_bad_peer(link, text, sizeof text))
-        log_warning(discovery_listener->settings.log,
+        log_warning(discovery_listener->settings.log, "unknown_peer_rejected",
                     "an unknown peer on port %u %s", link_port(link), text);
     return found;
 }
@@ -161,11 +162,12 @@ static void discovery_listener_connect_to(
     if (state == RESOLVE_WAITING)
         return;
     if (state == RESOLVE_FAILED)
-        log_warning(discovery_listener->settings.log,
+        log_warning(discovery_listener->settings.log, "host_not_found",
                     "cannot find host %s of ps %u: %s", task->host, task->index,
                     text);
     else if (link_connect(discovery_listener->ps_link, text, &why))
-        log_warning(discovery_listener->settings.log, "%s", why.text);
+        log_warning(discovery_listener->settings.log, "connect_failed", "%s",
+                    why.text);
     resolve_end(&discovery_listener->resolve);
     discovery_listener->next_ps++;
 }

@@ -298,7 +298,8 @@ static void worker_handle_signal(struct worker *worker) {
         return;
     enum status status = status_of_signal((int)number);
     if (control_client_is_joined(worker->control_client))
-        log_info(worker->settings->log, "signal %d: %s", (int)number,
+        log_info(worker->settings->log, "signal_received", "signal %d: %s",
+                 (int)number,
                  worker->allreduce
                      ? "asking the chief for a checkpoint; the run ends"
                      : "leaving; the run goes on without this worker");
@@ -322,7 +323,8 @@ static enum status handle_reports(struct worker *worker, struct failure *why) {
             continue;
         if (report.why.status == STATUS_CONFIG && !worker_is_training(worker))
             return status_fail(why, report.why.status, "%s", report.why.text);
-        log_error(worker->settings->log, "%s", report.why.text);
+        log_error(worker->settings->log, "trainer_failed", "%s",
+                  report.why.text);
     }
     return STATUS_OK;
 }
@@ -372,7 +374,7 @@ static void step_allreduce(struct worker *worker) {
     struct failure why;
     if (!allreduce_step(worker->allreduce, &why))
         return;
-    log_error(worker->settings->log, "%s", why.text);
+    log_error(worker->settings->log, "allreduce_failed", "%s", why.text);
     worker_send_left(worker, false, 0, &why);
 }
 

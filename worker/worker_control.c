@@ -35,12 +35,12 @@ static enum status worker_control_handle_welcome(
     discovery_listener_stop_queries(worker->discovery_listener);
     if (worker->settings->own_job &&
         strcmp(worker->settings->own_job, welcome->job))
-        log_warning(worker->settings->log,
+        log_warning(worker->settings->log, "job_ignored",
                     "the job given here is not read and differs from the "
                     "chief's");
     control_client_set_timeout(worker->control_client,
                                worker->job->timeouts.peer);
-    log_info(log, "joined %s, run %016llx, rank %u of %u",
+    log_info(log, "run_joined", "joined %s, run %016llx, rank %u of %u",
              control_client_chief_name(worker->control_client),
              (unsigned long long)control_client_run(worker->control_client),
              worker->rank, worker->num_ranks);

@@ -33,7 +33,7 @@ static enum status compare_cluster_resolve_ps(
                            "cluster lists",
                            flags->ps.values[flags->ps.count - 1], listed);
     if (!listed)
-        log_info(members->log,
+        log_info(members->log, "ps_cases_skipped",
                  "the cluster lists no ps: only all-reduce is measured");
     return STATUS_OK;
 }

@@ -170,12 +170,14 @@ static void log_run(struct comparison *comparison,
     comparison->runs_done++;
     time_left(comparison, remaining, sizeof remaining);
     if (object)
-        log_info(log, "run %u of %u: %s: %.0f examples/s%s",
-                 comparison->runs_done, comparison->runs_total, name,
+        log_info(log, "comparison_run_finished",
+                 "run %u of %u: %s: %.0f examples/s%s", comparison->runs_done,
+                 comparison->runs_total, name,
                  compare_runs_number(object, "examples_per_second"), remaining);
     else
-        log_warning(log, "run %u of %u: %s: %s", comparison->runs_done,
-                    comparison->runs_total, name, one->problem);
+        log_warning(log, "comparison_run_failed", "run %u of %u: %s: %s",
+                    comparison->runs_done, comparison->runs_total, name,
+                    one->problem);
 }
 
 /* Finds impossible cases before anything runs. */
@@ -440,7 +442,7 @@ enum status compare_runs(json_t **result,
     comparison->runs_total =
         comparison->count * (unsigned)(options->flags->compare.repeats + 1) + 1;
     check_cases(comparison);
-    log_info(options->log,
+    log_info(options->log, "comparison_started",
              "%u cases, %u runs (%" PRIu64
              " of each and one for equal time, and one of a step for the loss "
              "at the start); each run may take %g s",

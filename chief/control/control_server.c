@@ -149,7 +149,7 @@ bool control_server_receive(struct control_server *control_server, int64_t now,
         if (!read) {
             if (link_may_log(control_server->link, bad.text))
                 log_warning(
-                    control_server->log,
+                    control_server->log, "malformed_message_rejected",
                     "a peer sent %s; its connection is not read any more",
                     bad.text);
             link_ban(control_server->link, frame.peer);
@@ -190,7 +190,8 @@ void control_server_send(struct control_server *control_server,
     fill_header(control_server, control);
     control->ack = member->channel.received;
     if (!channel_put(&member->channel, control))
-        log_error(control_server->log, "no memory for a message");
+        log_error(control_server->log, "message_dropped",
+                  "no memory for a message");
     control_server_send_pending(control_server, member, time_now());
 }
 

@@ -47,8 +47,8 @@ static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
     control_server_bind_peer(run->control_server, slot, peer);
     control_server_send(run->control_server, slot, &control);
     roster_name(slot, name, sizeof name);
-    log_info(run->log, "%s joined from %s, pid %u", name, slot->host,
-             slot->pid);
+    log_info(run->log, "member_joined", "%s joined from %s, pid %u", name,
+             slot->host, slot->pid);
 }
 
 /* Loss and samples of a trainer outlive its incarnation. */
@@ -106,7 +106,7 @@ static void membership_advertised_address(
 /* Logs at a limited rate: a refused process may repeat its join. */
 static void warn_and_refuse(struct run *run, uint32_t peer, const char *text) {
     if (link_may_log(run->link, text))
-        log_warning(run->log, "%s", text);
+        log_warning(run->log, "join_refused", "%s", text);
     refuse(run, peer, STATUS_CONFIG, text);
 }
 
@@ -326,7 +326,7 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
     if (control->run == run->id && is_goodbye(control))
         return;
     if (link_may_log(run->link, "a message of an unknown peer"))
-        log_warning(run->log,
+        log_warning(run->log, "message_refused",
                     "a message of run %016llx from a process that is not in "
                     "this run is refused",
                     (unsigned long long)control->run);
@@ -430,7 +430,8 @@ static void declare_dead(struct run *run, struct roster_slot *slot,
     bool ps = slot->role == CLUSTER_PS;
     describe_departure(slot, how, departed, sizeof departed);
     run->membership.deaths += !ps;
-    log_warning(run->log, "%s%s%s", departed, since, consequence(run, ps));
+    log_warning(run->log, "member_died", "%s%s%s", departed, since,
+                consequence(run, ps));
     remove_member(run, slot, departed);
 }
 
@@ -441,7 +442,7 @@ void membership_remove(struct run *run, struct roster_slot *slot,
     char text[512], how[80] = "is gone";
     if (exiting) {
         roster_name(slot, text, sizeof text);
-        log_info(run->log, "%s said goodbye", text);
+        log_info(run->log, "member_left", "%s said goodbye", text);
         describe_departure(slot, "said goodbye", text, sizeof text);
         remove_member(run, slot, text);
         return;
@@ -471,7 +472,8 @@ void membership_dismiss(struct run *run, struct roster_slot *slot,
         return;
     trainer->dismissed = true;
     trainer->declared = false;
-    log_warning(run->log, "%s; the run goes on without it", text);
+    log_warning(run->log, "member_dismissed", "%s; the run goes on without it",
+                text);
     stop.status = status;
     stop.text = (char *)text;
     control.body_case = CAPSTAN__CONTROL__BODY_STOP;

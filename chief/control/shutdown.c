@@ -45,7 +45,8 @@ static void record_lost_peer(struct run *run, const struct roster_slot *slot,
                              const Capstan__Left *left) {
     char name[64];
     roster_name(slot, name, sizeof name);
-    log_warning(run->log, "%s on host %s: %s", name, slot->host, left->text);
+    log_warning(run->log, "peer_lost", "%s on host %s: %s", name, slot->host,
+                left->text);
     if (run->membership.peer_lost_at)
         return;
     run->membership.peer_lost_at = time_now();
@@ -64,7 +65,7 @@ void shutdown_receive_left(struct run *run, struct roster_slot *slot,
     roster_name(slot, name, sizeof name);
     bool signal = run_is_signal((enum status)left->status);
     if ((slot->role == CLUSTER_PS || run->allreduce) && signal) {
-        log_info(run->log, "%s received a signal", name);
+        log_info(run->log, "member_signalled", "%s received a signal", name);
         if (!run->shutdown.interrupted)
             shutdown_interrupt(run, STATUS_RETRY);
         return;
@@ -117,7 +118,7 @@ void shutdown_interrupt(struct run *run, enum status status) {
         return;
     run->shutdown.grace_deadline =
         time_now() + time_from_seconds(run->job->timeouts.grace);
-    log_info(run->log,
+    log_info(run->log, "run_interrupted",
              "a signal: one checkpoint, then all end; at most %.0f s "
              "(timeouts.grace)",
              run->job->timeouts.grace);
@@ -281,7 +282,7 @@ static void shutdown_stop(struct run *run, int64_t now) {
             run_enter_phase(run, RUN_OVER);
     } else if (now - run->phase_since > limit) {
         list_unresponsive(run, unresponsive, sizeof unresponsive);
-        log_warning(run->log,
+        log_warning(run->log, "goodbye_missing",
                     "no goodbye within %.0f s (timeouts.stop) from "
                     "%s",
                     run->job->timeouts.stop, unresponsive);

@@ -53,7 +53,7 @@ static void log_joining(struct run *run, const struct deadline *deadline,
         return;
     run->logged_waiting_at = now;
     deadline_text(deadline, now, text, sizeof text);
-    log_info(run->log, "%s", text);
+    log_info(run->log, "waiting_for_members", "%s", text);
 }
 
 static void check_joining(struct run *run, int64_t now) {
@@ -106,7 +106,7 @@ static void check_step_deadline(struct run *run, int64_t now) {
     else if (stalled > limit / 10 &&
              run->logged_slow_at != trainer->last_progress) {
         run->logged_slow_at = trainer->last_progress;
-        log_warning(run->log,
+        log_warning(run->log, "trainer_stalled",
                     "%s on host %s is alive but has not finished a step for "
                     "%.0f s; at %.0f s (timeouts.step) the run ends",
                     name, slot->host, time_to_seconds(stalled),
@@ -238,7 +238,7 @@ void watchdog_check_own_stall(struct run *run, int64_t now) {
         return;
     run->suspension.until = now;
     log_warning(
-        run->log,
+        run->log, "process_stalled",
         "this process itself stood still for %.0f s (stopped, starved, or at "
         "a slow disk): no deadline counts that time, but peers that waited "
         "for it may have declared it dead",
@@ -250,15 +250,15 @@ static void report_silence(const struct run *run, struct roster_slot *slot,
     char name[64];
     roster_name(slot, name, sizeof name);
     if (slot->silent_since && slot->last_seen > slot->silent_since) {
-        log_info(run->log, "heartbeat from %s on host %s resumed", name,
-                 slot->host);
+        log_info(run->log, "heartbeat_resumed",
+                 "heartbeat from %s on host %s resumed", name, slot->host);
         slot->silent_since = 0;
     }
     if (slot->silent_since ||
         now - slot->last_seen < deadline_warn_after(run->roster.peer_limit))
         return;
     slot->silent_since = slot->last_seen;
-    log_warning(run->log,
+    log_warning(run->log, "heartbeat_missed",
                 "no heartbeat from %s on host %s for %.0f s; at %.0f s "
                 "(timeouts.peer) it is declared dead",
                 name, slot->host, time_to_seconds(now - slot->last_seen),

@@ -93,8 +93,8 @@ static void log_not_started(const struct children_command *start, int error) {
         snprintf(hint, sizeof hint,
                  "; it is not on the PATH: give its path, as this one's, %s",
                  own);
-    log_error(start->log, "%s: starting %s: %s%s", start->name, start->program,
-              strerror(error), hint);
+    log_error(start->log, "process_not_started", "%s: starting %s: %s%s",
+              start->name, start->program, strerror(error), hint);
 }
 
 enum status children_start(const struct children *children,

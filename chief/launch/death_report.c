@@ -55,7 +55,8 @@ bool death_report_send(struct death_report *report, int file, int wait_status,
     if (!status)
         status = link_connect(report->link, record.chief, &why);
     if (status)
-        log_warning(log, "the chief cannot be notified: %s", why.text);
+        log_warning(log, "death_not_reported",
+                    "the chief cannot be notified: %s", why.text);
     bool sent =
         !status && death_report_send_one(report->link, &record, wait_status);
     report->unacknowledged += sent;

@@ -28,8 +28,9 @@ static void signal_others(struct launch *launch, int number,
         if (!process->pid)
             continue;
         if (message)
-            log_warning(launch->options->log, "%s (pid %d) %s", process->name,
-                        (int)process->pid, message);
+            log_warning(launch->options->log, "process_overdue",
+                        "%s (pid %d) %s", process->name, (int)process->pid,
+                        message);
         if (number)
             kill(process->pid, number);
     }
@@ -56,7 +57,7 @@ static void launch_pass_deadline(struct launch *launch) {
     case RUNNING:
         break;
     case CHIEF_SIGNALLED:
-        log_warning(launch->options->log,
+        log_warning(launch->options->log, "process_overdue",
                     "the chief did not end within timeouts.grace + "
                     "timeouts.stop (%g s): killed",
                     launch->options->grace + stop);
@@ -102,7 +103,8 @@ static void handle_chief_exit(struct launch *launch, int wait_status) {
                        launch->failed == STATUS_CONFIG;
     children_end_text(wait_status, exit_text, sizeof exit_text);
     if (WIFSIGNALED(wait_status))
-        log_error(launch->options->log, "the chief %s", exit_text);
+        log_error(launch->options->log, "chief_died", "the chief %s",
+                  exit_text);
     if (launch->cause && launch->exit_code == STATUS_CONFIG)
         launch->cause = chief; /* it logs whose error it was */
     else if (!keeps_cause)
@@ -136,8 +138,9 @@ static void handle_early_exit(struct launch *launch,
     char exit_text[64];
     children_end_text(wait_status, exit_text, sizeof exit_text);
     if (!reported && !reports_own_exit(code) && code != STATUS_CONFIG)
-        log_warning(launch->options->log, "%s %s while the chief still runs",
-                    process->name, exit_text);
+        log_warning(launch->options->log, "process_died",
+                    "%s %s while the chief still runs", process->name,
+                    exit_text);
     if (code == STATUS_CONFIG || (code != STATUS_OK && !joined))
         abort_run(launch, process, code);
     if (!joined && WIFSIGNALED(wait_status))
@@ -254,7 +257,8 @@ enum status launch_run(const struct launch_options *options, int *exit_code,
     else
         launch_supervise(&launch);
     if (launch.cause)
-        log_info(options->log, "%s ended the run: %s%s", launch.cause->name,
+        log_info(options->log, "run_aborted", "%s ended the run: %s%s",
+                 launch.cause->name,
                  launch.cause->exit_text[0] ? "before it had joined it "
                                             : "its own lines say why",
                  launch.cause->exit_text);
@@ -295,8 +299,8 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
                            "%s%.400s",
                            none.text[0] ? ": " : "", none.text);
     world->nproc_per_node = gpus ? gpus : cores_count();
-    log_info(log, "%u process%s: one for each %s", world->nproc_per_node,
-             world->nproc_per_node == 1 ? "" : "es",
+    log_info(log, "processes_counted", "%u process%s: one for each %s",
+             world->nproc_per_node, world->nproc_per_node == 1 ? "" : "es",
              gpus ? "GPU" : "processor");
     return STATUS_OK;
 }

@@ -143,11 +143,11 @@ static void node_launch_pass_deadline(struct node_launch *launch) {
     for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
         const struct node_process *process = &launch->processes[i];
         if (process->pid && launch->killed)
-            log_warning(launch->log,
+            log_warning(launch->log, "process_overdue",
                         "%s (pid %d) does not end even on SIGKILL: left behind",
                         process->name, (int)process->pid);
         else if (process->pid)
-            log_warning(launch->log,
+            log_warning(launch->log, "process_overdue",
                         "%s (pid %d) did not end within %g s (--grace): killed",
                         process->name, (int)process->pid, launch->world->grace);
     }
@@ -173,7 +173,7 @@ static void node_launch_handle_exit(struct node_launch *launch,
     if (!code || launch->ending)
         return;
     children_end_text(wait_status, exit_text, sizeof exit_text);
-    log_error(launch->log, "%s %s%s", process->name, exit_text,
+    log_error(launch->log, "rank_failed", "%s %s%s", process->name, exit_text,
               launch->alive ? ": ending the others" : "");
     launch->exit_code = code;
     begin_termination(launch, SIGTERM);

@@ -121,7 +121,7 @@ void bandwidth_probe_receive(struct run *run, const struct roster_slot *slot,
         return;
     run->bandwidth.gbits = gbits;
     run->bandwidth.measured = true;
-    log_info(run->log,
+    log_info(run->log, "bandwidth_measured",
              "the network bandwidth is %.3g Gbit/s in each direction per host, "
              "measured between %s",
              gbits, run->allreduce ? "ranks 0 and 1" : "trainer 0 and ps 0");

@@ -159,7 +159,7 @@ bool device_replicas_resolve(struct run *run) {
         return false;
     device_replicas_describe(run, text, sizeof text);
     if (device_replicas_has_devices(run))
-        log_info(run->log, "%s", text);
+        log_info(run->log, "devices_assigned", "%s", text);
     return true;
 }
 

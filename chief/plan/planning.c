@@ -149,8 +149,8 @@ static bool waits_for_memory(struct run *run, const struct failure *why) {
     int64_t now = time_now();
     if (!run->plan.memory_wait_since) {
         run->plan.memory_wait_since = now;
-        log_info(run->log, "waiting up to %.0f s (timeouts.peer): %s", limit,
-                 why->text);
+        log_info(run->log, "waiting_for_memory",
+                 "waiting up to %.0f s (timeouts.peer): %s", limit, why->text);
     }
     return now - run->plan.memory_wait_since < time_from_seconds(limit);
 }
@@ -176,7 +176,7 @@ static bool check_memory(struct run *run) {
         run_stop(run, listed ? STATUS_CONFIG : status, "%s", why.text);
     } else if (!status) {
         memory_plan_describe(members, count, &given, text, sizeof text);
-        log_info(run->log, "%s", text);
+        log_info(run->log, "memory_planned", "%s", text);
     }
     free(members);
     free(names);
@@ -274,7 +274,8 @@ static void log_plan(const struct run *run) {
     char where[64];
     snprintf(where, sizeof where, "%u blocks on %u ps",
              run->plan.layout->num_blocks, run->plan.num_holders);
-    log_info(run->log, "%u tensors, %llu values %s%s; steps %llu to %llu",
+    log_info(run->log, "plan_made",
+             "%u tensors, %llu values %s%s; steps %llu to %llu",
              run->plan.layout->num_parameters,
              (unsigned long long)run->plan.layout->elements,
              run->allreduce ? "on every trainer" : "in ",
@@ -289,7 +290,7 @@ static void planning_check_schedule(const struct run *run) {
     const struct schedule *schedule = &run->job->schedule;
     unsigned long long last = run->plan.schedule.total;
     if (last > run->plan.schedule.start && schedule_ends_before(schedule, last))
-        log_warning(run->log,
+        log_warning(run->log, "schedule_ends_early",
                     "the scheduler ends at step %llu "
                     "(scheduler.params.total_num_steps), the run at step %llu: "
                     "the rate of the last steps is %g; set total_num_steps "
@@ -310,7 +311,7 @@ static void log_nothing_left(const struct run *run) {
     if (!run->plan.has_restored ||
         run->plan.schedule.start < run->plan.schedule.total)
         return;
-    log_info(run->log,
+    log_info(run->log, "nothing_to_train",
              "the checkpoint has completed %llu %s and the job asks for %llu: "
              "nothing is left to train (raise %s to continue)",
              done_before, unit, requested, unit);
@@ -333,7 +334,7 @@ static void plan(struct run *run) {
         return;
     }
     if (run->job->init && run->plan.has_restored)
-        log_info(run->log,
+        log_info(run->log, "init_ignored",
                  "init is ignored: the run resumes, and %s is not read",
                  run->job->init);
     set_rounds(run);

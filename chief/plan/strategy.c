@@ -71,7 +71,7 @@ const char *strategy_resolve_backend(const struct job *job,
     char reason[512];
     find_nccl_obstacle(job, ranks, count, reason, sizeof reason);
     if (count > 1)
-        log_info(log, "all-reduce by %s (auto: %s)",
+        log_info(log, "backend_chosen", "all-reduce by %s (auto: %s)",
                  reason[0] ? "gloo" : "nccl",
                  reason[0] ? reason
                            : "each trainer has a device of its own, where "
@@ -137,9 +137,11 @@ static enum status choose_allreduce(struct strategy *out, const struct job *job,
         snprintf(zero, sizeof zero, ", ZeRO stage %d", (int)job->zero.stage);
     const char *idle = given->num_ps ? "; the listed ps hold nothing" : "";
     if (given->trainers == 1)
-        log_info(log, "all-reduce: 1 trainer, without peers%s", idle);
+        log_info(log, "strategy_chosen",
+                 "all-reduce: 1 trainer, without peers%s", idle);
     else
-        log_info(log, "all-reduce: %u trainers%s, by %s%s%s%s", given->trainers,
+        log_info(log, "strategy_chosen",
+                 "all-reduce: %u trainers%s, by %s%s%s%s", given->trainers,
                  job->strategy == JOB_ALLREDUCE ? "" : " (no ps is listed)",
                  is_auto ? "gloo or nccl" : out->backend, zero,
                  algorithm_of(job, given->trainers), idle);
@@ -169,11 +171,13 @@ enum status strategy_choose(struct strategy *out, const struct job *job,
         (strategy == JOB_STRATEGY_UNSET && !num_ps && trainers > 1))
         return choose_allreduce(out, job, given, log, why);
     if (num_ps)
-        log_info(log, "parameter server: %u trainer%s, %u ps%s%s", trainers,
+        log_info(log, "strategy_chosen",
+                 "parameter server: %u trainer%s, %u ps%s%s", trainers,
                  trainers == 1 ? "" : "s", num_ps,
                  strategy == JOB_PS ? "" : " (ps are listed)",
                  job->wire == JOB_WIRE_BF16 ? ", bf16 on the wire" : "");
     else
-        log_info(log, "one trainer and no ps: the chief keeps the weights");
+        log_info(log, "strategy_chosen",
+                 "one trainer and no ps: the chief keeps the weights");
     return STATUS_OK;
 }

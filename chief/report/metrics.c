@@ -136,7 +136,8 @@ static void write_scalar(struct run *run, const char *tag, uint64_t step,
     if (!tensorboard_writer_add_scalar(run->metrics.tensorboard_writer, tag,
                                        step, value, &why))
         return;
-    log_warning(run->log, "no more TensorBoard events: %s", why.text);
+    log_warning(run->log, "tensorboard_write_failed",
+                "no more TensorBoard events: %s", why.text);
     tensorboard_writer_close(&run->metrics.tensorboard_writer);
 }
 
@@ -219,7 +220,8 @@ void metrics_begin(struct run *run) {
         !tensorboard_writer_restart(run->metrics.tensorboard_writer,
                                     run->plan.schedule.start + 1, &why))
         return;
-    log_warning(run->log, "no more TensorBoard events: %s", why.text);
+    log_warning(run->log, "tensorboard_write_failed",
+                "no more TensorBoard events: %s", why.text);
     tensorboard_writer_close(&run->metrics.tensorboard_writer);
 }
 
@@ -286,7 +288,7 @@ static void metrics_flush(struct run *run) {
     struct failure why;
     if (run->metrics.tensorboard_writer &&
         tensorboard_writer_flush(run->metrics.tensorboard_writer, &why))
-        log_warning(run->log, "%s", why.text);
+        log_warning(run->log, "tensorboard_write_failed", "%s", why.text);
 }
 
 /* Makes room for point NUMBER: trainers that are too far behind the one that

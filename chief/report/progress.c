@@ -244,7 +244,7 @@ static void progress_write_line(const struct progress *progress,
                                 const struct progress_numbers *numbers) {
     char text[MAX_TEXT];
     progress_line_text(text, sizeof text, numbers);
-    log_info(progress->log, "%s", text);
+    log_info(progress->log, "progress_reported", "%s", text);
 }
 
 void progress_point(struct progress *progress,
@@ -270,7 +270,7 @@ void progress_epoch(struct progress *progress,
                     const struct progress_numbers *numbers) {
     char text[MAX_TEXT];
     progress_epoch_text(text, sizeof text, numbers);
-    log_info(progress->log, "%s", text);
+    log_info(progress->log, "epoch_finished", "%s", text);
     progress->drawn = false;
 }
 

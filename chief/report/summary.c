@@ -189,11 +189,13 @@ static void log_lost_time(const struct run *run) {
     struct time_share time_share = largest_loss(run, &all);
     double part = all > 0 ? time_share.seconds / all : 0;
     if (part >= MIN_REPORTED_SHARE)
-        log_info(run->log, "largest cause of lost time: %s, %.0f %%%s%s",
+        log_info(run->log, "lost_time_attributed",
+                 "largest cause of lost time: %s, %.0f %%%s%s",
                  time_share.cause, 100 * part,
                  time_share.key[0] ? "; key: " : "", time_share.key);
     else if (all > 0)
-        log_info(run->log, "no cause of lost time stands out: %s, %.0f %%",
+        log_info(run->log, "lost_time_attributed",
+                 "no cause of lost time stands out: %s, %.0f %%",
                  time_share.cause, 100 * part);
 }
 
@@ -202,7 +204,7 @@ static void log_skipped(const struct run *run) {
     if (metrics_loss_scale(run) > 0)
         snprintf(scale, sizeof scale, "; loss scale %g",
                  metrics_loss_scale(run));
-    log_info(run->log,
+    log_info(run->log, "skipped_steps_counted",
              "steps skipped because of overflowed gradients: %" PRIu64 "%s",
              metrics_skipped_steps(run), scale);
 }
@@ -259,7 +261,7 @@ static void log_diverged(const struct run *run) {
         !(risen || run->metrics.diverged))
         return;
     log_warning(
-        run->log,
+        run->log, "run_diverged",
         "the run has diverged: %s. With staleness each push of the %u "
         "trainers is an update of its own, while a synchronous run averages "
         "them: try %s %g, which is %g over %u",
@@ -274,7 +276,7 @@ void summary_print(const struct run *run, bool json) {
     char loss[32];
     progress_loss_text(loss, sizeof loss, run_loss(run));
     if (run->metrics.began && seconds > 0)
-        log_info(run->log,
+        log_info(run->log, "training_summarized",
                  "%" PRIu64 " steps in %.1f s: %.1f steps/s, %.0f examples/s; "
                  "train %s%s",
                  step - run->plan.schedule.start, seconds,
@@ -286,7 +288,7 @@ void summary_print(const struct run *run, bool json) {
     if (run->metrics.began && metrics_checks_overflow(run))
         log_skipped(run);
     if (run->metrics.began && seconds > 0 && network_limit(run) > 0)
-        log_info(run->log,
+        log_info(run->log, "network_use_summarized",
                  "%.0f %% of what the network allows: %.1f steps/s at %.3g "
                  "Gbit/s in each direction per host (%s)",
                  100 * steps_per_second(run) / network_limit(run),
@@ -298,7 +300,8 @@ void summary_print(const struct run *run, bool json) {
     if (run->metrics.began)
         log_lost_time(run);
     if (run->checkpoints.has_saved)
-        log_info(run->log, "checkpoint: %s", run->checkpoints.folder);
+        log_info(run->log, "final_checkpoint", "checkpoint: %s",
+                 run->checkpoints.folder);
     if (json)
         summary_print_json(run);
 }

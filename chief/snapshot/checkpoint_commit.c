@@ -147,7 +147,7 @@ static void record_written(struct run *run,
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < run->plan.num_holders; i++)
         bytes += snapshot->files[i].size;
-    log_info(run->log, "checkpoint %s: %.1f MB in %.2f s",
+    log_info(run->log, "checkpoint_written", "checkpoint %s: %.1f MB in %.2f s",
              checkpoint_commit->folder, (double)bytes / 1e6, snapshot->seconds);
     snprintf(run->checkpoints.folder, sizeof run->checkpoints.folder, "%s",
              checkpoint_commit->folder);
@@ -158,7 +158,8 @@ static void record_written(struct run *run,
     run->checkpoints.saved_at = time_now();
     run->checkpoints.last_problem[0] = 0;
     if (checkpoint_commit->prune_status)
-        log_warning(run->log, "old checkpoints were not removed: %s",
+        log_warning(run->log, "checkpoint_removal_failed",
+                    "old checkpoints were not removed: %s",
                     checkpoint_commit->prune_failure.text);
     checkpoint_policy_send_retained(run);
 }
@@ -236,7 +237,7 @@ void checkpoint_commit_finish(struct run *run) {
         if (poll(&over, 1, limit))
             continue;
         log_warning(
-            run->log,
+            run->log, "checkpoint_delayed",
             "the disk of %s has not completed the checkpoint of step %llu "
             "within %.0f s (timeouts.stop); the chief keeps waiting",
             run->job->checkpoint.dir,

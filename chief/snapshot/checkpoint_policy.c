@@ -55,7 +55,7 @@ void checkpoint_policy_receive_signal(struct run *run) {
         outcome = "a checkpoint is in progress already; the run goes on";
     else
         run->checkpoints.requested = true;
-    log_info(run->log, "SIGUSR1: %s", outcome);
+    log_info(run->log, "checkpoint_requested", "SIGUSR1: %s", outcome);
 }
 
 const char *checkpoint_policy_optimizer_name(const struct run *run) {
@@ -106,7 +106,7 @@ static enum status start_fresh(struct run *run, struct failure *why) {
     enum status status =
         checkpoint_set_aside(run->job->checkpoint.dir, 0, run->id, &moved, why);
     if (!status && moved)
-        log_warning(run->log,
+        log_warning(run->log, "checkpoints_moved_aside",
                     "resume is never: %zu checkpoints of an earlier run were "
                     "moved to %s/aside-%016llx",
                     moved, run->job->checkpoint.dir,
@@ -201,8 +201,8 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
              run->plan.restore_folder);
     run->checkpoints.has_saved = true;
     run->checkpoints.saved = run->plan.restored.step;
-    log_info(run->log, "resuming from %s, epoch %llu", run->plan.restore_folder,
-             (unsigned long long)resume_epoch(run));
+    log_info(run->log, "run_resumed", "resuming from %s, epoch %llu",
+             run->plan.restore_folder, (unsigned long long)resume_epoch(run));
     return STATUS_OK;
 }
 
@@ -250,7 +250,8 @@ void checkpoint_policy_discard(struct run *run,
     struct failure why;
     if (snapshot->step > run->checkpoints.last_failed)
         run->checkpoints.last_failed = snapshot->step;
-    log_warning(run->log, "there is no checkpoint of step %llu: %s",
+    log_warning(run->log, "checkpoint_failed",
+                "there is no checkpoint of step %llu: %s",
                 (unsigned long long)snapshot->step, snapshot->problem);
     if (!run->checkpoints.has_saved || run->checkpoints.saved < snapshot->step)
         snprintf(run->checkpoints.last_problem,
@@ -261,5 +262,6 @@ void checkpoint_policy_discard(struct run *run,
                    run->checkpoints.saved == snapshot->step))
         return;
     if (checkpoint_remove(run->job->checkpoint.dir, snapshot->step, &why))
-        log_warning(run->log, "its files were not removed: %s", why.text);
+        log_warning(run->log, "checkpoint_removal_failed",
+                    "its files were not removed: %s", why.text);
 }

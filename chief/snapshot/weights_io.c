@@ -167,12 +167,13 @@ static void end_export(struct run *run, uint64_t id, enum status status,
                        const struct failure *why) {
     const char *path = run->job->export_path;
     if (status) {
-        log_error(run->log, "the weights were not exported to %s: %s", path,
-                  why->text);
+        log_error(run->log, "export_failed",
+                  "the weights were not exported to %s: %s", path, why->text);
         snprintf(run->export_problem, sizeof run->export_problem, "%.500s",
                  why->text);
     } else {
-        log_info(run->log, "exported %u tensors, %.1f MB, to %s in %.2f s",
+        log_info(run->log, "weights_exported",
+                 "exported %u tensors, %.1f MB, to %s in %.2f s",
                  run->plan.layout->num_parameters,
                  (double)run->plan.layout->elements * sizeof(float) / 1e6, path,
                  time_to_seconds(time_now() - run->weights_io->began));
@@ -189,7 +190,8 @@ static void end_init(struct run *run, enum status status,
         weights_io_close(run);
         return;
     }
-    log_info(run->log, "starting from the weights of %s", run->job->init);
+    log_info(run->log, "weights_loaded", "starting from the weights of %s",
+             run->job->init);
     weights_io_close(run);
     run->plan.init_done = true;
 }

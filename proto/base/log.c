@@ -1,44 +1,114 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/log.h"
 
+#include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
+/* Of several processes, a pipe keeps each write of this size in one piece. */
+enum { LINE_SIZE = PIPE_BUF };
+
+enum level { LEVEL_INFO, LEVEL_WARNING, LEVEL_ERROR };
+
 void log_open(struct log *log, const char *role, int index) {
-    if (index < 0)
-        snprintf(log->source, sizeof log->source, "%s", role);
-    else
-        snprintf(log->source, sizeof log->source, "%s %d", role, index);
-    log->terminal = isatty(STDERR_FILENO);
+    const char *json = getenv(LOG_JSON_VARIABLE);
+    snprintf(log->role, sizeof log->role, "%s", role);
+    log->index = index;
+    log->json = json && !strcmp(json, "1");
+    log->terminal = !log->json && isatty(STDERR_FILENO);
     log->quiet = false;
 }
 
-/* Longer lines are cut off. Control characters become spaces, so that no text
- * can imitate a line of its own or move a terminal's cursor. */
-static void log_write_line(const struct log *log, const char *level,
-                           const char *format, va_list arguments) {
-    if (!log)
-        return;
-    char line[4096];
+/* Control characters become spaces, so that no text can imitate a line of its
+ * own or move a terminal's cursor. Returns the length. */
+static size_t log_format_plain(const struct log *log, enum level level,
+                               const char *format, va_list arguments,
+                               char *line) {
+    static const char *const prefixes[] = {"", "warning: ", "error: "};
     struct timeval now;
     struct tm calendar;
+    char index[16] = "";
     gettimeofday(&now, NULL);
     localtime_r(&now.tv_sec, &calendar);
-    size_t used = (size_t)snprintf(
-        line, sizeof line, "%s%02d:%02d:%02d.%03d %s: %s",
+    if (log->index >= 0)
+        snprintf(index, sizeof index, " %d", log->index);
+    size_t text = (size_t)snprintf(
+        line, LINE_SIZE, "%s%02d:%02d:%02d.%03d %s%s: %s",
         log->terminal ? "\r\x1b[K" : "", calendar.tm_hour, calendar.tm_min,
-        calendar.tm_sec, (int)(now.tv_usec / 1000), log->source, level);
-    size_t text = used;
-    vsnprintf(line + used, sizeof line - used - 1, format, arguments);
-    used = strlen(line);
-    for (; text < used; text++) /* texts of peers are logged too */
+        calendar.tm_sec, (int)(now.tv_usec / 1000), log->role, index,
+        prefixes[level]);
+    vsnprintf(line + text, LINE_SIZE - text - 1, format, arguments);
+    for (; line[text]; text++) /* texts of peers are logged too */
         if ((unsigned char)line[text] < ' ' || line[text] == 0x7f)
             line[text] = ' ';
-    line[used++] = '\n';
-    ssize_t written = write(STDERR_FILENO, line, used);
+    return text;
+}
+
+/* Of a text that is not UTF-8, each byte beyond ASCII becomes "?". */
+static json_t *log_json_text(char *text) {
+    json_t *string = json_string(text);
+    if (string)
+        return string;
+    for (; *text; text++)
+        if (*text & 0x80)
+            *text = '?';
+    return json_string(text);
+}
+
+/* Returns the length that the line has or, beyond LINE_SIZE, would have. */
+static size_t log_dump_json(const struct log *log, enum level level,
+                            const char *event, char *text, char *line) {
+    static const char *const levels[] = {"info", "warning", "error"};
+    struct timeval now;
+    struct tm calendar;
+    char date[24], time[32];
+    gettimeofday(&now, NULL);
+    gmtime_r(&now.tv_sec, &calendar);
+    strftime(date, sizeof date, "%FT%T", &calendar);
+    snprintf(time, sizeof time, "%s.%03dZ", date, (int)(now.tv_usec / 1000));
+    json_t *object = json_pack(
+        "{s:s, s:s, s:o*, s:s, s:s, s:o}", "time", time, "role", log->role,
+        "index", log->index < 0 ? NULL : json_integer(log->index), "level",
+        levels[level], "event", event, "text", log_json_text(text));
+    size_t length = json_dumpb(object, line, LINE_SIZE, JSON_COMPACT);
+    json_decref(object);
+    return length;
+}
+
+/* The text's own lines stay. It is shortened, between characters, until the
+ * line fits. */
+static size_t log_format_json(const struct log *log, enum level level,
+                              const char *event, const char *format,
+                              va_list arguments, char *line) {
+    char text[LINE_SIZE];
+    size_t length, kept = LINE_SIZE;
+    vsnprintf(text, sizeof text, format, arguments);
+    while ((length = log_dump_json(log, level, event, text, line)) >=
+           LINE_SIZE) {
+        kept = strlen(text) * 7 / 8;
+        while (kept && (text[kept] & 0xc0) == 0x80)
+            kept--;
+        text[kept] = 0;
+    }
+    return length;
+}
+
+static void log_write_line(const struct log *log, enum level level,
+                           const char *event, const char *format,
+                           va_list arguments) {
+    char line[LINE_SIZE];
+    if (!log)
+        return;
+    size_t length =
+        log->json ? log_format_json(log, level, event, format, arguments, line)
+                  : log_format_plain(log, level, format, arguments, line);
+    line[length++] = '\n';
+    ssize_t written = write(STDERR_FILENO, line, length);
     (void)written; /* no other place to report to */
 }
 
@@ -46,24 +116,37 @@ static void log_write_line(const struct log *log, const char *level,
     do {                                                                       \
         va_list arguments;                                                     \
         va_start(arguments, format);                                           \
-        log_write_line(log, level, format, arguments);                         \
+        log_write_line(log, level, event, format, arguments);                  \
         va_end(arguments);                                                     \
     } while (0)
 
-void log_info(const struct log *log, const char *format, ...) {
+void log_info(const struct log *log, const char *event, const char *format,
+              ...) {
     if (!log || !log->quiet)
-        LOG_AT("");
+        LOG_AT(LEVEL_INFO);
 }
 
-void log_warning(const struct log *log, const char *format, ...) {
-    LOG_AT("warning: ");
+void log_warning(const struct log *log, const char *event, const char *format,
+                 ...) {
+    LOG_AT(LEVEL_WARNING);
 }
 
-void log_error(const struct log *log, const char *format, ...) {
-    LOG_AT("error: ");
+void log_error(const struct log *log, const char *event, const char *format,
+               ...) {
+    LOG_AT(LEVEL_ERROR);
 }
 
 void log_failure(const struct log *log, struct failure *why) {
-    log_error(log, "%s", why->text);
+    log_error(log, "failed", "%s", why->text);
+    why->text[0] = 0;
+}
+
+void log_failure_of_command(struct failure *why) {
+    struct log log;
+    log_open(&log, "capstan", -1);
+    if (log.json)
+        log_failure(&log, why);
+    else
+        fprintf(stderr, "error: %s\n", why->text);
     why->text[0] = 0;
 }

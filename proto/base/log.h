@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines on standard error: time, role and index, then the text. Each line
- * is one write, so that several processes may share a terminal; there a line
- * first clears the progress bar that it lands on. */
+/* Log lines on standard error: time, role and index, then the text. With
+ * CAPSTAN_JSON_LOG=1 in the environment, a JSON object on each line, with the
+ * event's name as well (docs/log.md). Each line is one write of at most
+ * PIPE_BUF bytes, so that several processes may share a terminal or a pipe; on
+ * a terminal a line first clears the progress bar that it lands on. */
 #ifndef CAPSTAN_LOG_H
 #define CAPSTAN_LOG_H
 
@@ -9,23 +11,33 @@
 
 #include <stdbool.h>
 
+#define LOG_JSON_VARIABLE "CAPSTAN_JSON_LOG"
+
 struct log {
-    char source[32]; /* "ps 1", "chief" */
-    bool terminal;
-    bool quiet; /* warnings and errors only */
+    char role[32]; /* "ps" */
+    int index;     /* below 0: none */
+    bool json;
+    bool terminal; /* a person reads it: no lines of JSON */
+    bool quiet;    /* warnings and errors only */
 };
 
-/* Sets the source's name. INDEX < 0 is left out. */
+/* INDEX < 0 is left out. */
 void log_open(struct log *log, const char *role, int index);
 
-/* LOG may be NULL: nothing is written. */
-void log_info(const struct log *log, const char *format, ...) PRINTF_LIKE(2, 3);
-void log_warning(const struct log *log, const char *format, ...)
-    PRINTF_LIKE(2, 3);
-void log_error(const struct log *log, const char *format, ...)
-    PRINTF_LIKE(2, 3);
+/* LOG may be NULL: nothing is written. EVENT names what happened: a literal in
+ * snake_case that docs/log.md lists, whatever the text says about it. */
+void log_info(const struct log *log, const char *event, const char *format, ...)
+    PRINTF_LIKE(3, 4);
+void log_warning(const struct log *log, const char *event, const char *format,
+                 ...) PRINTF_LIKE(3, 4);
+void log_error(const struct log *log, const char *event, const char *format,
+               ...) PRINTF_LIKE(3, 4);
 
-/* Logs WHY as an error and empties it, so that it is logged once. */
+/* Logs WHY as the error "failed" and empties it, so that it is logged once. */
 void log_failure(const struct log *log, struct failure *why);
+
+/* The same for a process that has no role: "error: " and the text, which keeps
+ * its lines. */
+void log_failure_of_command(struct failure *why);
 
 #endif

@@ -202,8 +202,9 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
         if (*found)
             break;
         manifest_clear(out);
-        log_warning(log, "checkpoint of step %" PRIu64 " passed over: %s",
-                    steps[i], wrong.text);
+        log_warning(log, "checkpoint_passed_over",
+                    "checkpoint of step %" PRIu64 " passed over: %s", steps[i],
+                    wrong.text);
         if (!num_skipped++)
             first = wrong;
     }

@@ -74,7 +74,7 @@ static enum status open_lock_file(struct dir_lock *dir_lock,
                                 dir_lock->path);
         dir_lock->locked = set_lock(dir_lock->file, F_RDLCK);
         if (!dir_lock->locked) {
-            log_warning(dir_lock->settings.log,
+            log_warning(dir_lock->settings.log, "lock_unavailable",
                         "%s takes no lock (%s): a second run in the same "
                         "directory would not be noticed",
                         dir_lock->path, strerror(errno));
@@ -215,8 +215,8 @@ enum status dir_lock_join(struct dir_lock **out, bool *shares,
         dir_lock_release(out);
     if (!status || status == STATUS_CONFIG)
         return status;
-    log_warning(settings->log, "no checkpoint can be written here: %s",
-                why->text);
+    log_warning(settings->log, "directory_unwritable",
+                "no checkpoint can be written here: %s", why->text);
     return STATUS_OK;
 }
 
@@ -232,7 +232,7 @@ static enum status reacquire(struct dir_lock *dir_lock, struct failure *why) {
         status = acquire(dir_lock, why);
     if (!status && was_there)
         log_warning(
-            settings->log,
+            settings->log, "directory_replaced",
             "%s was removed or replaced during the run: it exists again and is "
             "locked for this run; its earlier contents are gone",
             settings->dir);

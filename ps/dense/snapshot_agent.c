@@ -146,7 +146,7 @@ static struct snapshot *begin_planned(struct snapshot_agent *snapshot_agent,
     if (snapshots_busy(snapshot_agent->snapshots) &&
         round != snapshot_agent->settings.plan->run_schedule.total) {
         snapshot_agent->skipped = round;
-        log_warning(snapshot_agent->settings.log,
+        log_warning(snapshot_agent->settings.log, "checkpoint_skipped",
                     "the checkpoint of step %llu is left out: an earlier one "
                     "is still being written",
                     (unsigned long long)round);
@@ -287,7 +287,7 @@ enum status snapshot_agent_retain(struct snapshot_agent *snapshot_agent,
         !dir_lock_is_held(snapshot_agent->dir_lock))
         return STATUS_OK;
     if (checkpoint_retain(dir, command->steps, command->n_steps, &why))
-        log_warning(snapshot_agent->settings.log,
+        log_warning(snapshot_agent->settings.log, "checkpoint_removal_failed",
                     "old checkpoints were not removed: %s", why.text);
     return STATUS_OK;
 }
@@ -321,7 +321,7 @@ enum status snapshot_agent_step(struct snapshot_agent *snapshot_agent,
             snapshot_agent_send_written(snapshot_agent, &result);
             continue;
         }
-        log_error(snapshot_agent->settings.log,
+        log_error(snapshot_agent->settings.log, "shard_write_failed",
                   "a checkpoint was not written: %s", result.why.text);
         snapshot_agent->skipped =
             result.id; /* its later blocks must not begin it again */
@@ -338,7 +338,7 @@ bool snapshot_agent_is_full(struct snapshot_agent *snapshot_agent) {
         return false;
     if (!snapshot_agent->warned_full)
         log_warning(
-            snapshot_agent->settings.log,
+            snapshot_agent->settings.log, "updates_paused",
             "copies for the checkpoint have reached %llu MB "
             "(checkpoint.copy_mb): updates wait for the disk",
             (unsigned long long)(snapshot_agent->settings.copy_bytes >> 20));

@@ -80,7 +80,7 @@ static void undo(int fd, int saved, char *text, size_t size) {
 
 enum status launch_fixture_run_with(struct launch_fixture *set,
                                     struct launch_options *options) {
-    const struct log log = {.source = "local"};
+    const struct log log = {.role = "local", .index = -1};
     char job[] = "job.json", flag[] = "--set", value[] = "seed=2 3";
     char *const arguments[] = {job, flag, value, NULL};
     options->program = set->program;

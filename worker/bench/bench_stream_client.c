@@ -61,7 +61,7 @@ static bool bench_stream_client_connect_shm(
         zmq_poll(bench_stream_client->items, count, RESOLVE_POLL_MS);
         server->shm_key = link_renewed(server->link);
     }
-    log_info(s->log, "ps %u: %s", p, text);
+    log_info(s->log, "transport_chosen", "ps %u: %s", p, text);
     return server->shm_key;
 }
 

@@ -174,8 +174,8 @@ static enum status fill_all(struct measure *measure, struct failure *why) {
     const struct measure_settings *settings = measure->settings;
     enum status status = STATUS_OK;
     for (uint32_t r = 0; r < settings->repeats && !status; r++) {
-        log_info(settings->log, "measuring, %u of %u", r + 1,
-                 settings->repeats);
+        log_info(settings->log, "measurement_started", "measuring, %u of %u",
+                 r + 1, settings->repeats);
         for (uint32_t i = 0; i < settings->num_sizes && !status; i++)
             status = fill_size(measure, &measure->sizes[i], r, why);
         if (!status)

@@ -34,7 +34,7 @@ static enum status check_agreement(const struct idx_file *images,
 static void warn_trailing(const struct idx_file *file, const char *path,
                           const struct log *log) {
     if (file->trailing)
-        log_warning(log,
+        log_warning(log, "trailing_data_ignored",
                     "%s: %" PRIu64 " bytes follow the end of the gzip data and "
                     "are left out: is it the right file?",
                     path, file->trailing);

@@ -64,7 +64,7 @@ static void log_device(const struct device *device,
                        const struct device_request *request,
                        const struct device_description *description,
                        uint32_t count) {
-    log_info(device->log,
+    log_info(device->log, "device_chosen",
              "device %s %u of %u: %s, compute capability %u.%u, %.1f of %.1f "
              "GiB free%s",
              device->ops->name, device->index, count, description->name,
@@ -80,7 +80,7 @@ static void log_device(const struct device *device,
 }
 
 static void warn(void *warn_context, const char *line) {
-    log_warning(warn_context, "%s", line);
+    log_warning(warn_context, "device_degraded", "%s", line);
 }
 
 static enum status open_gpu(struct device *device,
@@ -132,7 +132,7 @@ enum status device_open(struct device *device,
                            "device: \"cuda\": %s; docs/gpu.md lists what it "
                            "needs; \"auto\" uses the CPU otherwise",
                            reason.text);
-    log_info(log, "device cpu; cuda: %s", reason.text);
+    log_info(log, "device_chosen", "device cpu; cuda: %s", reason.text);
     return open_cpu(device, request, why);
 }
 
@@ -144,7 +144,7 @@ void device_close(struct device *device) {
 
 void device_pin(const struct device *device, void *memory, size_t bytes) {
     if (!device->ops->pin(device->handle, memory, bytes))
-        log_warning(device->log,
+        log_warning(device->log, "memory_not_pinned",
                     "device %s: %zu bytes of host memory cannot be "
                     "pinned: copies from and to it are slower",
                     device->name, bytes);

@@ -166,7 +166,7 @@ static void report(const struct evaluator *evaluator,
     double count = (double)result->count;
     double accuracy = (double)result->correct / count;
     double loss = result->loss_sum / count;
-    log_info(evaluator->settings->log,
+    log_info(evaluator->settings->log, "checkpoint_evaluated",
              loss < 1e5 ? "step %" PRIu64 ": test accuracy %.4f, test loss %.4f"
                         : "step %" PRIu64
                           ": test accuracy %.4f, test loss %.3e",
@@ -230,7 +230,7 @@ static enum status skip_checkpoint(struct evaluator *evaluator,
         return STATUS_OK;
     if (checkpoint->final)
         return status_context(why, "the final checkpoint");
-    log_warning(evaluator->settings->log,
+    log_warning(evaluator->settings->log, "checkpoint_passed_over",
                 "checkpoint of step %" PRIu64 " passed over: %s",
                 checkpoint->step, why->text);
     return STATUS_OK;
@@ -289,7 +289,7 @@ static bool is_finished(const struct evaluator *evaluator,
     const char *dir = evaluator->settings->dir;
     if (!newest->final || dir_lock_is_locked(dir))
         return false;
-    log_info(evaluator->settings->log,
+    log_info(evaluator->settings->log, "evaluation_finished",
              "step %" PRIu64 " is final, and no run uses %s: the end (a run "
              "that resumes from it needs an evaluator started after its chief)",
              newest->step, dir);
@@ -366,7 +366,8 @@ enum status evaluator_run(const struct evaluator_settings *settings,
                            "an evaluator follows a checkpoint directory: give "
                            "it --checkpoint-dir, or model_dir in TF_CONFIG");
     evaluator.timeout_ns = time_from_seconds(settings->timeout);
-    log_info(settings->log, "following %s", settings->dir);
+    log_info(settings->log, "directory_followed", "following %s",
+             settings->dir);
     enum status status = poll_directory(&evaluator, &over, why);
     while (!status && !over) {
         status = wait_for_change(&evaluator, why);

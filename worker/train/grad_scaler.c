@@ -28,7 +28,7 @@ enum status grad_scaler_begin(struct grad_scaler *grad_scaler,
                            "smaller rate may do too",
                            fp16->min_loss_scale, (unsigned long long)step);
     if (changed && grad_scaler->logs_changes)
-        log_info(grad_scaler->log,
+        log_info(grad_scaler->log, "loss_scale_changed",
                  "loss scale %g from step %llu on; skipped so far: %llu",
                  now->scale, (unsigned long long)step,
                  (unsigned long long)now->skipped);
@@ -78,7 +78,7 @@ void grad_scaler_log_skipped(const struct grad_scaler *grad_scaler,
     char at[64] = "";
     if (grad_scaler->job->fp16.enabled)
         snprintf(at, sizeof at, " at loss scale %g", grad_scaler->scaler.scale);
-    log_warning(grad_scaler->log,
+    log_warning(grad_scaler->log, "step_skipped",
                 "step %llu is skipped: its gradients overflow%s",
                 (unsigned long long)step, at);
 }

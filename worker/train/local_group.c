@@ -207,7 +207,7 @@ static enum status connect_or_fall_back(struct local_group *local_group,
     enum status status = connect_members(local_group, why);
     if (!status || !local_group->local_collective)
         return status;
-    log_warning(local_group->log,
+    log_warning(local_group->log, "device_reduction_failed",
                 "gradients of %u devices are summed in host memory: %s",
                 local_group->count, why->text);
     local_group->broken = true;

@@ -20,7 +20,7 @@ static void find_collective(struct local_group *local_group,
                              &why);
     local_group->collective = status ? NULL : table;
     if (status)
-        log_info(local_group->log,
+        log_info(local_group->log, "device_reduction_unavailable",
                  "gradients of %u devices are summed in host memory; "
                  "capstan-nccl.so: %s (docs/collectives.md has what it needs)",
                  local_group->count, why.text);
@@ -42,8 +42,8 @@ static enum status add_device(struct local_group *local_group,
         local_group->count++;
     if (status != STATUS_CONFIG || cuda_required)
         return status;
-    log_warning(local_group->log, "device %u is not used: %s", index,
-                why->text);
+    log_warning(local_group->log, "device_not_used",
+                "device %u is not used: %s", index, why->text);
     return STATUS_OK;
 }
 

@@ -148,7 +148,7 @@ static enum status skip_nonfinite(struct trainer *trainer,
                            "or gradient_clipping, or \"on_nan\": \"skip\"",
                            fabs(trainer->step_loss),
                            (unsigned long long)trainer->clock);
-    log_warning(trainer->settings.log,
+    log_warning(trainer->settings.log, "step_skipped",
                 "step %llu is skipped: its loss is not finite",
                 (unsigned long long)trainer->clock);
     announce_all(trainer, CONTRIBUTION_EMPTY);

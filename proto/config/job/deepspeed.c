@@ -54,7 +54,8 @@ static void log_once(struct translation *translation, const char *path,
             return;
     if (translation->num_logged < MAX_REASONS)
         translation->logged[translation->num_logged++] = reason;
-    log_info(translation->log, "%s: satisfied by design: %s", path, reason);
+    log_info(translation->log, "key_satisfied_by_design",
+             "%s: satisfied by design: %s", path, reason);
 }
 
 static void rename_key(struct translation *translation,
@@ -178,7 +179,7 @@ static void choose_adam(struct translation *translation, bool defaults) {
     bool torch =
         json_is_true(job_tree_get(tree, "optimizer.params.torch_adam"));
     if (adam && decoupled) {
-        log_info(translation->log,
+        log_info(translation->log, "key_translated",
                  "optimizer.type: Adam means AdamW, as DeepSpeed's adam_w_mode "
                  "says");
         deepspeed_set(tree, "optimizer.type", json_string("AdamW"));

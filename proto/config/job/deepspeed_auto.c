@@ -45,8 +45,8 @@ static void deepspeed_auto_fill_key(json_t *tree, const char *path,
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT |
                                        JSON_REAL_PRECISION(15));
     if (job_tree_put(tree, path, value))
-        log_info(log, "%s: \"auto\" is %s: %s%s", path, text ? text : "?", from,
-                 how);
+        log_info(log, "auto_resolved", "%s: \"auto\" is %s: %s%s", path,
+                 text ? text : "?", from, how);
     free(text);
     json_decref(value);
 }
@@ -54,7 +54,7 @@ static void deepspeed_auto_fill_key(json_t *tree, const char *path,
 static void remove_auto(json_t *tree, const char *path, const char *how,
                         const struct log *log) {
     job_tree_remove(tree, path);
-    log_info(log, "%s: \"auto\": %s", path, how);
+    log_info(log, "auto_resolved", "%s: \"auto\": %s", path, how);
 }
 
 static void fill_known(json_t *tree, const struct known_auto *known_auto,

@@ -58,7 +58,7 @@ static void check_rates(const struct job *job, const struct job_input *input) {
                     schedule->type == SCHEDULE_WARMUP_DECAY;
     if (replaced && is_given(input, "optimizer.params.lr") &&
         schedule->lr != schedule->warmup_max_lr)
-        log_warning(input->log,
+        log_warning(input->log, "key_ignored",
                     "optimizer.params.lr: %g is not used: the scheduler sets "
                     "the rate, up to scheduler.params.warmup_max_lr, %g; set "
                     "that one, or take the scheduler out (--set "
@@ -72,7 +72,7 @@ static void job_rules_check_schedule(const struct job *job,
     if (schedule->type != SCHEDULE_CONSTANT &&
         schedule->type != SCHEDULE_WARMUP && schedule->total_num_steps > 0 &&
         schedule->total_num_steps < schedule->warmup_num_steps)
-        log_warning(log,
+        log_warning(log, "warmup_cut_short",
                     "scheduler.params.total_num_steps: %llu is less than "
                     "warmup_num_steps, %llu: the rate never reaches its top",
                     (unsigned long long)schedule->total_num_steps,
@@ -90,8 +90,9 @@ static void check_scale_lr(const struct job *job, const struct log *log,
             "staleness 0, as each push is an update of its own otherwise");
     else if (job->schedule.type == SCHEDULE_CONSTANT)
         log_warning(
-            log, "scale_lr: the rate is multiplied from the first step on; a "
-                 "scheduler with a warm-up is safer");
+            log, "warmup_missing",
+            "scale_lr: the rate is multiplied from the first step on; a "
+            "scheduler with a warm-up is safer");
 }
 
 static void choose_precision(struct job *job, struct diagnostics *diagnostics) {
@@ -150,13 +151,13 @@ static void fill_events(struct job *job, const struct job_input *input) {
 static void log_defaults(const struct job *job, const struct job_input *input) {
     if (job->optimizer.type == OPTIMIZER_ADAMW &&
         !is_given(input, "optimizer.params.weight_decay"))
-        log_info(input->log,
+        log_info(input->log, "default_applied",
                  "optimizer.params.weight_decay: %g, the default of %s (%s)",
                  job->optimizer.weight_decay,
                  input->deepspeed ? "DeepSpeed" : "torch",
                  input->deepspeed ? "torch's is 0.01" : "DeepSpeed's is 0");
     if (input->deepspeed && !is_given(input, "gradient_clipping"))
-        log_info(input->log,
+        log_info(input->log, "default_applied",
                  "gradient_clipping: 0, DeepSpeed's default before 2026 (1.0 "
                  "since); write the value to be sure");
 }
@@ -167,7 +168,7 @@ static void log_precision(const struct job *job,
         [JOB_PRECISION_BF16] = "bf16", [JOB_PRECISION_FP16] = "fp16"};
     const char *half = halves[job->model.precision];
     if (half)
-        log_info(input->log,
+        log_info(input->log, "precision_chosen",
                  "%s.enabled: operands of matrix products are rounded to %s; "
                  "weights, sums and updates stay float32",
                  half, half);
@@ -185,20 +186,20 @@ static void log_zero(const struct job *job, const struct job_input *input) {
     if (job->strategy == JOB_ALLREDUCE)
         return;
     if (job->zero.stage)
-        log_info(input->log,
+        log_info(input->log, "key_satisfied_by_design",
                  "zero_optimization.stage: with ps satisfied by design: they "
                  "already hold the optimiser state and the summed gradients, "
                  "each its own part%s",
                  open);
     if (job->zero.offload)
-        log_info(input->log,
+        log_info(input->log, "key_satisfied_by_design",
                  "zero_optimization.offload_optimizer: with ps satisfied by "
                  "design: the state is in their hosts' memory%s",
                  open);
     for (size_t i = 0; i < sizeof buckets / sizeof *buckets; i++) {
         if (!is_given(input, buckets[i]))
             continue;
-        log_info(input->log,
+        log_info(input->log, "key_satisfied_by_design",
                  "%s: with ps satisfied by design: a setting of DeepSpeed's "
                  "collectives; here pushes are cut into blocks and always "
                  "overlap the backward pass%s",
@@ -211,7 +212,7 @@ static void log_recompute(const struct job *job,
                           const struct job_input *input) {
     uint32_t hidden = job->model.num_layers ? job->model.num_layers - 2 : 0;
     if (job->model.kept && job->model.kept >= hidden)
-        log_info(input->log,
+        log_info(input->log, "activations_kept",
                  "activation_checkpointing.number_checkpoints: the model has "
                  "%u hidden layer%s: all activations are kept",
                  hidden, hidden == 1 ? "" : "s");

@@ -187,7 +187,7 @@ static void record_stall(struct control_client *control_client, int64_t now) {
         return;
     control_client->stall = stall;
     control_client->stall_end = now;
-    log_warning(control_client->settings.log,
+    log_warning(control_client->settings.log, "process_stalled",
                 "this process itself stood still for %.0f s (stopped, starved, "
                 "or at a slow disk): %s has that much longer (timeouts.peer), "
                 "but may have declared this process dead",
@@ -219,8 +219,8 @@ static void log_silence(struct control_client *control_client,
     char text[512];
     if (control_client->silence_logged &&
         control_client->last_received > control_client->silence_logged) {
-        log_info(control_client->settings.log, "heartbeat from %s resumed",
-                 control_client->chief_name);
+        log_info(control_client->settings.log, "heartbeat_resumed",
+                 "heartbeat from %s resumed", control_client->chief_name);
         control_client->silence_logged = 0;
     }
     if (control_client->silence_logged ||
@@ -229,7 +229,7 @@ static void log_silence(struct control_client *control_client,
         return;
     control_client->silence_logged = control_client->last_received;
     deadline_text(deadline, now, text, sizeof text);
-    log_warning(control_client->settings.log, "%s", text);
+    log_warning(control_client->settings.log, "heartbeat_missed", "%s", text);
 }
 
 static void control_client_send_pending(struct control_client *control_client,
@@ -329,7 +329,7 @@ static void warn_other_job(struct control_client *control_client,
                            unsigned index) {
     if (!control_client->warned_other_job)
         log_warning(
-            control_client->settings.log,
+            control_client->settings.log, "foreign_chief_found",
             "another job's chief answers at %s:%u: waiting for this job's",
             control_client->chief_host, control_client->chief_port + index);
     control_client->warned_other_job = true;
@@ -374,7 +374,8 @@ enum status control_client_receive(struct control_client *control_client,
                                  frame.header.size, &bad);
         link_release(&frame);
         if (status) {
-            log_warning(control_client->settings.log, "from %s: %s",
+            log_warning(control_client->settings.log,
+                        "malformed_message_rejected", "from %s: %s",
                         control_client->chief_name, bad.text);
             continue;
         }
@@ -398,7 +399,7 @@ void control_client_send_reliable(struct control_client *control_client,
     body->run = control_client->run;
     body->incarnation = control_client->incarnation;
     if (!channel_put(&control_client->channel, body))
-        log_error(control_client->settings.log,
+        log_error(control_client->settings.log, "message_dropped",
                   "no memory for a message to the chief");
     control_client_send_pending(control_client, time_now());
 }
@@ -430,7 +431,8 @@ enum status control_client_handle_stop(struct control_client *control_client,
     const struct log *log = control_client->settings.log;
     control_client_leave(control_client);
     if (stop->restart_within > 0) {
-        log_info(log, "the run is over: %s; another follows", stop->text);
+        log_info(log, "run_over", "the run is over: %s; another follows",
+                 stop->text);
         if (restart_within)
             *restart_within = stop->restart_within;
         return STATUS_OK;
@@ -440,7 +442,7 @@ enum status control_client_handle_stop(struct control_client *control_client,
                     "the chief ended the run: %s", stop->text);
         return status_mark_reported(why);
     }
-    log_info(log, "the run is over: %s", stop->text);
+    log_info(log, "run_over", "the run is over: %s", stop->text);
     return STATUS_OK;
 }
 

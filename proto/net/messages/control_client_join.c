@@ -32,10 +32,12 @@ void control_client_look_up(struct control_client *control_client,
         return;
     struct failure why = {0};
     if (state == RESOLVE_FAILED)
-        log_warning(control_client->settings.log, "cannot find host %s: %s",
-                    control_client->chief_host, text);
+        log_warning(control_client->settings.log, "host_not_found",
+                    "cannot find host %s: %s", control_client->chief_host,
+                    text);
     else if (multi_connect_connect(&control_client->multi_connect, text, &why))
-        log_warning(control_client->settings.log, "%s", why.text);
+        log_warning(control_client->settings.log, "connect_failed", "%s",
+                    why.text);
     resolve_end(&control_client->resolve);
 }
 
@@ -105,7 +107,7 @@ enum status control_client_step_joining(struct control_client *control_client,
          control_client->last_wait_log == control_client->opened)) {
         control_client->last_wait_log = now;
         deadline_text(&deadline, now, text, sizeof text);
-        log_info(control_client->settings.log, "%s", text);
+        log_info(control_client->settings.log, "waiting_for_chief", "%s", text);
     }
     control_client_look_up(control_client, now);
     control_client->last_poll = now;

@@ -52,7 +52,7 @@ void discovery_guard_receive(struct discovery_guard *guard, struct link *link,
     if (!guard->cluster) {
         if (!is_named_chief(guard, address) &&
             link_may_log(link, "a discovery message"))
-            log_warning(guard->log,
+            log_warning(guard->log, "chief_address_ignored",
                         "a message to join the chief at %.64s is ignored: the "
                         "cluster description names this process's chief",
                         address);
@@ -80,7 +80,7 @@ static enum resolve_state judge(struct discovery_guard *guard,
                        : RESOLVE_FOUND;
     if (state == RESOLVE_FAILED &&
         link_may_log(link, "an unlisted discovery message"))
-        log_warning(guard->log,
+        log_warning(guard->log, "chief_address_ignored",
                     "a message from %s to join the chief at %.64s is ignored: "
                     "the cluster description does not list that host; name the "
                     "chief there (chief, --chief_hosts)",

@@ -253,6 +253,7 @@ static void retain(struct rank0_snapshot_agent *rank0_snapshot_agent,
         dir_lock_is_held(rank0_snapshot_agent->dir_lock) &&
         checkpoint_retain(dir, command->steps, command->n_steps, &why))
         log_warning(rank0_snapshot_agent->settings.log,
+                    "checkpoint_removal_failed",
                     "old checkpoints were not removed: %s", why.text);
 }
 
@@ -329,7 +330,7 @@ void rank0_snapshot_agent_step(
         rank0_snapshot_agent_send_written(rank0_snapshot_agent, &result);
         return;
     }
-    log_error(rank0_snapshot_agent->settings.log,
+    log_error(rank0_snapshot_agent->settings.log, "shard_write_failed",
               "a checkpoint was not written: %s", result.why.text);
     send_snapshot_done(rank0_snapshot_agent,
                        snapshot_report_failed(result.id, result.why.text));

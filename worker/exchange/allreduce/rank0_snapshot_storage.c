@@ -94,7 +94,7 @@ static void begin_save(struct rank0_snapshot_agent *rank0_snapshot_agent,
                                   &rank0_snapshot_agent->scaler);
     if (!busy)
         return;
-    log_warning(rank0_snapshot_agent->settings.log,
+    log_warning(rank0_snapshot_agent->settings.log, "checkpoint_skipped",
                 "the checkpoint of step %llu is left out: an earlier one "
                 "is still being written",
                 (unsigned long long)round);
@@ -141,7 +141,7 @@ static enum status rank0_snapshot_storage_save(void *context, uint64_t round,
                            &waited);
     if (waited && !rank0_snapshot_agent->limit_logged) {
         rank0_snapshot_agent->limit_logged = true;
-        log_warning(rank0_snapshot_agent->settings.log,
+        log_warning(rank0_snapshot_agent->settings.log, "updates_paused",
                     "copies for the checkpoint have reached their limit "
                     "(checkpoint.copy_mb): training waits for the disk");
     }

@@ -113,7 +113,8 @@ static void reducer_log_transport(const struct reducer *reducer) {
     char text[192];
     group_transport(&reducer->ranks, text, sizeof text);
     if (text[0])
-        log_info(reducer->settings.log, "all-reduce: %s", text);
+        log_info(reducer->settings.log, "transport_chosen", "all-reduce: %s",
+                 text);
 }
 
 static enum status reducer_connect(struct reducer *reducer,

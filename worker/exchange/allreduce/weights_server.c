@@ -189,7 +189,7 @@ static void handle_frame(struct weights_server *weights_server,
         header->incarnation != weights_server->settings.chief) {
         if (link_may_log(weights_server->link,
                          "a message that is not the chief's"))
-            log_warning(weights_server->settings.log,
+            log_warning(weights_server->settings.log, "message_refused",
                         "a message that is not the chief's reached the port "
                         "where the chief reads weights; it is not answered");
         link_ban(weights_server->link, frame->peer);
@@ -210,7 +210,7 @@ void weights_server_step(struct weights_server *weights_server) {
         link_release(&frame);
     }
     while (link_bad_peer(weights_server->link, text, sizeof text))
-        log_warning(weights_server->settings.log,
+        log_warning(weights_server->settings.log, "unknown_peer_rejected",
                     "an unknown peer on port %u %s",
                     link_port(weights_server->link), text);
 }

@@ -251,10 +251,11 @@ static void update_address(struct client *client, uint32_t p, int64_t now) {
     if (state == RESOLVE_WAITING)
         return;
     if (state == RESOLVE_FAILED)
-        log_warning(client->settings.log, "cannot find host %s of ps %u: %s",
-                    peer->host, p, text);
+        log_warning(client->settings.log, "host_not_found",
+                    "cannot find host %s of ps %u: %s", peer->host, p, text);
     else if (link_connect(peer->link, text, &why))
-        log_warning(client->settings.log, "ps %u: %s", p, why.text);
+        log_warning(client->settings.log, "connect_failed", "ps %u: %s", p,
+                    why.text);
     else
         peer->connected = true;
     resolve_end(&peer->resolve);
@@ -302,7 +303,7 @@ static void log_wait(struct client *client, const struct deadline *deadline,
         return;
     client->logged_wait = deadline->since;
     deadline_text(deadline, now, text, sizeof text);
-    log_warning(client->settings.log, "%s", text);
+    log_warning(client->settings.log, "waiting_for_ps", "%s", text);
 }
 
 static enum status client_check_silence(struct client *client, int64_t now,
@@ -329,7 +330,8 @@ static void client_log_transport(const struct client *client, uint32_t p,
         (peer->transport_logged &&
          now - peer->transport_since < TRANSPORT_SETTLE_TIME))
         return;
-    log_info(client->settings.log, "ps %u: %s", p, peer->transport);
+    log_info(client->settings.log, "transport_chosen", "ps %u: %s", p,
+             peer->transport);
     peer->transport[0] = 0;
     peer->transport_logged = true;
 }

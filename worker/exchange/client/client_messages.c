@@ -184,8 +184,8 @@ static void handle_reply(struct client *client, uint32_t ps,
         break;
     case CAPSTAN__DATA_HEADER__KIND__REFUSED:
         if (strncmp(client->refusal, header->text, sizeof client->refusal - 1))
-            log_warning(client->settings.log, "ps %u refused: %s", ps,
-                        header->text);
+            log_warning(client->settings.log, "request_refused",
+                        "ps %u refused: %s", ps, header->text);
         snprintf(client->refusal, sizeof client->refusal, "%s", header->text);
         break;
     default:
@@ -200,7 +200,8 @@ void client_receive(struct client *client, uint32_t ps, int64_t now) {
         struct failure error;
         if (message_read_data(&header, &client->arena, frame.header.data,
                               frame.header.size, &error))
-            log_warning(client->settings.log, "from ps %u: %s", ps, error.text);
+            log_warning(client->settings.log, "malformed_message_rejected",
+                        "from ps %u: %s", ps, error.text);
         else if (client_messages_is_valid(client, ps, header,
                                           frame.payload.size))
             handle_reply(client, ps, header, &frame, now);

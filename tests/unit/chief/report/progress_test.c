@@ -283,7 +283,7 @@ static void restore(struct screen *screen) {
 
 static void a_terminal_is_redrawn_ten_times_a_second(void **state) {
     (void)state;
-    const struct log log = {.source = "chief", .terminal = true};
+    const struct log log = {.role = "chief", .index = -1, .terminal = true};
     struct progress progress;
     char text[512];
     struct screen screen = log_into_terminal(71);
@@ -309,7 +309,7 @@ static void a_terminal_is_redrawn_ten_times_a_second(void **state) {
 
 static void the_end_of_an_epoch_stays_above_the_bar(void **state) {
     (void)state;
-    const struct log log = {.source = "chief", .terminal = true};
+    const struct log log = {.role = "chief", .index = -1, .terminal = true};
     struct progress progress;
     char text[512];
     struct screen screen = log_into_terminal(80);
@@ -343,7 +343,7 @@ static bool writes(struct progress *progress, struct screen *screen,
 static void without_a_terminal_a_line_is_logged_every_five_seconds(
     void **state) {
     (void)state;
-    const struct log log = {.source = "chief"};
+    const struct log log = {.role = "chief", .index = -1};
     struct progress progress;
     struct screen screen = log_into_pipe();
     progress_open(&progress, &log, 7 * TIME_S);
@@ -372,7 +372,7 @@ static bool has_line(struct progress *progress, struct screen *screen,
 
 static void each_metric_has_a_line_at_any_rate(void **state) {
     (void)state;
-    const struct log log = {.source = "chief"};
+    const struct log log = {.role = "chief", .index = -1};
     struct progress progress;
     struct screen screen = log_into_pipe();
     progress_open(&progress, &log, 0);
@@ -390,7 +390,7 @@ static void each_metric_has_a_line_at_any_rate(void **state) {
 
 static void a_terminal_has_no_line_for_each_metric(void **state) {
     (void)state;
-    const struct log log = {.source = "chief", .terminal = true};
+    const struct log log = {.role = "chief", .index = -1, .terminal = true};
     struct progress progress;
     char text[512];
     struct screen screen = log_into_terminal(80);
