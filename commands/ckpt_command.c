@@ -456,3 +456,34 @@ enum status ckpt_command_export(const struct ckpt_command_options *options,
     manifest_clear(&manifest);
     return status;
 }
+
+enum status ckpt_command(const struct options *options, struct failure *why) {
+    struct log log;
+    struct ckpt_command_options ckpt = {.dir = options->dir,
+                                        .json = options->json,
+                                        .has_step = options->has_step,
+                                        .step = options->step,
+                                        .out = options->out,
+                                        .state = options->with_state};
+    enum status status = STATUS_OK;
+    log_open(&log, "ckpt", -1);
+    if (options->format) {
+        char ending[64];
+        snprintf(ending, sizeof ending, ".%s", options->format);
+        ckpt.has_format = true;
+        status = tensor_format_of(ending, &ckpt.format, why);
+    }
+    if (status)
+        ;
+    else if (!strcmp(options->action, "ls"))
+        status = ckpt_command_ls(&ckpt, stdout, why);
+    else if (!strcmp(options->action, "verify"))
+        status = ckpt_command_verify(&ckpt, stdout, why);
+    else if (!strcmp(options->action, "export") && options->out)
+        status = ckpt_command_export(&ckpt, stdout, &log, why);
+    else
+        status = status_fail(why, STATUS_CONFIG,
+                             "capstan ckpt takes ls DIR, verify DIR, or export "
+                             "DIR OUT");
+    return status;
+}

@@ -6,6 +6,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
+#include "proto/config/cli/options.h"
 #include "proto/store/tensor_file.h"
 
 #include <stdbool.h>
@@ -43,5 +44,9 @@ enum status ckpt_command_verify(const struct ckpt_command_options *options,
 enum status ckpt_command_export(const struct ckpt_command_options *options,
                                 FILE *to, const struct log *log,
                                 struct failure *why) MUST_CHECK;
+
+/* Runs the action that OPTIONS name and prints to standard output. */
+enum status ckpt_command(const struct options *options,
+                         struct failure *why) MUST_CHECK;
 
 #endif

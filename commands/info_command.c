@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/info_command.h"
 
+#include "commands/process_settings.h"
 #include "proto/base/collective_head.h"
 #include "proto/base/device_head.h"
 #include "proto/base/limits.h"
@@ -201,4 +202,12 @@ void info_command_print(FILE *to, bool json, const struct rule_loops *loops) {
         info_command_print_lines(info, to);
     }
     json_decref(info);
+}
+
+enum status info_command(const struct options *options, struct failure *why) {
+    struct process_settings process_settings;
+    enum status status = process_settings_read(&process_settings, options, why);
+    if (!status)
+        info_command_print(stdout, options->json, process_settings.loops);
+    return status;
 }

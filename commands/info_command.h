@@ -3,6 +3,8 @@
 #ifndef CAPSTAN_INFO_COMMAND_H
 #define CAPSTAN_INFO_COMMAND_H
 
+#include "proto/base/status.h"
+#include "proto/config/cli/options.h"
 #include "proto/tensor/rule.h"
 
 #include <stdbool.h>
@@ -14,5 +16,9 @@
  * plugin has "available": false and a "reason"; each device of a plugin has its
  * own entry. LOOPS is the variant of the update rules. */
 void info_command_print(FILE *to, bool json, const struct rule_loops *loops);
+
+/* Prints to standard output. */
+enum status info_command(const struct options *options,
+                         struct failure *why) MUST_CHECK;
 
 #endif

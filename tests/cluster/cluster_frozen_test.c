@@ -323,8 +323,8 @@ static void columns_and_machines_of_compare(void **state) {
     assert_non_null(file);
     assert_non_null(fgets(line, sizeof line, file));
     fclose(file);
-    for (char *column = strtok_r(line, ",\n", &rest); column;
-         column = strtok_r(NULL, ",\n", &rest))
+    for (char *column = strtok_r(line, ",\r\n", &rest); column;
+         column = strtok_r(NULL, ",\r\n", &rest))
         frozen_fact("csv %u %s", ++number, column);
     const char *text = cluster_run_output(
         TOOL(*state, 0, "compare", "--predict", "--vm", "list"));

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "commands/launch_command.h"
+
+#include "chief/launch/launch.h"
+#include "chief/launch/node_launch.h"
+#include "chief/plan/strategy.h"
+#include "commands/process_settings.h"
+#include "proto/base/log.h"
+#include "proto/config/job/job.h"
+#include "worker/data/dataset.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Buffers for the chief's arguments. */
+struct local_texts {
+    char deepspeed[4096], link[64];
+};
+
+/* The chief's command line: the job and its overrides. The processes share the
+ * cores of one machine, so a ps uses one thread unless JOB sets ps_threads. */
+static unsigned local_arguments(const struct options *options,
+                                const struct job *job, char **arguments,
+                                struct local_texts *texts) {
+    unsigned count = 0;
+    arguments[count++] = (char *)options->job;
+    arguments[count++] = "--coordinate";
+    if (options->json)
+        arguments[count++] = "--json";
+    if (options->link_gbits > 0) {
+        snprintf(texts->link, sizeof texts->link, "--link-gbits=%.17g",
+                 options->link_gbits);
+        arguments[count++] = texts->link;
+    }
+    if (options->deepspeed) {
+        snprintf(texts->deepspeed, sizeof texts->deepspeed,
+                 "--deepspeed_config=%s", options->deepspeed);
+        arguments[count++] = texts->deepspeed;
+    }
+    for (unsigned i = 0; i < options->num_sets; i++) {
+        arguments[count++] = "--set";
+        arguments[count++] = (char *)options->sets[i];
+    }
+    if (!job->ps_threads && options->num_sets < OPTIONS_MAX_SETS) {
+        arguments[count++] = "--set";
+        arguments[count++] = "strategy.ps_threads=1";
+    }
+    return count;
+}
+
+/* All-reduce needs no ps, so only those requested by --ps are started. */
+static unsigned local_num_ps(const struct options *options,
+                             const struct job *job) {
+    return job->strategy == JOB_ALLREDUCE && !options->ps_given
+               ? 0
+               : options->num_ps;
+}
+
+/* All trainers are on this machine and will read the files that are checked
+ * here. */
+static enum status check_data_files(const struct job_data *data,
+                                    struct failure *why) {
+    const char *in = data->dir ? ", in data.dir" : "";
+    if (dataset_check_files(data->train_images, data->train_labels, why))
+        return status_context(why, "data.train%s", in);
+    if (data->test_images &&
+        dataset_check_files(data->test_images, data->test_labels, why))
+        return status_context(why, "data.test%s", in);
+    return STATUS_OK;
+}
+
+/* Reports errors of the chief or a trainer before any process is started. */
+static enum status check_local_job(
+    const struct options *options,
+    const struct azureml_distribution *azureml_distribution, struct job **job,
+    struct failure *why) {
+    struct job_source source = {.path = options->job,
+                                .deepspeed = options->deepspeed,
+                                .overrides = options->sets,
+                                .num_overrides = options->num_sets};
+    enum status status = job_load(job, &source, NULL, why);
+    if (status)
+        return status;
+    uint32_t trainers =
+        options->num_workers + ((*job)->chief == JOB_CHIEF_TRAIN);
+    struct strategy_case given = {.trainers = trainers,
+                                  .num_ps = local_num_ps(options, *job),
+                                  .members = STRATEGY_BY_FLAGS};
+    struct strategy strategy;
+    if (azureml_distribution) {
+        given.num_ps = azureml_num_ps(azureml_distribution);
+        trainers = azureml_num_processes(azureml_distribution) - given.num_ps;
+        given.trainers = trainers;
+        given.members = azureml_distribution->type == AZUREML_TENSORFLOW
+                            ? STRATEGY_BY_COUNTS
+                            : STRATEGY_BY_RANKS;
+    }
+    status = strategy_choose(&strategy, *job, &given, NULL, why);
+    if (!status)
+        status = job_check_batch(*job, trainers, why);
+    return status ? status : check_data_files(&(*job)->data, why);
+}
+
+enum status local_command(const struct options *options, struct failure *why) {
+    char program[4096], *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
+    struct process_settings
+        process_settings; /* only checked here; each process reads its own */
+    struct local_texts texts;
+    struct azureml_distribution azureml_distribution;
+    struct log log;
+    struct job *job = NULL;
+    int code = STATUS_FAILED;
+    log_open(&log, "local", -1);
+    enum status status = process_settings_read(&process_settings, options, why);
+    if (!status && options->azureml_distribution)
+        status =
+            azureml_read(&azureml_distribution, options->azureml_distribution,
+                         options->instances, options->flags.num_ps, why);
+    if (!status)
+        status = check_local_job(
+            options,
+            options->azureml_distribution ? &azureml_distribution : NULL, &job,
+            why);
+    if (status) {
+        job_free(&job);
+        return status;
+    }
+    if (options->lane)
+        setenv("CAPSTAN_LANE", options->lane, 1);
+    launch_program(program, sizeof program);
+    local_arguments(options, job, arguments, &texts);
+    struct launch_options launch = {
+        .program = program,
+        .num_ps = local_num_ps(options, job),
+        .num_workers = options->num_workers,
+        .azureml_distribution =
+            options->azureml_distribution ? &azureml_distribution : NULL,
+        .run_arguments = arguments,
+        .grace = job->timeouts.grace,
+        .stop = job->timeouts.stop,
+        .log = &log};
+    status = launch_run(&launch, &code, why);
+    if (status)
+        log_failure(&log, why);
+    job_free(&job);
+    return status ? status : (enum status)code;
+}
+
+enum status launch_command(const struct options *options, struct failure *why) {
+    struct launch_world world;
+    struct log log;
+    int code = STATUS_FAILED;
+    log_open(&log, "launch", -1);
+    enum status status = launch_options_resolve(
+        &world, &options->launch, process_settings_getenv, NULL, why);
+    if (!status)
+        status = launch_count_fill(&world, &log, why);
+    if (!status)
+        status = node_launch_run(&options->launch, &world, &log, &code, why);
+    return status ? status : (enum status)code;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The verbs that start processes: `capstan local`, a whole cluster on this
+ * machine; `capstan launch`, the ranks of this node. */
+#ifndef CAPSTAN_LAUNCH_COMMAND_H
+#define CAPSTAN_LAUNCH_COMMAND_H
+
+#include "proto/base/status.h"
+#include "proto/config/cli/options.h"
+
+/* Both return when all processes have ended, with their exit code. */
+enum status local_command(const struct options *options,
+                          struct failure *why) MUST_CHECK;
+enum status launch_command(const struct options *options,
+                           struct failure *why) MUST_CHECK;
+
+#endif

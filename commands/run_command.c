@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "commands/run_command.h"
+
+#include "commands/compare_command.h"
+#include "commands/process.h"
+#include "proto/config/cluster/cluster.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum status run_command(const struct options *options, struct failure *why) {
+    struct process_settings process_settings;
+    struct cluster *cluster = NULL;
+    enum status status = cluster_resolve(&cluster, &options->flags,
+                                         process_settings_getenv, NULL, why);
+    if (status)
+        return status;
+    status = process_settings_read(&process_settings, options, why);
+    if (status && cluster_expects_joins(cluster))
+        process_refuse(options, cluster, why);
+    if (!status && cluster_is_chief(cluster) &&
+        compare_command_is_requested(options))
+        status =
+            compare_command_cluster(options, &process_settings, cluster, why);
+    else if (!status)
+        status = process_run(options, &process_settings, cluster, why);
+    cluster_free(&cluster);
+    return status;
+}
+
+enum status cluster_command(const struct options *options,
+                            struct failure *why) {
+    struct cluster *cluster = NULL;
+    enum status status = cluster_resolve(&cluster, &options->flags,
+                                         process_settings_getenv, NULL, why);
+    if (status)
+        return status;
+    char *text = cluster_json(cluster);
+    puts(text ? text : "");
+    free(text);
+    cluster_free(&cluster);
+    return STATUS_OK;
+}

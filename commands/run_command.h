@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `capstan run`: this process's roles in a run. `capstan cluster`: what this
+ * process reads of the cluster description. */
+#ifndef CAPSTAN_RUN_COMMAND_H
+#define CAPSTAN_RUN_COMMAND_H
+
+#include "proto/base/status.h"
+#include "proto/config/cli/options.h"
+
+/* Returns the exit code of the process. WHY is empty if the log has reported
+ * it. */
+enum status run_command(const struct options *options,
+                        struct failure *why) MUST_CHECK;
+
+/* Prints the cluster as one JSON object. */
+enum status cluster_command(const struct options *options,
+                            struct failure *why) MUST_CHECK;
+
+#endif
