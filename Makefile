@@ -107,7 +107,7 @@ $(BUILD)/%.o: %.c | generated
 # A plugin exports one symbol and contains the objects of proto/ that it needs.
 PLUGIN_LINK := -Wl,--version-script=worker/plugin.map
 PLUGIN_COMMON := $(patsubst %,$(BUILD)/plugin/proto/base/%.o,status time)
-plugins: $(BUILD)/capstan-gloo.so
+plugins: $(BUILD)/capstan-gloo.so $(BUILD)/capstan-bench.so
 
 # NCCL needs CUDA, which Debian does not package: its folder, and both headers.
 CUDA := $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc)))
@@ -175,11 +175,19 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
 
+# The baselines of capstan bench.
+BASELINES := $(patsubst %,$(BUILD)/plugin/%.o,worker/bench/bench_iteration \
+    $(addprefix tests/bench/,baseline_process bare_zmq plain_socket))
+$(BASELINES): | generated
+$(BUILD)/capstan-bench.so: $(PLUGIN_COMMON) $(BASELINES)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lzmq -lm
+
 # For tests: the program with a plugin whose GPU is the CPU
 # (tests/gpu/fake_device.h).
 FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-nccl.so \
-    capstan-gloo.so libnvidia-ml.so.1 paused_disk.so)
-$(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
+    capstan-gloo.so capstan-bench.so libnvidia-ml.so.1 paused_disk.so)
+$(addprefix $(BUILD)/fake/,capstan capstan-gloo.so capstan-bench.so): $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 

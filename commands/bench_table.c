@@ -136,6 +136,8 @@ static void print_requests(FILE *out, const json_t *requests) {
 void bench_table_print(FILE *out, const char *result) {
     json_t *object = json_loads(result, 0, NULL);
     const json_t *requests = json_object_get(object, "requests");
+    const char *missing =
+        json_string_value(json_object_get(object, "baselines_missing"));
     if (!object)
         return;
     if (requests) {
@@ -150,6 +152,8 @@ void bench_table_print(FILE *out, const char *result) {
                 bench_table_number(object, "repeats"));
         print_sizes(out, json_object_get(object, "sizes"));
         print_batched(out, json_object_get(object, "batched"));
+        if (missing)
+            fprintf(out, "no plain socket and no bare libzmq: %s\n", missing);
     }
     json_decref(object);
 }

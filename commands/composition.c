@@ -336,7 +336,8 @@ static enum status add_evaluator(struct composition *composition) {
 }
 
 void composition_add_bench_client(struct composition *composition,
-                                  const struct bench_baseline *bench_baseline) {
+                                  struct baselines *baselines,
+                                  const char *missing) {
     const struct cluster *cluster = composition->cluster;
     const struct bench_options *bench = &composition->options->bench;
     struct role *role =
@@ -356,7 +357,8 @@ void composition_add_bench_client(struct composition *composition,
         .batched = bench->batched,
         .timeout = BENCH_SILENCE,
         .ps_pids = getenv(LAUNCH_PS_PIDS),
-        .bench_baseline = bench_baseline,
+        .baselines = baselines,
+        .missing = missing,
         .join_timeout = join_timeout(composition),
         .shm = composition->process_settings.shm,
         .record = composition->process_settings.record,

@@ -15,7 +15,7 @@
 #include "proto/config/cluster/cluster.h"
 #include "proto/config/cluster/cluster_rank.h"
 #include "proto/config/job/job.h"
-#include "worker/bench/bench_baseline.h"
+#include "worker/bench/baselines.h"
 
 /* One run of several that this process leads. */
 struct composition_series_run {
@@ -51,10 +51,11 @@ enum status composition_add_run(struct composition *composition,
 enum status composition_add_refusal(struct composition *composition,
                                     const struct failure *why) MUST_CHECK;
 
-/* Adds a bench's client instead; BENCH_BASELINE measures the figures beside
- * it. */
+/* Adds a bench's client instead. BASELINES give the figures beside its own;
+ * NULL: MISSING says why there are none. Both are borrowed. */
 void composition_add_bench_client(struct composition *composition,
-                                  const struct bench_baseline *bench_baseline);
+                                  struct baselines *baselines,
+                                  const char *missing);
 
 /* The numbers of trainers and ps for JOB in CLUSTER; this process is the
  * chief. */

@@ -8,6 +8,7 @@
 #include "chief/launch/launch.h"
 #include "commands/composition.h"
 #include "proto/base/limits.h"
+#include "proto/base/plugin.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -134,6 +135,17 @@ enum status process_run_one_of_series(
     return status;
 }
 
+/* Without their plugin there are none, and MISSING says why. */
+static enum status open_baselines(struct baselines **baselines,
+                                  struct failure *missing,
+                                  struct failure *why) {
+    const void *table;
+    if (plugin_find(&table, "bench", BASELINES_SYMBOL, BASELINES_ABI, missing))
+        return STATUS_OK;
+    const struct baselines_ops *ops = table;
+    return ops->open(baselines, why);
+}
+
 enum status process_bench(const struct options *options,
                           const struct process_settings *process_settings,
                           const struct cluster *cluster, char **result,
@@ -142,7 +154,8 @@ enum status process_bench(const struct options *options,
                                       .cluster = cluster,
                                       .process_settings = *process_settings,
                                       .roles.done = -1};
-    struct bench_baseline bench_baseline = {0};
+    struct baselines *baselines = NULL;
+    struct failure missing;
     bool client = cluster->role == CLUSTER_WORKER;
     enum status status = STATUS_OK;
     *result = NULL;
@@ -151,17 +164,18 @@ enum status process_bench(const struct options *options,
                              "capstan bench needs a chief, ps and a worker in "
                              "the cluster description");
     if (!status && client)
-        status = bench_baseline_start(&bench_baseline, why);
+        status = open_baselines(&baselines, &missing, why);
     if (!status)
         status = open_process(&composition, why);
     if (!status && client)
-        composition_add_bench_client(&composition, &bench_baseline);
+        composition_add_bench_client(&composition, baselines, missing.text);
     else if (!status)
         status = composition_add_run(&composition, why);
     if (!status)
         status = run_roles(&composition, why);
     *result = composition.roles.list[0].result;
-    bench_baseline_stop(&bench_baseline);
+    if (baselines)
+        baselines->ops->close(&baselines);
     close_process(&composition);
     return status;
 }

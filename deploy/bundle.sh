@@ -95,7 +95,7 @@ set_path() {
     local folder=${1#"$stage/build/"} path='$ORIGIN/lib'
     [[ $folder == */* ]] && path='$ORIGIN/../lib'
     case $folder in
-    *.so | *.so.*) [[ $folder == *gloo* ]] || return 0 ;;
+    *.so | *.so.*) [[ $folder =~ capstan-(gloo|bench) ]] || return 0 ;;
     esac
     patchelf --force-rpath --set-rpath "$path" "$1" || fail "cannot set $1"
 }

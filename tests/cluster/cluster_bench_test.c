@@ -2,6 +2,7 @@
 /* `capstan bench` with real processes: what its object promises, what many
  * requests and gigabytes of weights cost a ps in memory. */
 #include "tests/cluster/cluster_run.h"
+#include "tests/lib/build_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -116,6 +117,35 @@ static void without_json_bench_prints_only_a_table(void **state) {
     assert_non_null(last);
     assert_string_equal(strchr(last + 1, '\n'), "\n");
     assert_string_equal(cluster_run_errors(bench), "");
+}
+
+/* A copy of the program, without plugins beside it. */
+static void without_its_plugin_bench_measures_capstan_alone(void **state) {
+    static const char *const arguments[] = {
+        "bench", "--json", "--sizes", "4K", "--seconds", "0.01", NULL};
+    struct cluster_run *run = *state;
+    char built[PATH_MAX], program[PATH_MAX + 32], copy[PATH_MAX + 32];
+    assert_true(build_folder_find(built));
+    snprintf(program, sizeof program, "%s/capstan", built);
+    snprintf(copy, sizeof copy, "%s/capstan", run->folder);
+    const char *const copying[] = {program, copy, NULL};
+    cluster_run_expect(
+        cluster_run_program(run, "copy", "/bin/cp", copying, NULL), 0,
+        CLUSTER_RUN_DEADLINE);
+    struct cluster_process *bench =
+        cluster_run_program(run, "bench", copy, arguments, NULL);
+    cluster_run_expect(bench, 0, CLUSTER_RUN_DEADLINE);
+    json_t *object = cluster_run_json(bench);
+    const json_t *push = json_object_get(
+        json_array_get(json_object_get(object, "sizes"), 0), "push");
+    expect_figure(json_object_get(push, "lane"));
+    assert_true(
+        json_is_null(json_object_get(json_object_get(push, "zmq"), "gb_s")));
+    assert_true(json_is_null(json_object_get(push, "of_socket")));
+    assert_non_null(
+        strstr(json_string_value(json_object_get(object, "baselines_missing")),
+               "/capstan-bench.so"));
+    json_decref(object);
 }
 
 /* The same words in each place of a described cluster: chief, two ps or one,
@@ -267,6 +297,7 @@ int main(void) {
         TEST(the_json_has_every_documented_figure),
         TEST(the_json_over_shared_memory_has_every_figure),
         TEST(without_json_bench_prints_only_a_table),
+        TEST(without_its_plugin_bench_measures_capstan_alone),
         TEST(each_process_plays_its_role_in_a_described_cluster),
         TEST(ctrl_c_ends_bench_at_once),
         TEST(many_requests_leave_nothing_at_a_ps),

@@ -7,7 +7,6 @@
 #include "proto/base/time.h"
 #include "proto/net/messages/control_client.h"
 #include "proto/tensor/plan.h"
-#include "worker/bench/bench_soak.h"
 #include "worker/bench/bench_stream_client.h"
 #include "worker/bench/measure.h"
 
@@ -46,21 +45,16 @@ static enum status bench_client_measure(
     struct bench_stream_client *bench_stream_client) {
     const struct bench_client_settings *s = client->settings;
     struct measure_settings measure = {.log = s->log,
-                                       .zmq = s->zmq,
                                        .sizes = s->sizes,
                                        .num_sizes = s->num_sizes,
                                        .repeats = s->repeats,
                                        .seconds = s->seconds,
-                                       .bench_baseline = s->bench_baseline,
+                                       .requests = s->requests,
+                                       .batched = s->batched,
+                                       .ps_pids = s->ps_pids,
+                                       .baselines = s->baselines,
+                                       .missing = s->missing,
                                        .stop = &client->stop};
-    struct bench_soak_settings bench_soak = {.layout = client->plan->layout,
-                                             .requests = s->requests,
-                                             .batched = s->batched,
-                                             .ps_pids = s->ps_pids,
-                                             .stop = &client->stop};
-    if (s->requests)
-        return bench_soak_run(&client->result, bench_stream_client, &bench_soak,
-                              &client->why);
     return measure_run(&client->result, bench_stream_client,
                        client->plan->layout, &measure, &client->why);
 }

@@ -7,7 +7,7 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/cluster/cluster.h"
-#include "worker/bench/bench_baseline.h"
+#include "worker/bench/baselines.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,16 +22,17 @@ struct bench_client_settings {
     const char *key;       /* see cluster.h */
     const uint64_t *sizes; /* bytes, multiples of 4 */
     uint32_t num_sizes, repeats;
-    double seconds;      /* per figure */
-    uint64_t requests;   /* 0, or only this many pushes */
-    bool batched;        /* the pushes share messages */
-    double timeout;      /* time limit for a ps's answer in seconds */
-    const char *ps_pids; /* process ids of ps on this host, or NULL */
-    const struct bench_baseline *bench_baseline;
-    double join_timeout; /* seconds */
-    bool shm;            /* shared memory with a ps on this host */
-    int record;          /* for the launcher (launch_record.h), 0: none */
-    int interrupts;      /* descriptor that gives a signal's number; -1: none */
+    double seconds;              /* per figure */
+    uint64_t requests;           /* 0, or only this many pushes */
+    bool batched;                /* the pushes share messages */
+    double timeout;              /* time limit for a ps's answer in seconds */
+    const char *ps_pids;         /* process ids of ps on this host, or NULL */
+    struct baselines *baselines; /* NULL: */
+    const char *missing;         /* why there are none */
+    double join_timeout;         /* seconds */
+    bool shm;                    /* shared memory with a ps on this host */
+    int record;     /* for the launcher (launch_record.h), 0: none */
+    int interrupts; /* descriptor that gives a signal's number; -1: none */
 };
 
 /* Returns when the run has ended: its status, and WHY unless STATUS_OK. *RESULT

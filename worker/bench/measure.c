@@ -7,8 +7,6 @@
 #include "worker/bench/measure.h"
 
 #include "proto/base/time.h"
-#include "worker/bench/bare_zmq.h"
-#include "worker/bench/plain_socket.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -41,8 +39,6 @@ struct measure {
     const struct measure_settings *settings;
     const struct layout *layout;
     struct bench_stream_client *bench_stream_client;
-    struct plain_socket *plain;
-    struct bare_zmq *bare;
     struct size *sizes; /* [num_sizes + 1]: the small ones last */
     int64_t *latencies;
     char *from, *to;  /* memcpy's buffers */
@@ -104,12 +100,13 @@ static enum status measure_run_iteration(
     struct bench_iteration *bench_iteration, struct failure *why) {
     bench_iteration->bytes = size->bytes;
     bench_iteration->stop = measure->settings->stop;
-    if (transport == SOCKET)
-        return plain_socket_run(measure->plain, bench_iteration, why);
-    if (transport == ZMQ)
-        return bare_zmq_run(measure->bare, bench_iteration, why);
-    return bench_stream_iteration(measure->bench_stream_client, size->first,
-                                  size->count, bench_iteration, why);
+    if (transport == CLIENT)
+        return bench_stream_iteration(measure->bench_stream_client, size->first,
+                                      size->count, bench_iteration, why);
+    struct baselines *baselines = measure->settings->baselines;
+    return baselines->ops->run(
+        baselines, transport == SOCKET ? BASELINE_SOCKET : BASELINE_ZMQ,
+        bench_iteration, why);
 }
 
 /* Two iterations: many vectors in flight for the rate, a single one for the
@@ -119,6 +116,11 @@ static enum status fill_figure(struct measure *measure, struct size *size,
                                enum transport transport, uint32_t repeat,
                                struct failure *why) {
     struct figure *figure = &size->figures[kind][transport];
+    if (transport != CLIENT && !measure->settings->baselines) {
+        figure->vectors_s[repeat] = figure->messages_s[repeat] =
+            figure->p50[repeat] = figure->p99[repeat] = NAN;
+        return STATUS_OK;
+    }
     struct bench_iteration bench_iteration = {.kind = kind,
                                               .depth = depth_of(size->bytes),
                                               .duration = measure->duration};
@@ -259,6 +261,9 @@ static json_t *measure_result_json(struct measure *measure) {
         json_array_append_new(sizes,
                               size_json(&measure->sizes[i], settings->repeats));
     json_object_set_new(object, "sizes", sizes);
+    if (!settings->baselines)
+        json_object_set_new(object, "baselines_missing",
+                            json_string(settings->missing));
     json_object_set_new(
         object, "batched",
         small_json(&measure->sizes[settings->num_sizes], settings->repeats));
@@ -291,20 +296,92 @@ static enum status open_all(struct measure *measure, struct failure *why) {
     memset(measure->from, 1, BENCH_ITERATION_RING_BYTES);
     memset(measure->to, 0, BENCH_ITERATION_RING_BYTES);
     measure_find_blocks(measure);
-    enum status status = plain_socket_open(
-        &measure->plain, settings->bench_baseline->plain_port, why);
-    return status ? status
-                  : bare_zmq_open(&measure->bare, settings->zmq,
-                                  settings->bench_baseline->zmq_port, why);
+    return STATUS_OK;
 }
 
 static void measure_close_all(struct measure *measure) {
-    plain_socket_close(&measure->plain);
-    bare_zmq_close(&measure->bare);
     free(measure->sizes);
     free(measure->latencies);
     free(measure->from);
     free(measure->to);
+}
+
+/* Resident bytes of process PID, 0 if it cannot be read. Shared memory is
+ * excluded: its size is fixed, and its pages become resident with use. */
+static uint64_t resident_bytes(long pid) {
+    char path[64], line[256];
+    unsigned long long all = 0, shared = 0;
+    snprintf(path, sizeof path, "/proc/%ld/status", pid);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        sscanf(line, "VmRSS: %llu kB", &all);
+        sscanf(line, "RssShmem: %llu kB", &shared);
+    }
+    if (file)
+        fclose(file);
+    return (all - shared) * 1024;
+}
+
+/* The sum over the list; null if one is unknown. */
+static json_t *memory_of(const char *pids) {
+    uint64_t sum = 0;
+    while (pids && *pids) {
+        char *end;
+        uint64_t bytes = resident_bytes(strtol(pids, &end, 10));
+        if (!bytes || end == pids)
+            return json_null();
+        sum += bytes;
+        pids = *end == ',' ? end + 1 : end;
+    }
+    return sum ? json_integer((json_int_t)sum) : json_null();
+}
+
+static json_t *requests_json(const struct bench_iteration *bench_iteration,
+                             uint64_t vectors_per_message, json_t *start,
+                             json_t *end) {
+    return json_pack(
+        "{s:{s:I, s:I, s:I, s:f, s:f, s:o, s:o}}", "requests", "count",
+        (json_int_t)(bench_iteration->vectors * vectors_per_message), "bytes",
+        (json_int_t)(bench_iteration->bytes / vectors_per_message), "together",
+        (json_int_t)vectors_per_message, "seconds",
+        time_to_seconds(bench_iteration->elapsed), "requests_s",
+        bench_iteration_vectors_s(bench_iteration) *
+            (double)vectors_per_message,
+        "ps_memory_start", start, "ps_memory_end", end);
+}
+
+/* Very many pushes; a tenth as many before them to warm up, as one-time
+ * allocations happen then. */
+static enum status measure_requests(json_t **out,
+                                    struct bench_stream_client *client,
+                                    const struct layout *layout,
+                                    const struct measure_settings *settings,
+                                    struct failure *why) {
+    uint32_t together = settings->batched ? MEASURE_SMALL : 1;
+    uint32_t last = layout->num_parameters - 1;
+    uint32_t first = layout->first_block[settings->batched ? last : 0];
+    uint32_t count = settings->batched ? together : layout->num_blocks_of[0];
+    uint64_t times = (settings->requests + together - 1) / together;
+    struct bench_iteration bench_iteration = {.kind = BENCH_ITERATION_PUSH,
+                                              .depth = MAX_DEPTH,
+                                              .times = times / 10 + 1,
+                                              .stop = settings->stop};
+    enum status status =
+        bench_stream_iteration(client, first, count, &bench_iteration, why);
+    if (status)
+        return status;
+    json_t *start = memory_of(settings->ps_pids);
+    bench_iteration.times = times;
+    status =
+        bench_stream_iteration(client, first, count, &bench_iteration, why);
+    if (!status && bench_iteration.vectors < times)
+        status = status_fail(why, STATUS_INTERRUPTED, "ended by a signal");
+    if (status)
+        json_decref(start);
+    else
+        *out = requests_json(&bench_iteration, together, start,
+                             memory_of(settings->ps_pids));
+    return status;
 }
 
 enum status measure_run(json_t **out,
@@ -320,6 +397,9 @@ enum status measure_run(json_t **out,
             time_from_seconds(settings->seconds / settings->repeats / 2),
     };
     *out = NULL;
+    if (settings->requests)
+        return measure_requests(out, bench_stream_client, layout, settings,
+                                why);
     enum status status = open_all(&measure, why);
     if (!status)
         status = fill_all(&measure, why);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The measurements of `capstan bench`: vectors of several sizes through the ps
- * client, and in turns with it through memcpy, a plain socket and bare
- * libzmq. */
+ * client, and in turns with it through memcpy and the baselines; or very many
+ * pushes, after which the memory of the ps must not have grown. */
 #ifndef CAPSTAN_MEASURE_H
 #define CAPSTAN_MEASURE_H
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/tensor/layout.h"
-#include "worker/bench/bench_baseline.h"
+#include "worker/bench/baselines.h"
 #include "worker/bench/bench_stream_client.h"
 
 #include <jansson.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Small vectors that share a message: MEASURE_SMALL of MEASURE_SMALL_FLOATS
@@ -22,14 +23,19 @@ enum { MEASURE_SMALL = 1024, MEASURE_SMALL_FLOATS = 16 };
 /* All borrowed. */
 struct measure_settings {
     const struct log *log;
-    void *zmq;
     const uint64_t *sizes; /* bytes, multiples of 4 */
     uint32_t num_sizes;
     uint32_t repeats;  /* iterations of each kind; the median counts */
     double seconds;    /* for all iterations of one figure */
-    uint64_t requests; /* 0, or only this many pushes of the first size */
-    const struct bench_baseline *bench_baseline;
-    const atomic_bool *stop; /* ends it early */
+    uint64_t requests; /* 0, or only this many pushes */
+    bool batched;      /* they are of small vectors that share messages; else of
+                          the first size */
+    /* Process ids of the ps on this host, comma-separated, whose resident
+     * memory is reported after pushes; NULL: they are elsewhere. */
+    const char *ps_pids;
+    struct baselines *baselines; /* NULL: */
+    const char *missing;         /* why there are none */
+    const atomic_bool *stop;     /* ends it early */
 };
 
 /* The parameters of the model spec: a vector of each size, then the small ones.
@@ -38,7 +44,8 @@ enum status measure_layout(struct layout **out, const uint64_t *sizes,
                            uint32_t num_sizes, struct failure *why) MUST_CHECK;
 
 /* Measures through BENCH_STREAM_CLIENT, whose plan is of measure_layout. *OUT
- * is the object that docs/bench.md describes, owned by the caller. */
+ * is the object that docs/bench.md describes, owned by the caller. Pushes are
+ * rounded up to whole messages. */
 enum status measure_run(json_t **out,
                         struct bench_stream_client *bench_stream_client,
                         const struct layout *layout,

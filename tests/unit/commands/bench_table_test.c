@@ -52,6 +52,17 @@ static void each_size_has_a_row_for_each_kind(void **state) {
                NULL});
 }
 
+static void without_baselines_a_line_says_why(void **state) {
+    (void)state;
+    expect("{\"lane\":\"tcp\",\"baselines_missing\":\"no plugin\",\"sizes\":["
+           "{\"bytes\":4096,\"push\":{\"lane\":" FIGURE(
+               "1.5",
+               "370000.0") ",\"socket\":{\"gb_s\":null},\"of_socket\":null}}]}",
+           (const char *const[]){
+               "12.3     123k  |        -        -       -  |        -",
+               "\nno plain socket and no bare libzmq: no plugin\n", NULL});
+}
+
 static void many_requests_have_one_row(void **state) {
     (void)state;
     expect("{\"requests\":{\"count\":1000000,\"bytes\":64,\"seconds\":3.25,"
@@ -66,6 +77,7 @@ static void many_requests_have_one_row(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_size_has_a_row_for_each_kind),
+        cmocka_unit_test(without_baselines_a_line_says_why),
         cmocka_unit_test(many_requests_have_one_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/bench/plain_socket.h"
+#include "tests/bench/plain_socket.h"
 
 #include "proto/base/time.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/bench/bare_zmq.h"
+#include "tests/bench/bare_zmq.h"
 
 #include "proto/base/time.h"
 
