@@ -160,7 +160,7 @@ static void fail_start(struct run *run, const struct chief_settings *settings,
     struct roster_slot *own = roster_find(&run->roster, settings->cluster->role,
                                           settings->cluster->index);
     if (settings->problem && own)
-        own->state = ROSTER_LEFT; /* no trainer starts in this process */
+        own->state = ROSTER_VACATED; /* no trainer starts in this process */
     run->failed_to_start = true;
     run_stop(run, why->status, "%s", why->text);
     if (roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT))
@@ -292,8 +292,8 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_MEASURED:
         bandwidth_probe_receive(run, slot, control->measured);
         break;
-    case CAPSTAN__CONTROL__BODY_LEFT:
-        shutdown_receive_left(run, slot, control->left);
+    case CAPSTAN__CONTROL__BODY_FINISHED:
+        shutdown_receive_finished(run, slot, control->finished);
         break;
     case CAPSTAN__CONTROL__BODY_RENDEZVOUS:
         forward_rendezvous(run, control);
@@ -314,9 +314,6 @@ static void handle_ps(struct run *run, struct roster_slot *slot,
         break;
     case CAPSTAN__CONTROL__BODY_SQUARE_SUMS:
         handle_square_sums(run, slot, control->square_sums);
-        break;
-    case CAPSTAN__CONTROL__BODY_LEFT:
-        shutdown_receive_left(run, slot, control->left);
         break;
     case CAPSTAN__CONTROL__BODY_READY:
         planning_receive_ready(run, slot, control->ready);
@@ -342,8 +339,12 @@ static void receive_messages(struct run *run) {
             membership_reject_unknown(run, incoming.peer, control);
         else if (control->body_case == CAPSTAN__CONTROL__BODY_GOODBYE)
             shutdown_receive_goodbye(run, incoming.slot);
-        else if (control->body_case == CAPSTAN__CONTROL__BODY_ENDED)
-            membership_receive_exit(run, incoming.slot, control->ended);
+        else if (control->body_case == CAPSTAN__CONTROL__BODY_FAILED)
+            shutdown_receive_failed(run, incoming.slot, control->failed);
+        else if (control->body_case == CAPSTAN__CONTROL__BODY_INTERRUPTED)
+            shutdown_receive_interrupted(run, incoming.slot);
+        else if (control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT)
+            membership_receive_exit(run, incoming.slot, control->exit_report);
         else if (incoming.slot->rank != ROSTER_NO_RANK)
             handle_trainer(run, incoming.slot, control, now);
         else

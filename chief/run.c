@@ -47,7 +47,7 @@ uint32_t run_count_live(const struct run *run) {
     uint32_t live = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         live += run->roster.slots[r].state == ROSTER_HELD &&
-                run->trainers[r].from && !run->trainers[r].left;
+                run->trainers[r].from && !run->trainers[r].finished;
     return live;
 }
 

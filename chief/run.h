@@ -46,7 +46,7 @@ struct run_trainer {
     uint32_t replicas; /* its replicas in the plan; 0: there is none yet */
     bool planned;      /* the plan was sent to it */
     bool in_view;      /* a view that lists it was sent to it */
-    bool left;         /* has left the training loop */
+    bool finished;     /* has left the training loop */
     bool dismissed;    /* a joiner that was told to end */
     bool measured;  /* has reported its bandwidth while all trainers transfer at
                        once */

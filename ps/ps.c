@@ -242,14 +242,21 @@ static enum status ps_serve(struct ps *ps, struct failure *why) {
     return status;
 }
 
-static void ps_send_left(struct ps *ps, enum status status, const char *text) {
-    Capstan__Left left = CAPSTAN__LEFT__INIT;
+static void ps_send_failed(struct ps *ps, const struct failure *why) {
+    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    left.exiting = true;
-    left.status = status;
-    left.text = (char *)text;
-    control.body_case = CAPSTAN__CONTROL__BODY_LEFT;
-    control.left = &left;
+    failed.status = why->status;
+    failed.text = (char *)why->text;
+    control.body_case = CAPSTAN__CONTROL__BODY_FAILED;
+    control.failed = &failed;
+    control_client_send_reliable(ps->control_client, &control);
+}
+
+static void ps_send_interrupted(struct ps *ps) {
+    Capstan__Interrupted interrupted = CAPSTAN__INTERRUPTED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_INTERRUPTED;
+    control.interrupted = &interrupted;
     control_client_send_reliable(ps->control_client, &control);
 }
 
@@ -260,6 +267,8 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
     if (eventfd_read(ps->settings->interrupts, &number))
         return STATUS_OK;
     enum status status = status_of_signal((int)number);
+    if (control_client_is_joined(ps->control_client))
+        ps_send_interrupted(ps);
     if (ps->interrupted || !ps->plan) {
         status_fail(why, status, "ended by signal %d", (int)number);
         return status_mark_reported(why);
@@ -267,7 +276,6 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
     ps->interrupted = status;
     log_info(ps->settings->log, "signal_received",
              "signal %d: asking the chief for a checkpoint", (int)number);
-    ps_send_left(ps, status, "");
     return STATUS_OK;
 }
 
@@ -345,7 +353,8 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
         status = status_mark_reported(why);
     } else if (status && !ps->stopped && ps->control_client &&
                control_client_is_joined(ps->control_client)) {
-        ps_send_left(ps, status, why->text);
+        if (!why->reported) /* else the chief knows: a signal */
+            ps_send_failed(ps, why);
         control_client_leave(ps->control_client);
     }
     ps_close_all(ps);

@@ -173,19 +173,24 @@ static void send_evaluated(struct worker *worker,
     control_client_send_reliable(worker->control_client, &control);
 }
 
-static void worker_send_left(struct worker *worker, bool exiting,
-                             uint64_t clock, const struct failure *why) {
-    Capstan__Left left = CAPSTAN__LEFT__INIT;
+static void send_finished(struct worker *worker, uint64_t clock) {
+    Capstan__Finished finished = CAPSTAN__FINISHED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    left.exiting = exiting;
-    left.clock = clock;
-    left.diverged = worker->diverged;
-    if (why) {
-        left.status = why->status;
-        left.text = (char *)why->text;
-    }
-    control.body_case = CAPSTAN__CONTROL__BODY_LEFT;
-    control.left = &left;
+    finished.clock = clock;
+    control.body_case = CAPSTAN__CONTROL__BODY_FINISHED;
+    control.finished = &finished;
+    control_client_send_reliable(worker->control_client, &control);
+}
+
+static void worker_send_failed(struct worker *worker,
+                               const struct failure *why) {
+    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    failed.status = why->status;
+    failed.text = (char *)why->text;
+    failed.diverged = worker->diverged;
+    control.body_case = CAPSTAN__CONTROL__BODY_FAILED;
+    control.failed = &failed;
     control_client_send_reliable(worker->control_client, &control);
 }
 
@@ -258,9 +263,12 @@ static void report_points(struct worker *worker) {
     worker_report_points(worker);
 }
 
-static void send_signal(struct worker *worker, enum status status) {
-    struct failure why = {.status = status};
-    worker_send_left(worker, true, 0, &why);
+static void send_interrupted(struct worker *worker) {
+    Capstan__Interrupted interrupted = CAPSTAN__INTERRUPTED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_INTERRUPTED;
+    control.interrupted = &interrupted;
+    control_client_send_reliable(worker->control_client, &control);
 }
 
 static void forward_report(struct worker *worker,
@@ -279,12 +287,13 @@ static void forward_report(struct worker *worker,
     case TRAINER_EVALUATED:
         send_evaluated(worker, report);
         break;
-    case TRAINER_LEFT:
-        worker_send_left(worker, worker->leaving, report->clock, NULL);
+    case TRAINER_FINISHED:
+        if (!worker->leaving) /* else a goodbye follows */
+            send_finished(worker, report->clock);
         break;
     case TRAINER_FAILED:
         worker->diverged = report->diverged;
-        worker_send_left(worker, false, report->clock, &report->why);
+        worker_send_failed(worker, &report->why);
         break;
     }
 }
@@ -308,7 +317,7 @@ static void worker_handle_signal(struct worker *worker) {
     else if (worker->client)
         trainer_leave(worker->trainer);
     else
-        send_signal(worker, status);
+        send_interrupted(worker);
     worker->leaving = !worker->allreduce || !worker_is_training(worker);
     worker->interrupted = status;
 }
@@ -317,7 +326,7 @@ static enum status handle_reports(struct worker *worker, struct failure *why) {
     struct trainer_report report;
     while (worker->trainer && trainer_next_report(worker->trainer, &report)) {
         forward_report(worker, &report);
-        if (report.event == TRAINER_LEFT && worker->leaving)
+        if (report.event == TRAINER_FINISHED && worker->leaving)
             worker->stopped = true;
         if (report.event != TRAINER_FAILED)
             continue;
@@ -375,7 +384,7 @@ static void step_allreduce(struct worker *worker) {
     if (!allreduce_step(worker->allreduce, &why))
         return;
     log_error(worker->settings->log, "allreduce_failed", "%s", why.text);
-    worker_send_left(worker, false, 0, &why);
+    worker_send_failed(worker, &why);
 }
 
 static enum status worker_run_once(struct worker *worker, struct failure *why) {
@@ -411,11 +420,10 @@ enum status worker_run(const struct worker_settings *settings,
     while (!status && !worker->stopped)
         status = worker_run_once(worker, why);
     if (worker->leaving && worker->control_client) {
-        worker_send_left(worker, true, 0, NULL);
         control_client_leave(worker->control_client);
     } else if (status && !worker->stopped && worker->control_client &&
                control_client_is_joined(worker->control_client)) {
-        worker_send_left(worker, false, 0, why);
+        worker_send_failed(worker, why);
         control_client_leave(worker->control_client);
     }
     if (worker->interrupted && (!status || worker->stopped)) {

@@ -94,7 +94,7 @@ static bool confirm_exit(struct control_server *control_server, uint32_t peer,
     Capstan__Goodbye goodbye = CAPSTAN__GOODBYE__INIT;
     Capstan__Control reply = CAPSTAN__CONTROL__INIT;
     if (control->run != control_server->run || !key ||
-        control->ended->key != key)
+        control->exit_report->key != key)
         return false;
     link_admit(control_server->link, peer);
     reply.body_case = CAPSTAN__CONTROL__BODY_GOODBYE;
@@ -127,7 +127,7 @@ static bool classify(struct control_server *control_server,
             rebind(control_server, member, frame->peer);
         return true;
     }
-    if (control->body_case == CAPSTAN__CONTROL__BODY_ENDED)
+    if (control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT)
         return confirm_exit(control_server, frame->peer, incoming);
     if (control->run != control_server->run || member->peer != frame->peer)
         return false;

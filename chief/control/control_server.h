@@ -25,8 +25,8 @@ struct control_server *control_server_open(struct link *link,
 void control_server_close(struct control_server **control_server);
 
 /* A received message. SLOT is the sender's slot: a member (also when it joins
- * again), or for Ended the process that has ended. NULL: a join or a message
- * from a process without a slot; answer it through `peer` with
+ * again), or for ExitReport the process that has ended. NULL: a join or a
+ * message from a process without a slot; answer it through `peer` with
  * control_server_reply. */
 struct control_message {
     struct roster_slot *slot;

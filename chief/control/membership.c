@@ -150,7 +150,7 @@ static void refuse_late(struct run *run, uint32_t peer,
                  run_is_signal(run->status) ? STATUS_RETRY : run->status, text,
                  refusal);
     if (slot)
-        slot->state = ROSTER_LEFT;
+        slot->state = ROSTER_VACATED;
     run->membership.refused_at = time_now();
 }
 
@@ -312,13 +312,11 @@ void membership_join(struct run *run, const struct control_message *incoming,
         handle_claim(run, incoming, slot, now);
 }
 
-/* A process may repeat its goodbye after it has left its slot, and so may its
- * launcher. */
+/* It may arrive after the slot is vacated: from a process that was declared
+ * dead, or from the launcher of one that said goodbye. */
 static bool is_goodbye(const Capstan__Control *control) {
     return control->body_case == CAPSTAN__CONTROL__BODY_GOODBYE ||
-           control->body_case == CAPSTAN__CONTROL__BODY_ENDED ||
-           (control->body_case == CAPSTAN__CONTROL__BODY_LEFT &&
-            control->left->exiting);
+           control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT;
 }
 
 void membership_reject_unknown(struct run *run, uint32_t peer,
@@ -340,12 +338,12 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
                "command again to join it");
 }
 
-/* Without a first clock a rank is in no view; `left` must not carry over to the
- * next holder. */
+/* Without a first clock a rank is in no view; `finished` must not carry over to
+ * the next holder. */
 static void vacate_slot(struct run *run, struct roster_slot *slot) {
     if (slot->rank != ROSTER_NO_RANK) {
         run->trainers[slot->rank].from = 0;
-        run->trainers[slot->rank].left = false;
+        run->trainers[slot->rank].finished = false;
     }
     roster_remove(slot);
 }
@@ -438,9 +436,9 @@ static void declare_dead(struct run *run, struct roster_slot *slot,
 /* The text says whether the chief itself stood still: a peer that got no
  * message from it for that long has given up. */
 void membership_remove(struct run *run, struct roster_slot *slot,
-                       bool exiting) {
+                       bool goodbye) {
     char text[512], how[80] = "is gone";
-    if (exiting) {
+    if (goodbye) {
         roster_name(slot, text, sizeof text);
         log_info(run->log, "member_left", "%s said goodbye", text);
         describe_departure(slot, "said goodbye", text, sizeof text);
@@ -457,9 +455,9 @@ void membership_remove(struct run *run, struct roster_slot *slot,
 }
 
 void membership_receive_exit(struct run *run, struct roster_slot *slot,
-                             const Capstan__Ended *ended) {
+                             const Capstan__ExitReport *report) {
     char how[64];
-    children_end_text((int)ended->wait_status, how, sizeof how);
+    children_end_text((int)report->wait_status, how, sizeof how);
     declare_dead(run, slot, how, "");
 }
 

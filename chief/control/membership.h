@@ -33,8 +33,8 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
 /* Removes the holders of slots whose heartbeats have timed out. */
 void membership_check_deaths(struct run *run, int64_t now);
 
-/* SLOT's holder has said goodbye (EXITING), or is declared dead. */
-void membership_remove(struct run *run, struct roster_slot *slot, bool exiting);
+/* SLOT's holder has said GOODBYE, or is declared dead. */
+void membership_remove(struct run *run, struct roster_slot *slot, bool goodbye);
 
 /* Tells the joiner in SLOT to end with STATUS because it does not fit this run,
  * for the reason TEXT. The run continues without it. */
@@ -47,7 +47,7 @@ bool membership_is_joining(const struct run *run,
 
 /* The launcher of SLOT's holder reports that the process has ended. */
 void membership_receive_exit(struct run *run, struct roster_slot *slot,
-                             const Capstan__Ended *ended);
+                             const Capstan__ExitReport *report);
 
 /* Updates the free memory that SLOT's holder reports; ignored once there is a
  * plan. */

@@ -12,7 +12,7 @@ static void fill_slot(const struct run *run, uint32_t rank,
     message->role = slot->role;
     message->index = slot->index;
     struct membership_view_entry entry = membership_view_make_entry(
-        slot->incarnation, trainer->from, trainer->left);
+        slot->incarnation, trainer->from, trainer->finished);
     message->from_clock = entry.from;
     message->incarnation = entry.incarnation;
     message->live = entry.live;
@@ -69,10 +69,10 @@ void membership_broadcast_acknowledged(struct run *run) {
 
 struct membership_view_entry membership_view_make_entry(uint64_t incarnation,
                                                         uint64_t from,
-                                                        bool left) {
+                                                        bool finished) {
     return (struct membership_view_entry){.incarnation = from ? incarnation : 0,
                                           .from = from,
-                                          .live = from && !left};
+                                          .live = from && !finished};
 }
 
 bool membership_view_may_start(uint64_t from, bool reported, uint64_t oldest,

@@ -18,10 +18,10 @@ struct membership_view_entry {
 };
 
 /* The entry of a trainer with INCARNATION, whose first contribution is FROM (0:
- * not admitted yet) and which may have LEFT the training loop. */
+ * not admitted yet) and which may have FINISHED. */
 struct membership_view_entry membership_view_make_entry(uint64_t incarnation,
                                                         uint64_t from,
-                                                        bool left);
+                                                        bool finished);
 
 /* May a trainer with first clock FROM start? REPORTED: it has the view already.
  * OLDEST: the oldest view that any ps has; NEWEST: the current view. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slot is absent, held or left. If two processes claim the same task, only
+/* A slot is absent, held or vacated. If two processes claim the same task, only
  * the first can show whether it is alive. The second claim stays open until the
  * holder sends a message (the claim is refused) or has been silent beside it
  * for CLAIMED_LIMIT (the holder is dead). */
@@ -121,7 +121,7 @@ struct roster_slot *roster_find_expired(const struct roster *roster,
 }
 
 void roster_remove(struct roster_slot *slot) {
-    slot->state = ROSTER_LEFT;
+    slot->state = ROSTER_VACATED;
     slot->incarnation = 0;
     slot->claimant = 0;
 }

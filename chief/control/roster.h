@@ -14,9 +14,9 @@
 #define ROSTER_NO_RANK UINT32_MAX
 
 enum roster_state {
-    ROSTER_ABSENT, /* not joined yet */
-    ROSTER_HELD,   /* the holder sends heartbeats */
-    ROSTER_LEFT,   /* said goodbye, or was declared dead */
+    ROSTER_ABSENT,  /* not joined yet */
+    ROSTER_HELD,    /* the holder sends heartbeats */
+    ROSTER_VACATED, /* said goodbye, or was declared dead */
 };
 
 struct roster_slot {

@@ -17,8 +17,9 @@
 /* The status that a member's failure gives the run: a signal concerns only the
  * process that got it, and once training has begun the configuration is known
  * to be valid. */
-static enum status status_of(const struct run *run, const Capstan__Left *left) {
-    enum status status = (enum status)left->status;
+static enum status status_of(const struct run *run,
+                             const Capstan__Failed *failed) {
+    enum status status = (enum status)failed->status;
     if (run_is_signal(status))
         return STATUS_RETRY;
     return status == STATUS_CONFIG && run->phase >= RUN_TRAINING ? STATUS_FAILED
@@ -26,68 +27,60 @@ static enum status status_of(const struct run *run, const Capstan__Left *left) {
 }
 
 static void shutdown_fail(struct run *run, struct roster_slot *slot,
-                          const Capstan__Left *left) {
+                          const Capstan__Failed *failed) {
     char name[64], text[1024];
     roster_name(slot, name, sizeof name);
     snprintf(text, sizeof text, "%s on host %s: %s", name, slot->host,
-             left->text);
+             failed->text);
     if (membership_is_joining(run, slot))
-        membership_dismiss(run, slot, (enum status)left->status, text);
+        membership_dismiss(run, slot, (enum status)failed->status, text);
     else
-        run_stop(run, status_of(run, left), "%s", text);
-    run->metrics.diverged |= run->phase == RUN_STOPPING && left->diverged;
+        run_stop(run, status_of(run, failed), "%s", text);
+    run->metrics.diverged |= run->phase == RUN_STOPPING && failed->diverged;
 }
 
 /* A rank that reports a lost peer may name one that gave up for the same
  * reason: the culprit is the rank that sends no heartbeats (check_lost_peer).
  */
 static void record_lost_peer(struct run *run, const struct roster_slot *slot,
-                             const Capstan__Left *left) {
+                             const Capstan__Failed *failed) {
     char name[64];
     roster_name(slot, name, sizeof name);
     log_warning(run->log, "peer_lost", "%s on host %s: %s", name, slot->host,
-                left->text);
+                failed->text);
     if (run->membership.peer_lost_at)
         return;
     run->membership.peer_lost_at = time_now();
     snprintf(run->membership.lost_reason, sizeof run->membership.lost_reason,
-             "%s on host %.120s: %.250s", name, slot->host, left->text);
+             "%s on host %.120s: %.250s", name, slot->host, failed->text);
 }
 
-/* A message "left" has five meanings. A ps, or a trainer in all-reduce, has a
- * signal and wants a checkpoint. A trainer in all-reduce has lost a peer. A
- * member has failed, which ends the run. A member says goodbye, which is a
- * death without a deadline. Otherwise a trainer has left the loop and stays for
- * evaluations. */
-void shutdown_receive_left(struct run *run, struct roster_slot *slot,
-                           const Capstan__Left *left) {
-    char name[64];
-    roster_name(slot, name, sizeof name);
-    bool signal = run_is_signal((enum status)left->status);
-    if ((slot->role == CLUSTER_PS || run->allreduce) && signal) {
-        log_info(run->log, "member_signalled", "%s received a signal", name);
-        if (!run->shutdown.interrupted)
-            shutdown_interrupt(run, STATUS_RETRY);
-        return;
-    }
-    bool training = run->phase == RUN_TRAINING || run->phase == RUN_FINISHING;
-    if (left->status == STATUS_RETRY && run->allreduce && training) {
-        record_lost_peer(run, slot, left);
-        return;
-    }
-    if (left->status) {
-        shutdown_fail(run, slot, left);
-        return;
-    }
-    if (left->exiting) {
-        membership_remove(run, slot, true);
-        return;
-    }
-    run->trainers[slot->rank].left = true;
-    if (left->clock > run->trainers[slot->rank].heartbeat.clock)
-        run->trainers[slot->rank].heartbeat.clock = left->clock;
+void shutdown_receive_finished(struct run *run, struct roster_slot *slot,
+                               const Capstan__Finished *finished) {
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    trainer->finished = true;
+    if (finished->clock > trainer->heartbeat.clock)
+        trainer->heartbeat.clock = finished->clock;
     if (run->phase == RUN_TRAINING)
         membership_broadcast_view(run);
+}
+
+void shutdown_receive_failed(struct run *run, struct roster_slot *slot,
+                             const Capstan__Failed *failed) {
+    bool training = run->phase == RUN_TRAINING || run->phase == RUN_FINISHING;
+    if (failed->status == STATUS_RETRY && run->allreduce && training)
+        record_lost_peer(run, slot, failed);
+    else
+        shutdown_fail(run, slot, failed);
+}
+
+void shutdown_receive_interrupted(struct run *run,
+                                  const struct roster_slot *slot) {
+    char name[64];
+    roster_name(slot, name, sizeof name);
+    log_info(run->log, "member_signalled", "%s received a signal", name);
+    if (!run->shutdown.interrupted)
+        shutdown_interrupt(run, STATUS_RETRY);
 }
 
 void shutdown_receive_goodbye(struct run *run, struct roster_slot *slot) {
@@ -125,12 +118,12 @@ void shutdown_interrupt(struct run *run, enum status status) {
 }
 
 /* Trainers that have left the loop and still hold their slots. */
-static uint32_t count_left(const struct run *run) {
-    uint32_t left = 0;
+static uint32_t count_finished(const struct run *run) {
+    uint32_t count = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        left +=
-            run->trainers[r].left && run->roster.slots[r].state == ROSTER_HELD;
-    return left;
+        count += run->trainers[r].finished &&
+                 run->roster.slots[r].state == ROSTER_HELD;
+    return count;
 }
 
 static void stop_interrupted(struct run *run) {
@@ -153,7 +146,7 @@ static bool is_all_saved(const struct run *run) {
 static void end_interrupted(struct run *run, int64_t now) {
     bool no_trainer = run_synchronous(run) && !run_count_live(run);
     bool round_incomplete =
-        no_trainer && !count_left(run) && run->membership.deaths;
+        no_trainer && !count_finished(run) && run->membership.deaths;
     if (round_incomplete) { /* some rounds lack contributions */
         run_stop(
             run, run->shutdown.interrupted,
@@ -188,10 +181,10 @@ static void check_finished(struct run *run) {
         run->membership.no_trainer_since = 0;
         return;
     }
-    if (count_left(run) && run_synchronous(run) &&
+    if (count_finished(run) && run_synchronous(run) &&
         run->plan.schedule.total > run->plan.schedule.start)
         snapshot_coordinator_expect_planned(run, run->plan.schedule.total);
-    if (count_left(run))
+    if (count_finished(run))
         run_enter_phase(run, RUN_FINISHING);
     else if (run->no_restart)
         run_stop(run, STATUS_RETRY,

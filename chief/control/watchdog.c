@@ -81,7 +81,7 @@ static void check_step_deadline(struct run *run, int64_t now) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         struct run_trainer *trainer = &run->trainers[r];
         if (run->roster.slots[r].state != ROSTER_HELD || !trainer->in_view ||
-            trainer->left)
+            trainer->finished)
             continue;
         if (slow == ROSTER_NO_RANK ||
             trainer->heartbeat.clock < run->trainers[slow].heartbeat.clock ||
@@ -316,7 +316,7 @@ void watchdog_start_joiner(struct run *run, struct roster_slot *slot) {
         return;
     uint64_t lowest = UINT64_MAX;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (run->trainers[r].in_view && !run->trainers[r].left &&
+        if (run->trainers[r].in_view && !run->trainers[r].finished &&
             run->roster.slots[r].state == ROSTER_HELD &&
             run->trainers[r].heartbeat.clock < lowest)
             lowest = run->trainers[r].heartbeat.clock;

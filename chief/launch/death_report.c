@@ -29,16 +29,16 @@ static enum status death_report_open_link(struct death_report *report,
 static bool death_report_send_one(struct link *link,
                                   const struct launch_record *record,
                                   int wait_status) {
-    Capstan__Ended ended = CAPSTAN__ENDED__INIT;
+    Capstan__ExitReport report = CAPSTAN__EXIT_REPORT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     uint8_t bytes[256];
-    ended.wait_status = (uint32_t)wait_status;
-    ended.key = record->key;
+    report.wait_status = (uint32_t)wait_status;
+    report.key = record->key;
     control.version = MESSAGE_VERSION;
     control.run = record->run;
     control.incarnation = record->incarnation;
-    control.body_case = CAPSTAN__CONTROL__BODY_ENDED;
-    control.ended = &ended;
+    control.body_case = CAPSTAN__CONTROL__BODY_EXIT_REPORT;
+    control.exit_report = &report;
     size_t size = capstan__control__pack(&control, bytes);
     return link_commit(link, 0, bytes, size, NULL);
 }

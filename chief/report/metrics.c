@@ -335,7 +335,7 @@ static bool is_point_pending(const struct run *run, uint64_t step) {
         const struct run_trainer *trainer = &run->trainers[r];
         bool contributes = !run_synchronous(run) || trainer->from <= step;
         if (run->roster.slots[r].state == ROSTER_HELD && trainer->from &&
-            !trainer->left && trainer->point < step && contributes)
+            !trainer->finished && trainer->point < step && contributes)
             return true;
     }
     return false;

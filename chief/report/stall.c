@@ -78,7 +78,7 @@ static void list_slowest(const struct run *run, char *text, size_t size) {
         const struct run_trainer *trainer = &run->trainers[r];
         char name[64];
         if (run->roster.slots[r].state != ROSTER_HELD || !trainer->from ||
-            trainer->left)
+            trainer->finished)
             continue;
         live++;
         if (trainer->heartbeat.clock > run_step(run))

@@ -80,7 +80,7 @@ enum simulated_kind {
     SIMULATED_CUT_END,
     SIMULATED_SUMS,
     SIMULATED_NORM,
-    SIMULATED_LEFT,
+    SIMULATED_FINISHED,
     SIMULATED_STOP,
     SIMULATED_GOODBYE,
 };
@@ -97,7 +97,7 @@ struct simulated_data {
 struct simulated_control {
     uint64_t seq, ack; /* of the channel; 0: unnumbered */
     uint64_t id, round, clock, number, step;
-    bool write, written, failed, exiting, ok;
+    bool write, written, failed, ok;
     double norm;
     struct gate_slot slots[SIMULATED_RANKS];
     double sums[SIMULATED_BLOCKS];
@@ -177,7 +177,7 @@ struct simulated_ps {
 struct simulated_worker {
     struct simulated_member member;
     struct window *window;
-    bool training, left, leaving;
+    bool training, finished, leaving;
     uint64_t from, clock, seq, step;
     uint32_t announced; /* parameters of this step; all: it waits */
     uint32_t missing;   /* blocks */
@@ -197,7 +197,7 @@ enum simulated_phase {
 };
 
 struct simulated_trainer {
-    bool planned, viewed, left;
+    bool planned, viewed, finished;
     uint64_t from, clock;
     int64_t planned_at;
 };

@@ -105,10 +105,10 @@ static void fill_view(const struct simulated *s,
     view->number = s->chief.view;
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
         const struct simulated_trainer *trainer = &s->chief.trainers[r];
-        bool left =
-            trainer->left && !simulated_has_fault(s, SIMULATION_WAITS_FOR_LEFT);
+        bool done = trainer->finished &&
+                    !simulated_has_fault(s, SIMULATION_WAITS_FOR_FINISHED);
         struct membership_view_entry entry = membership_view_make_entry(
-            s->chief.roster.slots[r].incarnation, trainer->from, left);
+            s->chief.roster.slots[r].incarnation, trainer->from, done);
         view->slots[r] =
             (struct gate_slot){entry.incarnation, entry.from, entry.live};
     }
@@ -150,7 +150,7 @@ static void gone(struct simulated *s, struct roster_slot *slot) {
     simulated_trace(s, "chief: %s %u is gone", ps ? "ps" : "rank", slot->index);
     if (!ps) {
         chief->trainers[slot->rank].from = 0;
-        chief->trainers[slot->rank].left = false;
+        chief->trainers[slot->rank].finished = false;
         s->truth.whole = false;
         s->deaths++;
     }
@@ -248,7 +248,7 @@ static void let_in(struct simulated *s, uint32_t rank) {
     if (simulated_synchronous(s))
         return;
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
-        if (chief->trainers[r].viewed && !chief->trainers[r].left &&
+        if (chief->trainers[r].viewed && !chief->trainers[r].finished &&
             chief->roster.slots[r].state == ROSTER_HELD &&
             chief->trainers[r].clock < lowest)
             lowest = chief->trainers[r].clock;
@@ -279,14 +279,10 @@ static void take_sums(struct simulated *s, uint32_t p,
     simulated_chief_send_ps(s, SIMULATED_NORM, &norm);
 }
 
-static void left(struct simulated *s, uint32_t rank,
-                 const struct simulated_control *control_message) {
+static void finished(struct simulated *s, uint32_t rank,
+                     const struct simulated_control *control_message) {
     struct simulated_trainer *trainer = &s->chief.trainers[rank];
-    if (control_message->exiting) {
-        gone(s, &s->chief.roster.slots[rank]);
-        return;
-    }
-    trainer->left = true;
+    trainer->finished = true;
     if (control_message->clock > trainer->clock)
         trainer->clock = control_message->clock;
     if (s->chief.phase == SIMULATED_TRAINING)
@@ -301,8 +297,8 @@ static void take_worker(struct simulated *s, uint32_t rank,
         s->chief.sessions[rank].ready = true;
         if (s->chief.phase == SIMULATED_TRAINING)
             let_in(s, rank);
-    } else if (message->kind == SIMULATED_LEFT) {
-        left(s, rank, control_message);
+    } else if (message->kind == SIMULATED_FINISHED) {
+        finished(s, rank, control_message);
     } else if (message->kind == SIMULATED_HEARTBEAT && trainer->viewed &&
                control_message->clock) {
         s->chief.began |= control_message->clock > trainer->clock;
@@ -380,8 +376,8 @@ static uint32_t count_trainers(const struct simulated *s, bool in_loop) {
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
         const struct simulated_trainer *trainer = &s->chief.trainers[r];
         bool held = s->chief.roster.slots[r].state == ROSTER_HELD;
-        count +=
-            held && (in_loop ? trainer->from && !trainer->left : trainer->left);
+        count += held && (in_loop ? trainer->from && !trainer->finished
+                                  : trainer->finished);
     }
     return count;
 }

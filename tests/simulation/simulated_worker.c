@@ -57,14 +57,21 @@ static void begin(struct simulated *s, uint32_t rank, uint64_t from) {
     want(s, rank, 0, scenario->num_blocks, WINDOW_PULL);
 }
 
-static void leave(struct simulated *s, uint32_t rank, bool exiting) {
+/* It stays if there is nothing to train, and ends after a signal. */
+static void leave_loop(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
-    struct simulated_control left = {.clock = w->clock, .exiting = exiting};
+    const struct simulated_control control = {.clock = w->clock};
     simulated_trace(s, "rank %u leaves at %llu", rank,
                     (unsigned long long)w->clock);
-    w->left = true;
-    simulated_member_send_reliable(s, &w->member, process_of(s, rank),
-                                   SIMULATED_LEFT, &left);
+    w->finished = true;
+    if (!w->leaving) {
+        simulated_member_send_reliable(s, &w->member, process_of(s, rank),
+                                       SIMULATED_FINISHED, &control);
+        return;
+    }
+    simulated_member_send_once(s, &w->member, process_of(s, rank),
+                               SIMULATED_GOODBYE, &control);
+    simulated_end(s, process_of(s, rank), false);
 }
 
 static bool goes_on(const struct simulated *s,
@@ -74,14 +81,8 @@ static bool goes_on(const struct simulated *s,
 
 static void begin_step(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
-    const struct simulated_control nothing = {0};
     if (w->leaving || !goes_on(s, w)) {
-        leave(s, rank, w->leaving);
-        if (!w->leaving)
-            return;
-        simulated_member_send_once(s, &w->member, process_of(s, rank),
-                                   SIMULATED_GOODBYE, &nothing);
-        simulated_end(s, process_of(s, rank), false);
+        leave_loop(s, rank);
         return;
     }
     simulated_oracle_step(s, rank);
@@ -110,7 +111,7 @@ static void announce(struct simulated *s, uint32_t rank) {
 
 static void advance(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
-    if (!w->training || w->left)
+    if (!w->training || w->finished)
         return;
     if (w->announced == s->scenario.num_parameters && !w->missing)
         begin_step(s, rank);

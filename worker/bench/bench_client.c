@@ -109,18 +109,23 @@ static void bench_client_send_model_spec(struct bench_client *client) {
     plan_free_parameters(&parameters);
 }
 
-static void bench_client_send_left(struct bench_client *client, bool exiting,
-                                   const struct failure *why) {
-    Capstan__Left left = CAPSTAN__LEFT__INIT;
+static void bench_client_send_finished(struct bench_client *client) {
+    Capstan__Finished finished = CAPSTAN__FINISHED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    left.exiting = exiting;
-    left.clock = client->clock;
-    if (why) {
-        left.status = why->status;
-        left.text = (char *)why->text;
-    }
-    control.body_case = CAPSTAN__CONTROL__BODY_LEFT;
-    control.left = &left;
+    finished.clock = client->clock;
+    control.body_case = CAPSTAN__CONTROL__BODY_FINISHED;
+    control.finished = &finished;
+    control_client_send_reliable(client->control_client, &control);
+}
+
+static void bench_client_send_failed(struct bench_client *client,
+                                     const struct failure *why) {
+    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    failed.status = why->status;
+    failed.text = (char *)why->text;
+    control.body_case = CAPSTAN__CONTROL__BODY_FAILED;
+    control.failed = &failed;
     control_client_send_reliable(client->control_client, &control);
 }
 
@@ -222,7 +227,7 @@ static enum status bench_client_finish(struct bench_client *client,
         return client->status;
     }
     control_client_heartbeat(client->control_client)->clock = client->clock;
-    bench_client_send_left(client, false, NULL);
+    bench_client_send_finished(client);
     return STATUS_OK;
 }
 
@@ -303,10 +308,9 @@ enum status bench_client_run(const struct bench_client_settings *settings,
         pthread_join(client->thread, NULL);
     if (client->interrupted) {
         status = status_fail(why, client->interrupted, "ended by a signal");
-        bench_client_send_left(client, true, NULL);
         control_client_leave(client->control_client);
     } else if (status && !client->stopped && client->control_client) {
-        bench_client_send_left(client, false, why);
+        bench_client_send_failed(client, why);
         control_client_leave(client->control_client);
     }
     if (!status && client->result)

@@ -184,10 +184,10 @@ static enum status trainer_run(struct trainer *trainer, struct failure *why) {
         status = train(trainer, why);
     if (status)
         return status;
-    struct trainer_report left = {.event = TRAINER_LEFT,
-                                  .clock = trainer->clock};
+    struct trainer_report finished = {.event = TRAINER_FINISHED,
+                                      .clock = trainer->clock};
     if (!trainer->aborted)
-        event_queue_push(&trainer->event_queue, &left);
+        event_queue_push(&trainer->event_queue, &finished);
     return trainer_serve_requests(trainer, why);
 }
 

@@ -55,7 +55,7 @@ enum trainer_event {
                                trainer_assign_device */
     TRAINER_DECLARED,       /* the data is read; layout and counts are set */
     TRAINER_EVALUATED,      /* its part of the test set is evaluated */
-    TRAINER_LEFT,           /* left the loop; stays for evaluations */
+    TRAINER_FINISHED,       /* left the loop; stays for evaluations */
     TRAINER_FAILED,         /* `why` */
 };
 
@@ -73,7 +73,7 @@ struct trainer_report {
     double loss_sum;
     uint64_t correct, count;
     struct trainer_progress progress; /* EVALUATED: as of that step */
-    uint64_t clock;                   /* LEFT */
+    uint64_t clock;                   /* FINISHED */
     uint32_t replicas,
         num_devices;   /* DECLARED; DEVICES_LISTED: the number if it is alone */
     bool adds_on_host; /* DECLARED: see local_group.h */

@@ -35,8 +35,8 @@ static bool is_status(uint32_t number) {
  * the receiver exits with it, and other exit codes mean something else. */
 static uint32_t carried_status(const Capstan__Control *control) {
     switch (control->body_case) {
-    case CAPSTAN__CONTROL__BODY_LEFT:
-        return control->left->status;
+    case CAPSTAN__CONTROL__BODY_FAILED:
+        return control->failed->status;
     case CAPSTAN__CONTROL__BODY_STOP:
         return control->stop->status;
     case CAPSTAN__CONTROL__BODY_REFUSAL:

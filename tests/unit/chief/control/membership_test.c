@@ -75,16 +75,16 @@ static void a_failing_joiner_ends_alone_in_every_phase(void **state) {
     static const enum run_phase phases[] = {RUN_TRAINING, RUN_FINISHING};
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
-    Capstan__Left left = CAPSTAN__LEFT__INIT;
-    left.status = STATUS_CONFIG;
-    left.text = "no data";
+    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
+    failed.status = STATUS_CONFIG;
+    failed.text = "no data";
     for (int i = 0; i < 2; i++) {
         Capstan__Control *control;
         run->phase = phases[i];
         run->trainers[1] = (struct run_trainer){.declared = true};
-        shutdown_receive_left(run, &run->roster.slots[1], &left);
-        shutdown_receive_left(run, &run->roster.slots[1],
-                              &left); /* as it leaves */
+        shutdown_receive_failed(run, &run->roster.slots[1], &failed);
+        shutdown_receive_failed(run, &run->roster.slots[1],
+                                &failed); /* as it leaves */
         assert_int_equal(run->phase, phases[i]);
         assert_false(run->trainers[1].declared);
         receive(fixture, &control);
@@ -97,12 +97,12 @@ static void a_failing_joiner_ends_alone_in_every_phase(void **state) {
 
 static void a_failing_trainer_ends_the_run(void **state) {
     struct run *run = &((struct run_fixture *)*state)->run;
-    Capstan__Left left = CAPSTAN__LEFT__INIT;
-    left.status = STATUS_TERMINATED; /* of its own process, not of this one */
-    left.text = "killed";
+    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
+    failed.status = STATUS_TERMINATED; /* of its own process, not of this one */
+    failed.text = "killed";
     run->phase = RUN_TRAINING;
     run->trainers[1].from = 1;
-    shutdown_receive_left(run, &run->roster.slots[1], &left);
+    shutdown_receive_failed(run, &run->roster.slots[1], &failed);
     assert_int_equal(run->phase, RUN_STOPPING);
     assert_int_equal(run->status, STATUS_RETRY);
 }

@@ -85,7 +85,7 @@ static void a_silent_holder_with_a_claimant_is_dead_sooner(void **state) {
     assert_int_equal(claim(slot, 6, 3 * TIME_S), ROSTER_WAIT);
     assert_ptr_equal(roster_find_expired(&roster, 3 * TIME_S + 1), slot);
     roster_remove(slot);
-    assert_int_equal(slot->state, ROSTER_LEFT);
+    assert_int_equal(slot->state, ROSTER_VACATED);
     assert_null(roster_find_holder(&roster, 5));
     assert_null(roster_find_expired(&roster, 100 * TIME_S));
     assert_int_equal(claim(slot, 6, 4 * TIME_S), ROSTER_GRANTED);

@@ -67,7 +67,7 @@ static void the_spec_is_complete_once_all_members_have_declared(void **state) {
     assert_false(model_spec_is_complete(run));
     declare(run, 1, 0, 600);
     assert_true(model_spec_is_complete(run));
-    run->roster.slots[1].state = ROSTER_LEFT;
+    run->roster.slots[1].state = ROSTER_VACATED;
     assert_false(model_spec_is_complete(run));
     assert_int_equal(run->phase, RUN_JOINING);
     assert_int_equal(run->plan.layout->elements, 6);
@@ -107,7 +107,7 @@ static void an_invalid_model_ends_the_run(void **state) {
 /* Elsewhere the slot waits for who is started again. */
 static void a_death_before_the_plan_ends_a_launched_run(void **state) {
     struct run *run = &((struct run_fixture *)*state)->run;
-    Capstan__Ended ended = CAPSTAN__ENDED__INIT;
+    Capstan__ExitReport ended = CAPSTAN__EXIT_REPORT__INIT;
     ended.wait_status = SIGKILL;
     membership_receive_exit(run, &run->roster.slots[0], &ended);
     assert_int_equal(run->phase, RUN_JOINING);

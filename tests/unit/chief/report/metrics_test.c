@@ -106,7 +106,7 @@ static void dead_and_departed_trainers_are_not_waited_for(void **state) {
     reaches(measured, 0, 20, 1);
     expect_losses("10:2 20:1 ");
     measured->run.roster.slots[1].state = ROSTER_HELD;
-    measured->trainers[1].left = true;
+    measured->trainers[1].finished = true;
     reaches(measured, 0, 30, 1);
     expect_losses("10:2 20:1 30:1 ");
 }

@@ -109,7 +109,7 @@ static void time_without_a_step_is_charged_to_the_silent_peer(void **state) {
     receive(measured, 1, 5);
     measured->trainers[1].heartbeat.clock = 102;
     roster_remove(&measured->run.roster.slots[0]);
-    measured->trainers[1].left = true;
+    measured->trainers[1].finished = true;
     measured->run.metrics.reached = 102;
     stall_update(&measured->run, at(8));
     assert_true(fabs(lost->seconds - 8) < 1e-9);

@@ -60,7 +60,8 @@ static struct outcome run_whole(void **state, void (*change)(struct job *job),
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
-    while ((report = trainer_fixture_report(fixture)).event != TRAINER_LEFT) {
+    while ((report = trainer_fixture_report(fixture)).event !=
+           TRAINER_FINISHED) {
         if (report.event == TRAINER_FAILED)
             fail_msg("%s", report.why.text);
         outcome.loss_sum = report.loss_sum;
@@ -130,7 +131,7 @@ static void a_snapshot_is_evaluated_on_a_gpu(void **state) {
     trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     double last = 0;
-    while ((report = trainer_fixture_report(fixture)).event != TRAINER_LEFT)
+    while ((report = trainer_fixture_report(fixture)).event != TRAINER_FINISHED)
         last = report.loss_sum;
     trainer_request_evaluation(fixture->trainer, &order);
     report = trainer_fixture_report(fixture);
@@ -151,7 +152,7 @@ static void a_lost_gpu_is_retryable(void **state) {
         while ((report = trainer_fixture_report(fixture)).event ==
                TRAINER_EVALUATED)
             ;
-        if (report.event == TRAINER_LEFT) { /* the whole run takes fewer */
+        if (report.event == TRAINER_FINISHED) { /* the whole run takes fewer */
             assert_true(call > 200);
             return;
         }

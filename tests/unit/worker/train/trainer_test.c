@@ -35,7 +35,7 @@ static void a_run_is_trained_and_evaluated_at_each_epoch(void **state) {
         first = report.loss_sum;
     }
     struct trainer_report report = trainer_fixture_report(fixture);
-    assert_int_equal(report.event, TRAINER_LEFT);
+    assert_int_equal(report.event, TRAINER_FINISHED);
     assert_int_equal(report.clock, TRAINER_STEPS);
     struct trainer_progress progress;
     trainer_progress(fixture->trainer, &progress);
@@ -52,7 +52,7 @@ static void the_trainers_weights_are_those_of_the_ps(void **state) {
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
-    while (trainer_fixture_report(fixture).event != TRAINER_LEFT)
+    while (trainer_fixture_report(fixture).event != TRAINER_FINISHED)
         ;
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
@@ -73,7 +73,7 @@ static void small_gradients_share_a_message(void **state) {
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
-    while (trainer_fixture_report(fixture).event != TRAINER_LEFT)
+    while (trainer_fixture_report(fixture).event != TRAINER_FINISHED)
         ;
     assert_int_equal(fixture->pushes, TRAINER_STEPS);
 }
@@ -87,7 +87,7 @@ static void first_weights_equal_those_of_a_pull(void **state) {
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
-    while (trainer_fixture_report(fixture).event != TRAINER_LEFT)
+    while (trainer_fixture_report(fixture).event != TRAINER_FINISHED)
         ;
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
@@ -128,7 +128,7 @@ static void a_step_allocates_nothing(void **state) {
     }
     assert_int_equal(allocations_made(), warm);
     report = trainer_fixture_report(fixture);
-    assert_int_equal(report.event, TRAINER_LEFT);
+    assert_int_equal(report.event, TRAINER_FINISHED);
 }
 
 static void a_step_with_threads_allocates_nothing(void **state) {
@@ -160,7 +160,7 @@ static void with_staleness_a_trainer_clips_its_own_gradient(void **state) {
     trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     struct trainer_report report = trainer_fixture_report(fixture);
-    assert_int_equal(report.event, TRAINER_LEFT);
+    assert_int_equal(report.event, TRAINER_FINISHED);
     assert_int_equal(report.clock, 1);
     assert_true(fabs(way_of_weights(fixture) - 0.5 * 0.01) < 1e-5);
 }
@@ -192,7 +192,7 @@ static void steps_with_a_nonfinite_loss_may_be_skipped(void **state) {
     do
         report = trainer_fixture_report(fixture);
     while (report.event == TRAINER_EVALUATED);
-    assert_int_equal(report.event, TRAINER_LEFT);
+    assert_int_equal(report.event, TRAINER_FINISHED);
     assert_int_equal(report.clock, TRAINER_STEPS);
     const char *said = link_fixture_captured_log(fixture->wire);
     assert_non_null(strstr(said, "step 2 is skipped"));
@@ -207,7 +207,7 @@ static void train_in(struct trainer_fixture *fixture,
     fixture->job.fp16 = trainer_fixture_fp16(0);
     fixture->job.fp16.enabled = precision == JOB_PRECISION_FP16;
     fixture->job.fp16.loss_scale = scale;
-    assert_int_equal(trainer_fixture_train(fixture).event, TRAINER_LEFT);
+    assert_int_equal(trainer_fixture_train(fixture).event, TRAINER_FINISHED);
     struct shard *shard = server_shard(fixture->server);
     for (uint32_t b = 0; b < shard_blocks(shard); b++) {
         size_t bytes = shard_block_bytes(shard, b);
@@ -243,7 +243,7 @@ static void steps_that_overflow_are_skipped_until_the_scale_fits(void **state) {
     fixture->job.model.precision = JOB_PRECISION_FP16;
     fixture->job.fp16 = trainer_fixture_fp16(20);
     link_fixture_capture_log(fixture->wire);
-    assert_int_equal(trainer_fixture_train(fixture).event, TRAINER_LEFT);
+    assert_int_equal(trainer_fixture_train(fixture).event, TRAINER_FINISHED);
     trainer_progress(fixture->trainer, &progress);
     assert_int_equal(progress.clock, TRAINER_STEPS);
     assert_in_range(progress.skipped, 1, TRAINER_STEPS - 1);
@@ -262,7 +262,7 @@ static void steps_that_overflow_change_no_weight(void **state) {
     fixture->job.model.precision = JOB_PRECISION_FP16;
     fixture->job.fp16 = trainer_fixture_fp16(0);
     fixture->job.fp16.loss_scale = 0x1p40;
-    assert_int_equal(trainer_fixture_train(fixture).event, TRAINER_LEFT);
+    assert_int_equal(trainer_fixture_train(fixture).event, TRAINER_FINISHED);
     struct trainer_progress progress;
     trainer_progress(fixture->trainer, &progress);
     assert_int_equal(progress.skipped, TRAINER_STEPS);
@@ -288,7 +288,7 @@ static void a_trainer_leaves_after_the_step_when_requested(void **state) {
     trainer_leave(fixture->trainer);
     trainer_fixture_begin(fixture);
     struct trainer_report report = trainer_fixture_report(fixture);
-    assert_int_equal(report.event, TRAINER_LEFT);
+    assert_int_equal(report.event, TRAINER_FINISHED);
     assert_int_equal(report.clock, 0);
 }
 

@@ -100,7 +100,7 @@ static void fields_out_of_range_are_named(void **state) {
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
     assert_int_equal(refuse(&header, ""), STATUS_OK);
     header.version = MESSAGE_VERSION + 1;
-    assert_int_equal(refuse(&header, "version 5 (this is 4)"), STATUS_FAILED);
+    assert_int_equal(refuse(&header, "version 6 (this is 5)"), STATUS_FAILED);
     header.version = MESSAGE_VERSION;
     header.kind = CAPSTAN__DATA_HEADER__KIND__NONE;
     assert_int_equal(refuse(&header, "kind 0"), STATUS_FAILED);
@@ -172,7 +172,7 @@ static void metrics_without_a_number_are_refused(void **state) {
 static void an_unknown_exit_status_is_refused(void **state) {
     static const uint32_t sound[] = {0, 1, 2, 130, 138, 143},
                           wrong[] = {3, 256, UINT32_MAX};
-    Capstan__Left left = CAPSTAN__LEFT__INIT;
+    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
     Capstan__Control controls[3];
@@ -182,19 +182,19 @@ static void an_unknown_exit_status_is_refused(void **state) {
         capstan__control__init(&controls[i]);
         controls[i].version = MESSAGE_VERSION;
     }
-    controls[0].body_case = CAPSTAN__CONTROL__BODY_LEFT;
-    controls[0].left = &left;
+    controls[0].body_case = CAPSTAN__CONTROL__BODY_FAILED;
+    controls[0].failed = &failed;
     controls[1].body_case = CAPSTAN__CONTROL__BODY_STOP;
     controls[1].stop = &stop;
     controls[2].body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
     controls[2].refusal = &refusal;
     for (int i = 0; i < 3; i++) {
         for (unsigned n = 0; n < sizeof sound / sizeof *sound; n++) {
-            left.status = stop.status = refusal.status = sound[n];
+            failed.status = stop.status = refusal.status = sound[n];
             assert_int_equal(read_status(&controls[i], &why), STATUS_OK);
         }
         for (unsigned n = 0; n < sizeof wrong / sizeof *wrong; n++) {
-            left.status = stop.status = refusal.status = wrong[n];
+            failed.status = stop.status = refusal.status = wrong[n];
             assert_int_equal(read_status(&controls[i], &why), STATUS_FAILED);
             assert_non_null(strstr(why.text, "status"));
         }
