@@ -105,7 +105,7 @@ static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
 
 static enum status take_view(struct ps *ps, const Capstan__View *view,
                              struct failure *why) {
-    struct gate_slot slots[RULE_MAX_GRADIENTS] = {0};
+    struct gate_slot slots[PLAN_MAX_TRAINERS] = {0};
     enum status status = message_check_view(view, ps->plan->num_ranks, why);
     if (status)
         return status;

@@ -2,7 +2,7 @@
 #include "chief/control/membership_broadcast.h"
 
 #include "proto/base/time.h"
-#include "proto/tensor/rule.h"
+#include "proto/tensor/plan.h"
 
 static void fill_slot(const struct run *run, uint32_t rank,
                       Capstan__Slot *message) {
@@ -21,7 +21,7 @@ static void fill_slot(const struct run *run, uint32_t rank,
 /* Sends to trainer TO; NULL: to every ps. */
 static void send_view(struct run *run, struct roster_slot *to) {
     uint32_t count = run->roster.num_ranks;
-    Capstan__Slot slots[RULE_MAX_GRADIENTS], *array[RULE_MAX_GRADIENTS];
+    Capstan__Slot slots[PLAN_MAX_TRAINERS], *array[PLAN_MAX_TRAINERS];
     Capstan__View view = CAPSTAN__VIEW__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     for (uint32_t r = 0; r < count; r++) {

@@ -230,7 +230,7 @@ static void planning_free_plan(Capstan__Plan *message) {
 static void send_plan(struct run *run, struct roster_slot *slot) {
     Capstan__Plan message;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    uint32_t replicas[RULE_MAX_GRADIENTS];
+    uint32_t replicas[PLAN_MAX_TRAINERS];
     bool written = write_plan(run, &message);
     message.replicas = replicas;
     message.n_replicas = device_replicas_list(run, replicas);

@@ -181,9 +181,9 @@ static enum status read_run_schedule(struct plan *plan,
 static enum status check_replicas(const Capstan__Plan *message,
                                   struct failure *why) {
     size_t count = message->n_replicas;
-    if (!message->trainers || message->trainers > RULE_MAX_GRADIENTS)
+    if (!message->trainers || message->trainers > PLAN_MAX_TRAINERS)
         return status_fail(why, STATUS_FAILED, "a plan of %u trainers (1..%d)",
-                           message->trainers, RULE_MAX_GRADIENTS);
+                           message->trainers, PLAN_MAX_TRAINERS);
     if (count && count != message->trainers)
         return status_fail(why, STATUS_FAILED,
                            "a plan of %u trainers with the replicas of %zu",

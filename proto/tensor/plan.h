@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { PLAN_MAX_TRAINERS = 1024 };
+
 struct plan_ps_info {
     char address[300]; /* host:port of a ps's data link */
     uint64_t incarnation;

@@ -150,13 +150,13 @@ void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
         return;
     }
     struct rule_constants constants = rule_form_constants(rule, update);
-    rule_sweep *sweep = loops->sweep[rule_form_of(rule)];
+    rule_kernel *kernel = loops->kernel[rule_form_of(rule)];
     size_t stride = is_sum(update) ? update->elements : TILE;
     _Alignas(64) float tile[TILE];
     for (size_t first = 0; first < update->elements; first += stride) {
         size_t count = rule_smaller(stride, update->elements - first);
         const void *sums = sums_of(loops, update, first, count, tile);
-        sweep(&constants, update, sums, first, count);
+        kernel(&constants, update, sums, first, count);
     }
 }
 

@@ -15,8 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RULE_MAX_GRADIENTS = 1024 };
-
 /* Number of state tensors beside the weights, 0..RULE_MAX_SLOTS. */
 unsigned rule_slots(const struct optimizer *rule);
 
@@ -36,7 +34,7 @@ struct rule_update {
     double rate;   /* at 0 Ftrl, which divides by it, changes nothing */
     float scale;
     size_t elements;
-    unsigned num_gradients;       /* <= RULE_MAX_GRADIENTS */
+    unsigned num_gradients;
     const void *const *gradients; /* rank order, any alignment */
     enum job_wire wire; /* encoding of the gradients; their sum is float32 */
     const float *weights;

@@ -17,11 +17,10 @@ typedef float element(const struct rule_constants *constants, float sum,
 
 /* An output is its own source or does not overlap any source, so no element
  * depends on another: `ivdep` tells the compiler so. */
-static ALWAYS_INLINE void sweep(element *rule, unsigned slots,
-                                const struct rule_constants *constants,
-                                const struct rule_update *update,
-                                const unaligned_float *sums, size_t first,
-                                size_t count) {
+static ALWAYS_INLINE void update_elements(
+    element *rule, unsigned slots, const struct rule_constants *constants,
+    const struct rule_update *update, const unaligned_float *sums, size_t first,
+    size_t count) {
     struct rule_constants c = *constants;
     const float *weights = update->weights + first;
     float *weights_out = update->weights_out + first;
@@ -46,25 +45,26 @@ static ALWAYS_INLINE void sweep(element *rule, unsigned slots,
     }
 }
 
-/* Defines sweep_NAME, the loop of rule_NAME over SLOTS state tensors. */
-#define SWEEP(NAME, SLOTS)                                                     \
-    static void sweep_##NAME(const struct rule_constants *constants,           \
-                             const struct rule_update *update,                 \
-                             const void *sums, size_t first, size_t count) {   \
-        sweep(rule_##NAME, SLOTS, constants, update, sums, first, count);      \
+/* Defines kernel_NAME, the loop of rule_NAME over SLOTS state tensors. */
+#define KERNEL(NAME, SLOTS)                                                    \
+    static void kernel_##NAME(const struct rule_constants *constants,          \
+                              const struct rule_update *update,                \
+                              const void *sums, size_t first, size_t count) {  \
+        update_elements(rule_##NAME, SLOTS, constants, update, sums, first,    \
+                        count);                                                \
     }
 
-SWEEP(sgd, 0)
-SWEEP(sgd_momentum, 1)
-SWEEP(adagrad, 1)
-SWEEP(rmsprop, 1)
-SWEEP(rmsprop_momentum, 2)
-SWEEP(rmsprop_centered, 2)
-SWEEP(rmsprop_centered_momentum, 3)
-SWEEP(adam, 2)
-SWEEP(adam_amsgrad, 3)
-SWEEP(ftrl, 2)
-SWEEP(ftrl_power, 2)
+KERNEL(sgd, 0)
+KERNEL(sgd_momentum, 1)
+KERNEL(adagrad, 1)
+KERNEL(rmsprop, 1)
+KERNEL(rmsprop_momentum, 2)
+KERNEL(rmsprop_centered, 2)
+KERNEL(rmsprop_centered_momentum, 3)
+KERNEL(adam, 2)
+KERNEL(adam_amsgrad, 3)
+KERNEL(ftrl, 2)
+KERNEL(ftrl_power, 2)
 
 /* Element I of a gradient. */
 typedef float reader(const void *gradient, size_t i);
@@ -156,19 +156,19 @@ static void rule_loops_add_squares(const void *sums, size_t count, float scale,
 
 const struct rule_loops JOIN(rule_loops_, VARIANT) = {
     .name = TEXT(VARIANT),
-    .sweep =
+    .kernel =
         {
-            [RULE_SGD] = sweep_sgd,
-            [RULE_SGD_MOMENTUM] = sweep_sgd_momentum,
-            [RULE_ADAGRAD] = sweep_adagrad,
-            [RULE_RMSPROP] = sweep_rmsprop,
-            [RULE_RMSPROP_MOMENTUM] = sweep_rmsprop_momentum,
-            [RULE_RMSPROP_CENTERED] = sweep_rmsprop_centered,
-            [RULE_RMSPROP_CENTERED_MOMENTUM] = sweep_rmsprop_centered_momentum,
-            [RULE_ADAM] = sweep_adam,
-            [RULE_ADAM_AMSGRAD] = sweep_adam_amsgrad,
-            [RULE_FTRL] = sweep_ftrl,
-            [RULE_FTRL_POWER] = sweep_ftrl_power,
+            [RULE_SGD] = kernel_sgd,
+            [RULE_SGD_MOMENTUM] = kernel_sgd_momentum,
+            [RULE_ADAGRAD] = kernel_adagrad,
+            [RULE_RMSPROP] = kernel_rmsprop,
+            [RULE_RMSPROP_MOMENTUM] = kernel_rmsprop_momentum,
+            [RULE_RMSPROP_CENTERED] = kernel_rmsprop_centered,
+            [RULE_RMSPROP_CENTERED_MOMENTUM] = kernel_rmsprop_centered_momentum,
+            [RULE_ADAM] = kernel_adam,
+            [RULE_ADAM_AMSGRAD] = kernel_adam_amsgrad,
+            [RULE_FTRL] = kernel_ftrl,
+            [RULE_FTRL_POWER] = kernel_ftrl_power,
         },
     .sum = {[JOB_WIRE_FLOAT32] = sum_float32, [JOB_WIRE_BF16] = sum_bf16},
     .add_squares = rule_loops_add_squares,

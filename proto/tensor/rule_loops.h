@@ -15,13 +15,13 @@ enum { RULE_LANES = 16 };
 
 /* Applies COUNT elements of UPDATE from FIRST on; SUMS are their summed
  * gradients, at any alignment. */
-typedef void rule_sweep(const struct rule_constants *constants,
-                        const struct rule_update *update, const void *sums,
-                        size_t first, size_t count);
+typedef void rule_kernel(const struct rule_constants *constants,
+                         const struct rule_update *update, const void *sums,
+                         size_t first, size_t count);
 
 struct rule_loops {
     const char *name;
-    rule_sweep *sweep[RULE_FORMS];
+    rule_kernel *kernel[RULE_FORMS];
 
     /* SUMS[i] = gradients[0][first + i] + gradients[1][first + i] + ..., in
      * this order; num_gradients >= 1. One for each enum job_wire. */

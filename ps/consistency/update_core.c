@@ -43,9 +43,9 @@ struct update_core {
     uint64_t limit;          /* no block closes a round above it */
     uint64_t snapshot_round; /* round of the requested snapshot; 0: none */
     uint64_t norm_round;     /* highest round whose norm is known */
-    uint64_t lowest; /* lowest version of any block at the last recheck */
-    bool has_leader; /* an empty round waits for the blocks behind it */
-    bool recheck;    /* more rounds may be ready to close */
+    uint64_t lowest;   /* lowest version of any block at the last recheck */
+    bool has_deferred; /* an empty round waits for the blocks behind it */
+    bool recheck;      /* more rounds may be ready to close */
     struct update_core_action *actions;
     size_t first, count, capacity;
 };
@@ -182,7 +182,7 @@ static void try_close(struct update_core *x, uint32_t b) {
         !gate_round_full(&x->gate, &x->ledger, b, round))
         return;
     if (empty && block->version > x->lowest) {
-        x->has_leader = true;
+        x->has_deferred = true;
         return;
     }
     if (x->settings.clip && x->norm_round < round) {
@@ -214,14 +214,14 @@ static uint64_t lowest_version(const struct update_core *x) {
  * A closed round may unblock the blocks that waited for it, hence `recheck`. */
 static void recheck_all(struct update_core *x) {
     x->lowest = lowest_version(x);
-    x->has_leader = false;
+    x->has_deferred = false;
     for (uint32_t b = 0; b < x->settings.num_blocks; b++) {
         if (is_synchronous(x))
             try_close(x, b);
         else
             reply_all_ready(x, b);
     }
-    x->recheck |= x->has_leader && lowest_version(x) > x->lowest;
+    x->recheck |= x->has_deferred && lowest_version(x) > x->lowest;
 }
 
 bool update_core_next(struct update_core *x,

@@ -33,10 +33,11 @@ LOSS_ELEMENT float loss_sigmoid(float z, float target, float *derivative) {
     return positive - z * target + log1pf(power);
 }
 
-/* True if logit Z of class J leaves the label's LABEL_LOGIT the largest, of
- * equal ones the first. */
-LOSS_ELEMENT bool loss_label_wins(float label_logit, uint32_t label, float z,
-                                  uint32_t j) {
+/* True if the label's LABEL_LOGIT comes before logit Z of class J: it is
+ * larger, or equal and no later. The argmax is the label if this holds for
+ * every class. */
+LOSS_ELEMENT bool loss_label_outranks(float label_logit, uint32_t label,
+                                      float z, uint32_t j) {
     return j < label ? label_logit > z : label_logit >= z;
 }
 

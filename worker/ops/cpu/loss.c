@@ -59,6 +59,6 @@ double loss_mse(const float *z, uint32_t label, float *dz, uint32_t out,
 bool loss_is_correct(const float *z, uint32_t label, uint32_t out) {
     bool correct = true;
     for (uint32_t j = 0; j < out; j++)
-        correct &= loss_label_wins(z[label], label, z[j], j);
+        correct &= loss_label_outranks(z[label], label, z[j], j);
     return correct;
 }

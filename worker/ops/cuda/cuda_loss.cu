@@ -39,10 +39,10 @@ CUDA_ELEMENT float cuda_loss_largest(const struct sample *s) {
     return warp_max(top);
 }
 
-/* A lane writes only its own classes, and all lanes have read LEADER, the
+/* A lane writes only its own classes, and all lanes have read LABEL_LOGIT, the
  * label's logit, before: the gradient may overwrite the logits. */
 CUDA_ELEMENT double softmax_cross_entropy(const struct sample *s,
-                                          float leader) {
+                                          float label_logit) {
     float top = cuda_loss_largest(s);
     double sum = 0;
     for (size_t j = s->lane; j < s->out; j += CUDA_WARP) {
@@ -57,7 +57,7 @@ CUDA_ELEMENT double softmax_cross_entropy(const struct sample *s,
         float share = s->dz[j] * over_sum;
         s->dz[j] = j == s->label ? share - s->factor : share;
     }
-    return log(sum) + ((double)top - leader);
+    return log(sum) + ((double)top - label_logit);
 }
 
 CUDA_ELEMENT double sigmoid_cross_entropy(const struct sample *s) {
@@ -84,18 +84,19 @@ CUDA_ELEMENT double mse(const struct sample *s) {
     return warp_sum(sum) / s->out;
 }
 
-CUDA_ELEMENT bool is_correct(const struct sample *s, float leader) {
-    bool leads = true;
+CUDA_ELEMENT bool is_correct(const struct sample *s, float label_logit) {
+    bool correct = true;
     for (size_t j = s->lane; j < s->out; j += CUDA_WARP)
-        leads &= loss_label_wins(leader, s->label, s->z[j], (uint32_t)j);
-    return __all_sync(CUDA_FULL_WARP, leads);
+        correct &=
+            loss_label_outranks(label_logit, s->label, s->z[j], (uint32_t)j);
+    return __all_sync(CUDA_FULL_WARP, correct);
 }
 
 CUDA_ELEMENT double loss_of(enum job_loss kind, const struct sample *s,
-                            float leader) {
+                            float label_logit) {
     switch (kind) {
     case JOB_SOFTMAX_CROSS_ENTROPY:
-        return softmax_cross_entropy(s, leader);
+        return softmax_cross_entropy(s, label_logit);
     case JOB_SIGMOID_CROSS_ENTROPY:
         return sigmoid_cross_entropy(s);
     case JOB_MSE:
@@ -128,9 +129,10 @@ static __global__ void sample_losses(enum job_loss kind, const float *z,
         s.dz = dz ? dz + i * out : NULL;
         s.label = labels[i];
         bool known = s.label < out;
-        float leader = known ? s.z[s.label] : NAN;
-        bool correct = is_correct(&s, leader);
-        double loss = known ? loss_of(kind, &s, leader) : write_invalid(&s);
+        float label_logit = known ? s.z[s.label] : NAN;
+        bool correct = is_correct(&s, label_logit);
+        double loss =
+            known ? loss_of(kind, &s, label_logit) : write_invalid(&s);
         if (s.lane == 0) {
             losses[i] = loss;
             corrects[i] = correct;

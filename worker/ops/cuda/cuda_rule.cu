@@ -75,7 +75,7 @@ static __global__ void update_weights(struct cuda_kernels_update update) {
 int cuda_kernels_rule(struct CUstream_st *stream,
                       const struct cuda_kernels_update *update) {
     typedef void kernel(struct cuda_kernels_update update);
-    static kernel *const sweeps[RULE_FORMS] = {
+    static kernel *const kernels[RULE_FORMS] = {
         update_weights<RULE_SGD>,
         update_weights<RULE_SGD_MOMENTUM>,
         update_weights<RULE_ADAGRAD>,
@@ -91,7 +91,7 @@ int cuda_kernels_rule(struct CUstream_st *stream,
     if (update->form >= RULE_FORMS)
         return cudaErrorInvalidValue;
     return cuda_launch(stream, cuda_blocks(update->elements, CUDA_THREADS),
-                       sweeps[update->form], *update);
+                       kernels[update->form], *update);
 }
 
 static __global__ void cuda_rule_fill(float *x, size_t count, float value) {

@@ -79,15 +79,15 @@ void ops_cuda_update_rule(struct ops_device *device, enum ops_stream stream,
                           const float *factor) {
     if (is_noop(rule, update))
         return;
-    struct cuda_kernels_update sweep = {.form = rule_form_of(rule),
-                                        .constants =
-                                            rule_form_constants(rule, update),
-                                        .factor = factor,
-                                        .elements = update->elements,
-                                        .gradient = update->gradients[0],
-                                        .weights = update->weights_out};
-    memcpy(sweep.state, update->state_out, sizeof sweep.state);
+    struct cuda_kernels_update kernel = {.form = rule_form_of(rule),
+                                         .constants =
+                                             rule_form_constants(rule, update),
+                                         .factor = factor,
+                                         .elements = update->elements,
+                                         .gradient = update->gradients[0],
+                                         .weights = update->weights_out};
+    memcpy(kernel.state, update->state_out, sizeof kernel.state);
     int error =
-        cuda_kernels_rule(ops_cuda_capture_stream(device, stream), &sweep);
+        cuda_kernels_rule(ops_cuda_capture_stream(device, stream), &kernel);
     ops_cuda_keep_error(device, (cudaError_t)error, "an update");
 }

@@ -177,7 +177,7 @@ static void fields_out_of_range_are_named(void **state) {
     Capstan__Plan sound = fixture->message, *message = &fixture->message;
     message->trainers = 0;
     refused(fixture, STATUS_FAILED, "0 trainers");
-    message->trainers = RULE_MAX_GRADIENTS + 1;
+    message->trainers = PLAN_MAX_TRAINERS + 1;
     refused(fixture, STATUS_FAILED, "1025 trainers");
     *message = sound;
     message->epoch_batches = 0;
@@ -322,7 +322,7 @@ static void device_gradients_need_exactly_one_device(void **state) {
 
 /* A batch is not divided by a number that no run can have. */
 static void a_batch_is_not_solved_for_zero_trainers(void **state) {
-    static const uint32_t wrong[] = {0, RULE_MAX_GRADIENTS + 1, UINT32_MAX};
+    static const uint32_t wrong[] = {0, PLAN_MAX_TRAINERS + 1, UINT32_MAX};
     struct fixture *fixture = *state;
     struct failure why;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

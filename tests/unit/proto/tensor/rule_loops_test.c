@@ -370,7 +370,7 @@ static void the_plain_variant_is_the_last(void **state) {
     assert_string_equal(rule_variant_name(variants[count - 1]), "plain");
     for (unsigned form = 0; form < RULE_FORMS; form++)
         for (size_t v = 0; v < count; v++)
-            assert_non_null(variants[v]->sweep[form]);
+            assert_non_null(variants[v]->kernel[form]);
 }
 
 static void the_processor_can_run_every_variant(void **state) {
