@@ -302,9 +302,8 @@ static void print_sharing(FILE *out, const json_t *result) {
     if (most > cores) {
         snprintf(
             line, sizeof line,
-            "up to %.0f processes (workers and ps) on %.0f core%s: they share "
-            "cores, so that more of them slow each other down, unlike on "
-            "hosts of their own",
+            "up to %.0f processes (workers and ps) share %.0f core%s and slow "
+            "each other down, as they would not on hosts of their own",
             most, cores, cores == 1 ? "" : "s");
         print_wrapped(out, 0, 4, line);
     }
@@ -314,7 +313,8 @@ static void print_sharing(FILE *out, const json_t *result) {
         line, sizeof line,
         "--link-gbits %.3g does not apply to processes of one machine, "
         "which exchange over shared memory or loopback: bound, reached and "
-        "limit ignore it; predictions use it, for hosts of their own",
+        "limit ignore it; predictions, which give each process a host of its "
+        "own, use it",
         gbits);
     print_wrapped(out, 0, 4, line);
 }

@@ -17,17 +17,15 @@ static enum status apply_vm(const struct compare_options *flags,
     if (!vm)
         return status_fail(
             why, STATUS_CONFIG,
-            "--vm: no machine '%s' in the table; nearest: %s; known: %s; for "
-            "other machines give --link-gbits, --gpus-per-host and "
-            "--inner-gbits",
+            "--vm: unknown machine '%s'; nearest: %s; known: %s; for others "
+            "give --link-gbits, --gpus-per-host and --inner-gbits",
             flags->vm, vm_table_nearest(flags->vm), vm_table_names());
     if (*link_gbits == 0)
         *link_gbits = vm->link_gbits;
     if (*link_gbits == 0)
         return status_fail(
             why, STATUS_CONFIG,
-            "--vm %s: its vendor does not publish its bandwidth; give "
-            "--link-gbits as well",
+            "--vm %s: its bandwidth is not published; give --link-gbits",
             vm->name);
     if (*inner_gbits == 0)
         *inner_gbits = vm->inner_gbits;

@@ -27,7 +27,7 @@ int64_t deadline_warn_after(int64_t limit) {
 void deadline_text(const struct deadline *deadline, int64_t now, char *text,
                    size_t size) {
     int64_t left = deadline->until > now ? deadline->until - now : 0;
-    snprintf(text, size, "waiting for %s since %.0f s, gives up in %.0f s (%s)",
+    snprintf(text, size, "waiting for %s for %.0f s; gives up in %.0f s (%s)",
              deadline->peer, time_to_seconds(now - deadline->since),
              time_to_seconds(left), deadline->limit);
 }

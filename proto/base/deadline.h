@@ -21,7 +21,7 @@ struct deadline deadline_start(const char *peer, const char *limit,
 /* Has the limit passed at NOW? */
 bool deadline_passed(const struct deadline *deadline, int64_t now);
 
-/* "waiting for PEER since 12 s, gives up in 18 s (LIMIT)". */
+/* "waiting for PEER for 12 s; gives up in 18 s (LIMIT)". */
 void deadline_text(const struct deadline *deadline, int64_t now, char *text,
                    size_t size);
 

@@ -48,11 +48,6 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
          "read keys that the job does not have from this DeepSpeed "           \
          "configuration",                                                      \
          0)
-#define LINK                                                                   \
-    FLAG("link-gbits", LINK, "G",                                              \
-         "chief: bandwidth of a host's link in each direction, 10^9 bits/s "   \
-         "(default: measured if every process has its own host)",              \
-         0)
 #define CLUSTER_FLAGS                                                          \
     HEADING("The cluster, where the environment does not describe it:", 1),    \
         FLAG("chief_hosts", CHIEF_HOSTS, "HOST:PORT", "address of the chief",  \
@@ -87,7 +82,10 @@ static const struct argp_option run_options[] = {
     FLAG("join-timeout", JOIN_TIMEOUT, "SECONDS",
          "time to wait for the chief (default: 600)", 0),
     LANE,
-    LINK,
+    FLAG("link-gbits", LINK, "G",
+         "chief: bandwidth of a host's link in each direction, 10^9 bits/s "
+         "(default: measured if every process has its own host)",
+         0),
     CLUSTER_FLAGS,
     {0}};
 
@@ -99,7 +97,11 @@ static const struct argp_option local_options[] = {
     DEEPSPEED,
     JSON,
     LANE,
-    LINK,
+    FLAG("link-gbits", LINK, "G",
+         "bandwidth, 10^9 bits/s in each direction, with which the summary "
+         "computes what the network would allow if each process had a host of "
+         "its own",
+         0),
     HEADING("The processes of an Azure ML job, instead of --ps and --workers:",
             1),
     FLAG("distribution", DISTRIBUTION, "JSON",
@@ -289,7 +291,9 @@ static const struct argp_option compare_options[] = {
     DEEPSPEED,
     LANE,
     FLAG("link-gbits", COMPARED_LINK, "G",
-         "bandwidth of a host's link in each direction, 10^9 bits/s", 0),
+         "bandwidth of a host's link in each direction, 10^9 bits/s; on one "
+         "machine only predictions use it",
+         0),
     FLAG("latency-us", COMPARED_LATENCY, "US",
          "latency between two hosts in microseconds (default: 50)", 0),
     JSON,
@@ -334,7 +338,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
         {"run", "[JOB.json]",
          "Runs the role of this process in a training job.",
          "The role comes from the flags, from TF_CONFIG or CLUSTER_SPEC, or "
-         "from the ranks of torchrun, mpirun or srun. With none of them this "
+         "from the ranks of torchrun, mpirun or srun. Without these this "
          "process trains alone. Only the chief needs the job. If the job has "
          "the key \"compare\", the cluster trains by parameter server and by "
          "all-reduce in turn, and the chief prints the table of `capstan "

@@ -73,8 +73,8 @@ static enum status check_misspelt_keys(const json_t *root, const char *name,
                     strlen(words[w]) / 3)
                 return status_fail(
                     why, STATUS_CONFIG,
-                    "misspelt_key: %s has %s and no \"%s\": rename the key if "
-                    "that is meant.",
+                    "misspelt_key: %s has %s, which is ignored. Did you mean "
+                    "\"%s\"?",
                     name, diagnostics_quote_text(key).text, words[w]);
         }
     }

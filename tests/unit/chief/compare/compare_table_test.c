@@ -101,8 +101,8 @@ static void a_diverged_run_is_marked(void **state) {
 }
 
 static void shared_cores_and_a_missing_link_are_noted(void **state) {
-    static const char more[] = "up to 3 processes (workers and ps) on 2 cores: "
-                               "they share cores";
+    static const char more[] = "up to 3 processes (workers and ps) share 2 "
+                               "cores";
     (void)state;
     char *text = print_with("assumed_link_gbits", json_real(0.1));
     expect(text, more);

@@ -17,10 +17,10 @@ static void a_wait_is_logged_with_its_deadline(void **state) {
     (void)state;
     char text[128];
     deadline_text(&sample, 17 * TIME_S, text, sizeof text);
-    assert_string_equal(text, "waiting for ps 1 at b:2223 since 12 s, gives up "
+    assert_string_equal(text, "waiting for ps 1 at b:2223 for 12 s; gives up "
                               "in 18 s (timeouts.step)");
     deadline_text(&sample, 50 * TIME_S, text, sizeof text);
-    assert_string_equal(text, "waiting for ps 1 at b:2223 since 45 s, gives up "
+    assert_string_equal(text, "waiting for ps 1 at b:2223 for 45 s; gives up "
                               "in 0 s (timeouts.step)");
 }
 
