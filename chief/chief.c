@@ -164,7 +164,7 @@ static void fail_start(struct run *run, const struct chief_settings *settings,
     run->failed_to_start = true;
     run_stop(run, why->status, "%s", why->text);
     if (roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT))
-        log_info(run->log, "joins_refused",
+        log_info(run->log, "run_not_begun",
                  "the run cannot begin; processes that join within %.0f s "
                  "(timeouts.stop) are told why",
                  run->job->timeouts.stop);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/process_settings.h"
 
+#include "proto/base/log.h"
 #include "proto/net/messages/launch_record.h"
 
 #include <stdlib.h>
@@ -15,11 +16,16 @@ enum status process_settings_read(struct process_settings *process_settings,
                                   const struct options *options,
                                   struct failure *why) {
     const char *lane = options->lane ? options->lane : getenv("CAPSTAN_LANE");
+    const char *json = getenv(LOG_JSON_VARIABLE);
     process_settings->record = launch_record_inherited();
     process_settings->shm = !lane || strcmp(lane, "tcp");
     if (lane && strcmp(lane, "auto") && strcmp(lane, "tcp"))
         return status_fail(why, STATUS_CONFIG,
                            "CAPSTAN_LANE is '%.64s'; allowed are auto and tcp",
                            lane);
+    if (json && *json && strcmp(json, "0") && strcmp(json, "1"))
+        return status_fail(why, STATUS_CONFIG,
+                           LOG_JSON_VARIABLE " is '%.64s'; allowed are 0 and 1",
+                           json);
     return rule_choose(&process_settings->loops, getenv("CAPSTAN_CPU"), why);
 }

@@ -4,6 +4,7 @@
  * SIGTERM, then SIGKILL. Keeps the newest output. */
 #include "chief/launch/subprocess.h"
 
+#include "proto/base/log.h"
 #include "proto/base/time.h"
 
 #include <errno.h>
@@ -105,6 +106,7 @@ static void exec_program(const struct subprocess_signals *signals,
     children_detach(parent, &signals->saved_signals);
     dup2(output, STDOUT_FILENO);
     dup2(errors, STDERR_FILENO);
+    unsetenv(LOG_JSON_VARIABLE); /* subprocess_error_line reads plain lines */
     execvp(options->program, options->arguments);
     _exit(CHILDREN_NOT_STARTED);
 }

@@ -15,11 +15,15 @@ enum { LINE_SIZE = PIPE_BUF };
 
 enum level { LEVEL_INFO, LEVEL_WARNING, LEVEL_ERROR };
 
+bool log_is_json(void) {
+    const char *value = getenv(LOG_JSON_VARIABLE);
+    return value && !strcmp(value, "1");
+}
+
 void log_open(struct log *log, const char *role, int index) {
-    const char *json = getenv(LOG_JSON_VARIABLE);
     snprintf(log->role, sizeof log->role, "%s", role);
     log->index = index;
-    log->json = json && !strcmp(json, "1");
+    log->json = log_is_json();
     log->terminal = !log->json && isatty(STDERR_FILENO);
     log->quiet = false;
 }
@@ -54,9 +58,9 @@ static json_t *log_json_text(char *text) {
     json_t *string = json_string(text);
     if (string)
         return string;
-    for (; *text; text++)
-        if (*text & 0x80)
-            *text = '?';
+    for (char *byte = text; *byte; byte++)
+        if (*byte & 0x80)
+            *byte = '?';
     return json_string(text);
 }
 
@@ -80,21 +84,27 @@ static size_t log_dump_json(const struct log *log, enum level level,
     return length;
 }
 
-/* The text's own lines stay. It is shortened, between characters, until the
- * line fits. */
+/* Cuts TEXT to MOST bytes, between characters. */
+static void log_cut(char *text, size_t most) {
+    if (strlen(text) <= most)
+        return;
+    while (most && (text[most] & 0xc0) == 0x80)
+        most--;
+    text[most] = 0;
+}
+
+/* The text keeps its own lines; it is shortened until the object fits. */
 static size_t log_format_json(const struct log *log, enum level level,
                               const char *event, const char *format,
                               va_list arguments, char *line) {
     char text[LINE_SIZE];
-    size_t length, kept = LINE_SIZE;
+    size_t length, most = LINE_SIZE - 4; /* vsnprintf may split a character */
     vsnprintf(text, sizeof text, format, arguments);
-    while ((length = log_dump_json(log, level, event, text, line)) >=
-           LINE_SIZE) {
-        kept = strlen(text) * 7 / 8;
-        while (kept && (text[kept] & 0xc0) == 0x80)
-            kept--;
-        text[kept] = 0;
-    }
+    do {
+        log_cut(text, most);
+        length = log_dump_json(log, level, event, text, line);
+        most = most * 7 / 8;
+    } while (length >= LINE_SIZE);
     return length;
 }
 

@@ -21,6 +21,9 @@ struct log {
     bool quiet;    /* warnings and errors only */
 };
 
+/* Are lines of logs that are opened now JSON? */
+bool log_is_json(void);
+
 /* INDEX < 0 is left out. */
 void log_open(struct log *log, const char *role, int index);
 

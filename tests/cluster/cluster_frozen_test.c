@@ -2,8 +2,9 @@
 /* What users, scripts and files depend on is what tests/data/frozen.txt lists,
  * no less and no more: a line for each fact, its first word the class. A fact
  * is looked up in what was built: its help, its output, its files. Only keys of
- * jobs come from the tables that read them. A class that ends with "?" in the
- * list has facts that not every machine shows. */
+ * jobs come from the tables that read them, and events from the sources. A
+ * class that ends with "?" in the list has facts that not every machine shows.
+ */
 #include "proto/config/job/deepspeed.h"
 #include "proto/config/job/job_schema.h"
 #include "proto/config/job/job_value.h"
@@ -99,8 +100,10 @@ static void flags_of(struct cluster_run *run, const char *verb,
         if (text[strspn(text, " \n")] == '[')
             text += strspn(text, " \n");
     }
-    if (*text == ' ' && text[1] != '\n')
-        frozen_fact("flag %s%.*s", name, (int)strcspn(text, "\n"), text);
+    size_t blank = strspn(text, " \n"); /* may wrap, and is then indented */
+    if (blank && text[blank - 1] == ' ')
+        frozen_fact("flag %s %.*s", name, (int)strcspn(text + blank, "\n"),
+                    text + blank);
 }
 
 static void verbs_and_flags(void **state) {
@@ -487,6 +490,88 @@ static void names_in_a_checkpoint_directory(void **state) {
     frozen_expect("file");
 }
 
+struct event {
+    char name[64], level[8];
+    bool documented;
+};
+static struct event events[256];
+static unsigned num_events;
+
+static struct event *event_find(const char *name) {
+    for (unsigned i = 0; i < num_events; i++)
+        if (!strcmp(events[i].name, name))
+            return &events[i];
+    return NULL;
+}
+
+static void note_event(const char *name, const char *level) {
+    struct event *event = event_find(name);
+    if (!event) {
+        assert_true(num_events < sizeof events / sizeof *events);
+        event = &events[num_events++];
+        snprintf(event->name, sizeof event->name, "%s", name);
+        snprintf(event->level, sizeof event->level, "%s", level);
+        frozen_fact("event %s %s", name, level);
+    }
+    if (strcmp(event->level, level))
+        fail_msg("%s is %s and %s: an event has one level", name, level,
+                 event->level);
+}
+
+/* Each call has its event as a literal; "const" follows where log.c defines
+ * them. */
+static int events_of(const char *path, const struct stat *about, int kind,
+                     struct FTW *walk) {
+    static const char *const levels[] = {"info", "warning", "error"};
+    static char text[1 << 20];
+    const char *ending = strrchr(path + walk->base, '.');
+    char call[16], name[64];
+    (void)about;
+    if (kind != FTW_F || !ending || strncmp(ending, ".c", 2) != 0)
+        return 0;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(call, sizeof call, "log_%s(", levels[i]);
+        for (const char *at = text; (at = strstr(at, call));) {
+            at += strlen(call);
+            if (sscanf(at, "%*[^,;], \"%63[a-z0-9_]\"", name) == 1)
+                note_event(name, levels[i]);
+            else if (strncmp(at, "const ", 6) != 0)
+                fail_msg("%s: log_%s(%.60s: no event", path, levels[i], at);
+        }
+    }
+    return 0;
+}
+
+/* Those in the sources, in the list, and in the tables of docs/log.md. */
+static void events_of_the_log(void **state) {
+    static const char *const rooms[] = {"main.c", "commands", "proto",    "ps",
+                                        "worker", "chief",    "simulator"};
+    char line[1024], name[64], level[8], next;
+    (void)state;
+    for (unsigned i = 0; i < sizeof rooms / sizeof *rooms; i++)
+        assert_int_equal(nftw(rooms[i], events_of, 8, FTW_PHYS), 0);
+    FILE *file = fopen("docs/log.md", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "| `%63[a-z0-9_]` | %7[a-z] | %c", name, level,
+                   &next) != 3)
+            continue;
+        struct event *event = event_find(name);
+        if (!event || event->documented || strcmp(event->level, level))
+            fail_msg("docs/log.md: %s", line);
+        event->documented = true;
+    }
+    fclose(file);
+    for (unsigned i = 0; i < num_events; i++)
+        if (!events[i].documented)
+            fail_msg("docs/log.md lacks %s", events[i].name);
+    frozen_expect("event");
+}
+
 static void no_other_class(void **state) {
     (void)state;
     frozen_expect(NULL);
@@ -502,6 +587,7 @@ int main(void) {
         cmocka_unit_test(exit_codes),
         cmocka_unit_test(variables_of_the_environment),
         cmocka_unit_test(symbols_of_plugins),
+        cmocka_unit_test(events_of_the_log),
         cmocka_unit_test(commands_that_print_an_object),
         cmocka_unit_test(columns_and_machines_of_compare),
         cmocka_unit_test(keys_of_manifests_and_names_of_slots),

@@ -289,7 +289,7 @@ static bool is_finished(const struct evaluator *evaluator,
     const char *dir = evaluator->settings->dir;
     if (!newest->final || dir_lock_is_locked(dir))
         return false;
-    log_info(evaluator->settings->log, "evaluation_finished",
+    log_info(evaluator->settings->log, "evaluator_finished",
              "step %" PRIu64 " is final, and no run uses %s: the end (a run "
              "that resumes from it needs an evaluator started after its chief)",
              newest->step, dir);

@@ -33,6 +33,11 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
 #define JSON                                                                   \
     FLAG("json", JSON, NULL,                                                   \
          "print one JSON object, and nothing else, on standard output", 0)
+#define JSON_LOG                                                               \
+    FLAG("json-log", JSON_LOG, NULL,                                           \
+         "write each line of the log on standard error as a JSON object; the " \
+         "same as CAPSTAN_JSON_LOG=1",                                         \
+         0)
 #define SET                                                                    \
     FLAG("set", SET, "KEY.PATH=VALUE",                                         \
          "override a key of the job; VALUE is read as JSON, else as a "        \
@@ -75,6 +80,7 @@ static const struct argp_option run_options[] = {
     SET,
     DEEPSPEED,
     JSON,
+    JSON_LOG,
     FLAG("coordinate", COORDINATE, NULL,
          "the chief does not train unless the job says so", 0),
     FLAG("checkpoint-dir", CHECKPOINT_DIR, "DIR",
@@ -96,6 +102,7 @@ static const struct argp_option local_options[] = {
     SET,
     DEEPSPEED,
     JSON,
+    JSON_LOG,
     LANE,
     FLAG("link-gbits", LINK, "G",
          "bandwidth, 10^9 bits/s in each direction, with which the summary "
@@ -143,6 +150,7 @@ static const struct argp_option launch_options[] = {
          "time from SIGTERM to SIGKILL after a process fails or a "
          "signal arrives (default: 40)",
          0),
+    JSON_LOG,
     {0}};
 
 static const struct argp_option cluster_options[] = {
@@ -233,6 +241,7 @@ static const struct argp_option bench_options[] = {
     FLAG("checkpoint-dir", CHECKPOINT_DIR, "DIR",
          "write a checkpoint to DIR at the end", 0),
     JSON,
+    JSON_LOG,
     FLAG("verbose", VERBOSE, NULL, "show the log of every process", 0),
     CLUSTER_FLAGS,
     HEADING("A cluster in simulated time, instead of a measurement:", 2),
@@ -297,6 +306,7 @@ static const struct argp_option compare_options[] = {
     FLAG("latency-us", COMPARED_LATENCY, "US",
          "latency between two hosts in microseconds (default: 50)", 0),
     JSON,
+    JSON_LOG,
     FLAG("csv", CSV, "FILE", "also write the table as CSV", 0),
     FLAG("plot", PLOT, "FILE",
          "also draw the table with gnuplot, as .svg or .png", 0),

@@ -6,6 +6,7 @@
  * (options_check.c). */
 #include "proto/config/cli/options.h"
 
+#include "proto/base/log.h"
 #include "proto/base/version.h"
 #include "proto/config/cli/cli_command.h"
 #include "proto/config/cli/cli_flag.h"
@@ -220,6 +221,9 @@ static error_t set_flag(struct options *options, int key, const char *text) {
     case CLI_COMMAND_KEY_JSON:
         options->json = true;
         return 0;
+    case CLI_COMMAND_KEY_JSON_LOG:
+        options->json_log = true;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -365,7 +369,8 @@ enum status options_read(struct options *options, int argc, char **argv,
     /* As with git and kubectl nothing is run without a verb. The usage goes to
      * standard error, so that a script does not take it for output. */
     if (argc < 2) {
-        cli_help_show_all(stderr);
+        if (!log_is_json())
+            cli_help_show_all(stderr);
         return status_fail(why, STATUS_CONFIG, "no verb given");
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
@@ -385,5 +390,10 @@ enum status options_read(struct options *options, int argc, char **argv,
                            "no verb '%s'; `capstan --help` lists them",
                            argv[1]);
     options->words = argv + 2;
-    return parse_command(options, cli_command, argc - 1, argv + 1, why);
+    enum status status =
+        parse_command(options, cli_command, argc - 1, argv + 1, why);
+    /* A wrong word that stands before the flag is reported as the flag says. */
+    for (int i = 2; status && i < argc; i++)
+        options->json_log |= !strcmp(argv[i], "--json-log");
+    return status;
 }

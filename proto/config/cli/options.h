@@ -31,6 +31,7 @@ struct options {
     enum cli_command_id cli_command;
     bool printed_help; /* help or version was printed: nothing else to do */
     bool json;
+    bool json_log; /* also if the command line is wrong */
     struct cluster_flags flags;
     const char *job, *deepspeed;
     const char *sets[OPTIONS_MAX_SETS];

@@ -9,8 +9,11 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static void a_line_has_time_role_and_index_before_its_text(void **state) {
     struct link_fixture *fixture = *state;
@@ -79,6 +82,113 @@ static void the_progress_bar_of_a_terminal_is_cleared_first(void **state) {
                      0);
 }
 
+/* The object on the one line that was logged since the capture. */
+static json_t *logged_object(struct link_fixture *fixture) {
+    const char *said = link_fixture_captured_log(fixture);
+    size_t length = strlen(said);
+    assert_in_range(length, 1, 4096);
+    assert_ptr_equal(strchr(said, '\n'), said + length - 1);
+    json_t *object = json_loads(said, JSON_REJECT_DUPLICATES, NULL);
+    assert_true(json_is_object(object));
+    return object;
+}
+
+static const char *string_of(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
+}
+
+static void open_json(struct link_fixture *fixture, struct log *log,
+                      const char *role, int index) {
+    setenv(LOG_JSON_VARIABLE, "1", 1);
+    log_open(log, role, index);
+    unsetenv(LOG_JSON_VARIABLE);
+    link_fixture_capture_log(fixture);
+}
+
+static void a_line_of_json_has_time_role_index_level_event_and_text(
+    void **state) {
+    struct link_fixture *fixture = *state;
+    struct log log;
+    struct tm calendar;
+    int milli;
+    open_json(fixture, &log, "ps", 1);
+    time_t before = time(NULL);
+    log_warning(&log, "peer_lost", "after %d s", 3);
+    const char *said = link_fixture_captured_log(fixture);
+    assert_int_equal(strncmp(said, "{\"time\":\"", 9), 0);
+    const char *rest = strptime(said + 9, "%FT%T", &calendar);
+    assert_non_null(rest);
+    assert_in_range(timegm(&calendar) - before, 0, 60);
+    assert_int_equal(sscanf(rest, ".%3dZ", &milli), 1);
+    assert_string_equal(rest + strlen(".000Z"),
+                        "\",\"role\":\"ps\",\"index\":1,"
+                        "\"level\":\"warning\",\"event\":\"peer_lost\","
+                        "\"text\":\"after 3 s\"}\n");
+}
+
+static void a_role_without_a_number_has_no_index_in_json(void **state) {
+    struct link_fixture *fixture = *state;
+    struct log log;
+    open_json(fixture, &log, "chief", -1);
+    log_info(&log, "listening", "on port 1");
+    json_t *object = logged_object(fixture);
+    assert_null(json_object_get(object, "index"));
+    assert_string_equal(string_of(object, "level"), "info");
+    json_decref(object);
+}
+
+static void text_that_is_not_utf8_does_not_lose_its_line_of_json(void **state) {
+    struct link_fixture *fixture = *state;
+    struct log log;
+    open_json(fixture, &log, "ps", 1);
+    log_info(&log, "listening", "\xc3\xa4 \xff \"\x1b[K\n\x7f");
+    json_t *object = logged_object(fixture);
+    assert_string_equal(string_of(object, "text"), "?? ? \"\x1b[K\n\x7f");
+    json_decref(object);
+}
+
+static void a_long_text_is_cut_between_characters_to_a_line_of_json(
+    void **state) {
+    static const char *const characters[] = {"y", "\xc3\xa4",
+                                             "\xf0\x9f\x9a\x82", "\x01"};
+    struct link_fixture *fixture = *state;
+    struct log log;
+    for (unsigned i = 0; i < 4; i++) {
+        char text[9000] = "";
+        size_t size = strlen(characters[i]);
+        for (size_t used = 0; used + size < sizeof text; used += size)
+            memcpy(text + used, characters[i], size + 1);
+        open_json(fixture, &log, "ps", 1);
+        log_info(&log, "listening", "%s", text);
+        json_t *object = logged_object(fixture);
+        const char *kept = string_of(object, "text");
+        assert_in_range(strlen(kept), 500, 4096);
+        assert_int_equal(strncmp(kept, text, strlen(kept)), 0);
+        json_decref(object);
+    }
+}
+
+static void a_failure_of_a_command_keeps_its_lines(void **state) {
+    struct link_fixture *fixture = *state;
+    struct failure why;
+    (void)status_fail(&why, STATUS_CONFIG, "two\nlines");
+    link_fixture_capture_log(fixture);
+    log_failure_of_command(&why);
+    assert_string_equal(link_fixture_captured_log(fixture),
+                        "error: two\nlines\n");
+    assert_string_equal(why.text, "");
+    (void)status_fail(&why, STATUS_CONFIG, "two\nlines");
+    setenv(LOG_JSON_VARIABLE, "1", 1);
+    link_fixture_capture_log(fixture);
+    log_failure_of_command(&why);
+    unsetenv(LOG_JSON_VARIABLE);
+    json_t *object = logged_object(fixture);
+    assert_string_equal(string_of(object, "role"), "capstan");
+    assert_string_equal(string_of(object, "event"), "failed");
+    assert_string_equal(string_of(object, "text"), "two\nlines");
+    json_decref(object);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_has_time_role_and_index_before_its_text),
@@ -87,6 +197,13 @@ int main(void) {
         cmocka_unit_test(a_quiet_log_has_only_warnings_and_errors),
         cmocka_unit_test(a_long_text_is_truncated_and_stays_one_line),
         cmocka_unit_test(the_progress_bar_of_a_terminal_is_cleared_first),
+        cmocka_unit_test(
+            a_line_of_json_has_time_role_index_level_event_and_text),
+        cmocka_unit_test(a_role_without_a_number_has_no_index_in_json),
+        cmocka_unit_test(text_that_is_not_utf8_does_not_lose_its_line_of_json),
+        cmocka_unit_test(
+            a_long_text_is_cut_between_characters_to_a_line_of_json),
+        cmocka_unit_test(a_failure_of_a_command_keeps_its_lines),
     };
     return cmocka_run_group_tests(tests, link_fixture_setup,
                                   link_fixture_teardown);

@@ -175,6 +175,16 @@ static void settings_keep_their_order(void **state) {
     expect_error("run --set seed", "--set takes KEY.PATH=VALUE, not 'seed'");
 }
 
+static void a_wrong_command_line_is_reported_as_json_log_says(void **state) {
+    (void)state;
+    assert_true(parse_valid("run --json-log j")->json_log);
+    assert_true(parse_valid("launch --json-log x")->json_log);
+    assert_false(parse_valid("launch x --json-log")->json_log);
+    expect_error("run --bogus --json-log", "unknown flag --bogus");
+    assert_true(read_line("run --bogus --json-log")->options.json_log);
+    assert_false(read_line("run --bogus")->options.json_log);
+}
+
 static void too_many_settings_are_refused(void **state) {
     (void)state;
     char line[8192] = "run";
@@ -391,6 +401,7 @@ int main(void) {
         cmocka_unit_test(bench_parses_its_flags_and_keeps_the_arguments),
         cmocka_unit_test(a_simulation_needs_a_job_or_a_vector),
         cmocka_unit_test(settings_keep_their_order),
+        cmocka_unit_test(a_wrong_command_line_is_reported_as_json_log_says),
         cmocka_unit_test(too_many_settings_are_refused),
         cmocka_unit_test(local_counts_ps_and_workers),
         cmocka_unit_test(local_accepts_a_distribution_in_place_of_counts),
