@@ -260,8 +260,9 @@ static void handle_holder(struct run *run, struct roster_slot *slot,
         snapshot_coordinator_receive_round(run, slot,
                                            control->snapshot_prepared);
         break;
-    case CAPSTAN__CONTROL__BODY_SNAPSHOT_DONE:
-        snapshot_coordinator_receive_done(run, slot, control->snapshot_done);
+    case CAPSTAN__CONTROL__BODY_SNAPSHOT_REPORT:
+        snapshot_coordinator_receive_report(run, slot,
+                                            control->snapshot_report);
         break;
     default:
         break;

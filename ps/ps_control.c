@@ -151,7 +151,8 @@ enum status ps_control_handle(struct ps *ps, const Capstan__Control *command,
         return snapshot_agent_prepare(ps->snapshot_agent,
                                       command->snapshot_prepare);
     case CAPSTAN__CONTROL__BODY_SNAPSHOT:
-        return snapshot_agent_take(ps->snapshot_agent, command->snapshot, why);
+        return snapshot_agent_snapshot(ps->snapshot_agent, command->snapshot,
+                                       why);
     case CAPSTAN__CONTROL__BODY_SNAPSHOT_RELEASE:
         return snapshot_agent_release(ps->snapshot_agent,
                                       command->snapshot_release);

@@ -17,7 +17,7 @@ void evaluation_split_close(struct evaluation_split *parts) {
 static bool is_assigned(const struct evaluation_split_part *part,
                         const uint64_t *living, uint32_t num_living) {
     for (uint32_t i = 0; !part->done && i < num_living; i++)
-        if (part->holder == living[i])
+        if (part->trainer == living[i])
             return true;
     return false;
 }
@@ -47,15 +47,15 @@ bool evaluation_split_assign(struct evaluation_split *parts,
         p++;
     if (p == parts->count || !find_idle(parts, living, num_living, to))
         return false;
-    parts->part[p].holder = living[*to];
+    parts->part[p].trainer = living[*to];
     *part = p;
     return true;
 }
 
 bool evaluation_split_receive(struct evaluation_split *parts, uint32_t part,
-                              uint64_t holder,
+                              uint64_t trainer,
                               const struct evaluation_split_result *result) {
-    if (part >= parts->count || parts->part[part].holder != holder ||
+    if (part >= parts->count || parts->part[part].trainer != trainer ||
         parts->part[part].done)
         return false;
     parts->part[part].done = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Divides the test set of one evaluation into parts: which trainer evaluates
- * which part, and which parts are done. A holder is an incarnation (0: none),
- * so a restarted trainer is a new holder. Pure: it takes the live trainers and
+ * which part, and which parts are done. A trainer is an incarnation (0: none),
+ * so a restarted process is a new trainer. Pure: it takes the live trainers and
  * their reports and returns the next order. */
 #ifndef CAPSTAN_EVALUATION_SPLIT_H
 #define CAPSTAN_EVALUATION_SPLIT_H
@@ -15,7 +15,7 @@ struct evaluation_split_result {
 };
 
 struct evaluation_split_part {
-    uint64_t holder;
+    uint64_t trainer;
     bool done;
     struct evaluation_split_result result;
 };
@@ -31,7 +31,7 @@ bool evaluation_split_open(struct evaluation_split *parts, uint32_t count);
 /* Frees the parts, not the struct. */
 void evaluation_split_close(struct evaluation_split *parts);
 
-/* Assigns a part that is not done, and whose holder is not in LIVING, to an
+/* Assigns a part that is not done, and whose trainer is not in LIVING, to an
  * idle trainer of LIVING: *PART is the part, *TO the trainer's index in LIVING,
  * and the caller sends the order. False: there is nothing to assign now. */
 bool evaluation_split_assign(struct evaluation_split *parts,
@@ -41,7 +41,7 @@ bool evaluation_split_assign(struct evaluation_split *parts,
 /* HOLDER reports PART. False: it does not hold the part, or has reported it
  * before. */
 bool evaluation_split_receive(struct evaluation_split *parts, uint32_t part,
-                              uint64_t holder,
+                              uint64_t trainer,
                               const struct evaluation_split_result *result);
 
 /* Does a trainer of LIVING still hold a part that is not done? */

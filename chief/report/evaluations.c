@@ -2,7 +2,7 @@
 /* An evaluation on the trainers' own weights (id 0) starts with the first part
  * that is reported: each rank computes its part after the planned round, and no
  * other can replace it. An evaluation on a snapshot starts when the snapshot is
- * held: its parts are assigned, reassigned when their holder dies, and the
+ * held: its parts are assigned, reassigned when their trainer dies, and the
  * snapshot is released after the last one. If a part of the former never comes,
  * the latter replaces it. */
 #include "chief/report/evaluations.h"
@@ -97,7 +97,8 @@ static struct run_evaluation *begin_live(struct run *run, uint64_t step) {
     struct run_evaluation *evaluation = evaluations_begin(run, 0, step, ranks);
     for (uint32_t r = 0; evaluation && r < ranks; r++)
         if (can_evaluate(run, r) && run->trainers[r].from <= step)
-            evaluation->parts.part[r].holder = run->roster.slots[r].incarnation;
+            evaluation->parts.part[r].trainer =
+                run->roster.slots[r].incarnation;
     return evaluation;
 }
 

@@ -43,7 +43,7 @@ static enum status checkpoint_commit_verify_files(
         struct stat about;
         snprintf(path, sizeof path, "%s/%s", checkpoint_commit->folder,
                  file->name);
-        if (file->holder[0])
+        if (file->host[0])
             continue; /* on the disk of another host */
         if (stat(path, &about))
             return status_errno(why, STATUS_FAILED, errno,

@@ -14,14 +14,12 @@
 #include "chief/run.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "proto/base/time.h"
+#include "proto/net/messages/message.h"
 #include "proto/tensor/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FIRST_REQUESTED_ID                                                     \
-    (UINT64_C(1) << 63) /* ids below are planned rounds */
 
 struct run_snapshot *snapshot_coordinator_find(struct run *run, uint64_t id) {
     for (uint32_t i = 0; i < run->snapshots.count; i++)
@@ -75,7 +73,7 @@ static bool is_only_read(const struct run_snapshot *snapshot) {
 bool snapshot_coordinator_is_requesting(const struct run *run) {
     for (uint32_t i = 0; i < run->snapshots.count; i++)
         if (run->snapshots.items[i].protocol.stage &&
-            run->snapshots.items[i].id >= FIRST_REQUESTED_ID &&
+            run->snapshots.items[i].id >= MESSAGE_REQUESTED_SNAPSHOT &&
             !is_only_read(&run->snapshots.items[i]))
             return true;
     return false;
@@ -160,7 +158,7 @@ bool snapshot_coordinator_request(struct run *run,
     if (run_synchronous(run) && snapshot_coordinator_is_requesting(run))
         return false; /* a ps agrees on one round at a time */
     struct run_snapshot *snapshot = snapshot_coordinator_begin(
-        run, FIRST_REQUESTED_ID + ++run->snapshots.requested);
+        run, MESSAGE_REQUESTED_SNAPSHOT + ++run->snapshots.requested);
     if (!snapshot)
         return false;
     snapshot->step = run_step(run);
@@ -245,7 +243,7 @@ static void release_if_finished(struct run *run,
     bool saved = !snapshot->save || snapshot->written;
     if (!saved || snapshot->readers || !snapshot->protocol.stage)
         return;
-    if (snapshot->id >= FIRST_REQUESTED_ID)
+    if (snapshot->id >= MESSAGE_REQUESTED_SNAPSHOT)
         send_release(run, snapshot->id);
     snapshot->protocol.stage = SNAPSHOT_ROUND_IDLE;
 }
@@ -257,7 +255,7 @@ bool snapshot_coordinator_abandon(struct run *run) {
         bool waits = snapshot->protocol.stage == SNAPSHOT_ROUND_QUERYING ||
                      (snapshot->protocol.stage == SNAPSHOT_ROUND_TAKING &&
                       snapshot->protocol.round);
-        if (snapshot->id < FIRST_REQUESTED_ID || !waits ||
+        if (snapshot->id < MESSAGE_REQUESTED_SNAPSHOT || !waits ||
             snapshot->protocol.held)
             continue;
         send_release(run, snapshot->id);
@@ -338,52 +336,80 @@ void snapshot_coordinator_saved(struct run *run,
     release_if_finished(run, snapshot);
 }
 
-static void record_file(struct run_snapshot *snapshot, uint32_t index,
-                        const Capstan__SnapshotDone *done) {
-    struct shard_info *file = &snapshot->files[index];
-    snprintf(file->name, sizeof file->name, "%s", done->name);
-    snprintf(file->holder, sizeof file->holder, "%s", done->holder);
-    file->size = done->size;
-    file->hash[0] = done->hash_low;
-    file->hash[1] = done->hash_high;
-    if (done->seconds > snapshot->seconds)
-        snapshot->seconds = done->seconds;
-}
-
-/* The first message about a planned snapshot arrives here. Each holder reports
- * `held` before `written`, so counting answers is enough. */
-void snapshot_coordinator_receive_done(struct run *run,
-                                       const struct roster_slot *slot,
-                                       const Capstan__SnapshotDone *done) {
-    struct run_snapshot *snapshot =
-        done->id < FIRST_REQUESTED_ID
-            ? expect_planned(run, done->id)
-            : snapshot_coordinator_find(run, done->id);
-    if (!snapshot)
-        return;
-    bool failed = done->error[0], written = done->written;
+static void record_file(struct run *run, struct run_snapshot *snapshot,
+                        const struct roster_slot *slot,
+                        const Capstan__SnapshotReport *report) {
+    struct shard_info *file =
+        &snapshot->files[run->allreduce ? 0 : slot->index];
     struct failure why;
-    char name[64];
-    if (failed) {
-        snapshot->failed = true;
-        roster_name(slot, name, sizeof name);
-        snprintf(snapshot->problem, sizeof snapshot->problem, "%s: %.440s",
-                 name, done->error);
-    }
-    if (!failed && !written) {
-        if (done->has_step)
-            snapshot->step = done->step;
-        if (snapshot_round_receive_held(&snapshot->protocol))
-            held(run, snapshot);
-        return;
-    }
-    if (written)
-        record_file(snapshot, run->allreduce ? 0 : slot->index, done);
-    if (written && done->scaler &&
-        plan_read_scaler(&snapshot->scaler, done->scaler, &why)) {
+    snprintf(file->name, sizeof file->name, "%s", report->name);
+    snprintf(file->host, sizeof file->host, "%s", report->host);
+    file->size = report->size;
+    file->hash[0] = report->hash_low;
+    file->hash[1] = report->hash_high;
+    if (report->seconds > snapshot->seconds)
+        snapshot->seconds = report->seconds;
+    if (report->scaler &&
+        plan_read_scaler(&snapshot->scaler, report->scaler, &why)) {
         snapshot->failed = true;
         snprintf(snapshot->problem, sizeof snapshot->problem, "%.440s",
                  why.text);
+    }
+}
+
+static void record_problem(struct run_snapshot *snapshot,
+                           const struct roster_slot *slot, const char *error) {
+    char name[64];
+    snapshot->failed = true;
+    roster_name(slot, name, sizeof name);
+    snprintf(snapshot->problem, sizeof snapshot->problem, "%s: %.440s", name,
+             error);
+}
+
+/* A holder lacks its part: what the snapshot was for fails, and the other
+ * holders release theirs. */
+static void give_up(struct run *run, struct run_snapshot *snapshot) {
+    if (snapshot->save)
+        checkpoint_policy_discard(run, snapshot);
+    else
+        log_warning(run->log, "snapshot_failed",
+                    "there is no snapshot of step %llu: %s",
+                    (unsigned long long)snapshot->step, snapshot->problem);
+    if (snapshot->export)
+        snprintf(run->export_problem, sizeof run->export_problem, "%s",
+                 snapshot->problem);
+    send_release(run, snapshot->id);
+    snapshot->protocol.stage = SNAPSHOT_ROUND_IDLE;
+}
+
+/* The first message about a planned snapshot arrives here. Each holder reports
+ * each outcome once, so counting is enough. */
+void snapshot_coordinator_receive_report(
+    struct run *run, const struct roster_slot *slot,
+    const Capstan__SnapshotReport *report) {
+    struct run_snapshot *snapshot =
+        report->id < MESSAGE_REQUESTED_SNAPSHOT
+            ? expect_planned(run, report->id)
+            : snapshot_coordinator_find(run, report->id);
+    if (!snapshot)
+        return;
+    switch (report->outcome) {
+    case CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD:
+        if (report->has_step)
+            snapshot->step = report->step;
+        if (snapshot_round_receive_held(&snapshot->protocol))
+            held(run, snapshot);
+        return;
+    case CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD:
+        record_problem(snapshot, slot, report->error);
+        give_up(run, snapshot);
+        return;
+    case CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN:
+        record_file(run, snapshot, slot, report);
+        break;
+    default:
+        record_problem(snapshot, slot, report->error);
+        break;
     }
     if (snapshot_round_receive_written(&snapshot->protocol))
         handle_written(run, snapshot);

@@ -54,11 +54,10 @@ void snapshot_coordinator_receive_round(
     struct run *run, const struct roster_slot *slot,
     const Capstan__SnapshotPrepared *prepared);
 
-/* SLOT, a holder, holds or has written its part of a snapshot, or could not
- * write it. */
-void snapshot_coordinator_receive_done(struct run *run,
-                                       const struct roster_slot *slot,
-                                       const Capstan__SnapshotDone *done);
+/* SLOT, a holder, holds or has written its part of a snapshot, or could not. */
+void snapshot_coordinator_receive_report(struct run *run,
+                                         const struct roster_slot *slot,
+                                         const Capstan__SnapshotReport *report);
 
 /* Takes a snapshot that all holders hold and whose evaluation has not started.
  * The caller calls snapshot_coordinator_release when the evaluation is over.

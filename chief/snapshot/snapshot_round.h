@@ -19,18 +19,20 @@ enum snapshot_round_stage {
 
 struct snapshot_round {
     enum snapshot_round_stage stage;
-    uint32_t num_ps; /* number of holders that answer */
-    uint32_t marked, held, done;
+    uint32_t num_holders;             /* that answer */
+    uint32_t answered, held, written; /* holders that have reported so */
     uint64_t highest; /* highest round that any holder has closed */
     uint64_t round;   /* the agreed round; 0: when the order arrives */
 };
 
-/* Asks each of NUM_PS holders for its highest round. Until the round is agreed,
- * a holder closes at most one more round. */
-void snapshot_round_query(struct snapshot_round *snapshot, uint32_t num_ps);
+/* Asks each of NUM_HOLDERS holders for its highest round. Until the round is
+ * agreed, a holder closes at most one more round. */
+void snapshot_round_query(struct snapshot_round *snapshot,
+                          uint32_t num_holders);
 
 /* Snapshots are taken at once or at a planned round; no query is needed. */
-void snapshot_round_start(struct snapshot_round *snapshot, uint32_t num_ps);
+void snapshot_round_start(struct snapshot_round *snapshot,
+                          uint32_t num_holders);
 
 /* A holder has closed rounds up to HIGHEST. True when all have answered:
  * `round` is then the first that none of them can have passed, or LAST, the

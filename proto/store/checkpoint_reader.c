@@ -26,12 +26,12 @@ struct checkpoint_reader {
 
 bool checkpoint_reader_is_remote(const char *folder,
                                  const struct shard_info *file) {
-    char path[PATH_MAX], host[sizeof file->holder] = "";
-    if (!*file->holder || snprintf(path, sizeof path, "%s/%s", folder,
-                                   file->name) >= (int)sizeof path)
+    char path[PATH_MAX], host[sizeof file->host] = "";
+    if (!*file->host || snprintf(path, sizeof path, "%s/%s", folder,
+                                 file->name) >= (int)sizeof path)
         return false;
     gethostname(host, sizeof host - 1);
-    return strcmp(host, file->holder) != 0 && access(path, F_OK) != 0;
+    return strcmp(host, file->host) != 0 && access(path, F_OK) != 0;
 }
 
 enum status checkpoint_reader_open(struct checkpoint_reader **out,
@@ -73,7 +73,7 @@ static enum status checkpoint_reader_open_file(struct checkpoint_reader *reader,
         return status_fail(why, STATUS_FAILED,
                            "%s/%s is not here: host %s holds it; start the ps "
                            "there, or copy the file",
-                           reader->folder, file->name, file->holder);
+                           reader->folder, file->name, file->host);
     return shard_reader_open(&reader->shards[f], reader->folder, file, why);
 }
 

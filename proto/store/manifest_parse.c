@@ -152,7 +152,7 @@ static enum status parse_file(struct shard_info *file, const json_t *value,
                              file->name);
     if (!status)
         status = require_text(json_object_get(value, "holder"), "holder",
-                              file->holder, sizeof file->holder, why);
+                              file->host, sizeof file->host, why);
     if (!status)
         status = require_integer(value, "size", INT64_MAX, &file->size, why);
     if (!status)

@@ -68,8 +68,8 @@ static json_t *files_json(const struct manifest *manifest) {
                  file->hash[0]);
         json_array_append_new(
             all, json_pack("{s:s, s:s, s:o, s:s}", "name", file->name, "holder",
-                           file->holder, "size",
-                           manifest_text_count(file->size), "xxh3", hash));
+                           file->host, "size", manifest_text_count(file->size),
+                           "xxh3", hash));
     }
     return check_complete(all, manifest->num_files);
 }

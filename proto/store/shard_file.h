@@ -31,7 +31,7 @@ struct shard_key {
  * checkpoint's folder. */
 struct shard_info {
     char name[128];
-    char holder[256]; /* host whose disk holds it, "" if shared */
+    char host[256]; /* whose disk has it, "" if shared */
     uint64_t size;
     uint64_t hash[2]; /* XXH3-128 of the whole file: low, high */
 };

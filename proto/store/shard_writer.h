@@ -33,7 +33,7 @@ enum status shard_writer_put(struct shard_writer *writer, struct shard_key key,
                              struct failure *why) MUST_CHECK;
 
 /* Syncs, hashes, renames to PATH and syncs the folder; sets INFO except its
- * holder. Closes *WRITER in every case; on failure nothing remains on disk. */
+ * host. Closes *WRITER in every case; on failure nothing remains on disk. */
 enum status shard_writer_finish(struct shard_writer **writer,
                                 struct shard_info *info,
                                 struct failure *why) MUST_CHECK;

@@ -8,6 +8,7 @@
 #include "ps/dense/snapshot_agent.h"
 
 #include "proto/base/free_memory.h"
+#include "proto/net/messages/message.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/dir_lock.h"
 #include "proto/store/snapshot_report.h"
@@ -17,9 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Planned snapshots have their round as id; the chief numbers requested ones
- * from SNAPSHOT_REQUESTED on. */
-#define SNAPSHOT_REQUESTED (UINT64_C(1) << 63)
 enum { PATH_BYTES = 4096 };
 
 /* The agent answers the chief's commands; the chief counts the answers
@@ -98,18 +96,18 @@ bool snapshot_agent_shares_folder(const struct snapshot_agent *snapshot_agent) {
     return snapshot_agent->shares_folder;
 }
 
-static void send_done(struct snapshot_agent *snapshot_agent,
-                      Capstan__SnapshotDone done) {
+static void send_report(struct snapshot_agent *snapshot_agent,
+                        Capstan__SnapshotReport report) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_DONE;
-    control.snapshot_done = &done;
+    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_REPORT;
+    control.snapshot_report = &report;
     control_client_send_reliable(snapshot_agent->settings.control_client,
                                  &control);
 }
 
 static void send_failed(struct snapshot_agent *snapshot_agent, uint64_t id,
                         const char *text) {
-    send_done(snapshot_agent, snapshot_report_failed(id, text));
+    send_report(snapshot_agent, snapshot_report_not_written(id, text));
 }
 
 static bool has_first_block(const struct snapshot_agent *snapshot_agent) {
@@ -121,8 +119,8 @@ static bool has_first_block(const struct snapshot_agent *snapshot_agent) {
  * reported by the ps that has the plan's first block. */
 static void send_held(struct snapshot_agent *snapshot_agent, uint64_t id,
                       uint64_t step) {
-    send_done(snapshot_agent, snapshot_report_captured(
-                                  id, has_first_block(snapshot_agent), step));
+    send_report(snapshot_agent, snapshot_report_held(
+                                    id, has_first_block(snapshot_agent), step));
 }
 
 static void start_write(struct snapshot_agent *snapshot_agent,
@@ -242,12 +240,12 @@ static enum status snapshot_agent_snapshot_now(
     return STATUS_OK;
 }
 
-/* An id below SNAPSHOT_REQUESTED means that no requested snapshot is needed:
- * the plan schedules one at that round, or the freeze only served joiners. The
- * command then only lifts the freeze. */
-enum status snapshot_agent_take(struct snapshot_agent *snapshot_agent,
-                                const Capstan__Snapshot *command,
-                                struct failure *why) {
+/* An id below MESSAGE_REQUESTED_SNAPSHOT means that no requested snapshot is
+ * needed: the plan schedules one at that round, or the freeze only served
+ * joiners. The command then only lifts the freeze. */
+enum status snapshot_agent_snapshot(struct snapshot_agent *snapshot_agent,
+                                    const Capstan__Snapshot *command,
+                                    struct failure *why) {
     if (!shard_blocks(server_shard(snapshot_agent->server)))
         return STATUS_OK; /* this ps has no blocks */
     struct snapshot *held =
@@ -256,9 +254,9 @@ enum status snapshot_agent_take(struct snapshot_agent *snapshot_agent,
         start_write(snapshot_agent, held, command->step);
         return STATUS_OK;
     }
-    if (held && command->id >= SNAPSHOT_REQUESTED)
+    if (held && command->id >= MESSAGE_REQUESTED_SNAPSHOT)
         return STATUS_OK;
-    if (command->id >= SNAPSHOT_REQUESTED && !command->round)
+    if (command->id >= MESSAGE_REQUESTED_SNAPSHOT && !command->round)
         return snapshot_agent_snapshot_now(snapshot_agent, command, why);
     snapshot_agent->requested_id = command->id;
     snapshot_agent->requested_round = command->round;
@@ -300,14 +298,14 @@ int snapshot_agent_descriptor(const struct snapshot_agent *snapshot_agent) {
 
 static void snapshot_agent_send_written(struct snapshot_agent *snapshot_agent,
                                         const struct snapshot_result *result) {
-    const char *holder =
+    const char *host =
         snapshot_agent->shares_folder ? "" : snapshot_agent->host;
-    Capstan__SnapshotDone done = snapshot_report_written(
-        result->id, &result->info, holder, result->seconds);
+    Capstan__SnapshotReport report = snapshot_report_written(
+        result->id, &result->info, host, result->seconds);
     Capstan__LossScaler scaler = plan_scaler_message(&result->scaler);
     if (has_first_block(snapshot_agent))
-        done.scaler = &scaler;
-    send_done(snapshot_agent, done);
+        report.scaler = &scaler;
+    send_report(snapshot_agent, report);
 }
 
 enum status snapshot_agent_step(struct snapshot_agent *snapshot_agent,

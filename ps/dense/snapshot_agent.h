@@ -54,9 +54,9 @@ enum status snapshot_agent_prepare(struct snapshot_agent *snapshot_agent,
                                    const Capstan__SnapshotPrepare *command);
 
 /* Take a snapshot at a round or now, or write one that is held. */
-enum status snapshot_agent_take(struct snapshot_agent *snapshot_agent,
-                                const Capstan__Snapshot *command,
-                                struct failure *why) MUST_CHECK;
+enum status snapshot_agent_snapshot(struct snapshot_agent *snapshot_agent,
+                                    const Capstan__Snapshot *command,
+                                    struct failure *why) MUST_CHECK;
 
 /* Release a snapshot. */
 enum status snapshot_agent_release(struct snapshot_agent *snapshot_agent,

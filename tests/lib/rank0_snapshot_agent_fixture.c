@@ -44,11 +44,15 @@ static void send_message(void *context, Capstan__Control *control) {
         rank0_agent_seen.number[i] = control->snapshot_prepared->highest;
         return;
     }
-    assert_int_equal(control->body_case, CAPSTAN__CONTROL__BODY_SNAPSHOT_DONE);
-    rank0_agent_seen.id[i] = control->snapshot_done->id;
-    rank0_agent_seen.number[i] = control->snapshot_done->step;
-    rank0_agent_seen.written[i] = control->snapshot_done->written;
-    rank0_agent_seen.failed[i] = control->snapshot_done->error[0];
+    const Capstan__SnapshotReport *report = control->snapshot_report;
+    assert_int_equal(control->body_case,
+                     CAPSTAN__CONTROL__BODY_SNAPSHOT_REPORT);
+    rank0_agent_seen.id[i] = report->id;
+    rank0_agent_seen.number[i] = report->step;
+    rank0_agent_seen.written[i] =
+        report->outcome == CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN;
+    rank0_agent_seen.failed[i] =
+        report->outcome == CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_WRITTEN;
 }
 
 int rank0_snapshot_agent_fixture_setup(void **state) {

@@ -120,7 +120,7 @@ void simulated_coordinator_ps_answered(struct simulated *s, uint32_t p,
 
 static void end_if_over(struct simulated *s, struct simulated_cut *cut) {
     struct simulated_control control_message = {.id = cut->id};
-    if (cut->course.done < cut->course.num_ps)
+    if (cut->course.written < cut->course.num_holders)
         return;
     if (cut->id >= SIMULATED_REQUESTED)
         simulated_chief_send_ps(s, SIMULATED_CUT_END, &control_message);

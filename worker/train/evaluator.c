@@ -133,15 +133,15 @@ static enum status use_job(struct evaluator *evaluator,
     return STATUS_OK;
 }
 
-static enum status check_holders(const struct manifest *manifest,
-                                 const char *folder, struct failure *why) {
+static enum status check_hosts(const struct manifest *manifest,
+                               const char *folder, struct failure *why) {
     for (uint32_t f = 0; f < manifest->num_files; f++)
         if (checkpoint_reader_is_remote(folder, &manifest->files[f]))
             return status_fail(
                 why, STATUS_CONFIG,
                 "%s/%s is on the disk of host %s alone: an evaluator needs a "
                 "checkpoint directory that all hosts share",
-                folder, manifest->files[f].name, manifest->files[f].holder);
+                folder, manifest->files[f].name, manifest->files[f].host);
     return STATUS_OK;
 }
 
@@ -251,7 +251,7 @@ static enum status evaluate_checkpoint(struct evaluator *evaluator,
     checkpoint->final = manifest.final;
     status = use_job(evaluator, &manifest, why);
     if (!status)
-        status = check_holders(&manifest, folder, why);
+        status = check_hosts(&manifest, folder, why);
     if (status)
         status_context(why, "%s", folder);
     else if (read_weights(evaluator, &manifest, folder, why))

@@ -22,6 +22,10 @@ enum {
     MESSAGE_MAX_PAYLOAD = 4 << 20,
 };
 
+/* Ids of snapshots: a planned one has its round's number; the chief numbers
+ * requested ones from here. */
+#define MESSAGE_REQUESTED_SNAPSHOT (UINT64_C(1) << 63)
+
 /* A random number, never 0, for runs and incarnations. */
 uint64_t message_random(void);
 

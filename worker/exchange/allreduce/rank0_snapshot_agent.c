@@ -14,6 +14,7 @@
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 
 #include "proto/base/free_memory.h"
+#include "proto/net/messages/message.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/snapshot_report.h"
 #include "worker/exchange/allreduce/rank0_snapshot_agent_internal.h"
@@ -23,10 +24,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-/* A planned round's id is its number; the chief numbers requested ones from
- * here. */
-#define FIRST_REQUESTED_ID (UINT64_C(1) << 63)
 
 static void send_message(struct rank0_snapshot_agent *rank0_snapshot_agent,
                          Capstan__Control *control) {
@@ -164,12 +161,12 @@ void rank0_snapshot_agent_attach(
     weights_server_freeze(rank0_snapshot_agent->weights_server);
 }
 
-static void send_snapshot_done(
+static void send_snapshot_report(
     struct rank0_snapshot_agent *rank0_snapshot_agent,
-    Capstan__SnapshotDone done) {
+    Capstan__SnapshotReport report) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_DONE;
-    control.snapshot_done = &done;
+    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_REPORT;
+    control.snapshot_report = &report;
     send_message(rank0_snapshot_agent, &control);
 }
 
@@ -200,11 +197,11 @@ static void rank0_snapshot_agent_snapshot_now(
     const Capstan__Snapshot *command) {
     weights_server_serve(rank0_snapshot_agent->weights_server, command->id);
     if (!command->write) {
-        send_snapshot_done(rank0_snapshot_agent,
-                           snapshot_report_captured(
-                               command->id, true,
-                               rank0_snapshot_agent->callbacks.round(
-                                   rank0_snapshot_agent->callbacks.context)));
+        send_snapshot_report(
+            rank0_snapshot_agent,
+            snapshot_report_held(command->id, true,
+                                 rank0_snapshot_agent->callbacks.round(
+                                     rank0_snapshot_agent->callbacks.context)));
         return;
     }
     pthread_mutex_lock(&rank0_snapshot_agent->mutex);
@@ -225,15 +222,15 @@ static void rank0_snapshot_agent_snapshot_now(
 static void rank0_snapshot_agent_snapshot(
     struct rank0_snapshot_agent *rank0_snapshot_agent,
     const Capstan__Snapshot *command) {
-    if (command->id >= FIRST_REQUESTED_ID && !command->round) {
+    if (command->id >= MESSAGE_REQUESTED_SNAPSHOT && !command->round) {
         rank0_snapshot_agent_snapshot_now(rank0_snapshot_agent, command);
         return;
     }
-    if (command->id >= FIRST_REQUESTED_ID && command->write)
+    if (command->id >= MESSAGE_REQUESTED_SNAPSHOT && command->write)
         rank0_snapshot_agent->callbacks.save(
             rank0_snapshot_agent->callbacks.context, command->round);
     pthread_mutex_lock(&rank0_snapshot_agent->mutex);
-    if (command->id >= FIRST_REQUESTED_ID) {
+    if (command->id >= MESSAGE_REQUESTED_SNAPSHOT) {
         rank0_snapshot_agent->requested_id = command->id;
         rank0_snapshot_agent->requested_round = command->round;
         rank0_snapshot_agent->requested_held_sent = false;
@@ -287,13 +284,13 @@ void rank0_snapshot_agent_poll_items(
 static void rank0_snapshot_agent_send_written(
     struct rank0_snapshot_agent *rank0_snapshot_agent,
     const struct async_shard_writer_result *result) {
-    const char *holder =
+    const char *host =
         rank0_snapshot_agent->shares_folder ? "" : rank0_snapshot_agent->host;
-    Capstan__SnapshotDone done = snapshot_report_written(
-        result->id, &result->info, holder, result->seconds);
+    Capstan__SnapshotReport report = snapshot_report_written(
+        result->id, &result->info, host, result->seconds);
     Capstan__LossScaler scaler = plan_scaler_message(&result->scaler);
-    done.scaler = &scaler;
-    send_snapshot_done(rank0_snapshot_agent, done);
+    report.scaler = &scaler;
+    send_snapshot_report(rank0_snapshot_agent, report);
 }
 
 /* A round is reported as held before it is reported as written. */
@@ -309,13 +306,13 @@ static void send_handed_over(
     rank0_snapshot_agent->held = rank0_snapshot_agent->skipped = 0;
     pthread_mutex_unlock(&rank0_snapshot_agent->mutex);
     if (held)
-        send_snapshot_done(rank0_snapshot_agent,
-                           snapshot_report_captured(held, true, round));
+        send_snapshot_report(rank0_snapshot_agent,
+                             snapshot_report_held(held, true, round));
     if (skipped)
-        send_snapshot_done(
+        send_snapshot_report(
             rank0_snapshot_agent,
-            snapshot_report_failed(skipped,
-                                   "an earlier one was still being written"));
+            snapshot_report_not_written(
+                skipped, "an earlier one was still being written"));
 }
 
 void rank0_snapshot_agent_step(
@@ -332,6 +329,6 @@ void rank0_snapshot_agent_step(
     }
     log_error(rank0_snapshot_agent->settings.log, "shard_write_failed",
               "a checkpoint was not written: %s", result.why.text);
-    send_snapshot_done(rank0_snapshot_agent,
-                       snapshot_report_failed(result.id, result.why.text));
+    send_snapshot_report(rank0_snapshot_agent, snapshot_report_not_written(
+                                                   result.id, result.why.text));
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two threads meet here. The compute thread queues requests (client_request)
  * and wakes the communication thread, which alone uses the links and the
- * window: it sends the requests and decrements `missing` as blocks arrive. Both
- * hold the mutex for that. The arenas have no lock: a parameter's weights are
- * written only while some of its blocks are missing, and the compute thread
+ * window: it sends the requests and decrements `outstanding` as blocks arrive.
+ * Both hold the mutex for that. The arenas have no lock: a parameter's weights
+ * are written only while some of its blocks are missing, and the compute thread
  * does not read them before client_wait returns; its gradients stay unchanged
  * until then. */
 #include "worker/exchange/client/client.h"
@@ -54,10 +54,10 @@ static bool client_allocate(struct client *client) {
     client->peers = calloc(plan->num_ps + 1, sizeof *client->peers);
     client->requests =
         calloc(layout->num_parameters + 1, sizeof *client->requests);
-    client->missing =
-        calloc(layout->num_parameters + 1, sizeof *client->missing);
+    client->outstanding =
+        calloc(layout->num_parameters + 1, sizeof *client->outstanding);
     if (!client->block_bytes || !client->peers || !client->requests ||
-        !client->missing)
+        !client->outstanding)
         return false;
     for (uint32_t b = 0; b < layout->num_blocks; b++)
         client->block_bytes[b] = (uint32_t)encoding_bytes(
@@ -125,7 +125,7 @@ void client_close(struct client **where) {
     free(client->block_bytes);
     free(client->peers);
     free(client->requests);
-    free(client->missing);
+    free(client->outstanding);
     free(client);
 }
 
@@ -137,7 +137,7 @@ static void request(struct client *client, struct client_request request) {
     client->requests[(client->first_request + client->num_requests++) %
                      capacity] = request;
     for (uint32_t p = request.first; p < request.first + request.count; p++)
-        client->missing[p] = layout->num_blocks_of[p];
+        client->outstanding[p] = layout->num_blocks_of[p];
 }
 
 void client_pull(struct client *client, uint64_t clock, uint64_t snapshot) {
@@ -167,9 +167,9 @@ void client_announce(struct client *client, uint32_t first, uint32_t count,
 
 bool client_wait(struct client *client, uint32_t parameter) {
     pthread_mutex_lock(&client->mutex);
-    if (client->missing[parameter] && !client->cancelled) {
+    if (client->outstanding[parameter] && !client->cancelled) {
         int64_t start = time_now();
-        while (client->missing[parameter] && !client->cancelled)
+        while (client->outstanding[parameter] && !client->cancelled)
             pthread_cond_wait(&client->arrived, &client->mutex);
         client->waited += time_now() - start;
     }

@@ -47,7 +47,7 @@ struct client {
     int wake;
     struct client_request *requests; /* ring of num_parameters + 1 */
     uint32_t first_request, num_requests;
-    uint32_t *missing; /* missing blocks per parameter */
+    uint32_t *outstanding; /* blocks to be received, per parameter */
     uint64_t global_step;
     struct loss_scaler scaler;
     double overflow_scale; /* loss scale of the last overflowed push */

@@ -138,7 +138,7 @@ static void store_weights(struct client *client,
             if (b == 0 && !header->snapshot)
                 client->scaler = (struct loss_scaler){
                     .scale = header->loss_scale, .skipped = header->skipped};
-            if (!--client->missing[p])
+            if (!--client->outstanding[p])
                 pthread_cond_signal(&client->arrived);
             pthread_mutex_unlock(&client->mutex);
         }

@@ -61,7 +61,7 @@ static void a_rejoined_trainer_gets_its_split_again(void **state) {
     evaluation_split_close(&parts);
 }
 
-static void a_result_counts_once_and_only_from_its_holder(void **state) {
+static void a_result_counts_once_and_only_from_its_trainer(void **state) {
     (void)state;
     const uint64_t living[] = {7};
     struct evaluation_split parts;
@@ -105,7 +105,7 @@ static void apply_event(struct evaluation_split *parts, uint64_t *living,
         assert_true(to < *count && !parts->part[part].done);
         for (uint32_t p = 0; p < parts->count; p++)
             assert_true(p == part || parts->part[p].done ||
-                        parts->part[p].holder != living[to]);
+                        parts->part[p].trainer != living[to]);
     }
     if (i < *count && philox_below(random, 3) == 0)
         living[i] = living[--*count];
@@ -140,7 +140,7 @@ int main(void) {
         cmocka_unit_test(each_live_trainer_gets_one_split),
         cmocka_unit_test(a_dead_trainers_split_goes_to_a_finished_trainer),
         cmocka_unit_test(a_rejoined_trainer_gets_its_split_again),
-        cmocka_unit_test(a_result_counts_once_and_only_from_its_holder),
+        cmocka_unit_test(a_result_counts_once_and_only_from_its_trainer),
         cmocka_unit_test(missing_splits_are_not_in_the_sum),
         cmocka_unit_test(every_split_is_counted_once_under_any_deaths),
     };

@@ -205,15 +205,15 @@ static void an_empty_folder_succeeds_and_only_damaged_ones_fail(void **state) {
     assert_non_null(strstr(why.text, "No such file"));
 }
 
-/* Sets the holder of both files of STEP. */
-static void set_holder(const char *dir, uint64_t step, const char *host) {
+/* Sets the host of both files of STEP. */
+static void set_host(const char *dir, uint64_t step, const char *host) {
     struct manifest manifest;
     struct failure why;
     char folder[PATH_MAX];
     checkpoint_folder(dir, step, folder, sizeof folder);
     assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
     for (uint32_t f = 0; f < manifest.num_files; f++)
-        strcpy(manifest.files[f].holder, host);
+        strcpy(manifest.files[f].host, host);
     assert_int_equal(manifest_write(&manifest, folder, &why), STATUS_OK);
     manifest_clear(&manifest);
 }
@@ -226,7 +226,7 @@ static void a_file_on_another_host_is_skipped_and_its_host_named(void **state) {
     char path[PATH_MAX + 128], folder[PATH_MAX], here[256] = "";
     float none[1];
     checkpoint_fixture_write(dir, 1, 2);
-    set_holder(dir, 1, "node-7");
+    set_host(dir, 1, "node-7");
     shard_path(dir, 1, 0, 2, path);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(checkpoint_reader_verify(dir, 1, &why), STATUS_OK);
@@ -242,9 +242,9 @@ static void a_file_on_another_host_is_skipped_and_its_host_named(void **state) {
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
     gethostname(here, sizeof here - 1);
-    set_holder(dir, 1, here);
+    set_host(dir, 1, here);
     assert_fails(dir, 1, "No such file");
-    set_holder(dir, 1, "node-7");
+    set_host(dir, 1, "node-7");
     shard_path(dir, 1, 1, 2, path);
     assert_int_equal(truncate(path, 7), 0);
     assert_fails(dir, 1, "its manifest says");

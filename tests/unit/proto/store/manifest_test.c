@@ -31,7 +31,7 @@ static void assert_same(const struct manifest *a, const struct manifest *b) {
     assert_int_equal(a->num_files, b->num_files);
     for (uint32_t f = 0; f < a->num_files; f++) {
         assert_string_equal(a->files[f].name, b->files[f].name);
-        assert_string_equal(a->files[f].holder, b->files[f].holder);
+        assert_string_equal(a->files[f].host, b->files[f].host);
         assert_true(a->files[f].size == b->files[f].size);
         assert_memory_equal(a->files[f].hash, b->files[f].hash, 16);
     }
@@ -45,7 +45,7 @@ static void fill(struct manifest *manifest) {
     manifest->files[0].size = INT64_MAX;
     manifest->files[0].hash[0] = 1;
     manifest->files[0].hash[1] = UINT64_MAX;
-    strcpy(manifest->files[1].holder, "node-7");
+    strcpy(manifest->files[1].host, "node-7");
 }
 
 static void a_manifest_reads_back_from_its_file(void **state) {

@@ -88,7 +88,7 @@ static void write_shard(const struct checkpoint_fixture_file *place,
     assert_int_equal(shard_writer_finish(&writer, info, &why), STATUS_OK);
     assert_null(writer);
     assert_string_equal(info->name, "shard.mdb");
-    assert_string_equal(info->holder, "");
+    assert_string_equal(info->host, "");
 }
 
 static void assert_all_there(struct shard_reader *reader) {

@@ -115,9 +115,9 @@ static void write_shard(const struct fixture *fixture, uint64_t step,
     must(shard_writer_finish(&writer, info, &why), &why);
 }
 
-/* Weights are the initial ones of seed STEP; HOLDER: "" or another host. */
+/* Weights are the initial ones of seed STEP; HOST: "" or another one. */
 static void write_checkpoint(const struct fixture *fixture, uint64_t step,
-                             bool final, const char *holder) {
+                             bool final, const char *host) {
     struct shard_info file = {0};
     struct failure why;
     char folder[PATH_MAX], rule[] = "SGD";
@@ -126,7 +126,7 @@ static void write_checkpoint(const struct fixture *fixture, uint64_t step,
     must(checkpoint_make_folder(fixture->dir, step, &why), &why);
     checkpoint_folder(fixture->dir, step, folder, sizeof folder);
     write_shard(fixture, step, &file);
-    snprintf(file.holder, sizeof file.holder, "%s", holder);
+    snprintf(file.host, sizeof file.host, "%s", host);
     struct manifest manifest = {
         .run = 1,
         .step = step,
