@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requested snapshots of two holders, with staleness: each holds its part when
+ * the order arrives, and the order to write follows. */
+#include "chief/snapshot/snapshot_coordinator.h"
+
+#include "chief/snapshot/checkpoint_policy.h"
+#include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/run_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HOLDERS = 2 };
+
+static char folder[PATH_MAX];
+
+static int setup(void **state) {
+    run_fixture_setup(state, HOLDERS);
+    struct run_fixture *fixture = *state;
+    checkpoint_fixture_folder(folder);
+    fixture->job.staleness = 1;
+    fixture->job.checkpoint.dir = folder;
+    fixture->run.plan.num_holders = HOLDERS;
+    struct failure why;
+    return checkpoint_policy_open(&fixture->run, &why);
+}
+
+static int teardown(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    for (uint32_t i = 0; i < run->snapshots.count; i++)
+        free(run->snapshots.items[i].files);
+    free(run->snapshots.items);
+    checkpoint_policy_close(run);
+    checkpoint_fixture_remove(folder);
+    return run_fixture_teardown(state);
+}
+
+static uint64_t request(struct run *run, struct snapshot_reason reason) {
+    assert_true(snapshot_coordinator_request(run, reason, false));
+    return run->snapshots.items[run->snapshots.count - 1].id;
+}
+
+static void report(struct run *run, uint32_t holder, uint64_t id,
+                   Capstan__SnapshotReport__Outcome outcome) {
+    Capstan__SnapshotReport message = CAPSTAN__SNAPSHOT_REPORT__INIT;
+    message.id = id;
+    message.outcome = outcome;
+    message.error = "no memory for a snapshot";
+    snapshot_coordinator_receive_report(run, &run->roster.slots[holder],
+                                        &message);
+}
+
+static void a_snapshot_that_one_holder_lacks_is_given_up(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    uint64_t id =
+        request(run, (struct snapshot_reason){
+                         .save = true, .evaluate = true, .export = true});
+    report(run, 0, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD);
+    assert_true(snapshot_coordinator_is_evaluating(run));
+    report(run, 1, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD);
+    assert_false(snapshot_coordinator_is_pending(run));
+    assert_non_null(
+        strstr(run->checkpoints.last_problem, "no memory for a snapshot"));
+    assert_non_null(strstr(run->export_problem, "no memory for a snapshot"));
+    report(run, 0, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN);
+    assert_false(snapshot_coordinator_is_pending(run));
+}
+
+static void a_held_snapshot_that_is_not_written_is_still_read(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    uint64_t read, step,
+        id = request(run,
+                     (struct snapshot_reason){.save = true, .evaluate = true});
+    for (uint32_t holder = 0; holder < HOLDERS; holder++)
+        report(run, holder, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD);
+    report(run, 0, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_WRITTEN);
+    assert_true(snapshot_coordinator_take_evaluation(run, &read, &step));
+    assert_int_equal(read, id);
+    report(run, 1, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN);
+    assert_non_null(
+        strstr(run->checkpoints.last_problem, "no memory for a snapshot"));
+    assert_false(snapshot_coordinator_is_saving(run));
+    assert_true(snapshot_coordinator_is_pending(run));
+    snapshot_coordinator_release(run, id);
+    assert_false(snapshot_coordinator_is_pending(run));
+}
+
+#define COORDINATOR_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        COORDINATOR_TEST(a_snapshot_that_one_holder_lacks_is_given_up),
+        COORDINATOR_TEST(a_held_snapshot_that_is_not_written_is_still_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
