@@ -318,6 +318,24 @@ static void commands_that_print_an_object(void **state) {
     frozen_expect("json");
 }
 
+static void keys_of(const struct cluster_process *process) {
+    const char *line = cluster_run_errors(process);
+    for (; *line; line = next_line(line)) {
+        json_t *object = json_loadb(line, strcspn(line, "\n"), 0, NULL);
+        assert_non_null(object);
+        flatten("log-key", "", object);
+        json_decref(object);
+    }
+}
+
+static void keys_of_a_line_of_json_in_the_log(void **state) {
+    keys_of(TOOL(*state, 0, "local", "--json-log", "--set=tensorboard=null",
+                 "job.json"));
+    keys_of(TOOL(*state, 2, "local", "--json-log", "--set=epochs=no",
+                 "job.json"));
+    frozen_expect("log-key");
+}
+
 static void columns_and_machines_of_compare(void **state) {
     char line[1024], *rest = NULL, path[PATH_MAX], name[64];
     unsigned number = 0;
@@ -589,6 +607,7 @@ int main(void) {
         cmocka_unit_test(symbols_of_plugins),
         cmocka_unit_test(events_of_the_log),
         cmocka_unit_test(commands_that_print_an_object),
+        cmocka_unit_test(keys_of_a_line_of_json_in_the_log),
         cmocka_unit_test(columns_and_machines_of_compare),
         cmocka_unit_test(keys_of_manifests_and_names_of_slots),
         cmocka_unit_test(tags_and_names_of_event_files),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/launch/subprocess.h"
 
+#include "proto/base/log.h"
 #include "proto/base/time.h"
 
 #include <setjmp.h>
@@ -68,6 +69,15 @@ static void a_child_has_no_standard_input(void **state) {
     subprocess_free_result(&result);
 }
 
+static void a_child_does_not_log_json(void **state) {
+    setenv(LOG_JSON_VARIABLE, "1", 1);
+    struct subprocess_result result =
+        run(*state, "echo \"<$" LOG_JSON_VARIABLE ">\"", 30, 1);
+    unsetenv(LOG_JSON_VARIABLE);
+    assert_string_equal(result.output, "<>\n");
+    subprocess_free_result(&result);
+}
+
 static void a_child_past_its_deadline_is_terminated(void **state) {
     int64_t began = time_now();
     struct subprocess_result result = run(*state, "exec sleep 60", 0.2, 30);
@@ -131,6 +141,7 @@ int main(void) {
         TEST(output_and_exit_code_are_reported),
         TEST(the_tail_of_long_output_is_kept),
         TEST(a_child_has_no_standard_input),
+        TEST(a_child_does_not_log_json),
         TEST(a_child_past_its_deadline_is_terminated),
         TEST(a_child_that_ignores_sigterm_is_killed),
         TEST(a_signal_is_forwarded_to_the_child),

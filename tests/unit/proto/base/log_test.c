@@ -9,11 +9,13 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static void a_line_has_time_role_and_index_before_its_text(void **state) {
     struct link_fixture *fixture = *state;
@@ -80,6 +82,23 @@ static void the_progress_bar_of_a_terminal_is_cleared_first(void **state) {
     log_info(&fixture->log, "listening", "x");
     assert_int_equal(strncmp(link_fixture_captured_log(fixture), "\r\x1b[K", 4),
                      0);
+}
+
+static void a_log_of_json_draws_nothing_on_a_terminal(void **state) {
+    struct log plain, json;
+    (void)state;
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    int saved = dup(STDERR_FILENO);
+    dup2(terminal, STDERR_FILENO);
+    log_open(&plain, "chief", -1);
+    setenv(LOG_JSON_VARIABLE, "1", 1);
+    log_open(&json, "chief", -1);
+    unsetenv(LOG_JSON_VARIABLE);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(terminal);
+    assert_true(plain.terminal && !plain.json);
+    assert_true(json.json && !json.terminal);
 }
 
 /* The object on the one line that was logged since the capture. */
@@ -197,6 +216,7 @@ int main(void) {
         cmocka_unit_test(a_quiet_log_has_only_warnings_and_errors),
         cmocka_unit_test(a_long_text_is_truncated_and_stays_one_line),
         cmocka_unit_test(the_progress_bar_of_a_terminal_is_cleared_first),
+        cmocka_unit_test(a_log_of_json_draws_nothing_on_a_terminal),
         cmocka_unit_test(
             a_line_of_json_has_time_role_index_level_event_and_text),
         cmocka_unit_test(a_role_without_a_number_has_no_index_in_json),

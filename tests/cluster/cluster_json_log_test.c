@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The JSON log: whatever real processes write to standard error, each line is
+ * an object. */
+#include "tests/cluster/cluster_fixture.h"
+
+#include "proto/base/log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG = 2, TERMINATED = 143, NOT_STARTED = 127 };
+
+#define LOGS_JSON LOG_JSON_VARIABLE "=1"
+
+static const char endless[] =
+    "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
+    " \"chief\": \"coordinate\", \"checkpoint\": {\"every_steps\": 200}}";
+
+static const char *json_log_string(const json_t *line, const char *key) {
+    const char *text = json_string_value(json_object_get(line, key));
+    if (!text)
+        fail_msg("no %s", key);
+    return text;
+}
+
+static json_t *parse_line(const char *line) {
+    json_error_t error;
+    json_t *object =
+        json_loadb(line, strcspn(line, "\n"), JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(object))
+        fail_msg("%s: %.*s", error.text, (int)strcspn(line, "\n"), line);
+    assert_int_equal(strlen(json_log_string(object, "time")),
+                     strlen("2026-11-23T02:15:03.123Z"));
+    json_log_string(object, "level");
+    json_log_string(object, "event");
+    json_log_string(object, "text");
+    return object;
+}
+
+/* ROLE's number INDEX, below 0: none. */
+static bool is_of(const json_t *line, const char *role, int index) {
+    const json_t *number = json_object_get(line, "index");
+    return !strcmp(json_log_string(line, "role"), role) &&
+           (number ? json_integer_value(number) : -1) == index;
+}
+
+/* Every line of PROCESS, which has ended, is an object; of those that ROLE and
+ * INDEX have written, EVENTS come in this order, others between them. */
+static void expect_events(const struct cluster_process *process,
+                          const char *role, int index,
+                          const char *const *events) {
+    const char *line = cluster_run_errors(process);
+    for (; *line; line += strcspn(line, "\n") + 1) {
+        json_t *object = parse_line(line);
+        if (*events && is_of(object, role, index) &&
+            !strcmp(json_log_string(object, "event"), *events))
+            events++;
+        json_decref(object);
+    }
+    if (!*events)
+        return;
+    fputs(cluster_run_errors(process), stderr);
+    fail_msg("%s: no %s, or not in its place", role, *events);
+}
+
+#define EXPECT_EVENTS(process, role, index, ...)                               \
+    expect_events(process, role, index, (const char *[]){__VA_ARGS__, NULL})
+
+static const char *await_event(struct cluster_process *process,
+                               const char *event) {
+    char text[80];
+    snprintf(text, sizeof text, "\"event\":\"%s\"", event);
+    return cluster_run_await(process, text, CLUSTER_RUN_DEADLINE);
+}
+
+/* The process number of worker 1, which has joined the chief. */
+static pid_t await_worker_1(struct cluster_process *process) {
+    for (;;) {
+        json_t *line = parse_line(await_event(process, "member_joined"));
+        const char *text = json_log_string(line, "text");
+        const char *pid = strstr(text, ", pid ");
+        assert_non_null(pid);
+        pid_t number = strncmp(text, "worker 1 ", 9) ? 0 : (pid_t)atoi(pid + 6);
+        json_decref(line);
+        if (number)
+            return number;
+    }
+}
+
+static void each_line_of_local_is_an_object_though_a_worker_is_killed(
+    void **state) {
+    static const char *const arguments[] = {
+        "local", "--json-log", "--ps", "1", "--workers", "2", "job.json", NULL};
+    cluster_run_job(*state, endless);
+    struct cluster_process *local =
+        cluster_run_start(*state, "local", arguments, NULL);
+    pid_t worker = await_worker_1(local);
+    await_event(local, "checkpoint_written");
+    assert_int_equal(kill(worker, SIGKILL), 0);
+    await_event(local, "member_died");
+    await_event(local, "checkpoint_written");
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, TERMINATED, CLUSTER_RUN_DEADLINE);
+    EXPECT_EVENTS(local, "chief", -1, "process_started", "strategy_chosen",
+                  "listening", "member_joined", "plan_made",
+                  "checkpoint_written", "member_died", "checkpoint_written",
+                  "run_interrupted", "checkpoint_written",
+                  "training_summarized");
+    EXPECT_EVENTS(local, "ps", 0, "process_started", "listening", "run_joined");
+    EXPECT_EVENTS(local, "worker", 1, "process_started", "run_joined");
+}
+
+/* As a job that has TF_CONFIG and no flags starts them. */
+static void the_variable_selects_json_for_each_process(void **state) {
+    struct cluster_fixture fixture;
+    cluster_run_job(*state, "{\"steps\": 20, \"device\": \"cpu\"}");
+    cluster_fixture_describe(&fixture, *state, 1, 1, 1);
+    setenv(LOG_JSON_VARIABLE, "1", 1);
+    cluster_fixture_start_all(&fixture);
+    unsetenv(LOG_JSON_VARIABLE);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           CLUSTER_RUN_DEADLINE);
+    EXPECT_EVENTS(fixture.tasks[0].process, "chief", -1, "process_started",
+                  "plan_made", "epoch_finished", "training_summarized",
+                  "final_checkpoint");
+    EXPECT_EVENTS(fixture.tasks[1].process, "worker", 0, "run_joined",
+                  "transport_chosen", "run_over");
+    EXPECT_EVENTS(fixture.tasks[2].process, "ps", 0, "run_joined", "run_over");
+}
+
+/* Starts `capstan ARGUMENTS...`, which fails with CODE: the last line of ROLE
+ * is EVENT. */
+static void expect_failure(struct cluster_run *run, int code, const char *role,
+                           const char *event, const char *variable,
+                           const char *const *arguments) {
+    struct cluster_process *process = cluster_run_start(
+        run, "command", arguments, (const char *[]){variable, NULL});
+    cluster_run_expect(process, code, CLUSTER_RUN_DEADLINE);
+    EXPECT_EVENTS(process, role, -1, event);
+}
+
+#define EXPECT_FAILURE(state, code, role, event, variable, ...)                \
+    expect_failure(*(state), code, role, event, variable,                      \
+                   (const char *[]){__VA_ARGS__, NULL})
+
+static void the_errors_of_a_command_are_objects_too(void **state) {
+    cluster_run_job(*state, "{\"steps\": \"many\", \"epoch\": 1}");
+    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", LOGS_JSON, NULL);
+    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", LOGS_JSON, "train");
+    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", NULL, "run", "--bogus",
+                   "--json-log");
+    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", NULL, "run",
+                   "--json-log", "job.json");
+    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", NULL, "local",
+                   "--json-log", "job.json");
+    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", "TF_CONFIG={", "run",
+                   "--json-log");
+    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", NULL, "compare",
+                   "--json-log", "job.json");
+    EXPECT_FAILURE(state, NOT_STARTED, "launch", "process_not_started", NULL,
+                   "launch", "--json-log", "--no_python", "no-program");
+}
+
+static void processes_that_launch_starts_log_json_as_well(void **state) {
+    const char *const arguments[] = {
+        "launch",          "--json-log", "--no_python", "--nproc_per_node=1",
+        getenv("CAPSTAN"), "run",        "job.json",    NULL};
+    cluster_run_job(*state, "{\"steps\": 20, \"device\": \"cpu\"}");
+    struct cluster_process *launch =
+        cluster_run_start(*state, "launch", arguments, NULL);
+    cluster_run_expect(launch, 0, CLUSTER_RUN_DEADLINE);
+    EXPECT_EVENTS(launch, "chief", -1, "process_started",
+                  "training_summarized");
+}
+
+static void a_wrong_value_of_the_variable_is_refused(void **state) {
+    struct cluster_process *process = cluster_run_start(
+        *state, "command", (const char *[]){"run", "job.json", NULL},
+        (const char *[]){LOG_JSON_VARIABLE "=yes", NULL});
+    cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(process, LOG_JSON_VARIABLE
+                                  " is 'yes'; allowed are 0 and 1");
+}
+
+#define WITH_RUN(test)                                                         \
+    cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        WITH_RUN(each_line_of_local_is_an_object_though_a_worker_is_killed),
+        WITH_RUN(the_variable_selects_json_for_each_process),
+        WITH_RUN(the_errors_of_a_command_are_objects_too),
+        WITH_RUN(processes_that_launch_starts_log_json_as_well),
+        WITH_RUN(a_wrong_value_of_the_variable_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
