@@ -331,8 +331,8 @@ static void keys_of(const struct cluster_process *process) {
 static void keys_of_a_line_of_json_in_the_log(void **state) {
     keys_of(TOOL(*state, 0, "local", "--json-log", "--set=tensorboard=null",
                  "job.json"));
-    keys_of(TOOL(*state, 2, "local", "--json-log", "--set=epochs=no",
-                 "job.json"));
+    keys_of(
+        TOOL(*state, 2, "local", "--json-log", "--set=epochs=no", "job.json"));
     frozen_expect("log-key");
 }
 
