@@ -285,7 +285,7 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_MODEL_SPEC:
         model_spec_receive(run, slot, control->model_spec);
         if (run->phase == RUN_TRAINING && run->trainers[slot->rank].declared)
-            watchdog_start_joiner(run, slot);
+            planning_admit_joiner(run, slot);
         break;
     case CAPSTAN__CONTROL__BODY_EVALUATED:
         evaluations_receive_part(run, slot, control->evaluated);
@@ -396,6 +396,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     planning_step(run);
     evaluations_step(run);
     watchdog_step(run, now);
+    snapshot_coordinator_step(run, now);
     run_series_step(run, now);
     metrics_show(run, now);
     shutdown_step(run, now);

@@ -2,11 +2,7 @@
 #include "chief/control/watchdog.h"
 
 #include "chief/control/membership.h"
-#include "chief/control/membership_broadcast.h"
-#include "chief/plan/planning.h"
-#include "chief/report/evaluations.h"
 #include "chief/run_series.h"
-#include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/deadline.h"
 #include "proto/base/time.h"
 
@@ -112,64 +108,6 @@ static void check_step_deadline(struct run *run, int64_t now) {
                     name, slot->host, time_to_seconds(stalled),
                     time_to_seconds(limit));
     }
-}
-
-static bool is_save_due(const struct run *run, int64_t now) {
-    double every = run->job->checkpoint.every_seconds;
-    return run->job->checkpoint.dir && every > 0 &&
-           now - run->checkpoints.saved_at > time_from_seconds(every);
-}
-
-/* With staleness the ps count no rounds: what is due at a step is requested
- * once the global step has passed it. */
-static struct snapshot_reason due_reason(struct run *run, int64_t now) {
-    struct snapshot_reason reason = {.save = is_save_due(run, now) ||
-                                             run->checkpoints.requested};
-    if (run_synchronous(run)) {
-        reason.evaluate = evaluations_are_missing(run) &&
-                          !snapshot_coordinator_is_evaluating(run);
-        return reason;
-    }
-    uint64_t step = run_step(run), every = run->plan.schedule.every_steps;
-    uint64_t epochs = run_schedule_epochs(&run->plan.schedule, step);
-    uint64_t last_epoch = run->evaluations.epochs_seen;
-    if (step >= run->plan.schedule.total)
-        return (struct snapshot_reason){0};
-    if (every && step / every > run->checkpoints.every_seen)
-        reason.save = run->job->checkpoint.dir;
-    if (epochs > last_epoch && !evaluations_pending(run) &&
-        !snapshot_coordinator_is_evaluating(run)) {
-        reason.evaluate = run->plan.test_samples;
-        reason.save |= run->plan.schedule.every_epochs &&
-                       run->job->checkpoint.dir &&
-                       epochs / run->plan.schedule.every_epochs >
-                           last_epoch / run->plan.schedule.every_epochs;
-        run->evaluations.epochs_seen = epochs;
-    }
-    if (every)
-        run->checkpoints.every_seen = step / every;
-    return reason;
-}
-
-/* Requests one snapshot at a time, and none while a view is on its way to the
- * ps: all ps must agree on the trainers of a snapshot. */
-static void request_due_snapshot(struct run *run, int64_t now) {
-    struct snapshot_reason reason = {0};
-    if (snapshot_coordinator_is_requesting(run) || !run->membership.view_sent)
-        return;
-    if (run->metrics.began)
-        reason = due_reason(run, now);
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        reason.joins |= run->trainers[r].planned && !run->trainers[r].from &&
-                        run->roster.slots[r].state == ROSTER_HELD;
-    if (reason.save) {
-        run->checkpoints.saved_at = now;
-        run->checkpoints.requested = false;
-    }
-    if (reason.joins && !run_synchronous(run))
-        reason.joins = false;
-    if (reason.save || reason.evaluate || reason.joins)
-        snapshot_coordinator_request(run, reason, false);
 }
 
 /* Restoring and finishing share the time limit of a step. */
@@ -300,29 +238,6 @@ void watchdog_step(struct run *run, int64_t now) {
         check_phase_deadline(run, now);
     if (run->phase == RUN_TRAINING || run->phase == RUN_FINISHING)
         check_lost_peer(run, now);
-    if (run->phase != RUN_TRAINING)
-        return;
-    check_step_deadline(run, now);
-    if (run->phase == RUN_TRAINING && !run->shutdown.interrupted)
-        request_due_snapshot(run, now);
-}
-
-/* With staleness a joiner starts at once, at the lowest live clock; in a
- * synchronous run it starts with the next snapshot. */
-void watchdog_start_joiner(struct run *run, struct roster_slot *slot) {
-    struct run_trainer *trainer = &run->trainers[slot->rank];
-    planning_send(run, slot);
-    if (run_synchronous(run))
-        return;
-    uint64_t lowest = UINT64_MAX;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (run->trainers[r].in_view && !run->trainers[r].finished &&
-            run->roster.slots[r].state == ROSTER_HELD &&
-            run->trainers[r].heartbeat.clock < lowest)
-            lowest = run->trainers[r].heartbeat.clock;
-    if (lowest == UINT64_MAX)
-        lowest = run->plan.schedule.start_batch / run->roster.num_ranks;
-    trainer->from = lowest + 1;
-    trainer->heartbeat.clock = lowest;
-    membership_broadcast_view(run);
+    if (run->phase == RUN_TRAINING)
+        check_step_deadline(run, now);
 }

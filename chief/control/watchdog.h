@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Periodic supervision: deadlines, joiners, and snapshots that are due by time
- * or by step. */
+/* The chief's deadlines: of joining, of steps, of restoring and finishing, and
+ * of heartbeats. */
 #ifndef CAPSTAN_WATCHDOG_H
 #define CAPSTAN_WATCHDOG_H
 
@@ -10,11 +10,7 @@
  * since the last call, all deadlines are moved by that time. */
 void watchdog_check_own_stall(struct run *run, int64_t now);
 
-/* Checks the deadlines of joining and of steps; requests checkpoints and
- * evaluations that are not in the plan. */
+/* Warns of what a deadline will end, and ends the run when one has passed. */
 void watchdog_step(struct run *run, int64_t now);
-
-/* SLOT's trainer joined during training and has sent its model spec. */
-void watchdog_start_joiner(struct run *run, struct roster_slot *slot);
 
 #endif

@@ -265,9 +265,25 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     planning_free_plan(&message);
 }
 
-void planning_send(struct run *run, struct roster_slot *slot) {
-    run->trainers[slot->rank].planned = true;
+/* With staleness a joiner starts at once, at the lowest live clock; in a
+ * synchronous run it starts with the next snapshot. */
+void planning_admit_joiner(struct run *run, struct roster_slot *slot) {
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    trainer->planned = true;
     send_plan(run, slot);
+    if (run_synchronous(run))
+        return;
+    uint64_t lowest = UINT64_MAX;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->trainers[r].in_view && !run->trainers[r].finished &&
+            run->roster.slots[r].state == ROSTER_HELD &&
+            run->trainers[r].heartbeat.clock < lowest)
+            lowest = run->trainers[r].heartbeat.clock;
+    if (lowest == UINT64_MAX)
+        lowest = run->plan.schedule.start_batch / run->roster.num_ranks;
+    trainer->from = lowest + 1;
+    trainer->heartbeat.clock = lowest;
+    membership_broadcast_view(run);
 }
 
 static void log_plan(const struct run *run) {

@@ -45,8 +45,9 @@ struct run_plan {
  * the weights of job.init if set. */
 void planning_step(struct run *run);
 
-/* Sends the plan to a trainer that joined later. */
-void planning_send(struct run *run, struct roster_slot *slot);
+/* SLOT's trainer joined during training and has sent its model spec: sends it
+ * the plan. */
+void planning_admit_joiner(struct run *run, struct roster_slot *slot);
 
 /* A ps holds its blocks. Once all do, job.init is loaded into them, unless the
  * run resumes. */

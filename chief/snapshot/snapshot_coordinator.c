@@ -11,6 +11,7 @@
 #include "chief/snapshot/snapshot_coordinator.h"
 
 #include "chief/control/membership_broadcast.h"
+#include "chief/report/evaluations.h"
 #include "chief/run.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "proto/base/time.h"
@@ -175,6 +176,65 @@ bool snapshot_coordinator_request(struct run *run,
         send_take(run, snapshot->id, 0, 0, false, true);
     }
     return true;
+}
+
+static bool is_save_due(const struct run *run, int64_t now) {
+    double every = run->job->checkpoint.every_seconds;
+    return run->job->checkpoint.dir && every > 0 &&
+           now - run->checkpoints.saved_at > time_from_seconds(every);
+}
+
+/* With staleness the ps count no rounds: what is due at a step is requested
+ * once the global step has passed it. */
+static struct snapshot_reason due_reason(struct run *run, int64_t now) {
+    struct snapshot_reason reason = {.save = is_save_due(run, now) ||
+                                             run->checkpoints.requested};
+    if (run_synchronous(run)) {
+        reason.evaluate = evaluations_are_missing(run) &&
+                          !snapshot_coordinator_is_evaluating(run);
+        return reason;
+    }
+    uint64_t step = run_step(run), every = run->plan.schedule.every_steps;
+    uint64_t epochs = run_schedule_epochs(&run->plan.schedule, step);
+    uint64_t last_epoch = run->evaluations.epochs_seen;
+    if (step >= run->plan.schedule.total)
+        return (struct snapshot_reason){0};
+    if (every && step / every > run->checkpoints.every_seen)
+        reason.save = run->job->checkpoint.dir;
+    if (epochs > last_epoch && !evaluations_pending(run) &&
+        !snapshot_coordinator_is_evaluating(run)) {
+        reason.evaluate = run->plan.test_samples;
+        reason.save |= run->plan.schedule.every_epochs &&
+                       run->job->checkpoint.dir &&
+                       epochs / run->plan.schedule.every_epochs >
+                           last_epoch / run->plan.schedule.every_epochs;
+        run->evaluations.epochs_seen = epochs;
+    }
+    if (every)
+        run->checkpoints.every_seen = step / every;
+    return reason;
+}
+
+/* Requests one snapshot at a time, and none while a view is on its way to the
+ * ps: all ps must agree on the trainers of a snapshot. */
+void snapshot_coordinator_step(struct run *run, int64_t now) {
+    struct snapshot_reason reason = {0};
+    if (run->phase != RUN_TRAINING || run->shutdown.interrupted ||
+        snapshot_coordinator_is_requesting(run) || !run->membership.view_sent)
+        return;
+    if (run->metrics.began)
+        reason = due_reason(run, now);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        reason.joins |= run->trainers[r].planned && !run->trainers[r].from &&
+                        run->roster.slots[r].state == ROSTER_HELD;
+    if (reason.save) {
+        run->checkpoints.saved_at = now;
+        run->checkpoints.requested = false;
+    }
+    if (reason.joins && !run_synchronous(run))
+        reason.joins = false;
+    if (reason.save || reason.evaluate || reason.joins)
+        snapshot_coordinator_request(run, reason, false);
 }
 
 /* A joiner's first contribution is for the round after the snapshot's. */

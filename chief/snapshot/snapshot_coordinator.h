@@ -49,6 +49,10 @@ struct snapshot_reason {
 bool snapshot_coordinator_request(struct run *run,
                                   struct snapshot_reason reason, bool end);
 
+/* In training: requests a snapshot if one is due that is not in the plan: by
+ * time or SIGUSR1, for an evaluation that lacks parts, for a joiner. */
+void snapshot_coordinator_step(struct run *run, int64_t now);
+
 /* SLOT, a holder, reports its highest round. */
 void snapshot_coordinator_receive_round(
     struct run *run, const struct roster_slot *slot,

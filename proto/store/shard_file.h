@@ -18,7 +18,7 @@ enum {
 };
 
 /* Slot 0 holds the weights, 1.. the rule's state, SHARD_ROW the block's update
- * number and ledger row (opaque bytes here). */
+ * number and ledger row (opaque bytes here; no restore needs it). */
 enum { SHARD_WEIGHTS = 0, SHARD_ROW = 0xffff };
 
 struct shard_key {
