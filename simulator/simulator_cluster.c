@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { HEADER_BYTES = 128, CHUNK_BYTES = 128 << 10, THREADS = 3 };
 
@@ -22,6 +23,43 @@ struct chunk {
     uint64_t bytes;
     bool first, last;
 };
+
+struct packet *packet_new(const struct packet *head, const uint32_t *blocks,
+                          uint32_t count) {
+    size_t bytes = count * sizeof *blocks;
+    struct packet *packet = malloc(sizeof *packet + bytes);
+    if (!packet)
+        return NULL;
+    memcpy(packet, head, sizeof *packet);
+    packet->next = NULL;
+    packet->count = count;
+    if (count)
+        memcpy(packet->blocks, blocks, bytes);
+    return packet;
+}
+
+void packet_queue_push(struct packet_queue *packet_queue,
+                       struct packet *packet) {
+    packet->next = NULL;
+    if (packet_queue->first)
+        packet_queue->last->next = packet;
+    else
+        packet_queue->first = packet;
+    packet_queue->last = packet;
+}
+
+struct packet *packet_queue_pop(struct packet_queue *packet_queue) {
+    struct packet *packet = packet_queue->first;
+    if (packet)
+        packet_queue->first = packet->next;
+    return packet;
+}
+
+void packet_queue_clear(struct packet_queue *packet_queue) {
+    struct packet *packet;
+    while ((packet = packet_queue_pop(packet_queue)))
+        free(packet);
+}
 
 static uint32_t count_hosts(const struct simulator_config *config) {
     uint32_t ps = config->num_ps, workers = config->num_workers;

@@ -3,7 +3,7 @@
 
 #include "chief/control/membership.h"
 #include "chief/plan/memory_plan.h"
-#include "proto/tensor/data_share.h"
+#include "proto/tensor/run_schedule.h"
 
 #include <stdio.h>
 
@@ -103,13 +103,13 @@ static bool device_replicas_solve_batch(struct run *run, struct job *job) {
 static bool set_batches_per_epoch(struct run *run) {
     const struct job *job = run->job;
     if (!run->plan.batches_per_epoch)
-        run->plan.batches_per_epoch =
-            data_share_batches(run->plan.train_samples, run->plan.num_replicas,
-                               job->micro_batch, job->data.drop_last);
+        run->plan.batches_per_epoch = run_schedule_share_batches(
+            run->plan.train_samples, run->plan.num_replicas, job->micro_batch,
+            job->data.drop_last);
     if (run->plan.batches_per_epoch)
         return true;
-    uint64_t share =
-        data_share_samples(run->plan.train_samples, run->plan.num_replicas);
+    uint64_t share = run_schedule_share_samples(run->plan.train_samples,
+                                                run->plan.num_replicas);
     run_stop(
         run, STATUS_CONFIG,
         "data.drop_last leaves nothing of an epoch: a replica's share is "

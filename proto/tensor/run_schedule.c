@@ -5,6 +5,16 @@
  * message about what is due. */
 #include "proto/tensor/run_schedule.h"
 
+uint64_t run_schedule_share_samples(uint64_t samples, uint64_t replicas) {
+    return (samples + replicas - 1) / replicas;
+}
+
+uint64_t run_schedule_share_batches(uint64_t samples, uint64_t replicas,
+                                    uint64_t micro, bool drop_last) {
+    uint64_t share = run_schedule_share_samples(samples, replicas);
+    return (share + (drop_last ? 0 : micro - 1)) / micro;
+}
+
 /* Micro batches read after STEP. An accumulation group may cross the end of
  * an epoch. */
 static uint64_t batches_read(const struct run_schedule *run_schedule,

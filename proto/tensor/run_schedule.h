@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schedule of a run by step number: ends of epochs, checkpoints and
- * evaluations. A step is a round of all trainers in synchronous runs, else one
- * push of one trainer. Pure; every process computes the same. */
+/* The schedule of a run by step number: data shares, ends of epochs,
+ * checkpoints and evaluations. A step is a round of all trainers in synchronous
+ * runs, else one push of one trainer. Pure; every process computes the same. */
 #ifndef CAPSTAN_RUN_SCHEDULE_H
 #define CAPSTAN_RUN_SCHEDULE_H
 
@@ -18,6 +18,16 @@ struct run_schedule {
     bool checkpoints;       /* there is a checkpoint directory */
     uint64_t every_steps, every_epochs; /* 0: off */
 };
+
+/* Samples of one of REPLICAS (>= 1) replicas in an epoch of SAMPLES, as torch's
+ * DistributedSampler cuts it: all data shares are equal, the last samples wrap
+ * around. */
+uint64_t run_schedule_share_samples(uint64_t samples, uint64_t replicas);
+
+/* Number of micro batches of MICRO (>= 1) samples in a data share, with a short
+ * last one kept or dropped; 0 if none is left. */
+uint64_t run_schedule_share_batches(uint64_t samples, uint64_t replicas,
+                                    uint64_t micro, bool drop_last);
 
 /* Whole epochs whose samples have been read after STEP. */
 uint64_t run_schedule_epochs(const struct run_schedule *run_schedule,

@@ -13,6 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Sets *OUT to the collectives of backend NAME ("gloo", "nccl"). STATUS_CONFIG:
+ * not available; WHY has the reason. */
+enum status group_find_backend(const struct collective_ops **out,
+                               const char *name,
+                               struct failure *why) MUST_CHECK;
+
 /* One thread calls; others may abort and read the counters. */
 struct group {
     const struct collective_ops *ops;

@@ -4,8 +4,8 @@
  * communication. */
 #include "worker/data/sampler.h"
 
-#include "proto/tensor/data_share.h"
 #include "proto/tensor/philox.h"
+#include "proto/tensor/run_schedule.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -40,10 +40,10 @@ static enum status sampler_check(const struct sampler_options *options,
 static enum status count_batches(struct sampler *sampler, struct failure *why) {
     const struct sampler_options *options = &sampler->options;
     sampler->share =
-        data_share_samples(options->num_samples, options->num_ranks);
+        run_schedule_share_samples(options->num_samples, options->num_ranks);
     sampler->batches_per_epoch =
-        data_share_batches(options->num_samples, options->num_ranks,
-                           options->micro_batch, options->drop_last);
+        run_schedule_share_batches(options->num_samples, options->num_ranks,
+                                   options->micro_batch, options->drop_last);
     if (sampler->batches_per_epoch > 0)
         return STATUS_OK;
     return status_fail(why, STATUS_CONFIG,

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the cluster description from one of several sources into one struct.
- * Each source has a file of its own, which reads only that source. Rules for
+ * Each source has functions of its own, which read only that source. Rules for
  * all sources (duplicate addresses, flags that need a certain source) are
  * checked here afterwards. */
 #include "proto/config/cluster/cluster.h"
 
 #include "proto/config/cluster/cluster_input.h"
 #include "proto/config/cluster/cluster_spec.h"
+#include "proto/config/cluster/launcher_ranks.h"
 #include "proto/config/cluster/legacy_flags.h"
-#include "proto/config/cluster/mpi_ranks.h"
 #include "proto/config/cluster/other_launchers.h"
 #include "proto/config/cluster/ranks.h"
-#include "proto/config/cluster/slurm_ranks.h"
 #include "proto/config/cluster/tf_config.h"
-#include "proto/config/cluster/torch_ranks.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -65,10 +63,10 @@ static const struct source sources[] = {
     {"flags", legacy_flags_set, legacy_flags_read},
     {"TF_CONFIG", tf_config_set, tf_config_read},
     {"CLUSTER_SPEC", cluster_spec_set, cluster_spec_read},
-    {"torch", torch_ranks_set, torch_ranks_read},
-    {"mpi", mpi_ranks_set, mpi_ranks_read},
-    {"slurm", slurm_ranks_set, slurm_ranks_read},
-    {"mpi", mpi_ranks_pmi_set, mpi_ranks_pmi_read},
+    {"torch", launcher_ranks_torch_set, launcher_ranks_torch_read},
+    {"mpi", launcher_ranks_mpi_set, launcher_ranks_mpi_read},
+    {"slurm", launcher_ranks_slurm_set, launcher_ranks_slurm_read},
+    {"mpi", launcher_ranks_pmi_set, launcher_ranks_pmi_read},
     {"alone", always, read_nothing},
 };
 

@@ -2,9 +2,9 @@
 /* A link's socket and its received messages. A server is a ROUTER, a client a
  * DEALER, so that neither has to alternate sends and receives. A message is a
  * header frame and at most one payload frame. The other parts of a link:
- * sending (link_send.c), shared memory beside TCP (link_transport.c), busy
- * polling (link_busy_poll.c), misbehaving peers (link_peer_guard.c), pacing
- * (link_pace.c).
+ * sending and pacing (link_send.c), shared memory beside TCP
+ * (link_transport.c), busy polling (link_busy_poll.c), misbehaving peers
+ * (link_peer_guard.c).
  *
  * The socket itself reports nothing about connections, so a monitor socket is
  * read as well: a server's for accepted and ended connections, a client's for

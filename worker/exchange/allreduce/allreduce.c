@@ -7,7 +7,7 @@
  * calls. */
 #include "worker/exchange/allreduce/allreduce.h"
 
-#include "worker/collective/collective_backend.h"
+#include "worker/collective/group.h"
 #include "worker/exchange/allreduce/rendezvous.h"
 
 #include <stdlib.h>
@@ -126,8 +126,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
     };
     enum status status = STATUS_OK;
     if (settings->num_ranks > 1) /* a single rank needs no group */
-        status =
-            collective_backend_find(&reducer.ops, settings->plan->backend, why);
+        status = group_find_backend(&reducer.ops, settings->plan->backend, why);
     reducer.resident = settings->plan->resident;
     reducer.large_buckets = reducer.resident && reducer.ops;
     if (!status && reducer.resident &&

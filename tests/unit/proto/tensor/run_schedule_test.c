@@ -151,6 +151,28 @@ static void counting_gives_the_same_steps(void **state) {
     }
 }
 
+static void shares_are_equal_and_hold_all_samples(void **state) {
+    (void)state;
+    assert_int_equal(run_schedule_share_samples(60000, 4), 15000);
+    assert_int_equal(run_schedule_share_samples(60001, 4), 15001);
+    assert_int_equal(run_schedule_share_samples(3, 7), 1);
+    assert_int_equal(run_schedule_share_samples(5, 1), 5);
+}
+
+static void a_short_last_batch_is_kept_or_dropped(void **state) {
+    (void)state;
+    assert_int_equal(run_schedule_share_batches(23, 2, 5, false), 3);
+    assert_int_equal(run_schedule_share_batches(23, 2, 5, true), 2);
+    assert_int_equal(run_schedule_share_batches(20, 2, 5, false), 2);
+    assert_int_equal(run_schedule_share_batches(20, 2, 5, true), 2);
+}
+
+static void less_than_a_batch_is_empty_when_dropped(void **state) {
+    (void)state;
+    assert_int_equal(run_schedule_share_batches(7, 2, 5, true), 0);
+    assert_int_equal(run_schedule_share_batches(7, 2, 5, false), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(epochs_end_when_their_batches_are_read),
@@ -163,6 +185,9 @@ int main(void) {
             every_second_epoch_is_saved_even_when_a_step_skips_one),
         cmocka_unit_test(without_remaining_epochs_no_step_remains),
         cmocka_unit_test(counting_gives_the_same_steps),
+        cmocka_unit_test(shares_are_equal_and_hold_all_samples),
+        cmocka_unit_test(a_short_last_batch_is_kept_or_dropped),
+        cmocka_unit_test(less_than_a_batch_is_empty_when_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

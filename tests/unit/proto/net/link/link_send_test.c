@@ -10,8 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <arpa/inet.h>
 #include <cmocka.h>
+#include <math.h>
+#include <netinet/in.h>
 #include <string.h>
+#include <sys/socket.h>
 
 static void nothing_is_sent_without_a_connection(void **state) {
     struct link_fixture *fixture = *state;
@@ -75,6 +79,45 @@ static void a_borrowed_slice_of_shared_memory_is_not_copied(void **state) {
     shm_segment_release(&shm_segment);
 }
 
+/* What the kernel queues for the connections of PORT in this process, their
+ * sums by side. */
+static void kernel_buffers(uint16_t port, int *server_link, int *client) {
+    *server_link = *client = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        struct sockaddr_in6 own = {0}, other = {0};
+        socklen_t size = sizeof own, others = sizeof other, length = sizeof fd;
+        int bytes = 0;
+        if (getsockname(fd, (struct sockaddr *)&own, &size) ||
+            getpeername(fd, (struct sockaddr *)&other, &others) ||
+            getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &length))
+            continue;
+        if (ntohs(own.sin6_port) == port)
+            *server_link += bytes;
+        if (ntohs(other.sin6_port) == port)
+            *client += bytes;
+    }
+}
+
+/* A rate so low that the kernel's least is more. */
+static void a_known_rate_bounds_the_kernel_queue(void **state) {
+    struct link_fixture *fixture = *state;
+    const int little = 2 * (12 << 10);
+    int server_link, client;
+    link_pace(fixture->server_link, 0.001, 2);
+    link_pace(fixture->client, -1, 2);
+    link_pace(fixture->client, NAN, 2);
+    link_pace(fixture->client, INFINITY, 2);
+    link_pace(fixture->client, 0.001, 0);
+    link_fixture_connect(fixture);
+    kernel_buffers(fixture->port, &server_link, &client);
+    assert_in_range(server_link, 1, little);
+    assert_true(client > little);
+    link_pace(fixture->client, 0.001, 2);
+    link_fixture_connect(fixture);
+    kernel_buffers(fixture->port, &server_link, &client);
+    assert_in_range(client, 1, little);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         LINK_FIXTURE_TEST(nothing_is_sent_without_a_connection),
@@ -82,6 +125,7 @@ int main(void) {
         LINK_FIXTURE_SHM_TEST(nothing_is_sent_without_a_connection),
         LINK_FIXTURE_SHM_TEST(a_borrowed_buffer_is_held_until_it_is_sent),
         LINK_FIXTURE_SHM_TEST(a_borrowed_slice_of_shared_memory_is_not_copied),
+        LINK_FIXTURE_TEST(a_known_rate_bounds_the_kernel_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
