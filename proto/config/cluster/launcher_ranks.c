@@ -16,7 +16,7 @@ bool launcher_ranks_torch_set(const struct cluster_input *input) {
 /* On one host only one job can use the port, whether the agent or the chief
  * listens. */
 static void set_torch_key(struct cluster *cluster,
-                                    const struct cluster_input *input) {
+                          const struct cluster_input *input) {
     const char *port = cluster_input_variable(input, "MASTER_PORT");
     const char *run = cluster_input_variable(input, "TORCHELASTIC_RUN_ID");
     snprintf(cluster->key, sizeof cluster->key, "torch %s %s", port ? port : "",
@@ -24,8 +24,8 @@ static void set_torch_key(struct cluster *cluster,
 }
 
 enum status launcher_ranks_torch_read(struct cluster *cluster,
-                             const struct cluster_input *input,
-                             struct failure *why) {
+                                      const struct cluster_input *input,
+                                      struct failure *why) {
     struct ranks ranks = {
         .rank_name = "RANK",
         .size_name = "WORLD_SIZE",
@@ -45,7 +45,7 @@ bool launcher_ranks_mpi_set(const struct cluster_input *input) {
 
 /* Common to all processes of one mpirun. */
 static void set_mpi_key(struct cluster *cluster,
-                                  const struct cluster_input *input) {
+                        const struct cluster_input *input) {
     const char *name = cluster_input_variable(input, "PMIX_NAMESPACE");
     if (!name)
         name = cluster_input_variable(input, "PMI_JOBID");
@@ -54,8 +54,8 @@ static void set_mpi_key(struct cluster *cluster,
 }
 
 static enum status resolve_mpi(struct ranks *ranks, struct cluster *cluster,
-                           const struct cluster_input *input,
-                           struct failure *why) {
+                               const struct cluster_input *input,
+                               struct failure *why) {
     ranks->rank = cluster_input_variable(input, ranks->rank_name);
     ranks->size = cluster_input_variable(input, ranks->size_name);
     set_mpi_key(cluster, input);
@@ -63,8 +63,8 @@ static enum status resolve_mpi(struct ranks *ranks, struct cluster *cluster,
 }
 
 enum status launcher_ranks_mpi_read(struct cluster *cluster,
-                           const struct cluster_input *input,
-                           struct failure *why) {
+                                    const struct cluster_input *input,
+                                    struct failure *why) {
     struct ranks ranks = {
         .rank_name = "OMPI_COMM_WORLD_RANK",
         .size_name = "OMPI_COMM_WORLD_SIZE",
@@ -80,8 +80,8 @@ bool launcher_ranks_pmi_set(const struct cluster_input *input) {
 }
 
 enum status launcher_ranks_pmi_read(struct cluster *cluster,
-                               const struct cluster_input *input,
-                               struct failure *why) {
+                                    const struct cluster_input *input,
+                                    struct failure *why) {
     bool pmi = cluster_input_variable(input, "PMI_RANK");
     bool size = pmi || cluster_input_variable(input, "PMI_SIZE");
     struct ranks ranks = {
@@ -115,7 +115,7 @@ static const char *first_set(const struct cluster_input *input,
 }
 
 static void set_slurm_key(struct cluster *cluster,
-                                    const struct cluster_input *input) {
+                          const struct cluster_input *input) {
     const char *job = cluster_input_variable(input, "SLURM_JOB_ID");
     const char *step = cluster_input_variable(input, "SLURM_STEP_ID");
     if (job)
@@ -125,8 +125,8 @@ static void set_slurm_key(struct cluster *cluster,
 
 /* Checks that the step's counts match NODES nodes and SIZE tasks. */
 static enum status check_slurm_counts(const struct cluster_input *input,
-                                uint32_t nodes, const char *size,
-                                struct failure *why) {
+                                      uint32_t nodes, const char *size,
+                                      struct failure *why) {
     static const char name[] = "SLURM_STEP_TASKS_PER_NODE";
     const char *text = cluster_input_variable(input, name);
     uint64_t count, sum;
@@ -149,8 +149,8 @@ static enum status check_slurm_counts(const struct cluster_input *input,
 }
 
 enum status launcher_ranks_slurm_read(struct cluster *cluster,
-                             const struct cluster_input *input,
-                             struct failure *why) {
+                                      const struct cluster_input *input,
+                                      struct failure *why) {
     static const char *const sizes[] = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",
                                         "SLURM_NPROCS", NULL};
     static const char *const lists[] = {
