@@ -1,26 +1,132 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Translates DeepSpeed's configuration by the table in deepspeed_keys.c. Each
  * key has the same meaning here, or another name, or is satisfied by design
- * (said once for each reason), or is refused with the reason. No key is ignored
- * silently. */
+ * (one line names those), or is refused. No key is ignored silently.
+ *
+ * Hugging Face's Trainer replaces "auto" with its own arguments (transformers,
+ * integrations/deepspeed.py, HfTrainerDeepSpeedConfig; defaults of
+ * training_args.py), so the same is done here first. */
 #include "proto/config/job/deepspeed.h"
 
-#include "proto/config/job/deepspeed_auto.h"
 #include "proto/config/job/job_tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_REASONS = 64 }; /* more than the table has */
-
 struct translation {
     json_t *tree;
     const struct log *log;
     struct diagnostics *diagnostics;
-    const char *logged[MAX_REASONS]; /* reasons already logged */
-    size_t num_logged;
+    char by_design[3000]; /* ", KEY" for each key satisfied by design */
 };
+
+/* VALUE is JSON; NULL: the key is removed. */
+struct known_auto {
+    const char *path, *value, *how;
+};
+
+static const char trainers[] = "the default of the Trainer's ";
+
+static const struct known_auto known_autos[] = {
+    {"train_batch_size", NULL, "the product of the other sizes"},
+    {"gradient_accumulation_steps", NULL,
+     "the value that follows from the other sizes, else 1"},
+    {"gradient_clipping", "1.0", "max_grad_norm"},
+    {"optimizer.params.lr", "5e-5", "learning_rate"},
+    {"optimizer.params.betas", "[0.9, 0.999]", "adam_beta1 and adam_beta2"},
+    {"optimizer.params.eps", "1e-8", "adam_epsilon"},
+    {"optimizer.params.weight_decay", "0.0", "weight_decay"},
+    {"scheduler.params.warmup_min_lr", "0", "warm-up"},
+    {"scheduler.params.warmup_num_steps", "0", "warmup_steps"},
+    {"fp16.enabled", "false", "fp16"},
+    {"bf16.enabled", "false", "bf16"},
+    {"amp.enabled", "false", "fp16_backend"},
+    {"amp.opt_level", NULL, "amp is off"},
+    {"zero_optimization.reduce_bucket_size", NULL, "DeepSpeed's default"},
+    {"zero_optimization.allgather_bucket_size", NULL, "DeepSpeed's default"},
+};
+
+static bool is_auto(const json_t *tree, const char *path) {
+    const char *text = json_string_value(job_tree_get(tree, path));
+    return text && !strcmp(text, "auto");
+}
+
+/* Takes ownership of VALUE. */
+static void fill_key(json_t *tree, const char *path, json_t *value,
+                     const char *from, const char *how, const struct log *log) {
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT |
+                                       JSON_REAL_PRECISION(15));
+    if (job_tree_put(tree, path, value))
+        log_info(log, "auto_resolved", "%s: \"auto\" is %s: %s%s", path,
+                 text ? text : "?", from, how);
+    free(text);
+    json_decref(value);
+}
+
+static void remove_auto(json_t *tree, const char *path, const char *how,
+                        const struct log *log) {
+    job_tree_remove(tree, path);
+    log_info(log, "auto_resolved", "%s: \"auto\": %s", path, how);
+}
+
+static void fill_known(json_t *tree, const struct known_auto *known_auto,
+                       const struct log *log) {
+    if (known_auto->value)
+        fill_key(tree, known_auto->path,
+                 json_loads(known_auto->value, JSON_DECODE_ANY, NULL), trainers,
+                 known_auto->how, log);
+    else
+        remove_auto(tree, known_auto->path, known_auto->how, log);
+}
+
+/* It follows from the batch size of all trainers, if that is given. */
+static void fill_micro_batch(json_t *tree, const struct log *log) {
+    static const char path[] = "train_micro_batch_size_per_gpu";
+    if (!is_auto(tree, path))
+        return;
+    if (job_tree_get(tree, "train_batch_size"))
+        remove_auto(tree, path, "the value that follows from the other sizes",
+                    log);
+    else
+        fill_key(tree, path, json_integer(8), trainers,
+                 "per_device_train_batch_size", log);
+}
+
+/* The Trainer has one learning rate, which is also the maximum of the
+ * warm-up. */
+static void fill_max_lr(json_t *tree, const struct log *log) {
+    static const char path[] = "scheduler.params.warmup_max_lr";
+    json_t *rate = job_tree_get(tree, "optimizer.params.lr");
+    if (!is_auto(tree, path))
+        return;
+    if (rate)
+        fill_key(tree, path, json_incref(rate), "",
+                 "that of optimizer.params.lr", log);
+    else
+        fill_key(tree, path, json_real(5e-5), trainers, "learning_rate", log);
+}
+
+/* The data determine how many steps an epoch has, and only trainers read the
+ * data. */
+static void fill_total_steps(json_t *tree, const struct log *log) {
+    static const char path[] = "scheduler.params.total_num_steps";
+    json_t *steps = job_tree_get(tree, "steps");
+    if (is_auto(tree, path) && steps)
+        fill_key(tree, path, json_incref(steps), "", "that of steps", log);
+}
+
+/* Replaces each "auto" with a known meaning by the job's value, else by the
+ * default of the Trainer's argument. Any other "auto" stays, and its key is
+ * refused. */
+static void fill_auto(json_t *tree, const struct log *log) {
+    for (size_t i = 0; i < sizeof known_autos / sizeof *known_autos; i++)
+        if (is_auto(tree, known_autos[i].path))
+            fill_known(tree, &known_autos[i], log);
+    fill_micro_batch(tree, log);
+    fill_max_lr(tree, log);
+    fill_total_steps(tree, log);
+}
 
 static bool is_equal(const json_t *a, const json_t *b) {
     if (json_is_number(a) && json_is_number(b))
@@ -47,15 +153,10 @@ static bool is_requested(const json_t *value) {
     return !json_is_false(value) && !none && !zero;
 }
 
-static void log_once(struct translation *translation, const char *path,
-                     const char *reason) {
-    for (size_t i = 0; i < translation->num_logged; i++)
-        if (translation->logged[i] == reason)
-            return;
-    if (translation->num_logged < MAX_REASONS)
-        translation->logged[translation->num_logged++] = reason;
-    log_info(translation->log, "key_satisfied_by_design",
-             "%s: satisfied by design: %s", path, reason);
+static void add_by_design(struct translation *translation, const char *path) {
+    size_t used = strlen(translation->by_design);
+    snprintf(translation->by_design + used,
+             sizeof translation->by_design - used, ", %s", path);
 }
 
 static void rename_key(struct translation *translation,
@@ -92,7 +193,7 @@ static void apply_key(struct translation *translation,
         break;
     case DEEPSPEED_BY_DESIGN:
         if (is_requested(value))
-            log_once(translation, key->path, key->text);
+            add_by_design(translation, key->path);
         break;
     case DEEPSPEED_REFUSED:
         reject(translation, key, value);
@@ -210,7 +311,7 @@ void deepspeed_translate(json_t *tree, bool defaults, const struct log *log,
                          struct diagnostics *diagnostics) {
     struct translation translation = {
         .tree = tree, .log = log, .diagnostics = diagnostics};
-    deepspeed_auto_fill(tree, log);
+    fill_auto(tree, log);
     choose_adam(&translation, defaults);
     size_t count;
     const struct deepspeed_key *keys = deepspeed_keys(&count);
@@ -221,4 +322,8 @@ void deepspeed_translate(json_t *tree, bool defaults, const struct log *log,
             apply_and_remove(&translation, &keys[i]);
         else if (keys[i].allowed)
             remove_unsupported(&translation, &keys[i]);
+    if (translation.by_design[0])
+        log_info(log, "key_satisfied_by_design",
+                 "satisfied by design: %s (docs/job.md says how)",
+                 translation.by_design + 2);
 }

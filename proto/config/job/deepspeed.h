@@ -15,8 +15,7 @@ enum deepspeed_support {
                             the reason if only values of `allowed` are accepted
                           */
     DEEPSPEED_RENAMED,   /* `text` is its path in the job file */
-    DEEPSPEED_BY_DESIGN, /* satisfied without an action; `text` says how, once
-                          */
+    DEEPSPEED_BY_DESIGN, /* satisfied without an action; docs/job.md says how */
     DEEPSPEED_DEPENDENT, /* a setting of a feature that another key enables */
     DEEPSPEED_REFUSED,   /* accepted only as a value of `allowed`, or as false
                             without it; `text` is the reason */

@@ -180,7 +180,10 @@ static void settings_satisfied_by_design_are_logged_once(void **state) {
         fixture, job_fixture_load(fixture, model_and_data, typical, NULL));
     assert_int_equal(
         occurrences(fixture->log, "already hold the optimiser state"), 1);
-    assert_int_equal(occurrences(fixture->log, "DeepSpeed's collectives"), 1);
+    assert_int_equal(occurrences(fixture->log, "docs/job.md says how"), 1);
+    assert_non_null(strstr(fixture->log,
+                           "zero_optimization.allgather_partitions, "
+                           "zero_optimization.reduce_scatter, "));
     assert_int_equal(occurrences(fixture->log, "fp16"), 0);
     job_fixture_expect_loaded(
         fixture, job_fixture_set(fixture, "zero_optimization.stage=0"));
@@ -295,23 +298,23 @@ static void unsupported_settings_are_refused_with_the_reason(void **state) {
         {"zero_optimization.stage=false", "allowed: 0, 1, 2"},
         {"zero_optimization.offload_optimizer.device=nvme", "lives in the"},
         {"zero_optimization=true", "allowed: an object"},
-        {"fp16.fp16_master_weights_and_grads=true", "stay float32"},
-        {"bf16.bf16_optimizer_states=true", "stay float32"},
+        {"fp16.fp16_master_weights_and_grads=true", "no such feature"},
+        {"bf16.bf16_optimizer_states=true", "set it to false"},
         {"amp.enabled=true", "fp16.enabled or bf16.enabled"},
         {"fp16=true", "fp16: found true (a boolean); allowed: an object"},
         {"fp16.enable=true", "nearest: fp16.enabled"},
         {"communication_data_type=fp16", "are float32"},
-        {"sparse_gradients=true", "gradients are dense"},
+        {"sparse_gradients=true", "found true; refused"},
         {"optimizer.type=OneBitAdam", "allowed: \"SGD\""},
         {"optimizer.params.max_grad_norm=1.0", "gradient_clipping"},
         {"optimizer.params.bias_correction=false", "set it to true"},
         {"scheduler.params.last_batch_iteration=7", "checkpoint.resume"},
-        {"sparse_attention={\"mode\":\"fixed\"}", "no attention"},
-        {"elasticity.enabled=true", "batch equation"},
+        {"sparse_attention={\"mode\":\"fixed\"}", "or leave it out"},
+        {"elasticity.enabled=true", "elasticity.enabled: found true"},
         {"wandb.enabled=true", "tensorboard.enabled"},
         {"activation_checkpointing.cpu_checkpointing=true",
          "stays on the trainer's device"},
-        {"activation_checkpointing.profile=true", "not timed"},
+        {"activation_checkpointing.profile=true", "no such feature"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         job_fixture_expect_set_refused(fixture, cases[i][0], cases[i][1]);
@@ -360,8 +363,10 @@ static void each_row_of_the_table_is_complete(void **state) {
             assert_true(in_schema(key->path));
         else if (key->support == DEEPSPEED_RENAMED)
             assert_true(in_schema(key->text));
-        else if (key->support != DEEPSPEED_DEPENDENT && !adam)
-            assert_true(key->text && *key->text && !in_schema(key->path));
+        else if (!adam)
+            assert_false(in_schema(key->path));
+        if (key->support == DEEPSPEED_REFUSED || key->allowed)
+            assert_true(key->text && *key->text);
         json_t *allowed =
             key->allowed ? json_loads(key->allowed, 0, NULL) : NULL;
         assert_true(!key->allowed || json_is_array(allowed));
@@ -390,6 +395,114 @@ static void every_key_handles_any_value(void **state) {
         }
 }
 
+/* As the documentation of transformers gives it for ZeRO stage 2. */
+static const char huggingface[] =
+    "{\"fp16\": {\"enabled\": \"auto\", \"loss_scale\": 0,"
+    "  \"loss_scale_window\": 1000, \"initial_scale_power\": 16,"
+    "  \"hysteresis\": 2, \"min_loss_scale\": 1},"
+    " \"bf16\": {\"enabled\": \"auto\"},"
+    " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\","
+    "  \"betas\": \"auto\", \"eps\": \"auto\", \"weight_decay\": \"auto\"}},"
+    " \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {"
+    "  \"warmup_min_lr\": \"auto\", \"warmup_max_lr\": \"auto\","
+    "  \"warmup_num_steps\": \"auto\"}},"
+    " \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\":"
+    "  {\"device\": \"cpu\", \"pin_memory\": true},"
+    "  \"allgather_partitions\": true, \"allgather_bucket_size\": 2e8,"
+    "  \"overlap_comm\": true, \"reduce_scatter\": true,"
+    "  \"reduce_bucket_size\": \"auto\", \"contiguous_gradients\": true},"
+    " \"gradient_accumulation_steps\": \"auto\","
+    " \"gradient_clipping\": \"auto\", \"steps_per_print\": 2000,"
+    " \"train_batch_size\": \"auto\","
+    " \"train_micro_batch_size_per_gpu\": \"auto\","
+    " \"wall_clock_breakdown\": false}";
+
+static const struct job *load(struct job_fixture *fixture, const char *job,
+                              const char *const *sets) {
+    if (job_fixture_load(fixture, job, huggingface, sets))
+        fail_msg("%s", fixture->why.text);
+    return fixture->job;
+}
+
+static void expect_logged(const struct job_fixture *fixture, const char *text) {
+    if (!strstr(fixture->log, text))
+        fail_msg("no \"%s\" in:\n%s", text, fixture->log);
+}
+
+static void auto_is_the_trainers_default_and_is_logged(void **state) {
+    struct job_fixture *fixture = *state;
+    const struct job *job = load(fixture, model_and_data, NULL);
+    assert_int_equal(job->micro_batch, 8);
+    assert_int_equal(job->train_batch_size, 0);
+    assert_int_equal(job->accumulation, 0);
+    assert_true(job->gradient_clipping == 1);
+    assert_true(job->schedule.lr == 5e-5);
+    assert_true(job->optimizer.beta1 == 0.9 && job->optimizer.beta2 == 0.999);
+    assert_true(job->optimizer.eps == 1e-8);
+    assert_true(job->optimizer.weight_decay == 0);
+    assert_true(job->schedule.warmup_max_lr == 5e-5);
+    assert_int_equal(job->schedule.warmup_num_steps, 0);
+    assert_int_equal(job->zero.reduce_bucket, 500000000);
+    expect_logged(fixture, "optimizer.params.lr: \"auto\" is 5e-5: the "
+                           "default of the Trainer's learning_rate");
+    expect_logged(fixture, "train_micro_batch_size_per_gpu: \"auto\" is 8");
+    expect_logged(fixture, "train_batch_size: \"auto\": the product");
+}
+
+static void auto_takes_the_jobs_value(void **state) {
+    struct job_fixture *fixture = *state;
+    static const char mine[] =
+        "{\"model\": {\"layers\": [4, 2]}, \"data\": {\"train\": [\"i\","
+        " \"l\"]}, \"steps\": 10, \"train_batch_size\": 64,"
+        " \"gradient_clipping\": 0.5,"
+        " \"optimizer\": {\"params\": {\"lr\": 0.1, \"eps\": 1e-6}}}";
+    const struct job *job = load(fixture, mine, NULL);
+    assert_int_equal(job->train_batch_size, 64);
+    assert_int_equal(job->micro_batch, 0);
+    assert_true(job->gradient_clipping == 0.5);
+    assert_true(job->schedule.lr == 0.1 && job->optimizer.eps == 1e-6);
+    assert_true(job->schedule.warmup_max_lr == 0.1);
+    assert_null(strstr(fixture->log, "gradient_clipping: \"auto\""));
+}
+
+static void auto_takes_the_value_of_set(void **state) {
+    struct job_fixture *fixture = *state;
+    const char *const sets[] = {"train_micro_batch_size_per_gpu=32",
+                                "optimizer.params.lr=0.2", NULL};
+    const struct job *job = load(fixture, model_and_data, sets);
+    assert_int_equal(job->micro_batch, 32);
+    assert_true(job->schedule.lr == 0.2);
+    assert_true(job->schedule.warmup_max_lr == 0.2);
+}
+
+static void an_auto_schedule_length_is_the_jobs_steps(void **state) {
+    struct job_fixture *fixture = *state;
+    const char *const decays[] = {"scheduler.type=WarmupDecayLR",
+                                  "scheduler.params.total_num_steps=auto",
+                                  NULL};
+    const char *const epochs[] = {"scheduler.type=WarmupDecayLR",
+                                  "scheduler.params.total_num_steps=auto",
+                                  "epochs=3", NULL};
+    assert_int_equal(
+        load(fixture, model_and_data, decays)->schedule.total_num_steps, 10);
+    assert_int_equal(
+        job_fixture_load(fixture, model_and_data, huggingface, epochs),
+        STATUS_CONFIG);
+    assert_non_null(strstr(fixture->why.text,
+                           "scheduler.params.total_num_steps: found \"auto\""));
+    assert_non_null(strstr(fixture->why.text, "use --set"));
+}
+
+static void an_unknown_auto_is_refused_and_its_key_named(void **state) {
+    struct job_fixture *fixture = *state;
+    assert_int_equal(
+        job_fixture_load(fixture, model_and_data, huggingface,
+                         (const char *[]){"steps_per_print=auto", NULL}),
+        STATUS_CONFIG);
+    assert_non_null(
+        strstr(fixture->why.text, "steps_per_print: found \"auto\""));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         JOB_FIXTURE_TEST(a_configuration_loads_unchanged_by_the_flag),
@@ -409,6 +522,11 @@ int main(void) {
         JOB_FIXTURE_TEST(unsupported_settings_are_refused_with_the_reason),
         JOB_FIXTURE_TEST(each_row_of_the_table_is_complete),
         JOB_FIXTURE_TEST(every_key_handles_any_value),
+        JOB_FIXTURE_TEST(auto_is_the_trainers_default_and_is_logged),
+        JOB_FIXTURE_TEST(auto_takes_the_jobs_value),
+        JOB_FIXTURE_TEST(auto_takes_the_value_of_set),
+        JOB_FIXTURE_TEST(an_auto_schedule_length_is_the_jobs_steps),
+        JOB_FIXTURE_TEST(an_unknown_auto_is_refused_and_its_key_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
