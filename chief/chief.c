@@ -78,7 +78,7 @@ static enum status chief_allocate(struct run *run,
                : NULL;
     if (!run->trainers || !run->ps || !run->plan.limits ||
         !run->control_server || !run->metrics.points.sums)
-        return status_fail(why, STATUS_RETRY, "no memory for a chief");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a chief");
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         capstan__heartbeat__init(&run->trainers[r].heartbeat);
     return STATUS_OK;
@@ -140,7 +140,7 @@ static enum status chief_prepare(struct run *run,
                                  struct failure *why) {
     if (settings->problem) {
         *why = *settings->problem;
-        return why->status;
+        return failure_code_status(why->code);
     }
     enum status status = chief_check_descriptors(settings, why);
     if (!status)
@@ -162,7 +162,7 @@ static void fail_start(struct run *run, const struct chief_settings *settings,
     if (settings->problem && own)
         own->state = ROSTER_VACATED; /* no trainer starts in this process */
     run->failed_to_start = true;
-    run_stop(run, why->status, "%s", why->text);
+    run_stop(run, why->code, "%s", why->text);
     if (roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT))
         log_info(run->log, "run_not_begun",
                  "the run cannot begin; processes that join within %.0f s "
@@ -364,7 +364,7 @@ static void read_interrupt(struct run *run, int descriptor) {
     if (number == SIGUSR1)
         checkpoint_policy_receive_signal(run);
     else
-        shutdown_interrupt(run, status_of_signal((int)number));
+        shutdown_interrupt(run, failure_code_of_signal((int)number));
 }
 
 /* Handles events first. Then each part checks what has become due; a part runs
@@ -425,7 +425,7 @@ enum status chief_run(const struct chief_settings *settings,
     struct failure first;
     char address[300];
     if (!run)
-        return status_fail(why, STATUS_RETRY, "no memory for a chief");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a chief");
     enum status status = open_run(run, settings, why);
     if (status) {
         close_run(run);
@@ -440,7 +440,8 @@ enum status chief_run(const struct chief_settings *settings,
     struct discovery *discovery =
         discovery_open(settings->zmq, settings->cluster, &run->roster, address);
     if (!discovery)
-        status = status_fail(&first, STATUS_RETRY, "no memory for a chief");
+        status =
+            status_fail(&first, FAILURE_NO_MEMORY, "no memory for a chief");
     else
         status = chief_prepare(run, settings, &first);
     /* After a failed start the loop still runs, to refuse those that join. */
@@ -452,13 +453,13 @@ enum status chief_run(const struct chief_settings *settings,
     checkpoint_commit_finish(run);
     metrics_end(run);
     summary_print(run, settings->json);
-    if (run->series && !run->status)
+    if (run->series && !run->code)
         run->series->measured = summary_object(run);
-    status = run->status;
+    status = failure_code_status(run->code);
     if (run->failed_to_start)
         *why = first;
     else if (status)
-        status_fail(why, status, "%s", run->text);
+        status_fail(why, run->code, "%s", run->text);
     close_run(run);
     free(run);
     return status;

@@ -60,28 +60,29 @@ void run_enter_phase(struct run *run, enum run_phase phase) {
     run->phase_since = now;
 }
 
-bool run_is_signal(enum status status) {
-    return status == STATUS_HUNG_UP || status == STATUS_INTERRUPTED ||
-           status == STATUS_TERMINATED;
+enum failure_code run_code_of_members(enum failure_code code) {
+    return failure_code_is_signal(code) ? FAILURE_RUN_INTERRUPTED : code;
 }
 
-void run_stop(struct run *run, enum status status, const char *format, ...) {
+void run_stop(struct run *run, enum failure_code code, const char *format,
+              ...) {
     if (run->phase >= RUN_STOPPING)
         return;
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(run->text, sizeof run->text, format, arguments);
     va_end(arguments);
-    run->status = status;
+    run->code = code;
     run->end_step = run_step(run);
     if (run->checkpoints.has_saved && run->checkpoints.saved > run->end_step)
         run->end_step = run->checkpoints.saved;
     progress_close(&run->metrics.progress);
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    stop.status = run_is_signal(status) ? STATUS_RETRY : status;
+    stop.code = run_code_of_members(code);
     stop.text = run->text;
-    stop.restart_within = run_series_next_within(run, status);
+    stop.restart_within =
+        run_series_next_within(run, failure_code_status(code));
     control.body_case = CAPSTAN__CONTROL__BODY_STOP;
     control.stop = &stop;
     control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);

@@ -111,7 +111,7 @@ struct run {
     } suspension;
     int64_t logged_waiting_at, logged_slow_at;
 
-    enum status status; /* final status */
+    enum failure_code code; /* why the run ends; FAILURE_NONE: it is done */
     uint64_t end_step;
     char text[1024];
     char export_problem[512]; /* why the export failed, or "" */
@@ -127,13 +127,13 @@ bool run_synchronous(const struct run *run);
 /* Number of trainers in the training loop. */
 uint32_t run_count_live(const struct run *run);
 
-/* Is STATUS that of a signal? Only the process that got it ends with it; the
- * others end with STATUS_RETRY. */
-bool run_is_signal(enum status status);
+/* The code with which the members of a run end that the chief ends with CODE:
+ * that of a signal is for the process that received it alone. */
+enum failure_code run_code_of_members(enum failure_code code);
 
-/* Ends the run with STATUS and sends the stop order to all members. Later calls
+/* Ends the run with CODE and sends the stop order to all members. Later calls
  * have no effect. */
-void run_stop(struct run *run, enum status status, const char *format, ...)
+void run_stop(struct run *run, enum failure_code code, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
 /* The slot of holder INDEX (< num_holders): ps INDEX, or rank 0's. */

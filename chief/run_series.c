@@ -40,7 +40,7 @@ static void check_rejoined(struct run *run, int64_t now) {
         return;
     run_series_list_absent(run, absent, sizeof absent);
     if (absent[0])
-        run_stop(run, STATUS_RETRY,
+        run_stop(run, FAILURE_MEMBER_ABSENT,
                  "did not come back for the next run within %.0f s "
                  "(timeouts.peer): %s",
                  within, absent);
@@ -58,6 +58,6 @@ void run_series_step(struct run *run, int64_t now) {
     if (!series->began)
         series->began = now;
     if (now - series->began > time_from_seconds(series->limit))
-        run_stop(run, STATUS_FAILED, "not over after %g s (compare.limit)",
+        run_stop(run, FAILURE_TIME_LIMIT, "not over after %g s (compare.limit)",
                  series->limit);
 }

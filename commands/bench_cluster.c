@@ -45,7 +45,7 @@ enum status bench_cluster_job(struct job **out, const struct options *options,
     char *text = job ? json_dumps(job, JSON_COMPACT) : NULL;
     enum status status =
         text ? job_parse(out, text, why)
-             : status_fail(why, STATUS_RETRY, "no memory for a job");
+             : status_fail(why, FAILURE_NO_MEMORY, "no memory for a job");
     free(text);
     json_decref(job);
     return status;
@@ -80,7 +80,7 @@ enum status bench_cluster_run(const struct options *options,
                                     .log = log};
     enum status status =
         words ? launch_run(&launch, exit_code, why)
-              : status_fail(why, STATUS_RETRY, "no memory for a command");
+              : status_fail(why, FAILURE_NO_MEMORY, "no memory for a command");
     free(words);
     return status;
 }

@@ -62,9 +62,10 @@ static enum status fail_no_step(const struct ckpt_command_options *options,
                   json_array_size(incomplete);
     json_decref(incomplete);
     if (exists)
-        return status_fail(why, STATUS_FAILED, "%s: step %" PRIu64 " is %s",
-                           options->dir, options->step, incomplete_text);
-    return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                           "%s: step %" PRIu64 " is %s", options->dir,
+                           options->step, incomplete_text);
+    return status_fail(why, FAILURE_CHECKPOINT_MISSING,
                        "%s has no checkpoint of step %" PRIu64
                        "; `capstan ckpt ls` lists those it has",
                        options->dir, options->step);
@@ -77,8 +78,8 @@ static enum status wanted_steps(const struct ckpt_command_options *options,
     struct stat about;
     *steps = NULL;
     if (stat(options->dir, &about))
-        return status_errno(why, STATUS_FAILED, errno, "cannot open %s",
-                            options->dir);
+        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                            "cannot open %s", options->dir);
     enum status status = checkpoint_list(options->dir, steps, count, why);
     if (status || !options->has_step)
         return status;
@@ -131,7 +132,7 @@ static enum status fail_empty(const char *dir, const json_t *incomplete,
                               struct failure *why) {
     char text[2 * PATH_MAX];
     print_empty(dir, incomplete, text, sizeof text);
-    return status_fail(why, STATUS_FAILED, "%s", text);
+    return status_fail(why, FAILURE_CHECKPOINT_MISSING, "%s", text);
 }
 
 static void ckpt_command_print_json(json_t *object, FILE *to) {
@@ -319,9 +320,9 @@ enum status ckpt_command_verify(const struct ckpt_command_options *options,
     if (!count)
         status = fail_empty(options->dir, incomplete, why);
     else if (failed) /* each was printed with its reason */
-        status =
-            status_fail(why, STATUS_FAILED, "%zu of %zu checkpoints in %s fail",
-                        failed, count, options->dir);
+        status = status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                             "%zu of %zu checkpoints in %s fail", failed, count,
+                             options->dir);
     json_decref(rows);
     json_decref(incomplete);
     return status;
@@ -361,7 +362,7 @@ static enum status list_tensors(struct tensors *tensors,
     tensors->count = layout->num_parameters * per;
     tensors->list = calloc(tensors->count + 1, sizeof *tensors->list);
     if (!tensors->list)
-        return status_errno(why, STATUS_FAILED, ENOMEM, "tensors");
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "tensors");
     for (uint32_t t = 0; t < tensors->count; t++) {
         struct parameter *tensor = &tensors->list[t];
         *tensor = layout->parameters[t / per];
@@ -369,7 +370,8 @@ static enum status list_tensors(struct tensors *tensors,
         if (t % per && snprintf(tensor->name + used, sizeof tensor->name - used,
                                 ".%s", manifest->slot_names[t % per - 1]) >=
                            (int)(sizeof tensor->name - used))
-            return status_fail(why, STATUS_FAILED, "the name %s.%s is too long",
+            return status_fail(why, FAILURE_NAME_TOO_LONG,
+                               "the name %s.%s is too long",
                                layout->parameters[t / per].name,
                                manifest->slot_names[t % per - 1]);
     }
@@ -482,7 +484,7 @@ enum status ckpt_command(const struct options *options, struct failure *why) {
     else if (!strcmp(options->action, "export") && options->out)
         status = ckpt_command_export(&ckpt, stdout, &log, why);
     else
-        status = status_fail(why, STATUS_CONFIG,
+        status = status_fail(why, FAILURE_USAGE,
                              "capstan ckpt takes ls DIR, verify DIR, or export "
                              "DIR OUT");
     return status;

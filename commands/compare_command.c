@@ -62,11 +62,12 @@ static enum status write_csv(const json_t *result, const char *path,
                              struct failure *why) {
     FILE *file = fopen(path, "w");
     if (!file)
-        return status_errno(why, STATUS_FAILED, errno, "--csv %s", path);
+        return status_errno(why, FAILURE_FILE_UNWRITABLE, errno, "--csv %s",
+                            path);
     compare_table_csv(file, result);
-    return fclose(file)
-               ? status_errno(why, STATUS_FAILED, errno, "--csv %s", path)
-               : STATUS_OK;
+    return fclose(file) ? status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
+                                       "--csv %s", path)
+                        : STATUS_OK;
 }
 
 static enum status compare_command_print_result(const struct options *options,
@@ -96,7 +97,8 @@ static enum status check_file(const char *flag, const char *path,
     bool was_there = path && !lstat(path, &about);
     FILE *file = path ? fopen(path, "a") : NULL;
     if (path && !file)
-        return status_errno(why, STATUS_CONFIG, errno, "%s %s", flag, path);
+        return status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno, "%s %s", flag,
+                            path);
     if (file)
         fclose(file);
     if (file && !was_there)

@@ -52,7 +52,8 @@ static enum status open_process(struct composition *composition,
     tune_malloc();
     composition->zmq = zmq_ctx_new();
     if (!composition->zmq)
-        return status_errno(why, STATUS_FAILED, errno, "cannot start ZeroMQ");
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                            "cannot start ZeroMQ");
     zmq_ctx_set(composition->zmq, ZMQ_MAX_SOCKETS, MAX_SOCKETS);
     return STATUS_OK;
 }
@@ -87,7 +88,8 @@ enum status process_refuse(const struct options *options,
     if (!status)
         status = roles_run(&composition.roles, &ignored);
     close_process(&composition);
-    return reported.status; /* even if no peer could be told */
+    return failure_code_status(
+        reported.code); /* even if no peer could be told */
 }
 
 static enum status process_run_once(struct composition *composition,
@@ -160,7 +162,7 @@ enum status process_bench(const struct options *options,
     enum status status = STATUS_OK;
     *result = NULL;
     if (cluster_is_chief(cluster) ? client : cluster->role == CLUSTER_EVALUATOR)
-        status = status_fail(why, STATUS_CONFIG,
+        status = status_fail(why, FAILURE_JOB_UNFIT,
                              "capstan bench needs a chief, ps and a worker in "
                              "the cluster description");
     if (!status && client)

@@ -20,11 +20,11 @@ enum status process_settings_read(struct process_settings *process_settings,
     process_settings->record = launch_record_inherited();
     process_settings->shm = !lane || strcmp(lane, "tcp");
     if (lane && strcmp(lane, "auto") && strcmp(lane, "tcp"))
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_BAD_VARIABLE,
                            "CAPSTAN_LANE is '%.64s'; allowed are auto and tcp",
                            lane);
     if (json && *json && strcmp(json, "0") && strcmp(json, "1"))
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_BAD_VARIABLE,
                            LOG_JSON_VARIABLE " is '%.64s'; allowed are 0 and 1",
                            json);
     return rule_choose(&process_settings->loops, getenv("CAPSTAN_CPU"), why);

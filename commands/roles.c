@@ -36,7 +36,7 @@ enum status roles_open(struct roles *roles, struct failure *why) {
     if (roles->done >= 0 && roles->signals >= 0)
         return STATUS_OK;
     enum status status =
-        status_errno(why, STATUS_FAILED, errno,
+        status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
                      "no descriptor left for signals and the ends of threads");
     roles_close(roles);
     return status;
@@ -149,12 +149,15 @@ static void wait_for_roles(struct roles *roles, unsigned started) {
 
 /* A signal to every process of a run may reach a process after the chief's
  * message that the run ends: the process still ends by its own signal. */
-static enum status first_status(const struct roles *roles) {
+static enum status first_status(const struct roles *roles,
+                                struct failure *why) {
     const struct role *first = &roles->list[0];
-    return first->status == STATUS_RETRY && first->why.reported &&
-                   roles->stopped_by
-               ? status_of_signal(roles->stopped_by)
-               : first->status;
+    *why = first->why;
+    if (first->status != STATUS_RETRY || !first->why.reported ||
+        !roles->stopped_by)
+        return first->status;
+    why->code = failure_code_of_signal(roles->stopped_by);
+    return failure_code_status(why->code);
 }
 
 enum status roles_run(struct roles *roles, struct failure *why) {
@@ -169,9 +172,9 @@ enum status roles_run(struct roles *roles, struct failure *why) {
     for (unsigned i = 0; i < started; i++)
         pthread_join(roles->list[i].thread, NULL);
     if (error)
-        return status_errno(why, STATUS_FAILED, error, "cannot start a thread");
-    *why = roles->list[0].why;
-    enum status status = first_status(roles);
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
+                            "cannot start a thread");
+    enum status status = first_status(roles, why);
     for (unsigned i = 1; !status && i < started; i++)
         if (roles->list[i].status)
             log_warning(&roles->list[i].log, "role_failed", "%s",

@@ -15,8 +15,7 @@
 #include "ps/server.h"
 
 struct ps {
-    struct process process;
-    const struct member *member;
+    const struct ps_settings *settings;
     struct control_client *control_client;
     struct discovery_guard discovery_guard;
     struct link *link;
@@ -26,14 +25,14 @@ struct ps {
     struct server *server;
     struct snapshot_agent *snapshot_agent;
     uint32_t *ids, num_blocks;
-    uint64_t chief;          /* its incarnation */
-    uint64_t shm_key;        /* key of the shared-memory endpoint; 0: none */
-    uint64_t reported_step;  /* staleness > 0: global step last reported to the
-                                chief */
-    bool stopped;            /* the chief ordered the stop */
-    enum status interrupted; /* status of the signal received, or OK */
-    int64_t polled;          /* when control messages were last handled */
-    bool busy;               /* the last turn received frames */
+    uint64_t chief;         /* its incarnation */
+    uint64_t shm_key;       /* key of the shared-memory endpoint; 0: none */
+    uint64_t reported_step; /* staleness > 0: global step last reported to the
+                               chief */
+    bool stopped;           /* the chief ordered the stop */
+    enum failure_code interrupted; /* by a signal, or FAILURE_NONE */
+    int64_t polled;                /* when control messages were last handled */
+    bool busy;                     /* the last turn received frames */
     struct message_arena arena;
 };
 

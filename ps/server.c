@@ -48,15 +48,17 @@ static enum status open_reply_queue(struct server *server,
     const struct server_settings *s = &server->settings;
     struct reply_queue_settings reply_queue = {
         .link = s->link,
-        .process = s->process,
+        .run = s->run,
+        .incarnation = s->incarnation,
         .shard = server->shard,
         .ids = s->ids,
         .wire = s->job->wire,
+        .loops = s->loops,
         .same_weights = s->job->staleness == 0 && s->num_ranks > 1,
         .num_ranks = s->num_ranks};
     server->reply_queue = reply_queue_open(&reply_queue);
     if (!server->reply_queue)
-        return status_fail(why, STATUS_RETRY, "no memory for replies");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for replies");
     uint32_t first = server->block_index.local[0];
     if (first == BLOCK_INDEX_NOT_LOCAL)
         return STATUS_OK;
@@ -71,7 +73,7 @@ enum status server_open(struct server **out,
                         struct failure *why) {
     struct server *server = calloc(1, sizeof *server);
     if (!server)
-        return status_fail(why, STATUS_RETRY, "no memory for a ps");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a ps");
     server->settings = *settings;
     server->schedule = settings->job->schedule;
     if (settings->job->scale_lr)
@@ -90,14 +92,14 @@ enum status server_open(struct server **out,
         !server->update_core ||
         !block_index_open(&server->block_index, settings->layout, settings->ids,
                           settings->num_blocks, settings->job->wire))
-        status_fail(why, STATUS_RETRY, "no memory for %u blocks",
+        status_fail(why, FAILURE_NO_MEMORY, "no memory for %u blocks",
                     settings->num_blocks);
     else
         status =
             shard_open(&server->shard, settings->layout, settings->ids,
                        settings->num_blocks, &settings->job->optimizer, why);
-    if (!status && settings->process->loops)
-        shard_set_loops(server->shard, settings->process->loops);
+    if (!status && settings->loops)
+        shard_set_loops(server->shard, settings->loops);
     if (!status)
         status = open_reply_queue(server, why);
     if (!status)
@@ -201,7 +203,7 @@ static enum status submit_action(struct server *server,
                                  struct failure *why) {
     struct work_item *work_item = work_items_alloc(server->work_items, action);
     if (!work_item)
-        return status_fail(why, STATUS_RETRY, "no memory for an update");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for an update");
     if (action->kind == UPDATE_CORE_REPLY) {
         work_item->ack_only = wants_ack(server, action);
     } else {
@@ -340,7 +342,7 @@ void server_refuse(struct server *server, uint32_t peer,
     reply.text = (char *)text;
     reply_queue_refuse(server->reply_queue, peer, &reply);
     if (link_may_log(server->settings.link, text))
-        log_warning(server->settings.process->log, "message_refused",
+        log_warning(server->settings.log, "message_refused",
                     "a message in the name of trainer %u is refused: %s",
                     header->rank, text);
 }

@@ -127,7 +127,8 @@ enum status thread_pool_open(struct thread_pool **out, uint32_t num_threads,
     struct thread_pool *thread_pool = calloc(1, sizeof *thread_pool);
     *out = NULL;
     if (!thread_pool)
-        return status_fail(why, STATUS_RETRY, "no memory for a thread pool");
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for a thread pool");
     thread_pool->work = work;
     thread_pool->context = context;
     clear(&thread_pool->collected);
@@ -148,7 +149,7 @@ enum status thread_pool_open(struct thread_pool **out, uint32_t num_threads,
         return STATUS_OK;
     }
     thread_pool_close(&thread_pool);
-    return status_errno(why, STATUS_FAILED, error,
+    return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                         "cannot start %u threads (strategy.ps_threads)",
                         num_threads);
 }

@@ -22,7 +22,7 @@ struct work_items {
 static void work_item_record_failure(struct work_items *work_items,
                                      const struct failure *why) {
     pthread_mutex_lock(&work_items->mutex);
-    if (!work_items->why.status)
+    if (!work_items->why.code)
         work_items->why = *why;
     pthread_mutex_unlock(&work_items->mutex);
 }
@@ -57,7 +57,7 @@ enum status work_items_open(struct work_items **out, struct shard *shard,
     struct work_items *work_items = calloc(1, sizeof *work_items);
     *out = work_items;
     if (!work_items)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for a ps's work items");
     work_items->shard = shard;
     work_items->num_ranks = num_ranks;

@@ -55,7 +55,8 @@ static enum status open_loopback(struct loopback *loopback,
     *loopback = (struct loopback){.zmq = {zmq_ctx_new(), zmq_ctx_new()}};
     loopback->buffer = buffer_open(LARGE, NULL, NULL);
     if (!loopback->zmq[0] || !loopback->zmq[1] || !loopback->buffer)
-        return status_fail(why, STATUS_RETRY, "no memory to measure messages");
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory to measure messages");
     enum status status = link_open(&loopback->server, loopback->zmq[0],
                                    LINK_SERVER, &settings, why);
     if (!status)
@@ -193,7 +194,7 @@ static enum status measure_messages(struct simulator_costs *costs,
     if (arrived)
         status = measure_on_one_core(seconds / 4, &one_core, &arrived, why);
     if (!status && !arrived)
-        status = status_fail(why, STATUS_RETRY,
+        status = status_fail(why, FAILURE_PEER_SILENT,
                              "no message came over 127.0.0.1 for %.0f s",
                              time_to_seconds(TIMEOUT));
     if (status)
@@ -275,9 +276,9 @@ static enum status measure_updates(struct simulator_costs *costs,
             one > costs->gradient_byte ? one - costs->gradient_byte : 0;
     }
     close_pools(&pools);
-    return memory
-               ? STATUS_OK
-               : status_fail(why, STATUS_RETRY, "no memory to measure updates");
+    return memory ? STATUS_OK
+                  : status_fail(why, FAILURE_NO_MEMORY,
+                                "no memory to measure updates");
 }
 
 enum status calibration_measure(struct simulator_costs *costs,

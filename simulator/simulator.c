@@ -30,13 +30,13 @@ static enum status simulator_check(const struct simulator_config *config,
     if (!config->num_ps || !config->num_workers ||
         config->num_ps > SIMULATOR_MAX_PS ||
         config->num_workers > SIMULATOR_MAX_WORKERS)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_SIMULATION_INVALID,
                            "%u ps and %u workers: 1 to %d of each can be "
                            "simulated",
                            config->num_ps, config->num_workers,
                            SIMULATOR_MAX_PS);
     if (config->num_ps > config->layout->num_blocks)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_SIMULATION_INVALID,
                            "%u ps: the model has %u blocks, and each ps needs "
                            "one",
                            config->num_ps, config->layout->num_blocks);
@@ -46,7 +46,7 @@ static enum status simulator_check(const struct simulator_config *config,
                    sizeof values_to_check / sizeof *values_to_check) ||
         !are_valid(config->forward, parameters) ||
         !are_valid(config->backward, parameters))
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_SIMULATION_INVALID,
                            "a simulated run needs cores, rounds, and costs "
                            "and rates that are not below 0");
     return STATUS_OK;
@@ -63,7 +63,7 @@ static enum status open_processes(struct simulator_cluster *simulator_cluster,
         memory = (simulator_cluster->workers[w] =
                       simulator_worker_open(simulator_cluster, w));
     return memory ? STATUS_OK
-                  : status_fail(why, STATUS_FAILED,
+                  : status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                                 "no memory to simulate %u ps and %u workers",
                                 config->num_ps, config->num_workers);
 }
@@ -79,7 +79,7 @@ static enum status run_events(struct simulator_cluster *simulator_cluster,
         simulator_cluster->result->events++;
     if (simulator_cluster->num_samples < simulator_cluster->wanted_samples)
         return status_fail(
-            why, STATUS_FAILED,
+            why, FAILURE_SIMULATION_FAILED,
             "the simulated run of %u ps and %u workers stops after %.6f s, or "
             "memory is short",
             config->num_ps, config->num_workers,

@@ -183,8 +183,8 @@ static enum status simulator_cluster_place_blocks(
         status = placement_greedy(layout, simulator_cluster->config.num_ps,
                                   ps_of_block, why);
     else
-        status_fail(why, STATUS_FAILED, "no memory to place %u blocks",
-                    layout->num_blocks);
+        status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                    "no memory to place %u blocks", layout->num_blocks);
     for (uint32_t b = 0; !status && b < layout->num_blocks; b++) {
         simulator_cluster->block_ps[b] = (uint16_t)ps_of_block[b];
         simulator_cluster->local_block[b] = counts[ps_of_block[b]]++;
@@ -251,7 +251,7 @@ enum status simulator_cluster_open(struct simulator_cluster **out,
         open_io_threads(simulator_cluster))
         status = simulator_cluster_place_blocks(simulator_cluster, why);
     else
-        status_fail(why, STATUS_FAILED,
+        status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                     "no memory to simulate %u ps and %u workers",
                     config->num_ps, config->num_workers);
     if (status)

@@ -50,7 +50,7 @@ enum status bandwidth_meter_open(
     struct failure *why) {
     struct bandwidth_meter *probe = calloc(1, sizeof *probe);
     if (!probe)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for a bandwidth probe");
     struct link_settings link = {
         .max_frame = MESSAGE_MAX_PAYLOAD, .receive_frames = 0, .linger_ms = 0};
@@ -63,8 +63,8 @@ enum status bandwidth_meter_open(
     if (!status)
         probe->resolve = start_resolve(settings->address);
     if (!status && !probe->resolve)
-        status = status_fail(why, STATUS_RETRY, "cannot look up %s",
-                             settings->address);
+        status = status_fail(why, FAILURE_ADDRESS_UNRESOLVED,
+                             "cannot look up %s", settings->address);
     if (status)
         bandwidth_meter_close(&probe);
     *out = probe;

@@ -16,7 +16,7 @@ enum status event_queue_open(struct event_queue *event_queue, void *values,
         .values = values, .size = size, .capacity = capacity};
     event_queue->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (event_queue->descriptor < 0)
-        return status_errno(why, STATUS_FAILED, errno,
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
                             "no descriptor for an event queue");
     pthread_mutex_init(&event_queue->mutex, NULL);
     pthread_cond_init(&event_queue->space_freed, NULL);

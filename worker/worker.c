@@ -18,15 +18,33 @@ static const int64_t POINTS_INTERVAL = TIME_S / 4;
 
 static enum status worker_open_links(struct worker *worker,
                                      struct failure *why) {
-    const struct member *member = &worker->settings->member;
+    const struct worker_settings *settings = worker->settings;
+    struct discovery_listener_settings discovery_listener = {
+        .zmq = settings->zmq,
+        .log = settings->log,
+        .self = settings->self,
+        .chief = settings->chief,
+        .cluster = settings->discovery_cluster,
+    };
     enum status status = discovery_listener_open(&worker->discovery_listener,
-                                                 &worker->process, member, why);
+                                                 &discovery_listener, why);
     if (status)
         return status;
     struct control_client_settings control_client = {
-        .process = &worker->process,
-        .member = member,
+        .zmq = settings->zmq,
+        .log = settings->log,
+        .role = settings->role,
+        .index = settings->index,
         .port = discovery_listener_port(worker->discovery_listener),
+        .host = settings->self ? settings->self->host : NULL,
+        .device = "cpu",
+        .chief_inproc = settings->chief_inproc,
+        .chief = settings->chief,
+        .chief_ports = settings->chief_ports,
+        .key = settings->key,
+        .size = settings->size,
+        .join_timeout = settings->join_timeout,
+        .record = settings->record,
     };
     return control_client_open(&worker->control_client, &control_client, why);
 }
@@ -71,7 +89,8 @@ static void fill_device_limit(const struct worker *worker,
     if (!device->id[0])
         snprintf(limit_text->key, sizeof limit_text->key,
                  "device %.24s of %016llx", device->name,
-                 (unsigned long long)worker->process.incarnation);
+                 (unsigned long long)control_client_incarnation(
+                     worker->control_client));
     snprintf(limit_text->name, sizeof limit_text->name, "free on device %s",
              device->name);
     capstan__memory_limit__init(&limit_text->limit);
@@ -167,9 +186,8 @@ static void worker_send_failed(struct worker *worker,
                                const struct failure *why) {
     Capstan__Failed failed = CAPSTAN__FAILED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    failed.status = why->status;
+    failed.code = why->code;
     failed.text = (char *)why->text;
-    failed.diverged = worker->diverged;
     control.body_case = CAPSTAN__CONTROL__BODY_FAILED;
     control.failed = &failed;
     control_client_send_reliable(worker->control_client, &control);
@@ -273,7 +291,6 @@ static void forward_report(struct worker *worker,
             send_finished(worker, report->clock);
         break;
     case TRAINER_FAILED:
-        worker->diverged = report->diverged;
         worker_send_failed(worker, &report->why);
         break;
     }
@@ -284,11 +301,11 @@ static void forward_report(struct worker *worker,
  * saves a checkpoint and all ranks end. */
 static void worker_handle_signal(struct worker *worker) {
     eventfd_t number = 0;
-    if (eventfd_read(worker->process.interrupts, &number))
+    if (eventfd_read(worker->settings->interrupts, &number))
         return;
-    enum status status = status_of_signal((int)number);
+    enum failure_code code = failure_code_of_signal((int)number);
     if (control_client_is_joined(worker->control_client))
-        log_info(worker->process.log, "signal_received", "signal %d: %s",
+        log_info(worker->settings->log, "signal_received", "signal %d: %s",
                  (int)number,
                  worker->allreduce
                      ? "asking the chief for a checkpoint; the run ends"
@@ -300,7 +317,7 @@ static void worker_handle_signal(struct worker *worker) {
     else
         send_interrupted(worker);
     worker->leaving = !worker->allreduce || !worker_is_training(worker);
-    worker->interrupted = status;
+    worker->interrupted = code;
 }
 
 static enum status handle_reports(struct worker *worker, struct failure *why) {
@@ -311,9 +328,13 @@ static enum status handle_reports(struct worker *worker, struct failure *why) {
             worker->stopped = true;
         if (report.event != TRAINER_FAILED)
             continue;
-        if (report.why.status == STATUS_CONFIG && !worker_is_training(worker))
-            return status_fail(why, report.why.status, "%s", report.why.text);
-        log_error(worker->process.log, "trainer_failed", "%s", report.why.text);
+        if (failure_code_status(report.why.code) == STATUS_CONFIG &&
+            !worker_is_training(worker)) {
+            *why = report.why;
+            return STATUS_CONFIG;
+        }
+        log_error(worker->settings->log, "trainer_failed", "%s",
+                  report.why.text);
     }
     return STATUS_OK;
 }
@@ -341,7 +362,7 @@ static void wait_for_events(struct worker *worker) {
     items[0] = (zmq_pollitem_t){control_client_socket(worker->control_client),
                                 0, ZMQ_POLLIN, 0};
     items[1] =
-        (zmq_pollitem_t){NULL, worker->process.interrupts, ZMQ_POLLIN, 0};
+        (zmq_pollitem_t){NULL, worker->settings->interrupts, ZMQ_POLLIN, 0};
     items[2] = (zmq_pollitem_t){
         NULL, worker->trainer ? trainer_descriptor(worker->trainer) : -1,
         ZMQ_POLLIN, 0};
@@ -363,7 +384,7 @@ static void step_allreduce(struct worker *worker) {
     struct failure why;
     if (!allreduce_step(worker->allreduce, &why))
         return;
-    log_error(worker->process.log, "allreduce_failed", "%s", why.text);
+    log_error(worker->settings->log, "allreduce_failed", "%s", why.text);
     worker_send_failed(worker, &why);
 }
 
@@ -382,7 +403,7 @@ static enum status worker_run_once(struct worker *worker, struct failure *why) {
         status = control_client_step(worker->control_client, time_now(), why);
     if (!status)
         status = worker_handle_controls(worker, why);
-    if (worker->process.interrupts >= 0)
+    if (worker->settings->interrupts >= 0)
         worker_handle_signal(worker);
     if (discovery_listener_step(worker->discovery_listener, time_now(), address,
                                 sizeof address))
@@ -394,9 +415,8 @@ enum status worker_run(const struct worker_settings *settings,
                        struct failure *why) {
     struct worker *worker = calloc(1, sizeof *worker);
     if (!worker)
-        return status_fail(why, STATUS_RETRY, "no memory for a worker");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a worker");
     worker->settings = settings;
-    worker->process = settings->process;
     enum status status = worker_open_links(worker, why);
     while (!status && !worker->stopped)
         status = worker_run_once(worker, why);

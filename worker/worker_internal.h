@@ -14,7 +14,6 @@
 
 struct worker {
     const struct worker_settings *settings;
-    struct process process;
     struct control_client *control_client;
     struct discovery_listener *discovery_listener;
     struct job *job;
@@ -27,8 +26,7 @@ struct worker {
     uint32_t rank, num_ranks;
     int64_t points_sent_at;
     bool stopped, leaving;
-    bool diverged;           /* the loss is NaN or infinite */
-    enum status interrupted; /* by a signal, or OK */
+    enum failure_code interrupted; /* by a signal, or FAILURE_NONE */
 };
 
 /* True once a view has started this worker's training. */

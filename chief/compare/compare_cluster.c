@@ -23,12 +23,12 @@ static enum status compare_cluster_resolve_ps(
         fill_counts(&flags->ps, listed);
     else if (!listed)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_JOB_UNFIT,
             "compare.ps: found %u; allowed: none, because the cluster lists "
             "no ps; leave it out to measure only all-reduce",
             flags->ps.values[0]);
     else if (flags->ps.values[flags->ps.count - 1] > listed)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_JOB_UNFIT,
                            "compare.ps: found %u; allowed: 1 to %u, as the "
                            "cluster lists",
                            flags->ps.values[flags->ps.count - 1], listed);
@@ -44,13 +44,13 @@ static enum status resolve_workers(const struct compare_cluster *members,
     unsigned trainers = members->topology.trainers;
     const struct compare_counts *request = &flags->workers;
     if (members->topology.alone || !trainers)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_JOB_UNFIT,
                            "\"compare\" in a job compares across a cluster, "
                            "and this process trains alone: `capstan compare "
                            "JOB.json` compares on one machine");
     if (given && (request->count > 1 || request->values[0] != trainers))
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_JOB_UNFIT,
             "compare.workers: found %u%s; allowed: %u, because in a cluster "
             "all trainers take part",
             request->values[0], request->count > 1 ? ", ..." : "", trainers);

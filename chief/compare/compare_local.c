@@ -44,7 +44,7 @@ static enum status compare_local_run(
         compare_local_record_failure(outcome, &result, child.limit);
     subprocess_free_result(&result);
     int caught = local->signals.caught;
-    return caught ? status_fail(why, (enum status)(128 + caught),
+    return caught ? status_fail(why, failure_code_of_signal(caught),
                                 "ended by signal %d", caught)
                   : STATUS_OK;
 }

@@ -41,7 +41,7 @@ enum status compare_plot_check_gnuplot(struct failure *why) {
             return STATUS_OK;
         from += length + (from[length] == ':');
     }
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_PROGRAM_MISSING,
                        "--plot needs gnuplot, which is not in PATH: sudo "
                        "apt-get install --no-install-recommends gnuplot-nox");
 }
@@ -407,12 +407,12 @@ static enum status write_script(char *name, const json_t *result,
     if (!script) {
         if (descriptor >= 0)
             close(descriptor);
-        return status_fail(why, STATUS_RETRY, "%s cannot be written", name);
+        return status_fail(why, FAILURE_IO_ERROR, "%s cannot be written", name);
     }
     compare_plot_script(script, result, path);
-    return fclose(script)
-               ? status_fail(why, STATUS_RETRY, "%s cannot be written", name)
-               : STATUS_OK;
+    return fclose(script) ? status_fail(why, FAILURE_IO_ERROR,
+                                        "%s cannot be written", name)
+                          : STATUS_OK;
 }
 
 static enum status gnuplot(char *script, const char *path,
@@ -434,7 +434,7 @@ static enum status gnuplot(char *script, const char *path,
     if (result.code || stat(path, &drawn) || !drawn.st_size) {
         char reason[512];
         subprocess_error_line(result.errors, reason, sizeof reason);
-        status = status_fail(why, STATUS_FAILED,
+        status = status_fail(why, FAILURE_PROGRAM_FAILED,
                              "--plot %s: gnuplot ended with %d%s%s", path,
                              result.code, reason[0] ? ": " : "", reason);
     }

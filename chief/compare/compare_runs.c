@@ -408,14 +408,14 @@ static json_t *build_result(struct comparison *comparison, double seconds,
 /* Fails if nothing was measured. */
 static enum status all_failed(const struct comparison *comparison,
                               struct failure *why) {
-    enum status status = STATUS_CONFIG;
+    enum failure_code code = FAILURE_COMPARE_IMPOSSIBLE;
     for (unsigned c = 0; c < comparison->count; c++) {
         if (json_array_size(comparison->cases[c].runs))
             return STATUS_OK;
         if (comparison->cases[c].code != STATUS_CONFIG)
-            status = STATUS_FAILED;
+            code = FAILURE_COMPARE_FAILED;
     }
-    return status_fail(why, status, "no case could be run; the first: %s",
+    return status_fail(why, code, "no case could be run; the first: %s",
                        comparison->cases[0].problem);
 }
 
@@ -434,7 +434,8 @@ enum status compare_runs(json_t **result,
     double seconds = NAN, first_loss = NAN;
     *result = NULL;
     if (!comparison)
-        return status_fail(why, STATUS_RETRY, "no memory for a comparison");
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for a comparison");
     comparison->options = options;
     comparison->batch = options->batch;
     list_cases(comparison);
@@ -456,8 +457,8 @@ enum status compare_runs(json_t **result,
     }
     if (!status)
         status = measure_first(comparison, &first_loss, why);
-    if (run_is_signal(status))
-        status = status_fail(why, status,
+    if (status && failure_code_is_signal(why->code))
+        status = status_fail(why, why->code,
                              "ended by signal %d after %u of %u "
                              "runs",
                              (int)status - 128, comparison->runs_done,

@@ -16,7 +16,7 @@ static enum status apply_vm(const struct compare_options *flags,
     const struct vm *vm = vm_table_find(flags->vm);
     if (!vm)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_BAD_FLAG_VALUE,
             "--vm: unknown machine '%s'; nearest: %s; known: %s; for others "
             "give --link-gbits, --gpus-per-host and --inner-gbits",
             flags->vm, vm_table_nearest(flags->vm), vm_table_names());
@@ -24,7 +24,7 @@ static enum status apply_vm(const struct compare_options *flags,
         *link_gbits = vm->link_gbits;
     if (*link_gbits == 0)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_BAD_FLAG_VALUE,
             "--vm %s: its bandwidth is not published; give --link-gbits",
             vm->name);
     if (*inner_gbits == 0)
@@ -138,7 +138,7 @@ static enum status predict_command_print_json(
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);
     if (!text)
-        return status_fail(why, STATUS_RETRY, "no memory for the object");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for the object");
     fprintf(out, "%s\n", text);
     free(text);
     return STATUS_OK;

@@ -40,7 +40,7 @@ enum status background_task_open(struct background_task **out,
         calloc(1, sizeof *background_task);
     *out = NULL;
     if (!background_task)
-        return status_fail(why, STATUS_RETRY, "no memory for a thread");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a thread");
     background_task->work = work;
     background_task->context = context;
     background_task->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -51,7 +51,8 @@ enum status background_task_open(struct background_task **out,
                                      background_task_run, background_task);
     if (error) {
         background_task_destroy(background_task);
-        return status_errno(why, STATUS_FAILED, error, "cannot start a thread");
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
+                            "cannot start a thread");
     }
     *out = background_task;
     return STATUS_OK;

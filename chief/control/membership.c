@@ -16,20 +16,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static void send_refusal(struct run *run, uint32_t peer, enum status status,
+static void send_refusal(struct run *run, uint32_t peer, enum failure_code code,
                          const char *text, Capstan__Refusal refusal) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    refusal.status = status;
+    refusal.code = code;
     refusal.text = (char *)text;
     control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
     control.refusal = &refusal;
     control_server_reply(run->control_server, peer, &control);
 }
 
-static void refuse(struct run *run, uint32_t peer, enum status status,
+static void refuse(struct run *run, uint32_t peer, enum failure_code code,
                    const char *text) {
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
-    send_refusal(run, peer, status, text, refusal);
+    send_refusal(run, peer, code, text, refusal);
 }
 
 /* Messages queued for an earlier holder of the slot are dropped with its
@@ -104,10 +104,11 @@ static void membership_advertised_address(
 }
 
 /* Logs at a limited rate: a refused process may repeat its join. */
-static void warn_and_refuse(struct run *run, uint32_t peer, const char *text) {
+static void warn_and_refuse(struct run *run, uint32_t peer,
+                            enum failure_code code, const char *text) {
     if (link_may_log(run->link, text))
         log_warning(run->log, "join_refused", "%s", text);
-    refuse(run, peer, STATUS_CONFIG, text);
+    refuse(run, peer, code, text);
 }
 
 static void refuse_second(struct run *run, uint32_t peer,
@@ -120,7 +121,7 @@ static void refuse_second(struct run *run, uint32_t peer,
         "%s is already here, from host %s (pid %u), and alive; a second one "
         "on host %s (pid %u) is refused: give it another index",
         name, slot->host, slot->pid, join->host, join->pid);
-    warn_and_refuse(run, peer, text);
+    warn_and_refuse(run, peer, FAILURE_SLOT_TAKEN, text);
 }
 
 /* A ps that comes back has lost its blocks. */
@@ -136,19 +137,17 @@ static bool is_too_late(const struct run *run, const struct roster_slot *slot) {
 static void refuse_late(struct run *run, uint32_t peer,
                         struct roster_slot *slot) {
     char text[sizeof run->text + 64];
-    bool failed = run->phase == RUN_STOPPING && run->status &&
+    bool failed = run->phase == RUN_STOPPING && run->code &&
                   !(slot && slot->pid); /* it never had a holder */
     if (!failed) {
-        refuse(run, peer, STATUS_RETRY,
+        refuse(run, peer, FAILURE_RUN_ENDED,
                "the run is ending; start again once it is over");
         return;
     }
     snprintf(text, sizeof text, "the chief ended the run: %s", run->text);
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
     refusal.ended = true;
-    send_refusal(run, peer,
-                 run_is_signal(run->status) ? STATUS_RETRY : run->status, text,
-                 refusal);
+    send_refusal(run, peer, run_code_of_members(run->code), text, refusal);
     if (slot)
         slot->state = ROSTER_VACATED;
     run->membership.refused_at = time_now();
@@ -230,8 +229,8 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
     if (is_other_job(run, join)) {
         Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
         refusal.other_job = true;
-        send_refusal(run, peer, STATUS_RETRY, "this chief leads another job",
-                     refusal);
+        send_refusal(run, peer, FAILURE_WRONG_CHIEF,
+                     "this chief leads another job", refusal);
         return false;
     }
     if (run->failed_to_start) {
@@ -239,7 +238,7 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
         return false;
     }
     if (is_size_mismatch(run, join, text, sizeof text)) {
-        warn_and_refuse(run, peer, text);
+        warn_and_refuse(run, peer, FAILURE_CLUSTER_DIFFERS, text);
         return false;
     }
     if (slot)
@@ -250,7 +249,7 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
                  ? cluster_role_name((enum cluster_role)join->role)
                  : "task of that kind",
              join->index, run->roster.num_ranks, run->roster.num_ps);
-    refuse(run, peer, STATUS_CONFIG, text);
+    refuse(run, peer, FAILURE_SLOT_UNKNOWN, text);
     return false;
 }
 
@@ -304,7 +303,7 @@ void membership_join(struct run *run, const struct control_message *incoming,
     if (!is_expected(run, incoming, slot))
         return;
     if (run->phase >= RUN_FINISHING &&
-        run_series_next_within(run, run->status) > 0)
+        run_series_next_within(run, failure_code_status(run->code)) > 0)
         return; /* it is early and will ask the next run's chief again */
     if (is_too_late(run, slot))
         refuse_late(run, incoming->peer, slot);
@@ -329,11 +328,11 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
                     "this run is refused",
                     (unsigned long long)control->run);
     if (control->run == run->id)
-        refuse(run, peer, STATUS_RETRY,
+        refuse(run, peer, FAILURE_DECLARED_DEAD,
                "the chief has declared this process dead after missed "
                "heartbeats (timeouts.peer); restart it to rejoin");
     else if (control->run)
-        refuse(run, peer, STATUS_RETRY,
+        refuse(run, peer, FAILURE_RUN_ENDED,
                "its run is over: the chief was restarted; start the same "
                "command again to join it");
 }
@@ -360,7 +359,7 @@ static bool needed_by_series(struct run *run, const char *departed) {
         return false;
     run_stop(run,
              run->shutdown.interrupted ? run->shutdown.interrupted
-                                       : STATUS_RETRY,
+                                       : FAILURE_PEER_LOST,
              "%s, and the comparison cannot go on without it; start the same "
              "command again",
              departed);
@@ -372,7 +371,7 @@ static void stop_without(struct run *run, const char *departed) {
     checkpoint_policy_resume_hint(run, resume_hint, sizeof resume_hint);
     run_stop(run,
              run->shutdown.interrupted ? run->shutdown.interrupted
-                                       : STATUS_RETRY,
+                                       : FAILURE_PEER_LOST,
              "%s%s; the same command %s", departed,
              run->allreduce ? ", and all-reduce cannot go on without it"
                             : ", and its weights with it",
@@ -417,7 +416,7 @@ static void remove_member(struct run *run, struct roster_slot *slot,
              (run->phase == RUN_JOINING && run->no_restart))
         run_stop(run,
                  run->shutdown.interrupted ? run->shutdown.interrupted
-                                           : STATUS_RETRY,
+                                           : FAILURE_PEER_LOST,
                  "%s before the first step; start the same command again",
                  departed);
 }
@@ -462,7 +461,7 @@ void membership_receive_exit(struct run *run, struct roster_slot *slot,
 }
 
 void membership_dismiss(struct run *run, struct roster_slot *slot,
-                        enum status status, const char *text) {
+                        enum failure_code code, const char *text) {
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     struct run_trainer *trainer = &run->trainers[slot->rank];
@@ -472,7 +471,7 @@ void membership_dismiss(struct run *run, struct roster_slot *slot,
     trainer->declared = false;
     log_warning(run->log, "member_dismissed", "%s; the run goes on without it",
                 text);
-    stop.status = status;
+    stop.code = code;
     stop.text = (char *)text;
     control.body_case = CAPSTAN__CONTROL__BODY_STOP;
     control.stop = &stop;

@@ -39,7 +39,7 @@ void membership_remove(struct run *run, struct roster_slot *slot, bool goodbye);
 /* Tells the joiner in SLOT to end with STATUS because it does not fit this run,
  * for the reason TEXT. The run continues without it. */
 void membership_dismiss(struct run *run, struct roster_slot *slot,
-                        enum status status, const char *text);
+                        enum failure_code code, const char *text);
 
 /* Has SLOT's trainer joined during training, without a first clock yet? */
 bool membership_is_joining(const struct run *run,

@@ -14,16 +14,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The status that a member's failure gives the run: a signal concerns only the
+/* The code that a member's failure gives the run: a signal concerns only the
  * process that got it, and once training has begun the configuration is known
  * to be valid. */
-static enum status status_of(const struct run *run,
-                             const Capstan__Failed *failed) {
-    enum status status = (enum status)failed->status;
-    if (run_is_signal(status))
-        return STATUS_RETRY;
-    return status == STATUS_CONFIG && run->phase >= RUN_TRAINING ? STATUS_FAILED
-                                                                 : status;
+static enum failure_code code_of(const struct run *run,
+                                 const Capstan__Failed *failed) {
+    enum failure_code code = (enum failure_code)failed->code;
+    if (failure_code_status(code) == STATUS_CONFIG &&
+        run->phase >= RUN_TRAINING)
+        return FAILURE_MEMBER_MISCONFIGURED;
+    return run_code_of_members(code);
 }
 
 static void shutdown_fail(struct run *run, struct roster_slot *slot,
@@ -33,10 +33,11 @@ static void shutdown_fail(struct run *run, struct roster_slot *slot,
     snprintf(text, sizeof text, "%s on host %s: %s", name, slot->host,
              failed->text);
     if (membership_is_joining(run, slot))
-        membership_dismiss(run, slot, (enum status)failed->status, text);
+        membership_dismiss(run, slot, (enum failure_code)failed->code, text);
     else
-        run_stop(run, status_of(run, failed), "%s", text);
-    run->metrics.diverged |= run->phase == RUN_STOPPING && failed->diverged;
+        run_stop(run, code_of(run, failed), "%s", text);
+    run->metrics.diverged |=
+        run->phase == RUN_STOPPING && failed->code == FAILURE_LOSS_NOT_FINITE;
 }
 
 /* A rank that reports a lost peer may name one that gave up for the same
@@ -68,7 +69,8 @@ void shutdown_receive_finished(struct run *run, struct roster_slot *slot,
 void shutdown_receive_failed(struct run *run, struct roster_slot *slot,
                              const Capstan__Failed *failed) {
     bool training = run->phase == RUN_TRAINING || run->phase == RUN_FINISHING;
-    if (failed->status == STATUS_RETRY && run->allreduce && training)
+    enum failure_code code = (enum failure_code)failed->code;
+    if (failure_code_status(code) == STATUS_RETRY && run->allreduce && training)
         record_lost_peer(run, slot, failed);
     else
         shutdown_fail(run, slot, failed);
@@ -80,7 +82,7 @@ void shutdown_receive_interrupted(struct run *run,
     roster_name(slot, name, sizeof name);
     log_info(run->log, "member_signalled", "%s received a signal", name);
     if (!run->shutdown.interrupted)
-        shutdown_interrupt(run, STATUS_RETRY);
+        shutdown_interrupt(run, FAILURE_RUN_INTERRUPTED);
 }
 
 void shutdown_receive_goodbye(struct run *run, struct roster_slot *slot) {
@@ -92,18 +94,18 @@ void shutdown_receive_goodbye(struct run *run, struct roster_slot *slot) {
 
 /* The first signal requests one checkpoint; a second signal here does not wait
  * for it. Signals to several processes count as one. */
-void shutdown_interrupt(struct run *run, enum status status) {
+void shutdown_interrupt(struct run *run, enum failure_code code) {
     if (run->failed_to_start)
         run_enter_phase(run, RUN_OVER);
     if (run->phase >= RUN_STOPPING)
         return;
     bool already_interrupted = run->shutdown.interrupted;
-    bool signalled_here =
-        already_interrupted && run->shutdown.interrupted != STATUS_RETRY;
-    run->shutdown.interrupted = status;
+    bool signalled_here = already_interrupted &&
+                          run->shutdown.interrupted != FAILURE_RUN_INTERRUPTED;
+    run->shutdown.interrupted = code;
     if (signalled_here || run->phase < RUN_TRAINING ||
         !run->job->checkpoint.dir) {
-        run_stop(run, status, "ended by a signal");
+        run_stop(run, code, "ended by a signal");
         return;
     }
     if (already_interrupted) /* signalled by a ps: its checkpoint is under way
@@ -187,13 +189,13 @@ static void check_finished(struct run *run) {
     if (count_finished(run))
         run_enter_phase(run, RUN_FINISHING);
     else if (run->no_restart)
-        run_stop(run, STATUS_RETRY,
+        run_stop(run, FAILURE_NO_TRAINER,
                  "no trainer is left; start the same command again");
     else if (!run->membership.no_trainer_since)
         run->membership.no_trainer_since = time_now();
     else if (time_now() - run->membership.no_trainer_since >
              run->roster.peer_limit)
-        run_stop(run, STATUS_RETRY,
+        run_stop(run, FAILURE_NO_TRAINER,
                  "no trainer is left, and none came back "
                  "within %.0f s (timeouts.peer)",
                  time_to_seconds(run->roster.peer_limit));
@@ -225,10 +227,11 @@ static void shutdown_finish(struct run *run) {
         return;
     }
     if (run->job->checkpoint.dir && run->checkpoints.last_problem[0])
-        run_stop(run, STATUS_FAILED, "the last checkpoint was not written: %s",
+        run_stop(run, FAILURE_CHECKPOINT_NOT_WRITTEN,
+                 "the last checkpoint was not written: %s",
                  run->checkpoints.last_problem);
     else if (run->export_problem[0])
-        run_stop(run, STATUS_FAILED,
+        run_stop(run, FAILURE_EXPORT_NOT_WRITTEN,
                  "the weights were not exported to %s: %s%s%s",
                  run->job->export_path, run->export_problem,
                  run->checkpoints.has_saved
@@ -236,7 +239,7 @@ static void shutdown_finish(struct run *run) {
                      : "",
                  run->checkpoints.has_saved ? run->job->checkpoint.dir : "");
     else
-        run_stop(run, STATUS_OK, "done");
+        run_stop(run, FAILURE_NONE, "done");
 }
 
 static void list_unresponsive(const struct run *run, char *text, size_t size) {
@@ -259,7 +262,7 @@ static void list_unresponsive(const struct run *run, char *text, size_t size) {
 static bool is_waiting_for_absent(const struct run *run, int64_t now) {
     if (run->membership.refused_at && now - run->membership.refused_at < TIME_S)
         return true;
-    return run->status && !run_is_signal(run->status) &&
+    return run->code && !failure_code_is_signal(run->code) &&
            (run->failed_to_start || !run_series_requires_all(run)) &&
            run->phase_since - run->opened < run->join_limit &&
            now - run->phase_since <

@@ -14,7 +14,7 @@
 struct run;
 
 struct run_shutdown {
-    enum status interrupted;       /* status of a signal here or at a ps */
+    enum failure_code interrupted; /* by a signal here, or at a ps */
     int64_t grace_deadline;        /* end of timeouts.grace */
     bool final_snapshot_requested; /* the last snapshot was requested */
 };
@@ -37,7 +37,7 @@ void shutdown_receive_goodbye(struct run *run, struct roster_slot *slot);
 
 /* A signal arrived here or at a ps: the run writes one checkpoint within
  * timeouts.grace and ends. A second signal ends it at once. */
-void shutdown_interrupt(struct run *run, enum status status);
+void shutdown_interrupt(struct run *run, enum failure_code code);
 
 /* Advances the shutdown by one step. */
 void shutdown_step(struct run *run, int64_t now);

@@ -63,7 +63,7 @@ static void check_joining(struct run *run, int64_t now) {
         log_joining(run, &deadline, now);
         return;
     }
-    run_stop(run, STATUS_RETRY,
+    run_stop(run, FAILURE_MEMBER_ABSENT,
              "did not join within %.0f s (%s): %s; are they started, with the "
              "same cluster description?",
              time_to_seconds(run->join_limit), deadline.limit, absent);
@@ -93,7 +93,7 @@ static void check_step_deadline(struct run *run, int64_t now) {
     char name[64];
     roster_name(slot, name, sizeof name);
     if (stalled > limit)
-        run_stop(run, STATUS_RETRY,
+        run_stop(run, FAILURE_STEP_TIMEOUT,
                  "%s on host %s is alive but has not finished a step for "
                  "%.0f s (timeouts.step): if steps really take that long, set "
                  "it to %.0f",
@@ -116,7 +116,7 @@ static void check_phase_deadline(struct run *run, int64_t now) {
     if (now - run->phase_since < time_from_seconds(limit))
         return;
     if (run->phase == RUN_FINISHING) {
-        run_stop(run, STATUS_RETRY,
+        run_stop(run, FAILURE_STEP_TIMEOUT,
                  "the last evaluation, checkpoint or export was not over "
                  "within %.0f s (timeouts.step); try %.0f",
                  limit, 2 * limit);
@@ -124,12 +124,12 @@ static void check_phase_deadline(struct run *run, int64_t now) {
     }
     for (uint32_t i = 0; i < run->roster.num_ps; i++)
         if (!run->ps[i].ready)
-            run_stop(run, STATUS_RETRY,
+            run_stop(run, FAILURE_STEP_TIMEOUT,
                      "ps %u on host %s did not hold its weights within %.0f s "
                      "(timeouts.step); try %.0f",
                      i, roster_ps(&run->roster, i)->host, limit, 2 * limit);
     if (run->allreduce && !run_allreduce_holder(run)->ready)
-        run_stop(run, STATUS_RETRY,
+        run_stop(run, FAILURE_STEP_TIMEOUT,
                  "rank 0 on host %s was not ready within %.0f s "
                  "(timeouts.step)",
                  run->roster.slots[0].host, limit);
@@ -225,7 +225,7 @@ static void check_lost_peer(struct run *run, int64_t now) {
         if (run->roster.slots[r].state == ROSTER_HELD &&
             run->roster.slots[r].last_seen < run->membership.peer_lost_at)
             membership_remove(run, &run->roster.slots[r], false);
-    run_stop(run, STATUS_RETRY, "%s; start the same command again",
+    run_stop(run, FAILURE_PEER_LOST, "%s; start the same command again",
              run->membership.lost_reason);
 }
 

@@ -54,7 +54,8 @@ enum status children_open(struct children *children, const int *more,
     children_block_signals(&children->saved_signals, &blocked);
     children->signals = signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK);
     if (children->signals < 0)
-        return status_errno(why, STATUS_FAILED, errno, "taking signals");
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                            "taking signals");
     return STATUS_OK;
 }
 
@@ -119,8 +120,8 @@ enum status children_start(const struct children *children,
         return STATUS_OK;
     }
     *pid = 0;
-    return status_errno(why, STATUS_FAILED, errno, "starting the process of %s",
-                        start->name);
+    return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                        "starting the process of %s", start->name);
 }
 
 int children_wait(const struct children *children, int64_t deadline) {

@@ -16,7 +16,7 @@ static enum status death_report_open_link(struct death_report *report,
     int at_once = 0;
     report->zmq = report->zmq ? report->zmq : zmq_ctx_new();
     if (!report->zmq)
-        return status_fail(why, STATUS_FAILED, "cannot start ZeroMQ");
+        return status_fail(why, FAILURE_SYSTEM_REFUSED, "cannot start ZeroMQ");
     enum status status =
         link_open(&report->link, report->zmq, LINK_CLIENT, &settings, why);
     if (!status)

@@ -227,8 +227,8 @@ static void free_processes(struct launch *launch) {
 static enum status check_program(const char *program, struct failure *why) {
     if (!access(program, X_OK))
         return STATUS_OK;
-    return status_errno(why, STATUS_CONFIG, errno, "the program to start, %s",
-                        program);
+    return status_errno(why, FAILURE_PROGRAM_MISSING, errno,
+                        "the program to start, %s", program);
 }
 
 enum status launch_run(const struct launch_options *options, int *exit_code,
@@ -243,8 +243,8 @@ enum status launch_run(const struct launch_options *options, int *exit_code,
         launch.count = azureml_num_processes(options->azureml_distribution);
     launch.processes = calloc(launch.count, sizeof *launch.processes);
     if (!launch.processes)
-        return status_fail(why, STATUS_RETRY, "out of memory for %u processes",
-                           launch.count);
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "out of memory for %u processes", launch.count);
     launch_name_processes(&launch);
     const int saves = SIGUSR1;
     status = children_open(&launch.children, &saves, 1, why);
@@ -294,7 +294,7 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
     uint32_t gpus =
         world->nproc_kind == LAUNCH_NPROC_CPU ? 0 : count_gpus(&none);
     if (world->nproc_kind == LAUNCH_NPROC_GPU && !gpus)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_NO_DEVICE,
                            "--nproc_per_node is gpu, and none is found here"
                            "%s%.400s",
                            none.text[0] ? ": " : "", none.text);

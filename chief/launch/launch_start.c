@@ -101,7 +101,8 @@ enum status launch_configure(struct launch *launch, struct failure *why) {
     }
     json_decref(cluster);
     if (!launch->processes[launch->count - 1].config)
-        return status_fail(why, STATUS_RETRY, "out of memory for TF_CONFIG");
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "out of memory for TF_CONFIG");
     return STATUS_OK;
 }
 
@@ -206,7 +207,7 @@ static enum status launch_start_start(struct launch *launch,
                                      .log = launch->options->log};
     child.record = process->record = launch_record_open();
     if (!command)
-        return status_fail(why, STATUS_RETRY, "no memory to start %s",
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory to start %s",
                            process->name);
     enum status status =
         children_start(&launch->children, &child, &process->pid, why);

@@ -105,7 +105,7 @@ static enum status node_launch_start(struct node_launch *launch,
                  local_rank);
     char **command = make_command(launch->flags, flag);
     if (!command)
-        return status_fail(why, STATUS_RETRY, "no memory to start %s",
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory to start %s",
                            process->name);
     struct children_command child = {.name = process->name,
                                      .program = command[0],
@@ -237,7 +237,7 @@ enum status node_launch_run(const struct launch_flags *flags,
         .flags = flags, .world = world, .log = log, .deadline = TIME_NEVER};
     launch.processes = calloc(world->nproc_per_node, sizeof *launch.processes);
     if (!launch.processes)
-        return status_fail(why, STATUS_RETRY, "no memory for %u processes",
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %u processes",
                            world->nproc_per_node);
     enum status status =
         children_open(&launch.children, forwarded, FORWARDED, why);

@@ -45,7 +45,8 @@ enum status subprocess_open(struct subprocess_signals *signals,
     children_block_signals(&signals->saved_signals, &blocked);
     signals->descriptor = signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals->descriptor < 0)
-        return status_errno(why, STATUS_FAILED, errno, "taking signals");
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                            "taking signals");
     return STATUS_OK;
 }
 
@@ -137,7 +138,7 @@ static enum status subprocess_start(struct child *child,
         waitpid(child->pid, NULL, 0);
     }
     if (child->exit_fd < 0)
-        return status_errno(why, STATUS_FAILED, error, "starting %s",
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, error, "starting %s",
                             options->program);
     return STATUS_OK;
 }
@@ -204,7 +205,7 @@ enum status subprocess_run(struct subprocess_signals *signals,
         close(child.exit_fd);
         /* A program may end with this code itself, but it then has output. */
         if (result->code == CHILDREN_NOT_STARTED && !child.output.used)
-            status = status_fail(why, STATUS_CONFIG,
+            status = status_fail(why, FAILURE_PROGRAM_MISSING,
                                  "%s could not be started: is it installed?",
                                  options->program);
     }

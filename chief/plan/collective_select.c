@@ -48,7 +48,7 @@ bool collective_select_resolve(struct run *run) {
         list_ranks(run, ranks, names);
         resolve_backend(run, ranks);
     } else {
-        run_stop(run, STATUS_RETRY, "no memory for the plan");
+        run_stop(run, FAILURE_NO_MEMORY, "no memory for the plan");
     }
     free(ranks);
     free(names);

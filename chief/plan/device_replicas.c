@@ -36,7 +36,7 @@ static void dismiss(struct run *run, struct roster_slot *slot) {
         "start it where there are as many (CUDA_VISIBLE_DEVICES, docs/gpu.md)",
         name, slot->host, trainer->devices, plural(trainer->devices),
         trainer->replicas);
-    membership_dismiss(run, slot, STATUS_CONFIG, text);
+    membership_dismiss(run, slot, FAILURE_TOO_FEW_DEVICES, text);
 }
 
 bool device_replicas_declare(struct run *run, struct roster_slot *slot,
@@ -75,7 +75,7 @@ static bool check_uniform(struct run *run) {
                           run->trainers[other].replicas};
     roster_name(&slots[0], names[0], sizeof names[0]);
     roster_name(&slots[other], names[1], sizeof names[1]);
-    run_stop(run, run->series ? STATUS_FAILED : STATUS_CONFIG,
+    run_stop(run, run->series ? FAILURE_COMPARE_FAILED : FAILURE_DEVICES_DIFFER,
              "replicas: %s on host %s computes on %u devices, %s on host %s on "
              "%u; with strategy.staleness each push is an update of the same "
              "batch, so all trainers need as many: show each as many "
@@ -93,7 +93,7 @@ static bool device_replicas_solve_batch(struct run *run, struct job *job) {
         is_uniform(run, &other) ? run->trainers[0].replicas : 0};
     struct failure why;
     if (job_solve_replicas(job, replicas, &why)) {
-        run_stop(run, why.status, "%s", why.text);
+        run_stop(run, why.code, "%s", why.text);
         return false;
     }
     return true;
@@ -111,7 +111,7 @@ static bool set_batches_per_epoch(struct run *run) {
     uint64_t share = run_schedule_share_samples(run->plan.train_samples,
                                                 run->plan.num_replicas);
     run_stop(
-        run, STATUS_CONFIG,
+        run, FAILURE_DATA_TOO_SMALL,
         "data.drop_last leaves nothing of an epoch: a replica's share is "
         "%llu samples (%llu over %u replicas), the micro batch %u; make "
         "train_micro_batch_size_per_gpu %llu or less, or drop_last false",

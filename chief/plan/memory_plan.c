@@ -224,8 +224,9 @@ enum status memory_plan_check(const struct memory_plan_member *members,
     memory_plan_append(&text, ":");
     append_members(&text, &memory_plan, &sum);
     memory_plan_advice(&text, &memory_plan, &sum);
-    return status_fail(why, can_never_fit(&sum) ? STATUS_CONFIG : STATUS_RETRY,
-                       "%s", message);
+    return status_fail(
+        why, can_never_fit(&sum) ? FAILURE_JOB_TOO_LARGE : FAILURE_NO_MEMORY,
+        "%s", message);
 }
 
 /* The trainer or ps that needs most; NULL: none needs any. */

@@ -17,7 +17,7 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
     enum status status = plan_layout(&run->plan.layout, model_spec->parameters,
                                      model_spec->n_parameters, &why);
     if (status) {
-        run_stop(run, status, "the parameters of rank 0: %s", why.text);
+        run_stop(run, why.code, "the parameters of rank 0: %s", why.text);
         return;
     }
     run->plan.digest = layout_digest(run->plan.layout);
@@ -61,10 +61,10 @@ static void model_spec_check(struct run *run, struct roster_slot *slot) {
     if (matches_rank_0(run, slot, text, sizeof text))
         return;
     if (!membership_is_joining(run, slot)) {
-        run_stop(run, STATUS_CONFIG, "%s", text);
+        run_stop(run, FAILURE_MODEL_MISMATCH, "%s", text);
         return;
     }
-    membership_dismiss(run, slot, STATUS_CONFIG, text);
+    membership_dismiss(run, slot, FAILURE_MODEL_MISMATCH, text);
 }
 
 void model_spec_receive(struct run *run, struct roster_slot *slot,

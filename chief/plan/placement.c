@@ -53,7 +53,7 @@ enum status placement_greedy(const struct layout *layout, uint32_t num_ps,
     struct load *heap = malloc(num_ps * sizeof *heap);
     enum status status = STATUS_OK;
     if (!keys || !heap) {
-        status = status_errno(why, STATUS_FAILED, ENOMEM,
+        status = status_errno(why, FAILURE_NO_MEMORY, ENOMEM,
                               "placing %u blocks on %u ps", layout->num_blocks,
                               num_ps);
         goto done;

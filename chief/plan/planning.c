@@ -83,12 +83,12 @@ static bool planning_place_blocks(struct run *run) {
         calloc(run->plan.layout->num_blocks, sizeof *run->clipping.square_sums);
     enum status status = STATUS_OK;
     if (!run->plan.ps_of_block || !run->clipping.square_sums)
-        status = status_fail(&why, STATUS_RETRY, "no memory for the plan");
+        status = status_fail(&why, FAILURE_NO_MEMORY, "no memory for the plan");
     else if (!run->allreduce)
         status = placement_greedy(run->plan.layout, num_ps_used(run),
                                   run->plan.ps_of_block, &why);
     if (status)
-        run_stop(run, status, "%s", why.text);
+        run_stop(run, why.code, "%s", why.text);
     for (uint32_t b = 0; !status && b < run->plan.layout->num_blocks; b++)
         if (run->plan.ps_of_block[b] >= run->plan.num_holders)
             run->plan.num_holders = run->plan.ps_of_block[b] + 1;
@@ -165,7 +165,7 @@ static bool check_memory(struct run *run) {
     struct failure why;
     char text[640];
     enum status status =
-        status_fail(&why, STATUS_RETRY, "no memory for the plan");
+        status_fail(&why, FAILURE_NO_MEMORY, "no memory for the plan");
     bool listed = members && names, waits = false;
     if (listed) {
         list_members(run, members, names);
@@ -173,7 +173,8 @@ static bool check_memory(struct run *run) {
         waits = status == STATUS_RETRY && waits_for_memory(run, &why);
     }
     if (status && !waits) {
-        run_stop(run, listed ? STATUS_CONFIG : status, "%s", why.text);
+        run_stop(run, listed ? FAILURE_JOB_TOO_LARGE : why.code, "%s",
+                 why.text);
     } else if (!status) {
         memory_plan_describe(members, count, &given, text, sizeof text);
         log_info(run->log, "memory_planned", "%s", text);
@@ -257,7 +258,7 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
     control.plan = &message;
     if (!written)
-        run_stop(run, STATUS_RETRY, "no memory for the plan");
+        run_stop(run, FAILURE_NO_MEMORY, "no memory for the plan");
     else if (slot)
         control_server_send(run->control_server, slot, &control);
     else
@@ -346,7 +347,7 @@ static void plan(struct run *run) {
         return;
     enum status status = checkpoint_policy_find_start(run, &why);
     if (status) {
-        run_stop(run, status, "%s", why.text);
+        run_stop(run, why.code, "%s", why.text);
         return;
     }
     if (run->job->init && run->plan.has_restored)

@@ -94,18 +94,18 @@ static enum status check_allreduce(const struct job *job,
                                    struct failure *why) {
     static const char means[] = "several trainers and no ps mean all-reduce";
     if (job->staleness)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_JOB_UNFIT,
                            "%s, but strategy.staleness is set, which needs ps: "
                            "%s, or take it out",
                            means, hints[given->members].add_ps);
     if (job->algorithm == JOB_HALVING_DOUBLING && job->zero.stage)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_JOB_UNFIT,
                            "strategy.algorithm is halving_doubling, but "
                            "zero_optimization.stage %d scatters and gathers "
                            "around a ring: take one of them out",
                            (int)job->zero.stage);
     if (job->wire == JOB_WIRE_BF16)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_JOB_UNFIT,
                            "%s, whose messages are float32, but wire is bf16: "
                            "%s, or take it out",
                            means, hints[given->members].add_ps);
@@ -156,13 +156,13 @@ enum status strategy_choose(struct strategy *out, const struct job *job,
     enum job_strategy strategy = job->strategy;
     *out = (struct strategy){0};
     if (!trainers)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_JOB_UNFIT,
                            "no trainer at all: there is no worker and the "
                            "chief only coordinates; %s, set \"workers\", or "
                            "let the chief train (\"chief\": \"train\")",
                            hints[given->members].add_worker);
     if (strategy == JOB_PS && !num_ps && !given->alone)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_JOB_UNFIT,
                            "strategy.type is ps, but %s: %s, or train without "
                            "(--set strategy.type=allreduce)",
                            hints[given->members].no_ps,

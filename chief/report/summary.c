@@ -133,7 +133,8 @@ json_t *summary_object(const struct run *run) {
     double seconds = training_seconds(run);
     uint64_t step = run->end_step;
     json_t *object = json_object();
-    json_object_set_new(object, "exit", json_integer(run->status));
+    json_object_set_new(object, "exit",
+                        json_integer(failure_code_status(run->code)));
     json_object_set_new(object, "steps", json_integer((json_int_t)step));
     json_object_set_new(object, "rounds",
                         run_synchronous(run) ? json_integer((json_int_t)step)
@@ -184,7 +185,7 @@ static void summary_print_json(const struct run *run) {
  * a failed run trainers waited for what failed, so it names none. */
 static void log_lost_time(const struct run *run) {
     double all;
-    if (run->status && !run->shutdown.interrupted)
+    if (run->code && !run->shutdown.interrupted)
         return;
     struct time_share time_share = largest_loss(run, &all);
     double part = all > 0 ? time_share.seconds / all : 0;
@@ -282,7 +283,7 @@ void summary_print(const struct run *run, bool json) {
                  step - run->plan.schedule.start, seconds,
                  steps_per_second(run),
                  (double)metrics_total(run).samples / seconds, loss,
-                 run->status ? "; not complete" : "");
+                 run->code ? "; not complete" : "");
     if (run->metrics.began)
         log_diverged(run);
     if (run->metrics.began && metrics_checks_overflow(run))

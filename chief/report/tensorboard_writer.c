@@ -41,7 +41,7 @@ static enum status tensorboard_writer_write_record(
         fwrite(&length_crc, sizeof length_crc, 1, file) != 1 ||
         fwrite(bytes, size, 1, file) != 1 ||
         fwrite(&crc, sizeof crc, 1, file) != 1)
-        return status_errno(why, STATUS_FAILED, errno, "writing %s",
+        return status_errno(why, FAILURE_FILE_UNWRITABLE, errno, "writing %s",
                             tensorboard_writer->path);
     return STATUS_OK;
 }
@@ -74,7 +74,7 @@ static enum status name_file(struct tensorboard_writer *tensorboard_writer,
                  "%s/events.out.tfevents.%010.0f.%s.%ld", dir, time_calendar(),
                  host, (long)getpid());
     if (length >= (int)sizeof tensorboard_writer->path)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_OUTPUT_UNUSABLE,
                            "the event file's path is over %d bytes: %s/...",
                            MAX_PATH - 1, dir);
     return STATUS_OK;
@@ -86,11 +86,12 @@ enum status tensorboard_writer_open(struct tensorboard_writer **out,
     struct tensorboard_writer *tensorboard_writer =
         calloc(1, sizeof *tensorboard_writer);
     if (!tensorboard_writer)
-        return status_fail(why, STATUS_RETRY, "out of memory for events");
+        return status_fail(why, FAILURE_NO_MEMORY, "out of memory for events");
     enum status status = fs_info_make_folder(dir, why);
     if (status) {
         status_context(why, "tensorboard.output_path");
-        status = why->status = STATUS_CONFIG;
+        why->code = FAILURE_OUTPUT_UNUSABLE;
+        status = STATUS_CONFIG;
     } else {
         status = name_file(tensorboard_writer, dir, why);
     }
@@ -98,8 +99,8 @@ enum status tensorboard_writer_open(struct tensorboard_writer **out,
         goto fail;
     tensorboard_writer->file = fopen(tensorboard_writer->path, "wxe");
     if (!tensorboard_writer->file) {
-        status = status_errno(why, STATUS_CONFIG, errno, "creating %s",
-                              tensorboard_writer->path);
+        status = status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno,
+                              "creating %s", tensorboard_writer->path);
         goto fail;
     }
     status = write_version(tensorboard_writer, why);
@@ -116,7 +117,7 @@ enum status tensorboard_writer_add_scalar(
     struct tensorboard_writer *tensorboard_writer, const char *tag,
     uint64_t step, double value, struct failure *why) {
     if (strlen(tag) > MAX_TAG)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_NAME_TOO_LONG,
                            "the tag of a scalar is over %d bytes: %s", MAX_TAG,
                            tag);
     Tensorboard__Summary__Value scalar = TENSORBOARD__SUMMARY__VALUE__INIT;
@@ -150,7 +151,7 @@ enum status tensorboard_writer_restart(
 enum status tensorboard_writer_flush(
     struct tensorboard_writer *tensorboard_writer, struct failure *why) {
     if (fflush(tensorboard_writer->file))
-        return status_errno(why, STATUS_FAILED, errno, "writing %s",
+        return status_errno(why, FAILURE_FILE_UNWRITABLE, errno, "writing %s",
                             tensorboard_writer->path);
     return STATUS_OK;
 }

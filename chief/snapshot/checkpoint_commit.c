@@ -46,10 +46,10 @@ static enum status checkpoint_commit_verify_files(
         if (file->host[0])
             continue; /* on the disk of another host */
         if (stat(path, &about))
-            return status_errno(why, STATUS_FAILED, errno,
+            return status_errno(why, FAILURE_CHECKPOINT_NOT_WRITTEN, errno,
                                 "%s was written but does not exist", path);
         if ((uint64_t)about.st_size != file->size)
-            return status_fail(why, STATUS_FAILED,
+            return status_fail(why, FAILURE_CHECKPOINT_NOT_WRITTEN,
                                "%s was written with %llu bytes but has %llu",
                                path, (unsigned long long)file->size,
                                (unsigned long long)about.st_size);
@@ -126,7 +126,7 @@ static enum status checkpoint_commit_start(struct run *run,
     if (checkpoint_commit)
         checkpoint_commit_fill(checkpoint_commit, run, snapshot);
     if (!checkpoint_commit || !name_slots(run, &checkpoint_commit->manifest))
-        return status_fail(why, STATUS_RETRY, "no memory for a manifest");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a manifest");
     return background_task_open(&checkpoint_commit->background_task,
                                 write_checkpoint, checkpoint_commit, why);
 }
@@ -187,7 +187,7 @@ static void checkpoint_commit_begin(struct run *run,
     enum status status = STATUS_OK;
     if (run->checkpoints.has_saved && snapshot->step < run->checkpoints.saved)
         status = status_fail(
-            &why, STATUS_FAILED,
+            &why, FAILURE_CHECKPOINT_NOT_WRITTEN,
             "the checkpoint of step %llu was complete before it, and older "
             "files were removed",
             (unsigned long long)run->checkpoints.saved);

@@ -34,7 +34,9 @@ enum status checkpoint_policy_open(struct run *run, struct failure *why) {
         status = dir_lock_acquire(&run->checkpoints.dir_lock, &dir_lock, why);
     if (status) {
         status_context(why, "checkpoint.dir");
-        return status == STATUS_RETRY ? status : (why->status = STATUS_CONFIG);
+        if (status == STATUS_FAILED)
+            why->code = FAILURE_OUTPUT_UNUSABLE;
+        return failure_code_status(why->code);
     }
     run->checkpoints.saved_at = time_now();
     return STATUS_OK;
@@ -77,13 +79,13 @@ static enum status check_compatible(const struct run *run,
         "resume with the job it was written by, or name another checkpoint.dir,"
         " or start over: --set checkpoint.resume=never";
     if (layout_digest(manifest->layout) != run->plan.digest)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
                            "the checkpoint of step %llu in %s holds another "
                            "model than model.layers describes: %s",
                            step, dir, remedy);
     if (strcmp(manifest->rule, checkpoint_policy_optimizer_name(run)) ||
         manifest->num_slots != rule_slots(&run->job->optimizer))
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
                            "the checkpoint of step %llu in %s was written by "
                            "optimizer %s with %u state tensors, the job says "
                            "%s with %u: %s",
@@ -91,7 +93,7 @@ static enum status check_compatible(const struct run *run,
                            checkpoint_policy_optimizer_name(run),
                            rule_slots(&run->job->optimizer), remedy);
     if (manifest->seed != run->job->seed)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
                            "the checkpoint of step %llu in %s has seed %llu, "
                            "the job says %llu: %s",
                            step, dir, (unsigned long long)manifest->seed,
@@ -133,7 +135,7 @@ static enum status check_step_exists(const struct job_checkpoint *checkpoint,
         return status;
     free(steps);
     return exists ? STATUS_OK
-                  : status_fail(why, STATUS_CONFIG,
+                  : status_fail(why, FAILURE_RESUME_STEP_MISSING,
                                 "checkpoint.resume: found %llu, a step that "
                                 "has no checkpoint in %s; allowed: %s\"auto\" "
                                 "(the newest) or \"never\"",
@@ -164,7 +166,7 @@ static enum status checkpoint_policy_find(struct run *run, bool *found,
     *found = !status;
     if (status)
         return status_fail(
-            why, status,
+            why, wrong.code,
             "checkpoint.resume names step %llu: %.1500s; "
             "`capstan ckpt verify` shows which others are complete",
             (unsigned long long)checkpoint->resume_step, wrong.text);

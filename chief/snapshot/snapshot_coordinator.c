@@ -54,7 +54,7 @@ static struct run_snapshot *snapshot_coordinator_begin(struct run *run,
     struct shard_info *files = calloc(run->plan.num_holders, sizeof *files);
     if (!snapshot || !files) {
         free(files);
-        run_stop(run, STATUS_RETRY, "no memory for a checkpoint");
+        run_stop(run, FAILURE_NO_MEMORY, "no memory for a checkpoint");
         return NULL;
     }
     free(snapshot->files);

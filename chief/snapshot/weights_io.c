@@ -44,12 +44,14 @@ enum status weights_io_check_export_path(const struct run *run,
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
     enum status status = fs_info_make_folder(folder, why);
     if (!status && access(folder, W_OK | X_OK))
-        status = status_errno(why, STATUS_CONFIG, errno, "cannot write into %s",
-                              folder);
+        status = status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno,
+                              "cannot write into %s", folder);
     if (!status)
         return STATUS_OK;
     status_context(why, "export.path");
-    return status == STATUS_RETRY ? status : (why->status = STATUS_CONFIG);
+    if (status == STATUS_FAILED)
+        why->code = FAILURE_OUTPUT_UNUSABLE;
+    return failure_code_status(why->code);
 }
 
 static enum status weights_io_read_parameter(void *context, uint32_t index,
@@ -83,7 +85,7 @@ static enum status weights_io_send_all(
             most = layout->parameters[p].elements;
     float *floats = malloc(most * sizeof *floats);
     if (!floats)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for a tensor of %llu elements",
                            (unsigned long long)most);
     enum status status = STATUS_OK;
@@ -140,7 +142,8 @@ static enum status weights_io_start(struct run *run, const char *path,
     if (weights_io)
         weights_io->ps = calloc(run->plan.num_holders, sizeof *weights_io->ps);
     if (!weights_io || !weights_io->ps)
-        return status_fail(why, STATUS_RETRY, "no memory for links to %u ps",
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for links to %u ps",
                            run->plan.num_holders);
     list_peers(run, weights_io->ps);
     weights_io->path = path;
@@ -185,7 +188,7 @@ static void end_export(struct run *run, uint64_t id, enum status status,
 static void end_init(struct run *run, enum status status,
                      const struct failure *why) {
     if (status) {
-        run_stop(run, status, "the weights to start from: %s (init)",
+        run_stop(run, why->code, "the weights to start from: %s (init)",
                  why->text);
         weights_io_close(run);
         return;

@@ -94,11 +94,11 @@ enum status weights_transfer_open(
         weights_transfer->block_states =
             calloc(most, sizeof *weights_transfer->block_states);
     }
-    enum status status = STATUS_RETRY;
+    enum status status;
     if (!weights_transfer || !weights_transfer->peers ||
         !weights_transfer->items || !weights_transfer->block_states)
-        status_fail(why, status, "no memory for links to %u ps",
-                    settings->num_ps);
+        status = status_fail(why, FAILURE_NO_MEMORY,
+                             "no memory for links to %u ps", settings->num_ps);
     else
         status = weights_transfer_open_peers(weights_transfer, why);
     if (status)
@@ -260,8 +260,8 @@ static enum status weights_transfer_take(
     const Capstan__DataHeader *header, const void *payload,
     struct failure *why) {
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
-        return status_fail(why, STATUS_FAILED, "ps %u at %s refused: %s", p,
-                           weights_transfer->settings.ps[p].address,
+        return status_fail(why, FAILURE_PEER_REFUSED, "ps %u at %s refused: %s",
+                           p, weights_transfer->settings.ps[p].address,
                            header->text);
     uint32_t b = header->blocks[0];
     enum block_state *block_state =
@@ -310,7 +310,7 @@ static enum status weights_transfer_check_silence(
         if (weights_transfer->block_states[i] != RECEIVED &&
             silent > weights_transfer->limit)
             return status_fail(
-                why, STATUS_RETRY,
+                why, FAILURE_PEER_SILENT,
                 "ps %u at %s has not answered for %.0f s (timeouts.step): if "
                 "it really takes that long, set it to %.0f",
                 p, weights_transfer->settings.ps[p].address,
@@ -337,7 +337,7 @@ static enum status wait_for_replies(struct weights_transfer *weights_transfer,
     }
     zmq_poll(weights_transfer->items, count, time_poll_ms(now, now + wait));
     if (weights_transfer->items[0].revents)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_RUN_ENDED,
                            "the run ended during the transfer");
     return STATUS_OK;
 }

@@ -35,7 +35,7 @@ enum status limits_descriptors(uint64_t more, const char *consumer,
         return STATUS_OK;
     if (limit.rlim_max < needed)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_LIMIT_TOO_LOW,
             "this process may have %llu open files, and%s%s needs %llu: raise "
             "the limit (ulimit -n %llu; LimitNOFILE of systemd, nofile in "
             "/etc/security/limits.conf)",
@@ -63,7 +63,7 @@ enum status limits_address_space(struct failure *why) {
     uint64_t needed = mapped_bytes() + OWN_SPACE;
     if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur >= needed)
         return STATUS_OK;
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_LIMIT_TOO_LOW,
                        "this process may have %llu kB of address space, and "
                        "needs %llu beside its weights and data: raise the "
                        "limit (ulimit -v)",

@@ -66,7 +66,8 @@ static json_t *log_json_text(char *text) {
 
 /* Returns the length that the line has or, beyond LINE_SIZE, would have. */
 static size_t log_dump_json(const struct log *log, enum level level,
-                            const char *event, char *text, char *line) {
+                            const char *event, const char *code, char *text,
+                            char *line) {
     static const char *const levels[] = {"info", "warning", "error"};
     struct timeval now;
     struct tm calendar;
@@ -75,10 +76,11 @@ static size_t log_dump_json(const struct log *log, enum level level,
     gmtime_r(&now.tv_sec, &calendar);
     strftime(date, sizeof date, "%FT%T", &calendar);
     snprintf(time, sizeof time, "%s.%03dZ", date, (int)(now.tv_usec / 1000));
-    json_t *object = json_pack(
-        "{s:s, s:s, s:o*, s:s, s:s, s:o}", "time", time, "role", log->role,
-        "index", log->index < 0 ? NULL : json_integer(log->index), "level",
-        levels[level], "event", event, "text", log_json_text(text));
+    json_t *object = json_pack("{s:s, s:s, s:o*, s:s, s:s, s:s*, s:o}", "time",
+                               time, "role", log->role, "index",
+                               log->index < 0 ? NULL : json_integer(log->index),
+                               "level", levels[level], "event", event, "code",
+                               code, "text", log_json_text(text));
     size_t length = json_dumpb(object, line, LINE_SIZE, JSON_COMPACT);
     json_decref(object);
     return length;
@@ -95,59 +97,67 @@ static void log_cut(char *text, size_t most) {
 
 /* The text keeps its own lines; it is shortened until the object fits. */
 static size_t log_format_json(const struct log *log, enum level level,
-                              const char *event, const char *format,
-                              va_list arguments, char *line) {
+                              const char *event, const char *code,
+                              const char *format, va_list arguments,
+                              char *line) {
     char text[LINE_SIZE];
     size_t length, most = LINE_SIZE - 4; /* vsnprintf may split a character */
     vsnprintf(text, sizeof text, format, arguments);
     do {
         log_cut(text, most);
-        length = log_dump_json(log, level, event, text, line);
+        length = log_dump_json(log, level, event, code, text, line);
         most = most * 7 / 8;
     } while (length >= LINE_SIZE);
     return length;
 }
 
 static void log_write_line(const struct log *log, enum level level,
-                           const char *event, const char *format,
-                           va_list arguments) {
+                           const char *event, const char *code,
+                           const char *format, va_list arguments) {
     char line[LINE_SIZE];
     if (!log)
         return;
     size_t length =
-        log->json ? log_format_json(log, level, event, format, arguments, line)
-                  : log_format_plain(log, level, format, arguments, line);
+        log->json
+            ? log_format_json(log, level, event, code, format, arguments, line)
+            : log_format_plain(log, level, format, arguments, line);
     line[length++] = '\n';
     ssize_t written = write(STDERR_FILENO, line, length);
     (void)written; /* no other place to report to */
 }
 
-#define LOG_AT(level)                                                          \
+#define LOG_AT(level, code)                                                    \
     do {                                                                       \
         va_list arguments;                                                     \
         va_start(arguments, format);                                           \
-        log_write_line(log, level, event, format, arguments);                  \
+        log_write_line(log, level, event, code, format, arguments);            \
         va_end(arguments);                                                     \
     } while (0)
 
 void log_info(const struct log *log, const char *event, const char *format,
               ...) {
     if (!log || !log->quiet)
-        LOG_AT(LEVEL_INFO);
+        LOG_AT(LEVEL_INFO, NULL);
 }
 
 void log_warning(const struct log *log, const char *event, const char *format,
                  ...) {
-    LOG_AT(LEVEL_WARNING);
+    LOG_AT(LEVEL_WARNING, NULL);
 }
 
 void log_error(const struct log *log, const char *event, const char *format,
                ...) {
-    LOG_AT(LEVEL_ERROR);
+    LOG_AT(LEVEL_ERROR, NULL);
+}
+
+PRINTF_LIKE(4, 5)
+static void log_coded(const struct log *log, const char *event,
+                      const char *code, const char *format, ...) {
+    LOG_AT(LEVEL_ERROR, code);
 }
 
 void log_failure(const struct log *log, struct failure *why) {
-    log_error(log, "failed", "%s", why->text);
+    log_coded(log, "failed", failure_code_name(why->code), "%s", why->text);
     why->text[0] = 0;
 }
 

@@ -21,18 +21,18 @@ enum status plugin_load(const void **table, const char *path,
                         const char *symbol, uint32_t abi, struct failure *why) {
     *table = NULL;
     if (access(path, R_OK))
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_PLUGIN_MISSING,
                            "not in this build: there is no %s", path);
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!object)
-        return status_fail(why, STATUS_CONFIG, "cannot be opened: %s",
+        return status_fail(why, FAILURE_PLUGIN_MISSING, "cannot be opened: %s",
                            dlerror());
     const struct plugin_head *head = dlsym(object, symbol);
     if (!head)
-        return status_fail(why, STATUS_CONFIG, "%s is not a plugin of capstan",
-                           path);
+        return status_fail(why, FAILURE_PLUGIN_MISSING,
+                           "%s is not a plugin of capstan", path);
     if (head->abi != abi)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_PLUGIN_MISSING,
                            "%s speaks version %u, this program %u: install "
                            "one release",
                            path, head->abi, abi);
@@ -52,6 +52,6 @@ enum status plugin_find(const void **table, const char *name,
     if (!head->check(&missing))
         return STATUS_OK;
     *table = NULL;
-    return status_fail(why, STATUS_CONFIG, "cannot work here: %s",
+    return status_fail(why, FAILURE_PLUGIN_MISSING, "cannot work here: %s",
                        missing.text);
 }

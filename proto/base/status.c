@@ -6,50 +6,107 @@
 #include <stdio.h>
 #include <string.h>
 
-static enum status status_fill(struct failure *why, enum status status,
-                               const char *format, va_list arguments) {
-    if (!why)
-        return status;
-    why->status = status;
-    why->reported = false;
-    vsnprintf(why->text, sizeof why->text, format, arguments);
-    return status;
+enum status failure_code_status(enum failure_code code) {
+    switch (code) {
+#define FAILURE_CODE(number, name, status, meaning)                            \
+    case FAILURE_##name:                                                       \
+        return STATUS_##status;
+        FAILURE_CODES(FAILURE_CODE)
+#undef FAILURE_CODE
+    case FAILURE_NONE:
+        break;
+    }
+    return STATUS_OK;
 }
 
-enum status status_fail(struct failure *why, enum status status,
+const char *failure_code_name(enum failure_code code) {
+    switch (code) {
+#define FAILURE_CODE(number, name, status, meaning)                            \
+    case FAILURE_##name:                                                       \
+        return #name;
+        FAILURE_CODES(FAILURE_CODE)
+#undef FAILURE_CODE
+    case FAILURE_NONE:
+        break;
+    }
+    return "NONE";
+}
+
+bool failure_code_is_known(uint32_t number) {
+    return !number || failure_code_status((enum failure_code)number);
+}
+
+/* Errors of the present moment, whose codes have STATUS_RETRY: a shortage of
+ * descriptors, memory or threads, a failing disk or network mount. A refusal
+ * (EPERM, EACCES, ENOSYS, EAFNOSUPPORT) or a missing file (ENOENT) is
+ * permanent; so is a full disk. */
+static enum failure_code code_of_errno(int error) {
+    static const struct {
+        int error;
+        enum failure_code code;
+    } codes[] = {
+        {EMFILE, FAILURE_NO_DESCRIPTORS},     {ENFILE, FAILURE_NO_DESCRIPTORS},
+        {ENOMEM, FAILURE_NO_MEMORY},          {EAGAIN, FAILURE_SYSTEM_BUSY},
+        {EINTR, FAILURE_SYSTEM_BUSY},         {ENOBUFS, FAILURE_SYSTEM_BUSY},
+        {EBUSY, FAILURE_SYSTEM_BUSY},         {EIO, FAILURE_IO_ERROR},
+        {ESTALE, FAILURE_IO_ERROR},           {EREMOTEIO, FAILURE_IO_ERROR},
+        {ENOLINK, FAILURE_IO_ERROR},          {ETIMEDOUT, FAILURE_NETWORK_DOWN},
+        {ENETDOWN, FAILURE_NETWORK_DOWN},     {EHOSTDOWN, FAILURE_NETWORK_DOWN},
+        {EHOSTUNREACH, FAILURE_NETWORK_DOWN}, {ENOTCONN, FAILURE_NETWORK_DOWN},
+        {EADDRINUSE, FAILURE_PORT_IN_USE},    {ENOSPC, FAILURE_DISK_FULL},
+        {EDQUOT, FAILURE_DISK_FULL},
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (error == codes[i].error)
+            return codes[i].code;
+    return FAILURE_NONE;
+}
+
+enum failure_code failure_code_of_errno(int error,
+                                        enum failure_code otherwise) {
+    enum failure_code code = code_of_errno(error);
+    enum status status = failure_code_status(code);
+    return status == STATUS_RETRY || status == failure_code_status(otherwise)
+               ? code
+               : otherwise;
+}
+
+enum failure_code failure_code_of_signal(int number) {
+    if (number == SIGHUP)
+        return FAILURE_HUNG_UP;
+    return number == SIGINT ? FAILURE_INTERRUPTED : FAILURE_TERMINATED;
+}
+
+bool failure_code_is_signal(enum failure_code code) {
+    return code == FAILURE_HUNG_UP || code == FAILURE_INTERRUPTED ||
+           code == FAILURE_TERMINATED;
+}
+
+static enum status status_fill(struct failure *why, enum failure_code code,
+                               const char *format, va_list arguments) {
+    if (!why)
+        return failure_code_status(code);
+    why->code = code;
+    why->reported = false;
+    vsnprintf(why->text, sizeof why->text, format, arguments);
+    return failure_code_status(code);
+}
+
+enum status status_fail(struct failure *why, enum failure_code code,
                         const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    status_fill(why, status, format, arguments);
+    enum status status = status_fill(why, code, format, arguments);
     va_end(arguments);
     return status;
 }
 
-/* Errors of the present moment: a shortage of descriptors, memory or threads, a
- * failing disk or network mount. A refusal (EPERM, EACCES, ENOSYS,
- * EAFNOSUPPORT) or a missing file (ENOENT) is permanent. */
-static bool is_transient(int error) {
-    static const int errors[] = {
-        EMFILE,       ENFILE,   ENOMEM,    EAGAIN,    EINTR,      EIO,
-        ENOBUFS,      EBUSY,    ESTALE,    ETIMEDOUT, ENETDOWN,   EHOSTDOWN,
-        EHOSTUNREACH, ENOTCONN, EREMOTEIO, ENOLINK,   EADDRINUSE,
-    };
-    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
-        if (error == errors[i])
-            return true;
-    return false;
-}
-
-enum status status_of_errno(int error, enum status otherwise) {
-    return is_transient(error) ? STATUS_RETRY : otherwise;
-}
-
-enum status status_errno(struct failure *why, enum status otherwise, int error,
-                         const char *format, ...) {
-    enum status status = status_of_errno(error, otherwise);
+enum status status_errno(struct failure *why, enum failure_code otherwise,
+                         int error, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    status_fill(why, status, format, arguments);
+    enum status status = status_fill(
+        why, failure_code_of_errno(error, otherwise), format, arguments);
     va_end(arguments);
     if (why) {
         size_t used = strlen(why->text);
@@ -65,22 +122,16 @@ enum status status_context(struct failure *why, const char *format, ...) {
     struct failure inner = *why;
     va_list arguments;
     va_start(arguments, format);
-    status_fill(why, inner.status, format, arguments);
+    enum status status = status_fill(why, inner.code, format, arguments);
     va_end(arguments);
     size_t used = strlen(why->text);
     snprintf(why->text + used, sizeof why->text - used, ": %s", inner.text);
-    return why->status;
+    return status;
 }
 
 enum status status_mark_reported(struct failure *why) {
     if (!why)
         return STATUS_FAILED;
     why->reported = true;
-    return why->status;
-}
-
-enum status status_of_signal(int number) {
-    if (number == SIGHUP)
-        return STATUS_HUNG_UP;
-    return number == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED;
+    return failure_code_status(why->code);
 }

@@ -93,13 +93,13 @@ enum status diagnostics_status(const struct diagnostics *diagnostics,
     if (!diagnostics->count)
         return STATUS_OK;
     if (diagnostics->count == 1)
-        return status_fail(why, STATUS_CONFIG, "%s: %s", diagnostics->where,
-                           diagnostics->text);
+        return status_fail(why, FAILURE_JOB_INVALID, "%s: %s",
+                           diagnostics->where, diagnostics->text);
     char more[48] = "";
     if (diagnostics->count > diagnostics->shown)
         snprintf(more, sizeof more, "\n  and %u more",
                  diagnostics->count - diagnostics->shown);
-    return status_fail(why, STATUS_CONFIG, "%s: %u errors\n  %s%s",
+    return status_fail(why, FAILURE_JOB_INVALID, "%s: %u errors\n  %s%s",
                        diagnostics->where, diagnostics->count,
                        diagnostics->text, more);
 }

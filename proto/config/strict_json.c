@@ -106,7 +106,7 @@ static enum status report_bad_json(const char *text, const char *name,
     if (json_error_code(error) == json_error_null_character ||
         json_error_code(error) == json_error_null_byte_in_key)
         reason = "a string contains \\u0000";
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_CLUSTER_INVALID,
                        "bad_json: %s is not JSON: line %d, column %d: %s. "
                        "Found %s. %s",
                        name, error->line, error->column,
@@ -119,7 +119,7 @@ static enum status report_not_object(const json_t *root, const char *name,
     const char *advice = "Write {\"cluster\": {...}, \"task\": {...}}.";
     if (json_is_string(root) && strchr(json_string_value(root), '{'))
         advice = "It is JSON inside a JSON string: encode it once only.";
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_CLUSTER_INVALID,
                        "not_object: %s is %s, not an object. %s", name,
                        diagnostics_quote_json(root).text, advice);
 }
@@ -128,7 +128,8 @@ enum status strict_json_object(json_t **out, const char *text, const char *name,
                                bool *duplicate, struct failure *why) {
     char *copy = strdup(text);
     if (!copy)
-        return status_fail(why, STATUS_RETRY, "no memory to read %s", name);
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory to read %s",
+                           name);
     json_error_t error;
     json_t *root = strict_json_parse(copy, duplicate, &error);
     free(copy);

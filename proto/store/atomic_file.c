@@ -14,7 +14,7 @@ static enum status atomic_file_check_length(const char *path, size_t length,
                                             struct failure *why) {
     if (length < PATH_MAX)
         return STATUS_OK;
-    return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", path);
+    return status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG, "%s", path);
 }
 
 /* The name appears only in atomic_file_commit. A killed process leaves a .tmp
@@ -91,8 +91,8 @@ void atomic_file_abort(struct atomic_file *file) {
 enum status atomic_file_rename(const char *temporary, const char *path,
                                struct failure *why) {
     if (rename(temporary, path))
-        return status_errno(why, STATUS_FAILED, errno, "cannot rename %s to %s",
-                            temporary, path);
+        return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
+                            "cannot rename %s to %s", temporary, path);
     char folder[PATH_MAX];
     enum status status =
         fs_info_parent_folder(path, folder, sizeof folder, why);
@@ -102,13 +102,13 @@ enum status atomic_file_rename(const char *temporary, const char *path,
 enum status atomic_file_sync_folder(const char *folder, struct failure *why) {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return status_errno(why, STATUS_FAILED, errno, "cannot open %s",
-                            folder);
+        return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
+                            "cannot open %s", folder);
     /* Some network mounts do not support fsync of a folder. */
     int error = fsync(fd) && errno != EINVAL && errno != ENOTSUP ? errno : 0;
     close(fd);
     if (error)
-        return status_errno(why, STATUS_FAILED, error, "cannot sync %s",
-                            folder);
+        return status_errno(why, FAILURE_FILE_UNWRITABLE, error,
+                            "cannot sync %s", folder);
     return STATUS_OK;
 }

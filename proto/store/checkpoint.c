@@ -61,7 +61,7 @@ static enum status checkpoint_check_length(const char *dir,
                                            struct failure *why) {
     if (strlen(dir) + 2 * NAME_BYTES < PATH_MAX)
         return STATUS_OK;
-    return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", dir);
+    return status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG, "%s", dir);
 }
 
 enum status checkpoint_make_dir(const char *dir, struct failure *why) {
@@ -111,7 +111,7 @@ static enum status checkpoint_append(struct step_entry **all, size_t *count,
         size_t capacity = *count ? 2 * *count : 1;
         struct step_entry *more = realloc(*all, capacity * sizeof *more);
         if (!more)
-            return status_errno(why, STATUS_FAILED, ENOMEM, "checkpoints");
+            return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "checkpoints");
         *all = more;
     }
     (*all)[(*count)++] = one;
@@ -130,7 +130,8 @@ static enum status scan(const char *dir, struct step_entry **all, size_t *count,
     if (!folder && errno == ENOENT)
         return STATUS_OK;
     if (!folder)
-        return status_errno(why, STATUS_FAILED, errno, "cannot read %s", dir);
+        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                            "cannot read %s", dir);
     const struct dirent *entry;
     while (!status && (errno = 0, entry = readdir(folder))) {
         struct step_entry one;
@@ -140,7 +141,8 @@ static enum status scan(const char *dir, struct step_entry **all, size_t *count,
         status = checkpoint_append(all, count, one, why);
     }
     if (!status && errno)
-        status = status_errno(why, STATUS_FAILED, errno, "cannot read %s", dir);
+        status = status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                              "cannot read %s", dir);
     closedir(folder);
     if (status) {
         free(*all);
@@ -165,7 +167,7 @@ static enum status list(const char *dir, bool complete, uint64_t **steps,
     *steps = malloc((num_all + 1) * sizeof **steps);
     if (!*steps) {
         free(all);
-        return status_errno(why, STATUS_FAILED, ENOMEM, "checkpoints");
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "checkpoints");
     }
     for (size_t i = 0; i < num_all; i++)
         if (all[i].complete == complete)
@@ -198,10 +200,11 @@ static enum status remove_files(DIR *folder, const char *path,
     while ((errno = 0, entry = readdir(folder)))
         if (is_capstan_file(entry->d_name) &&
             unlinkat(dirfd(folder), entry->d_name, 0) && errno != ENOENT)
-            return status_errno(why, STATUS_FAILED, errno,
+            return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
                                 "cannot remove %s/%s", path, entry->d_name);
     if (errno)
-        return status_errno(why, STATUS_FAILED, errno, "cannot read %s", path);
+        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                            "cannot read %s", path);
     return STATUS_OK;
 }
 
@@ -212,7 +215,7 @@ static enum status remove_manifest(DIR *folder, const char *path,
         return atomic_file_sync_folder(path, why);
     if (errno == ENOENT)
         return STATUS_OK;
-    return status_errno(why, STATUS_FAILED, errno,
+    return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
                         "cannot remove %s/manifest.json", path);
 }
 
@@ -229,7 +232,8 @@ enum status checkpoint_remove(const char *dir, uint64_t step,
     if (!folder && (errno == ENOENT || errno == ENOTDIR))
         return STATUS_OK;
     if (!folder)
-        return status_errno(why, STATUS_FAILED, errno, "cannot read %s", path);
+        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                            "cannot read %s", path);
     status = remove_manifest(folder, path, why);
     if (!status)
         status = remove_files(folder, path, why);
@@ -237,8 +241,8 @@ enum status checkpoint_remove(const char *dir, uint64_t step,
     if (status)
         return status;
     if (rmdir(path) && errno != ENOTEMPTY && errno != EEXIST)
-        return status_errno(why, STATUS_FAILED, errno, "cannot remove %s",
-                            path);
+        return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
+                            "cannot remove %s", path);
     return STATUS_OK;
 }
 

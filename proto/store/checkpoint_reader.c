@@ -40,11 +40,12 @@ enum status checkpoint_reader_open(struct checkpoint_reader **out,
                                    struct failure *why) {
     *out = NULL;
     if (strlen(folder) >= PATH_MAX)
-        return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", folder);
+        return status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG, "%s",
+                            folder);
     struct checkpoint_reader *reader = calloc(
         1, sizeof *reader + manifest->num_files * sizeof reader->shards[0]);
     if (!reader)
-        return status_errno(why, STATUS_FAILED, ENOMEM, "%s", folder);
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", folder);
     reader->manifest = manifest;
     memcpy(reader->folder, folder, strlen(folder) + 1);
     *out = reader;
@@ -70,7 +71,7 @@ static enum status checkpoint_reader_open_file(struct checkpoint_reader *reader,
     if (reader->shards[f])
         return STATUS_OK;
     if (checkpoint_reader_is_remote(reader->folder, file))
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_CHECKPOINT_ELSEWHERE,
                            "%s/%s is not here: host %s holds it; start the ps "
                            "there, or copy the file",
                            reader->folder, file->name, file->host);
@@ -104,7 +105,7 @@ static enum status view_floats(struct checkpoint_reader *reader, uint32_t b,
     if (status || bytes == wanted)
         return status;
     return status_fail(
-        why, STATUS_FAILED,
+        why, FAILURE_CHECKPOINT_DAMAGED,
         "%s/%s: block at element %" PRIu64 " of %s, slot %u: %zu bytes, not "
         "%zu",
         reader->folder,
@@ -163,7 +164,7 @@ static enum status verify(struct manifest *manifest, const char *dir,
     if (status)
         return status;
     if (manifest->step != step)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                            "%s: its manifest is of step %" PRIu64, folder,
                            manifest->step);
     struct checkpoint_reader *reader;
@@ -211,7 +212,7 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
     free(steps);
     if (!status && num_skipped && !*found)
         status = status_fail(
-            why, STATUS_FAILED,
+            why, FAILURE_CHECKPOINT_DAMAGED,
             "%s: none of %zu checkpoints can be read, the newest because of "
             "%.1500s; restore a copy of one, or start a new run: --set "
             "checkpoint.resume=never, or another checkpoint.dir",

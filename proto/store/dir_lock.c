@@ -70,8 +70,8 @@ static enum status open_lock_file(struct dir_lock *dir_lock,
         dir_lock->file =
             open(dir_lock->path, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
         if (dir_lock->file < 0)
-            return status_errno(why, STATUS_FAILED, errno, "cannot write %s",
-                                dir_lock->path);
+            return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
+                                "cannot write %s", dir_lock->path);
         dir_lock->locked = set_lock(dir_lock->file, F_RDLCK);
         if (!dir_lock->locked) {
             log_warning(dir_lock->settings.log, "lock_unavailable",
@@ -87,8 +87,8 @@ static enum status open_lock_file(struct dir_lock *dir_lock,
         close(dir_lock->file);
         dir_lock->file = -1;
     }
-    return status_fail(why, STATUS_FAILED, "%s is removed again and again",
-                       dir_lock->path);
+    return status_fail(why, FAILURE_FILE_UNWRITABLE,
+                       "%s is removed again and again", dir_lock->path);
 }
 
 /* True if NAME is the lock file of another run. */
@@ -122,7 +122,7 @@ static enum status check_other(int folder, const char *dir, const char *name,
     close(file);
     return is_live
                ? status_fail(
-                     why, STATUS_CONFIG,
+                     why, FAILURE_DIRECTORY_LOCKED,
                      "another run is using %s: %s. Two runs cannot write "
                      "checkpoints into one directory: end that run first, or "
                      "give this one a checkpoint.dir of its own",
@@ -136,7 +136,8 @@ static enum status check_others(const char *dir, const char *own,
     const struct dirent *entry;
     DIR *folder = opendir(dir);
     if (!folder)
-        return status_errno(why, STATUS_FAILED, errno, "cannot read %s", dir);
+        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                            "cannot read %s", dir);
     while (!status && (entry = readdir(folder)))
         if (is_other_run(entry->d_name, own))
             status = check_other(dirfd(folder), dir, entry->d_name, why);
@@ -172,7 +173,7 @@ static struct dir_lock *new (const struct dir_lock_settings *settings,
     char run_file[PATH_MAX - 16];
     struct dir_lock *dir_lock = calloc(1, sizeof *dir_lock);
     if (!dir_lock) {
-        status_fail(why, STATUS_RETRY, "out of memory");
+        status_fail(why, FAILURE_NO_MEMORY, "out of memory");
         return NULL;
     }
     dir_lock->file = -1;

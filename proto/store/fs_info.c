@@ -60,7 +60,7 @@ enum status fs_info_local_folder(char *folder, size_t size,
         snprintf(folder, size, "%s", candidate);
         return STATUS_OK;
     }
-    return status_fail(why, STATUS_FAILED,
+    return status_fail(why, FAILURE_FILE_UNWRITABLE,
                        "no temporary folder on a disk of this machine: "
                        "$TMPDIR, /var/tmp and /tmp are network mounts or "
                        "cannot be written; set TMPDIR to one that can");
@@ -81,7 +81,7 @@ enum status fs_info_check_space(const char *folder, const char *path,
     uint64_t available;
     if (!free_bytes(folder, &available) || available >= bytes)
         return STATUS_OK;
-    return status_errno(why, STATUS_FAILED, ENOSPC,
+    return status_errno(why, FAILURE_DISK_FULL, ENOSPC,
                         "cannot write %s: %" PRIu64 " bytes wanted, %" PRIu64
                         " free in %s",
                         path, bytes, available, folder);
@@ -99,16 +99,17 @@ enum status fs_info_write_failure(const char *path, uint64_t bytes, int error,
         snprintf(room, sizeof room, ", %" PRIu64 " free in %s", available,
                  folder);
     }
-    return status_fail(why, STATUS_FAILED,
-                       "cannot write %s: %" PRIu64 " bytes wanted%s: %s", path,
-                       bytes, room, strerror(error));
+    return status_fail(
+        why, error == ENOSPC ? FAILURE_DISK_FULL : FAILURE_FILE_UNWRITABLE,
+        "cannot write %s: %" PRIu64 " bytes wanted%s: %s", path, bytes, room,
+        strerror(error));
 }
 
 enum status fs_info_make_folder(const char *path, struct failure *why) {
     char part[PATH_MAX];
     size_t length = strlen(path);
     if (length >= sizeof part)
-        return status_errno(why, STATUS_FAILED, ENAMETOOLONG,
+        return status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG,
                             "cannot make the folder %s", path);
     memcpy(part, path, length + 1);
     for (size_t i = 1; i <= length; i++) {
@@ -116,7 +117,7 @@ enum status fs_info_make_folder(const char *path, struct failure *why) {
             continue;
         part[i] = '\0';
         if (mkdir(part, 0777) && errno != EEXIST)
-            return status_errno(why, STATUS_FAILED, errno,
+            return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
                                 "cannot make the folder %s", part);
         part[i] = path[i];
     }
@@ -132,7 +133,8 @@ enum status fs_info_parent_folder(const char *path, char *folder, size_t size,
     }
     size_t length = slash == path ? 1 : (size_t)(slash - path);
     if (length >= size)
-        return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", path);
+        return status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG, "%s",
+                            path);
     memcpy(folder, path, length);
     folder[length] = '\0';
     return STATUS_OK;

@@ -16,7 +16,7 @@ static enum status path_in(const char *folder, const char *name, char *path,
                            struct failure *why) {
     if (snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX)
         return STATUS_OK;
-    return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", folder);
+    return status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG, "%s", folder);
 }
 
 static enum status manifest_write_text(const char *path, const char *text,
@@ -47,7 +47,7 @@ enum status manifest_write(const struct manifest *manifest, const char *folder,
     char *text = manifest_text(manifest);
     if (!text)
         return status_fail(
-            why, STATUS_FAILED,
+            why, FAILURE_CHECKPOINT_NOT_WRITTEN,
             "%s: cannot write it as text: memory is short, or its job is not a "
             "JSON object",
             path);
@@ -61,15 +61,16 @@ static enum status manifest_read_text(int fd, const char *path, char **text,
                                       struct failure *why) {
     struct stat st;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
-        return status_fail(why, STATUS_FAILED, "%s is not a file", path);
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED, "%s is not a file",
+                           path);
     if (st.st_size > MANIFEST_MAX_BYTES)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                            "%s has %lld bytes, a manifest has at most %d", path,
                            (long long)st.st_size, (int)MANIFEST_MAX_BYTES);
     size_t size = (size_t)st.st_size, used = 0;
     char *bytes = malloc(size + 1);
     if (!bytes)
-        return status_errno(why, STATUS_FAILED, ENOMEM, "%s", path);
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", path);
     ssize_t got = 1;
     while (used < size && got > 0) {
         got = read(fd, bytes + used, size - used);
@@ -82,9 +83,10 @@ static enum status manifest_read_text(int fd, const char *path, char **text,
     }
     free(bytes);
     if (got < 0)
-        return status_errno(why, STATUS_FAILED, errno, "cannot read %s", path);
-    return status_fail(why, STATUS_FAILED, "%s is damaged: it is not text",
-                       path);
+        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                            "cannot read %s", path);
+    return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                       "%s is damaged: it is not text", path);
 }
 
 enum status manifest_read(struct manifest *out, const char *folder,
@@ -97,7 +99,8 @@ enum status manifest_read(struct manifest *out, const char *folder,
     /* Not blocking: a pipe of that name must not block the process. */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return status_errno(why, STATUS_FAILED, errno, "cannot open %s", path);
+        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                            "cannot open %s", path);
     status = manifest_read_text(fd, path, &text, why);
     close(fd);
     if (status)

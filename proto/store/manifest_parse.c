@@ -16,7 +16,8 @@
 static enum status manifest_parse_report_invalid(const char *key,
                                                  const char *allowed,
                                                  struct failure *why) {
-    return status_fail(why, STATUS_FAILED, "\"%s\" is not %s", key, allowed);
+    return status_fail(why, FAILURE_CHECKPOINT_DAMAGED, "\"%s\" is not %s", key,
+                       allowed);
 }
 
 static enum status require_integer(const json_t *object, const char *key,
@@ -25,7 +26,7 @@ static enum status require_integer(const json_t *object, const char *key,
     const json_t *value = json_object_get(object, key);
     json_int_t number = json_integer_value(value);
     if (!json_is_integer(value) || number < 0 || (uint64_t)number > max)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                            "\"%s\" is not an integer from 0 to %" PRIu64, key,
                            max);
     *out = (uint64_t)number;
@@ -57,7 +58,7 @@ static enum status require_text(const json_t *value, const char *key, char *out,
                                 size_t size, struct failure *why) {
     const char *text = json_string_value(value);
     if (!text || strlen(text) >= size)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                            "\"%s\" is not text of less than %zu bytes", key,
                            size);
     memcpy(out, text, strlen(text) + 1);
@@ -69,7 +70,7 @@ static enum status require_array(const json_t *root, const char *key,
                                  struct failure *why) {
     *out = json_object_get(root, key);
     if (!json_is_array(*out) || json_array_size(*out) > max)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                            "\"%s\" is not a list of at most %zu", key, max);
     return STATUS_OK;
 }
@@ -78,7 +79,7 @@ static void *manifest_parse_allocate(size_t count_of, size_t size,
                                      struct failure *why) {
     void *memory = calloc(count_of ? count_of : 1, size);
     if (!memory)
-        status_fail(why, STATUS_FAILED, "memory is short");
+        status_fail(why, FAILURE_TOO_LITTLE_MEMORY, "memory is short");
     return memory;
 }
 
@@ -147,7 +148,7 @@ static enum status parse_file(struct shard_info *file, const json_t *value,
     enum status status = require_text(json_object_get(value, "name"), "name",
                                       file->name, sizeof file->name, why);
     if (!status && !name_stays_inside(file->name))
-        status = status_fail(why, STATUS_FAILED,
+        status = status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                              "file \"%s\" is outside the checkpoint's folder",
                              file->name);
     if (!status)
@@ -238,7 +239,7 @@ static enum status parse_block_file(struct manifest *out, const json_t *root,
     enum status status =
         require_integer(root, "block_elements", INT32_MAX, &elements, why);
     if (!status && elements != out->layout->block_elements)
-        status = status_fail(why, STATUS_FAILED,
+        status = status_fail(why, FAILURE_CHECKPOINT_FOREIGN,
                              "its blocks have %" PRIu64 " elements, here they "
                              "have %" PRIu32 ": another release wrote it",
                              elements, out->layout->block_elements);
@@ -248,7 +249,7 @@ static enum status parse_block_file(struct manifest *out, const json_t *root,
     if (status)
         return status;
     if (json_array_size(list) != out->layout->num_blocks)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                            "\"block_file\" has %zu entries, the parameters "
                            "make %" PRIu32 " blocks",
                            json_array_size(list), out->layout->num_blocks);
@@ -275,8 +276,9 @@ static enum status parse_job(struct manifest *out, const json_t *root,
     if (!json_is_object(job))
         return manifest_parse_report_invalid("job", "an object", why);
     out->job = json_dumps(job, JSON_COMPACT);
-    return out->job ? STATUS_OK
-                    : status_fail(why, STATUS_FAILED, "memory is short");
+    return out->job
+               ? STATUS_OK
+               : status_fail(why, FAILURE_TOO_LITTLE_MEMORY, "memory is short");
 }
 
 static enum status parse_scaler(struct manifest *out, const json_t *root,
@@ -314,9 +316,9 @@ static enum status check_digest(json_t *root, struct failure *why) {
     memcpy(kept, digest, sizeof kept);
     json_object_del(root, "xxh3");
     if (!manifest_text_digest(root, digits))
-        return status_fail(why, STATUS_FAILED, "memory is short");
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY, "memory is short");
     if (strcmp(kept, digits) != 0)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                            "damaged: its XXH3 is %s, it says %s", digits, kept);
     return STATUS_OK;
 }
@@ -327,7 +329,7 @@ static enum status parse_root(struct manifest *out, json_t *root,
     enum status status =
         require_integer(root, "format", INT32_MAX, &format, why);
     if (!status && format != MANIFEST_TEXT_FORMAT)
-        status = status_fail(why, STATUS_FAILED,
+        status = status_fail(why, FAILURE_CHECKPOINT_FOREIGN,
                              "format %" PRIu64 ", this release reads %d: "
                              "another release wrote it",
                              format, MANIFEST_TEXT_FORMAT);
@@ -365,7 +367,8 @@ enum status manifest_parse(struct manifest *out, const char *text,
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(root)) {
         json_decref(root);
-        return status_fail(why, STATUS_FAILED, "damaged: not a JSON object%s%s",
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                           "damaged: not a JSON object%s%s",
                            *error.text ? ": " : "", error.text);
     }
     enum status status = parse_root(out, root, why);

@@ -52,7 +52,7 @@ static enum status npz_failed(struct archive *archive, const struct sink *sink,
     if (sink->status)
         return sink->status;
     const char *text = archive_error_string(archive);
-    return status_fail(why, STATUS_FAILED, "cannot write %s: %s",
+    return status_fail(why, FAILURE_FILE_UNWRITABLE, "cannot write %s: %s",
                        sink->file->path, text ? text : "libarchive failed");
 }
 
@@ -77,8 +77,8 @@ static enum status write_array(struct archive *archive, struct sink *sink,
     size_t bytes = tensor->elements * sizeof *floats;
     struct archive_entry *entry = archive_entry_new();
     if (!entry)
-        return status_fail(why, STATUS_FAILED, "%s: memory is short",
-                           sink->file->path);
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                           "%s: memory is short", sink->file->path);
     snprintf(name, sizeof name, "%s.npy", tensor->name);
     archive_entry_set_pathname_utf8(entry, name);
     archive_entry_set_filetype(entry, AE_IFREG);
@@ -108,8 +108,8 @@ enum status npz_write(struct atomic_file *file,
     struct sink sink = {.file = file, .why = why};
     struct archive *archive = archive_write_new();
     if (!archive)
-        return status_fail(why, STATUS_FAILED, "%s: memory is short",
-                           file->path);
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                           "%s: memory is short", file->path);
     enum status status = STATUS_OK;
     if (!open_archive(archive, &sink))
         status = npz_failed(archive, &sink, why);

@@ -30,7 +30,7 @@ enum status shard_file_hash(int fd, const char *path, struct shard_info *info,
     char *piece = malloc(PIECE_BYTES);
     enum status status = STATUS_OK;
     if (!state || !piece || XXH3_128bits_reset(state))
-        status = status_errno(why, STATUS_FAILED, ENOMEM, "%s", path);
+        status = status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", path);
     info->size = 0;
     ssize_t got = 1;
     while (!status && got) {
@@ -38,8 +38,8 @@ enum status shard_file_hash(int fd, const char *path, struct shard_info *info,
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0) {
-            status =
-                status_errno(why, STATUS_FAILED, errno, "cannot read %s", path);
+            status = status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                                  "cannot read %s", path);
             break;
         }
         XXH3_128bits_update(state, piece, (size_t)got);

@@ -30,13 +30,15 @@ static enum status open_regular(const char *path, uint64_t size, int *out,
     /* Not blocking: a pipe of that name must not block the process. */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return status_errno(why, STATUS_FAILED, errno, "cannot open %s", path);
+        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                            "cannot open %s", path);
     struct stat st;
     enum status status = STATUS_OK;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
-        status = status_fail(why, STATUS_FAILED, "%s is not a file", path);
+        status = status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                             "%s is not a file", path);
     else if ((uint64_t)st.st_size != size)
-        status = status_fail(why, STATUS_FAILED,
+        status = status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                              "%s has %" PRIu64 " bytes, its manifest says "
                              "%" PRIu64,
                              path, (uint64_t)st.st_size, size);
@@ -55,7 +57,7 @@ static enum status check_hash(const char *path, int fd,
     if (status)
         return status;
     if (found.hash[0] != info->hash[0] || found.hash[1] != info->hash[1])
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                            "%s is damaged: XXH3 %016" PRIx64 "%016" PRIx64
                            ", its manifest says %016" PRIx64 "%016" PRIx64,
                            path, found.hash[1], found.hash[0], info->hash[1],
@@ -64,7 +66,7 @@ static enum status check_hash(const char *path, int fd,
 }
 
 static enum status out_of_memory(const char *path, struct failure *why) {
-    return status_errno(why, STATUS_FAILED, ENOMEM, "%s", path);
+    return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", path);
 }
 
 /* Opens FILE, already checked, with LMDB. */
@@ -81,8 +83,9 @@ static enum status shard_reader_open_checked(struct shard_reader *reader,
         error = mdb_dbi_open(reader->txn, NULL, 0, &reader->dbi);
     if (!error)
         return STATUS_OK;
-    return status_fail(why, STATUS_FAILED, "%s is not a shard file: %s",
-                       reader->path, mdb_strerror(error));
+    return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                       "%s is not a shard file: %s", reader->path,
+                       mdb_strerror(error));
 }
 
 /* Copies FD to a file in FOLDER, checks it and opens the copy. */
@@ -126,7 +129,8 @@ enum status shard_reader_open_in(struct shard_reader **out, const char *folder,
     enum status status = STATUS_OK;
     if ((size_t)snprintf(reader->path, sizeof reader->path, "%s/%s", dir,
                          info->name) >= sizeof reader->path)
-        status = status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", dir);
+        status =
+            status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG, "%s", dir);
     if (!status)
         status = open_regular(reader->path, info->size, &fd, why);
     if (!status && folder)
@@ -179,7 +183,7 @@ enum status shard_reader_get(struct shard_reader *reader, struct shard_key key,
     if (!wrong)
         return STATUS_OK;
     return status_fail(
-        why, STATUS_FAILED,
+        why, FAILURE_CHECKPOINT_DAMAGED,
         "%s: parameter %" PRIu32 ", element %" PRIu64 ", slot %u: %s",
         reader->path, key.parameter, key.offset, key.slot, wrong);
 }

@@ -44,12 +44,12 @@ static enum status write_failed(const struct shard_writer *writer, int error,
         return fs_info_write_failure(writer->temporary, writer->bytes, error,
                                      why);
     if (error == MDB_MAP_FULL)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_FILE_UNWRITABLE,
                            "%s: more values than the %" PRIu64
                            " bytes announced",
                            writer->path, writer->bytes);
-    return status_fail(why, STATUS_FAILED, "cannot write %s: %s", writer->path,
-                       mdb_strerror(error));
+    return status_fail(why, FAILURE_FILE_UNWRITABLE, "cannot write %s: %s",
+                       writer->path, mdb_strerror(error));
 }
 
 /* Space for every value on pages of its own, half-full leaves, and pages that a
@@ -123,14 +123,14 @@ static struct shard_writer *writer_new(const char *path, uint64_t bytes,
                                        struct failure *why) {
     struct shard_writer *writer = calloc(1, sizeof *writer);
     if (!writer) {
-        status_errno(why, STATUS_FAILED, ENOMEM, "%s", path);
+        status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", path);
         return NULL;
     }
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     if (strlen(path) >= sizeof writer->path ||
         strlen(name) >= sizeof((struct shard_info *)0)->name) {
-        status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", path);
+        status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG, "%s", path);
         free(writer);
         return NULL;
     }

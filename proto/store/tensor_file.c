@@ -40,7 +40,7 @@ enum status tensor_format_of(const char *path, enum tensor_format *format,
     else if (ending && strcmp(ending, ".npz") == 0)
         *format = TENSOR_NPZ;
     else
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_WEIGHTS_INVALID,
                            "%s: the name of a file of weights ends in "
                            ".safetensors or .npz",
                            path);
@@ -88,7 +88,7 @@ static enum status safetensors_write(struct atomic_file *file,
     char *header =
         tensor_file_make_header(source->tensors, source->count, &length);
     if (!header)
-        return status_errno(why, STATUS_FAILED, ENOMEM, "%s", file->path);
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", file->path);
     unsigned char prefix[LENGTH_BYTES];
     for (unsigned i = 0; i < LENGTH_BYTES; i++)
         prefix[i] = (unsigned char)((uint64_t)length >> (8 * i));
@@ -116,7 +116,7 @@ static enum status tensor_file_write_all(struct atomic_file *file,
             largest = source->tensors[t].elements;
     float *floats = malloc(largest * sizeof *floats);
     if (!floats)
-        return status_errno(why, STATUS_FAILED, ENOMEM,
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM,
                             "%s: a tensor of %" PRIu64 " elements", file->path,
                             largest);
     enum status status = format == TENSOR_NPZ
@@ -152,7 +152,7 @@ enum status tensor_file_write(const char *path, enum tensor_format format,
 static enum status tensor_file_report_invalid(const struct tensor_file *file,
                                               const char *reason,
                                               struct failure *why) {
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_WEIGHTS_INVALID,
                        "%s is not a valid safetensors file: %s", file->path,
                        reason);
 }
@@ -166,8 +166,8 @@ static enum status read_at(const struct tensor_file *file, uint64_t at,
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return status_errno(why, STATUS_FAILED, errno, "cannot read %s",
-                                file->path);
+            return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                                "cannot read %s", file->path);
         if (got == 0)
             return tensor_file_report_invalid(file, "it ends too early", why);
         to += got;
@@ -191,7 +191,7 @@ static enum status tensor_file_read_header(struct tensor_file *file,
             file, "its header is longer than the file or 100 MB", why);
     char *text = malloc(length + 1);
     if (!text)
-        return status_errno(why, STATUS_FAILED, ENOMEM, "%s", file->path);
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", file->path);
     status = read_at(file, LENGTH_BYTES, text, length, why);
     if (!status)
         file->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
@@ -261,14 +261,17 @@ static enum status tensor_file_open_checked(struct tensor_file *file,
                                             struct failure *why) {
     struct stat st;
     if (strlen(path) >= sizeof file->path)
-        return status_errno(why, STATUS_CONFIG, ENAMETOOLONG, "%s", path);
+        return status_errno(why, FAILURE_WEIGHTS_UNREADABLE, ENAMETOOLONG, "%s",
+                            path);
     memcpy(file->path, path, strlen(path) + 1);
     /* Not blocking: a pipe of that name must not block the process. */
     file->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (file->fd < 0)
-        return status_errno(why, STATUS_CONFIG, errno, "cannot open %s", path);
+        return status_errno(why, FAILURE_WEIGHTS_UNREADABLE, errno,
+                            "cannot open %s", path);
     if (fstat(file->fd, &st) || !S_ISREG(st.st_mode))
-        return status_fail(why, STATUS_CONFIG, "%s is not a file", path);
+        return status_fail(why, FAILURE_WEIGHTS_UNREADABLE, "%s is not a file",
+                           path);
     if (st.st_size < LENGTH_BYTES)
         return tensor_file_report_invalid(file, "it has less than 8 bytes",
                                           why);
@@ -281,7 +284,7 @@ enum status tensor_file_open(struct tensor_file **out, const char *path,
                              struct failure *why) {
     *out = calloc(1, sizeof **out);
     if (!*out)
-        return status_errno(why, STATUS_FAILED, ENOMEM, "%s", path);
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", path);
     (*out)->fd = -1;
     enum status status = tensor_file_open_checked(*out, path, why);
     if (status)
@@ -317,9 +320,10 @@ static enum status shape_differs(const struct tensor_file *file,
     for (uint32_t d = 0; d < tensor->num_dims; d++)
         used += (size_t)snprintf(wanted + used, sizeof wanted - used, "%s%u",
                                  d ? "," : "", tensor->dims[d]);
-    enum status status = status_fail(
-        why, STATUS_CONFIG, "%s: tensor \"%s\" has shape %s, the model [%s]",
-        file->path, tensor->name, found ? found : "?", wanted);
+    enum status status =
+        status_fail(why, FAILURE_WEIGHTS_MISMATCH,
+                    "%s: tensor \"%s\" has shape %s, the model [%s]",
+                    file->path, tensor->name, found ? found : "?", wanted);
     free(found);
     return status;
 }
@@ -331,10 +335,10 @@ enum status tensor_file_read(struct tensor_file *file,
     const json_t *shape = json_object_get(entry, "shape");
     const char *type = json_string_value(json_object_get(entry, "dtype"));
     if (!entry)
-        return status_fail(why, STATUS_CONFIG, "%s has no tensor \"%s\"",
-                           file->path, tensor->name);
+        return status_fail(why, FAILURE_WEIGHTS_MISMATCH,
+                           "%s has no tensor \"%s\"", file->path, tensor->name);
     if (!type || strcmp(type, "F32") != 0)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_WEIGHTS_INVALID,
                            "%s: tensor \"%s\" is %s; only F32 is read",
                            file->path, tensor->name, type ? type : "no tensor");
     if (!same_shape(shape, tensor))

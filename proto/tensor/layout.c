@@ -42,12 +42,12 @@ static enum status count_elements(struct parameter *parameter,
     parameter->elements = 1;
     for (uint32_t d = 0; d < parameter->num_dims; d++) {
         if (parameter->dims[d] == 0)
-            return status_fail(why, STATUS_CONFIG,
+            return status_fail(why, FAILURE_MODEL_INVALID,
                                "parameter \"%s\": dimension %u is 0; "
                                "every dimension is at least 1",
                                parameter->name, d);
         if (parameter->elements > LAYOUT_MAX_ELEMENTS / parameter->dims[d])
-            return status_fail(why, STATUS_CONFIG,
+            return status_fail(why, FAILURE_MODEL_INVALID,
                                "parameter \"%s\" has more than 2^40 elements",
                                parameter->name);
         parameter->elements *= parameter->dims[d];
@@ -62,14 +62,14 @@ static enum status copy_parameter(struct parameter *to,
                                   struct failure *why) {
     size_t length = strnlen(from->name, sizeof from->name);
     if (length == 0 || length == sizeof from->name)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_MODEL_INVALID,
                            "parameter %u: its name has %s; 1 to %d bytes are "
                            "allowed",
                            index, length ? "too many bytes" : "no bytes",
                            LAYOUT_MAX_NAME - 1);
     memcpy(to->name, from->name, length);
     if (from->num_dims > LAYOUT_MAX_DIMS)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_MODEL_INVALID,
                            "parameter \"%s\" has %u dimensions; at most %d are "
                            "allowed",
                            to->name, from->num_dims, LAYOUT_MAX_DIMS);
@@ -77,7 +77,7 @@ static enum status copy_parameter(struct parameter *to,
     memcpy(to->dims, from->dims, from->num_dims * sizeof from->dims[0]);
     if (!(from->init_bound >= 0 && isfinite(from->init_bound)))
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_MODEL_INVALID,
             "parameter \"%s\": the bound of its initial weights is %g; a "
             "finite number of at least 0 is allowed",
             to->name, (double)from->init_bound);
@@ -95,7 +95,7 @@ static enum status check_unique_names(const struct layout *layout,
     uint32_t count = layout->num_parameters;
     const struct parameter **sorted = malloc(count * sizeof *sorted);
     if (!sorted)
-        return status_errno(why, STATUS_FAILED, ENOMEM, "the layout");
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "the layout");
     for (uint32_t p = 0; p < count; p++)
         sorted[p] = &layout->parameters[p];
     qsort(sorted, count, sizeof *sorted, compare_names);
@@ -103,7 +103,7 @@ static enum status check_unique_names(const struct layout *layout,
     for (uint32_t p = 1; p < count && !status; p++)
         if (strcmp(sorted[p - 1]->name, sorted[p]->name) == 0)
             status = status_fail(
-                why, STATUS_CONFIG,
+                why, FAILURE_MODEL_INVALID,
                 "parameter \"%s\" is listed twice; names are unique",
                 sorted[p]->name);
     free(sorted);
@@ -120,7 +120,7 @@ static enum status copy_parameters(struct layout *layout,
             return status;
         layout->elements += own->elements;
         if (layout->elements > LAYOUT_MAX_ELEMENTS)
-            return status_fail(why, STATUS_CONFIG,
+            return status_fail(why, FAILURE_MODEL_INVALID,
                                "the parameters up to \"%s\" have more than "
                                "2^40 elements",
                                own->name);
@@ -164,15 +164,15 @@ static enum status layout_build_blocks(struct layout *layout,
     layout->first_block = calloc(count, sizeof *layout->first_block);
     layout->num_blocks_of = calloc(count, sizeof *layout->num_blocks_of);
     if (!layout->parameters || !layout->first_block || !layout->num_blocks_of)
-        return status_errno(why, STATUS_FAILED, ENOMEM, "the layout");
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "the layout");
     enum status status = copy_parameters(layout, parameters, why);
     if (status)
         return status;
     count_blocks(layout);
     layout->blocks = calloc(layout->num_blocks, sizeof *layout->blocks);
     if (!layout->blocks)
-        return status_errno(why, STATUS_FAILED, ENOMEM, "a layout of %u blocks",
-                            layout->num_blocks);
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM,
+                            "a layout of %u blocks", layout->num_blocks);
     cut_blocks(layout);
     return STATUS_OK;
 }
@@ -182,12 +182,12 @@ enum status layout_build(struct layout **out,
                          struct failure *why) {
     *out = NULL;
     if (count == 0 || count > LAYOUT_MAX_PARAMETERS)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_MODEL_INVALID,
                            "the model has %u parameters; 1 to %d are allowed",
                            count, LAYOUT_MAX_PARAMETERS);
     struct layout *layout = calloc(1, sizeof *layout);
     if (!layout)
-        return status_errno(why, STATUS_FAILED, ENOMEM, "the layout");
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "the layout");
     enum status status = layout_build_blocks(layout, parameters, count, why);
     if (status)
         layout_free(&layout);

@@ -16,10 +16,11 @@ static enum status plan_read_parameter(struct parameter *out,
     *out = (struct parameter){.init_bound = message->init_bound,
                               .num_dims = (uint32_t)message->n_dims};
     if (message->n_dims > LAYOUT_MAX_DIMS)
-        return status_fail(why, STATUS_FAILED, "%zu dimensions (at most %d)",
-                           message->n_dims, LAYOUT_MAX_DIMS);
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "%zu dimensions (at most %d)", message->n_dims,
+                           LAYOUT_MAX_DIMS);
     if (strlen(message->name) >= LAYOUT_MAX_NAME)
-        return status_fail(why, STATUS_FAILED, "a name of %zu bytes",
+        return status_fail(why, FAILURE_BAD_MESSAGE, "a name of %zu bytes",
                            strlen(message->name));
     strcpy(out->name, message->name);
     for (size_t d = 0; d < message->n_dims; d++)
@@ -30,11 +31,11 @@ static enum status plan_read_parameter(struct parameter *out,
 enum status plan_layout(struct layout **out, Capstan__Parameter **parameters,
                         size_t count, struct failure *why) {
     if (count > LAYOUT_MAX_PARAMETERS)
-        return status_fail(why, STATUS_FAILED, "%zu parameters", count);
+        return status_fail(why, FAILURE_BAD_MESSAGE, "%zu parameters", count);
     struct parameter *copies = calloc(count + 1, sizeof *copies);
     if (!copies)
-        return status_fail(why, STATUS_RETRY, "no memory for %zu parameters",
-                           count);
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for %zu parameters", count);
     enum status status = STATUS_OK;
     for (size_t i = 0; !status && i < count; i++)
         status = plan_read_parameter(&copies[i], parameters[i], why);
@@ -80,7 +81,7 @@ static enum status read_ps_info(struct plan *plan, const Capstan__Plan *message,
     plan->ps = calloc(message->n_ps + 1, sizeof *plan->ps);
     if (!plan->ps || (message->n_ps == 0 && !plan->allreduce) ||
         message->n_ps > UINT16_MAX)
-        return status_fail(why, STATUS_FAILED, "a plan of %zu ps",
+        return status_fail(why, FAILURE_BAD_MESSAGE, "a plan of %zu ps",
                            message->n_ps);
     for (uint32_t i = 0; i < plan->num_ps; i++) {
         snprintf(plan->ps[i].address, sizeof plan->ps[i].address, "%s",
@@ -99,17 +100,19 @@ static enum status read_block_ps(struct plan *plan,
         return STATUS_OK;
     plan->block_ps = malloc((count + 1) * sizeof *plan->block_ps);
     if (!plan->block_ps)
-        return status_fail(why, STATUS_RETRY, "no memory for %u blocks", count);
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %u blocks",
+                           count);
     if (message->block_ps.len != count * sizeof *plan->block_ps)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a plan of %zu places for %u "
                            "blocks",
                            message->block_ps.len / 2, count);
     memcpy(plan->block_ps, message->block_ps.data, message->block_ps.len);
     for (uint32_t b = 0; b < count; b++)
         if (plan->block_ps[b] >= plan->num_ps)
-            return status_fail(why, STATUS_FAILED, "block %u on ps %u of %u", b,
-                               plan->block_ps[b], plan->num_ps);
+            return status_fail(why, FAILURE_BAD_MESSAGE,
+                               "block %u on ps %u of %u", b, plan->block_ps[b],
+                               plan->num_ps);
     return STATUS_OK;
 }
 
@@ -120,7 +123,7 @@ enum status plan_read_scaler(struct loss_scaler *out,
     if (!message)
         return STATUS_OK;
     if (!(message->scale >= 0 && isfinite(message->scale)))
-        return status_fail(why, STATUS_FAILED, "a loss scale of %g",
+        return status_fail(why, FAILURE_BAD_MESSAGE, "a loss scale of %g",
                            message->scale);
     *out = (struct loss_scaler){.scale = message->scale,
                                 .good = message->good,
@@ -151,9 +154,9 @@ static enum status read_paths(struct plan *plan, const Capstan__Plan *message,
     if (!copy_text(&plan->restore_folder, message->restore_folder) ||
         !copy_text(&plan->restore_manifest, message->restore_manifest) ||
         !copy_text(&plan->checkpoint_dir, message->checkpoint_dir))
-        return status_fail(why, STATUS_RETRY, "no memory for the plan");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     if (plan->restore_folder && !plan->restore_manifest)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a plan that restores without a manifest");
     return STATUS_OK;
 }
@@ -173,7 +176,7 @@ static enum status read_run_schedule(struct plan *plan,
         .every_epochs = job->checkpoint.every_epochs,
     };
     if (!message->epoch_batches)
-        return status_fail(why, STATUS_FAILED, "a plan of empty epochs");
+        return status_fail(why, FAILURE_BAD_MESSAGE, "a plan of empty epochs");
     return STATUS_OK;
 }
 
@@ -182,20 +185,21 @@ static enum status check_replicas(const Capstan__Plan *message,
                                   struct failure *why) {
     size_t count = message->n_replicas;
     if (!message->trainers || message->trainers > PLAN_MAX_TRAINERS)
-        return status_fail(why, STATUS_FAILED, "a plan of %u trainers (1..%d)",
-                           message->trainers, PLAN_MAX_TRAINERS);
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a plan of %u trainers (1..%d)", message->trainers,
+                           PLAN_MAX_TRAINERS);
     if (count && count != message->trainers)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a plan of %u trainers with the replicas of %zu",
                            message->trainers, count);
     for (size_t r = 0; r < count; r++)
         if (!message->replicas[r] || message->replicas[r] > JOB_MAX_DEVICES)
-            return status_fail(why, STATUS_FAILED,
+            return status_fail(why, FAILURE_BAD_MESSAGE,
                                "a plan of %u replicas (1..%d)",
                                message->replicas[r], JOB_MAX_DEVICES);
     for (size_t r = 0; message->resident && r < count; r++)
         if (message->replicas[r] > 1)
-            return status_fail(why, STATUS_FAILED,
+            return status_fail(why, FAILURE_BAD_MESSAGE,
                                "a plan in which gradients stay on the device "
                                "of a trainer that has %u",
                                message->replicas[r]);
@@ -225,7 +229,7 @@ static enum status read_replicas(struct plan *plan,
         return status;
     plan->replicas = malloc(bytes);
     if (!plan->replicas)
-        return status_fail(why, STATUS_RETRY, "no memory for the plan");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     memcpy(plan->replicas, message->replicas, bytes);
     return STATUS_OK;
 }
@@ -234,7 +238,7 @@ enum status plan_check_trainers(const struct plan *plan, uint32_t trainers,
                                 struct failure *why) {
     if (plan->num_ranks == trainers)
         return STATUS_OK;
-    return status_fail(why, STATUS_FAILED,
+    return status_fail(why, FAILURE_BAD_MESSAGE,
                        "a plan of %u trainers, where the chief has counted %u",
                        plan->num_ranks, trainers);
 }
@@ -260,7 +264,7 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
                       const struct job *job, struct failure *why) {
     struct plan *plan = calloc(1, sizeof *plan);
     if (!plan)
-        return status_fail(why, STATUS_RETRY, "no memory for the plan");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     plan->pull_first = message->pull_first;
     plan->allreduce = message->strategy == JOB_ALLREDUCE;
     snprintf(plan->backend, sizeof plan->backend, "%s", message->backend);
@@ -269,7 +273,7 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
     if (!status)
         status = plan_read_scaler(&plan->scaler, message->scaler, why);
     if (!status && plan->scaler.skipped > message->start_step)
-        status = status_fail(why, STATUS_FAILED,
+        status = status_fail(why, FAILURE_BAD_MESSAGE,
                              "a plan of %llu steps skipped before step %llu",
                              (unsigned long long)plan->scaler.skipped,
                              (unsigned long long)message->start_step);

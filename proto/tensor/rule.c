@@ -91,13 +91,13 @@ enum status rule_choose(const struct rule_loops **loops, const char *name,
             return STATUS_OK;
     for (size_t v = 0; v < ALL - count; v++)
         if (!strcmp(name, variants[v]->name))
-            return status_fail(why, STATUS_CONFIG,
+            return status_fail(why, FAILURE_BAD_VARIABLE,
                                "CAPSTAN_CPU is %s, which this processor does "
                                "not have; it has %s",
                                name,
                                list_names(here, count, text, sizeof text));
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_BAD_VARIABLE,
         "CAPSTAN_CPU is '%.64s'; allowed are %s, or unset for the best that "
         "the processor has",
         name, list_names(variants, ALL, text, sizeof text));

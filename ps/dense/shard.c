@@ -64,7 +64,7 @@ static enum status shard_no_memory(const struct shard *shard,
     byte_size_text(wanted, all, sizeof all);
     byte_size_text(shard->bytes, allocated, sizeof allocated);
     return status_fail(
-        why, STATUS_RETRY,
+        why, FAILURE_NO_MEMORY,
         "no memory for %s of weights and state in %u blocks, "
         "of which %s were allocated: list more ps, on other hosts, "
         "or give this one more memory",
@@ -93,7 +93,7 @@ enum status shard_open(struct shard **out, const struct layout *layout,
                        const struct optimizer *optimizer, struct failure *why) {
     struct shard *shard = calloc(1, sizeof *shard);
     if (!shard)
-        return status_fail(why, STATUS_RETRY, "no memory for a shard");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a shard");
     size_t variants;
     shard->layout = layout;
     shard->optimizer = *optimizer;
@@ -106,7 +106,7 @@ enum status shard_open(struct shard **out, const struct layout *layout,
     shard->buffer_pool = buffer_pool_open();
     enum status status = STATUS_RETRY;
     if (!shard->blocks || !shard->ids || !shard->cells || !shard->buffer_pool)
-        status_fail(why, STATUS_RETRY, "no memory for %u blocks", count);
+        status_fail(why, FAILURE_NO_MEMORY, "no memory for %u blocks", count);
     else
         status = shard_allocate(shard, ids, why);
     if (status)
@@ -220,7 +220,7 @@ enum status shard_update(struct shard *shard, uint32_t b,
         while (t-- > 0)
             if (out[t] != cell->tensors[t])
                 buffer_release(&out[t]);
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for a copy of a block while a "
                            "checkpoint is written (checkpoint.copy_mb)");
     }

@@ -66,7 +66,7 @@ enum status shard_init_open(struct shard_init **out,
     struct shard_init *shard_init = calloc(1, sizeof *shard_init);
     *out = NULL;
     if (!shard_init)
-        return status_fail(why, STATUS_RETRY, "no memory for a thread");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a thread");
     shard_init->settings = *settings;
     shard_init->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int error = shard_init->done < 0 ? errno
@@ -77,7 +77,7 @@ enum status shard_init_open(struct shard_init **out,
         *out = shard_init;
     else
         shard_init_close(&shard_init);
-    return error ? status_errno(why, STATUS_FAILED, error,
+    return error ? status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                                 "cannot start a thread")
                  : STATUS_OK;
 }

@@ -154,7 +154,8 @@ static enum status snapshot_write_blocks(struct snapshots *all,
             release_tensors(all, block);
     }
     if (!status && snapshot->written < shard_blocks(all->shard))
-        status = status_fail(why, STATUS_FAILED, "the ps is stopping");
+        status = status_fail(why, FAILURE_CHECKPOINT_NOT_WRITTEN,
+                             "the ps is stopping");
     pthread_mutex_unlock(&all->mutex);
     return status;
 }
@@ -226,7 +227,7 @@ enum status snapshots_open(struct snapshots **out, const struct shard *shard,
                            struct failure *why) {
     struct snapshots *all = calloc(1, sizeof *all);
     if (!all)
-        return status_fail(why, STATUS_RETRY, "no memory for snapshots");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for snapshots");
     all->shard = shard;
     all->update_core = update_core;
     all->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -241,7 +242,7 @@ enum status snapshots_open(struct snapshots **out, const struct shard *shard,
     if (all->descriptor >= 0)
         close(all->descriptor);
     free(all);
-    return status_errno(why, STATUS_FAILED, error,
+    return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                         "cannot start the thread that writes checkpoints");
 }
 

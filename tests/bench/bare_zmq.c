@@ -120,7 +120,7 @@ enum status bare_zmq_open(struct bare_zmq **out, void *zmq, uint16_t port,
     char endpoint[64];
     *out = NULL;
     if (!bare)
-        return status_fail(why, STATUS_RETRY, "no memory for bare libzmq");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for bare libzmq");
     bare->socket = zmq_socket(zmq, ZMQ_DEALER);
     bare->out = calloc(1, BENCH_ITERATION_RING_BYTES);
     bare->in = malloc(BENCH_ITERATION_RING_BYTES);
@@ -128,7 +128,7 @@ enum status bare_zmq_open(struct bare_zmq **out, void *zmq, uint16_t port,
     if (!bare->socket || !bare->out || !bare->in ||
         zmq_connect(bare->socket, endpoint)) {
         bare_zmq_close(&bare);
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_CONNECTION_FAILED,
                            "cannot connect bare libzmq to port %u", port);
     }
     bare_zmq_configure(bare->socket);
@@ -230,7 +230,7 @@ enum status bare_zmq_run(struct bare_zmq *bare,
         while (bare->messages && receive_one(bare, bench_iteration))
             moved = true;
         if (!moved && bare->messages && !wait_for_answer(bare))
-            return status_fail(why, STATUS_RETRY,
+            return status_fail(why, FAILURE_PEER_SILENT,
                                "bare libzmq of this machine gave nothing for "
                                "%d s",
                                LIMIT_MS / 1000);

@@ -62,7 +62,7 @@ static enum status baseline_process_start(struct baseline_process *process,
     int pipe_fds[2];
     pid_t parent = getpid();
     if (pipe(pipe_fds))
-        return status_errno(why, STATUS_FAILED, errno, "no pipe");
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno, "no pipe");
     process->pid = fork();
     if (process->pid == 0) {
         close(pipe_fds[0]);
@@ -76,7 +76,8 @@ static enum status baseline_process_start(struct baseline_process *process,
     close(pipe_fds[0]);
     return response == sizeof process->ports
                ? STATUS_OK
-               : status_errno(why, STATUS_RETRY, process->pid < 0 ? error : 0,
+               : status_errno(why, FAILURE_SYSTEM_BUSY,
+                              process->pid < 0 ? error : 0,
                               "cannot start the baseline process");
 }
 
@@ -101,7 +102,7 @@ static enum status baseline_process_open(struct baselines **out,
     struct baseline_process *process = calloc(1, sizeof *process);
     *out = NULL;
     if (!process)
-        return status_fail(why, STATUS_RETRY, "no memory for baselines");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for baselines");
     process->baselines.ops = &capstan_baselines;
     enum status status = baseline_process_start(process, why);
     *out = &process->baselines;
@@ -117,10 +118,10 @@ static enum status baseline_process_connect(struct baseline_process *process,
     if (status)
         return status;
     process->zmq = zmq_ctx_new();
-    return process->zmq
-               ? bare_zmq_open(&process->bare, process->zmq, process->ports.zmq,
-                               why)
-               : status_errno(why, STATUS_FAILED, errno, "cannot start ZeroMQ");
+    return process->zmq ? bare_zmq_open(&process->bare, process->zmq,
+                                        process->ports.zmq, why)
+                        : status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                                       "cannot start ZeroMQ");
 }
 
 static enum status baseline_process_run(struct baselines *baselines,

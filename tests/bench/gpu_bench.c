@@ -104,7 +104,8 @@ static enum status open_device(struct device *device,
         request.cuda = sync_device_plugin(why);
         if (!request.cuda) {
             status_context(why, "no GPU");
-            return why->status = STATUS_CONFIG;
+            why->code = FAILURE_NO_DEVICE;
+            return STATUS_CONFIG;
         }
     }
     return device_open(device, &request, log, why);
@@ -274,9 +275,10 @@ int main(int argc, char **argv) {
     }
     struct gpu_table *table = calloc(1, sizeof *table);
     struct gpu_use *use = calloc(1, sizeof *use);
-    enum status status = table && use
-                             ? bench(&choices, table, use, &why)
-                             : status_fail(&why, STATUS_FAILED, "no memory");
+    enum status status =
+        table && use
+            ? bench(&choices, table, use, &why)
+            : status_fail(&why, FAILURE_TOO_LITTLE_MEMORY, "no memory");
     if (status)
         fprintf(stderr, "gpu_bench: %s\n", why.text);
     free(table);

@@ -88,7 +88,7 @@ static enum status say_failed(const struct command *command, int log,
     ssize_t count = pread(log, text, sizeof text - 1, start);
     text[count > 0 ? count : 0] = 0;
     return status_fail(
-        why, STATUS_FAILED, "%s %s %s:\n%s", command->words[0],
+        why, FAILURE_PROGRAM_FAILED, "%s %s %s:\n%s", command->words[0],
         command->words[1],
         in_time ? "failed" : "has not ended within 600 s and was killed", text);
 }
@@ -101,7 +101,8 @@ static enum status run(json_t **out, struct command *command,
     char *text = malloc(OUTPUT);
     *out = NULL;
     if (!log || !text || pipe2(ends, O_CLOEXEC))
-        return status_errno(why, STATUS_FAILED, errno, "no place for a run");
+        return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
+                            "no place for a run");
     pid_t pid = fork();
     if (pid == 0)
         become(command, ends[1], fileno(log));
@@ -147,7 +148,8 @@ enum status gpu_cluster_train(struct gpu_cluster_run *out,
     struct command *command = calloc(1, sizeof *command);
     json_t *object;
     if (!command)
-        return status_fail(why, STATUS_FAILED, "no memory for a command");
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                           "no memory for a command");
     add(command, cluster->program);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         add(command, words[i]);

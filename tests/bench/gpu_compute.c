@@ -74,7 +74,8 @@ static enum status measure(struct gpu_compute_figure *out, struct work *work,
     size_t count = 0;
     work->end = work->device->ops->event_open(work->device->handle);
     if (!work->end)
-        return status_fail(why, STATUS_FAILED, "no memory for an event");
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                           "no memory for an event");
     enum status status = warm_up(&times, work, seconds / LAPS, why);
     int64_t end = time_now() + time_from_seconds(seconds);
     do {
@@ -229,7 +230,7 @@ enum status gpu_compute_step(struct gpu_compute_figure *out,
     enum status status =
         mlp_open(&step.mlp, model, device->ops, device->handle, n, why);
     if (!status && !place_all(&step, model, n))
-        status = status_fail(why, STATUS_FAILED,
+        status = status_fail(why, FAILURE_DEVICE_MEMORY,
                              "no memory on device %s for %u samples",
                              device->name, n);
     if (!status)
@@ -271,12 +272,13 @@ static enum status open_copy(struct copy *copy, const struct device *device,
     for (int i = 0; i < 2; i++) {
         copy->host[i] = aligned_alloc(PAGE, copy->bytes);
         if (!copy->host[i])
-            return status_fail(why, STATUS_FAILED, "no memory for copies");
+            return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                               "no memory for copies");
         memset(copy->host[i], 1, copy->bytes);
         device_pin(device, copy->host[i], copy->bytes);
         copy->there[i] = device->ops->allocate(device->handle, copy->bytes);
         if (!copy->there[i])
-            return status_fail(why, STATUS_FAILED,
+            return status_fail(why, FAILURE_DEVICE_MEMORY,
                                "no memory on device %s for copies of %zu bytes",
                                device->name, copy->bytes);
     }

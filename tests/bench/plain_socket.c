@@ -137,7 +137,8 @@ enum status plain_socket_open(struct plain_socket **out, uint16_t port,
     struct plain_socket *plain = calloc(1, sizeof *plain);
     *out = NULL;
     if (!plain)
-        return status_fail(why, STATUS_RETRY, "no memory for a plain socket");
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for a plain socket");
     plain->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(plain->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     setsockopt(plain->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
@@ -146,7 +147,7 @@ enum status plain_socket_open(struct plain_socket **out, uint16_t port,
         !open_rings(plain)) {
         int error = errno;
         plain_socket_close(&plain);
-        return status_errno(why, STATUS_RETRY, error,
+        return status_errno(why, FAILURE_CONNECTION_FAILED, error,
                             "a plain socket to port %u", port);
     }
     *out = plain;
@@ -242,7 +243,7 @@ enum status plain_socket_run(struct plain_socket *plain,
         if (send(plain->fd, &request, sizeof request, MSG_NOSIGNAL) !=
                 sizeof request ||
             !plain_socket_run_iteration(plain, bench_iteration, times))
-            return status_fail(why, STATUS_RETRY,
+            return status_fail(why, FAILURE_PEER_SILENT,
                                "a plain socket of this machine gave nothing "
                                "for %d s",
                                LIMIT_S);

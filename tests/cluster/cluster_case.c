@@ -53,7 +53,7 @@ static void check_fields(const struct cluster_case *form,
 static void check_class(const struct cluster_case *form,
                         const struct failure *why) {
     size_t length = strlen(form->expect);
-    if (why->status != STATUS_CONFIG ||
+    if (why->code != FAILURE_CLUSTER_INVALID ||
         strncmp(why->text, form->expect, length) != 0 ||
         strncmp(why->text + length, ": ", 2) != 0)
         fail_msg("%s: %s is expected, not: %s", form->description, form->expect,

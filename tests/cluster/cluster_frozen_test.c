@@ -141,6 +141,15 @@ static void exit_codes(void **state) {
     frozen_expect("exit-code");
 }
 
+static void failure_codes(void **state) {
+    (void)state;
+#define FAILURE_CODE(number, name, status, meaning)                            \
+    frozen_fact("failure-code %d %s %d", number, #name, STATUS_##status);
+    FAILURE_CODES(FAILURE_CODE)
+#undef FAILURE_CODE
+    frozen_expect("failure-code");
+}
+
 /* The output of PROGRAM, which ends well. */
 static const char *output_of(struct cluster_run *run, const char *program,
                              const char *const *arguments) {
@@ -572,6 +581,7 @@ static void events_of_the_log(void **state) {
     (void)state;
     for (unsigned i = 0; i < sizeof rooms / sizeof *rooms; i++)
         assert_int_equal(nftw(rooms[i], events_of, 8, FTW_PHYS), 0);
+    note_event("failed", "error"); /* log_failure adds the code */
     FILE *file = fopen("docs/log.md", "r");
     assert_non_null(file);
     while (fgets(line, sizeof line, file)) {
@@ -603,6 +613,7 @@ int main(void) {
         cmocka_unit_test(verbs_and_flags),
         cmocka_unit_test(without_a_verb_the_usage_goes_to_standard_error),
         cmocka_unit_test(exit_codes),
+        cmocka_unit_test(failure_codes),
         cmocka_unit_test(variables_of_the_environment),
         cmocka_unit_test(symbols_of_plugins),
         cmocka_unit_test(events_of_the_log),

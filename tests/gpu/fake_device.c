@@ -197,7 +197,7 @@ static void give(struct ops_device *device, enum ops_stream stream,
 static enum status run_all(struct ops_device *device,
                            const struct ops_event *event, struct failure *why) {
     if (device->lost)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_DEVICE_LOST,
                            "device cuda %u (Fake GPU) is lost: as arranged",
                            device->index);
     protect(device, PROT_READ | PROT_WRITE);
@@ -219,10 +219,10 @@ static enum status await_in_vain(const struct ops_device *device,
     int64_t until = time_now() + time_from_seconds(settings->timeout);
     while (time_now() < until) {
         if (settings->is_cancelled && settings->is_cancelled(settings->context))
-            return status_fail(why, STATUS_RETRY, "given up");
+            return status_fail(why, FAILURE_CANCELLED, "given up");
         nanosleep(&moment, NULL);
     }
-    return status_fail(why, STATUS_RETRY,
+    return status_fail(why, FAILURE_DEVICE_TIMEOUT,
                        "device cuda %u (Fake GPU) has not finished its work "
                        "for %.3g s (timeouts.step)",
                        device->index, settings->timeout);

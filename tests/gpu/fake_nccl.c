@@ -53,9 +53,9 @@ static const char *failure_text(void) {
 }
 
 static enum status check(struct failure *why) {
-    return failure_text()
-               ? STATUS_OK
-               : status_fail(why, STATUS_FAILED, "there is no fake NCCL");
+    return failure_text() ? STATUS_OK
+                          : status_fail(why, FAILURE_COLLECTIVE_UNUSABLE,
+                                        "there is no fake NCCL");
 }
 
 static enum status make(struct shared **out,
@@ -115,7 +115,8 @@ static enum status open_group(struct collective **out,
     if (settings->stream)
         return join(out, settings, why);
     if (text && !strncmp(text, "nccl=unmet", 10) && settings->rank == 1)
-        return status_fail(why, STATUS_FAILED, "nccl: as arranged");
+        return status_fail(why, FAILURE_COLLECTIVE_UNUSABLE,
+                           "nccl: as arranged");
     enum status status = settings->rank ? find(&shared, settings, why)
                                         : make(&shared, settings, why);
     if (status)
@@ -186,7 +187,7 @@ static enum status all_reduce(struct collective *group, float *data,
         return stream_collective_ops()->all_reduce(group->joined, data, count,
                                                    why);
     if (group->rank == 1 && ++group->calls == group->failing)
-        return status_fail(why, STATUS_RETRY, "nccl: lost, as arranged");
+        return status_fail(why, FAILURE_PEER_LOST, "nccl: lost, as arranged");
     pthread_mutex_lock(&shared->mutex);
     uint64_t round = shared->round;
     shared->data[group->rank] = data;
@@ -204,11 +205,11 @@ static enum status all_reduce(struct collective *group, float *data,
     bool whole = shared->round != round;
     pthread_mutex_unlock(&shared->mutex);
     return whole ? STATUS_OK
-                 : status_fail(why, STATUS_RETRY, "nccl: it was ended");
+                 : status_fail(why, FAILURE_CANCELLED, "nccl: it was ended");
 }
 
 static enum status no_call(struct failure *why) {
-    return status_fail(why, STATUS_FAILED, "no such call here");
+    return status_fail(why, FAILURE_COLLECTIVE_UNUSABLE, "no such call here");
 }
 
 static enum status reduce_scatter(struct collective *group, float *data,

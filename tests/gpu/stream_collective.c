@@ -93,7 +93,7 @@ static enum status open_group(struct collective **out,
     struct collective_settings own = *settings;
     *out = NULL;
     if (!group)
-        return status_fail(why, STATUS_FAILED, "no memory");
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY, "no memory");
     own.stream = NULL;
     group->ops = inner_ops;
     group->door = settings->stream;

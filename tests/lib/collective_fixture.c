@@ -85,7 +85,7 @@ static enum status meet(struct collective *group, struct failure *why) {
     uint32_t lost = fixture->lost_rank;
     pthread_mutex_unlock(&fixture->mutex);
     return met ? STATUS_OK
-               : status_fail(why, STATUS_RETRY, "rank %u was lost", lost);
+               : status_fail(why, FAILURE_PEER_LOST, "rank %u was lost", lost);
 }
 
 /* A planted fault of this call. */

@@ -34,7 +34,7 @@ static enum status load(void *context, uint32_t b, float *const *tensors,
     struct reducer_fixture *fixture = context;
     size_t bytes = fixture->layout->blocks[b].elements * sizeof(float);
     if (fixture->loaded.fail_load == b + 1)
-        return status_fail(why, STATUS_RETRY, "the disk is gone");
+        return status_fail(why, FAILURE_IO_ERROR, "the disk is gone");
     for (unsigned t = 0; t <= rule_slots(&fixture->job.optimizer); t++)
         memcpy(tensors[t], fixture->loaded.tensors[t] + place_of(fixture, b),
                bytes);
@@ -52,7 +52,7 @@ static enum status save(void *context, uint64_t round, uint32_t b,
     struct reducer_model *saved = &fixture->saved;
     size_t bytes = fixture->layout->blocks[b].elements * sizeof(float);
     if (saved->fail_save == b + 1)
-        return status_fail(why, STATUS_RETRY, "the disk is full");
+        return status_fail(why, FAILURE_IO_ERROR, "the disk is full");
     for (unsigned t = 0; t <= rule_slots(&fixture->job.optimizer); t++)
         memcpy(saved->tensors[t] + place_of(fixture, b), tensors[t], bytes);
     saved->out_of_order |= saved->saved != b;

@@ -34,7 +34,8 @@ static enum status note_set(void *context, const char *key, const void *value,
         pthread_cond_broadcast(&rendezvous->changed);
     }
     pthread_mutex_unlock(&rendezvous->lock);
-    return fits ? STATUS_OK : status_fail(why, STATUS_FAILED, "board is full");
+    return fits ? STATUS_OK
+                : status_fail(why, FAILURE_BAD_MESSAGE, "board is full");
 }
 
 static const struct rendezvous_fake_entry *find(
@@ -59,7 +60,8 @@ static enum status note_get(void *context, const char *key, int64_t until,
     }
     pthread_mutex_unlock(&rendezvous->lock);
     return note ? STATUS_OK
-                : status_fail(why, STATUS_RETRY, "no %s on the board", key);
+                : status_fail(why, FAILURE_PEER_SILENT, "no %s on the board",
+                              key);
 }
 
 struct rendezvous_fake *rendezvous_fake_open(void) {

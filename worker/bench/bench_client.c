@@ -21,7 +21,6 @@
 
 struct bench_client {
     const struct bench_client_settings *settings;
-    struct process process;
     struct control_client *control_client;
     struct job *job;
     struct plan *plan;
@@ -29,7 +28,7 @@ struct bench_client {
     uint32_t rank;
     uint64_t from;
     bool measuring, stopped;
-    enum status interrupted;
+    enum failure_code interrupted;
 
     /* The measuring thread's, until it signals `done`. */
     pthread_t thread;
@@ -45,7 +44,7 @@ static enum status bench_client_measure(
     struct bench_client *client,
     struct bench_stream_client *bench_stream_client) {
     const struct bench_client_settings *s = client->settings;
-    struct measure_settings measure = {.log = client->process.log,
+    struct measure_settings measure = {.log = s->log,
                                        .sizes = s->sizes,
                                        .num_sizes = s->num_sizes,
                                        .repeats = s->repeats,
@@ -63,12 +62,12 @@ static enum status bench_client_measure(
 static void *bench_client_run_thread(void *argument) {
     struct bench_client *client = argument;
     struct bench_stream_client_settings settings = {
-        .zmq = client->process.zmq,
-        .log = client->process.log,
-        .shm = client->process.shm,
+        .zmq = client->settings->zmq,
+        .log = client->settings->log,
+        .shm = client->settings->shm,
         .plan = client->plan,
-        .run = client->process.run,
-        .incarnation = client->process.incarnation,
+        .run = control_client_run(client->control_client),
+        .incarnation = control_client_incarnation(client->control_client),
         .rank = client->rank,
         .from = client->from,
         .timeout = client->settings->timeout};
@@ -123,7 +122,7 @@ static void bench_client_send_failed(struct bench_client *client,
                                      const struct failure *why) {
     Capstan__Failed failed = CAPSTAN__FAILED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    failed.status = why->status;
+    failed.code = why->code;
     failed.text = (char *)why->text;
     control.body_case = CAPSTAN__CONTROL__BODY_FAILED;
     control.failed = &failed;
@@ -157,7 +156,7 @@ static enum status bench_client_handle_view(struct bench_client *client,
     if (client->measuring || !client->plan || client->rank >= view->n_slots)
         return STATUS_OK;
     const Capstan__Slot *me = view->slots[client->rank];
-    if (me->incarnation != client->process.incarnation)
+    if (me->incarnation != control_client_incarnation(client->control_client))
         return STATUS_OK;
     client->from = me->from_clock;
     client->measuring = true;
@@ -170,7 +169,8 @@ static enum status bench_client_handle_view(struct bench_client *client,
     if (!error)
         return STATUS_OK;
     client->measuring = false;
-    return status_errno(why, STATUS_FAILED, error, "cannot start a thread");
+    return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
+                        "cannot start a thread");
 }
 
 static enum status bench_client_handle_stop(struct bench_client *client,
@@ -178,9 +178,9 @@ static enum status bench_client_handle_stop(struct bench_client *client,
                                             struct failure *why) {
     client->stopped = true;
     control_client_leave(client->control_client);
-    return stop->status ? status_fail(why, (enum status)stop->status,
-                                      "the chief ended the run: %s", stop->text)
-                        : STATUS_OK;
+    return stop->code ? status_fail(why, (enum failure_code)stop->code,
+                                    "the chief ended the run: %s", stop->text)
+                      : STATUS_OK;
 }
 
 static enum status bench_client_handle_control(struct bench_client *client,
@@ -235,9 +235,9 @@ static enum status bench_client_finish(struct bench_client *client,
 /* On a signal the measurement is discarded. */
 static void bench_client_handle_signal(struct bench_client *client) {
     eventfd_t number = 0;
-    if (eventfd_read(client->process.interrupts, &number))
+    if (eventfd_read(client->settings->interrupts, &number))
         return;
-    client->interrupted = status_of_signal((int)number);
+    client->interrupted = failure_code_of_signal((int)number);
     client->stopped = true;
 }
 
@@ -245,7 +245,7 @@ static enum status bench_client_run_once(struct bench_client *client,
                                          struct failure *why) {
     zmq_pollitem_t items[] = {
         {control_client_socket(client->control_client), 0, ZMQ_POLLIN, 0},
-        {NULL, client->process.interrupts, ZMQ_POLLIN, 0},
+        {NULL, client->settings->interrupts, ZMQ_POLLIN, 0},
         {NULL, client->done, ZMQ_POLLIN, 0},
     };
     zmq_poll(items, 3,
@@ -263,11 +263,22 @@ static enum status bench_client_run_once(struct bench_client *client,
 
 static enum status bench_client_open_client(struct bench_client *client,
                                             struct failure *why) {
+    const struct bench_client_settings *settings = client->settings;
     struct control_client_settings control_client = {
-        .process = &client->process, .member = &client->settings->member};
+        .zmq = settings->zmq,
+        .log = settings->log,
+        .role = CLUSTER_WORKER,
+        .index = settings->index,
+        .device = "cpu",
+        .chief = settings->chief,
+        .chief_ports = settings->chief_ports,
+        .key = settings->key,
+        .join_timeout = settings->join_timeout,
+        .record = settings->record,
+    };
     client->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (client->done < 0)
-        return status_errno(why, STATUS_FAILED, errno,
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
                             "cannot open an eventfd");
     return control_client_open(&client->control_client, &control_client, why);
 }
@@ -288,9 +299,8 @@ enum status bench_client_run(const struct bench_client_settings *settings,
     struct bench_client *client = calloc(1, sizeof *client);
     *result = NULL;
     if (!client)
-        return status_fail(why, STATUS_RETRY, "no memory for a client");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a client");
     client->settings = settings;
-    client->process = settings->process;
     enum status status = bench_client_open_client(client, why);
     while (!status && !client->stopped)
         status = bench_client_run_once(client, why);

@@ -15,7 +15,7 @@ static const float GRADIENT_VALUE = 1e-6f;
 enum status bench_stream_client_silent(
     const struct bench_stream_client *bench_stream_client, uint32_t p,
     struct failure *why) {
-    return status_fail(why, STATUS_RETRY,
+    return status_fail(why, FAILURE_PEER_SILENT,
                        "ps %u at %s has not answered for %.0f s", p,
                        bench_stream_client->settings.plan->ps[p].address,
                        bench_stream_client->settings.timeout);
@@ -44,7 +44,7 @@ static enum status bench_stream_client_resolve_ps(
     resolve_end(&resolve);
     return state == RESOLVE_FOUND
                ? STATUS_OK
-               : status_fail(why, STATUS_RETRY,
+               : status_fail(why, FAILURE_ADDRESS_UNRESOLVED,
                              "cannot find host %s of ps %u: %s", host, p, text);
 }
 
@@ -138,11 +138,13 @@ enum status bench_stream_client_open(
     enum status status = STATUS_OK;
     *out = NULL;
     if (!bench_stream_client)
-        return status_fail(why, STATUS_RETRY, "no memory for a bench client");
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for a bench client");
     bench_stream_client->settings = *settings;
     bench_stream_client->clock = settings->from - 1;
     if (!bench_stream_client_allocate(bench_stream_client))
-        status = status_fail(why, STATUS_RETRY, "no memory for a bench client");
+        status =
+            status_fail(why, FAILURE_NO_MEMORY, "no memory for a bench client");
     for (uint32_t p = 0; !status && p < settings->plan->num_ps; p++)
         status = connect_server(bench_stream_client, p, why);
     if (status)

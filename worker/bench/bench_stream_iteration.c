@@ -133,13 +133,13 @@ static enum status check_reply(
     bool push = bench_stream_client->kind == BENCH_ITERATION_PUSH;
     size_t bytes = 0;
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
-        return status_fail(why, STATUS_FAILED, "ps %u refuses: %s", p,
+        return status_fail(why, FAILURE_PEER_REFUSED, "ps %u refuses: %s", p,
                            header->text);
     for (size_t i = 0; i < header->n_blocks; i++)
         if (header->blocks[i] < bench_stream_client->first ||
             header->blocks[i] - bench_stream_client->first >=
                 bench_stream_client->count)
-            return status_fail(why, STATUS_FAILED,
+            return status_fail(why, FAILURE_BAD_MESSAGE,
                                "ps %u answers for block %u, which was not "
                                "asked for",
                                p, header->blocks[i]);
@@ -152,7 +152,7 @@ static enum status check_reply(
                               : CAPSTAN__DATA_HEADER__KIND__WEIGHTS) &&
         payload == (push ? 0 : bytes))
         return STATUS_OK;
-    return status_fail(why, STATUS_FAILED,
+    return status_fail(why, FAILURE_BAD_MESSAGE,
                        "ps %u answers with kind %d and %zu bytes for %zu", p,
                        (int)header->kind, payload, bytes);
 }

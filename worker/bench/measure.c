@@ -60,7 +60,7 @@ enum status measure_layout(struct layout **out, const uint64_t *sizes,
     struct parameter *parameters = calloc(count, sizeof *parameters);
     *out = NULL;
     if (!parameters)
-        return status_fail(why, STATUS_RETRY, "no memory for a layout");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a layout");
     for (uint32_t i = 0; i < num_sizes; i++)
         name_parameter(&parameters[i], "vector", sizes[i],
                        sizes[i] / sizeof(float));
@@ -183,7 +183,7 @@ static enum status fill_all(struct measure *measure, struct failure *why) {
         if (!status)
             status = fill_small(measure, r, why);
         if (!status && stopped(measure))
-            status = status_fail(why, STATUS_INTERRUPTED, "ended by a signal");
+            status = status_fail(why, FAILURE_INTERRUPTED, "ended by a signal");
     }
     return status;
 }
@@ -292,7 +292,8 @@ static enum status open_all(struct measure *measure, struct failure *why) {
     measure->to = malloc(BENCH_ITERATION_RING_BYTES);
     if (!measure->sizes || !measure->latencies || !measure->from ||
         !measure->to)
-        return status_fail(why, STATUS_RETRY, "no memory for the measurement");
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for the measurement");
     memset(measure->from, 1, BENCH_ITERATION_RING_BYTES);
     memset(measure->to, 0, BENCH_ITERATION_RING_BYTES);
     measure_find_blocks(measure);
@@ -375,7 +376,7 @@ static enum status measure_requests(json_t **out,
     status =
         bench_stream_iteration(client, first, count, &bench_iteration, why);
     if (!status && bench_iteration.vectors < times)
-        status = status_fail(why, STATUS_INTERRUPTED, "ended by a signal");
+        status = status_fail(why, FAILURE_INTERRUPTED, "ended by a signal");
     if (status)
         json_decref(start);
     else

@@ -313,7 +313,8 @@ static enum status collective_gloo_begin(
     auto all = new (std::nothrow) collective();
     *out = nullptr;
     if (!all)
-        return status_fail(why, STATUS_FAILED, "gloo: out of memory");
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                           "gloo: out of memory");
     all->algorithm = settings->algorithm;
     all->group.rank = settings->rank;
     all->group.size = settings->size;

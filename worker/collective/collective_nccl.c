@@ -37,15 +37,15 @@ static const int64_t SPIN = 100 * TIME_US;
 static enum status cuda_failed(struct collective *group, cudaError_t error,
                                const char *operation, struct failure *why) {
     group->failed = true;
-    return status_fail(why, STATUS_FAILED, "nccl: %s: %s", operation,
-                       cudaGetErrorString(error));
+    return status_fail(why, FAILURE_COLLECTIVE_UNUSABLE, "nccl: %s: %s",
+                       operation, cudaGetErrorString(error));
 }
 
 static enum status nccl_failed(struct collective *group, ncclResult_t result,
                                const char *operation, struct failure *why) {
     group->failed = true;
-    return status_fail(why, STATUS_RETRY, "nccl: %s: %s (%s)", operation,
-                       ncclGetErrorString(result),
+    return status_fail(why, FAILURE_COLLECTIVE_FAILED, "nccl: %s: %s (%s)",
+                       operation, ncclGetErrorString(result),
                        ncclGetLastError(group->comm));
 }
 
@@ -53,10 +53,11 @@ static enum status collective_nccl_check(struct failure *why) {
     int devices = 0;
     cudaError_t error = cudaGetDeviceCount(&devices);
     if (error)
-        return status_fail(why, STATUS_FAILED, "no GPU that CUDA can use: %s",
+        return status_fail(why, FAILURE_NO_DEVICE,
+                           "no GPU that CUDA can use: %s",
                            cudaGetErrorString(error));
     if (!devices)
-        return status_fail(why, STATUS_FAILED, "no GPU on this host");
+        return status_fail(why, FAILURE_NO_DEVICE, "no GPU on this host");
     return STATUS_OK;
 }
 
@@ -93,9 +94,9 @@ static enum status check_deadline(struct collective *group,
     }
     group->failed = true;
     if (!timed_out)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_CANCELLED,
                            "this rank has aborted the collective");
-    return status_fail(why, STATUS_RETRY,
+    return status_fail(why, FAILURE_PEER_SILENT,
                        "nccl: %s: a rank did not answer rank %u within %.3g "
                        "s; NCCL does not report which",
                        operation, group->rank, group->timeout);
@@ -148,7 +149,8 @@ static enum status share_id(ncclUniqueId *id,
     if (!settings->rank) {
         ncclResult_t result = ncclGetUniqueId(id);
         if (result)
-            return status_fail(why, STATUS_FAILED, "nccl: no unique id: %s",
+            return status_fail(why, FAILURE_COLLECTIVE_UNUSABLE,
+                               "nccl: no unique id: %s",
                                ncclGetErrorString(result));
         return store->set(store->context, "nccl.id", id, sizeof *id, why);
     }
@@ -163,7 +165,7 @@ static enum status share_id(ncclUniqueId *id,
         memcpy(id, value, sizeof *id);
     free(value);
     return complete ? STATUS_OK
-                    : status_fail(why, STATUS_FAILED,
+                    : status_fail(why, FAILURE_VERSION_MISMATCH,
                                   "nccl: rank 0 has another version of NCCL");
 }
 
@@ -195,7 +197,7 @@ static enum status use_device(struct collective *group,
                        duplicates */
         device = 0;
     if (device >= count)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_COLLECTIVE_UNUSABLE,
                            "nccl: rank %u is number %u of its host, which has "
                            "%u GPUs; start fewer ranks there",
                            group->rank, device, count);
@@ -215,7 +217,7 @@ static enum status collective_nccl_begin(
     *out = NULL;
     struct collective *group = calloc(1, sizeof *group);
     if (!group)
-        return status_fail(why, STATUS_RETRY, "nccl: out of memory");
+        return status_fail(why, FAILURE_NO_MEMORY, "nccl: out of memory");
     group->rank = settings->rank;
     group->size = settings->size;
     group->timeout = settings->timeout;
@@ -324,7 +326,7 @@ static enum status collective_nccl_call(struct collective *group, void *data,
                                         struct failure *why) {
     int64_t until = time_now() + time_from_seconds(group->timeout);
     if (group->failed || atomic_load(&group->aborted))
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_CANCELLED,
                            "this rank has aborted the collective");
     if (!work->bytes || group->size == 1)
         return STATUS_OK;
@@ -413,7 +415,7 @@ static enum status collective_nccl_broadcast(struct collective *group,
 
 static enum status async_error(struct collective *group, struct failure *why) {
     if (atomic_load(&group->aborted))
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_CANCELLED,
                            "this rank has aborted the collective");
     ncclResult_t result = state_of(group);
     if (!result || result == ncclInProgress)

@@ -147,7 +147,7 @@ enum status gloo_address_choose(const struct collective_settings *settings,
         *address = source_address_to(elsewhere[i]);
     if (address->empty())
         return status_fail(
-            why, STATUS_RETRY,
+            why, FAILURE_ADDRESS_UNRESOLVED,
             "rank %u: \"%s\" is no address of this host that "
             "other hosts reach, and no route to \"%s\" is known; "
             "name this host by such an address",

@@ -149,11 +149,11 @@ static enum status report_mutual(const struct gloo_group *group,
                                  const std::string &cause,
                                  struct failure *why) {
     if (found->timed_out)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_PEER_SILENT,
                            "rank %u and this rank have waited for each other "
                            "for %.3g s",
                            found->witness, group->timeout);
-    return status_fail(why, STATUS_RETRY,
+    return status_fail(why, FAILURE_PEER_LOST,
                        "rank %u has lost its connection to this rank: %s",
                        found->witness, cause.c_str());
 }
@@ -167,21 +167,22 @@ static enum status report_suspect(const struct gloo_group *group,
     char witness[48] = "";
     uint32_t suspect = found->suspect;
     if (suspect == GLOO_NO_RANK)
-        return status_fail(why, STATUS_RETRY, "collective: %s", cause.c_str());
+        return status_fail(why, FAILURE_COLLECTIVE_FAILED, "collective: %s",
+                           cause.c_str());
     if (suspect == group->rank)
         return report_mutual(group, found, cause, why);
     if (found->witness != group->rank)
         snprintf(witness, sizeof witness, ", as rank %u says", found->witness);
     if (has_verdict(&group->verdicts[suspect]) &&
         blamed_rank(group, &group->verdicts[suspect]) == GLOO_NO_RANK)
-        return status_fail(why, STATUS_RETRY, "rank %u has left the group",
+        return status_fail(why, FAILURE_PEER_LOST, "rank %u has left the group",
                            suspect);
     if (found->timed_out)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_PEER_SILENT,
                            "rank %u did not come to the collective within %.3g "
                            "s%s",
                            suspect, group->timeout, witness);
-    return status_fail(why, STATUS_RETRY, "rank %u was lost%s%s", suspect,
+    return status_fail(why, FAILURE_PEER_LOST, "rank %u was lost%s%s", suspect,
                        *witness ? witness : ": ",
                        *witness ? "" : cause.c_str());
 }
@@ -190,12 +191,12 @@ enum status gloo_consensus_resolve(struct gloo_group *group,
                                    const std::string &cause,
                                    struct failure *why) {
     if (group->failed)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_COLLECTIVE_FAILED,
                            "the collective has failed before");
     group->failed = true;
     group->deadline.store(TIME_NEVER);
     if (group->aborted.load())
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_CANCELLED,
                            "this rank has aborted the collective");
     /* A connection that ends here was closed by a rank that will send its
      * verdict, or by a lost one. */
@@ -208,16 +209,16 @@ enum status gloo_consensus_resolve(struct gloo_group *group,
                         disconnected);
     gloo_pairs_shutdown(&group->pairs);
     if (disconnected && group->timed_out.load())
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_PEER_LOST,
                            "rank %u was lost: its connections have ended",
                            lost);
     if (disconnected)
-        return status_fail(why, STATUS_RETRY, "rank %u was lost: %s", lost,
+        return status_fail(why, FAILURE_PEER_LOST, "rank %u was lost: %s", lost,
                            cause.c_str());
     struct diagnosis found = find_suspect(group);
     lost = reported_lost(group);
     if (lost != GLOO_NO_RANK)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_PEER_LOST,
                            "rank %u was lost, as another rank says", lost);
     return report_suspect(group, &found, cause, why);
 }

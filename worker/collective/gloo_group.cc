@@ -98,10 +98,11 @@ static enum status fail_to_connect(struct gloo_group *group,
                                    const std::string &cause,
                                    struct failure *why) {
     if (group->waiting_for == GLOO_NO_RANK)
-        return status_fail(why, STATUS_RETRY, "rank %u cannot be reached: %s",
-                           group->rank, cause.c_str());
+        return status_fail(why, FAILURE_CONNECTION_FAILED,
+                           "rank %u cannot be reached: %s", group->rank,
+                           cause.c_str());
     return status_fail(
-        why, STATUS_RETRY,
+        why, FAILURE_CONNECTION_FAILED,
         "rank %u has published an address, but cannot be reached "
         "there: %s",
         group->waiting_for, cause.c_str());
@@ -118,7 +119,7 @@ enum status gloo_group_failed(struct gloo_group *group,
                    : fail_to_connect(group, cause, why);
     }
 } catch (...) {
-    return status_fail(why, STATUS_RETRY, "collective: out of memory");
+    return status_fail(why, FAILURE_NO_MEMORY, "collective: out of memory");
 }
 
 /* Publishes the addresses at which each rank reaches this one: two listening
@@ -172,7 +173,7 @@ static enum status receive_addresses(struct gloo_group *group, uint32_t peer,
     free(value);
     if (!complete)
         return status_fail(
-            why, STATUS_RETRY,
+            why, FAILURE_PEER_SILENT,
             "rank %u has published no address: does it run the same "
             "version?",
             peer);

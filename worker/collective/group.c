@@ -14,7 +14,7 @@ enum status group_find_backend(const struct collective_ops **out,
         return STATUS_OK;
     struct failure reason = *why;
     return status_fail(
-        why, status,
+        why, reason.code,
         "strategy.backend %s: %s; docs/collectives.md lists what "
         "it needs; a job with ps needs no backend",
         name, reason.text);

@@ -39,7 +39,8 @@ static enum status local_collective_set(void *context, const char *key,
     if (!entry || !copy) {
         free(entry);
         free(copy);
-        return status_fail(why, STATUS_RETRY, "no memory for a rendezvous");
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for a rendezvous");
     }
     memcpy(copy, value, size);
     strncpy(entry->key, key, sizeof entry->key - 1);
@@ -90,9 +91,9 @@ static enum status local_collective_get(void *context, const char *key,
     if (*value)
         return STATUS_OK;
     if (aborted)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_CANCELLED,
                            "another device of this trainer has failed");
-    return status_fail(why, STATUS_RETRY,
+    return status_fail(why, FAILURE_DEVICE_TIMEOUT,
                        "another device of this trainer did not answer within "
                        "%.3g s",
                        local_collective->timeout);
@@ -120,7 +121,7 @@ enum status local_collective_open(struct local_collective **out,
     if (!local_collective || !local_collective->groups) {
         free(local_collective);
         *out = NULL;
-        return status_fail(why, STATUS_RETRY, "no memory for %u devices",
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %u devices",
                            count);
     }
     local_collective->ops = ops;

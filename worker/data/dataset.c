@@ -19,11 +19,11 @@ static enum status check_agreement(const struct idx_file *images,
                                    const char *labels_path,
                                    struct failure *why) {
     if (images->bytes / images->dims[0] > UINT32_MAX)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_DATA_DAMAGED,
                            "%s: byte 8: an image has 2^32 bytes or more",
                            images_path);
     if (images->dims[0] != labels->dims[0])
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_DATA_MISMATCH,
                            "%s: byte 4: found %u labels, expected %u, as many "
                            "as there are images in %s",
                            labels_path, labels->dims[0], images->dims[0],
@@ -58,7 +58,8 @@ enum status dataset_load(struct dataset **out, const char *images_path,
     warn_trailing(&labels, labels_path, log);
     dataset = malloc(sizeof *dataset);
     if (!dataset) {
-        status = status_fail(why, STATUS_RETRY, "no memory for a data set");
+        status =
+            status_fail(why, FAILURE_NO_MEMORY, "no memory for a data set");
         goto fail;
     }
     *dataset = (struct dataset){

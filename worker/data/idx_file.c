@@ -32,9 +32,9 @@ static uint32_t big_endian(const uint8_t bytes[4]) {
            (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-static enum status fail_of_stream(struct reader *reader, enum status status,
+static enum status fail_of_stream(struct reader *reader, enum failure_code code,
                                   const char *text) {
-    return status_fail(reader->why, status,
+    return status_fail(reader->why, code,
                        "%s: %s, after %" PRIu64 " bytes of uncompressed "
                        "content: the file is incomplete; fetch it again",
                        reader->path, text, reader->position);
@@ -53,10 +53,11 @@ static enum status idx_file_fill(struct reader *reader, unsigned wanted) {
                    BUFFER - stream->avail_in);
         stream->avail_in += got > 0 ? (unsigned)got : 0;
     }
-    return got < 0
-               ? fail_of_stream(reader, status_of_errno(errno, STATUS_CONFIG),
-                                strerror(errno))
-               : STATUS_OK;
+    return got < 0 ? fail_of_stream(
+                         reader,
+                         failure_code_of_errno(errno, FAILURE_DATA_UNREADABLE),
+                         strerror(errno))
+                   : STATUS_OK;
 }
 
 static bool begins_gzip(const z_stream *stream) {
@@ -94,15 +95,15 @@ static enum status unpack(struct reader *reader, uint8_t *bytes,
         if (status)
             return status;
         if (!stream->avail_in)
-            return fail_of_stream(reader, STATUS_CONFIG,
+            return fail_of_stream(reader, FAILURE_DATA_DAMAGED,
                                   "unexpected end of file");
         int result = inflate(stream, Z_NO_FLUSH);
         if (result == Z_STREAM_END)
             status = end_member(reader);
         else if (result == Z_MEM_ERROR)
-            return fail_of_stream(reader, STATUS_RETRY, "no memory");
+            return fail_of_stream(reader, FAILURE_NO_MEMORY, "no memory");
         else if (result != Z_OK)
-            return fail_of_stream(reader, STATUS_CONFIG,
+            return fail_of_stream(reader, FAILURE_DATA_DAMAGED,
                                   stream->msg ? stream->msg : "damaged");
     }
     return status;
@@ -138,7 +139,7 @@ static enum status read_up_to(struct reader *reader, uint8_t *bytes,
 
 /* TOTAL is the size that the file should have, as far as known. */
 static enum status fail_of_end(struct reader *reader, uint64_t total) {
-    return status_fail(reader->why, STATUS_CONFIG,
+    return status_fail(reader->why, FAILURE_DATA_DAMAGED,
                        "%s: truncated: it ends after byte %" PRIu64
                        ", expected %" PRIu64 " bytes (%s); fetch it again",
                        reader->path, reader->position, total, reader->content);
@@ -160,7 +161,7 @@ static enum status check_magic(struct reader *reader, const uint8_t magic[4],
     if (found >> 8 == TYPE_UBYTE && dims >= min_dims && dims <= max_dims)
         return STATUS_OK;
     bool other_file = found >> 8 == TYPE_UBYTE;
-    return status_fail(reader->why, STATUS_CONFIG,
+    return status_fail(reader->why, FAILURE_DATA_DAMAGED,
                        "%s: byte 0: found magic number 0x%08x, expected "
                        "0x%08x to 0x%08x: an IDX file of unsigned bytes in %u "
                        "to %u dimensions (%s)%s",
@@ -183,7 +184,7 @@ static enum status read_dims(struct reader *reader, struct idx_file *file) {
         if (file->dims[d] == 0 ||
             file->dims[d] > IDX_FILE_MAX_BYTES / file->bytes)
             return status_fail(
-                reader->why, STATUS_CONFIG,
+                reader->why, FAILURE_DATA_DAMAGED,
                 "%s: byte %" PRIu64 ": found size %u of dimension %u, "
                 "expected 1 or more, and 2^40 bytes at most in all (%s)",
                 reader->path, offset, file->dims[d], d, reader->content);
@@ -201,7 +202,7 @@ static enum status idx_file_open_file(struct reader *reader, const char *path,
     reader->stream.next_in = reader->bytes;
     reader->file = open(path, O_RDONLY | O_CLOEXEC);
     return reader->file < 0
-               ? status_errno(why, STATUS_CONFIG, errno,
+               ? status_errno(why, FAILURE_DATA_UNREADABLE, errno,
                               "%s: cannot open the file of %s", path, content)
                : STATUS_OK;
 }
@@ -213,7 +214,7 @@ static enum status idx_file_open_stream(struct reader *reader) {
     if (!reader->gzip || inflateInit2(&reader->stream, GZIP_WINDOW) == Z_OK)
         return status;
     reader->gzip = false;
-    return fail_of_stream(reader, STATUS_RETRY, "no memory");
+    return fail_of_stream(reader, FAILURE_NO_MEMORY, "no memory");
 }
 
 /* Doubles CAPACITY, finally to one byte more than expected. */
@@ -224,7 +225,7 @@ static enum status idx_file_grow(struct reader *reader, struct idx_file *file,
         wanted = file->bytes + 1;
     uint8_t *data = realloc(file->data, wanted);
     if (!data)
-        return status_fail(reader->why, STATUS_RETRY,
+        return status_fail(reader->why, FAILURE_NO_MEMORY,
                            "%s: no memory for its %" PRIu64 " bytes of %s",
                            reader->path, file->bytes, reader->content);
     file->data = data;
@@ -255,7 +256,7 @@ static enum status read_data(struct reader *reader, struct idx_file *file) {
         return fail_of_end(reader, total);
     if (done == file->bytes)
         return STATUS_OK;
-    return status_fail(reader->why, STATUS_CONFIG,
+    return status_fail(reader->why, FAILURE_DATA_DAMAGED,
                        "%s: byte %" PRIu64 ": found more data, expected the "
                        "end, where the header's sizes put it (%s)",
                        reader->path, total, reader->content);

@@ -111,7 +111,7 @@ static enum status loader_no_memory(const struct loader *loader,
     char bytes[16];
     byte_size_text(loader->bytes, bytes, sizeof bytes);
     return status_fail(
-        why, STATUS_FAILED,
+        why, FAILURE_TOO_LITTLE_MEMORY,
         "no memory for %zu batches of %zu samples read ahead, %s: lower "
         "data.prefetch_factor or data.num_workers, or halve "
         "train_micro_batch_size_per_gpu and double "
@@ -154,7 +154,7 @@ static enum status loader_start(struct loader *loader, struct failure *why) {
         struct reader *reader = &loader->readers[loader->started];
         int error = pthread_create(&reader->thread, NULL, run_reader, reader);
         if (error)
-            return status_errno(why, STATUS_FAILED, error,
+            return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                                 "cannot start a thread that reads data "
                                 "(data.num_workers)");
     }
@@ -194,7 +194,7 @@ enum status loader_open(struct loader **out, const struct dataset *dataset,
     struct loader *loader = calloc(1, sizeof *loader);
     *out = NULL;
     if (!loader)
-        return status_fail(why, STATUS_RETRY, "no memory for a loader");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a loader");
     loader->dataset = dataset;
     loader->num_readers = prefetch.readers ? prefetch.readers : 1;
     loader->depth = prefetch.readers * prefetch.depth;

@@ -26,12 +26,12 @@ struct sampler {
 static enum status sampler_check(const struct sampler_options *options,
                                  struct failure *why) {
     if (options->num_samples == 0 || options->micro_batch == 0)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_DATA_TOO_SMALL,
                            "found %u samples in batches of %u, expected at "
                            "least 1 of each",
                            options->num_samples, options->micro_batch);
     if (options->rank >= options->num_ranks)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_DATA_TOO_SMALL,
                            "found rank %u of %u trainers, expected less",
                            options->rank, options->num_ranks);
     return STATUS_OK;
@@ -46,7 +46,7 @@ static enum status count_batches(struct sampler *sampler, struct failure *why) {
                                    options->micro_batch, options->drop_last);
     if (sampler->batches_per_epoch > 0)
         return STATUS_OK;
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_DATA_TOO_SMALL,
                        "data.drop_last leaves no batch in an epoch: a "
                        "trainer's share is %" PRIu64 " samples (%u over %u "
                        "trainers), the micro batch %u; make "
@@ -64,7 +64,7 @@ enum status sampler_open(struct sampler **out,
         return status;
     struct sampler *sampler = malloc(sizeof *sampler);
     if (!sampler)
-        return status_fail(why, STATUS_RETRY, "no memory for a sampler");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a sampler");
     *sampler = (struct sampler){.options = *options, .epoch = NO_EPOCH};
     status = count_batches(sampler, why);
     if (status)
@@ -72,7 +72,7 @@ enum status sampler_open(struct sampler **out,
     if (options->shuffle) {
         sampler->order = malloc(options->num_samples * sizeof(uint32_t));
         if (!sampler->order) {
-            status = status_fail(why, STATUS_FAILED,
+            status = status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                                  "no memory for the order of %u samples",
                                  options->num_samples);
             goto fail;

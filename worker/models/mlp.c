@@ -85,12 +85,12 @@ enum status mlp_check_data(const struct job_model *model,
     uint32_t inputs = model->layers[0];
     uint32_t outputs = model->layers[model->num_layers - 1];
     if (dataset->features != inputs)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_DATA_MISMATCH,
                            "model.layers[0]: found %u inputs, expected %u, "
                            "the bytes of an image in %s",
                            inputs, dataset->features, images);
     if (dataset->num_classes > outputs)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_DATA_MISMATCH,
                            "model.layers[%u]: found %u outputs, expected %u "
                            "or more: the largest label in %s is %u",
                            model->num_layers - 1, outputs, dataset->num_classes,
@@ -152,7 +152,7 @@ enum status mlp_open(struct mlp **out, const struct job_model *model,
                      uint32_t max_batch, struct failure *why) {
     struct mlp *mlp = calloc(1, sizeof *mlp);
     if (!mlp)
-        return status_fail(why, STATUS_RETRY, "no memory for a model");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a model");
     mlp->model = *model;
     mlp->ops = ops;
     mlp->device = device;
@@ -161,7 +161,7 @@ enum status mlp_open(struct mlp **out, const struct job_model *model,
     recompute_plan(&mlp->plan, model);
     ops->set_precision(device, model->precision);
     if (!mlp_allocate(mlp)) {
-        status_fail(why, STATUS_FAILED,
+        status_fail(why, FAILURE_DEVICE_MEMORY,
                     "no memory on device %s for the activations of %u samples "
                     "of %zu bytes",
                     ops->name, max_batch, mlp->bytes);

@@ -31,7 +31,7 @@ static enum status find_backend(const struct ops **out,
         status = plugin_find(&table, "cuda", DEVICE_SYMBOL, DEVICE_ABI, why);
     *out = table;
     if (!status && (*out)->count() == 0)
-        status = status_fail(why, STATUS_CONFIG, "there is no GPU");
+        status = status_fail(why, FAILURE_NO_DEVICE, "there is no GPU");
     return status;
 }
 
@@ -95,8 +95,8 @@ static enum status open_gpu(struct device *device,
     status = device->ops->describe(device->index, &description, why);
     if (!status && !description.usable)
         status =
-            status_fail(why, STATUS_CONFIG, "device %u (%s): %s", device->index,
-                        description.name, description.reason);
+            status_fail(why, FAILURE_DEVICE_UNUSABLE, "device %u (%s): %s",
+                        device->index, description.name, description.reason);
     struct ops_settings settings = {
         .index = device->index,
         .threads = request->threads,
@@ -128,7 +128,7 @@ enum status device_open(struct device *device,
         return STATUS_OK;
     *device = (struct device){.log = log};
     if (request->kind == JOB_DEVICE_CUDA)
-        return status_fail(why, status,
+        return status_fail(why, reason.code,
                            "device: \"cuda\": %s; docs/gpu.md lists what it "
                            "needs; \"auto\" uses the CPU otherwise",
                            reason.text);
@@ -198,5 +198,5 @@ enum status device_add_memory_hint(const struct device *device,
         why,
         "activation_checkpointing.number_checkpoints, of the same bits; "
         "zero_optimization.stage 2, or strategy.type \"ps\"; bf16.enabled");
-    return why->status;
+    return failure_code_status(why->code);
 }

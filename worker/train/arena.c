@@ -48,7 +48,7 @@ static enum status arena_fail(struct arena *arena, struct failure *why,
     char bytes[16];
     arena_close(arena);
     byte_size_text(2 * floats * sizeof(float), bytes, sizeof bytes);
-    return status_fail(why, STATUS_RETRY,
+    return status_fail(why, FAILURE_NO_MEMORY,
                        "no memory for %s of weights and gradients, which each "
                        "trainer has whole: list fewer trainers on this host, "
                        "or give it more memory",
@@ -95,7 +95,7 @@ enum status arena_open_replica(struct arena *arena, const struct arena *of,
     if (!arena->offsets || !arena->weight_of || !arena->gradient_of ||
         (gradients && !arena->gradients)) {
         arena_close(arena);
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for %zu bytes of gradients of one more "
                            "device (\"devices\", docs/gpu.md)",
                            bytes);

@@ -37,7 +37,7 @@ enum status batch_prefetch_open(struct batch_prefetch *batch_prefetch,
         return STATUS_OK;
     batch_prefetch_close(batch_prefetch);
     return status_fail(
-        why, STATUS_FAILED,
+        why, FAILURE_DEVICE_MEMORY,
         "no memory on device %s for %d batches of %u samples, of %zu bytes",
         device->name, BATCH_PREFETCH_SLOTS, max_batch,
         BATCH_PREFETCH_SLOTS * (size_t)max_batch * (features + 1) *

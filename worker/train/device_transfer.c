@@ -77,7 +77,7 @@ static enum status device_transfer_allocate(
         device_transfer->memory = device->ops->allocate(device->handle, bytes);
     if (!device_transfer->memory ||
         !device_transfer_open_events(device_transfer))
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_DEVICE_MEMORY,
                            "no memory on device %s for weights%s of %zu bytes",
                            device->name, gradients ? " and gradients" : "",
                            bytes);

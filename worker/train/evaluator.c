@@ -67,7 +67,7 @@ static void free_job(struct evaluator *evaluator) {
 static enum status load_test(struct evaluator *evaluator, struct failure *why) {
     const struct job *job = evaluator->job;
     if (!job->data.test_images)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_JOB_UNFIT,
                            "the job names no test set (data.test): there is "
                            "nothing to evaluate on");
     enum status status =
@@ -108,7 +108,7 @@ static enum status use_job(struct evaluator *evaluator,
                            const struct manifest *manifest,
                            struct failure *why) {
     if (!manifest->job)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
                            "it contains no job, so model and data are unknown");
     if (evaluator->text && !strcmp(evaluator->text, manifest->job))
         return STATUS_OK;
@@ -121,7 +121,7 @@ static enum status use_job(struct evaluator *evaluator,
     if (!status &&
         layout_digest(evaluator->layout) != layout_digest(manifest->layout))
         status = status_fail(
-            why, STATUS_FAILED,
+            why, FAILURE_CHECKPOINT_DAMAGED,
             "its model differs from the one that its job describes");
     if (status)
         return status;
@@ -138,7 +138,7 @@ static enum status check_hosts(const struct manifest *manifest,
     for (uint32_t f = 0; f < manifest->num_files; f++)
         if (checkpoint_reader_is_remote(folder, &manifest->files[f]))
             return status_fail(
-                why, STATUS_CONFIG,
+                why, FAILURE_DIRECTORY_NOT_SHARED,
                 "%s/%s is on the disk of host %s alone: an evaluator needs a "
                 "checkpoint directory that all hosts share",
                 folder, manifest->files[f].name, manifest->files[f].host);
@@ -278,8 +278,8 @@ static enum status check_interrupts(const struct evaluator *evaluator,
     if (evaluator->settings->interrupts < 0 ||
         eventfd_read(evaluator->settings->interrupts, &number))
         return STATUS_OK;
-    return status_fail(why, status_of_signal((int)number), "ended by signal %d",
-                       (int)number);
+    return status_fail(why, failure_code_of_signal((int)number),
+                       "ended by signal %d", (int)number);
 }
 
 /* A run may have resumed from a final checkpoint and will write more: while it
@@ -305,8 +305,8 @@ static enum status evaluate_new(struct evaluator *evaluator,
     size_t used = 0;
     enum status status = STATUS_OK;
     if (!present)
-        return status_fail(why, STATUS_RETRY, "no memory for %zu checkpoints",
-                           count);
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for %zu checkpoints", count);
     for (size_t i = 0; !status && i < count; i++) {
         struct checkpoint *checkpoint = &present[used];
         if (!find_checkpoint(evaluator, steps[i], checkpoint))
@@ -344,7 +344,7 @@ static enum status wait_for_change(const struct evaluator *evaluator,
     int64_t now = time_now(), waited = now - evaluator->newest_at;
     if (waited >= evaluator->timeout_ns)
         return status_fail(
-            why, STATUS_RETRY,
+            why, FAILURE_NO_NEW_CHECKPOINT,
             "no new checkpoint in %s for %.0f s (--join-timeout): is the run "
             "alive, and is this its checkpoint.dir?",
             evaluator->settings->dir, time_to_seconds(waited));
@@ -362,7 +362,7 @@ enum status evaluator_run(const struct evaluator_settings *settings,
                                   .newest_at = time_now()};
     bool over = false;
     if (!settings->dir)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_USAGE,
                            "an evaluator follows a checkpoint directory: give "
                            "it --checkpoint-dir, or model_dir in TF_CONFIG");
     evaluator.timeout_ns = time_from_seconds(settings->timeout);

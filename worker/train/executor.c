@@ -94,7 +94,7 @@ enum status evaluation_run(struct evaluation *out, struct mlp *mlp,
     enum status status = STATUS_OK;
     *out = (struct evaluation){0};
     if (!inputs)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory to evaluate %d samples of %zu features",
                            EVALUATION_BATCH, features);
     for (uint64_t i = range->first; !status && i < range->end;) {

@@ -21,7 +21,7 @@ enum status grad_scaler_begin(struct grad_scaler *grad_scaler,
     if (!fp16->enabled)
         return STATUS_OK;
     if (!(now->scale > 0))
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_LOSS_SCALE_TOO_LOW,
                            "gradients overflow at the least loss scale "
                            "(fp16.min_loss_scale, %g) before step %llu: "
                            "bf16.enabled instead has float32's range, a "

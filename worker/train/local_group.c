@@ -125,7 +125,7 @@ static enum status start_threads(struct local_group *local_group,
             continue;
         sequence_close(&member->computed);
         sequence_close(&member->gathered);
-        return status_errno(why, STATUS_FAILED, error,
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                             "cannot start a thread for device %s",
                             member->device_replica.executor.device.name);
     }
@@ -134,7 +134,7 @@ static enum status start_threads(struct local_group *local_group,
 
 static enum status copy_failure(const struct local_group_member *member,
                                 struct failure *why) {
-    return status_fail(why, member->why.status, "%s", member->why.text);
+    return status_fail(why, member->why.code, "%s", member->why.text);
 }
 
 /* Copies the failure that caused the others into WHY, or else the first failed
@@ -246,7 +246,7 @@ enum status local_group_open(struct local_group *local_group,
                              struct failure *why) {
     enum status status = STATUS_OK;
     if (model->count > local_group->count)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_DEVICE_LOST,
                            "the plan counts on %u devices here, where there "
                            "are %u",
                            model->count, local_group->count);

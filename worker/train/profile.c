@@ -107,7 +107,7 @@ static enum status open_runner(struct runner *runner, const struct job *job,
     runner->intervals = calloc((size_t)2 * runner->parameters * MAX_PASSES,
                                sizeof *runner->intervals);
     if (!status && (!runner->intervals || !fill_batch(runner)))
-        status = status_fail(why, STATUS_FAILED,
+        status = status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                              "no memory to measure a pass of the model");
     for (uint32_t b = 0; !status && b < runner->layout->num_blocks; b++) {
         const struct block *block = &runner->layout->blocks[b];
@@ -199,7 +199,7 @@ enum status profile_measure(struct profile *profile, const struct job *job,
     struct runner *runners = calloc(count + 1, sizeof *runners);
     enum status status = STATUS_OK;
     if (!runners)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                            "no memory to measure a pass of the model");
     for (unsigned i = 0; !status && i < count; i++)
         status = open_runner(&runners[i], job, why);

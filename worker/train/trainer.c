@@ -202,7 +202,6 @@ static void *trainer_run_thread(void *argument) {
     pthread_mutex_unlock(&trainer->mutex);
     if (exchange_peer_lost(exchange, &lost))
         failed.why = lost; /* the lost peer is the cause of the failed wait */
-    failed.diverged = trainer->diverged;
     event_queue_push(&trainer->event_queue, &failed);
     return NULL;
 }
@@ -212,7 +211,7 @@ enum status trainer_open(struct trainer **out,
                          struct failure *why) {
     struct trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)
-        return status_fail(why, STATUS_RETRY, "no memory for a trainer");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a trainer");
     enum status status =
         event_queue_open(&trainer->event_queue, trainer->report_slots,
                          sizeof *trainer->report_slots, TRAINER_REPORTS, why);
@@ -244,7 +243,7 @@ enum status trainer_open(struct trainer **out,
     event_queue_close(&trainer->event_queue);
     event_queue_close(&trainer->points);
     free(trainer);
-    return status_errno(why, STATUS_FAILED, error,
+    return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                         "cannot start the compute thread");
 }
 

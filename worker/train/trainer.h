@@ -79,7 +79,6 @@ struct trainer_report {
     bool adds_on_host; /* DECLARED: see local_group.h */
     struct trainer_device devices[JOB_MAX_DEVICES];
     struct failure why;
-    bool diverged; /* FAILED: the loss is NaN or infinite */
 };
 
 struct trainer;

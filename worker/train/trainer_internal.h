@@ -32,7 +32,6 @@ struct trainer {
     uint32_t unannounced; /* parameters complete but not announced */
     uint64_t unannounced_elements;
     double step_loss;
-    bool diverged; /* the loss is not finite, which ends the run */
     struct trainer_point
         point;             /* the steps since the last point; step 0: none */
     double uncounted_loss; /* of the last step, as is the next: until its step

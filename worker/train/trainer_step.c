@@ -141,9 +141,8 @@ static enum status skip_nonfinite(struct trainer *trainer,
         skip_overflow(trainer);
         return STATUS_OK;
     }
-    trainer->diverged = !job->nan_skip;
-    if (trainer->diverged)
-        return status_fail(why, STATUS_FAILED,
+    if (!job->nan_skip)
+        return status_fail(why, FAILURE_LOSS_NOT_FINITE,
                            "the loss is %g at step %llu: try a smaller rate, "
                            "or gradient_clipping, or \"on_nan\": \"skip\"",
                            fabs(trainer->step_loss),

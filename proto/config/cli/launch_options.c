@@ -88,7 +88,7 @@ static enum status launch_options_read_number(struct setting setting,
     if (!setting.text)
         return STATUS_OK;
     if (!decimal_parse(setting.text, &found) || found < min || found > max)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_BAD_FLAG_VALUE,
                            "%s is %s; it is a whole number from %ju to %ju",
                            setting.name,
                            diagnostics_quote_text(setting.text).text,
@@ -141,7 +141,7 @@ static enum status resolve_range(struct setting *nodes, struct failure *why) {
     size_t length = (size_t)(colon - nodes->text);
     if (strlen(colon + 1) != length || strncmp(nodes->text, colon + 1, length))
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_FLAG_CONFLICT,
             "%s is %s, a range; here the number of nodes is fixed: give it "
             "with --nnodes",
             nodes->name, diagnostics_quote_text(nodes->text).text);
@@ -175,7 +175,7 @@ static enum status read_nodes(struct launch_world *world,
         launch_options_read_number(node, 0, UINT32_MAX, &world->node_rank, why);
     if (status || world->node_rank < world->nnodes)
         return status;
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_BAD_FLAG_VALUE,
                        "%s is %u, and of %u nodes (--nnodes) the last is %u",
                        node.text ? node.name : "the rank of this node",
                        world->node_rank, world->nnodes, world->nnodes - 1);
@@ -251,7 +251,7 @@ static enum status read_grace(struct launch_world *world, const char *text,
         return STATUS_OK;
     world->grace = strtod(text, &end);
     if (*end || end == text || !(world->grace >= 0 && world->grace <= 1e6))
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_BAD_FLAG_VALUE,
                            "--grace takes seconds from 0 to 1000000, not %s",
                            diagnostics_quote_text(text).text);
     return STATUS_OK;
@@ -270,12 +270,12 @@ enum status launch_options_resolve(struct launch_world *world,
                                    .nproc_kind = parse_nproc(nproc.text)};
     if (!flags->command)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_USAGE,
             "capstan launch takes the command to start; `capstan launch "
             "--help` shows examples");
     if (flags->module && flags->no_python)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_FLAG_CONFLICT,
             "--module is for a Python module, and --no_python for a command "
             "that is not Python: give one of them");
     enum status status = STATUS_OK;

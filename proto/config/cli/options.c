@@ -25,12 +25,12 @@ struct parser {
     int num_arguments;
 };
 
-static error_t fail_usage(struct parser *parser, const char *format,
-                          const char *found) {
+static error_t fail_usage(struct parser *parser, enum failure_code code,
+                          const char *format, const char *found) {
     if (!parser->status) {
         char text[512];
         snprintf(text, sizeof text, format, found);
-        parser->status = status_fail(parser->why, STATUS_CONFIG,
+        parser->status = status_fail(parser->why, code,
                                      "%s; `capstan %s --help` lists its flags",
                                      text, parser->cli_command->name);
     }
@@ -45,7 +45,7 @@ static error_t options_set_count(struct parser *parser, const char *text,
     unsigned long value = strtoul(text, &end, 10);
     if (errno || *end || end == text || text[0] == '-' || value > 1024)
         return fail_usage(
-            parser,
+            parser, FAILURE_BAD_FLAG_VALUE,
             ps ? "--ps takes a count from 0 to 1024, not '%s'"
                : "--workers takes a count from 0 to 1024, not '%s'",
             text);
@@ -59,7 +59,8 @@ static error_t step(struct parser *parser, const char *text) {
     parser->options->step = strtoull(text, &end, 10);
     parser->options->has_step = true;
     if (errno || *end || end == text || text[0] == '-')
-        return fail_usage(parser, "--step takes a number, not '%s'", text);
+        return fail_usage(parser, FAILURE_BAD_FLAG_VALUE,
+                          "--step takes a number, not '%s'", text);
     return 0;
 }
 
@@ -67,8 +68,9 @@ static error_t set_join_timeout(struct parser *parser, const char *text) {
     char *end;
     parser->options->join_timeout = strtod(text, &end);
     if (*end || end == text || !(parser->options->join_timeout > 0))
-        return fail_usage(
-            parser, "--join-timeout takes seconds above 0, not '%s'", text);
+        return fail_usage(parser, FAILURE_BAD_FLAG_VALUE,
+                          "--join-timeout takes seconds above 0, not '%s'",
+                          text);
     return 0;
 }
 
@@ -80,7 +82,7 @@ static error_t bench_flag(struct parser *parser, int key, const char *text) {
                           (enum bench_options_key)(key - CLI_COMMAND_KEY_SIZES),
                           text, problem, sizeof problem))
         return 0;
-    return fail_usage(parser, "%s", problem);
+    return fail_usage(parser, FAILURE_BAD_FLAG_VALUE, "%s", problem);
 }
 
 static error_t simulate_flag(struct parser *parser, int key, const char *text) {
@@ -92,7 +94,7 @@ static error_t simulate_flag(struct parser *parser, int key, const char *text) {
             (enum simulate_options_key)(key - CLI_COMMAND_KEY_SIMULATE), text,
             problem, sizeof problem))
         return 0;
-    return fail_usage(parser, "%s", problem);
+    return fail_usage(parser, FAILURE_BAD_FLAG_VALUE, "%s", problem);
 }
 
 static error_t launch_flag(struct parser *parser, int key, const char *text) {
@@ -115,13 +117,14 @@ static error_t compare_flag(struct parser *parser, int key, const char *text) {
             (enum compare_options_key)(key - CLI_COMMAND_KEY_COMPARED_PS), text,
             problem, sizeof problem))
         return 0;
-    return fail_usage(parser, "%s", problem);
+    return fail_usage(parser, FAILURE_BAD_FLAG_VALUE, "%s", problem);
 }
 
 static error_t lane(struct parser *parser, const char *text) {
     parser->options->lane = text;
     if (strcmp(text, "auto") && strcmp(text, "tcp"))
-        return fail_usage(parser, "--lane takes auto or tcp, not '%s'", text);
+        return fail_usage(parser, FAILURE_BAD_FLAG_VALUE,
+                          "--lane takes auto or tcp, not '%s'", text);
     return 0;
 }
 
@@ -130,7 +133,7 @@ static error_t set_link_gbits(struct parser *parser, const char *text) {
     double value = parser->options->link_gbits = strtod(text, &end);
     if (*end || end == text || !(value > 0 && value <= 1e5))
         return fail_usage(
-            parser,
+            parser, FAILURE_BAD_FLAG_VALUE,
             "--link-gbits takes 10^9 bits/s above 0 and up to 100000, "
             "not '%s'",
             text);
@@ -140,7 +143,8 @@ static error_t set_link_gbits(struct parser *parser, const char *text) {
 static error_t add_argument(struct parser *parser, char *text) {
     struct options *options = parser->options;
     if (parser->num_arguments == parser->cli_command->max_arguments)
-        return fail_usage(parser, "'%s' is one word too many", text);
+        return fail_usage(parser, FAILURE_USAGE, "'%s' is one word too many",
+                          text);
     int number = parser->num_arguments++;
     if (options->cli_command != CLI_COMMAND_CKPT)
         options->job = text;
@@ -156,7 +160,8 @@ static error_t add_argument(struct parser *parser, char *text) {
 static error_t add_set(struct parser *parser, const char *text) {
     struct options *options = parser->options;
     if (options->num_sets == OPTIONS_MAX_SETS || !strchr(text, '='))
-        return fail_usage(parser, "--set takes KEY.PATH=VALUE, not '%s'", text);
+        return fail_usage(parser, FAILURE_BAD_FLAG_VALUE,
+                          "--set takes KEY.PATH=VALUE, not '%s'", text);
     options->sets[options->num_sets++] = text;
     return 0;
 }
@@ -166,7 +171,7 @@ static error_t set_local_rank(struct parser *parser, const char *text) {
     const char *before = parser->options->flags.local_rank;
     if (before && strcmp(before, text))
         return fail_usage(
-            parser,
+            parser, FAILURE_BAD_FLAG_VALUE,
             "--local_rank is given twice, with different values; the second "
             "is '%s'",
             text);
@@ -251,7 +256,7 @@ static error_t report_unknown_flag(struct parser *parser,
     if (!cli_flag_error(options, state->argv[next - 1], text, sizeof text) &&
         next < state->argc)
         cli_flag_error(options, state->argv[next], text, sizeof text);
-    return fail_usage(parser, "%s", text);
+    return fail_usage(parser, FAILURE_UNKNOWN_FLAG, "%s", text);
 }
 
 /* argp accepts an abbreviated flag, and takes the next word for its value. Such
@@ -266,7 +271,7 @@ static bool is_abbreviated(struct parser *parser, const char *value,
     if (!cli_flag_is_abbreviated(options, word))
         return false;
     cli_flag_error(options, word, text, sizeof text);
-    fail_usage(parser, "%s", text);
+    fail_usage(parser, FAILURE_UNKNOWN_FLAG, "%s", text);
     return true;
 }
 
@@ -345,14 +350,14 @@ static enum status parse_command(struct options *options,
     if (parser.status || options->printed_help)
         return parser.status;
     if (error)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_USAGE,
                            "`capstan %s --help` lists its flags",
                            cli_command->name);
     enum status status = options_check(options, why);
     if (status)
         return status;
     if (parser.num_arguments < cli_command->min_arguments)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_USAGE,
                            "capstan %s takes %s; `capstan %s --help` shows "
                            "examples",
                            cli_command->name, cli_command->arguments,
@@ -371,7 +376,7 @@ enum status options_read(struct options *options, int argc, char **argv,
     if (argc < 2) {
         if (!log_is_json())
             cli_help_show_all(stderr);
-        return status_fail(why, STATUS_CONFIG, "no verb given");
+        return status_fail(why, FAILURE_USAGE, "no verb given");
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
         !strcmp(argv[1], "help")) {
@@ -386,7 +391,7 @@ enum status options_read(struct options *options, int argc, char **argv,
     const struct cli_command *cli_command =
         cli_command_find(argv[1], &options->cli_command);
     if (!cli_command)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_USAGE,
                            "no verb '%s'; `capstan --help` lists them",
                            argv[1]);
     options->words = argv + 2;

@@ -47,7 +47,7 @@ enum status options_check(const struct options *options, struct failure *why) {
     }
     if (!error)
         return STATUS_OK;
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_FLAG_CONFLICT,
                        "%s; `capstan %s --help` lists its flags", error,
                        cli_command);
 }

@@ -16,7 +16,7 @@ enum {
 
 static enum status bad_host(const char *text, const char *location,
                             const char *reason, struct failure *why) {
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_CLUSTER_INVALID,
                        "bad_host: %s is %s: %s. Write \"host:port\", or "
                        "\"[address]:port\" for IPv6.",
                        location, diagnostics_quote_text(text).text, reason);
@@ -57,7 +57,7 @@ static enum status parse_port(struct cluster_task *task, const char *digits,
                               struct failure *why) {
     uint64_t port;
     if (!decimal_parse(digits, &port) || port > UINT16_MAX)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "bad_port: %s is %s; a port is a number from 1 to "
                            "65535. Write \"host:port\", such as "
                            "\"host:2222\".",

@@ -47,7 +47,7 @@ static enum status read_type(struct azureml_distribution *azureml_distribution,
             azureml_distribution->type = (enum azureml_type)t;
             return STATUS_OK;
         }
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_CLUSTER_INVALID,
                        "type in %s is %s; it is \"tensorflow\", \"pytorch\" or "
                        "\"mpi\"",
                        location,
@@ -65,7 +65,7 @@ static enum status read_count(const json_t *root, const char *name,
         return STATUS_OK;
     if (!json_is_integer(found) || number < min ||
         number > AZUREML_MAX_PROCESSES)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "%s in %s is %s; it is a whole number from %u to %d",
                            name, location, diagnostics_quote_json(found).text,
                            min, AZUREML_MAX_PROCESSES);
@@ -86,7 +86,7 @@ static enum status check_keys(
                                   keys_match(key, "parameter_server_count"));
         if (!known)
             return status_fail(
-                why, STATUS_CONFIG,
+                why, FAILURE_CLUSTER_INVALID,
                 "%s has the key %s; of type \"%s\" the keys are type%s",
                 location, diagnostics_quote_text(key).text,
                 type_names[azureml_distribution->type],
@@ -103,7 +103,7 @@ static enum status read_flag(const char *name, const char *text, uint64_t min,
         return STATUS_OK;
     if (!decimal_parse(text, &found) || found < min ||
         found > AZUREML_MAX_PROCESSES)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "%s is %s; it is a whole number from %ju to %d",
                            name, diagnostics_quote_text(text).text,
                            (uintmax_t)min, AZUREML_MAX_PROCESSES);
@@ -119,18 +119,18 @@ static enum status check_sizes(
     bool ranks = azureml_distribution->type != AZUREML_TENSORFLOW;
     if (!ranks && num_ps)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "--num-ps is for ranks; in %s of type \"tensorflow\" use "
             "parameter_server_count",
             location);
     if (azureml_distribution->num_ps >= size)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "--num-ps is %u of %u processes: rank 0 trains, so "
                            "it is at most %u",
                            azureml_distribution->num_ps, size, size - 1);
     if (size > AZUREML_MAX_PROCESSES)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "%s and --instances make %u processes; the maximum is %d", location,
             size, AZUREML_MAX_PROCESSES);
     return STATUS_OK;

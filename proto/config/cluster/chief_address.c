@@ -18,7 +18,7 @@ static enum status read_host(struct cluster_task *task, const char *host,
     bool bare_v6 = colon && strchr(colon + 1, ':') && *host != '[';
     if (colon && !bare_v6 && *host != '[')
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "bad_host: %s is %s; give a host without a port, and the port in "
             "MASTER_PORT.",
             location, diagnostics_quote_text(host).text);
@@ -33,7 +33,7 @@ static bool chief_address_is_loopback(const char *host) {
 
 static enum status chief_address_report_missing(struct failure *why) {
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "master_addr_missing: the host of rank 0 is not known. Set MASTER_ADDR "
         "to its name in every process (mpirun -x MASTER_ADDR=HOST; with all on "
         "one host MASTER_ADDR=127.0.0.1).");
@@ -82,7 +82,7 @@ static enum status read_port(struct cluster_task *task, uint16_t *ports,
     uint64_t port;
     bool owned = agent_owns_port(input);
     if (!decimal_parse(text, &port) || port < 1 || port + owned > UINT16_MAX)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "bad_port: MASTER_PORT is %s; a port is a number "
                            "from 1 to %d%s.",
                            diagnostics_quote_text(text).text,

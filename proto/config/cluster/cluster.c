@@ -38,7 +38,7 @@ static enum status read_alone(struct cluster *cluster,
     if (!legacy_flags_set(input))
         return STATUS_OK;
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "alone_given: --alone means that no other process takes part, but "
         "other flags describe a cluster. Leave out one or the others.");
 }
@@ -95,7 +95,7 @@ enum status cluster_resolve(struct cluster **out,
         source++;
     struct cluster *cluster = calloc(1, sizeof *cluster);
     if (!cluster)
-        return status_fail(why, STATUS_RETRY, "no memory for the cluster");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for the cluster");
     cluster->source = source->name;
     cluster->local_rank = cluster->local_size = CLUSTER_UNKNOWN;
     enum status status = source->read(cluster, &input, why);

@@ -42,7 +42,7 @@ static enum status bad_job_name(const char *name, enum role_names names,
                                 const char *location, struct failure *why) {
     const char *nearest = role_name_nearest(name);
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "bad_job_name: %s names a job %s; the jobs are %s.%s%s%s", location,
         diagnostics_quote_text(name).text, role_name_list(names),
         nearest ? " Rename it to \"" : " Rename or remove it",
@@ -53,7 +53,7 @@ static enum status duplicate_job(const char *first, const char *second,
                                  enum cluster_role role, const char *location,
                                  struct failure *why) {
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "%s: %s lists both %s and %s, which are two names of one job. Remove "
         "one of them.",
         role == CLUSTER_CHIEF ? "master_and_chief" : "bad_job_name", location,
@@ -64,7 +64,7 @@ static enum status duplicate_job(const char *first, const char *second,
 static enum status bad_tasks_type(const char *name, const json_t *tasks,
                                   const char *location, struct failure *why) {
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "bad_tasks_type: %s of %s is %s; it must be a list of addresses, or an "
         "object of \"<index>\": address. Write [\"host:port\", ...].",
         name, location, diagnostics_quote_json(tasks).text);
@@ -111,13 +111,13 @@ static enum status check_count(enum cluster_role role, size_t count,
                                struct failure *why) {
     if (count > 1 && role == CLUSTER_CHIEF)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "multiple_chiefs: %s of %s lists %zu tasks; there is at most one "
             "chief. List the others as workers.",
             name, location, count);
     if (count > 1 && role == CLUSTER_EVALUATOR)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "multiple_evaluators: %s of %s lists %zu tasks; there is at most "
             "one evaluator. Keep one.",
             name, location, count);
@@ -131,7 +131,7 @@ static enum status add_task(struct cluster *cluster, enum cluster_role role,
     struct cluster_job *job = &cluster->jobs[role];
     struct cluster_task *task = &job->tasks[job->count];
     if (!json_is_string(address))
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "bad_address_type: %s is %s, not a string. Write "
                            "\"host:port\".",
                            location, diagnostics_quote_json(address).text);
@@ -153,7 +153,7 @@ static enum status cluster_jobs_reserve(struct cluster_job *job, size_t count,
         return STATUS_OK;
     job->tasks = calloc(count, sizeof *job->tasks);
     if (!job->tasks)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                            "no memory for a cluster of %zu tasks", count);
     return STATUS_OK;
 }
@@ -179,7 +179,7 @@ static enum status check_key(enum cluster_role role, uint64_t index,
     if (index == 0 || (role != CLUSTER_EVALUATOR && role != CLUSTER_CHIEF))
         return STATUS_OK;
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "%s: %s: the %s has index 0. Write a list of one address.",
         role == CLUSTER_EVALUATOR ? "evaluator_index" : "index_out_of_range",
         location, cluster_role_name(role));
@@ -197,7 +197,7 @@ static enum status check_duplicate_index(const struct cluster_job *job,
     for (uint32_t i = 1; i < job->count; i++)
         if (job->tasks[i].index == job->tasks[i - 1].index)
             return status_fail(
-                why, STATUS_CONFIG,
+                why, FAILURE_CLUSTER_INVALID,
                 "bad_tasks_type: %s of %s has index %u twice, written in two "
                 "ways. Keep one.",
                 name, location, job->tasks[i].index);
@@ -215,7 +215,7 @@ static enum status read_object(struct cluster *cluster, enum cluster_role role,
     json_object_foreach(job_entry->tasks, key, address) {
         if (!decimal_parse(key, &index) || index > UINT32_MAX)
             return status_fail(
-                why, STATUS_CONFIG,
+                why, FAILURE_CLUSTER_INVALID,
                 "bad_tasks_type: %s of %s has the key %s; the keys of an "
                 "object of tasks are their indices. Write {\"0\": "
                 "\"host:port\"}, or a list.",

@@ -19,7 +19,7 @@ static enum status cluster_rank_read_number(cluster_getenv *lookup,
     if (!text)
         return STATUS_OK;
     if (!decimal_parse(text, &number) || number > UINT32_MAX)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "bad_index: %s is %s; it is a whole number from 0. "
                            "Correct it, or unset it.",
                            name, diagnostics_quote_text(text).text);

@@ -18,7 +18,7 @@ static enum status cluster_self_bad_index(const struct cluster_self *self,
                                           struct diagnostics_quote found,
                                           struct failure *why) {
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "bad_index: %s is %s; it must be a whole number from 0, or its digits "
         "in a string. The first task of a job has index 0.",
         self->index_location, found.text);
@@ -43,7 +43,7 @@ enum status cluster_self_from_json(struct cluster_self *self,
     if (!task)
         return STATUS_OK;
     if (!json_is_object(task))
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "task_not_object: %s is %s, not an object. Write "
                            "\"task\": {\"type\": \"worker\", \"index\": 0}.",
                            self->location, diagnostics_quote_json(task).text);
@@ -74,14 +74,14 @@ static enum status resolve_single(const struct cluster_self *self,
                                   struct failure *why) {
     if (self->has_type && !(self->known && self->role == CLUSTER_WORKER))
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "local_type: %s is %s, but no task is listed, and a process alone "
             "is the worker. List the tasks of the cluster, or leave the type "
             "out.",
             self->type_location, self->type.text);
     if (self->has_index && self->index != 0)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "local_index: %s is %ju, but no task is listed, and a process "
             "alone has index 0. List the tasks of the cluster, or leave the "
             "index out.",
@@ -96,18 +96,18 @@ static enum status cluster_self_report_missing(const struct cluster_self *self,
                                                struct failure *why) {
     if (!self->given)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "task_missing: the cluster lists more than one task, and the task "
             "of this process is not given. Give %s.",
             self->location);
     if (!self->has_type)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "task_type_missing: %s is missing. Give one of the jobs that the "
             "cluster lists.",
             self->type_location);
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "task_index_missing: %s is missing. Give the index of this task in its "
         "job, from 0.",
         self->index_location);
@@ -116,7 +116,7 @@ static enum status cluster_self_report_missing(const struct cluster_self *self,
 static enum status report_unknown_type(const struct cluster_self *self,
                                        struct failure *why) {
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "task_type_not_in_cluster: %s is %s, which is not a job; the jobs are "
         "%s.%s%s%s",
         self->type_location, self->type.text, role_name_list(self->names),
@@ -128,7 +128,7 @@ static enum status report_too_large(const struct cluster_self *self,
                                     enum cluster_role role,
                                     struct failure *why) {
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "%s: %s is %ju, which is above the largest index. The first task of a "
         "job has index 0.",
         role == CLUSTER_EVALUATOR ? "evaluator_index" : "index_out_of_range",
@@ -176,7 +176,7 @@ static enum status resolve_role(const struct cluster_self *self,
 
 static enum status report_no_such_job(const struct cluster_self *self,
                                       const char *name, struct failure *why) {
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_CLUSTER_INVALID,
                        "task_type_not_in_cluster: %s is %s, but the cluster "
                        "lists no %s. List it, or give the type of a task that "
                        "is listed.",
@@ -192,11 +192,11 @@ static enum status report_not_listed(const struct cluster_self *self,
         return report_no_such_job(self, name, why);
     if (job->sparse)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "index_out_of_range: %s is %u, and \"%s\" has no key \"%u\". Add "
             "it, or give the index of a key that exists.",
             self->index_location, cluster->index, name, cluster->index);
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_CLUSTER_INVALID,
                        "index_out_of_range: %s is %u, and \"%s\" lists %u, "
                        "counted from 0. Add the address, or give a smaller "
                        "index.",
@@ -209,7 +209,7 @@ static enum status check_evaluator(const struct cluster_self *self,
                                    struct failure *why) {
     if (cluster->index == 0)
         return STATUS_OK;
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_CLUSTER_INVALID,
                        "evaluator_index: %s is %u; there is one evaluator, "
                        "with index 0.",
                        self->index_location, cluster->index);

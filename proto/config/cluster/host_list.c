@@ -144,7 +144,7 @@ enum status host_list_parse(struct host_list *out, const char *text,
         return STATUS_OK;
     host_list_free(out);
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "bad_node_list: %s is %s: %s. Slurm writes it in the form "
         "n[001-003,7],m1; use Slurm's value.",
         location, diagnostics_quote_text(text).text, parser.error);
@@ -186,7 +186,7 @@ enum status host_list_counts(const char *text, const char *location,
         at++;
     }
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "bad_task_counts: %s is %s; it is the number of tasks of each node, "
         "such as 2(x3),1.",
         location, diagnostics_quote_text(text).text);

@@ -139,7 +139,7 @@ static enum status check_slurm_counts(const struct cluster_input *input,
     snprintf(total, sizeof total, "%ju", (uintmax_t)sum);
     if (count == nodes && !strcmp(total, size))
         return STATUS_OK;
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_CLUSTER_INVALID,
                        "task_counts_differ: %s is %s, %ju tasks on %ju nodes, "
                        "but the step has %s tasks on %u nodes. Start the "
                        "processes with srun, which sets all of them.",

@@ -209,7 +209,7 @@ static enum status report_others(const struct launcher *launcher,
     const char *text = cluster_input_variable(input, found->name);
     write_advice(launcher, advice, sizeof advice);
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "not_alone: %s is %s (%s): there are other processes, and no variable "
         "describes the cluster, so each would train a model of its own. %s; or "
         "give --alone, if this process is to train alone.",
@@ -225,7 +225,7 @@ static enum status check_torch(const struct cluster_input *input,
     if (!half)
         return STATUS_OK;
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_CLUSTER_INVALID,
         "%s: %s is %s and %s is not set, so it is not known %s. Set both, and "
         "MASTER_ADDR; or neither; or give --alone, if this process is to train "
         "alone.",

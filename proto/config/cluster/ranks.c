@@ -13,7 +13,7 @@ enum { MAX_RANKS = 1 << 20 };
 
 static enum status ranks_bad_index(const char *name, const char *text,
                                    struct failure *why) {
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_CLUSTER_INVALID,
                        "bad_index: %s is %s; it is a whole number from 0. "
                        "Correct it, or unset it.",
                        name, diagnostics_quote_text(text).text);
@@ -41,7 +41,7 @@ enum status ranks_read_number(const struct cluster_input *input,
 static enum status out_of_range(const char *name, int64_t value,
                                 const char *of_name, int64_t size,
                                 struct failure *why) {
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_CLUSTER_INVALID,
                        "index_out_of_range: %s is %jd, and %s is %jd: ranks "
                        "count from 0 to %jd. Correct one of them.",
                        name, (intmax_t)value, of_name, (intmax_t)size,
@@ -52,13 +52,13 @@ static enum status read_world(const struct ranks *ranks, int64_t *rank,
                               int64_t *size, struct failure *why) {
     if (!ranks->rank)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "rank_missing: %s is set and %s is not: the rank of this process "
             "is not known. Set both or neither.",
             ranks->size_name, ranks->rank_name);
     if (!ranks->size)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "world_size_missing: %s is set and %s is not: the number of "
             "processes is not known. Set both or neither.",
             ranks->rank_name, ranks->size_name);
@@ -69,7 +69,7 @@ static enum status read_world(const struct ranks *ranks, int64_t *rank,
     uint64_t found;
     if (!decimal_parse(ranks->size, &found) || found < 1 || found > MAX_RANKS)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "bad_world_size: %s is %s; it is the number of processes, a whole "
             "number from 1 to %d.",
             ranks->size_name, diagnostics_quote_text(ranks->size).text,
@@ -93,7 +93,7 @@ static enum status read_local(struct ranks *ranks, int64_t size,
     if (status != STATUS_OK)
         return status;
     if (local_size > size)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "bad_world_size: %s is %jd, more than %s, which is "
                            "%jd.",
                            ranks->local_size_name, (intmax_t)local_size,
@@ -115,7 +115,7 @@ static enum status read_num_ps(const struct ranks *ranks, int64_t size,
     uint64_t found = 0;
     if (text && (!decimal_parse(text, &found) || found >= (uint64_t)size))
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "bad_num_ps: --num-ps is %s, and %s is %jd: rank 0 leads and "
             "trains, so 0 to %jd ranks can be ps.",
             diagnostics_quote_text(text).text, ranks->size_name, (intmax_t)size,
@@ -129,7 +129,8 @@ static enum status fill_tasks(struct cluster_job *job, uint32_t count,
     *job = (struct cluster_job){.count = count, .present = true};
     job->tasks = calloc(count ? count : 1, sizeof *job->tasks);
     if (!job->tasks)
-        return status_fail(why, STATUS_RETRY, "no memory for %u ranks", count);
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %u ranks",
+                           count);
     for (uint32_t i = 0; i < count; i++)
         job->tasks[i].index = i;
     return STATUS_OK;
@@ -177,7 +178,7 @@ enum status ranks_check_flags(struct cluster *cluster,
     int64_t from_env, from_flag;
     if (num_ps && !cluster->from_ranks)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "num_ps_given: --num-ps applies to the ranks of torch, MPI or "
             "Slurm, but the source here is %s, which has no ranks. Leave it "
             "out.",
@@ -189,7 +190,7 @@ enum status ranks_check_flags(struct cluster *cluster,
         return status;
     if (from_env >= 0 && from_flag >= 0 && from_env != from_flag)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "local_rank_conflict: --local_rank is %jd and LOCAL_RANK is %jd. "
             "They mean the same; leave one out.",
             (intmax_t)from_flag, (intmax_t)from_env);

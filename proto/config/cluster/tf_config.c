@@ -27,7 +27,7 @@ static enum status read_jobs(struct cluster *cluster, const json_t *root,
         return STATUS_OK;
     snprintf(location, sizeof location, "%s in %s", key, name);
     if (!json_is_object(map))
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "cluster_not_object: %s is %s, not an object. "
                            "Write {\"worker\": [\"host:port\", ...], \"ps\": "
                            "[...]}.",
@@ -46,7 +46,7 @@ static enum status check_bare_map(const struct cluster *cluster,
             return STATUS_OK;
     json_object_foreach((json_t *)root, key, value) {
         if (cluster_jobs_looks_like_job(key, value))
-            return status_fail(why, STATUS_CONFIG,
+            return status_fail(why, FAILURE_CLUSTER_INVALID,
                                "bare_cluster_map: %s has the job %s at the "
                                "top. Put the jobs under \"cluster\", with "
                                "\"task\" beside it: {\"cluster\": {\"worker\": "
@@ -72,7 +72,7 @@ static enum status check_misspelt_keys(const json_t *root, const char *name,
                 diagnostics_nearest_distance(key, words[w]) <=
                     strlen(words[w]) / 3)
                 return status_fail(
-                    why, STATUS_CONFIG,
+                    why, FAILURE_CLUSTER_INVALID,
                     "misspelt_key: %s has %s, which is ignored. Did you mean "
                     "\"%s\"?",
                     name, diagnostics_quote_text(key).text, words[w]);
@@ -88,13 +88,14 @@ static enum status read_model_dir(struct cluster *cluster, const json_t *root,
         return STATUS_OK;
     if (json_string_length(dir) == 0)
         return status_fail(
-            why, STATUS_CONFIG,
+            why, FAILURE_CLUSTER_INVALID,
             "model_dir_empty: model_dir in %s is %s, not the path of a folder. "
             "Give one, or leave it out.",
             name, diagnostics_quote_json(dir).text);
     cluster->model_dir = strdup(json_string_value(dir));
     if (!cluster->model_dir)
-        return status_fail(why, STATUS_RETRY, "no memory to read %s", name);
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory to read %s",
+                           name);
     return STATUS_OK;
 }
 

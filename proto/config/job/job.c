@@ -98,7 +98,7 @@ static enum status job_build(struct job **out, json_t *tree,
                              struct failure *why) {
     struct job *job = calloc(1, sizeof *job);
     if (!job)
-        return status_fail(why, STATUS_RETRY, "out of memory");
+        return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
     struct job_reader reader = {.job = job, .folder = input->folder};
     input->tree = tree;
     deepspeed_translate(tree, input->deepspeed, input->log, diagnostics);
@@ -107,7 +107,7 @@ static enum status job_build(struct job **out, json_t *tree,
     job_rules_check(job, input, diagnostics);
     enum status status = diagnostics_status(diagnostics, why);
     if (!status && !(job->text = job_write_text(job)))
-        status = status_fail(why, STATUS_RETRY, "out of memory");
+        status = status_fail(why, FAILURE_NO_MEMORY, "out of memory");
     if (status)
         job_free(&job);
     *out = job;
@@ -125,14 +125,14 @@ static enum status find_folder(char **out, const char *path,
     *out = realpath(slash ? name : ".", NULL);
     free(name);
     if (!*out)
-        return status_errno(why, STATUS_CONFIG, errno, "%s: no such folder",
-                            path ? path : ".");
+        return status_errno(why, FAILURE_JOB_UNREADABLE, errno,
+                            "%s: no such folder", path ? path : ".");
     json_t *text = json_string(*out);
     json_decref(text);
     if (text)
         return STATUS_OK;
     free(*out);
-    return status_fail(why, STATUS_CONFIG,
+    return status_fail(why, FAILURE_JOB_UNREADABLE,
                        "%s: its folder's name is not UTF-8; move it", path);
 }
 

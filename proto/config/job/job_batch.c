@@ -100,7 +100,7 @@ static enum status report_mismatch(const struct job *job,
                     sizeof fitting - length);
     describe_factor(job, replicas, batch->replicas, factors, sizeof factors);
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_JOB_INVALID,
         "batch: train_batch_size %" PRIu64 "%s is not "
         "train_micro_batch_size_per_gpu %" PRIu64 "%s x "
         "gradient_accumulation_steps %" PRIu64

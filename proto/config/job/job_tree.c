@@ -178,19 +178,20 @@ static enum status job_tree_check_object(json_t **out, json_t *tree,
         return STATUS_OK;
     }
     if (!tree)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_JOB_INVALID,
                            "%s: not JSON at line %d, column %d: %s", where,
                            error->line, error->column, error->text);
     json_decref(tree);
     return status_fail(
-        why, STATUS_CONFIG,
+        why, FAILURE_JOB_INVALID,
         "%s: found JSON, but no object; allowed: {\"key\": value, ...}", where);
 }
 
 enum status job_tree_load(json_t **out, const char *path, struct failure *why) {
     FILE *file = fopen(path, "r");
     if (!file)
-        return status_errno(why, STATUS_CONFIG, errno, "%s: cannot read", path);
+        return status_errno(why, FAILURE_JOB_UNREADABLE, errno,
+                            "%s: cannot read", path);
     json_error_t error;
     json_t *tree = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     fclose(file);

@@ -77,7 +77,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
                       struct failure *why) {
     struct link *link = calloc(1, sizeof *link);
     if (!link)
-        return status_fail(why, STATUS_RETRY, "no memory for a link");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a link");
     link->zmq = zmq;
     link->kind = kind;
     link->max_frame = settings->max_frame;
@@ -85,7 +85,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
         zmq_socket(zmq, kind == LINK_SERVER ? ZMQ_ROUTER : ZMQ_DEALER);
     if (!link->socket) {
         free(link);
-        return status_errno(why, STATUS_FAILED, zmq_errno(),
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, zmq_errno(),
                             "cannot open a socket");
     }
     link_configure(link->socket, settings);
@@ -125,12 +125,12 @@ enum status link_bind(struct link *link, uint16_t port, struct failure *why) {
     if (zmq_bind(link->socket, endpoint)) {
         if (zmq_errno() == EADDRINUSE)
             return status_fail(
-                why, STATUS_RETRY,
+                why, FAILURE_PORT_IN_USE,
                 "port %u is in use on this machine: end the process that has "
                 "it (`ss -ltnp 'sport = :%u'` shows it) or give this task "
                 "another port in the cluster description",
                 port, port);
-        return status_errno(why, STATUS_CONFIG, zmq_errno(),
+        return status_errno(why, FAILURE_CANNOT_LISTEN, zmq_errno(),
                             "cannot listen on port %u", port);
     }
     char bound[128];
@@ -146,7 +146,7 @@ enum status link_bind_inproc(struct link *link, const char *name,
     char endpoint[128];
     snprintf(endpoint, sizeof endpoint, "inproc://%s", name);
     if (zmq_bind(link->socket, endpoint))
-        return status_errno(why, STATUS_FAILED, zmq_errno(),
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, zmq_errno(),
                             "cannot listen on %s", endpoint);
     memcpy(link->inproc, endpoint, sizeof endpoint);
     return STATUS_OK;
@@ -157,7 +157,7 @@ enum status link_connect_inproc(struct link *link, const char *name,
     char endpoint[128];
     snprintf(endpoint, sizeof endpoint, "inproc://%s", name);
     if (zmq_connect(link->socket, endpoint))
-        return status_errno(why, STATUS_FAILED, zmq_errno(),
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, zmq_errno(),
                             "cannot connect to %s", endpoint);
     return STATUS_OK;
 }
@@ -173,7 +173,7 @@ enum status link_connect(struct link *link, const char *address,
         zmq_disconnect(link->socket, link->address);
     link->address[0] = 0;
     if (over_tcp && zmq_connect(link->socket, endpoint))
-        return status_errno(why, STATUS_RETRY, zmq_errno(),
+        return status_errno(why, FAILURE_CONNECTION_FAILED, zmq_errno(),
                             "cannot connect to %s", address);
     memcpy(link->address, endpoint, sizeof endpoint);
     return STATUS_OK;

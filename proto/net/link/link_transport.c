@@ -38,7 +38,7 @@ enum status link_listen_shm(struct link *link, uint64_t shm_key,
         return STATUS_OK;
     int error = errno;
     shm_endpoint_close(&link->shm_endpoint);
-    return status_errno(why, STATUS_FAILED, error,
+    return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                         "cannot offer shared memory to trainers on this host");
 }
 

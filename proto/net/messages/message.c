@@ -21,28 +21,17 @@ uint64_t message_random(void) {
     return number;
 }
 
-static bool is_status(uint32_t number) {
-    static const enum status all[] = {
-        STATUS_OK,          STATUS_FAILED, STATUS_CONFIG,    STATUS_HUNG_UP,
-        STATUS_INTERRUPTED, STATUS_RETRY,  STATUS_TERMINATED};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (number == all[i])
-            return true;
-    return false;
-}
-
-/* The exit status that a message carries. Only values of enum status are valid:
- * the receiver exits with it, and other exit codes mean something else. */
-static uint32_t carried_status(const Capstan__Control *control) {
+/* The failure's code that a message carries. */
+static uint32_t carried_code(const Capstan__Control *control) {
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_FAILED:
-        return control->failed->status;
+        return control->failed->code;
     case CAPSTAN__CONTROL__BODY_STOP:
-        return control->stop->status;
+        return control->stop->code;
     case CAPSTAN__CONTROL__BODY_REFUSAL:
-        return control->refusal->status;
+        return control->refusal->code;
     default:
-        return STATUS_OK;
+        return FAILURE_NONE;
     }
 }
 
@@ -56,19 +45,19 @@ static enum status check_control(const Capstan__Control *control,
                                  struct failure *why) {
     if (control->version != MESSAGE_VERSION)
         return status_fail(
-            why, STATUS_FAILED,
+            why, FAILURE_VERSION_MISMATCH,
             "a message of protocol version %u (this is %d): run the "
             "same release of capstan everywhere",
             control->version, MESSAGE_VERSION);
-    if (!is_status(carried_status(control)))
-        return status_fail(why, STATUS_FAILED, "an unknown status %u",
-                           carried_status(control));
+    if (!failure_code_is_known(carried_code(control)))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "an unknown failure code %u", carried_code(control));
     if (control->body_case == CAPSTAN__CONTROL__BODY_WELCOME &&
         !control->welcome->trainers)
-        return status_fail(why, STATUS_FAILED, "a run without trainers");
+        return status_fail(why, FAILURE_BAD_MESSAGE, "a run without trainers");
     if (control->body_case == CAPSTAN__CONTROL__BODY_POINTS &&
         !is_complete(control->points))
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_BAD_MESSAGE,
                            "points with lists of different lengths");
     return STATUS_OK;
 }
@@ -84,7 +73,7 @@ enum status message_read_control(Capstan__Control **out, const void *bytes,
     Capstan__Control *control =
         capstan__control__unpack(NULL, size, (const uint8_t *)bytes);
     if (!control)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_BAD_MESSAGE,
                            "%zu bytes that are not a control message", size);
     enum status status = check_control(control, why);
     if (status)
@@ -97,12 +86,12 @@ enum status message_read_control(Capstan__Control **out, const void *bytes,
 enum status message_check_view(const Capstan__View *view, uint32_t ranks,
                                struct failure *why) {
     if (view->n_slots != ranks)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a view of %zu trainers (the plan has %u)",
                            view->n_slots, ranks);
     for (size_t r = 0; r < view->n_slots; r++)
         if (view->slots[r]->incarnation && !view->slots[r]->from_clock)
-            return status_fail(why, STATUS_FAILED,
+            return status_fail(why, FAILURE_BAD_MESSAGE,
                                "a view in which trainer %zu begins at clock 0 "
                                "(the first is 1)",
                                r);
@@ -135,23 +124,23 @@ static void arena_free(void *context, void *memory) {
 static enum status message_check_data(const Capstan__DataHeader *header,
                                       struct failure *why) {
     if (header->version != MESSAGE_VERSION)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_VERSION_MISMATCH,
                            "a message of protocol version %u (this is %d)",
                            header->version, MESSAGE_VERSION);
     if (header->kind <= CAPSTAN__DATA_HEADER__KIND__NONE ||
         header->kind > CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY)
-        return status_fail(why, STATUS_FAILED, "an unknown kind %d",
+        return status_fail(why, FAILURE_BAD_MESSAGE, "an unknown kind %d",
                            (int)header->kind);
     if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW ||
         (int)header->encoding < 0)
-        return status_fail(why, STATUS_FAILED, "an unknown encoding %d",
+        return status_fail(why, FAILURE_BAD_MESSAGE, "an unknown encoding %d",
                            (int)header->encoding);
     if (!(header->loss_scale >= 0 && isfinite(header->loss_scale)))
-        return status_fail(why, STATUS_FAILED, "a loss scale of %g",
+        return status_fail(why, FAILURE_BAD_MESSAGE, "a loss scale of %g",
                            header->loss_scale);
     if (header->n_blocks > MESSAGE_MAX_BLOCKS)
-        return status_fail(why, STATUS_FAILED, "%zu blocks in one message",
-                           header->n_blocks);
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "%zu blocks in one message", header->n_blocks);
     return STATUS_OK;
 }
 
@@ -163,7 +152,7 @@ enum status message_read_data(Capstan__DataHeader **out,
     Capstan__DataHeader *header =
         capstan__data_header__unpack(&allocator, size, (const uint8_t *)bytes);
     if (!header)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_BAD_MESSAGE,
                            "%zu bytes that are not a data header", size);
     *out = header;
     return message_check_data(header, why);

@@ -36,8 +36,8 @@ uint64_t message_random(void);
 uint32_t message_group_bytes(double link_gbits);
 
 /* Unpacks BYTES as CONTROL; the caller frees it by message_free_control.
- * STATUS_FAILED unless it has this protocol version, a status of status.h, at
- * least one trainer in a welcome, and lists of one length in points. */
+ * STATUS_FAILED unless it has this protocol version, a code of failure_codes.h,
+ * at least one trainer in a welcome, and lists of one length in points. */
 enum status message_read_control(Capstan__Control **out, const void *bytes,
                                  size_t size, struct failure *why) MUST_CHECK;
 

@@ -88,7 +88,7 @@ static void a_member_that_does_not_return_is_named_in_time(void **state) {
     run_series_step(run, 3 * TIME_S - 1);
     assert_int_equal(run->phase, RUN_JOINING);
     run_series_step(run, 3 * TIME_S);
-    assert_int_equal(run->status, STATUS_RETRY);
+    assert_int_equal(run->code, FAILURE_MEMBER_ABSENT);
     assert_non_null(strstr(run->text, "did not come back"));
     assert_non_null(strstr(run->text, "worker 0, worker 1, ps 0"));
 }
@@ -110,7 +110,7 @@ static void a_runs_time_limit_starts_when_all_members_are_present(
     run_series_step(run, 160 * TIME_S);
     assert_int_equal(run->phase, RUN_TRAINING);
     run_series_step(run, 160 * TIME_S + 1);
-    assert_int_equal(run->status, STATUS_FAILED);
+    assert_int_equal(run->code, FAILURE_TIME_LIMIT);
     assert_string_equal(run->text, "not over after 60 s (compare.limit)");
 }
 

@@ -28,12 +28,12 @@ static enum status open_snapshot_agent(struct allreduce *allreduce,
                                        struct failure *why) {
     const struct allreduce_settings *settings = &allreduce->settings;
     struct rank0_snapshot_agent_settings rank0_snapshot_agent = {
-        .zmq = settings->process->zmq,
-        .log = settings->process->log,
+        .zmq = settings->zmq,
+        .log = settings->log,
         .send_message = send_to_chief,
         .context = settings->control_client,
-        .run = settings->process->run,
-        .incarnation = settings->process->incarnation,
+        .run = control_client_run(settings->control_client),
+        .incarnation = control_client_incarnation(settings->control_client),
         .job = settings->job,
         .plan = settings->plan,
         .chief = settings->chief,
@@ -51,7 +51,7 @@ enum status allreduce_open(struct allreduce **out,
     struct allreduce *allreduce = calloc(1, sizeof *allreduce);
     *out = allreduce;
     if (!allreduce)
-        return status_fail(why, STATUS_RETRY, "no memory for all-reduce");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for all-reduce");
     allreduce->settings = *settings;
     enum status status = rendezvous_open(&allreduce->rendezvous, send_to_chief,
                                          settings->control_client, why);
@@ -95,7 +95,7 @@ static void save_now(void *reducer) {
 enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
     const struct allreduce_settings *settings = &allreduce->settings;
     struct reducer_settings reducer = {
-        .log = settings->process->log,
+        .log = settings->log,
         .job = settings->job,
         .layout = settings->plan->layout,
         .run_schedule = &settings->plan->run_schedule,
@@ -107,12 +107,12 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                                    ? COLLECTIVE_RING
                                    : COLLECTIVE_HALVING_DOUBLING,
                   .timeout = settings->job->timeouts.step,
-                  .shm = settings->process->shm,
+                  .shm = settings->shm,
                   .device = settings->device},
         .weights = settings->weights,
         .gradients = settings->gradients,
         .offsets = settings->offsets,
-        .loops = settings->process->loops,
+        .loops = settings->loops,
         .rank0_snapshot_agent =
             allreduce->rank0_snapshot_agent
                 ? rank0_snapshot_agent_storage(allreduce->rank0_snapshot_agent)
@@ -132,7 +132,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
     if (!status && reducer.resident &&
         (!settings->has_device_memory ||
          (reducer.ops && !reducer.ops->supports_stream)))
-        status = status_fail(why, STATUS_CONFIG,
+        status = status_fail(why, FAILURE_DEVICE_UNUSABLE,
                              "the plan keeps gradients on this trainer's "
                              "device, which does not support it: do all hosts "
                              "run the same release of capstan?");

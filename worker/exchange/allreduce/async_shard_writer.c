@@ -59,7 +59,7 @@ static enum status write_block(
                             .offset = block->offset};
     enum status status = STATUS_OK;
     if (!copy)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                            "no memory for a copy of %zu bytes",
                            copy_bytes(async_shard_writer, b));
     for (unsigned t = 0;
@@ -109,7 +109,8 @@ static enum status async_shard_writer_write_blocks(
         pthread_mutex_unlock(&async_shard_writer->mutex);
         if (stopping)
             return status ? status
-                          : status_fail(why, STATUS_RETRY, "the run has ended");
+                          : status_fail(why, FAILURE_RUN_ENDED,
+                                        "the run has ended");
         if (!status)
             status = write_block(async_shard_writer, writer, b, copy, why);
         pthread_mutex_lock(&async_shard_writer->mutex);
@@ -193,7 +194,7 @@ enum status async_shard_writer_open(
         calloc(1, sizeof *async_shard_writer);
     *out = NULL;
     if (!async_shard_writer)
-        return status_fail(why, STATUS_RETRY, "no memory for checkpoints");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for checkpoints");
     async_shard_writer->settings = *settings;
     pthread_mutex_init(&async_shard_writer->mutex, NULL);
     pthread_cond_init(&async_shard_writer->changed, NULL);
@@ -209,7 +210,7 @@ enum status async_shard_writer_open(
     async_shard_writer->started = !error;
     if (error) {
         async_shard_writer_close(&async_shard_writer);
-        return status_errno(why, STATUS_FAILED, error,
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                             "cannot start a thread for checkpoints");
     }
     *out = async_shard_writer;

@@ -114,7 +114,7 @@ enum status bucket_split(struct bucket **out, uint32_t *count,
                : NULL;
     *count = (uint32_t)remainder.count + 1;
     if (!*out)
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for a list of %llu buckets: "
                            "zero_optimization.reduce_bucket_size is %llu",
                            (unsigned long long)remainder.count + 1,

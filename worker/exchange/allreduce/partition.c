@@ -39,7 +39,7 @@ static enum status partition_no_memory(struct partition *partition,
     partition->ops->synchronize(partition->device, NULL);
     partition_close(partition);
     byte_size_text(bytes, text, sizeof text);
-    return status_fail(why, async ? STATUS_FAILED : STATUS_RETRY,
+    return status_fail(why, async ? FAILURE_DEVICE_MEMORY : FAILURE_NO_MEMORY,
                        "no memory for %s of the optimiser's state: "
                        "zero_optimization.stage 2 shards it over the "
                        "ranks; with strategy.type \"ps\" the ps hold it%s",

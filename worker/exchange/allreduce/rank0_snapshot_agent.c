@@ -97,7 +97,7 @@ enum status rank0_snapshot_agent_open(
         calloc(1, sizeof *rank0_snapshot_agent);
     *out = NULL;
     if (!rank0_snapshot_agent)
-        return status_fail(why, STATUS_RETRY, "no memory for checkpoints");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for checkpoints");
     rank0_snapshot_agent->settings = *settings;
     rank0_snapshot_agent->storage =
         rank0_snapshot_storage_functions(rank0_snapshot_agent);
@@ -108,10 +108,10 @@ enum status rank0_snapshot_agent_open(
     pthread_mutex_init(&rank0_snapshot_agent->mutex, NULL);
     pthread_cond_init(&rank0_snapshot_agent->changed, NULL);
     rank0_snapshot_agent->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    enum status status =
-        rank0_snapshot_agent->descriptor < 0
-            ? status_errno(why, STATUS_FAILED, errno, "cannot open an eventfd")
-            : find_directory(rank0_snapshot_agent, why);
+    enum status status = rank0_snapshot_agent->descriptor < 0
+                             ? status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                                            "cannot open an eventfd")
+                             : find_directory(rank0_snapshot_agent, why);
     if (!status)
         status = open_writer_and_server(rank0_snapshot_agent, why);
     if (status) {

@@ -185,7 +185,7 @@ static enum status reducer_start(struct reducer *reducer, struct failure *why) {
         error = pthread_create(&reducer->thread, NULL, reducer_run, reducer);
     if (!error)
         return STATUS_OK;
-    return status_errno(why, STATUS_FAILED, error,
+    return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                         "cannot start the reducer's thread");
 }
 
@@ -209,7 +209,7 @@ enum status reducer_open(struct reducer **out,
     struct reducer *reducer = calloc(1, sizeof *reducer);
     *out = NULL;
     if (!reducer)
-        return status_fail(why, STATUS_RETRY, "no memory for a reducer");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a reducer");
     reducer->settings = *settings;
     reducer->num_parameters = settings->layout->num_parameters;
     reducer->last = reducer->num_parameters;

@@ -50,7 +50,7 @@ static enum status connect_ranks(struct reducer *reducer, struct failure *why) {
     enum status status =
         state_io_open(&reducer->state_io, &reducer->reduction, why);
     if (!status && !reducer_device_open_events(reducer))
-        status = status_fail(why, STATUS_RETRY, "no memory for a reducer");
+        status = status_fail(why, FAILURE_NO_MEMORY, "no memory for a reducer");
     group.stream =
         device_arena->ops->native_stream(device_arena->device, OPS_EXCHANGE);
     if (!status)

@@ -36,7 +36,7 @@ enum status reduction_sync_event(struct reduction *reduction,
     if (!group_async_error(reduction->ranks, &lost))
         return status;
     *why = lost;
-    return lost.status;
+    return failure_code_status(lost.code);
 }
 
 /* With sharded updates gathering follows the same buckets as scattering. */
@@ -66,10 +66,10 @@ static size_t count_pieces(const struct reduction *reduction) {
 static enum status reduction_no_memory(const struct reduction *reduction,
                                        struct failure *why) {
     return reduction->ops->async
-               ? status_fail(why, STATUS_FAILED,
+               ? status_fail(why, FAILURE_DEVICE_MEMORY,
                              "no memory left on the device for sums over the "
                              "ranks")
-               : status_fail(why, STATUS_RETRY, "no memory for a reducer");
+               : status_fail(why, FAILURE_NO_MEMORY, "no memory for a reducer");
 }
 
 /* Memory that both the host and the device access: pinned memory, or, if the

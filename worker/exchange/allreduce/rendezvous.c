@@ -50,7 +50,7 @@ static enum status rendezvous_check(const char *key, size_t size,
     if (!key[0] || strlen(key) > RENDEZVOUS_MAX_KEY ||
         size > RENDEZVOUS_MAX_VALUE)
         return status_fail(
-            why, STATUS_FAILED,
+            why, FAILURE_BAD_MESSAGE,
             "a value of %zu bytes under a key of %zu (at most %d "
             "and 1..%d)",
             size, strlen(key), RENDEZVOUS_MAX_VALUE, RENDEZVOUS_MAX_KEY);
@@ -66,7 +66,8 @@ static enum status rendezvous_set(void *context, const char *key,
         return status;
     struct entry *entry = make_entry(key, value, size);
     if (!entry)
-        return status_fail(why, STATUS_RETRY, "no memory for %zu bytes", size);
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %zu bytes",
+                           size);
     pthread_mutex_lock(&rendezvous->mutex);
     entry->next = rendezvous->outgoing;
     rendezvous->outgoing = entry;
@@ -89,7 +90,7 @@ static enum status copy_out(const struct entry *entry, void **value,
     *value = malloc(entry->size + 1);
     *size = entry->size;
     if (!*value)
-        return status_fail(why, STATUS_RETRY, "no memory for %zu bytes",
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %zu bytes",
                            entry->size);
     memcpy(*value, entry->value, entry->size);
     return STATUS_OK;
@@ -110,8 +111,8 @@ static enum status rendezvous_get(void *context, const char *key, int64_t until,
     bool cancelled = rendezvous->cancelled;
     enum status status =
         entry       ? copy_out(entry, value, size, why)
-        : cancelled ? status_fail(why, STATUS_RETRY, "the run has ended")
-                    : status_fail(why, STATUS_RETRY,
+        : cancelled ? status_fail(why, FAILURE_RUN_ENDED, "the run has ended")
+                    : status_fail(why, FAILURE_PEER_SILENT,
                                   "no value for %s within timeouts.step", key);
     pthread_mutex_unlock(&rendezvous->mutex);
     return status;
@@ -132,7 +133,8 @@ enum status rendezvous_open(struct rendezvous **out,
     pthread_condattr_t clock;
     *out = NULL;
     if (!rendezvous)
-        return status_fail(why, STATUS_RETRY, "no memory for a rendezvous");
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for a rendezvous");
     rendezvous->send_message = send_message;
     rendezvous->context = context;
     rendezvous->store = (struct collective_store){
@@ -146,7 +148,7 @@ enum status rendezvous_open(struct rendezvous **out,
     if (rendezvous->descriptor < 0) {
         int error = errno;
         rendezvous_close(&rendezvous);
-        return status_errno(why, STATUS_FAILED, error,
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                             "cannot open an eventfd");
     }
     *out = rendezvous;
@@ -198,7 +200,7 @@ enum status rendezvous_receive(struct rendezvous *rendezvous,
     struct entry *entry =
         make_entry(message->key, message->value.data, message->value.len);
     if (!entry)
-        return status_fail(why, STATUS_RETRY, "no memory for %zu bytes",
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %zu bytes",
                            message->value.len);
     pthread_mutex_lock(&rendezvous->mutex);
     if (rendezvous_find(rendezvous, entry->key)) {

@@ -59,9 +59,10 @@ enum status state_io_open(struct state_io *state_io,
         if (state_io_allocate(state_io, slot))
             continue;
         state_io_close(state_io);
-        return status_fail(
-            why, state_io_is_async(reduction) ? STATUS_FAILED : STATUS_RETRY,
-            "no memory for the state of a block");
+        return status_fail(why,
+                           state_io_is_async(reduction) ? FAILURE_DEVICE_MEMORY
+                                                        : FAILURE_NO_MEMORY,
+                           "no memory for the state of a block");
     }
     return STATUS_OK;
 }

@@ -34,7 +34,7 @@ enum status weights_server_open(struct weights_server **out,
     struct weights_server *weights_server = calloc(1, sizeof *weights_server);
     *out = NULL;
     if (!weights_server)
-        return status_fail(why, STATUS_RETRY, "no memory for a link");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a link");
     weights_server->settings = *settings;
     enum status status = link_open(&weights_server->link, settings->zmq,
                                    LINK_SERVER, &link, why);

@@ -256,12 +256,12 @@ const struct ops *ops_cpu(void) {
 enum status ops_cpu_open(struct ops_device **out, uint32_t threads,
                          struct failure *why) {
     if (threads == 0 || threads > INT_MAX)
-        return status_fail(why, STATUS_CONFIG,
+        return status_fail(why, FAILURE_JOB_INVALID,
                            "threads: found %u, expected 1 to %d", threads,
                            INT_MAX);
     struct ops_device *device = calloc(1, sizeof *device);
     if (!device)
-        return status_fail(why, STATUS_RETRY, "no memory for a device");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a device");
     size_t variants;
     device->threads = (int)threads;
     device->loops = *rule_variants(&variants);

@@ -21,10 +21,10 @@ enum status ops_cuda_report_error(const struct ops_device *device,
     if (!device->failed)
         return STATUS_OK;
     if (device->failed == cudaErrorMemoryAllocation)
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_DEVICE_MEMORY,
                            "no memory left on device %s for %s", device->name,
                            device->operation);
-    return status_fail(why, STATUS_RETRY, "device %s is lost, at %s: %s",
+    return status_fail(why, FAILURE_DEVICE_LOST, "device %s is lost, at %s: %s",
                        device->name, device->operation,
                        cudaGetErrorString(device->failed));
 }
@@ -115,13 +115,13 @@ static enum status open_device(struct ops_device **out,
         ops_cuda_info_describe(settings->index, &description, why);
     if (!status && !description.usable)
         status =
-            status_fail(why, STATUS_CONFIG, "device cuda %u (%s): %s",
+            status_fail(why, FAILURE_DEVICE_UNUSABLE, "device cuda %u (%s): %s",
                         settings->index, description.name, description.reason);
     if (status)
         return status;
     struct ops_device *device = calloc(1, sizeof *device);
     if (!device)
-        return status_fail(why, STATUS_RETRY, "no memory for a device");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a device");
     device->index = (int)settings->index;
     device->settings = *settings;
     snprintf(device->name, sizeof device->name, "cuda %u (%s)", settings->index,

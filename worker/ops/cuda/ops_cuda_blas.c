@@ -18,8 +18,8 @@ enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
     static const char library[] = LIBRARY(CUBLAS_VER_MAJOR);
     void *object = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!object)
-        return status_fail(why, STATUS_CONFIG, "cuBLAS cannot be opened: %s",
-                           dlerror());
+        return status_fail(why, FAILURE_PLUGIN_MISSING,
+                           "cuBLAS cannot be opened: %s", dlerror());
     const struct {
         void **function;
         const char *name;
@@ -37,8 +37,8 @@ enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         *all[i].function = dlsym(object, all[i].name);
         if (!*all[i].function)
-            return status_fail(why, STATUS_CONFIG, "%s has no %s", library,
-                               all[i].name);
+            return status_fail(why, FAILURE_PLUGIN_MISSING, "%s has no %s",
+                               library, all[i].name);
     }
     return STATUS_OK;
 }
@@ -67,7 +67,8 @@ enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
     if (!error)
         error = cudaMemsetAsync(blas->workspace, 0, 2 * sizeof(float), stream);
     if (error)
-        return status_fail(why, STATUS_RETRY, "the workspace of cuBLAS: %s",
+        return status_fail(why, FAILURE_DEVICE_LOST,
+                           "the workspace of cuBLAS: %s",
                            cudaGetErrorString(error));
     cublasStatus_t status = blas->create(&blas->handle);
     if (!status)
@@ -83,7 +84,7 @@ enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
                               CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     if (!status)
         status = warm_up(blas);
-    return status ? status_fail(why, STATUS_RETRY, "cuBLAS: %s",
+    return status ? status_fail(why, FAILURE_DEVICE_LOST, "cuBLAS: %s",
                                 blas->status_string(status))
                   : STATUS_OK;
 }

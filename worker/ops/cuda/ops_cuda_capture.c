@@ -23,7 +23,7 @@ enum status ops_cuda_capture_open(struct ops_device *device,
     struct ops_cuda_captures *captures = &device->captures;
     captures->calls = calloc(OPS_CUDA_CAPTURE_CALLS, sizeof *captures->calls);
     if (!captures->calls)
-        return status_fail(why, STATUS_RETRY, "no memory for a device");
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a device");
     captures->order = open_event(device);
     for (int i = 0; i < EVENTS; i++)
         captures->branch_events[i / OPS_CUDA_BRANCH_EVENTS]

@@ -12,13 +12,14 @@ enum status ops_cuda_info_check(struct failure *why) {
     int devices = 0, driver = 0;
     cudaError_t error = cudaGetDeviceCount(&devices);
     if (error && (cudaDriverGetVersion(&driver) || !driver))
-        return status_fail(why, STATUS_FAILED,
+        return status_fail(why, FAILURE_NO_DEVICE,
                            "no NVIDIA driver on this host (libcuda.so.1)");
     if (error)
-        return status_fail(why, STATUS_FAILED, "no GPU that CUDA can use: %s",
+        return status_fail(why, FAILURE_NO_DEVICE,
+                           "no GPU that CUDA can use: %s",
                            cudaGetErrorString(error));
     if (!devices)
-        return status_fail(why, STATUS_FAILED, "no GPU on this host");
+        return status_fail(why, FAILURE_NO_DEVICE, "no GPU on this host");
     return STATUS_OK;
 }
 
@@ -52,7 +53,7 @@ static void write_id(const cudaUUID_t *uuid, char id[DEVICE_ID]) {
 
 static enum status ops_cuda_info_check_call(uint32_t index, cudaError_t error,
                                             struct failure *why) {
-    return error ? status_fail(why, STATUS_RETRY,
+    return error ? status_fail(why, FAILURE_DEVICE_LOST,
                                "device cuda %u does not answer: %s", index,
                                cudaGetErrorString(error))
                  : STATUS_OK;

@@ -43,12 +43,12 @@ enum status ops_cuda_sync_event(struct ops_device *device,
         if (error != cudaErrorNotReady)
             ops_cuda_keep_error(device, error, "work in progress");
         else if (now > until)
-            return status_fail(why, STATUS_RETRY,
+            return status_fail(why, FAILURE_DEVICE_TIMEOUT,
                                "device %s has not finished its work for %.3g "
                                "s (timeouts.step)",
                                device->name, timeout);
         else if (now - start > SPIN && ops_cuda_sync_is_cancelled(device))
-            return status_fail(why, STATUS_RETRY,
+            return status_fail(why, FAILURE_CANCELLED,
                                "device %s: the wait for it was cancelled",
                                device->name);
         ops_cuda_sync_pause_after(start, now);

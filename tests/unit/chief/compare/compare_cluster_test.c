@@ -36,7 +36,7 @@ static enum status run_chief(void *context, struct job *job,
     fake->micro_batch = job->micro_batch;
     job_free(&job);
     if (fake->count == fake->last)
-        return status_fail(why, STATUS_RETRY, "worker 1 is gone");
+        return status_fail(why, FAILURE_PEER_LOST, "worker 1 is gone");
     series->measured =
         json_pack("{s:i,s:f,s:f,s:{}}", "steps", 20, "steps_per_second", 10.0,
                   "examples_per_second", 640.0, "seconds_per_step");

@@ -23,7 +23,7 @@ struct fake {
     double first_loss;          /* of the run of one step */
     double gbits[2]; /* measured by all-reduce, by ps and all its workers */
     int end_at;      /* this run ends the comparison, or -1 */
-    enum status end; /* with this */
+    enum failure_code end; /* with this */
 };
 
 static json_t *object(void) {
@@ -42,7 +42,7 @@ static enum status check(void *context,
                          struct failure *why) {
     const struct fake *fake = context;
     return (int)request->spec.mode == fake->impossible
-               ? status_fail(why, STATUS_CONFIG, "no such mode")
+               ? status_fail(why, FAILURE_JOB_INVALID, "no such mode")
                : STATUS_OK;
 }
 
@@ -206,7 +206,7 @@ static void a_lost_member_ends_the_comparison(void **state) {
     struct failure why;
     json_t *result;
     fake->end_at = 4;
-    fake->end = STATUS_RETRY;
+    fake->end = FAILURE_PEER_LOST;
     assert_int_equal(compare(fake, 4, &result, &why), STATUS_RETRY);
     assert_null(result);
     assert_int_equal(fake->count, 5);
@@ -218,7 +218,7 @@ static void a_signal_reports_the_progress(void **state) {
     struct failure why;
     json_t *result;
     fake->end_at = 4;
-    fake->end = STATUS_TERMINATED;
+    fake->end = FAILURE_TERMINATED;
     assert_int_equal(compare(fake, 4, &result, &why), STATUS_TERMINATED);
     assert_string_equal(why.text, "ended by signal 15 after 4 of 10 runs");
 }

@@ -76,7 +76,7 @@ static void a_failing_joiner_ends_alone_in_every_phase(void **state) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     Capstan__Failed failed = CAPSTAN__FAILED__INIT;
-    failed.status = STATUS_CONFIG;
+    failed.code = FAILURE_DATA_UNREADABLE;
     failed.text = "no data";
     for (int i = 0; i < 2; i++) {
         Capstan__Control *control;
@@ -89,7 +89,7 @@ static void a_failing_joiner_ends_alone_in_every_phase(void **state) {
         assert_false(run->trainers[1].declared);
         receive(fixture, &control);
         assert_int_equal(control->body_case, CAPSTAN__CONTROL__BODY_STOP);
-        assert_int_equal(control->stop->status, STATUS_CONFIG);
+        assert_int_equal(control->stop->code, FAILURE_DATA_UNREADABLE);
         message_free_control(&control);
     }
     link_fixture_expect_nothing(fixture->wire->client);
@@ -98,13 +98,13 @@ static void a_failing_joiner_ends_alone_in_every_phase(void **state) {
 static void a_failing_trainer_ends_the_run(void **state) {
     struct run *run = &((struct run_fixture *)*state)->run;
     Capstan__Failed failed = CAPSTAN__FAILED__INIT;
-    failed.status = STATUS_TERMINATED; /* of its own process, not of this one */
+    failed.code = FAILURE_TERMINATED; /* of its own process, not of this one */
     failed.text = "killed";
     run->phase = RUN_TRAINING;
     run->trainers[1].from = 1;
     shutdown_receive_failed(run, &run->roster.slots[1], &failed);
     assert_int_equal(run->phase, RUN_STOPPING);
-    assert_int_equal(run->status, STATUS_RETRY);
+    assert_int_equal(run->code, FAILURE_RUN_INTERRUPTED);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)

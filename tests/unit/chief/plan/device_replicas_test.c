@@ -119,7 +119,7 @@ static void with_staleness_unequal_replica_counts_end_the_run(void **state) {
     declare_all(fixture, 4, 4, 2);
     assert_false(device_replicas_resolve(run));
     assert_int_equal(run->phase, RUN_STOPPING);
-    assert_int_equal(run->status, STATUS_CONFIG);
+    assert_int_equal(run->code, FAILURE_DEVICES_DIFFER);
     assert_non_null(strstr(run->text, "worker 0 on host h0 computes on 4 "
                                       "devices, worker 2 on host h2 on 2;"));
     run->phase = RUN_JOINING;
@@ -135,7 +135,7 @@ static void an_unsolvable_batch_ends_the_run(void **state) {
     fixture->job.train_batch_size = 100;
     declare_all(fixture, 2, 2, 2);
     assert_false(device_replicas_resolve(run));
-    assert_int_equal(run->status, STATUS_CONFIG);
+    assert_int_equal(run->code, FAILURE_JOB_INVALID);
     assert_non_null(strstr(run->text, "6 replicas (3 trainers x 2 devices)"));
 }
 
@@ -149,7 +149,7 @@ static void an_epoch_without_a_batch_ends_the_run(void **state) {
     run->plan.batches_per_epoch = 0;
     run->plan.train_samples = 53;
     assert_false(device_replicas_resolve(run));
-    assert_int_equal(run->status, STATUS_CONFIG);
+    assert_int_equal(run->code, FAILURE_DATA_TOO_SMALL);
     assert_non_null(strstr(run->text, "a replica's share is 9 samples (53 over "
                                       "6 replicas), the micro batch 10"));
 }

@@ -54,9 +54,10 @@ static void declare_first(struct run *run) {
     layout_free(&layout);
 }
 
-static void expect_end(const struct run *run, const char *text) {
+static void expect_end(const struct run *run, enum failure_code code,
+                       const char *text) {
     assert_int_equal(run->phase, RUN_STOPPING);
-    assert_int_equal(run->status, STATUS_CONFIG);
+    assert_int_equal(run->code, code);
     if (!strstr(run->text, text))
         fail_msg("no \"%s\" in: %s", text, run->text);
 }
@@ -77,7 +78,8 @@ static void other_parameters_than_rank_0s_end_the_run(void **state) {
     struct run *run = &((struct run_fixture *)*state)->run;
     declare_first(run);
     declare(run, 1, run->plan.digest + 1, 600);
-    expect_end(run, "worker 1 on host h1 has other parameters than rank 0");
+    expect_end(run, FAILURE_MODEL_MISMATCH,
+               "worker 1 on host h1 has other parameters than rank 0");
 }
 
 /* Who came first is compared once rank 0 has spoken. */
@@ -86,22 +88,23 @@ static void other_data_than_rank_0s_end_the_run_in_any_order(void **state) {
     declare(run, 1, 1, 599);
     assert_int_equal(run->phase, RUN_JOINING);
     declare_first(run);
-    expect_end(run, "worker 1 on host h1");
+    expect_end(run, FAILURE_MODEL_MISMATCH, "worker 1 on host h1");
 }
 
 static void differing_data_are_counted(void **state) {
     struct run *run = &((struct run_fixture *)*state)->run;
     declare_first(run);
     declare(run, 1, 0, 599);
-    expect_end(run, "worker 1 on host h1 reads 599 training and 0 test "
-                    "samples, rank 0 reads 600 and 0");
+    expect_end(run, FAILURE_MODEL_MISMATCH,
+               "worker 1 on host h1 reads 599 training and 0 test "
+               "samples, rank 0 reads 600 and 0");
 }
 
 static void an_invalid_model_ends_the_run(void **state) {
     struct run *run = &((struct run_fixture *)*state)->run;
     Capstan__ModelSpec nothing = CAPSTAN__MODEL_SPEC__INIT;
     model_spec_receive(run, &run->roster.slots[0], &nothing);
-    expect_end(run, "the parameters of rank 0: ");
+    expect_end(run, FAILURE_MODEL_INVALID, "the parameters of rank 0: ");
 }
 
 /* Elsewhere the slot waits for who is started again. */
@@ -114,7 +117,7 @@ static void a_death_before_the_plan_ends_a_launched_run(void **state) {
     run->no_restart = true;
     membership_receive_exit(run, &run->roster.slots[1], &ended);
     assert_int_equal(run->phase, RUN_STOPPING);
-    assert_int_equal(run->status, STATUS_RETRY);
+    assert_int_equal(run->code, FAILURE_PEER_LOST);
     assert_string_equal(run->text,
                         "worker 1 on host h1 (pid 0) was killed by signal 9 "
                         "(Killed) before the first step; start the same "

@@ -167,7 +167,7 @@ static void a_trainer_far_behind_counts_toward_a_later_metric(void **state) {
 static void steps_after_the_checkpoint_have_no_metrics(void **state) {
     struct metrics_fixture *measured = *state;
     adds_trainer(measured);
-    measured->run.shutdown.interrupted = STATUS_TERMINATED;
+    measured->run.shutdown.interrupted = FAILURE_TERMINATED;
     measured->run.checkpoints.has_saved = true;
     measured->run.checkpoints.saved = 25;
     for (uint64_t step = 10; step <= 30; step += 10)

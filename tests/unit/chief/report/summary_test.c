@@ -112,11 +112,11 @@ static void failed_peers_are_no_cause_of_lost_time(void **state) {
     struct metrics_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
-    measured->run.status = STATUS_RETRY;
+    measured->run.code = FAILURE_PEER_LOST;
     expect_summary(measured, "; not complete", true);
     expect_summary(measured, "lost time", false);
-    measured->run.status = measured->run.shutdown.interrupted =
-        STATUS_TERMINATED;
+    measured->run.code = measured->run.shutdown.interrupted =
+        FAILURE_TERMINATED;
     expect_summary(measured, "key: train_batch_size (larger)", true);
 }
 

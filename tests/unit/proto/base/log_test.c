@@ -187,16 +187,16 @@ static void a_long_text_is_cut_between_characters_to_a_line_of_json(
     }
 }
 
-static void a_failure_of_a_command_keeps_its_lines(void **state) {
+static void a_failure_of_a_command_keeps_its_lines_and_its_code(void **state) {
     struct link_fixture *fixture = *state;
     struct failure why;
-    (void)status_fail(&why, STATUS_CONFIG, "two\nlines");
+    (void)status_fail(&why, FAILURE_JOB_INVALID, "two\nlines");
     link_fixture_capture_log(fixture);
     log_failure_of_command(&why);
     assert_string_equal(link_fixture_captured_log(fixture),
                         "error: two\nlines\n");
     assert_string_equal(why.text, "");
-    (void)status_fail(&why, STATUS_CONFIG, "two\nlines");
+    (void)status_fail(&why, FAILURE_JOB_INVALID, "two\nlines");
     setenv(LOG_JSON_VARIABLE, "1", 1);
     link_fixture_capture_log(fixture);
     log_failure_of_command(&why);
@@ -204,6 +204,7 @@ static void a_failure_of_a_command_keeps_its_lines(void **state) {
     json_t *object = logged_object(fixture);
     assert_string_equal(string_of(object, "role"), "capstan");
     assert_string_equal(string_of(object, "event"), "failed");
+    assert_string_equal(string_of(object, "code"), "JOB_INVALID");
     assert_string_equal(string_of(object, "text"), "two\nlines");
     json_decref(object);
 }
@@ -223,7 +224,7 @@ int main(void) {
         cmocka_unit_test(text_that_is_not_utf8_does_not_lose_its_line_of_json),
         cmocka_unit_test(
             a_long_text_is_cut_between_characters_to_a_line_of_json),
-        cmocka_unit_test(a_failure_of_a_command_keeps_its_lines),
+        cmocka_unit_test(a_failure_of_a_command_keeps_its_lines_and_its_code),
     };
     return cmocka_run_group_tests(tests, link_fixture_setup,
                                   link_fixture_teardown);

@@ -8,21 +8,23 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
-static void a_failure_carries_its_status_and_text(void **state) {
+static void a_failure_carries_its_code_and_text(void **state) {
     (void)state;
     struct failure why;
-    assert_int_equal(status_fail(&why, STATUS_CONFIG, "%s: %d", "port", 7),
-                     STATUS_CONFIG);
-    assert_int_equal(why.status, STATUS_CONFIG);
+    assert_int_equal(
+        status_fail(&why, FAILURE_JOB_INVALID, "%s: %d", "port", 7),
+        STATUS_CONFIG);
+    assert_int_equal(why.code, FAILURE_JOB_INVALID);
     assert_string_equal(why.text, "port: 7");
 }
 
 static void the_failure_argument_is_optional(void **state) {
     (void)state;
-    assert_int_equal(status_fail(NULL, STATUS_RETRY, "x"), STATUS_RETRY);
-    assert_int_equal(status_errno(NULL, STATUS_RETRY, ENOENT, "x"),
+    assert_int_equal(status_fail(NULL, FAILURE_NO_MEMORY, "x"), STATUS_RETRY);
+    assert_int_equal(status_errno(NULL, FAILURE_IO_ERROR, ENOENT, "x"),
                      STATUS_RETRY);
     assert_int_equal(status_context(NULL, "x"), STATUS_FAILED);
 }
@@ -31,7 +33,7 @@ static void an_errno_is_described_in_words(void **state) {
     (void)state;
     struct failure why;
     assert_int_equal(
-        status_errno(&why, STATUS_RETRY, ENOSPC, "cannot write %s", "f"),
+        status_errno(&why, FAILURE_IO_ERROR, ENOSPC, "cannot write %s", "f"),
         STATUS_RETRY);
     assert_string_equal(why.text, "cannot write f: No space left on device");
 }
@@ -45,23 +47,74 @@ static void resource_errors_are_retryable_and_refusals_are_not(void **state) {
     struct failure why;
     (void)state;
     for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
-        assert_int_equal(status_errno(&why, STATUS_CONFIG, passing[i], "f"),
-                         STATUS_RETRY);
-        assert_int_equal(why.status, STATUS_RETRY);
+        assert_int_equal(
+            status_errno(&why, FAILURE_JOB_UNREADABLE, passing[i], "f"),
+            STATUS_RETRY);
+        assert_int_equal(failure_code_status(why.code), STATUS_RETRY);
     }
     for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++) {
-        assert_int_equal(status_of_errno(lasting[i], STATUS_CONFIG),
-                         STATUS_CONFIG);
-        assert_int_equal(status_of_errno(lasting[i], STATUS_FAILED),
-                         STATUS_FAILED);
+        assert_int_equal(
+            failure_code_of_errno(lasting[i], FAILURE_JOB_UNREADABLE),
+            FAILURE_JOB_UNREADABLE);
+        assert_int_equal(
+            failure_code_of_errno(lasting[i], FAILURE_FILE_UNREADABLE),
+            FAILURE_FILE_UNREADABLE);
     }
 }
 
-static void context_goes_before_the_text_and_keeps_the_status(void **state) {
+static void an_errno_that_names_the_cause_gives_the_code(void **state) {
+    struct failure why;
+    (void)state;
+    (void)status_errno(&why, FAILURE_FILE_UNWRITABLE, ENOSPC, "f");
+    assert_int_equal(why.code, FAILURE_DISK_FULL);
+    (void)status_errno(&why, FAILURE_CANNOT_LISTEN, EADDRINUSE, "f");
+    assert_int_equal(why.code, FAILURE_PORT_IN_USE);
+    /* A full disk is no fault of the configuration, but its status is kept. */
+    assert_int_equal(status_errno(&why, FAILURE_OUTPUT_UNUSABLE, ENOSPC, "f"),
+                     STATUS_CONFIG);
+    assert_int_equal(why.code, FAILURE_OUTPUT_UNUSABLE);
+}
+
+static void a_code_has_one_number_name_and_status(void **state) {
+    (void)state;
+    unsigned known = 0, listed = 0;
+    for (uint32_t number = 1; number < 1000; number++)
+        known += failure_code_is_known(number);
+#define FAILURE_CODE(number, name, status, meaning)                            \
+    listed++;                                                                  \
+    assert_int_equal(FAILURE_##name, number);                                  \
+    assert_int_equal(failure_code_status(FAILURE_##name), STATUS_##status);    \
+    assert_string_equal(failure_code_name(FAILURE_##name), #name);
+    FAILURE_CODES(FAILURE_CODE)
+#undef FAILURE_CODE
+    assert_int_equal(known, listed);
+    assert_true(failure_code_is_known(FAILURE_NONE));
+    assert_false(failure_code_is_known(UINT32_MAX));
+}
+
+static void each_code_is_in_the_documentation(void **state) {
+    (void)state;
+    static char page[64 << 10];
+    char row[256];
+    FILE *file = fopen("docs/running.md", "r");
+    assert_non_null(file);
+    page[fread(page, 1, sizeof page - 1, file)] = 0;
+    fclose(file);
+#define FAILURE_CODE(number, name, status, meaning)                            \
+    snprintf(row, sizeof row, "\n| %s | %d | %s |\n", #name,                   \
+             (int)STATUS_##status, meaning);                                   \
+    if (!strstr(page, row))                                                    \
+        fail_msg("docs/running.md does not have %s", row + 1);
+    FAILURE_CODES(FAILURE_CODE)
+#undef FAILURE_CODE
+}
+
+static void context_goes_before_the_text_and_keeps_the_code(void **state) {
     (void)state;
     struct failure why;
-    (void)status_fail(&why, STATUS_INTERRUPTED, "inner");
+    (void)status_fail(&why, FAILURE_INTERRUPTED, "inner");
     assert_int_equal(status_context(&why, "outer %d", 1), STATUS_INTERRUPTED);
+    assert_int_equal(why.code, FAILURE_INTERRUPTED);
     assert_string_equal(why.text, "outer 1: inner");
 }
 
@@ -71,13 +124,13 @@ static void texts_that_are_too_long_are_truncated(void **state) {
     char text[3000];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = 0;
-    (void)status_fail(&why, STATUS_FAILED, "%s", text);
+    (void)status_fail(&why, FAILURE_BAD_MESSAGE, "%s", text);
     assert_int_equal(strlen(why.text), sizeof why.text - 1);
-    (void)status_errno(&why, STATUS_FAILED, ENOENT, "%s", text);
+    (void)status_errno(&why, FAILURE_FILE_UNREADABLE, ENOENT, "%s", text);
     assert_int_equal(strlen(why.text), sizeof why.text - 1);
     (void)status_context(&why, "%s", text);
     assert_int_equal(strlen(why.text), sizeof why.text - 1);
-    (void)status_fail(&why, STATUS_FAILED, "%s", text + 1000);
+    (void)status_fail(&why, FAILURE_BAD_MESSAGE, "%s", text + 1000);
     (void)status_context(&why, "before");
     assert_int_equal(strncmp(why.text, "before: xxx", 11), 0);
 }
@@ -85,22 +138,25 @@ static void texts_that_are_too_long_are_truncated(void **state) {
 static void a_reported_failure_is_marked_until_the_next(void **state) {
     (void)state;
     struct failure why;
-    (void)status_fail(&why, STATUS_RETRY, "another's words");
+    (void)status_fail(&why, FAILURE_PEER_LOST, "another's words");
     assert_false(why.reported);
     assert_int_equal(status_mark_reported(&why), STATUS_RETRY);
     assert_true(why.reported);
-    (void)status_fail(&why, STATUS_CONFIG, "own words");
+    (void)status_fail(&why, FAILURE_JOB_INVALID, "own words");
     assert_false(why.reported);
     assert_int_equal(status_mark_reported(NULL), STATUS_FAILED);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failure_carries_its_status_and_text),
+        cmocka_unit_test(a_failure_carries_its_code_and_text),
         cmocka_unit_test(the_failure_argument_is_optional),
         cmocka_unit_test(an_errno_is_described_in_words),
         cmocka_unit_test(resource_errors_are_retryable_and_refusals_are_not),
-        cmocka_unit_test(context_goes_before_the_text_and_keeps_the_status),
+        cmocka_unit_test(an_errno_that_names_the_cause_gives_the_code),
+        cmocka_unit_test(a_code_has_one_number_name_and_status),
+        cmocka_unit_test(each_code_is_in_the_documentation),
+        cmocka_unit_test(context_goes_before_the_text_and_keeps_the_code),
         cmocka_unit_test(texts_that_are_too_long_are_truncated),
         cmocka_unit_test(a_reported_failure_is_marked_until_the_next),
     };

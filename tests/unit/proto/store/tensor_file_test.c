@@ -38,7 +38,7 @@ static float value_of(uint32_t t, uint64_t e) {
 static enum status fetch(void *context, uint32_t t, float *floats,
                          struct failure *why) {
     if (context && *(uint32_t *)context == t)
-        return status_fail(why, STATUS_RETRY, "ps 1 is gone");
+        return status_fail(why, FAILURE_PEER_LOST, "ps 1 is gone");
     for (uint64_t e = 0; e < tensors[t].elements; e++)
         floats[e] = value_of(t, e);
     return STATUS_OK;

@@ -26,7 +26,6 @@ static const double TIMEOUT = 20;
 
 struct node {
     struct fixture *fixture;
-    struct process process;
     struct link *link;
     struct server *server;
     uint32_t ids[BLOCKS], count;
@@ -94,10 +93,9 @@ static void open_server(struct fixture *fixture, uint32_t p) {
     if (link_open(&node->link, fixture->zmq, LINK_SERVER, &link, &why) ||
         link_bind(node->link, 0, &why))
         fail_msg("%s", why.text);
-    node->process =
-        (struct process){.run = RUN, .incarnation = INCARNATION + p};
     struct server_settings settings = {.link = node->link,
-                                       .process = &node->process,
+                                       .run = RUN,
+                                       .incarnation = INCARNATION + p,
                                        .job = &fixture->job,
                                        .layout = fixture->plan.layout,
                                        .ids = node->ids,

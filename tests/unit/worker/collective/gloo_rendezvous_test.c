@@ -228,7 +228,7 @@ static enum status reset_and_fail(void *context, const char *key, int64_t until,
         return rendezvous->get(rendezvous->context, key, until, value, size,
                                why);
     for_each_listener(reset);
-    return status_fail(why, STATUS_RETRY, "nobody else comes");
+    return status_fail(why, FAILURE_PEER_SILENT, "nobody else comes");
 }
 
 static void fail_with_bad_peers(struct rendezvous_fake *rendezvous,

@@ -141,7 +141,7 @@ static void an_allocation_failure_names_the_keys_to_reduce(void **state) {
         &(struct fake_device_settings){.devices = 1, .memory = 3u << 30});
     assert_int_equal(device_open(&device, &wanted, NULL, &why), STATUS_OK);
     void *half = device.ops->allocate(device.handle, 1u << 20);
-    status_fail(&why, STATUS_FAILED, "no memory for tea");
+    status_fail(&why, FAILURE_DEVICE_MEMORY, "no memory for tea");
     assert_int_equal(device_add_memory_hint(&device, &job, &why),
                      STATUS_FAILED);
     assert_string_equal(
@@ -151,7 +151,7 @@ static void an_allocation_failure_names_the_keys_to_reduce(void **state) {
         "activation_checkpointing.number_checkpoints, of the same bits; "
         "zero_optimization.stage 2, or strategy.type \"ps\"; bf16.enabled");
     job.micro_batch = 1;
-    status_fail(&why, STATUS_FAILED, "no memory for tea");
+    status_fail(&why, FAILURE_DEVICE_MEMORY, "no memory for tea");
     device_add_memory_hint(&device, &job, &why);
     assert_null(strstr(why.text, "micro_batch"));
     device.ops->release(device.handle, half);

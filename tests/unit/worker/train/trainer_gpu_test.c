@@ -157,7 +157,7 @@ static void a_lost_gpu_is_retryable(void **state) {
             return;
         }
         assert_int_equal(report.event, TRAINER_FAILED);
-        assert_int_equal(report.why.status, STATUS_RETRY);
+        assert_int_equal(report.why.code, FAILURE_DEVICE_LOST);
         assert_string_equal(report.why.text,
                             "device cuda 0 (Fake GPU) is lost: as arranged");
     }
@@ -180,7 +180,7 @@ static void a_hanging_gpu_is_reported_in_time(void **state) {
     struct trainer_fixture *fixture = train_until_it_hangs(state, 0.25);
     struct trainer_report report = trainer_fixture_report(fixture);
     assert_int_equal(report.event, TRAINER_FAILED);
-    assert_int_equal(report.why.status, STATUS_RETRY);
+    assert_int_equal(report.why.code, FAILURE_DEVICE_TIMEOUT);
     assert_string_equal(report.why.text,
                         "device cuda 0 (Fake GPU) has not finished its work "
                         "for 0.25 s (timeouts.step)");
@@ -215,7 +215,7 @@ static void a_gpu_without_memory_names_the_keys_to_reduce(void **state) {
         struct trainer_report report = trainer_fixture_report(fixture);
         if (report.event != TRAINER_FAILED)
             break;
-        assert_int_equal(report.why.status, STATUS_FAILED);
+        assert_int_equal(report.why.code, FAILURE_DEVICE_MEMORY);
         assert_non_null(strstr(report.why.text, " bytes"));
         assert_non_null(strstr(report.why.text,
                                "train_micro_batch_size_per_gpu 1 with "

@@ -176,7 +176,7 @@ static void a_nonfinite_loss_ends_the_run(void **state) {
         report = trainer_fixture_report(fixture);
     while (report.event == TRAINER_EVALUATED);
     assert_int_equal(report.event, TRAINER_FAILED);
-    assert_int_equal(report.why.status, STATUS_FAILED);
+    assert_int_equal(report.why.code, FAILURE_LOSS_NOT_FINITE);
     assert_non_null(strstr(report.why.text, "nan at step 2"));
 }
 
@@ -276,7 +276,7 @@ static void an_overflow_at_the_least_scale_ends_the_run(void **state) {
     fixture->job.fp16.min_loss_scale = 0x1p39;
     struct trainer_report report = trainer_fixture_train(fixture);
     assert_int_equal(report.event, TRAINER_FAILED);
-    assert_int_equal(report.why.status, STATUS_FAILED);
+    assert_int_equal(report.why.code, FAILURE_LOSS_SCALE_TOO_LOW);
     assert_non_null(strstr(report.why.text, "fp16.min_loss_scale"));
     assert_non_null(strstr(report.why.text, "step 3"));
 }

@@ -304,8 +304,9 @@ static void check_outcome(const struct cluster_case *form) {
         return;
     }
     size_t class = strspn(why.text, "abcdefghijklmnopqrstuvwxyz_");
-    if (cluster || status != STATUS_CONFIG || why.status != status ||
-        class < 4 || strncmp(why.text + class, ": ", 2) != 0 ||
+    if (cluster || status != STATUS_CONFIG ||
+        failure_code_status(why.code) != status || class < 4 ||
+        strncmp(why.text + class, ": ", 2) != 0 ||
         strlen(why.text) > sizeof why.text - 2)
         fail_msg("%s: %s", form->description, why.text);
 }

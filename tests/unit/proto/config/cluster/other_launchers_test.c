@@ -30,7 +30,7 @@ static void resolve(const struct setting *setting, bool alone,
                                          environment, why);
     if (!status && (!cluster->local || strcmp(cluster->source, "alone")))
         fail_msg("%s: not alone", setting->variables[0].name);
-    assert_int_equal(status, why->status);
+    assert_int_equal(status, failure_code_status(why->code));
     cluster_free(&cluster);
 }
 
@@ -42,12 +42,12 @@ static void check(const struct setting *settings, size_t count,
         struct failure why;
         resolve(setting, false, &why);
         snprintf(start, sizeof start, "%s: %s is \"", class, setting->names);
-        if (why.status != STATUS_CONFIG ||
+        if (why.code != FAILURE_CLUSTER_INVALID ||
             strncmp(why.text, start, strlen(start)) ||
             !strstr(why.text, "MASTER_ADDR") || !strstr(why.text, "--alone"))
             fail_msg("%s is expected, not: %s", start, why.text);
         resolve(setting, true, &why);
-        if (why.status)
+        if (why.code)
             fail_msg("%s, --alone: %s", setting->names, why.text);
     }
 }
@@ -149,7 +149,7 @@ static void a_single_process_is_alone_under_any_launcher(void **state) {
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         struct failure why;
         resolve(&settings[i], false, &why);
-        if (why.status)
+        if (why.code)
             fail_msg("%s", why.text);
     }
 }
@@ -167,7 +167,7 @@ static void an_allocation_without_launch_is_ignored(void **state) {
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         struct failure why;
         resolve(&settings[i], false, &why);
-        if (why.status)
+        if (why.code)
             fail_msg("%s", why.text);
     }
 }

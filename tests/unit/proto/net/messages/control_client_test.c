@@ -17,25 +17,20 @@
 
 enum { RUN = 4711, CHIEF = 99 };
 
-static struct process process; /* the member's */
-static double restart_within;
-
 /* The fixture's server is the chief. */
 static struct control_client *open_client(struct link_fixture *fixture,
                                           bool known) {
-    static struct cluster_task self = {.host = "me"}, chief;
-    static struct member member;
-    chief.port = fixture->port;
+    struct cluster_task chief = {.port = fixture->port};
     strcpy(chief.host, "127.0.0.1");
-    process = (struct process){.zmq = fixture->zmq, .log = &fixture->log};
-    member = (struct member){.role = CLUSTER_WORKER,
-                             .index = 3,
-                             .self = &self,
-                             .chief = known ? &chief : NULL,
-                             .join_timeout = 30,
-                             .restart_within = &restart_within};
-    struct control_client_settings settings = {
-        .process = &process, .member = &member, .port = 1234};
+    struct control_client_settings settings = {.zmq = fixture->zmq,
+                                               .log = &fixture->log,
+                                               .role = CLUSTER_WORKER,
+                                               .index = 3,
+                                               .port = 1234,
+                                               .host = "me",
+                                               .device = "cpu",
+                                               .chief = known ? &chief : NULL,
+                                               .join_timeout = 30};
     struct control_client *control_client;
     struct failure why;
     if (control_client_open(&control_client, &settings, &why))
@@ -129,7 +124,8 @@ static uint32_t join(struct link_fixture *fixture,
     assert_int_equal(control->join->index, 3);
     assert_int_equal(control->join->port, 1234);
     assert_string_equal(control->join->address, "me");
-    assert_int_equal(control->incarnation, process.incarnation);
+    assert_int_equal(control->incarnation,
+                     control_client_incarnation(control_client));
     assert_int_equal(control->run, 0);
     message_free_control(&control);
     welcome(fixture, peer);
@@ -155,7 +151,7 @@ static void a_client_joins_and_receives_the_welcome_first(void **state) {
     const Capstan__Control *order = await_order(control_client);
     assert_int_equal(order->body_case, CAPSTAN__CONTROL__BODY_WELCOME);
     assert_true(control_client_is_joined(control_client));
-    assert_int_equal(process.run, RUN);
+    assert_int_equal(control_client_run(control_client), RUN);
     control_client_close(&control_client);
     assert_null(control_client);
 }
@@ -264,7 +260,7 @@ static void free_memory_is_reported_until_there_is_a_plan(void **state) {
     control_client_close(&control_client);
 }
 
-static void a_refusal_ends_the_client_with_its_status_and_text(void **state) {
+static void a_refusal_ends_the_client_with_its_code_and_text(void **state) {
     struct link_fixture *fixture = *state;
     struct control_client *control_client = open_client(fixture, true);
     uint32_t peer;
@@ -273,7 +269,7 @@ static void a_refusal_ends_the_client_with_its_status_and_text(void **state) {
     message_free_control(&received);
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    refusal.status = STATUS_CONFIG;
+    refusal.code = FAILURE_SLOT_TAKEN;
     refusal.text = "worker 3 is already here";
     control.run = RUN;
     control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
@@ -286,6 +282,7 @@ static void a_refusal_ends_the_client_with_its_status_and_text(void **state) {
     while (!status && time_now() < deadline)
         status = step(control_client, &order, &why);
     assert_int_equal(status, STATUS_CONFIG);
+    assert_int_equal(why.code, FAILURE_SLOT_TAKEN);
     assert_string_equal(why.text, "worker 3 is already here");
     assert_null(order);
     control_client_close(&control_client);
@@ -302,7 +299,7 @@ static void a_refusal_from_another_run_is_ignored(void **state) {
     message_free_control(&received);
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    refusal.status = STATUS_RETRY;
+    refusal.code = FAILURE_WRONG_CHIEF;
     refusal.other_job = true;
     control.run = RUN;
     control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
@@ -415,26 +412,33 @@ static void the_next_deadline_is_never_in_the_past(void **state) {
     }
 }
 
-static void a_stop_gives_its_status_or_announces_another_run(void **state) {
+static void a_stop_gives_its_code_or_announces_another_run(void **state) {
     struct link_fixture *fixture = *state;
     struct control_client *control_client = open_client(fixture, true);
     uint32_t peer = join(fixture, control_client);
     struct failure why = {0};
-    restart_within = 0;
+    double restart_within = 0;
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     stop.text = "enough";
-    assert_int_equal(control_client_handle_stop(control_client, &stop, &why),
+    assert_int_equal(control_client_handle_stop(control_client, &stop,
+                                                &restart_within, &why),
                      STATUS_OK);
     Capstan__Control *received = receive_message(
         fixture, control_client, CAPSTAN__CONTROL__BODY_GOODBYE, &peer);
     message_free_control(&received);
-    stop.status = STATUS_FAILED;
-    assert_int_equal(control_client_handle_stop(control_client, &stop, &why),
+    stop.code = FAILURE_LOSS_NOT_FINITE;
+    assert_int_equal(control_client_handle_stop(control_client, &stop,
+                                                &restart_within, &why),
                      STATUS_FAILED);
+    assert_int_equal(why.code, FAILURE_LOSS_NOT_FINITE);
     assert_string_equal(why.text, "the chief ended the run: enough");
     assert_true(why.reported && restart_within == 0);
     stop.restart_within = 7;
-    assert_int_equal(control_client_handle_stop(control_client, &stop, &why),
+    assert_int_equal(
+        control_client_handle_stop(control_client, &stop, NULL, &why),
+        STATUS_OK);
+    assert_int_equal(control_client_handle_stop(control_client, &stop,
+                                                &restart_within, &why),
                      STATUS_OK);
     assert_true(restart_within == 7);
     control_client_close(&control_client);
@@ -495,13 +499,13 @@ int main(void) {
         CONTROL_CLIENT_TEST(messages_are_resent_until_acknowledged),
         CONTROL_CLIENT_TEST(a_heartbeat_carries_the_roles_figures),
         CONTROL_CLIENT_TEST(free_memory_is_reported_until_there_is_a_plan),
-        CONTROL_CLIENT_TEST(a_refusal_ends_the_client_with_its_status_and_text),
+        CONTROL_CLIENT_TEST(a_refusal_ends_the_client_with_its_code_and_text),
         CONTROL_CLIENT_TEST(a_refusal_from_another_run_is_ignored),
         CONTROL_CLIENT_TEST(garbage_from_the_chief_is_logged_and_ignored),
         CONTROL_CLIENT_TEST(deadlines_name_the_chief_and_their_key),
         CONTROL_CLIENT_TEST(a_suspended_member_reports_its_suspension),
         CONTROL_CLIENT_TEST(the_next_deadline_is_never_in_the_past),
-        CONTROL_CLIENT_TEST(a_stop_gives_its_status_or_announces_another_run),
+        CONTROL_CLIENT_TEST(a_stop_gives_its_code_or_announces_another_run),
         CONTROL_CLIENT_TEST(an_announcement_gives_a_member_its_chief),
         CONTROL_CLIENT_TEST(a_host_of_any_length_does_no_harm),
     };

@@ -149,7 +149,6 @@ static enum status read_status(Capstan__Control *control, struct failure *why) {
     return status;
 }
 
-/* What is told becomes an exit code, of which the system keeps 8 bits. */
 static void metrics_without_a_number_are_refused(void **state) {
     Capstan__Points points = CAPSTAN__POINTS__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -169,9 +168,11 @@ static void metrics_without_a_number_are_refused(void **state) {
                          points.n_training_s == 2 ? STATUS_OK : STATUS_FAILED);
 }
 
-static void an_unknown_exit_status_is_refused(void **state) {
-    static const uint32_t sound[] = {0, 1, 2, 130, 138, 143},
-                          wrong[] = {3, 256, UINT32_MAX};
+static void an_unknown_failure_code_is_refused(void **state) {
+    static const uint32_t sound[] = {FAILURE_NONE, FAILURE_TERMINATED,
+                                     FAILURE_PEER_LOST,
+                                     FAILURE_SIMULATION_FAILED},
+                          wrong[] = {7, 138, 256 + FAILURE_HUNG_UP, UINT32_MAX};
     Capstan__Failed failed = CAPSTAN__FAILED__INIT;
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
@@ -190,13 +191,13 @@ static void an_unknown_exit_status_is_refused(void **state) {
     controls[2].refusal = &refusal;
     for (int i = 0; i < 3; i++) {
         for (unsigned n = 0; n < sizeof sound / sizeof *sound; n++) {
-            failed.status = stop.status = refusal.status = sound[n];
+            failed.code = stop.code = refusal.code = sound[n];
             assert_int_equal(read_status(&controls[i], &why), STATUS_OK);
         }
         for (unsigned n = 0; n < sizeof wrong / sizeof *wrong; n++) {
-            failed.status = stop.status = refusal.status = wrong[n];
+            failed.code = stop.code = refusal.code = wrong[n];
             assert_int_equal(read_status(&controls[i], &why), STATUS_FAILED);
-            assert_non_null(strstr(why.text, "status"));
+            assert_non_null(strstr(why.text, "code"));
         }
     }
 }
@@ -345,7 +346,7 @@ int main(void) {
         cmocka_unit_test(a_data_header_reads_back_unchanged),
         cmocka_unit_test(fields_out_of_range_are_named),
         cmocka_unit_test(an_empty_frame_is_no_message),
-        cmocka_unit_test(an_unknown_exit_status_is_refused),
+        cmocka_unit_test(an_unknown_failure_code_is_refused),
         cmocka_unit_test(metrics_without_a_number_are_refused),
         cmocka_unit_test(a_welcome_to_no_trainers_is_refused),
         cmocka_unit_test(a_version_mismatch_says_what_to_do),

@@ -153,7 +153,7 @@ static void expect_failures(struct reducer_fixture *fixture, const char *text) {
         assert_true(fixture->rank[r].ended);
         assert_int_equal(poll(&readable, 1, 20000), 1);
         assert_true(reducer_failed(fixture->rank[r].reducer, &why));
-        assert_int_equal(why.status, STATUS_RETRY);
+        assert_int_equal(failure_code_status(why.code), STATUS_RETRY);
         assert_non_null(strstr(why.text, text));
     }
 }
