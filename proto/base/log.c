@@ -121,6 +121,8 @@ static void log_write_line(const struct log *log, enum level level,
         log->json
             ? log_format_json(log, level, event, code, format, arguments, line)
             : log_format_plain(log, level, format, arguments, line);
+    if (!length) /* no memory for the object: an empty line is none */
+        return;
     line[length++] = '\n';
     ssize_t written = write(STDERR_FILENO, line, length);
     (void)written; /* no other place to report to */
