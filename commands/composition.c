@@ -81,51 +81,64 @@ static double join_timeout(const struct composition *composition) {
  * snapshot agent uses the ps's name. */
 static const char inside_chief[] = "chief", inside_ps[] = "ps";
 
+/* What ROLE shares with its parts. */
+static struct process role_process(const struct composition *composition,
+                                   const struct role *role) {
+    return (struct process){
+        .zmq = composition->zmq,
+        .log = &role->log,
+        .loops = composition->process_settings.loops,
+        .shm = composition->process_settings.shm,
+        .interrupts = role->interrupts,
+    };
+}
+
+/* A member whose chief is in another process. */
+static struct member role_member(const struct composition *composition,
+                                 struct role *role) {
+    const struct cluster *cluster = composition->cluster;
+    const struct cluster_task *chief = cluster_chief(cluster);
+    return (struct member){
+        .role = cluster->role,
+        .index = cluster->index,
+        .self = cluster_own_task(cluster),
+        .chief = chief,
+        .chief_ports = cluster->chief_ports,
+        .discovery_cluster = chief ? NULL : cluster,
+        .key = cluster->key,
+        .size = cluster_size_known(cluster),
+        .join_timeout = join_timeout(composition),
+        .record = composition->process_settings.record,
+        .restart_within = &role->restart_within,
+    };
+}
+
 /* Adds a ps beside its chief; the trainer may be in another process. */
 static void add_inner_ps(struct composition *composition, bool trainer_inside) {
     const struct cluster_task *self = cluster_own_task(composition->cluster);
     struct role *role = add_role(composition, ROLE_PS, "ps", 0);
     role->ps = (struct ps_settings){
-        .zmq = composition->zmq,
-        .log = &role->log,
-        .chief_inproc = inside_chief,
+        .process = role_process(composition, role),
+        .member = {.role = CLUSTER_PS,
+                   .chief_inproc = inside_chief,
+                   .join_timeout = join_timeout(composition)},
         .inproc = inside_ps,
-        .loops = composition->process_settings.loops,
-        .join_timeout = join_timeout(composition),
-        .shm = composition->process_settings.shm,
-        .interrupts = role->interrupts,
     };
     if (trainer_inside || !self)
         return;
     role->ps_address = *self;
     role->ps_address.port = 0;
-    role->ps.self = &role->ps_address;
+    role->ps.member.self = &role->ps_address;
 }
 
 static void add_ps(struct composition *composition) {
-    const struct cluster *cluster = composition->cluster;
     struct role *role =
-        add_role(composition, ROLE_PS, "ps", (int)cluster->index);
-    role->ps = (struct ps_settings){
-        .zmq = composition->zmq,
-        .log = &role->log,
-        .index = cluster->index,
-        .self = cluster_own_task(cluster),
-        .chief = cluster_chief(cluster),
-        .discovery_cluster = cluster_chief(cluster) ? NULL : cluster,
-        .chief_ports = cluster->chief_ports,
-        .key = cluster->key,
-        .size = cluster_size_known(cluster),
-        .loops = composition->process_settings.loops,
-        .join_timeout = join_timeout(composition),
-        .shm = composition->process_settings.shm,
-        .record = composition->process_settings.record,
-        .interrupts = role->interrupts,
-        .restart_within = &role->restart_within,
-    };
+        add_role(composition, ROLE_PS, "ps", (int)composition->cluster->index);
+    role->ps = (struct ps_settings){.process = role_process(composition, role),
+                                    .member = role_member(composition, role)};
 }
 
-/* INSIDE: the chief is in this process, and the worker uses its port. */
+/* INPROC: the chief is in this process, and the worker uses its port. */
 static void add_worker(struct composition *composition, bool inproc,
                        bool ps_inproc) {
     const struct cluster *cluster = composition->cluster;
@@ -135,27 +148,19 @@ static void add_worker(struct composition *composition, bool inproc,
         add_role(composition, ROLE_WORKER, chief ? "chief" : "worker",
                  chief ? -1 : (int)cluster->index);
     role->worker = (struct worker_settings){
-        .zmq = composition->zmq,
-        .log = &role->log,
-        .role = cluster->role,
-        .index = cluster->index,
-        .self = inproc || !listed ? NULL : cluster_own_task(cluster),
-        .chief = inproc ? NULL : cluster_chief(cluster),
-        .chief_ports = cluster->chief_ports,
-        .key = cluster->key,
-        .size = cluster_size_known(cluster),
-        .chief_inproc = inproc ? inside_chief : NULL,
+        .process = role_process(composition, role),
+        .member = role_member(composition, role),
         .ps_inproc = ps_inproc ? inside_ps : NULL,
         .weights_server_inproc = inside_ps,
-        .discovery_cluster = inproc || cluster_chief(cluster) ? NULL : cluster,
-        .loops = composition->process_settings.loops,
         .local_peers = composition->local_peers,
-        .join_timeout = join_timeout(composition),
-        .shm = composition->process_settings.shm,
-        .record = composition->process_settings.record,
-        .interrupts = role->interrupts,
-        .restart_within = &role->restart_within,
     };
+    if (inproc || !listed)
+        role->worker.member.self = NULL;
+    if (inproc) {
+        role->worker.member.chief = NULL;
+        role->worker.member.chief_inproc = inside_chief;
+        role->worker.member.discovery_cluster = NULL;
+    }
 }
 
 static bool chief_trains(const struct options *options,
@@ -343,12 +348,8 @@ void composition_add_bench_client(struct composition *composition,
     struct role *role =
         add_role(composition, ROLE_BENCH, "bench", (int)cluster->index);
     role->bench = (struct bench_client_settings){
-        .zmq = composition->zmq,
-        .log = &role->log,
-        .index = cluster->index,
-        .chief = cluster_chief(cluster),
-        .chief_ports = cluster->chief_ports,
-        .key = cluster->key,
+        .process = role_process(composition, role),
+        .member = role_member(composition, role),
         .sizes = bench->sizes,
         .num_sizes = bench->num_sizes,
         .repeats = bench->repeats,
@@ -359,10 +360,6 @@ void composition_add_bench_client(struct composition *composition,
         .ps_pids = getenv(LAUNCH_PS_PIDS),
         .baselines = baselines,
         .missing = missing,
-        .join_timeout = join_timeout(composition),
-        .shm = composition->process_settings.shm,
-        .record = composition->process_settings.record,
-        .interrupts = role->interrupts,
     };
 }
 
@@ -383,7 +380,7 @@ enum status composition_add_run(struct composition *composition,
         add_worker(composition, false, false);
     if (!composition->rejoin_within)
         log_identity(composition, &composition->roles.list[0]);
-    composition->roles.list[0].ps.own_job =
-        composition->roles.list[0].worker.own_job = own_job(composition);
+    composition->roles.list[0].ps.member.own_job =
+        composition->roles.list[0].worker.member.own_job = own_job(composition);
     return STATUS_OK;
 }

@@ -23,43 +23,33 @@ enum { RECEIVE_FRAMES = 1032, FRAMES_PER_TURN = 64 };
 /* Trainers connect when a view lists them and send at once. */
 static const int64_t FIRST_MESSAGE_LIMIT = 30 * TIME_S;
 
-static enum status ps_open_links(struct ps *ps, struct failure *why) {
-    const struct ps_settings *settings = ps->settings;
+static enum status ps_open_links(struct ps *ps, const char *inproc,
+                                 struct failure *why) {
+    const struct member *member = ps->member;
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
                                  .receive_frames = RECEIVE_FRAMES,
                                  .linger_ms = 0};
     enum status status =
-        link_open(&ps->link, settings->zmq, LINK_SERVER, &link, why);
+        link_open(&ps->link, ps->process.zmq, LINK_SERVER, &link, why);
     if (status)
         return status;
-    if (settings->inproc)
-        status = link_bind_inproc(ps->link, settings->inproc, why);
-    if (!status && settings->self)
-        status = link_bind(ps->link, settings->self->port, why);
+    if (inproc)
+        status = link_bind_inproc(ps->link, inproc, why);
+    if (!status && member->self)
+        status = link_bind(ps->link, member->self->port, why);
     if (status)
         return status;
     link_admit_within(ps->link, FIRST_MESSAGE_LIMIT);
     ps->discovery_guard =
-        (struct discovery_guard){.cluster = settings->discovery_cluster,
-                                 .chief = settings->chief,
-                                 .log = settings->log};
-    ps->shm_key = settings->shm ? message_random() : 0;
+        (struct discovery_guard){.cluster = member->discovery_cluster,
+                                 .chief = member->chief,
+                                 .log = ps->process.log};
+    ps->shm_key = ps->process.shm ? message_random() : 0;
     struct control_client_settings control_client = {
-        .zmq = settings->zmq,
-        .log = settings->log,
-        .role = CLUSTER_PS,
-        .shm_key = ps->shm_key,
-        .index = settings->index,
+        .process = &ps->process,
+        .member = ps->member,
         .port = link_port(ps->link),
-        .host = settings->self ? settings->self->host : NULL,
-        .device = "cpu",
-        .chief_inproc = settings->chief_inproc,
-        .chief = settings->chief,
-        .chief_ports = settings->chief_ports,
-        .key = settings->key,
-        .size = settings->size,
-        .join_timeout = settings->join_timeout,
-        .record = settings->record,
+        .shm_key = ps->shm_key,
     };
     return control_client_open(&ps->control_client, &control_client, why);
 }
@@ -88,7 +78,7 @@ static void ps_send_ready(struct ps *ps) {
 static void listen_shm(struct ps *ps) {
     struct failure why;
     if (ps->shm_key && link_listen_shm(ps->link, ps->shm_key, &why))
-        log_info(ps->settings->log, "shm_unavailable", "%s", why.text);
+        log_info(ps->process.log, "shm_unavailable", "%s", why.text);
 }
 
 /* Reports ready once the blocks are set. The chief sends the first view, with
@@ -151,7 +141,7 @@ static void reply_probe(struct ps *ps, const struct link_frame *frame,
     Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
     unsigned char space[256];
     size_t size = frame->payload.size;
-    if (!ps->server || header->run != control_client_run(ps->control_client) ||
+    if (!ps->server || header->run != ps->process.run ||
         update_core_gate(server_update_core(ps->server))->view ||
         size > MESSAGE_GROUP_BYTES || !size ||
         !link_reserve(ps->link, frame->peer, &payload, size))
@@ -159,7 +149,7 @@ static void reply_probe(struct ps *ps, const struct link_frame *frame,
     memcpy(link_reserved(&payload), frame->payload.data, size);
     reply.kind = CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY;
     reply.run = header->run;
-    reply.incarnation = control_client_incarnation(ps->control_client);
+    reply.incarnation = ps->process.incarnation;
     reply.seq = header->seq;
     size_t bytes = message_write_data(&reply, space);
     link_commit(ps->link, frame->peer, space, bytes, &payload);
@@ -174,7 +164,7 @@ static enum status serve_frame(struct ps *ps, struct link_frame *frame,
     if (message_read_data(&header, &ps->arena, frame->header.data,
                           frame->header.size, &bad)) {
         if (link_may_log(ps->link, bad.text))
-            log_warning(ps->settings->log, "malformed_message_rejected",
+            log_warning(ps->process.log, "malformed_message_rejected",
                         "a peer sent %s; its connection is not read any more",
                         bad.text);
         link_ban(ps->link, frame->peer);
@@ -237,7 +227,7 @@ static enum status ps_serve(struct ps *ps, struct failure *why) {
     if (ps->server)
         server_flush(ps->server);
     while (link_bad_peer(ps->link, text, sizeof text))
-        log_warning(ps->settings->log, "unknown_peer_rejected",
+        log_warning(ps->process.log, "unknown_peer_rejected",
                     "an unknown peer on port %u %s", link_port(ps->link), text);
     return status;
 }
@@ -264,7 +254,7 @@ static void ps_send_interrupted(struct ps *ps) {
  * one ends this ps at once. */
 static enum status interrupt(struct ps *ps, struct failure *why) {
     eventfd_t number = 0;
-    if (eventfd_read(ps->settings->interrupts, &number))
+    if (eventfd_read(ps->process.interrupts, &number))
         return STATUS_OK;
     enum failure_code code = failure_code_of_signal((int)number);
     if (control_client_is_joined(ps->control_client))
@@ -274,7 +264,7 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
         return status_mark_reported(why);
     }
     ps->interrupted = code;
-    log_info(ps->settings->log, "signal_received",
+    log_info(ps->process.log, "signal_received",
              "signal %d: asking the chief for a checkpoint", (int)number);
     return STATUS_OK;
 }
@@ -297,7 +287,7 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
         return ps_serve(ps, why);
     zmq_pollitem_t items[OWN_ITEMS + LINK_POLL_ITEMS] = {
         {control_client_socket(ps->control_client), 0, ZMQ_POLLIN, 0},
-        {NULL, ps->settings->interrupts, ZMQ_POLLIN, 0},
+        {NULL, ps->process.interrupts, ZMQ_POLLIN, 0},
         {NULL,
          ps->snapshot_agent ? snapshot_agent_descriptor(ps->snapshot_agent)
                             : -1,
@@ -341,10 +331,11 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
     struct ps *ps = calloc(1, sizeof *ps);
     if (!ps)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a ps");
-    ps->settings = settings;
-    enum status status = ps_open_links(ps, why);
-    if (!status && settings->self)
-        log_info(settings->log, "listening", "listening on port %u",
+    ps->process = settings->process;
+    ps->member = &settings->member;
+    enum status status = ps_open_links(ps, settings->inproc, why);
+    if (!status && ps->member->self)
+        log_info(ps->process.log, "listening", "listening on port %u",
                  link_port(ps->link));
     while (!status && !ps->stopped)
         status = ps_run_once(ps, why);

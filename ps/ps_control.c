@@ -29,25 +29,22 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     ps->ids = malloc((plan->layout->num_blocks + 1) * sizeof *ps->ids);
     if (!ps->ids)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
-    ps->num_blocks = plan_blocks(plan, ps->settings->index, ps->ids);
+    ps->num_blocks = plan_blocks(plan, ps->member->index, ps->ids);
     struct snapshot_agent_settings snapshot_agent = {
-        .log = ps->settings->log,
+        .process = &ps->process,
         .control_client = ps->control_client,
         .plan = plan,
-        .index = ps->settings->index,
+        .index = ps->member->index,
         .copy_bytes = ps->job->checkpoint.copy_mb << 20,
     };
     status = snapshot_agent_open(&ps->snapshot_agent, &snapshot_agent, why);
     if (status)
         return status;
     struct server_settings server = {
+        .process = &ps->process,
         .link = ps->link,
-        .log = ps->settings->log,
-        .run = control_client_run(ps->control_client),
-        .incarnation = control_client_incarnation(ps->control_client),
         .chief = ps->chief,
         .job = ps->job,
-        .loops = ps->settings->loops,
         .threads = threads(ps->job),
         .layout = plan->layout,
         .ids = ps->ids,
@@ -71,7 +68,7 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
     enum status status = plan_solve_batch(ps->job, message, why);
     if (!status)
         status = plan_read(&ps->plan, message, ps->job, why);
-    if (!status && ps->settings->index >= ps->plan->num_ps)
+    if (!status && ps->member->index >= ps->plan->num_ps)
         status = status_fail(why, FAILURE_BAD_MESSAGE, "a plan of %u ps",
                              ps->plan->num_ps);
     if (!status)
@@ -92,14 +89,14 @@ static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
     if (status)
         return status;
     ps->chief = welcome->chief_incarnation;
-    if (ps->settings->own_job && strcmp(ps->settings->own_job, welcome->job))
-        log_warning(ps->settings->log, "job_ignored",
+    if (ps->member->own_job && strcmp(ps->member->own_job, welcome->job))
+        log_warning(ps->process.log, "job_ignored",
                     "the job given here is not read and differs from the "
                     "chief's");
     control_client_set_timeout(ps->control_client, ps->job->timeouts.peer);
-    log_info(ps->settings->log, "run_joined", "joined %s, run %016llx",
+    log_info(ps->process.log, "run_joined", "joined %s, run %016llx",
              control_client_chief_name(ps->control_client),
-             (unsigned long long)control_client_run(ps->control_client));
+             (unsigned long long)ps->process.run);
     return STATUS_OK;
 }
 
@@ -125,8 +122,7 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
 static enum status take_stop(struct ps *ps, const Capstan__Stop *stop,
                              struct failure *why) {
     ps->stopped = true;
-    return control_client_handle_stop(ps->control_client, stop,
-                                      ps->settings->restart_within, why);
+    return control_client_handle_stop(ps->control_client, stop, why);
 }
 
 enum status ps_control_handle(struct ps *ps, const Capstan__Control *command,

@@ -15,7 +15,8 @@
 #include "ps/server.h"
 
 struct ps {
-    const struct ps_settings *settings;
+    struct process process;
+    const struct member *member;
     struct control_client *control_client;
     struct discovery_guard discovery_guard;
     struct link *link;

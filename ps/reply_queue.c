@@ -111,8 +111,8 @@ void reply_queue_set_scaler(struct reply_queue *reply_queue, double scale,
 void reply_queue_send(struct reply_queue *reply_queue, uint32_t peer,
                       Capstan__DataHeader *header,
                       struct link_payload *payload) {
-    header->run = reply_queue->settings.run;
-    header->incarnation = reply_queue->settings.incarnation;
+    header->run = reply_queue->settings.process->run;
+    header->incarnation = reply_queue->settings.process->incarnation;
     size_t bytes = message_write_data(header, reply_queue->header);
     link_commit(reply_queue->settings.link, peer, reply_queue->header, bytes,
                 payload);
@@ -137,7 +137,8 @@ static void write_weights(const struct reply_queue *reply_queue,
     const struct shard *shard = reply_queue->settings.shard;
     for (uint32_t i = 0; i < outbox->count; i++) {
         uint32_t b = outbox->blocks[i];
-        encoding_write(reply_queue->settings.loops, reply_queue->settings.wire,
+        encoding_write(reply_queue->settings.process->loops,
+                       reply_queue->settings.wire,
                        buffer_data(outbox->weights[i]),
                        shard_block(shard, b)->elements, to);
         to += reply_queue_block_bytes(reply_queue, b);

@@ -5,6 +5,7 @@
 #define CAPSTAN_REPLY_QUEUE_H
 
 #include "proto/net/link/link.h"
+#include "proto/net/messages/member.h"
 #include "proto/net/messages/message.h"
 #include "ps/consistency/update_core.h"
 #include "ps/dense/shard.h"
@@ -15,11 +16,10 @@
 /* All pointers are borrowed. */
 struct reply_queue_settings {
     struct link *link;
-    uint64_t run, incarnation; /* in every header */
+    const struct process *process; /* borrowed */
     const struct shard *shard;
     const uint32_t *ids; /* plan's number of each block of the shard */
     enum job_wire wire;  /* encoding of weights in messages */
-    const struct rule_loops *loops; /* to convert by; NULL: the best */
     bool same_weights; /* all ranks read the same versions (synchronous rounds)
                         */
     uint32_t num_ranks;

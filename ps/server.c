@@ -48,12 +48,10 @@ static enum status open_reply_queue(struct server *server,
     const struct server_settings *s = &server->settings;
     struct reply_queue_settings reply_queue = {
         .link = s->link,
-        .run = s->run,
-        .incarnation = s->incarnation,
+        .process = s->process,
         .shard = server->shard,
         .ids = s->ids,
         .wire = s->job->wire,
-        .loops = s->loops,
         .same_weights = s->job->staleness == 0 && s->num_ranks > 1,
         .num_ranks = s->num_ranks};
     server->reply_queue = reply_queue_open(&reply_queue);
@@ -98,8 +96,8 @@ enum status server_open(struct server **out,
         status =
             shard_open(&server->shard, settings->layout, settings->ids,
                        settings->num_blocks, &settings->job->optimizer, why);
-    if (!status && settings->loops)
-        shard_set_loops(server->shard, settings->loops);
+    if (!status && settings->process->loops)
+        shard_set_loops(server->shard, settings->process->loops);
     if (!status)
         status = open_reply_queue(server, why);
     if (!status)
@@ -342,7 +340,7 @@ void server_refuse(struct server *server, uint32_t peer,
     reply.text = (char *)text;
     reply_queue_refuse(server->reply_queue, peer, &reply);
     if (link_may_log(server->settings.link, text))
-        log_warning(server->settings.log, "message_refused",
+        log_warning(server->settings.process->log, "message_refused",
                     "a message in the name of trainer %u is refused: %s",
                     header->rank, text);
 }

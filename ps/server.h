@@ -4,10 +4,10 @@
 #ifndef CAPSTAN_SERVER_H
 #define CAPSTAN_SERVER_H
 
-#include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/job/job.h"
 #include "proto/net/link/link.h"
+#include "proto/net/messages/member.h"
 #include "proto/net/messages/message.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/run_schedule.h"
@@ -20,12 +20,10 @@
 /* All pointers are borrowed. */
 struct server_settings {
     struct link *link;
-    const struct log *log;
-    uint64_t run, incarnation;
+    const struct process *process;
     uint64_t chief; /* chief's incarnation: may read snapshots, and assign
                        weights before the first view */
     const struct job *job;
-    const struct rule_loops *loops; /* NULL: the best of this processor */
     const struct layout *layout;
     const uint32_t *ids; /* local blocks, in the plan's order */
     uint32_t num_blocks, num_ranks;

@@ -191,7 +191,7 @@ static const char *serve_chief(struct server *server, struct link_frame *frame,
 
 const char *server_receive(struct server *server, struct link_frame *frame,
                            Capstan__DataHeader *header) {
-    if (header->run != server->settings.run)
+    if (header->run != server->settings.process->run)
         return "another run: this ps serves a newer or older one";
     if (is_from_chief(server, header))
         return serve_chief(server, frame, header);

@@ -20,7 +20,8 @@ static const int64_t FIRST_MESSAGE_LIMIT =
     30 * TIME_S; /* no peer needs to stay connected */
 
 struct discovery_listener {
-    struct discovery_listener_settings settings;
+    const struct process *process;
+    const struct member *member;
     struct link *listener; /* this worker's port */
     struct link *ps_link;  /* the ps being queried */
     struct resolve *resolve;
@@ -31,36 +32,38 @@ struct discovery_listener {
     struct message_arena arena;
 };
 
-enum status discovery_listener_open(
-    struct discovery_listener **out,
-    const struct discovery_listener_settings *settings, struct failure *why) {
+enum status discovery_listener_open(struct discovery_listener **out,
+                                    const struct process *process,
+                                    const struct member *member,
+                                    struct failure *why) {
     struct discovery_listener *discovery_listener =
         calloc(1, sizeof *discovery_listener);
     if (!discovery_listener)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a worker");
-    discovery_listener->settings = *settings;
+    discovery_listener->process = process;
+    discovery_listener->member = member;
     discovery_listener->guard =
-        (struct discovery_guard){.cluster = settings->cluster,
-                                 .chief = settings->chief,
-                                 .log = settings->log};
+        (struct discovery_guard){.cluster = member->discovery_cluster,
+                                 .chief = member->chief,
+                                 .log = process->log};
     discovery_listener->connected_at = discovery_listener->queried_at =
         time_now() - CONNECT_INTERVAL;
     struct link_settings link = {.max_frame = MESSAGE_MAX_HEADER,
                                  .receive_frames = 64};
     enum status status = STATUS_OK;
-    if (settings->self) {
-        status = link_open(&discovery_listener->listener, settings->zmq,
+    if (member->self) {
+        status = link_open(&discovery_listener->listener, process->zmq,
                            LINK_SERVER, &link, why);
         if (!status)
-            status = link_bind(discovery_listener->listener,
-                               settings->self->port, why);
+            status = link_bind(discovery_listener->listener, member->self->port,
+                               why);
         if (!status)
             link_admit_within(discovery_listener->listener,
                               FIRST_MESSAGE_LIMIT);
     }
-    if (!status && settings->cluster &&
-        settings->cluster->jobs[CLUSTER_PS].count)
-        status = link_open(&discovery_listener->ps_link, settings->zmq,
+    if (!status && member->discovery_cluster &&
+        member->discovery_cluster->jobs[CLUSTER_PS].count)
+        status = link_open(&discovery_listener->ps_link, process->zmq,
                            LINK_CLIENT, &link, why);
     if (status)
         discovery_listener_close(&discovery_listener);
@@ -130,7 +133,7 @@ static bool discovery_listener_receive(
                               frame.header.data, frame.header.size, &error)) {
             if (link_may_log(link, error.text))
                 log_warning(
-                    discovery_listener->settings.log,
+                    discovery_listener->process->log,
                     "malformed_message_rejected",
                     "a peer sent %s; its connection is not read any more",
                     error.text);
@@ -140,13 +143,13 @@ static bool discovery_listener_receive(
                                  address, size);
         } else if (link_may_log(link, "not a call")) {
             log_warning(
-                discovery_listener->settings.log, "message_refused",
+                discovery_listener->process->log, "message_refused",
                 "a peer sent a message that a worker does not accept here");
         }
         link_release(&frame);
     }
     while (link && link_bad_peer(link, text, sizeof text))
-        log_warning(discovery_listener->settings.log, "unknown_peer_rejected",
+        log_warning(discovery_listener->process->log, "unknown_peer_rejected",
                     "an unknown peer on port %u %s", link_port(link), text);
     return found;
 }
@@ -162,11 +165,11 @@ static void discovery_listener_connect_to(
     if (state == RESOLVE_WAITING)
         return;
     if (state == RESOLVE_FAILED)
-        log_warning(discovery_listener->settings.log, "host_not_found",
+        log_warning(discovery_listener->process->log, "host_not_found",
                     "cannot find host %s of ps %u: %s", task->host, task->index,
                     text);
     else if (link_connect(discovery_listener->ps_link, text, &why))
-        log_warning(discovery_listener->settings.log, "connect_failed", "%s",
+        log_warning(discovery_listener->process->log, "connect_failed", "%s",
                     why.text);
     resolve_end(&discovery_listener->resolve);
     discovery_listener->next_ps++;
@@ -176,7 +179,7 @@ static void discovery_listener_connect_to(
 static void query_ps(struct discovery_listener *discovery_listener,
                      int64_t now) {
     const struct cluster_job *ps =
-        &discovery_listener->settings.cluster->jobs[CLUSTER_PS];
+        &discovery_listener->member->discovery_cluster->jobs[CLUSTER_PS];
     const struct cluster_task *task =
         &ps->tasks[discovery_listener->next_ps % ps->count];
     if (!discovery_listener->resolve &&

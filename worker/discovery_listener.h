@@ -5,31 +5,21 @@
 #ifndef CAPSTAN_DISCOVERY_LISTENER_H
 #define CAPSTAN_DISCOVERY_LISTENER_H
 
-#include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/config/cluster/cluster.h"
+#include "proto/net/messages/member.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <zmq.h>
 
-struct discovery_listener_settings {
-    void *zmq;
-    const struct log *log;
-    const struct cluster_task *self;  /* port to bind; NULL: none */
-    const struct cluster_task *chief; /* named by the description, or NULL */
-    /* Its ps are queried and its hosts may announce a chief; NULL: the chief is
-     * known. */
-    const struct cluster *cluster;
-};
-
 struct discovery_listener;
 
-/* Binds the port; STATUS_RETRY when it is in use. */
-enum status discovery_listener_open(
-    struct discovery_listener **out,
-    const struct discovery_listener_settings *settings,
-    struct failure *why) MUST_CHECK;
+/* Binds the port of MEMBER (borrowed, as PROCESS); STATUS_RETRY when it is in
+ * use. */
+enum status discovery_listener_open(struct discovery_listener **out,
+                                    const struct process *process,
+                                    const struct member *member,
+                                    struct failure *why) MUST_CHECK;
 
 /* Closes the port and clears *DISCOVERY_LISTENER (may be NULL). */
 void discovery_listener_close(struct discovery_listener **discovery_listener);

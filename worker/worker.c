@@ -18,33 +18,15 @@ static const int64_t POINTS_INTERVAL = TIME_S / 4;
 
 static enum status worker_open_links(struct worker *worker,
                                      struct failure *why) {
-    const struct worker_settings *settings = worker->settings;
-    struct discovery_listener_settings discovery_listener = {
-        .zmq = settings->zmq,
-        .log = settings->log,
-        .self = settings->self,
-        .chief = settings->chief,
-        .cluster = settings->discovery_cluster,
-    };
+    const struct member *member = &worker->settings->member;
     enum status status = discovery_listener_open(&worker->discovery_listener,
-                                                 &discovery_listener, why);
+                                                 &worker->process, member, why);
     if (status)
         return status;
     struct control_client_settings control_client = {
-        .zmq = settings->zmq,
-        .log = settings->log,
-        .role = settings->role,
-        .index = settings->index,
+        .process = &worker->process,
+        .member = member,
         .port = discovery_listener_port(worker->discovery_listener),
-        .host = settings->self ? settings->self->host : NULL,
-        .device = "cpu",
-        .chief_inproc = settings->chief_inproc,
-        .chief = settings->chief,
-        .chief_ports = settings->chief_ports,
-        .key = settings->key,
-        .size = settings->size,
-        .join_timeout = settings->join_timeout,
-        .record = settings->record,
     };
     return control_client_open(&worker->control_client, &control_client, why);
 }
@@ -89,8 +71,7 @@ static void fill_device_limit(const struct worker *worker,
     if (!device->id[0])
         snprintf(limit_text->key, sizeof limit_text->key,
                  "device %.24s of %016llx", device->name,
-                 (unsigned long long)control_client_incarnation(
-                     worker->control_client));
+                 (unsigned long long)worker->process.incarnation);
     snprintf(limit_text->name, sizeof limit_text->name, "free on device %s",
              device->name);
     capstan__memory_limit__init(&limit_text->limit);
@@ -301,11 +282,11 @@ static void forward_report(struct worker *worker,
  * saves a checkpoint and all ranks end. */
 static void worker_handle_signal(struct worker *worker) {
     eventfd_t number = 0;
-    if (eventfd_read(worker->settings->interrupts, &number))
+    if (eventfd_read(worker->process.interrupts, &number))
         return;
     enum failure_code code = failure_code_of_signal((int)number);
     if (control_client_is_joined(worker->control_client))
-        log_info(worker->settings->log, "signal_received", "signal %d: %s",
+        log_info(worker->process.log, "signal_received", "signal %d: %s",
                  (int)number,
                  worker->allreduce
                      ? "asking the chief for a checkpoint; the run ends"
@@ -333,8 +314,7 @@ static enum status handle_reports(struct worker *worker, struct failure *why) {
             *why = report.why;
             return STATUS_CONFIG;
         }
-        log_error(worker->settings->log, "trainer_failed", "%s",
-                  report.why.text);
+        log_error(worker->process.log, "trainer_failed", "%s", report.why.text);
     }
     return STATUS_OK;
 }
@@ -362,7 +342,7 @@ static void wait_for_events(struct worker *worker) {
     items[0] = (zmq_pollitem_t){control_client_socket(worker->control_client),
                                 0, ZMQ_POLLIN, 0};
     items[1] =
-        (zmq_pollitem_t){NULL, worker->settings->interrupts, ZMQ_POLLIN, 0};
+        (zmq_pollitem_t){NULL, worker->process.interrupts, ZMQ_POLLIN, 0};
     items[2] = (zmq_pollitem_t){
         NULL, worker->trainer ? trainer_descriptor(worker->trainer) : -1,
         ZMQ_POLLIN, 0};
@@ -384,7 +364,7 @@ static void step_allreduce(struct worker *worker) {
     struct failure why;
     if (!allreduce_step(worker->allreduce, &why))
         return;
-    log_error(worker->settings->log, "allreduce_failed", "%s", why.text);
+    log_error(worker->process.log, "allreduce_failed", "%s", why.text);
     worker_send_failed(worker, &why);
 }
 
@@ -403,7 +383,7 @@ static enum status worker_run_once(struct worker *worker, struct failure *why) {
         status = control_client_step(worker->control_client, time_now(), why);
     if (!status)
         status = worker_handle_controls(worker, why);
-    if (worker->settings->interrupts >= 0)
+    if (worker->process.interrupts >= 0)
         worker_handle_signal(worker);
     if (discovery_listener_step(worker->discovery_listener, time_now(), address,
                                 sizeof address))
@@ -417,6 +397,7 @@ enum status worker_run(const struct worker_settings *settings,
     if (!worker)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a worker");
     worker->settings = settings;
+    worker->process = settings->process;
     enum status status = worker_open_links(worker, why);
     while (!status && !worker->stopped)
         status = worker_run_once(worker, why);

@@ -14,13 +14,14 @@
 static uint32_t local_rank(const struct worker *worker, uint32_t *trainers) {
     const struct worker_settings *settings = worker->settings;
     return cluster_rank_on_host(&settings->local_peers,
-                                worker->rank > settings->index, trainers);
+                                worker->rank > settings->member.index,
+                                trainers);
 }
 
 static enum status worker_control_handle_welcome(
     struct worker *worker, const Capstan__Welcome *welcome,
     struct failure *why) {
-    const struct log *log = worker->settings->log;
+    const struct log *log = worker->process.log;
     if (welcome->rank >= welcome->trainers)
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "the chief counts %u trainers but gives this one "
@@ -33,23 +34,23 @@ static enum status worker_control_handle_welcome(
     worker->rank = welcome->rank;
     worker->num_ranks = welcome->trainers;
     discovery_listener_stop_queries(worker->discovery_listener);
-    if (worker->settings->own_job &&
-        strcmp(worker->settings->own_job, welcome->job))
-        log_warning(worker->settings->log, "job_ignored",
+    if (worker->settings->member.own_job &&
+        strcmp(worker->settings->member.own_job, welcome->job))
+        log_warning(worker->process.log, "job_ignored",
                     "the job given here is not read and differs from the "
                     "chief's");
     control_client_set_timeout(worker->control_client,
                                worker->job->timeouts.peer);
     log_info(log, "run_joined", "joined %s, run %016llx, rank %u of %u",
              control_client_chief_name(worker->control_client),
-             (unsigned long long)control_client_run(worker->control_client),
-             worker->rank, worker->num_ranks);
+             (unsigned long long)worker->process.run, worker->rank,
+             worker->num_ranks);
     struct trainer_settings trainer = {.log = log,
                                        .job = worker->job,
                                        .rank = worker->rank,
                                        .num_ranks = worker->num_ranks,
                                        .requests_assignment = true,
-                                       .loops = worker->settings->loops};
+                                       .loops = worker->process.loops};
     trainer.reported = worker->settings->local_peers.reported >= 0;
     trainer.local_rank = local_rank(worker, &trainer.local_trainers);
     return trainer_open(&worker->trainer, &trainer, why);
@@ -61,16 +62,11 @@ static enum status worker_control_open_client(struct worker *worker,
     const struct job *job = worker->job;
     bool full_credit = job->staleness == 0 && job->gradient_clipping > 0;
     struct client_settings client = {
-        .zmq = worker->settings->zmq,
-        .log = worker->settings->log,
+        .process = &worker->process,
         .plan = worker->plan,
-        .run = control_client_run(worker->control_client),
-        .incarnation = control_client_incarnation(worker->control_client),
         .rank = worker->rank,
         .inproc = worker->settings->ps_inproc,
         .wire = job->wire,
-        .loops = worker->settings->loops,
-        .shm = worker->settings->shm,
         .credit =
             full_credit
                 ? UINT64_MAX
@@ -103,8 +99,7 @@ static enum status worker_control_handle_view(struct worker *worker,
     if (status)
         return status;
     const Capstan__Slot *own_slot = view->slots[worker->rank];
-    if (own_slot->incarnation !=
-            control_client_incarnation(worker->control_client) ||
+    if (own_slot->incarnation != worker->process.incarnation ||
         !trainer_layout(worker->trainer))
         return STATUS_OK;
     struct exchange exchange = {0};
@@ -133,8 +128,7 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
     if (trainer_has_device_memory(worker->trainer))
         device = trainer_device_index(worker->trainer);
     struct allreduce_settings allreduce = {
-        .zmq = settings->zmq,
-        .log = settings->log,
+        .process = &worker->process,
         .control_client = worker->control_client,
         .job = worker->job,
         .plan = worker->plan,
@@ -142,11 +136,10 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .rank = worker->rank,
         .num_ranks = worker->num_ranks,
         .device = device,
-        .host = settings->self ? settings->self->host : NULL,
-        .inproc =
-            settings->chief_inproc ? settings->weights_server_inproc : NULL,
-        .loops = settings->loops,
-        .shm = settings->shm,
+        .host = settings->member.self ? settings->member.self->host : NULL,
+        .inproc = settings->member.chief_inproc
+                      ? settings->weights_server_inproc
+                      : NULL,
         .has_device_memory = trainer_has_device_memory(worker->trainer),
         .wake = wake_trainer,
         .context = worker->trainer,
@@ -205,9 +198,9 @@ static void handle_bandwidth_probe(struct worker *worker,
     if (worker->probe || worker_is_training(worker) || !worker->plan)
         return;
     struct bandwidth_meter_settings settings = {
-        .zmq = worker->settings->zmq,
-        .run = control_client_run(worker->control_client),
-        .incarnation = control_client_incarnation(worker->control_client),
+        .zmq = worker->process.zmq,
+        .run = worker->process.run,
+        .incarnation = worker->process.incarnation,
         .address = measure->address,
     };
     if (bandwidth_meter_open(&worker->probe, &settings, time_now(), &why))
@@ -233,8 +226,7 @@ static enum status worker_control_handle_stop(struct worker *worker,
                                               struct failure *why) {
     worker->stopped = true;
     worker_report_points(worker);
-    return control_client_handle_stop(worker->control_client, stop,
-                                      worker->settings->restart_within, why);
+    return control_client_handle_stop(worker->control_client, stop, why);
 }
 
 static void handle_evaluate(struct worker *worker,

@@ -14,6 +14,7 @@
 
 struct worker {
     const struct worker_settings *settings;
+    struct process process;
     struct control_client *control_client;
     struct discovery_listener *discovery_listener;
     struct job *job;

@@ -46,11 +46,10 @@ static enum status lock_folder(struct snapshot_agent *snapshot_agent,
     if (!dir)
         return STATUS_OK;
     snprintf(owner, sizeof owner, "ps %u", settings->index);
-    struct dir_lock_settings dir_lock = {
-        .dir = dir,
-        .run = control_client_run(settings->control_client),
-        .owner = owner,
-        .log = settings->log};
+    struct dir_lock_settings dir_lock = {.dir = dir,
+                                         .run = settings->process->run,
+                                         .owner = owner,
+                                         .log = settings->process->log};
     return dir_lock_join(&snapshot_agent->dir_lock,
                          &snapshot_agent->shares_folder, &dir_lock, why);
 }
@@ -128,10 +127,9 @@ static void start_write(struct snapshot_agent *snapshot_agent,
     char folder[PATH_BYTES], name[128];
     const struct plan *plan = snapshot_agent->settings.plan;
     checkpoint_folder(plan->checkpoint_dir, step, folder, sizeof folder);
-    checkpoint_shard_name(
-        snapshot_agent->settings.index, plan->num_ps,
-        control_client_run(snapshot_agent->settings.control_client), name,
-        sizeof name);
+    checkpoint_shard_name(snapshot_agent->settings.index, plan->num_ps,
+                          snapshot_agent->settings.process->run, name,
+                          sizeof name);
     snapshot_write(snapshot, snapshot_agent->dir_lock, folder, name);
 }
 
@@ -144,7 +142,7 @@ static struct snapshot *begin_planned(struct snapshot_agent *snapshot_agent,
     if (snapshots_busy(snapshot_agent->snapshots) &&
         round != snapshot_agent->settings.plan->run_schedule.total) {
         snapshot_agent->skipped = round;
-        log_warning(snapshot_agent->settings.log, "checkpoint_skipped",
+        log_warning(snapshot_agent->settings.process->log, "checkpoint_skipped",
                     "the checkpoint of step %llu is left out: an earlier one "
                     "is still being written",
                     (unsigned long long)round);
@@ -285,7 +283,8 @@ enum status snapshot_agent_retain(struct snapshot_agent *snapshot_agent,
         !dir_lock_is_held(snapshot_agent->dir_lock))
         return STATUS_OK;
     if (checkpoint_retain(dir, command->steps, command->n_steps, &why))
-        log_warning(snapshot_agent->settings.log, "checkpoint_removal_failed",
+        log_warning(snapshot_agent->settings.process->log,
+                    "checkpoint_removal_failed",
                     "old checkpoints were not removed: %s", why.text);
     return STATUS_OK;
 }
@@ -319,7 +318,7 @@ enum status snapshot_agent_step(struct snapshot_agent *snapshot_agent,
             snapshot_agent_send_written(snapshot_agent, &result);
             continue;
         }
-        log_error(snapshot_agent->settings.log, "shard_write_failed",
+        log_error(snapshot_agent->settings.process->log, "shard_write_failed",
                   "a checkpoint was not written: %s", result.why.text);
         snapshot_agent->skipped =
             result.id; /* its later blocks must not begin it again */
@@ -336,7 +335,7 @@ bool snapshot_agent_is_full(struct snapshot_agent *snapshot_agent) {
         return false;
     if (!snapshot_agent->warned_full)
         log_warning(
-            snapshot_agent->settings.log, "updates_paused",
+            snapshot_agent->settings.process->log, "updates_paused",
             "copies for the checkpoint have reached %llu MB "
             "(checkpoint.copy_mb): updates wait for the disk",
             (unsigned long long)(snapshot_agent->settings.copy_bytes >> 20));

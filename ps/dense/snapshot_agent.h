@@ -15,7 +15,7 @@
 
 /* All borrowed. */
 struct snapshot_agent_settings {
-    const struct log *log;
+    const struct process *process;
     struct control_client *control_client;
     const struct plan *plan;
     uint32_t index;

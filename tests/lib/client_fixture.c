@@ -47,11 +47,12 @@ int client_fixture_setup_bf16(void **state) {
 }
 
 void client_fixture_open(struct client_fixture *fixture, uint64_t credit) {
-    struct client_settings settings = {.zmq = fixture->server->wire->zmq,
-                                       .log = &fixture->server->wire->log,
+    fixture->process = (struct process){.zmq = fixture->server->wire->zmq,
+                                        .log = &fixture->server->wire->log,
+                                        .run = SERVER_FIXTURE_RUN,
+                                        .incarnation = SERVER_FIXTURE_TRAINER};
+    struct client_settings settings = {.process = &fixture->process,
                                        .plan = &fixture->plan,
-                                       .run = SERVER_FIXTURE_RUN,
-                                       .incarnation = SERVER_FIXTURE_TRAINER,
                                        .weights = fixture->weights,
                                        .gradients = fixture->gradients,
                                        .offsets = fixture->offsets,

@@ -15,6 +15,7 @@ enum { CLIENT_STEP_TIMEOUT = 60 }; /* timeouts.step, seconds */
 
 struct client_fixture {
     struct server_fixture *server;
+    struct process process;
     struct plan plan;
     uint16_t block_ps[SERVER_FIXTURE_BLOCKS];
     struct plan_ps_info place;

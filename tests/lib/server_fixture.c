@@ -73,10 +73,11 @@ int server_fixture_setup_threads(void **state) {
 
 void server_fixture_open(struct server_fixture *fixture, uint32_t ranks) {
     struct failure why;
+    fixture->process = (struct process){.log = &fixture->wire->log,
+                                        .run = SERVER_FIXTURE_RUN,
+                                        .incarnation = SERVER_FIXTURE_PS};
     struct server_settings settings = {.link = fixture->wire->server_link,
-                                       .log = &fixture->wire->log,
-                                       .run = SERVER_FIXTURE_RUN,
-                                       .incarnation = SERVER_FIXTURE_PS,
+                                       .process = &fixture->process,
                                        .chief = SERVER_FIXTURE_CHIEF,
                                        .job = &fixture->job,
                                        .layout = fixture->layout,

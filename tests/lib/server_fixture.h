@@ -20,6 +20,7 @@ enum {
 
 struct server_fixture {
     struct link_fixture *wire;
+    struct process process; /* the ps */
     struct job job;
     struct layout *layout;
     uint32_t ids[SERVER_FIXTURE_BLOCKS], num_mine,

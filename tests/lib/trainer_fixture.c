@@ -166,10 +166,10 @@ static void open_service(struct trainer_fixture *fixture) {
     };
     strcpy(fixture->place.address, fixture->wire->address);
     fixture->place.incarnation = PS;
+    fixture->ps_process = (struct process){
+        .log = &fixture->wire->log, .run = RUN, .incarnation = PS};
     struct server_settings settings = {.link = fixture->wire->server_link,
-                                       .log = &fixture->wire->log,
-                                       .run = RUN,
-                                       .incarnation = PS,
+                                       .process = &fixture->ps_process,
                                        .job = &fixture->job,
                                        .layout = layout,
                                        .ids = fixture->ids,
@@ -190,12 +190,13 @@ void trainer_fixture_begin_with(struct trainer_fixture *fixture,
                                 bool cancelled) {
     struct failure why;
     open_service(fixture);
+    fixture->process = (struct process){.zmq = fixture->wire->zmq,
+                                        .log = &fixture->wire->log,
+                                        .run = RUN,
+                                        .incarnation = ME};
     struct client_settings settings = {
-        .zmq = fixture->wire->zmq,
-        .log = &fixture->wire->log,
+        .process = &fixture->process,
         .plan = &fixture->plan,
-        .run = RUN,
-        .incarnation = ME,
         .wire = fixture->job.wire,
         .step_timeout = 60,
         .scaler = loss_scaler_init(&fixture->job.fp16)};

@@ -17,6 +17,7 @@ enum {
 
 struct trainer_fixture {
     struct link_fixture *wire;
+    struct process process, ps_process;
     struct job job;
     uint64_t steps;
     struct trainer *trainer;

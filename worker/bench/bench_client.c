@@ -21,6 +21,7 @@
 
 struct bench_client {
     const struct bench_client_settings *settings;
+    struct process process;
     struct control_client *control_client;
     struct job *job;
     struct plan *plan;
@@ -44,7 +45,7 @@ static enum status bench_client_measure(
     struct bench_client *client,
     struct bench_stream_client *bench_stream_client) {
     const struct bench_client_settings *s = client->settings;
-    struct measure_settings measure = {.log = s->log,
+    struct measure_settings measure = {.log = client->process.log,
                                        .sizes = s->sizes,
                                        .num_sizes = s->num_sizes,
                                        .repeats = s->repeats,
@@ -62,12 +63,12 @@ static enum status bench_client_measure(
 static void *bench_client_run_thread(void *argument) {
     struct bench_client *client = argument;
     struct bench_stream_client_settings settings = {
-        .zmq = client->settings->zmq,
-        .log = client->settings->log,
-        .shm = client->settings->shm,
+        .zmq = client->process.zmq,
+        .log = client->process.log,
+        .shm = client->process.shm,
         .plan = client->plan,
-        .run = control_client_run(client->control_client),
-        .incarnation = control_client_incarnation(client->control_client),
+        .run = client->process.run,
+        .incarnation = client->process.incarnation,
         .rank = client->rank,
         .from = client->from,
         .timeout = client->settings->timeout};
@@ -156,7 +157,7 @@ static enum status bench_client_handle_view(struct bench_client *client,
     if (client->measuring || !client->plan || client->rank >= view->n_slots)
         return STATUS_OK;
     const Capstan__Slot *me = view->slots[client->rank];
-    if (me->incarnation != control_client_incarnation(client->control_client))
+    if (me->incarnation != client->process.incarnation)
         return STATUS_OK;
     client->from = me->from_clock;
     client->measuring = true;
@@ -235,7 +236,7 @@ static enum status bench_client_finish(struct bench_client *client,
 /* On a signal the measurement is discarded. */
 static void bench_client_handle_signal(struct bench_client *client) {
     eventfd_t number = 0;
-    if (eventfd_read(client->settings->interrupts, &number))
+    if (eventfd_read(client->process.interrupts, &number))
         return;
     client->interrupted = failure_code_of_signal((int)number);
     client->stopped = true;
@@ -245,7 +246,7 @@ static enum status bench_client_run_once(struct bench_client *client,
                                          struct failure *why) {
     zmq_pollitem_t items[] = {
         {control_client_socket(client->control_client), 0, ZMQ_POLLIN, 0},
-        {NULL, client->settings->interrupts, ZMQ_POLLIN, 0},
+        {NULL, client->process.interrupts, ZMQ_POLLIN, 0},
         {NULL, client->done, ZMQ_POLLIN, 0},
     };
     zmq_poll(items, 3,
@@ -263,19 +264,8 @@ static enum status bench_client_run_once(struct bench_client *client,
 
 static enum status bench_client_open_client(struct bench_client *client,
                                             struct failure *why) {
-    const struct bench_client_settings *settings = client->settings;
     struct control_client_settings control_client = {
-        .zmq = settings->zmq,
-        .log = settings->log,
-        .role = CLUSTER_WORKER,
-        .index = settings->index,
-        .device = "cpu",
-        .chief = settings->chief,
-        .chief_ports = settings->chief_ports,
-        .key = settings->key,
-        .join_timeout = settings->join_timeout,
-        .record = settings->record,
-    };
+        .process = &client->process, .member = &client->settings->member};
     client->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (client->done < 0)
         return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
@@ -301,6 +291,7 @@ enum status bench_client_run(const struct bench_client_settings *settings,
     if (!client)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a client");
     client->settings = settings;
+    client->process = settings->process;
     enum status status = bench_client_open_client(client, why);
     while (!status && !client->stopped)
         status = bench_client_run_once(client, why);

@@ -4,9 +4,8 @@
 #ifndef CAPSTAN_BENCH_CLIENT_H
 #define CAPSTAN_BENCH_CLIENT_H
 
-#include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/config/cluster/cluster.h"
+#include "proto/net/messages/member.h"
 #include "worker/bench/baselines.h"
 
 #include <stdbool.h>
@@ -14,12 +13,8 @@
 
 /* All pointers are borrowed. */
 struct bench_client_settings {
-    void *zmq;
-    const struct log *log;
-    uint32_t index;
-    const struct cluster_task *chief;
-    uint16_t chief_ports;  /* see cluster.h */
-    const char *key;       /* see cluster.h */
+    struct process process;
+    struct member member;
     const uint64_t *sizes; /* bytes, multiples of 4 */
     uint32_t num_sizes, repeats;
     double seconds;              /* per figure */
@@ -29,10 +24,6 @@ struct bench_client_settings {
     const char *ps_pids;         /* process ids of ps on this host, or NULL */
     struct baselines *baselines; /* NULL: */
     const char *missing;         /* why there are none */
-    double join_timeout;         /* seconds */
-    bool shm;                    /* shared memory with a ps on this host */
-    int record;     /* for the launcher (launch_record.h), 0: none */
-    int interrupts; /* descriptor that gives a signal's number; -1: none */
 };
 
 /* Returns when the run has ended: its status, and WHY unless STATUS_OK. *RESULT

@@ -20,7 +20,7 @@ static const int64_t MEMORY_READ_INTERVAL = TIME_S;
 static const double FIRST_PEER_TIMEOUT = 30;
 
 static void format_chief_name(struct control_client *control_client) {
-    if (control_client->settings.chief_inproc)
+    if (control_client->member->chief_inproc)
         snprintf(control_client->chief_name, sizeof control_client->chief_name,
                  "the chief in this process");
     else if (control_client->chief_host[0] &&
@@ -58,32 +58,38 @@ enum status control_client_open(struct control_client **out,
     struct link_settings link = {.max_frame = MESSAGE_MAX_CONTROL,
                                  .receive_frames = 10000,
                                  .linger_ms = 1000};
-    unsigned ports = settings->chief_inproc ? 1 : settings->chief_ports;
-    enum status status = multi_connect_open(&control_client->multi_connect,
-                                            settings->zmq, &link, ports, why);
-    if (!status && settings->chief_inproc)
+    unsigned ports =
+        settings->member->chief_inproc ? 1 : settings->member->chief_ports;
+    enum status status =
+        multi_connect_open(&control_client->multi_connect,
+                           settings->process->zmq, &link, ports, why);
+    if (!status && settings->member->chief_inproc)
         status = link_connect_inproc(control_client->multi_connect.links[0],
-                                     settings->chief_inproc, why);
+                                     settings->member->chief_inproc, why);
     if (status) {
         multi_connect_close(&control_client->multi_connect);
         free(control_client);
         return status;
     }
-    control_client->settings = *settings;
-    control_client->incarnation = message_random();
-    control_client->end_key = settings->record ? message_random() : 0;
+    control_client->process = settings->process;
+    control_client->member = settings->member;
+    control_client->port = settings->port;
+    control_client->shm_key = settings->shm_key;
+    control_client->process->incarnation = message_random();
+    control_client->end_key = settings->member->record ? message_random() : 0;
     control_client->opened = control_client->last_received =
         control_client->last_wait_log = time_now();
     control_client->last_join = control_client->last_heartbeat =
         control_client->lookup_started =
             control_client->opened - CONTROL_CLIENT_LOOKUP_INTERVAL;
-    control_client->join_limit = time_from_seconds(settings->join_timeout);
+    control_client->join_limit =
+        time_from_seconds(settings->member->join_timeout);
     control_client_set_timeout(control_client, FIRST_PEER_TIMEOUT);
     capstan__heartbeat__init(&control_client->heartbeat);
     gethostname(control_client->host, sizeof control_client->host - 1);
-    if (settings->chief)
-        control_client_set_chief(control_client, settings->chief->host,
-                                 settings->chief->port);
+    if (settings->member->chief)
+        control_client_set_chief(control_client, settings->member->chief->host,
+                                 settings->member->chief->port);
     format_chief_name(control_client);
     *out = control_client;
     return STATUS_OK;
@@ -103,7 +109,7 @@ void control_client_close(struct control_client **where) {
 
 void control_client_set_chief(struct control_client *control_client,
                               const char *host, uint16_t port) {
-    if (control_client->settings.chief_inproc || control_client->joined)
+    if (control_client->member->chief_inproc || control_client->joined)
         return;
     snprintf(control_client->chief_host, sizeof control_client->chief_host,
              "%s", host);
@@ -130,8 +136,8 @@ bool control_client_chief_address(const struct control_client *control_client,
 bool control_client_send_unreliable(struct control_client *control_client,
                                     Capstan__Control *control) {
     control->version = MESSAGE_VERSION;
-    control->run = control_client->run;
-    control->incarnation = control_client->incarnation;
+    control->run = control_client->process->run;
+    control->incarnation = control_client->process->incarnation;
     control->ack = control_client->channel.received;
     size_t size = capstan__control__get_packed_size(control);
     uint8_t small[4096], *bytes = size <= sizeof small ? small : malloc(size);
@@ -183,11 +189,11 @@ static void record_stall(struct control_client *control_client, int64_t now) {
     deadline_shift(&control_client->last_received, stall, now);
     deadline_shift(&control_client->silence_logged, stall, now);
     if (stall < deadline_warn_after(control_client->peer_limit) ||
-        control_client->settings.chief_inproc) /* the chief reports it */
+        control_client->member->chief_inproc) /* the chief reports it */
         return;
     control_client->stall = stall;
     control_client->stall_end = now;
-    log_warning(control_client->settings.log, "process_stalled",
+    log_warning(control_client->process->log, "process_stalled",
                 "this process itself stood still for %.0f s (stopped, starved, "
                 "or at a slow disk): %s has that much longer (timeouts.peer), "
                 "but may have declared this process dead",
@@ -219,7 +225,7 @@ static void log_silence(struct control_client *control_client,
     char text[512];
     if (control_client->silence_logged &&
         control_client->last_received > control_client->silence_logged) {
-        log_info(control_client->settings.log, "heartbeat_resumed",
+        log_info(control_client->process->log, "heartbeat_resumed",
                  "heartbeat from %s resumed", control_client->chief_name);
         control_client->silence_logged = 0;
     }
@@ -229,7 +235,7 @@ static void log_silence(struct control_client *control_client,
         return;
     control_client->silence_logged = control_client->last_received;
     deadline_text(deadline, now, text, sizeof text);
-    log_warning(control_client->settings.log, "heartbeat_missed", "%s", text);
+    log_warning(control_client->process->log, "heartbeat_missed", "%s", text);
 }
 
 static void control_client_send_pending(struct control_client *control_client,
@@ -296,17 +302,18 @@ void *control_client_socket(struct control_client *control_client) {
  */
 static void control_client_write_record(
     const struct control_client *control_client) {
-    struct launch_record record = {.run = control_client->run,
-                                   .incarnation = control_client->incarnation,
+    struct launch_record record = {.run = control_client->process->run,
+                                   .incarnation =
+                                       control_client->process->incarnation,
                                    .key = control_client->end_key};
     size_t size = sizeof record.chief;
     char endpoint[sizeof record.chief];
-    if (!control_client->settings.chief_inproc &&
+    if (!control_client->member->chief_inproc &&
         !zmq_getsockopt(link_socket(control_client->multi_connect.links[0]),
                         ZMQ_LAST_ENDPOINT, endpoint, &size) &&
         !strncmp(endpoint, "tcp://", 6))
         snprintf(record.chief, sizeof record.chief, "%s", endpoint + 6);
-    launch_record_write(control_client->settings.record, &record);
+    launch_record_write(control_client->member->record, &record);
 }
 
 static void control_client_on_welcome(struct control_client *control_client,
@@ -317,7 +324,7 @@ static void control_client_on_welcome(struct control_client *control_client,
     format_chief_name(control_client);
     control_client->joined = true;
     control_client->last_step = time_now();
-    control_client->run = control->run;
+    control_client->process->run = control->run;
     control_client->channel.received = 0;
     /* The join came by this connection: it is not a new one. */
     link_renewed(control_client->multi_connect.links[0]);
@@ -329,7 +336,7 @@ static void warn_other_job(struct control_client *control_client,
                            unsigned index) {
     if (!control_client->warned_other_job)
         log_warning(
-            control_client->settings.log, "foreign_chief_found",
+            control_client->process->log, "foreign_chief_found",
             "another job's chief answers at %s:%u: waiting for this job's",
             control_client->chief_host, control_client->chief_port + index);
     control_client->warned_other_job = true;
@@ -349,7 +356,7 @@ static bool accept(struct control_client *control_client,
         return true;
     if (!control_client->joined && welcoming)
         control_client_on_welcome(control_client, control, index);
-    if (!control_client->joined || control->run != control_client->run)
+    if (!control_client->joined || control->run != control_client->process->run)
         return false;
     control_client->last_received = now;
     channel_acknowledge(&control_client->channel, control->ack);
@@ -374,7 +381,7 @@ enum status control_client_receive(struct control_client *control_client,
                                  frame.header.size, &bad);
         link_release(&frame);
         if (status) {
-            log_warning(control_client->settings.log,
+            log_warning(control_client->process->log,
                         "malformed_message_rejected", "from %s: %s",
                         control_client->chief_name, bad.text);
             continue;
@@ -397,10 +404,10 @@ enum status control_client_receive(struct control_client *control_client,
 void control_client_send_reliable(struct control_client *control_client,
                                   Capstan__Control *body) {
     body->version = MESSAGE_VERSION;
-    body->run = control_client->run;
-    body->incarnation = control_client->incarnation;
+    body->run = control_client->process->run;
+    body->incarnation = control_client->process->incarnation;
     if (!channel_put(&control_client->channel, body))
-        log_error(control_client->settings.log, "message_dropped",
+        log_error(control_client->process->log, "message_dropped",
                   "no memory for a message to the chief");
     control_client_send_pending(control_client, time_now());
 }
@@ -421,21 +428,20 @@ void control_client_leave(struct control_client *control_client) {
     control.body_case = CAPSTAN__CONTROL__BODY_GOODBYE;
     control.goodbye = &goodbye;
     control_client_send_unreliable(control_client, &control);
-    launch_record_write(control_client->settings.record,
+    launch_record_write(control_client->member->record,
                         &(struct launch_record){0});
 }
 
 enum status control_client_handle_stop(struct control_client *control_client,
                                        const Capstan__Stop *stop,
-                                       double *restart_within,
                                        struct failure *why) {
-    const struct log *log = control_client->settings.log;
+    const struct log *log = control_client->process->log;
     control_client_leave(control_client);
     if (stop->restart_within > 0) {
         log_info(log, "run_over", "the run is over: %s; another follows",
                  stop->text);
-        if (restart_within)
-            *restart_within = stop->restart_within;
+        if (control_client->member->restart_within)
+            *control_client->member->restart_within = stop->restart_within;
         return STATUS_OK;
     }
     if (stop->code) {
@@ -453,15 +459,6 @@ bool control_client_is_joined(const struct control_client *control_client) {
 
 bool control_client_is_drained(const struct control_client *control_client) {
     return channel_empty(&control_client->channel);
-}
-
-uint64_t control_client_incarnation(
-    const struct control_client *control_client) {
-    return control_client->incarnation;
-}
-
-uint64_t control_client_run(const struct control_client *control_client) {
-    return control_client->run;
 }
 
 const char *control_client_chief_name(

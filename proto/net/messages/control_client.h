@@ -5,31 +5,18 @@
 #ifndef CAPSTAN_CONTROL_CLIENT_H
 #define CAPSTAN_CONTROL_CLIENT_H
 
-#include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/config/cluster/cluster_size.h"
+#include "proto/net/messages/member.h"
 #include "proto/net/messages/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct control_client_settings {
-    void *zmq;
-    const struct log *log;
-    enum cluster_role role;
-    uint32_t index;
+    struct process *process; /* its run and incarnation are set here */
+    const struct member *member;
     uint16_t port;    /* bound by this process; 0: none */
     uint64_t shm_key; /* of this process's shared memory; 0: none */
-    const char *host; /* this process's host as the cluster lists it, or NULL */
-    const char *device;               /* "cpu" */
-    const char *chief_inproc;         /* the chief's endpoint inside, or NULL */
-    const struct cluster_task *chief; /* else its address; NULL: unknown */
-    uint16_t chief_ports;     /* number of ports, from its own on, that it may
-                                 listen on; 0: 1 */
-    const char *key;          /* the job's key (cluster.h), or NULL */
-    struct cluster_size size; /* as configured in this process */
-    double join_timeout;      /* seconds */
-    int record;               /* for the launcher (launch_record.h); 0: none */
 };
 
 struct control_client;
@@ -96,11 +83,9 @@ void control_client_leave(struct control_client *control_client);
 
 /* Handles the chief's stop: sends a goodbye and logs. Returns the process's
  * exit status, with WHY marked as reported. If another run of this chief
- * follows: OK, and *RESTART_WITHIN (may be NULL) is set to the seconds within
- * which to join it. */
+ * follows: OK, and the member's restart_within is set. */
 enum status control_client_handle_stop(struct control_client *control_client,
                                        const Capstan__Stop *stop,
-                                       double *restart_within,
                                        struct failure *why) MUST_CHECK;
 
 /* Has the chief sent a welcome? */
@@ -108,12 +93,6 @@ bool control_client_is_joined(const struct control_client *control_client);
 
 /* Has the chief acknowledged all reliable messages? */
 bool control_client_is_drained(const struct control_client *control_client);
-
-uint64_t control_client_incarnation(
-    const struct control_client *control_client);
-
-/* The run joined, 0 before. */
-uint64_t control_client_run(const struct control_client *control_client);
 
 /* "the chief at host:port", for texts; view. */
 const char *control_client_chief_name(

@@ -18,11 +18,14 @@ static const int64_t CONTROL_CLIENT_POLL_INTERVAL =
     TIME_S / 20; /* of look-ups and connecting */
 
 struct control_client {
-    struct control_client_settings settings;
+    struct process *process;
+    const struct member *member;
+    uint16_t port;
+    uint64_t shm_key;
     struct multi_connect multi_connect; /* one link, once joined */
     struct channel channel;
     struct resolve *resolve;
-    uint64_t incarnation, run, end_key;
+    uint64_t end_key;
     char chief_host[256], chief_name[320];
     uint16_t chief_port;
     char host[256];

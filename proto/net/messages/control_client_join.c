@@ -32,11 +32,11 @@ void control_client_look_up(struct control_client *control_client,
         return;
     struct failure why = {0};
     if (state == RESOLVE_FAILED)
-        log_warning(control_client->settings.log, "host_not_found",
+        log_warning(control_client->process->log, "host_not_found",
                     "cannot find host %s: %s", control_client->chief_host,
                     text);
     else if (multi_connect_connect(&control_client->multi_connect, text, &why))
-        log_warning(control_client->settings.log, "connect_failed", "%s",
+        log_warning(control_client->process->log, "connect_failed", "%s",
                     why.text);
     resolve_end(&control_client->resolve);
 }
@@ -66,22 +66,22 @@ unsigned control_client_memory(struct control_client *control_client,
 bool control_client_send_join(struct control_client *control_client,
                               int64_t now) {
     Capstan__Join join = CAPSTAN__JOIN__INIT;
-    join.role = control_client->settings.role;
-    join.index = control_client->settings.index;
+    join.role = control_client->member->role;
+    join.index = control_client->member->index;
     join.host = control_client->host;
     join.pid = (uint32_t)getpid();
-    join.port = control_client->settings.port;
-    join.shm_key = control_client->settings.shm_key;
-    if (control_client->settings.host)
-        join.address = (char *)control_client->settings.host;
+    join.port = control_client->port;
+    join.shm_key = control_client->shm_key;
+    if (control_client->member->self)
+        join.address = (char *)control_client->member->self->host;
     join.end_key = control_client->end_key;
-    join.device = (char *)control_client->settings.device;
-    if (control_client->settings.key)
-        join.key = (char *)control_client->settings.key;
-    if (control_client->settings.size.source) {
-        join.source = (char *)control_client->settings.size.source;
-        join.workers = control_client->settings.size.workers;
-        join.ps = control_client->settings.size.ps;
+    join.device = "cpu";
+    if (control_client->member->key)
+        join.key = (char *)control_client->member->key;
+    if (control_client->member->size.source) {
+        join.source = (char *)control_client->member->size.source;
+        join.workers = control_client->member->size.workers;
+        join.ps = control_client->member->size.ps;
     }
     join.n_memory = control_client_memory(
         control_client, now, CONTROL_CLIENT_LOOKUP_INTERVAL, &join.memory);
@@ -107,7 +107,7 @@ enum status control_client_step_joining(struct control_client *control_client,
          control_client->last_wait_log == control_client->opened)) {
         control_client->last_wait_log = now;
         deadline_text(&deadline, now, text, sizeof text);
-        log_info(control_client->settings.log, "waiting_for_chief", "%s", text);
+        log_info(control_client->process->log, "waiting_for_chief", "%s", text);
     }
     control_client_look_up(control_client, now);
     control_client->last_poll = now;

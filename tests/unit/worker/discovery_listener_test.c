@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 static struct message_arena arena;
+static struct process process;
 
 static struct discovery_listener *open_listener(struct link_fixture *fixture,
                                                 const struct cluster_task *self,
@@ -23,11 +24,12 @@ static struct discovery_listener *open_listener(struct link_fixture *fixture,
     cluster = (struct cluster){.role = CLUSTER_WORKER};
     if (ps)
         cluster.jobs[CLUSTER_PS] = *ps;
-    struct discovery_listener_settings settings = {fixture->zmq, &fixture->log,
-                                                   self, NULL, &cluster};
+    static struct member member;
+    process = (struct process){.zmq = fixture->zmq, .log = &fixture->log};
+    member = (struct member){.self = self, .discovery_cluster = &cluster};
     struct discovery_listener *discovery_listener;
     struct failure why;
-    if (discovery_listener_open(&discovery_listener, &settings, &why))
+    if (discovery_listener_open(&discovery_listener, &process, &member, &why))
         fail_msg("%s", why.text);
     return discovery_listener;
 }
@@ -157,15 +159,14 @@ static void an_announcement_does_not_replace_a_known_chief(void **state) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
     struct cluster_task chief = {.host = "10.0.0.1", .port = 2222};
-    struct discovery_listener_settings settings = {fixture->zmq, &fixture->log,
-                                                   &self, &chief, NULL};
+    struct member member = {.self = &self, .chief = &chief};
     struct discovery_listener *discovery_listener;
     struct failure why;
     void *raw[2];
     char logged[1024];
     link_fixture_capture_log(fixture);
     assert_int_equal(
-        discovery_listener_open(&discovery_listener, &settings, &why),
+        discovery_listener_open(&discovery_listener, &process, &member, &why),
         STATUS_OK);
     raw[0] = call_from_another_host(fixture, discovery_listener, addresses[0]);
     for (int i = 0; i < 20; i++)
@@ -286,12 +287,11 @@ static void garbage_at_the_port_logs_one_line(void **state) {
 static void a_port_in_use_is_an_error(void **state) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = fixture->port};
-    struct discovery_listener_settings settings = {fixture->zmq, &fixture->log,
-                                                   &self, NULL, NULL};
+    struct member member = {.self = &self};
     struct discovery_listener *discovery_listener;
     struct failure why;
     assert_int_equal(
-        discovery_listener_open(&discovery_listener, &settings, &why),
+        discovery_listener_open(&discovery_listener, &process, &member, &why),
         STATUS_RETRY);
     assert_null(discovery_listener);
     assert_non_null(strstr(why.text, "in use"));

@@ -28,12 +28,12 @@ static enum status open_snapshot_agent(struct allreduce *allreduce,
                                        struct failure *why) {
     const struct allreduce_settings *settings = &allreduce->settings;
     struct rank0_snapshot_agent_settings rank0_snapshot_agent = {
-        .zmq = settings->zmq,
-        .log = settings->log,
+        .zmq = settings->process->zmq,
+        .log = settings->process->log,
         .send_message = send_to_chief,
         .context = settings->control_client,
-        .run = control_client_run(settings->control_client),
-        .incarnation = control_client_incarnation(settings->control_client),
+        .run = settings->process->run,
+        .incarnation = settings->process->incarnation,
         .job = settings->job,
         .plan = settings->plan,
         .chief = settings->chief,
@@ -95,7 +95,7 @@ static void save_now(void *reducer) {
 enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
     const struct allreduce_settings *settings = &allreduce->settings;
     struct reducer_settings reducer = {
-        .log = settings->log,
+        .log = settings->process->log,
         .job = settings->job,
         .layout = settings->plan->layout,
         .run_schedule = &settings->plan->run_schedule,
@@ -107,12 +107,12 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                                    ? COLLECTIVE_RING
                                    : COLLECTIVE_HALVING_DOUBLING,
                   .timeout = settings->job->timeouts.step,
-                  .shm = settings->shm,
+                  .shm = settings->process->shm,
                   .device = settings->device},
         .weights = settings->weights,
         .gradients = settings->gradients,
         .offsets = settings->offsets,
-        .loops = settings->loops,
+        .loops = settings->process->loops,
         .rank0_snapshot_agent =
             allreduce->rank0_snapshot_agent
                 ? rank0_snapshot_agent_storage(allreduce->rank0_snapshot_agent)

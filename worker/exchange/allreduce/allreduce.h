@@ -5,13 +5,11 @@
 #ifndef CAPSTAN_ALLREDUCE_H
 #define CAPSTAN_ALLREDUCE_H
 
-#include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/job/job.h"
 #include "proto/net/messages/control_client.h"
 #include "proto/net/shm/buffer.h"
 #include "proto/tensor/plan.h"
-#include "proto/tensor/rule.h"
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 #include "worker/exchange/allreduce/reducer.h"
 
@@ -21,8 +19,7 @@
 
 /* All borrowed. WEIGHTS and GRADIENTS as in arena.h. */
 struct allreduce_settings {
-    void *zmq;
-    const struct log *log;
+    const struct process *process;
     struct control_client *control_client;
     const struct job *job;
     const struct plan *plan;
@@ -33,10 +30,8 @@ struct allreduce_settings {
     const char *host;
     /* The weights server's link if the chief is in this process. */
     const char *inproc;
-    const struct rule_loops *loops;
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
-    bool shm;               /* shared memory between ranks on one host */
     bool has_device_memory; /* the trainer computes in a device's own memory */
     void (*wake)(void *context); /* see reducer_settings */
     void *context;

@@ -30,10 +30,11 @@ static enum status client_open_peers(struct client *client,
     enum status status = STATUS_OK;
     for (uint32_t p = 0; !status && p < s->plan->num_ps; p++) {
         struct client_peer *peer = &client->peers[p];
-        status = link_open(&peer->link, s->zmq, LINK_CLIENT, &link, why);
+        status =
+            link_open(&peer->link, s->process->zmq, LINK_CLIENT, &link, why);
         if (!status && s->inproc)
             status = link_connect_inproc(peer->link, s->inproc, why);
-        else if (!status && s->shm && s->plan->ps[p].shm_key)
+        else if (!status && s->process->shm && s->plan->ps[p].shm_key)
             link_prefer_shm(peer->link, s->plan->ps[p].shm_key);
         if (!status)
             link_pace(peer->link, s->link_gbits, s->plan->num_ps);
@@ -253,11 +254,11 @@ static void update_address(struct client *client, uint32_t p, int64_t now) {
     if (state == RESOLVE_WAITING)
         return;
     if (state == RESOLVE_FAILED)
-        log_warning(client->settings.log, "host_not_found",
+        log_warning(client->settings.process->log, "host_not_found",
                     "cannot find host %s of ps %u: %s", peer->host, p, text);
     else if (link_connect(peer->link, text, &why))
-        log_warning(client->settings.log, "connect_failed", "ps %u: %s", p,
-                    why.text);
+        log_warning(client->settings.process->log, "connect_failed",
+                    "ps %u: %s", p, why.text);
     else
         peer->connected = true;
     resolve_end(&peer->resolve);
@@ -305,7 +306,7 @@ static void log_wait(struct client *client, const struct deadline *deadline,
         return;
     client->logged_wait = deadline->since;
     deadline_text(deadline, now, text, sizeof text);
-    log_warning(client->settings.log, "waiting_for_ps", "%s", text);
+    log_warning(client->settings.process->log, "waiting_for_ps", "%s", text);
 }
 
 static enum status client_check_silence(struct client *client, int64_t now,
@@ -332,7 +333,7 @@ static void client_log_transport(const struct client *client, uint32_t p,
         (peer->transport_logged &&
          now - peer->transport_since < TRANSPORT_SETTLE_TIME))
         return;
-    log_info(client->settings.log, "transport_chosen", "ps %u: %s", p,
+    log_info(client->settings.process->log, "transport_chosen", "ps %u: %s", p,
              peer->transport);
     peer->transport[0] = 0;
     peer->transport_logged = true;

@@ -7,8 +7,8 @@
 #define CAPSTAN_CLIENT_H
 
 #include "proto/base/deadline.h"
-#include "proto/base/log.h"
 #include "proto/base/status.h"
+#include "proto/net/messages/member.h"
 #include "proto/net/shm/buffer.h"
 #include "proto/tensor/loss_scaler.h"
 #include "proto/tensor/plan.h"
@@ -21,21 +21,16 @@
 /* WEIGHTS and GRADIENTS hold all parameters, parameter p at float offsets[p];
  * both are retained until the last message has left. */
 struct client_settings {
-    void *zmq;
-    const struct log *log;
-    const struct plan *plan; /* borrowed */
-    uint64_t run, incarnation;
+    const struct process *process; /* borrowed */
+    const struct plan *plan;       /* borrowed */
     uint32_t rank;
     const char *inproc; /* the ps's link in this process, or NULL */
-    bool shm; /* shared memory is tried first with a ps on this host */
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
-    const struct rule_loops
-        *loops;          /* for conversions; NULL: the best for this CPU */
-    enum job_wire wire;  /* of pushes, and of weights except snapshots */
-    uint64_t credit;     /* bytes in flight; 0: the default */
-    double link_gbits;   /* of the network; 0: unknown (link_pace) */
-    double step_timeout; /* seconds */
+    enum job_wire wire;        /* of pushes, and of weights except snapshots */
+    uint64_t credit;           /* bytes in flight; 0: the default */
+    double link_gbits;         /* of the network; 0: unknown (link_pace) */
+    double step_timeout;       /* seconds */
     struct loss_scaler scaler; /* before the first answer */
 };
 

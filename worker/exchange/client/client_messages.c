@@ -59,7 +59,7 @@ static bool fill_payload(struct client *client,
     const float *from = buffer_data(client->settings.gradients);
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
-        encoding_write(client->settings.loops, client->settings.wire,
+        encoding_write(client->settings.process->loops, client->settings.wire,
                        from + client_messages_offset_of(client, b),
                        elements_of(client, b), to);
         to += client->block_bytes[b];
@@ -96,8 +96,8 @@ static bool client_messages_send_request(struct client *client,
     struct link_payload payload;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.kind = kinds[request->kind];
-    header.run = client->settings.run;
-    header.incarnation = client->settings.incarnation;
+    header.run = client->settings.process->run;
+    header.incarnation = client->settings.process->incarnation;
     header.rank = client->settings.rank;
     header.seq = ++client->seq;
     header.clock = request->clock;
@@ -131,7 +131,7 @@ static void store_weights(struct client *client,
         uint32_t b = header->blocks[i], p = layout->blocks[b].parameter;
         if (header->snapshot == client->snapshot &&
             window_received(client->window, b, header->clock, now)) {
-            encoding_read(client->settings.loops, wire, from,
+            encoding_read(client->settings.process->loops, wire, from,
                           elements_of(client, b),
                           weights + client_messages_offset_of(client, b));
             pthread_mutex_lock(&client->mutex);
@@ -156,7 +156,7 @@ static bool client_messages_is_valid(const struct client *client, uint32_t ps,
     size_t bytes = 0;
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
         return !payload;
-    if (header->run != client->settings.run ||
+    if (header->run != client->settings.process->run ||
         header->incarnation != plan->ps[ps].incarnation)
         return false;
     for (size_t i = 0; i < header->n_blocks; i++) {
@@ -184,7 +184,7 @@ static void handle_reply(struct client *client, uint32_t ps,
         break;
     case CAPSTAN__DATA_HEADER__KIND__REFUSED:
         if (strncmp(client->refusal, header->text, sizeof client->refusal - 1))
-            log_warning(client->settings.log, "request_refused",
+            log_warning(client->settings.process->log, "request_refused",
                         "ps %u refused: %s", ps, header->text);
         snprintf(client->refusal, sizeof client->refusal, "%s", header->text);
         break;
@@ -200,8 +200,9 @@ void client_receive(struct client *client, uint32_t ps, int64_t now) {
         struct failure error;
         if (message_read_data(&header, &client->arena, frame.header.data,
                               frame.header.size, &error))
-            log_warning(client->settings.log, "malformed_message_rejected",
-                        "from ps %u: %s", ps, error.text);
+            log_warning(client->settings.process->log,
+                        "malformed_message_rejected", "from ps %u: %s", ps,
+                        error.text);
         else if (client_messages_is_valid(client, ps, header,
                                           frame.payload.size))
             handle_reply(client, ps, header, &frame, now);

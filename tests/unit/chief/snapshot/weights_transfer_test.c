@@ -26,6 +26,7 @@ enum { RUN = 11, CHIEF = 22, SNAPSHOT = 33 };
 /* A ps that serves on a thread of its own between start and stop. */
 struct node {
     uint32_t ids[MAX_BLOCKS], num_blocks;
+    struct process process;
     struct link *link;
     struct server *server;
     struct snapshots *snapshots;
@@ -81,10 +82,10 @@ static void open_server(struct fixture *fixture, uint32_t p) {
     for (uint32_t b = 0; b < fixture->layout->num_blocks; b++)
         if (fixture->ps_of_block[b] == p)
             node->ids[node->num_blocks++] = b;
+    node->process = (struct process){.run = RUN, .incarnation = 100 + p};
     struct server_settings server = {
         .link = node->link,
-        .run = RUN,
-        .incarnation = 100 + p,
+        .process = &node->process,
         .chief = CHIEF,
         .job = &fixture->job,
         .layout = fixture->layout,

@@ -26,6 +26,7 @@ static const double TIMEOUT = 20;
 
 struct node {
     struct fixture *fixture;
+    struct process process;
     struct link *link;
     struct server *server;
     uint32_t ids[BLOCKS], count;
@@ -93,9 +94,10 @@ static void open_server(struct fixture *fixture, uint32_t p) {
     if (link_open(&node->link, fixture->zmq, LINK_SERVER, &link, &why) ||
         link_bind(node->link, 0, &why))
         fail_msg("%s", why.text);
+    node->process =
+        (struct process){.run = RUN, .incarnation = INCARNATION + p};
     struct server_settings settings = {.link = node->link,
-                                       .run = RUN,
-                                       .incarnation = INCARNATION + p,
+                                       .process = &node->process,
                                        .job = &fixture->job,
                                        .layout = fixture->plan.layout,
                                        .ids = node->ids,

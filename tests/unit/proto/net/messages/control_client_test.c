@@ -17,20 +17,25 @@
 
 enum { RUN = 4711, CHIEF = 99 };
 
+static struct process process; /* the member's */
+static double restart_within;
+
 /* The fixture's server is the chief. */
 static struct control_client *open_client(struct link_fixture *fixture,
                                           bool known) {
-    struct cluster_task chief = {.port = fixture->port};
+    static struct cluster_task self = {.host = "me"}, chief;
+    static struct member member;
+    chief.port = fixture->port;
     strcpy(chief.host, "127.0.0.1");
-    struct control_client_settings settings = {.zmq = fixture->zmq,
-                                               .log = &fixture->log,
-                                               .role = CLUSTER_WORKER,
-                                               .index = 3,
-                                               .port = 1234,
-                                               .host = "me",
-                                               .device = "cpu",
-                                               .chief = known ? &chief : NULL,
-                                               .join_timeout = 30};
+    process = (struct process){.zmq = fixture->zmq, .log = &fixture->log};
+    member = (struct member){.role = CLUSTER_WORKER,
+                             .index = 3,
+                             .self = &self,
+                             .chief = known ? &chief : NULL,
+                             .join_timeout = 30,
+                             .restart_within = &restart_within};
+    struct control_client_settings settings = {
+        .process = &process, .member = &member, .port = 1234};
     struct control_client *control_client;
     struct failure why;
     if (control_client_open(&control_client, &settings, &why))
@@ -124,8 +129,7 @@ static uint32_t join(struct link_fixture *fixture,
     assert_int_equal(control->join->index, 3);
     assert_int_equal(control->join->port, 1234);
     assert_string_equal(control->join->address, "me");
-    assert_int_equal(control->incarnation,
-                     control_client_incarnation(control_client));
+    assert_int_equal(control->incarnation, process.incarnation);
     assert_int_equal(control->run, 0);
     message_free_control(&control);
     welcome(fixture, peer);
@@ -151,7 +155,7 @@ static void a_client_joins_and_receives_the_welcome_first(void **state) {
     const Capstan__Control *order = await_order(control_client);
     assert_int_equal(order->body_case, CAPSTAN__CONTROL__BODY_WELCOME);
     assert_true(control_client_is_joined(control_client));
-    assert_int_equal(control_client_run(control_client), RUN);
+    assert_int_equal(process.run, RUN);
     control_client_close(&control_client);
     assert_null(control_client);
 }
@@ -417,28 +421,22 @@ static void a_stop_gives_its_code_or_announces_another_run(void **state) {
     struct control_client *control_client = open_client(fixture, true);
     uint32_t peer = join(fixture, control_client);
     struct failure why = {0};
-    double restart_within = 0;
+    restart_within = 0;
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     stop.text = "enough";
-    assert_int_equal(control_client_handle_stop(control_client, &stop,
-                                                &restart_within, &why),
+    assert_int_equal(control_client_handle_stop(control_client, &stop, &why),
                      STATUS_OK);
     Capstan__Control *received = receive_message(
         fixture, control_client, CAPSTAN__CONTROL__BODY_GOODBYE, &peer);
     message_free_control(&received);
     stop.code = FAILURE_LOSS_NOT_FINITE;
-    assert_int_equal(control_client_handle_stop(control_client, &stop,
-                                                &restart_within, &why),
+    assert_int_equal(control_client_handle_stop(control_client, &stop, &why),
                      STATUS_FAILED);
     assert_int_equal(why.code, FAILURE_LOSS_NOT_FINITE);
     assert_string_equal(why.text, "the chief ended the run: enough");
     assert_true(why.reported && restart_within == 0);
     stop.restart_within = 7;
-    assert_int_equal(
-        control_client_handle_stop(control_client, &stop, NULL, &why),
-        STATUS_OK);
-    assert_int_equal(control_client_handle_stop(control_client, &stop,
-                                                &restart_within, &why),
+    assert_int_equal(control_client_handle_stop(control_client, &stop, &why),
                      STATUS_OK);
     assert_true(restart_within == 7);
     control_client_close(&control_client);
