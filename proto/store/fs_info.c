@@ -99,10 +99,12 @@ enum status fs_info_write_failure(const char *path, uint64_t bytes, int error,
         snprintf(room, sizeof room, ", %" PRIu64 " free in %s", available,
                  folder);
     }
-    return status_fail(
-        why, error == ENOSPC ? FAILURE_DISK_FULL : FAILURE_FILE_UNWRITABLE,
-        "cannot write %s: %" PRIu64 " bytes wanted%s: %s", path, bytes, room,
-        strerror(error));
+    return status_fail(why,
+                       error == ENOSPC || error == EDQUOT
+                           ? FAILURE_DISK_FULL
+                           : FAILURE_FILE_UNWRITABLE,
+                       "cannot write %s: %" PRIu64 " bytes wanted%s: %s", path,
+                       bytes, room, strerror(error));
 }
 
 enum status fs_info_make_folder(const char *path, struct failure *why) {

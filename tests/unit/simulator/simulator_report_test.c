@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simulator/simulator_report.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -139,9 +141,9 @@ static void impossible_settings_are_an_error(void **state) {
     struct fixture *fixture = *state;
     struct failure why;
     fixture->simulator_report.num_ps = 100;
-    assert_int_equal(simulator_report_print(stdout, &fixture->simulator_report,
-                                            &fixture->flags, &why),
-                     STATUS_CONFIG);
+    assert_fails(simulator_report_print(stdout, &fixture->simulator_report,
+                                        &fixture->flags, &why),
+                 &why, FAILURE_SIMULATION_INVALID);
     assert_non_null(strstr(why.text, "100 ps: the model has 64 blocks"));
 }
 

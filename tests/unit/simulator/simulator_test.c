@@ -3,6 +3,7 @@
  * holds of every case, for random ones. */
 #include "simulator/simulator.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 
 #include <setjmp.h>
@@ -375,17 +376,17 @@ static void an_unsupported_case_is_refused(void **state) {
     struct failure why;
     open_case(&trial, 2, 100);
     trial.config.num_ps = 3;
-    assert_int_equal(simulator_run(&trial.config, &trial.result, &why),
-                     STATUS_CONFIG);
+    assert_fails(simulator_run(&trial.config, &trial.result, &why), &why,
+                 FAILURE_SIMULATION_INVALID);
     assert_non_null(strstr(why.text, "3 ps: the model has 2 blocks"));
     trial.config.num_ps = 1;
     trial.config.num_workers = 0;
-    assert_int_equal(simulator_run(&trial.config, &trial.result, &why),
-                     STATUS_CONFIG);
+    assert_fails(simulator_run(&trial.config, &trial.result, &why), &why,
+                 FAILURE_SIMULATION_INVALID);
     trial.config.num_workers = 1;
     trial.forward[1] = -1;
-    assert_int_equal(simulator_run(&trial.config, &trial.result, &why),
-                     STATUS_CONFIG);
+    assert_fails(simulator_run(&trial.config, &trial.result, &why), &why,
+                 FAILURE_SIMULATION_INVALID);
     close_case(&trial);
 }
 

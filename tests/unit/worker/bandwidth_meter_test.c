@@ -2,6 +2,7 @@
 #include "worker/bandwidth_meter.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 
 #include <setjmp.h>
@@ -128,8 +129,8 @@ static void an_address_without_a_port_is_an_error(void **state) {
                                                 .address = "host"};
     struct bandwidth_meter *probe;
     struct failure why;
-    assert_int_equal(bandwidth_meter_open(&probe, &settings, 0, &why),
-                     STATUS_RETRY);
+    assert_fails(bandwidth_meter_open(&probe, &settings, 0, &why), &why,
+                 FAILURE_ADDRESS_UNRESOLVED);
     assert_null(probe);
 }
 

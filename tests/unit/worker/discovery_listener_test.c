@@ -2,6 +2,7 @@
 #include "worker/discovery_listener.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 
 #include <setjmp.h>
@@ -290,9 +291,9 @@ static void a_port_in_use_is_an_error(void **state) {
     struct member member = {.self = &self};
     struct discovery_listener *discovery_listener;
     struct failure why;
-    assert_int_equal(
+    assert_fails(
         discovery_listener_open(&discovery_listener, &process, &member, &why),
-        STATUS_RETRY);
+        &why, FAILURE_PORT_IN_USE);
     assert_null(discovery_listener);
     assert_non_null(strstr(why.text, "in use"));
 }

@@ -2,6 +2,7 @@
 /* Comparisons across a cluster that only pretends to run: which jobs are made
  * of the one that is given, and what a cluster must have. */
 #include "chief/compare/compare_cluster.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
 
 #include <setjmp.h>
@@ -113,8 +114,8 @@ static void a_lost_member_ends_the_comparison_with_the_runs_error(
     assert_int_equal(settle(fake, "compare={}",
                             (struct strategy_case){2, 1, false, 0}, &why),
                      STATUS_OK);
-    assert_int_equal(compare_cluster_run(&result, &fake->members, &why),
-                     STATUS_RETRY);
+    assert_fails(compare_cluster_run(&result, &fake->members, &why), &why,
+                 FAILURE_PEER_LOST);
     assert_string_equal(why.text, "worker 1 is gone");
     assert_null(result);
 }
@@ -161,9 +162,8 @@ static void missing_resources_of_the_cluster_are_named(void **state) {
     struct fake *fake = *state;
     struct failure why;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(
-            settle(fake, cases[i].setting, cases[i].topology, &why),
-            STATUS_CONFIG);
+        assert_fails(settle(fake, cases[i].setting, cases[i].topology, &why),
+                     &why, FAILURE_JOB_UNFIT);
         if (!strstr(why.text, cases[i].text))
             fail_msg("'%s' is not in: %s", cases[i].text, why.text);
     }

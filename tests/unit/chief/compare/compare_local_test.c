@@ -3,6 +3,8 @@
  * for, in which order, and what becomes of those that fail. */
 #include "chief/compare/compare_local.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -190,11 +192,12 @@ static void without_a_successful_case_there_is_no_result(void **state) {
     struct failure why;
     json_t *result;
     write_program(fixture, "echo 'error: no data' >&2; exit 2");
-    assert_int_equal(compare(fixture, &result, &why), STATUS_CONFIG);
+    assert_fails(compare(fixture, &result, &why), &why,
+                 FAILURE_COMPARE_IMPOSSIBLE);
     assert_null(result);
     assert_non_null(strstr(why.text, "no such mode"));
     write_program(fixture, "exit 1");
-    assert_int_equal(compare(fixture, &result, &why), STATUS_FAILED);
+    assert_fails(compare(fixture, &result, &why), &why, FAILURE_COMPARE_FAILED);
 }
 
 static void a_run_past_its_time_limit_is_a_failure(void **state) {
@@ -217,7 +220,7 @@ static void a_signal_ends_the_comparison(void **state) {
     char more[128];
     snprintf(more, sizeof more, "kill -INT %d; exec sleep 60", (int)getpid());
     write_program(fixture, more);
-    assert_int_equal(compare(fixture, &result, &why), STATUS_INTERRUPTED);
+    assert_fails(compare(fixture, &result, &why), &why, FAILURE_INTERRUPTED);
     assert_null(result);
     assert_int_equal(count_lines(fixture), 2);
     assert_non_null(strstr(why.text, "signal 2"));

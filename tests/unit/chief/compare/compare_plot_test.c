@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/compare_plot.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
 
 #include <setjmp.h>
@@ -178,9 +179,8 @@ static void a_gnuplot_error_is_reported(void **state) {
     struct failure why;
     skip_unless_installed("gnuplot", "gnuplot-nox");
     json_t *result = json_loads(cases, 0, NULL);
-    assert_int_equal(
-        compare_plot_draw(result, "/nonexistent/folder/a.svg", &why),
-        STATUS_FAILED);
+    assert_fails(compare_plot_draw(result, "/nonexistent/folder/a.svg", &why),
+                 &why, FAILURE_PROGRAM_FAILED);
     assert_non_null(strstr(why.text, "--plot /nonexistent/folder/a.svg"));
     json_decref(result);
 }
@@ -193,7 +193,7 @@ static void without_gnuplot_the_install_command_is_shown(void **state) {
     enum status status = compare_plot_check_gnuplot(&why);
     setenv("PATH", before, 1);
     free(before);
-    assert_int_equal(status, STATUS_CONFIG);
+    assert_fails(status, &why, FAILURE_PROGRAM_MISSING);
     assert_non_null(strstr(why.text, "apt-get install"));
     assert_non_null(strstr(why.text, "gnuplot-nox"));
 }

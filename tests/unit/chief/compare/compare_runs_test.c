@@ -3,6 +3,8 @@
  * what, and what becomes of its answers. */
 #include "chief/compare/compare_runs.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -160,7 +162,7 @@ static void a_failure_of_the_last_remaining_case_ends_the_comparison(
     struct failure why;
     json_t *result;
     fake->fails_from = 0;
-    assert_int_equal(compare(fake, 4, &result, &why), STATUS_FAILED);
+    assert_fails(compare(fake, 4, &result, &why), &why, FAILURE_COMPARE_FAILED);
     assert_null(result);
     assert_non_null(strstr(why.text, "the loss is nan"));
     assert_int_equal(fake->count, 3);
@@ -207,7 +209,7 @@ static void a_lost_member_ends_the_comparison(void **state) {
     json_t *result;
     fake->end_at = 4;
     fake->end = FAILURE_PEER_LOST;
-    assert_int_equal(compare(fake, 4, &result, &why), STATUS_RETRY);
+    assert_fails(compare(fake, 4, &result, &why), &why, FAILURE_PEER_LOST);
     assert_null(result);
     assert_int_equal(fake->count, 5);
     assert_string_equal(why.text, "worker 1 is gone");
@@ -219,7 +221,7 @@ static void a_signal_reports_the_progress(void **state) {
     json_t *result;
     fake->end_at = 4;
     fake->end = FAILURE_TERMINATED;
-    assert_int_equal(compare(fake, 4, &result, &why), STATUS_TERMINATED);
+    assert_fails(compare(fake, 4, &result, &why), &why, FAILURE_TERMINATED);
     assert_string_equal(why.text, "ended by signal 15 after 4 of 10 runs");
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/predict_command.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -135,10 +137,12 @@ static void an_unknown_machine_or_link_is_refused(void **state) {
     struct compare_options flags = resnet();
     flags.link_gbits = 0;
     flags.vm = "p4d.24large";
-    assert_int_equal(predict_command_case(&given, &flags, &why), STATUS_CONFIG);
+    assert_fails(predict_command_case(&given, &flags, &why), &why,
+                 FAILURE_BAD_FLAG_VALUE);
     assert_non_null(strstr(why.text, "nearest: p4d.24xlarge"));
     flags.vm = "Standard_NC6s_v3";
-    assert_int_equal(predict_command_case(&given, &flags, &why), STATUS_CONFIG);
+    assert_fails(predict_command_case(&given, &flags, &why), &why,
+                 FAILURE_BAD_FLAG_VALUE);
     assert_non_null(strstr(why.text, "give --link-gbits"));
     flags.link_gbits = 8;
     assert_int_equal(predict_command_case(&given, &flags, &why), STATUS_OK);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/launch/launch.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +54,7 @@ static void without_a_gpu_the_count_is_zero(void **state) {
     uint32_t count = 0;
     struct failure why;
     (void)state;
-    assert_int_equal(fill(LAUNCH_NPROC_GPU, &count, &why), STATUS_CONFIG);
+    assert_fails(fill(LAUNCH_NPROC_GPU, &count, &why), &why, FAILURE_NO_DEVICE);
     assert_non_null(strstr(why.text, "--nproc_per_node is gpu"));
 }
 

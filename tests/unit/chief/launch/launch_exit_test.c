@@ -4,6 +4,7 @@
 #include "chief/launch/launch.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/launch_fixture.h"
 
 #include <setjmp.h>
@@ -201,7 +202,8 @@ static void no_process_outlives_a_killed_launcher(void **state) {
 
 static void a_missing_program_is_named(void **state) {
     struct launch_fixture *set = *state;
-    assert_int_equal(launch_fixture_run(set, 1, 1, 1), STATUS_CONFIG);
+    assert_fails(launch_fixture_run(set, 1, 1, 1), &set->why,
+                 FAILURE_PROGRAM_MISSING);
     assert_non_null(strstr(set->why.text, set->program));
 }
 

@@ -3,6 +3,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/time.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,8 +113,8 @@ static void a_missing_program_is_named(void **state) {
     struct subprocess_options options = {arguments[0], arguments, 30, 1};
     struct subprocess_result result;
     struct failure why;
-    assert_int_equal(subprocess_run(*state, &options, &result, &why),
-                     STATUS_CONFIG);
+    assert_fails(subprocess_run(*state, &options, &result, &why), &why,
+                 FAILURE_PROGRAM_MISSING);
     assert_non_null(strstr(why.text, "/nonexistent/program"));
     assert_null(result.output);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/memory_plan.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,7 +104,7 @@ static void a_plan_that_may_still_fit_is_accepted(void **state) {
     add(fixture, "worker 0", "a", 0, trainers_need * mib * 89 / 100);
     assert_int_equal(check(fixture), STATUS_OK);
     fixture->reported[0].limits[0].free = trainers_need * mib * 86 / 100;
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
 }
 
 /* 100 MB of 300 MB are free; 203 MB are wanted. */
@@ -111,11 +113,11 @@ static void memory_held_by_others_may_become_free(void **state) {
     struct free_memory_limit *limit = &fixture->reported[0].limits[0];
     add(fixture, "worker 0", "a", 0, 100 * mib);
     limit->most = 300 * mib;
-    assert_int_equal(check(fixture), STATUS_RETRY);
+    assert_fails(check(fixture), &fixture->why, FAILURE_NO_MEMORY);
     expect_text(fixture, "where there is 100 MB (free memory), as others hold "
                          "the rest of 300 MB: worker 0 takes 203 MB");
     limit->most = 150 * mib;
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_no_text(fixture, "others");
 }
 
@@ -127,7 +129,7 @@ static void the_largest_reported_figure_is_the_capacity(void **state) {
     fixture->reported[0].limits[0].most = 300 * mib;
     memory_plan_update_limits(&fixture->reported[0], &again, 1);
     memory_plan_update_limits(&fixture->reported[0], &other, 1);
-    assert_int_equal(check(fixture), STATUS_RETRY);
+    assert_fails(check(fixture), &fixture->why, FAILURE_NO_MEMORY);
     expect_text(fixture, "there is 100 MB");
     again.free = 250 * mib;
     memory_plan_update_limits(&fixture->reported[0], &again, 1);
@@ -138,7 +140,7 @@ static void an_error_has_need_capacity_owner_and_parts(void **state) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "node7", 0, 100 * mib);
     add(fixture, "ps 0", "b", 16 * mib, 1000 * mib);
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, "the job takes 203 MB on host node7, where there is "
                          "100 MB (free memory)");
     expect_text(fixture, "worker 0 takes 203 MB: weights 64 MB, gradients 64 "
@@ -153,7 +155,7 @@ static void roles_on_one_host_add_up(void **state) {
     add(fixture, "worker 2", "b", 0, 500 * mib);
     assert_int_equal(check(fixture), STATUS_OK);
     add(fixture, "ps 0", "a", 32 * mib, 480 * mib);
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, "takes 662 MB on host a, where there is 500 MB");
     expect_text(fixture, "ps 0 takes 256 MB: weights 128 MB, state 128 MB");
     expect_text(fixture, "worker 0 and 1 more take 203 MB: weights");
@@ -173,7 +175,7 @@ static void the_most_exceeded_limit_is_reported(void **state) {
          300 * mib);
     assert_int_equal(check(fixture), STATUS_OK);
     fixture->reported[1].limits[1].free = 150 * mib;
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, "takes 203 MB on host a, where there is 150 MB (left "
                          "by control group /two, memory.max)");
     expect_no_text(fixture, "worker 0");
@@ -191,14 +193,14 @@ static void device_and_host_memory_are_counted_separately(void **state) {
     assert_int_equal(check(fixture), STATUS_OK);
     assert_int_equal(reported->count, 2);
     reported->limits[1].free = 150 * mib;
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, "takes 202 MB on host a, where there is 150 MB (free "
                          "on device cuda 0)");
     expect_text(fixture, "worker 0 takes 202 MB: weights 64 MB, gradients 64 "
                          "MB, activations 70 MB, batches 4.0 MB");
     reported->limits[1].free = 202 * mib;
     reported->limits[0].free = 100 * mib;
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, "takes 133 MB on host a, where there is 100 MB");
     expect_no_text(fixture, "activations 7");
 }
@@ -213,7 +215,7 @@ static void a_member_without_figures_is_accepted(void **state) {
 static void only_remedies_that_help_are_suggested(void **state) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 120 * mib);
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture,
                 "train_micro_batch_size_per_gpu 512 with "
                 "gradient_accumulation_steps 2, the same batch (166 MB);");
@@ -224,7 +226,7 @@ static void only_remedies_that_help_are_suggested(void **state) {
     expect_no_text(fixture, "trainers on this host");
     fixture->job.micro_batch = 1023; /* has no half */
     fixture->job.model.kept = 5;
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_no_text(fixture, "train_micro_batch_size_per_gpu");
     expect_no_text(fixture, "number_checkpoints");
     expect_text(fixture, ". It takes a host with more memory, or a "
@@ -238,7 +240,7 @@ static void a_change_that_does_not_make_it_fit_is_no_remedy(void **state) {
     add(fixture, "worker 0", "a", 0, 100 * mib);
     add(fixture, "worker 1", "a", 0, 100 * mib);
     add(fixture, "ps 0", "a", 16 * mib, 100 * mib);
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_no_text(fixture, "more ps");
     expect_no_text(fixture, "fewer of");
     expect_no_text(fixture, "train_micro_batch_size_per_gpu");
@@ -251,13 +253,13 @@ static void in_all_reduce_the_state_can_be_elsewhere(void **state) {
     struct fixture *fixture = *state;
     fixture->given.allreduce = true;
     add(fixture, "worker 0", "a", 0, 120 * mib);
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, "state 64 MB");
     expect_text(fixture, "zero_optimization.stage 2 (235 MB);");
     expect_text(fixture, "strategy.type \"ps\", with ps on hosts of their own "
                          "(203 MB).");
     fixture->job.optimizer.momentum = 0;
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_no_text(fixture, "zero_optimization");
     expect_no_text(fixture, "strategy.type");
 }
@@ -267,7 +269,7 @@ static void members_with_equal_needs_are_reported_together(void **state) {
     for (int i = 0; i < MAXIMUM - 1; i++)
         add(fixture, "worker 0", "a", 0, 100 * mib);
     add(fixture, "ps 0", "a", 16 * mib, 100 * mib);
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, ": worker 0 and 6 more take 203 MB: weights 64 MB");
     expect_text(fixture, " each; ps 0 takes 128 MB: weights 64 MB");
     assert_true(strlen(fixture->why.text) < 1000);
@@ -307,14 +309,14 @@ static void each_device_is_counted_separately(void **state) {
     reported->replicas = 3;
     assert_int_equal(check(fixture), STATUS_OK);
     reported->limits[2].free = 150 * mib;
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, "takes 202 MB on host a, where there is 150 MB (free "
                          "on device cuda 1)");
     reported->limits[2].free = 202 * mib;
     reported->limits[0].free = 130 * mib; /* of 64 + 64 + 3 * 4 + 1 */
     assert_int_equal(check(fixture), STATUS_OK);
     reported->adds_on_host = true;
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, "weights 64 MB, gradients 192 MB, batches 12.0 MB");
 }
 
@@ -332,7 +334,7 @@ static void only_the_first_device_holds_the_test_set(void **state) {
     reported->replicas = 2;
     assert_int_equal(check(fixture), STATUS_OK);
     reported->limits[2].free = 112 * mib;
-    assert_int_equal(check(fixture), STATUS_CONFIG);
+    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, "(free on device cuda 1)");
 }
 

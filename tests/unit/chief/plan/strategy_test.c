@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/strategy.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +48,7 @@ static void the_job_overrides_the_cluster(void **state) {
     assert_true(strategy.allreduce);
     assert_string_equal(strategy.backend, "nccl");
     job.strategy = JOB_PS;
-    assert_int_equal(choose(&job, 2, 0, false), STATUS_CONFIG);
+    assert_fails(choose(&job, 2, 0, false), &why, FAILURE_JOB_UNFIT);
     assert_non_null(strstr(why.text, "lists no ps"));
 }
 
@@ -62,7 +64,7 @@ static void one_trainer_without_ps_keeps_its_weights(void **state) {
 static void a_cluster_without_trainers_is_an_error(void **state) {
     struct job job = {0};
     (void)state;
-    assert_int_equal(choose(&job, 0, 1, false), STATUS_CONFIG);
+    assert_fails(choose(&job, 0, 1, false), &why, FAILURE_JOB_UNFIT);
     assert_non_null(strstr(why.text, "no trainer at all"));
 }
 
@@ -81,11 +83,11 @@ static void advice_uses_the_launchers_terms(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct strategy_case no_ps = {2, 0, false, cases[i].members};
         struct strategy_case nobody = {0, 1, false, cases[i].members};
-        assert_int_equal(strategy_choose(&strategy, &ps, &no_ps, NULL, &why),
-                         STATUS_CONFIG);
+        assert_fails(strategy_choose(&strategy, &ps, &no_ps, NULL, &why), &why,
+                     FAILURE_JOB_UNFIT);
         assert_non_null(strstr(why.text, cases[i].ps));
-        assert_int_equal(strategy_choose(&strategy, &ps, &nobody, NULL, &why),
-                         STATUS_CONFIG);
+        assert_fails(strategy_choose(&strategy, &ps, &nobody, NULL, &why), &why,
+                     FAILURE_JOB_UNFIT);
         assert_non_null(strstr(why.text, cases[i].worker));
     }
 }
@@ -95,9 +97,9 @@ static void settings_unsupported_by_all_reduce_are_named(void **state) {
     struct job stale = {.staleness = JOB_STALENESS_INF};
     struct job halved = {.wire = JOB_WIRE_BF16};
     (void)state;
-    assert_int_equal(choose(&stale, 2, 0, false), STATUS_CONFIG);
+    assert_fails(choose(&stale, 2, 0, false), &why, FAILURE_JOB_UNFIT);
     assert_non_null(strstr(why.text, "strategy.staleness"));
-    assert_int_equal(choose(&halved, 2, 0, false), STATUS_CONFIG);
+    assert_fails(choose(&halved, 2, 0, false), &why, FAILURE_JOB_UNFIT);
     assert_non_null(strstr(why.text, "wire is bf16"));
     assert_int_equal(choose(&stale, 2, 1, false), STATUS_OK);
     assert_int_equal(choose(&halved, 2, 1, false), STATUS_OK);

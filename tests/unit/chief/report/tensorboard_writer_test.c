@@ -2,6 +2,7 @@
 #include "chief/report/tensorboard_writer.h"
 
 #include "chief/report/event.pb-c.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
 
 #include <setjmp.h>
@@ -208,9 +209,9 @@ static void a_tag_beyond_the_limit_is_refused(void **state) {
     char tag[514];
     memset(tag, 'x', sizeof tag);
     tag[513] = '\0';
-    assert_int_equal(
+    assert_fails(
         tensorboard_writer_add_scalar(tensorboard_writer, tag, 1, 1, &why),
-        STATUS_FAILED);
+        &why, FAILURE_NAME_TOO_LONG);
     tag[512] = '\0';
     add(tensorboard_writer, tag, INT64_MAX, 1);
     tensorboard_writer_close(&tensorboard_writer);
@@ -226,8 +227,8 @@ static void a_folder_that_cannot_be_created_is_named(void **state) {
     assert_non_null(file);
     fclose(file);
     strcat(below, "/events");
-    assert_int_equal(tensorboard_writer_open(&tensorboard_writer, below, &why),
-                     STATUS_CONFIG);
+    assert_fails(tensorboard_writer_open(&tensorboard_writer, below, &why),
+                 &why, FAILURE_OUTPUT_UNUSABLE);
     assert_non_null(strstr(why.text, below));
     assert_null(tensorboard_writer);
 }
@@ -246,7 +247,7 @@ static void a_write_failure_names_the_file(void **state) {
     enum status status = tensorboard_writer_flush(tensorboard_writer, &why);
     tensorboard_writer_close(&tensorboard_writer);
     setrlimit(RLIMIT_FSIZE, &before);
-    assert_int_equal(status, STATUS_FAILED);
+    assert_fails(status, &why, FAILURE_FILE_UNWRITABLE);
     assert_non_null(strstr(why.text, folder->file));
 }
 

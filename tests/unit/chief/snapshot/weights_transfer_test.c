@@ -6,6 +6,7 @@
 #include "proto/net/messages/message.h"
 #include "ps/dense/snapshot.h"
 #include "ps/server.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -267,7 +268,7 @@ enum { SMALL = 0 };
 
 static void expect_refusal(struct fixture *fixture, enum status status,
                            const char *text) {
-    assert_int_equal(status, STATUS_FAILED);
+    assert_fails(status, &fixture->why, FAILURE_PEER_REFUSED);
     if (!strstr(fixture->why.text, text) || !strstr(fixture->why.text, "ps "))
         fail_msg("no \"%s\" in: %s", text, fixture->why.text);
 }
@@ -314,9 +315,9 @@ static void a_silent_ps_is_named_at_the_deadline(void **state) {
     fixture->settings.step_timeout = 0.2;
     start(&fixture->servers[1]);
     open_transfer(fixture);
-    assert_int_equal(weights_transfer_assign(fixture->weights_transfer, SMALL,
-                                             fixture->floats, &fixture->why),
-                     STATUS_RETRY);
+    assert_fails(weights_transfer_assign(fixture->weights_transfer, SMALL,
+                                         fixture->floats, &fixture->why),
+                 &fixture->why, FAILURE_PEER_SILENT);
     snprintf(name, sizeof name, "ps 0 at %s has not answered",
              fixture->places[0].address);
     assert_non_null(strstr(fixture->why.text, name));
@@ -328,10 +329,10 @@ static void a_cancelled_transfer_ends_at_once(void **state) {
     int64_t began = time_now();
     eventfd_write(fixture->settings.cancel, 1);
     open_transfer(fixture);
-    assert_int_equal(weights_transfer_read(fixture->weights_transfer, SMALL,
-                                           SNAPSHOT, fixture->floats,
-                                           &fixture->why),
-                     STATUS_RETRY);
+    assert_fails(weights_transfer_read(fixture->weights_transfer, SMALL,
+                                       SNAPSHOT, fixture->floats,
+                                       &fixture->why),
+                 &fixture->why, FAILURE_RUN_ENDED);
     assert_true(time_now() - began < 30 * TIME_S);
 }
 

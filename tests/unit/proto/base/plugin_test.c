@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/plugin.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
 
 #include <setjmp.h>
@@ -63,7 +64,8 @@ static void expect_missing(const char *name, const char *symbol,
                            const char *text) {
     const void *table;
     struct failure why;
-    assert_int_equal(plugin_find(&table, name, symbol, 3, &why), STATUS_CONFIG);
+    assert_fails(plugin_find(&table, name, symbol, 3, &why), &why,
+                 FAILURE_PLUGIN_MISSING);
     assert_null(table);
     if (!strstr(why.text, text))
         fail_msg("no \"%s\" in: %s", text, why.text);

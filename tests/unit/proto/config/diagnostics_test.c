@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/diagnostics.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +24,8 @@ static void one_problem_is_one_line(void **state) {
     json_t *value = json_real(0.1);
     diagnostics_value(&diagnostics, "a.b", value, "an integer");
     json_decref(value);
-    assert_int_equal(diagnostics_status(&diagnostics, &why), STATUS_CONFIG);
+    assert_fails(diagnostics_status(&diagnostics, &why), &why,
+                 FAILURE_JOB_INVALID);
     assert_string_equal(
         why.text, "job.json: a.b: found 0.1 (a real); allowed: an integer");
 }
@@ -33,7 +36,8 @@ static void ten_are_listed_and_the_others_counted(void **state) {
     struct failure why;
     for (int i = 0; i < 13; i++)
         diagnostics_add(&diagnostics, "key", "number %d", i);
-    assert_int_equal(diagnostics_status(&diagnostics, &why), STATUS_CONFIG);
+    assert_fails(diagnostics_status(&diagnostics, &why), &why,
+                 FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "job.json: 13 errors\n  key: number 0\n"));
     assert_non_null(strstr(why.text, "key: number 9\n  and 3 more"));
     assert_null(strstr(why.text, "number 10"));
@@ -48,7 +52,8 @@ static void problems_beyond_the_buffer_are_counted(void **state) {
     text[sizeof text - 1] = 0;
     for (int i = 0; i < 3; i++)
         diagnostics_add(&diagnostics, "key", "%s", text);
-    assert_int_equal(diagnostics_status(&diagnostics, &why), STATUS_CONFIG);
+    assert_fails(diagnostics_status(&diagnostics, &why), &why,
+                 FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "xxx\n  and 2 more"));
 }
 
@@ -66,7 +71,8 @@ static void input_is_shown_shortened_and_without_control_characters(
     json_t *value = json_string(key + 6);
     diagnostics_value(&diagnostics, key, value, "a path");
     json_decref(value);
-    assert_int_equal(diagnostics_status(&diagnostics, &why), STATUS_CONFIG);
+    assert_fails(diagnostics_status(&diagnostics, &why), &why,
+                 FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "job.json: ??[31m\xC3\xA9"));
     assert_non_null(strstr(why.text, "\xC3\xA9...: found"));
     assert_non_null(strstr(why.text, "\xC3\xA9... (a string)"));

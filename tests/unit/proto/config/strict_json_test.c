@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/strict_json.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,8 +62,8 @@ static void too_many_such_numbers_are_refused(void **state) {
     json_t *root;
     bool duplicate = false;
     struct failure why = {0};
-    assert_int_equal(strict_json_object(&root, text, "X", &duplicate, &why),
-                     STATUS_CONFIG);
+    assert_fails(strict_json_object(&root, text, "X", &duplicate, &why), &why,
+                 FAILURE_CLUSTER_INVALID);
     assert_memory_equal(why.text, "bad_json: X is not JSON", 23);
     free(text);
 }
@@ -87,9 +89,9 @@ static void a_common_mistake_is_named(void **state) {
         json_t *root;
         bool duplicate = false;
         struct failure why = {0};
-        assert_int_equal(
+        assert_fails(
             strict_json_object(&root, errors[i][0], "X", &duplicate, &why),
-            STATUS_CONFIG);
+            &why, FAILURE_CLUSTER_INVALID);
         if (!strstr(why.text, errors[i][1]))
             fail_msg("\"%s\" is missing in: %s", errors[i][1], why.text);
     }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "proto/store/atomic_file.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 
 #include <fcntl.h>
@@ -70,7 +71,8 @@ static void a_file_that_cannot_be_renamed_is_removed(void **state) {
     assert_int_equal(mkdir(place->path, 0777), 0);
     assert_int_equal(atomic_file_create(&file, place->path, 7, &why),
                      STATUS_OK);
-    assert_int_equal(atomic_file_commit(&file, &why), STATUS_FAILED);
+    assert_fails(atomic_file_commit(&file, &why), &why,
+                 FAILURE_FILE_UNWRITABLE);
     assert_non_null(strstr(why.text, place->path));
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
@@ -81,7 +83,8 @@ static void a_full_device_is_reported_with_the_wanted_size(void **state) {
     struct atomic_file file = {.fd = open("/dev/full", O_WRONLY),
                                .bytes = 4321};
     snprintf(file.path, sizeof file.path, "/dev/full");
-    assert_int_equal(atomic_file_write(&file, "x", 1, &why), STATUS_FAILED);
+    assert_fails(atomic_file_write(&file, "x", 1, &why), &why,
+                 FAILURE_DISK_FULL);
     assert_non_null(strstr(why.text, "/dev/full: 4321 bytes wanted"));
     assert_non_null(strstr(why.text, "No space left"));
     close(file.fd);
@@ -94,9 +97,10 @@ static void a_path_too_long_is_reported(void **state) {
     char path[PATH_MAX];
     memset(path, 'x', sizeof path);
     path[PATH_MAX - 3] = '\0';
-    assert_int_equal(atomic_file_create(&file, path, 1, &why), STATUS_FAILED);
-    assert_int_equal(atomic_file_open_temporary(&file, path, 1, &why),
-                     STATUS_FAILED);
+    assert_fails(atomic_file_create(&file, path, 1, &why), &why,
+                 FAILURE_NAME_TOO_LONG);
+    assert_fails(atomic_file_open_temporary(&file, path, 1, &why), &why,
+                 FAILURE_NAME_TOO_LONG);
 }
 
 #define IN_PLACE(test)                                                         \

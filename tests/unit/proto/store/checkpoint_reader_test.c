@@ -9,6 +9,7 @@
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/shard_writer.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 
 #include <stdio.h>
@@ -80,20 +81,21 @@ static void a_missing_slot_is_reported(void **state) {
     assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
     assert_int_equal(checkpoint_reader_open(&reader, folder, &manifest, &why),
                      STATUS_OK);
-    assert_int_equal(checkpoint_reader_block(reader, 0, 3, none, &why),
-                     STATUS_FAILED);
+    assert_fails(checkpoint_reader_block(reader, 0, 3, none, &why), &why,
+                 FAILURE_CHECKPOINT_DAMAGED);
     assert_non_null(strstr(why.text, "slot 3"));
     /* A row is no block of floats: its size is checked before it is copied. */
-    assert_int_equal(checkpoint_reader_block(reader, 0, SHARD_ROW, none, &why),
-                     STATUS_FAILED);
+    assert_fails(checkpoint_reader_block(reader, 0, SHARD_ROW, none, &why),
+                 &why, FAILURE_CHECKPOINT_DAMAGED);
     assert_non_null(strstr(why.text, "3 bytes"));
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
 }
 
-static void assert_fails(const char *dir, uint64_t step, const char *text) {
+static void expect_damage(const char *dir, uint64_t step,
+                          enum failure_code code, const char *text) {
     struct failure why;
-    assert_int_equal(checkpoint_reader_verify(dir, step, &why), STATUS_FAILED);
+    assert_fails(checkpoint_reader_verify(dir, step, &why), &why, code);
     if (!strstr(why.text, text))
         fail_msg("\"%s\" lacks \"%s\"", why.text, text);
 }
@@ -107,22 +109,22 @@ static void damage_fails_verification_and_is_named(void **state) {
     assert_int_equal(checkpoint_reader_verify(dir, 1, &why), STATUS_OK);
     shard_path(dir, 1, 1, 2, path);
     assert_int_equal(truncate(path, 5000), 0);
-    assert_fails(dir, 1, path);
+    expect_damage(dir, 1, FAILURE_CHECKPOINT_DAMAGED, path);
     shard_path(dir, 2, 0, 2, path);
     assert_int_equal(unlink(path), 0);
-    assert_fails(dir, 2, "No such file");
+    expect_damage(dir, 2, FAILURE_FILE_UNREADABLE, "No such file");
     shard_path(dir, 3, 1, 2, path);
     FILE *file = fopen(path, "r+");
     fseek(file, 100000, SEEK_SET);
     fputc(0x5a, file);
     fclose(file);
-    assert_fails(dir, 3, "is damaged");
-    assert_fails(dir, 9, "manifest.json");
+    expect_damage(dir, 3, FAILURE_CHECKPOINT_DAMAGED, "is damaged");
+    expect_damage(dir, 9, FAILURE_FILE_UNREADABLE, "manifest.json");
     char from[PATH_MAX], to[PATH_MAX];
     checkpoint_folder(dir, 4, from, sizeof from);
     checkpoint_folder(dir, 5, to, sizeof to);
     assert_int_equal(rename(from, to), 0);
-    assert_fails(dir, 5, "is of step 4");
+    expect_damage(dir, 5, FAILURE_CHECKPOINT_DAMAGED, "is of step 4");
 }
 
 /* A checkpoint whose file has one block and no row, hashes and all right. */
@@ -155,7 +157,7 @@ static void write_without_rows(const char *dir, uint64_t step) {
 static void a_block_without_its_row_fails_verification(void **state) {
     const char *dir = *state;
     write_without_rows(dir, 1);
-    assert_fails(dir, 1, "slot 65535");
+    expect_damage(dir, 1, FAILURE_CHECKPOINT_DAMAGED, "slot 65535");
 }
 
 static void assert_newest(const char *dir, uint64_t upto, uint64_t step) {
@@ -197,9 +199,9 @@ static void an_empty_folder_succeeds_and_only_damaged_ones_fail(void **state) {
     checkpoint_fixture_write(dir, 10, 1);
     shard_path(dir, 10, 0, 1, path);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY,
-                                              &manifest, &found, NULL, &why),
-                     STATUS_FAILED);
+    assert_fails(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY, &manifest,
+                                          &found, NULL, &why),
+                 &why, FAILURE_CHECKPOINT_DAMAGED);
     assert_false(found);
     assert_non_null(strstr(why.text, dir));
     assert_non_null(strstr(why.text, "No such file"));
@@ -236,18 +238,18 @@ static void a_file_on_another_host_is_skipped_and_its_host_named(void **state) {
     assert_false(checkpoint_reader_is_remote(folder, &manifest.files[1]));
     assert_int_equal(checkpoint_reader_open(&reader, folder, &manifest, &why),
                      STATUS_OK);
-    assert_int_equal(checkpoint_reader_block(reader, 0, 0, none, &why),
-                     STATUS_FAILED);
+    assert_fails(checkpoint_reader_block(reader, 0, 0, none, &why), &why,
+                 FAILURE_CHECKPOINT_ELSEWHERE);
     assert_non_null(strstr(why.text, "host node-7 holds it"));
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
     gethostname(here, sizeof here - 1);
     set_host(dir, 1, here);
-    assert_fails(dir, 1, "No such file");
+    expect_damage(dir, 1, FAILURE_FILE_UNREADABLE, "No such file");
     set_host(dir, 1, "node-7");
     shard_path(dir, 1, 1, 2, path);
     assert_int_equal(truncate(path, 7), 0);
-    assert_fails(dir, 1, "its manifest says");
+    expect_damage(dir, 1, FAILURE_CHECKPOINT_DAMAGED, "its manifest says");
 }
 
 #define IN_DIR(test)                                                           \

@@ -9,6 +9,7 @@
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 
 #include <fcntl.h>
@@ -85,8 +86,8 @@ static void an_unreadable_directory_is_reported(void **state) {
     struct failure why;
     snprintf(path, sizeof path, "%s/file", dir);
     make(dir, "file");
-    assert_int_equal(checkpoint_list(path, &steps, &count, &why),
-                     STATUS_FAILED);
+    assert_fails(checkpoint_list(path, &steps, &count, &why), &why,
+                 FAILURE_FILE_UNREADABLE);
     assert_non_null(strstr(why.text, path));
     assert_null(steps);
 }
@@ -116,7 +117,8 @@ static void a_failed_removal_has_removed_the_manifest(void **state) {
         snprintf(name, sizeof name, "step-000000003/ps-%d.mdb/", i);
         make(dir, name);
     }
-    assert_int_equal(checkpoint_remove(dir, 3, &why), STATUS_FAILED);
+    assert_fails(checkpoint_remove(dir, 3, &why), &why,
+                 FAILURE_FILE_UNWRITABLE);
     assert_non_null(strstr(why.text, "cannot remove"));
     assert_steps(dir, NO_STEPS);
 }
@@ -177,7 +179,8 @@ static void folders_are_created_with_parents_and_idempotently(void **state) {
     assert_int_equal(stat(folder, &about), 0);
     make(dir, "file");
     snprintf(deep, sizeof deep, "%s/file", dir);
-    assert_int_equal(checkpoint_make_folder(deep, 1, &why), STATUS_FAILED);
+    assert_fails(checkpoint_make_folder(deep, 1, &why), &why,
+                 FAILURE_FILE_UNWRITABLE);
 }
 
 /* Writes steps from FIRST on until it is killed, MICROSECONDS after its start.

@@ -2,6 +2,7 @@
 #include "proto/store/dir_lock.h"
 
 #include "proto/store/checkpoint.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 
 #include <setjmp.h>
@@ -55,7 +56,7 @@ static struct dir_lock *lock_in_child(const char *dir, uint64_t run,
 static void a_directory_belongs_to_one_run_at_a_time(void **state) {
     const char *dir = *state;
     struct dir_lock *one = take(dir, ONE), *two;
-    assert_int_equal(try(&two, dir, TWO), STATUS_CONFIG);
+    assert_fails(try(&two, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
     assert_null(two);
     assert_int_equal(checkpoint_fixture_entries(dir), 1);
     dir_lock_release(&one);
@@ -69,7 +70,7 @@ static void the_owner_of_the_lock_is_named(void **state) {
     const char *dir = *state;
     char host[256] = "", named[512];
     struct dir_lock *one = take(dir, ONE), *two;
-    assert_int_equal(try(&two, dir, TWO), STATUS_CONFIG);
+    assert_fails(try(&two, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
     gethostname(host, sizeof host - 1);
     snprintf(named, sizeof named, "%s: the chief, pid %d on host %s.", dir,
              (int)getpid(), host);
@@ -112,7 +113,7 @@ static void a_process_under_the_chiefs_lock_takes_none(void **state) {
     assert_true(shares);
     assert_int_equal(checkpoint_fixture_entries(dir), 1);
     dir_lock_release(&beside);
-    assert_int_equal(try(&beside, dir, TWO), STATUS_CONFIG);
+    assert_fails(try(&beside, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
     dir_lock_release(&chief);
 }
 
@@ -127,8 +128,8 @@ static void processes_of_one_run_share_a_directory(void **state) {
     struct dir_lock *second = lock_in_child(dir, ONE, &shares);
     assert_false(shares);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(try_lock_in_child(&two, &shares, dir, TWO),
-                         STATUS_CONFIG);
+        assert_fails(try_lock_in_child(&two, &shares, dir, TWO), &why,
+                     FAILURE_DIRECTORY_LOCKED);
         assert_non_null(strstr(why.text, "ps 0, pid "));
         dir_lock_release(i ? &second : &first);
     }
@@ -142,7 +143,7 @@ static void a_chief_is_refused_beside_another_runs_ps(void **state) {
     const char *dir = *state;
     bool shares;
     struct dir_lock *ps = lock_in_child(dir, ONE, &shares), *chief;
-    assert_int_equal(try(&chief, dir, TWO), STATUS_CONFIG);
+    assert_fails(try(&chief, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
     dir_lock_release(&ps);
 }
 
@@ -179,11 +180,11 @@ static void a_removed_directory_is_locked_again(void **state) {
     move_away(dir);
     assert_false(dir_lock_is_held(chief));
     assert_int_equal(dir_lock_renew(beside, &why), STATUS_OK);
-    assert_int_equal(try(&other, dir, TWO), STATUS_CONFIG);
+    assert_fails(try(&other, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
     assert_int_equal(dir_lock_renew(chief, &why), STATUS_OK);
     assert_true(dir_lock_is_held(chief));
     dir_lock_release(&beside);
-    assert_int_equal(try(&other, dir, TWO), STATUS_CONFIG);
+    assert_fails(try(&other, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
     dir_lock_release(&chief);
     assert_int_equal(checkpoint_fixture_entries(dir), 0);
 }
@@ -196,9 +197,9 @@ static void a_lock_replaced_by_another_run_is_left_alone(void **state) {
     move_away(dir);
     assert_int_equal(mkdir(dir, 0700), 0);
     struct dir_lock *two = take(dir, TWO);
-    assert_int_equal(dir_lock_renew(chief, &why), STATUS_CONFIG);
+    assert_fails(dir_lock_renew(chief, &why), &why, FAILURE_DIRECTORY_LOCKED);
     assert_non_null(strstr(why.text, "another run is using"));
-    assert_int_equal(dir_lock_renew(beside, &why), STATUS_CONFIG);
+    assert_fails(dir_lock_renew(beside, &why), &why, FAILURE_DIRECTORY_LOCKED);
     assert_false(dir_lock_is_held(chief));
     assert_true(dir_lock_is_held(two));
     assert_int_equal(checkpoint_fixture_entries(dir), 1);
@@ -212,13 +213,14 @@ static void an_unwritable_directory_is_an_error(void **state) {
     struct dir_lock *dir_lock;
     bool shares;
     (void)state;
-    assert_int_equal(try(&dir_lock, "/proc/self", ONE), STATUS_FAILED);
+    assert_fails(try(&dir_lock, "/proc/self", ONE), &why,
+                 FAILURE_FILE_UNWRITABLE);
     assert_null(dir_lock);
     assert_int_equal(try_lock_in_child(&dir_lock, &shares, "/proc/self/x", ONE),
                      STATUS_OK);
     assert_false(shares);
     assert_false(dir_lock_is_held(dir_lock));
-    assert_int_equal(dir_lock_renew(dir_lock, &why), STATUS_FAILED);
+    assert_fails(dir_lock_renew(dir_lock, &why), &why, FAILURE_FILE_UNWRITABLE);
     dir_lock_release(&dir_lock);
 }
 

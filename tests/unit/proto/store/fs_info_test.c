@@ -8,6 +8,8 @@
 
 #include "proto/store/fs_info.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <errno.h>
 #include <linux/magic.h>
 #include <stdio.h>
@@ -51,7 +53,8 @@ static void the_local_folder_is_the_first_writable_one(void **state) {
                      STATUS_OK);
     assert_string_equal(folder, "/var/tmp");
     unsetenv("TMPDIR");
-    assert_int_equal(fs_info_local_folder(folder, 1, &why), STATUS_FAILED);
+    assert_fails(fs_info_local_folder(folder, 1, &why), &why,
+                 FAILURE_FILE_UNWRITABLE);
     assert_non_null(strstr(why.text, "set TMPDIR"));
 }
 
@@ -71,7 +74,7 @@ static void a_folder_that_cannot_be_created_is_named_with_the_reason(
     enum status status = fs_info_make_folder(path, &why);
     assert_int_equal(seteuid(user), 0);
     assert_int_equal(rmdir(closed), 0);
-    assert_int_equal(status, STATUS_FAILED);
+    assert_fails(status, &why, FAILURE_FILE_UNWRITABLE);
     assert_string_equal(why.text, expected);
 }
 
@@ -87,16 +90,15 @@ static void the_folder_of_a_path_is_its_parent(void **state) {
             STATUS_OK);
         assert_string_equal(folder, cases[i][1]);
     }
-    assert_int_equal(
-        fs_info_parent_folder("long/c", folder, sizeof folder, &why),
-        STATUS_FAILED);
+    assert_fails(fs_info_parent_folder("long/c", folder, sizeof folder, &why),
+                 &why, FAILURE_NAME_TOO_LONG);
 }
 
 static void a_failed_write_names_path_bytes_and_free_space(void **state) {
     (void)state;
     struct failure why;
-    assert_int_equal(fs_info_write_failure("/tmp/x", 123, EDQUOT, &why),
-                     STATUS_FAILED);
+    assert_fails(fs_info_write_failure("/tmp/x", 123, EDQUOT, &why), &why,
+                 FAILURE_DISK_FULL);
     assert_non_null(strstr(why.text, "/tmp/x: 123 bytes wanted, "));
     assert_non_null(strstr(why.text, " free in /tmp: Disk quota exceeded"));
     fs_info_write_failure("/tmp/x", UINT64_MAX, EIO, &why);
@@ -111,8 +113,8 @@ static void the_required_space_is_compared_with_free_space(void **state) {
     (void)state;
     struct failure why;
     assert_int_equal(fs_info_check_space("/tmp", "f", 1, &why), STATUS_OK);
-    assert_int_equal(fs_info_check_space("/tmp", "f", UINT64_MAX, &why),
-                     STATUS_FAILED);
+    assert_fails(fs_info_check_space("/tmp", "f", UINT64_MAX, &why), &why,
+                 FAILURE_DISK_FULL);
     /* Where nobody can tell, writing will. */
     assert_int_equal(fs_info_check_space("/nowhere", "f", UINT64_MAX, &why),
                      STATUS_OK);

@@ -8,6 +8,7 @@
 
 #include "proto/store/manifest.h"
 #include "proto/store/manifest_text.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 
 #include <fcntl.h>
@@ -157,7 +158,8 @@ static void every_truncated_text_is_refused(void **state) {
     char *text = manifest_text(&manifest);
     for (size_t size = strlen(text); size-- > 0;) {
         text[size] = '\0';
-        assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_FAILED);
+        assert_fails(manifest_parse(&parsed, text, &why), &why,
+                     FAILURE_CHECKPOINT_DAMAGED);
     }
     free(text);
     manifest_clear(&manifest);
@@ -282,19 +284,22 @@ static void garbage_in_the_file_is_refused(void **state) {
     struct failure why;
     checkpoint_fixture_folder(folder);
     snprintf(path, sizeof path, "%s/manifest.json", folder);
-    assert_int_equal(manifest_read(&read, folder, &why), STATUS_FAILED);
+    assert_fails(manifest_read(&read, folder, &why), &why,
+                 FAILURE_FILE_UNREADABLE);
     assert_non_null(strstr(why.text, path));
     for (size_t i = 0; i < sizeof garbage / sizeof garbage[0]; i++) {
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
         size_t size = i == 4 ? 3 : strlen(garbage[i]);
         assert_int_equal(write(fd, garbage[i], size), size);
         close(fd);
-        assert_int_equal(manifest_read(&read, folder, &why), STATUS_FAILED);
+        assert_fails(manifest_read(&read, folder, &why), &why,
+                     FAILURE_CHECKPOINT_DAMAGED);
         assert_non_null(strstr(why.text, path));
     }
     unlink(path);
     assert_int_equal(mkfifo(path, 0666), 0);
-    assert_int_equal(manifest_read(&read, folder, &why), STATUS_FAILED);
+    assert_fails(manifest_read(&read, folder, &why), &why,
+                 FAILURE_CHECKPOINT_DAMAGED);
     assert_non_null(strstr(why.text, "is not a file"));
     checkpoint_fixture_remove(folder);
 }

@@ -10,6 +10,7 @@
 
 #include "proto/store/shard_reader.h"
 #include "proto/store/shard_writer.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/skip.h"
 
@@ -180,8 +181,8 @@ static void a_key_put_twice_is_refused(void **state) {
                      STATUS_OK);
     assert_int_equal(shard_writer_put(writer, key_of(1), "x", 1, &why),
                      STATUS_OK);
-    assert_int_equal(shard_writer_put(writer, key_of(1), "y", 1, &why),
-                     STATUS_FAILED);
+    assert_fails(shard_writer_put(writer, key_of(1), "y", 1, &why), &why,
+                 FAILURE_FILE_UNWRITABLE);
     shard_writer_abort(&writer);
     assert_null(writer);
     assert_int_equal(checkpoint_fixture_entries(place->folder), 0);
@@ -198,18 +199,19 @@ static void a_missing_key_is_named(void **state) {
     write_shard(place, place->folder, 0, &info);
     assert_int_equal(shard_reader_open(&reader, place->folder, &info, &why),
                      STATUS_OK);
-    assert_int_equal(shard_reader_get(reader, key, &value, &bytes, &why),
-                     STATUS_FAILED);
+    assert_fails(shard_reader_get(reader, key, &value, &bytes, &why), &why,
+                 FAILURE_CHECKPOINT_DAMAGED);
     assert_non_null(strstr(why.text, "parameter 99, element 12345, slot 1"));
     shard_reader_close(&reader);
 }
 
 static void assert_refused(const struct checkpoint_fixture_file *place,
-                           const struct shard_info *info, const char *text) {
+                           const struct shard_info *info,
+                           enum failure_code code, const char *text) {
     struct shard_reader *reader;
     struct failure why;
-    assert_int_equal(shard_reader_open(&reader, place->folder, info, &why),
-                     STATUS_FAILED);
+    assert_fails(shard_reader_open(&reader, place->folder, info, &why), &why,
+                 code);
     assert_null(reader);
     if (!strstr(why.text, text))
         fail_msg("\"%s\" lacks \"%s\"", why.text, text);
@@ -221,7 +223,8 @@ static void a_truncated_file_is_refused(void **state) {
     write_shard(place, place->folder, 0, &info);
     for (off_t size = (off_t)info.size - 1; size > 0; size /= 3) {
         assert_int_equal(truncate(place->path, size), 0);
-        assert_refused(place, &info, "bytes, its manifest says");
+        assert_refused(place, &info, FAILURE_CHECKPOINT_DAMAGED,
+                       "bytes, its manifest says");
     }
 }
 
@@ -237,7 +240,7 @@ static void any_flipped_bit_is_refused(void **state) {
         assert_int_equal(pread(fd, &kept, 1, at), 1);
         byte = kept ^ (unsigned char)(1 << (i % 8));
         assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-        assert_refused(place, &info, "is damaged");
+        assert_refused(place, &info, FAILURE_CHECKPOINT_DAMAGED, "is damaged");
         assert_int_equal(pwrite(fd, &kept, 1, at), 1);
     }
     close(fd);
@@ -246,12 +249,12 @@ static void any_flipped_bit_is_refused(void **state) {
 static void an_invalid_file_is_refused(void **state) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_info info = {.name = "shard.mdb"};
-    assert_refused(place, &info, "No such file");
+    assert_refused(place, &info, FAILURE_FILE_UNREADABLE, "No such file");
     assert_int_equal(mkdir(place->path, 0777), 0);
-    assert_refused(place, &info, "is not a file");
+    assert_refused(place, &info, FAILURE_CHECKPOINT_DAMAGED, "is not a file");
     assert_int_equal(rmdir(place->path), 0);
     assert_int_equal(mkfifo(place->path, 0666), 0);
-    assert_refused(place, &info, "is not a file");
+    assert_refused(place, &info, FAILURE_CHECKPOINT_DAMAGED, "is not a file");
 }
 
 static void a_file_with_the_right_hash_that_is_no_database_is_refused(
@@ -264,7 +267,8 @@ static void a_file_with_the_right_hash_that_is_no_database_is_refused(
     assert_int_equal(shard_file_hash(fd, "it", &info, NULL, &why), STATUS_OK);
     assert_int_equal(info.size, BYTES);
     close(fd);
-    assert_refused(place, &info, "is not a shard file");
+    assert_refused(place, &info, FAILURE_CHECKPOINT_DAMAGED,
+                   "is not a shard file");
 }
 
 /* As when a ps wrote what it had wrongly in memory: the file's hash is right.
@@ -319,9 +323,9 @@ static void too_little_space_is_reported_before_writing(void **state) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_writer *writer;
     struct failure why;
-    assert_int_equal(
+    assert_fails(
         shard_writer_open(&writer, place->path, UINT64_C(1) << 60, 1, &why),
-        STATUS_FAILED);
+        &why, FAILURE_DISK_FULL);
     assert_null(writer);
     assert_non_null(strstr(why.text, place->path));
     assert_non_null(strstr(why.text, "1152921504606846976 bytes wanted"));
@@ -412,8 +416,8 @@ static void a_missing_folder_is_reported(void **state) {
     struct shard_writer *writer;
     struct failure why;
     checkpoint_fixture_remove(place->folder);
-    assert_int_equal(shard_writer_open(&writer, place->path, 1, 1, &why),
-                     STATUS_FAILED);
+    assert_fails(shard_writer_open(&writer, place->path, 1, 1, &why), &why,
+                 FAILURE_FILE_UNWRITABLE);
     assert_non_null(strstr(why.text, place->path));
 }
 

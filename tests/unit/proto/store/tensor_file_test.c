@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "proto/store/tensor_file.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/skip.h"
 
@@ -81,12 +82,19 @@ static void a_difference_from_the_model_is_named(void **state) {
     struct checkpoint_fixture_file *place = *state;
     static const struct {
         struct parameter tensor;
+        enum failure_code code;
         const char *named;
     } cases[] = {
-        {{"layer9.weight", 1, {3}, 0, 3}, "no tensor \"layer9.weight\""},
-        {{"layer0.weight", 2, {5, 3}, 0, 15}, "shape [3,5], the model [5,3]"},
-        {{"layer0.weight", 1, {15}, 0, 15}, "shape [3,5], the model [15]"},
-        {{"__metadata__", 1, {15}, 0, 15}, "only F32"},
+        {{"layer9.weight", 1, {3}, 0, 3},
+         FAILURE_WEIGHTS_MISMATCH,
+         "no tensor \"layer9.weight\""},
+        {{"layer0.weight", 2, {5, 3}, 0, 15},
+         FAILURE_WEIGHTS_MISMATCH,
+         "shape [3,5], the model [5,3]"},
+        {{"layer0.weight", 1, {15}, 0, 15},
+         FAILURE_WEIGHTS_MISMATCH,
+         "shape [3,5], the model [15]"},
+        {{"__metadata__", 1, {15}, 0, 15}, FAILURE_WEIGHTS_INVALID, "only F32"},
     };
     struct tensor_file *file;
     struct failure why;
@@ -94,8 +102,8 @@ static void a_difference_from_the_model_is_named(void **state) {
     write_file(place, TENSOR_SAFETENSORS);
     assert_int_equal(tensor_file_open(&file, place->path, &why), STATUS_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(tensor_file_read(file, &cases[i].tensor, none, &why),
-                         STATUS_CONFIG);
+        assert_fails(tensor_file_read(file, &cases[i].tensor, none, &why), &why,
+                     cases[i].code);
         if (!strstr(why.text, cases[i].named))
             fail_msg("%s", why.text);
     }
@@ -111,8 +119,10 @@ static void the_file_extension_selects_the_format(void **state) {
     assert_int_equal(tensor_format_of("m.safetensors", &format, &why),
                      STATUS_OK);
     assert_int_equal(format, TENSOR_SAFETENSORS);
-    assert_int_equal(tensor_format_of("m.pt", &format, &why), STATUS_CONFIG);
-    assert_int_equal(tensor_format_of("npz", &format, &why), STATUS_CONFIG);
+    assert_fails(tensor_format_of("m.pt", &format, &why), &why,
+                 FAILURE_WEIGHTS_INVALID);
+    assert_fails(tensor_format_of("npz", &format, &why), &why,
+                 FAILURE_WEIGHTS_INVALID);
     assert_non_null(strstr(why.text, ".safetensors or .npz"));
 }
 
@@ -124,9 +134,8 @@ static void a_failed_fetch_keeps_the_existing_file(void **state) {
         write_file(place, (enum tensor_format)format);
         stat(place->path, &before);
         for (uint32_t t = 0; t < NUM_TENSORS; t++) {
-            assert_int_equal(
-                try_write(place, (enum tensor_format)format, &t, &why),
-                STATUS_RETRY);
+            assert_fails(try_write(place, (enum tensor_format)format, &t, &why),
+                         &why, FAILURE_PEER_LOST);
             assert_string_equal(why.text, "ps 1 is gone");
         }
         stat(place->path, &after);
@@ -139,7 +148,8 @@ static void a_file_that_cannot_be_created_is_named(void **state) {
     struct checkpoint_fixture_file *place = *state;
     struct failure why;
     checkpoint_fixture_remove(place->folder);
-    assert_int_equal(try_write(place, TENSOR_NPZ, NULL, &why), STATUS_FAILED);
+    assert_fails(try_write(place, TENSOR_NPZ, NULL, &why), &why,
+                 FAILURE_FILE_UNWRITABLE);
     assert_non_null(strstr(why.text, place->path));
 }
 
@@ -198,14 +208,15 @@ static void a_length_beyond_the_file_is_refused(void **state) {
     struct failure why;
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         write_raw(place, lengths[i], "{}", 0);
-        assert_int_equal(tensor_file_open(&file, place->path, &why),
-                         STATUS_CONFIG);
+        assert_fails(tensor_file_open(&file, place->path, &why), &why,
+                     FAILURE_WEIGHTS_INVALID);
     }
     write_raw(place, 2, "{}", 0);
     assert_int_equal(tensor_file_open(&file, place->path, &why), STATUS_OK);
     tensor_file_close(&file);
     assert_int_equal(truncate(place->path, 7), 0);
-    assert_int_equal(tensor_file_open(&file, place->path, &why), STATUS_CONFIG);
+    assert_fails(tensor_file_open(&file, place->path, &why), &why,
+                 FAILURE_WEIGHTS_INVALID);
 }
 
 static void every_shorter_file_is_refused(void **state) {
@@ -217,8 +228,8 @@ static void every_shorter_file_is_refused(void **state) {
     stat(place->path, &about);
     for (off_t size = about.st_size - 1; size > 0; size -= 1 + size / 3) {
         assert_int_equal(truncate(place->path, size), 0);
-        assert_int_equal(tensor_file_open(&file, place->path, &why),
-                         STATUS_CONFIG);
+        assert_fails(tensor_file_open(&file, place->path, &why), &why,
+                     FAILURE_WEIGHTS_INVALID);
     }
 }
 
@@ -230,8 +241,8 @@ static void a_file_truncated_after_opening_is_reported(void **state) {
     write_file(place, TENSOR_SAFETENSORS);
     assert_int_equal(tensor_file_open(&file, place->path, &why), STATUS_OK);
     assert_int_equal(truncate(place->path, 1000), 0);
-    assert_int_equal(tensor_file_read(file, &tensors[4], floats, &why),
-                     STATUS_CONFIG);
+    assert_fails(tensor_file_read(file, &tensors[4], floats, &why), &why,
+                 FAILURE_WEIGHTS_INVALID);
     assert_non_null(strstr(why.text, "ends too early"));
     tensor_file_close(&file);
     free(floats);

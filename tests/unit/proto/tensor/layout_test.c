@@ -2,6 +2,7 @@
 #include "proto/tensor/layout.h"
 
 #include "proto/tensor/philox.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -127,7 +128,8 @@ static void refused(struct parameter parameter, const char *text) {
     struct parameter pair[2] = {mlp[0], parameter};
     struct layout *layout;
     struct failure why;
-    assert_int_equal(layout_build(&layout, pair, 2, &why), STATUS_CONFIG);
+    assert_fails(layout_build(&layout, pair, 2, &why), &why,
+                 FAILURE_MODEL_INVALID);
     assert_null(layout);
     if (!strstr(why.text, text))
         fail_msg("\"%s\" does not say \"%s\"", why.text, text);
@@ -162,10 +164,10 @@ static void no_parameters_and_too_many_are_refused(void **state) {
     (void)state;
     struct layout *layout;
     struct failure why;
-    assert_int_equal(layout_build(&layout, mlp, 0, &why), STATUS_CONFIG);
-    assert_int_equal(
-        layout_build(&layout, mlp, LAYOUT_MAX_PARAMETERS + 1, &why),
-        STATUS_CONFIG);
+    assert_fails(layout_build(&layout, mlp, 0, &why), &why,
+                 FAILURE_MODEL_INVALID);
+    assert_fails(layout_build(&layout, mlp, LAYOUT_MAX_PARAMETERS + 1, &why),
+                 &why, FAILURE_MODEL_INVALID);
 }
 
 static uint64_t digest_of(const struct parameter *parameters, uint32_t count) {

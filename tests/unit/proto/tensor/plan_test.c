@@ -2,6 +2,8 @@
 /* A plan goes over the wire and back; each test spoils one thing of it. */
 #include "proto/tensor/plan.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -264,7 +266,7 @@ static void a_plan_is_of_the_trainers_that_were_counted(void **state) {
     assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
                      STATUS_OK);
     assert_int_equal(plan_check_trainers(plan, 2, &why), STATUS_OK);
-    assert_int_equal(plan_check_trainers(plan, 3, &why), STATUS_FAILED);
+    assert_fails(plan_check_trainers(plan, 3, &why), &why, FAILURE_BAD_MESSAGE);
     assert_non_null(strstr(why.text, "of 2 trainers, where the chief has "
                                      "counted 3"));
     plan_close(&plan);
@@ -293,11 +295,11 @@ static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
                      STATUS_OK);
     assert_int_equal(job.micro_batch, 12);
     replicas[1] = JOB_MAX_DEVICES + 1;
-    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
-                     STATUS_FAILED);
+    assert_fails(plan_solve_batch(&job, &fixture->message, &why), &why,
+                 FAILURE_BAD_MESSAGE);
     replicas[1] = 0;
-    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
-                     STATUS_FAILED);
+    assert_fails(plan_solve_batch(&job, &fixture->message, &why), &why,
+                 FAILURE_BAD_MESSAGE);
     refused(fixture, STATUS_FAILED, "0 replicas");
     fixture->message.n_replicas = 1;
     refused(fixture, STATUS_FAILED, "2 trainers with the replicas of 1");
@@ -328,8 +330,8 @@ static void a_batch_is_not_solved_for_zero_trainers(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct job job = {.train_batch_size = 48, .accumulation = 2};
         fixture->message.trainers = wrong[i];
-        assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
-                         STATUS_FAILED);
+        assert_fails(plan_solve_batch(&job, &fixture->message, &why), &why,
+                     FAILURE_BAD_MESSAGE);
         assert_non_null(strstr(why.text, "trainers (1.."));
     }
 }

@@ -4,6 +4,7 @@
 #include "proto/base/time.h"
 #include "proto/net/messages/message.h"
 #include "ps/server.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -271,9 +272,9 @@ static void a_ps_that_refuses_is_named_with_its_reason(void **state) {
     if (open_stream(fixture, ME + 1, TIMEOUT, &why))
         fail_msg("%s", why.text);
     blocks_of(fixture, false, &first, &count);
-    assert_int_equal(bench_stream_iteration(fixture->bench_stream_client, first,
-                                            count, &bench_iteration, &why),
-                     STATUS_FAILED);
+    assert_fails(bench_stream_iteration(fixture->bench_stream_client, first,
+                                        count, &bench_iteration, &why),
+                 &why, FAILURE_PEER_REFUSED);
     assert_non_null(strstr(why.text, "refuses: not in this ps's view"));
 }
 
@@ -286,9 +287,9 @@ static void a_ps_that_does_not_answer_is_named(void **state) {
         fail_msg("%s", why.text);
     atomic_store(&fixture->servers[1].deaf, true);
     blocks_of(fixture, false, &first, &count);
-    assert_int_equal(bench_stream_iteration(fixture->bench_stream_client, first,
-                                            count, &bench_iteration, &why),
-                     STATUS_RETRY);
+    assert_fails(bench_stream_iteration(fixture->bench_stream_client, first,
+                                        count, &bench_iteration, &why),
+                 &why, FAILURE_PEER_SILENT);
     assert_non_null(strstr(why.text, "ps 1 at 127.0.0.1:"));
     assert_non_null(strstr(why.text, "has not answered"));
 }
@@ -298,7 +299,8 @@ static void a_missing_ps_is_named(void **state) {
     struct failure why;
     snprintf(fixture->places[0].address, sizeof fixture->places[0].address,
              "127.0.0.1:1");
-    assert_int_equal(open_stream(fixture, ME, 0.3, &why), STATUS_RETRY);
+    assert_fails(open_stream(fixture, ME, 0.3, &why), &why,
+                 FAILURE_PEER_SILENT);
     assert_null(fixture->bench_stream_client);
     assert_non_null(strstr(why.text, "ps 0 at 127.0.0.1:1"));
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
 #include "worker/collective/collective.h"
 
@@ -47,7 +48,8 @@ static void nccl_works_or_reports_what_is_missing(void **state) {
     assert_non_null(strstr(why.text, "no GPU"));
     struct collective *group;
     struct collective_settings settings = {.size = 1, .timeout = 1};
-    assert_int_equal(ops->open(&group, &settings, &why), STATUS_FAILED);
+    assert_fails(ops->open(&group, &settings, &why), &why,
+                 FAILURE_COLLECTIVE_UNUSABLE);
     assert_null(group);
     assert_non_null(strstr(why.text, "rank 0 is number 0 of its host, which "
                                      "has 0 GPUs"));

@@ -2,6 +2,7 @@
 #include "worker/collective/group.h"
 
 #include "proto/base/plugin.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/collective_fixture.h"
 #include "tests/lib/skip.h"
 
@@ -124,7 +125,7 @@ static void an_abort_before_the_rendezvous_counts(void **state) {
         group_abort(&members[r].ranks);
     run_all(members);
     for (uint32_t r = 0; r < SIZE; r++) {
-        assert_int_equal(members[r].status, STATUS_RETRY);
+        assert_fails(members[r].status, &members[r].why, FAILURE_PEER_LOST);
         group_close(&members[r].ranks);
     }
     collective_fixture_close(&fixture);
@@ -160,7 +161,8 @@ static void a_missing_backend_is_named(void **state) {
     struct failure why;
     const struct collective_ops *ops;
     (void)state;
-    assert_int_equal(group_find_backend(&ops, "gloo", &why), STATUS_CONFIG);
+    assert_fails(group_find_backend(&ops, "gloo", &why), &why,
+                 FAILURE_PLUGIN_MISSING);
     assert_null(ops);
     assert_non_null(strstr(why.text, "strategy.backend gloo"));
     assert_non_null(strstr(why.text, "/tests/capstan-gloo.so"));

@@ -3,6 +3,7 @@
 
 #include "proto/base/time.h"
 #include "tests/gpu/fake_nccl.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,7 +116,7 @@ static void a_missing_replica_is_reported_in_time(void **state) {
     (void)state;
     start(&late, local_collective, 1, 1);
     finish(&late);
-    assert_int_equal(late.status, STATUS_RETRY);
+    assert_fails(late.status, &late.why, FAILURE_DEVICE_TIMEOUT);
     assert_string_equal(late.why.text, "another device of this trainer did not "
                                        "answer within 0.1 s");
     munmap(late.data, BYTES);
@@ -153,7 +154,7 @@ static void an_abort_ends_a_rendezvous(void **state) {
     start(&lonely, local_collective, 1, 1);
     local_collective_abort(local_collective);
     finish(&lonely);
-    assert_int_equal(lonely.status, STATUS_RETRY);
+    assert_fails(lonely.status, &lonely.why, FAILURE_CANCELLED);
     assert_string_equal(lonely.why.text,
                         "another device of this trainer has failed");
     munmap(lonely.data, BYTES);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/dataset.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,7 +96,7 @@ static void another_number_of_labels_is_refused(void **state) {
     fewer[7] = 2;
     write_bytes(fixture->images, images, sizeof images);
     write_bytes(fixture->labels, fewer, sizeof fewer);
-    assert_int_equal(load(fixture), STATUS_CONFIG);
+    assert_fails(load(fixture), &fixture->why, FAILURE_DATA_MISMATCH);
     assert_null(fixture->dataset);
     assert_non_null(strstr(fixture->why.text, "found 2 labels, expected 3"));
     assert_non_null(strstr(fixture->why.text, fixture->images));
@@ -105,7 +107,7 @@ static void swapped_files_are_refused_with_the_guess(void **state) {
     struct fixture *fixture = *state;
     write_bytes(fixture->images, labels, sizeof labels);
     write_bytes(fixture->labels, images, sizeof images);
-    assert_int_equal(load(fixture), STATUS_CONFIG);
+    assert_fails(load(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
     assert_non_null(strstr(fixture->why.text, "swapped?"));
 }
 
@@ -113,7 +115,7 @@ static void a_corrupt_file_of_labels_is_refused(void **state) {
     struct fixture *fixture = *state;
     write_bytes(fixture->images, images, sizeof images);
     write_bytes(fixture->labels, labels, sizeof labels - 1);
-    assert_int_equal(load(fixture), STATUS_CONFIG);
+    assert_fails(load(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
     assert_non_null(strstr(fixture->why.text, fixture->labels));
     assert_non_null(strstr(fixture->why.text, "ends after byte 10"));
 }
@@ -121,9 +123,9 @@ static void a_corrupt_file_of_labels_is_refused(void **state) {
 static void a_check_reports_a_missing_file(void **state) {
     struct fixture *fixture = *state;
     write_bytes(fixture->images, images, sizeof images);
-    assert_int_equal(
+    assert_fails(
         dataset_check_files(fixture->images, fixture->labels, &fixture->why),
-        STATUS_CONFIG);
+        &fixture->why, FAILURE_DATA_UNREADABLE);
     assert_non_null(strstr(fixture->why.text, fixture->labels));
     write_bytes(fixture->labels, labels, 1); /* it reads nothing */
     assert_int_equal(

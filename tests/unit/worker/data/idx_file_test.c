@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/idx_file.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,8 +74,9 @@ static enum status read_images(struct fixture *fixture) {
                          &fixture->why);
 }
 
-static void assert_refused(struct fixture *fixture, const char *text) {
-    assert_int_equal(read_images(fixture), STATUS_CONFIG);
+static void assert_refused(struct fixture *fixture, enum failure_code code,
+                           const char *text) {
+    assert_fails(read_images(fixture), &fixture->why, code);
     assert_null(fixture->file.data);
     assert_non_null(strstr(fixture->why.text, fixture->path));
     if (!strstr(fixture->why.text, text))
@@ -123,7 +126,7 @@ static void running_out_of_descriptors_is_retryable(void **state) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     enum status status = read_images(fixture);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    assert_int_equal(status, STATUS_RETRY);
+    assert_fails(status, &fixture->why, FAILURE_NO_DESCRIPTORS);
     assert_non_null(strstr(fixture->why.text, "Too many open files"));
     assert_int_equal(read_images(fixture), STATUS_OK);
 }
@@ -171,9 +174,9 @@ static void corrupt_content_is_refused_with_its_position(void **state) {
         memcpy(bytes, small, sizeof small);
         bytes[corruption->place] = corruption->value;
         write_bytes(fixture->path, bytes, corruption->size);
-        assert_refused(fixture, corruption->text);
+        assert_refused(fixture, FAILURE_DATA_DAMAGED, corruption->text);
         write_gzip(fixture->path, bytes, corruption->size);
-        assert_refused(fixture, corruption->text);
+        assert_refused(fixture, FAILURE_DATA_DAMAGED, corruption->text);
     }
 }
 
@@ -183,7 +186,8 @@ static void sizes_beyond_the_limit_are_refused_unread(void **state) {
     memcpy(bytes, small, sizeof small);
     memset(bytes + 4, 255, 12);
     write_bytes(fixture->path, bytes, sizeof bytes);
-    assert_refused(fixture, "byte 8: found size 4294967295 of dimension 1");
+    assert_refused(fixture, FAILURE_DATA_DAMAGED,
+                   "byte 8: found size 4294967295 of dimension 1");
 }
 
 static void a_header_that_claims_a_terabyte_allocates_nothing(void **state) {
@@ -193,11 +197,13 @@ static void a_header_that_claims_a_terabyte_allocates_nothing(void **state) {
     memset(bytes + 4, 0, 12);
     bytes[5] = bytes[9] = bytes[14] = 16; /* 2^20 x 2^20 x 2^12 */
     write_bytes(fixture->path, bytes, sizeof bytes);
-    assert_refused(fixture, "byte 12: found size 4096 of dimension 2");
+    assert_refused(fixture, FAILURE_DATA_DAMAGED,
+                   "byte 12: found size 4096 of dimension 2");
     bytes[14] = 0;
     bytes[15] = 1;
     write_bytes(fixture->path, bytes, sizeof bytes);
-    assert_refused(fixture, "ends after byte 28, expected 1099511627792");
+    assert_refused(fixture, FAILURE_DATA_DAMAGED,
+                   "ends after byte 28, expected 1099511627792");
 }
 
 /* The trailer, CRC-32 and length, of the gzip file at the fixture's path. */
@@ -206,13 +212,13 @@ static void check_trailer(struct fixture *fixture) {
     size_t size = read_back(fixture->path, bytes, 2 * LARGE);
     bytes[size - 8] ^= 1;
     write_bytes(fixture->path, bytes, size);
-    assert_refused(fixture, "incorrect data check");
+    assert_refused(fixture, FAILURE_DATA_DAMAGED, "incorrect data check");
     bytes[size - 8] ^= 1;
     bytes[size - 4] ^= 1;
     write_bytes(fixture->path, bytes, size);
-    assert_refused(fixture, "incorrect length check");
+    assert_refused(fixture, FAILURE_DATA_DAMAGED, "incorrect length check");
     write_bytes(fixture->path, bytes, size - 1);
-    assert_refused(fixture, "unexpected end of file");
+    assert_refused(fixture, FAILURE_DATA_DAMAGED, "unexpected end of file");
     free(bytes);
 }
 
@@ -233,7 +239,7 @@ static void a_gzip_file_truncated_anywhere_is_refused(void **state) {
     size_t size = read_back(fixture->path, bytes, sizeof bytes);
     for (size_t cut = 0; cut < size; cut++) {
         write_bytes(fixture->path, bytes, cut);
-        assert_refused(fixture, "");
+        assert_refused(fixture, FAILURE_DATA_DAMAGED, "");
     }
 }
 
@@ -260,9 +266,9 @@ static void a_gzip_file_truncated_in_its_trailer_is_refused(void **state) {
             free(fixture->file.data);
             for (size_t cut = 1; cut <= 8; cut++) {
                 write_bytes(fixture->path, packed, whole - cut);
-                assert_int_equal(idx_file_read(&fixture->file, fixture->path,
-                                               "labels", 1, 1, &fixture->why),
-                                 STATUS_CONFIG);
+                assert_fails(idx_file_read(&fixture->file, fixture->path,
+                                           "labels", 1, 1, &fixture->why),
+                             &fixture->why, FAILURE_DATA_DAMAGED);
                 assert_non_null(strstr(fixture->why.text, fixture->path));
             }
             free(content);
@@ -304,7 +310,8 @@ static void gzip_members_follow_each_other(void **state) {
     assert_small(&fixture->file);
     assert_int_equal(fixture->file.trailing, 0);
     write_behind(fixture->path, rest, size);
-    assert_refused(fixture, "byte 28: found more data, expected the end");
+    assert_refused(fixture, FAILURE_DATA_DAMAGED,
+                   "byte 28: found more data, expected the end");
 }
 
 /* Also where they come with another read of the file than its end. */
@@ -329,11 +336,12 @@ static void trailing_bytes_after_gzip_data_are_counted_and_ignored(
 
 static void an_unreadable_file_is_named(void **state) {
     struct fixture *fixture = *state;
-    assert_refused(fixture, "cannot open the file of images: No such file");
+    assert_refused(fixture, FAILURE_DATA_UNREADABLE,
+                   "cannot open the file of images: No such file");
     char path[sizeof fixture->path];
     strcpy(path, fixture->path);
     strcpy(fixture->path, fixture->folder);
-    assert_refused(fixture, "s a directory");
+    assert_refused(fixture, FAILURE_DATA_UNREADABLE, "s a directory");
     strcpy(fixture->path, path);
 }
 

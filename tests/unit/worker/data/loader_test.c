@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/loader.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -125,9 +127,8 @@ static void a_failed_open_leaves_nothing_open(void **state) {
     struct loader *loader = NULL;
     struct loader_prefetch ahead = {3, 2};
     struct failure why;
-    assert_int_equal(
-        loader_open(&loader, &fixture->dataset, &bad, 0, ahead, &why),
-        STATUS_CONFIG);
+    assert_fails(loader_open(&loader, &fixture->dataset, &bad, 0, ahead, &why),
+                 &why, FAILURE_DATA_TOO_SMALL);
     assert_null(loader);
 }
 

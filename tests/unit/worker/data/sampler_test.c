@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/sampler.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -120,13 +122,16 @@ static void an_empty_dataset_is_refused(void **state) {
         .num_samples = 7, .num_ranks = 2, .micro_batch = 5, .drop_last = true};
     struct sampler *sampler = NULL;
     struct failure why;
-    assert_int_equal(sampler_open(&sampler, &options, &why), STATUS_CONFIG);
+    assert_fails(sampler_open(&sampler, &options, &why), &why,
+                 FAILURE_DATA_TOO_SMALL);
     assert_non_null(strstr(why.text, "share is 4 samples"));
     options = (struct sampler_options){.num_ranks = 1, .micro_batch = 5};
-    assert_int_equal(sampler_open(&sampler, &options, &why), STATUS_CONFIG);
+    assert_fails(sampler_open(&sampler, &options, &why), &why,
+                 FAILURE_DATA_TOO_SMALL);
     options = (struct sampler_options){
         .num_samples = 5, .num_ranks = 2, .rank = 2, .micro_batch = 1};
-    assert_int_equal(sampler_open(&sampler, &options, &why), STATUS_CONFIG);
+    assert_fails(sampler_open(&sampler, &options, &why), &why,
+                 FAILURE_DATA_TOO_SMALL);
     assert_null(sampler);
 }
 

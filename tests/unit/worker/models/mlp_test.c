@@ -3,6 +3,7 @@
  * precision, and two hundred steps that have to learn. */
 #include "worker/models/mlp.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/mlp_fixture.h"
 #include "tests/lib/skip.h"
 
@@ -247,14 +248,14 @@ static void data_that_do_not_match_the_model_are_named(void **state) {
     assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
                      STATUS_OK);
     data.num_classes = 11;
-    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
-                     STATUS_CONFIG);
+    assert_fails(mlp_check_data(&model, &data, "images", "labels", &why), &why,
+                 FAILURE_DATA_MISMATCH);
     assert_string_equal(why.text,
                         "model.layers[2]: found 10 outputs, expected 11 or "
                         "more: the largest label in labels is 10");
     data = (struct dataset){.count = 1, .features = 783, .num_classes = 10};
-    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
-                     STATUS_CONFIG);
+    assert_fails(mlp_check_data(&model, &data, "images", "labels", &why), &why,
+                 FAILURE_DATA_MISMATCH);
     assert_non_null(
         strstr(why.text, "expected 783, the bytes of an image in images"));
 }

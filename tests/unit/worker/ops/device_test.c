@@ -2,6 +2,7 @@
 #include "worker/ops/device.h"
 
 #include "tests/gpu/fake_device.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 
 #include <setjmp.h>
@@ -110,10 +111,11 @@ static void without_a_gpu_auto_uses_the_cpu_and_logs_why(void **state) {
     assert_int_equal(index, -1);
 }
 
-static void expect_refusal(struct device_request wanted, const char *text) {
+static void expect_refusal(struct device_request wanted, enum failure_code code,
+                           const char *text) {
     struct device device;
     struct failure why;
-    assert_int_equal(device_open(&device, &wanted, NULL, &why), STATUS_CONFIG);
+    assert_fails(device_open(&device, &wanted, NULL, &why), &why, code);
     expect_text(why.text, text);
     expect_text(why.text, "device: \"cuda\": ");
     assert_null(device.ops);
@@ -123,12 +125,12 @@ static void a_requested_but_missing_gpu_is_an_error(void **state) {
     (void)state;
     struct device_request wanted = request(JOB_DEVICE_CUDA);
     fake_device_configure(&(struct fake_device_settings){.devices = 0});
-    expect_refusal(wanted, "there is no GPU");
+    expect_refusal(wanted, FAILURE_NO_DEVICE, "there is no GPU");
     fake_device_configure(
         &(struct fake_device_settings){.devices = 1, .unsupported = true});
-    expect_refusal(wanted, "older than this build");
+    expect_refusal(wanted, FAILURE_DEVICE_UNUSABLE, "older than this build");
     wanted.cuda = NULL;
-    expect_refusal(wanted, "capstan-cuda.so");
+    expect_refusal(wanted, FAILURE_PLUGIN_MISSING, "capstan-cuda.so");
 }
 
 static void an_allocation_failure_names_the_keys_to_reduce(void **state) {
@@ -142,8 +144,8 @@ static void an_allocation_failure_names_the_keys_to_reduce(void **state) {
     assert_int_equal(device_open(&device, &wanted, NULL, &why), STATUS_OK);
     void *half = device.ops->allocate(device.handle, 1u << 20);
     status_fail(&why, FAILURE_DEVICE_MEMORY, "no memory for tea");
-    assert_int_equal(device_add_memory_hint(&device, &job, &why),
-                     STATUS_FAILED);
+    assert_fails(device_add_memory_hint(&device, &job, &why), &why,
+                 FAILURE_DEVICE_MEMORY);
     assert_string_equal(
         why.text,
         "no memory for tea, where 3 of 3 GiB are free. What needs less: "

@@ -8,6 +8,7 @@
 #include "proto/tensor/fp16.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/gpu/sync_device.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/skip.h"
 
@@ -412,7 +413,7 @@ static void a_device_without_threads_is_refused(void **state) {
     (void)state;
     struct ops_device *device = NULL;
     struct failure why;
-    assert_int_equal(ops_cpu_open(&device, 0, &why), STATUS_CONFIG);
+    assert_fails(ops_cpu_open(&device, 0, &why), &why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "threads: found 0"));
 }
 

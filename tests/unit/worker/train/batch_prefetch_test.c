@@ -2,6 +2,7 @@
 #include "worker/train/batch_prefetch.h"
 
 #include "tests/gpu/fake_device.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,8 +133,8 @@ static void an_allocation_failure_reports_the_size(void **state) {
     fake_device_configure(
         &(struct fake_device_settings){.devices = 1, .fail_allocation = 3});
     assert_int_equal(device_open(&device, &request, NULL, &why), STATUS_OK);
-    assert_int_equal(batch_prefetch_open(&batch_prefetch, &device, 10, 3, &why),
-                     STATUS_FAILED);
+    assert_fails(batch_prefetch_open(&batch_prefetch, &device, 10, 3, &why),
+                 &why, FAILURE_DEVICE_MEMORY);
     assert_string_equal(why.text,
                         "no memory on device cuda 0 (Fake GPU) for 2 batches "
                         "of 10 samples, of 320 bytes");

@@ -2,6 +2,7 @@
 #include "worker/train/device_transfer.h"
 
 #include "tests/gpu/fake_device.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -211,8 +212,8 @@ static void a_wait_reports_a_lost_device(void **state) {
                   &(struct fake_device_settings){.devices = 1, .lose_at = 5});
     fill(fixture.arena.weight_of[2], 1);
     square(&fixture, 2);
-    assert_int_equal(device_transfer_sync(&fixture.device_transfer, 2, &why),
-                     STATUS_RETRY);
+    assert_fails(device_transfer_sync(&fixture.device_transfer, 2, &why), &why,
+                 FAILURE_DEVICE_LOST);
     assert_string_equal(why.text,
                         "device cuda 0 (Fake GPU) is lost: as arranged");
     close_parts(&fixture);
@@ -225,10 +226,10 @@ static void an_allocation_failure_reports_the_size(void **state) {
     open_parts(
         &fixture, JOB_DEVICE_CUDA,
         &(struct fake_device_settings){.devices = 1, .fail_allocation = 1});
-    assert_int_equal(device_transfer_open(&fixture.device_transfer,
-                                          &fixture.device, fixture.layout,
-                                          &fixture.arena, true, &why),
-                     STATUS_FAILED);
+    assert_fails(device_transfer_open(&fixture.device_transfer, &fixture.device,
+                                      fixture.layout, &fixture.arena, true,
+                                      &why),
+                 &why, FAILURE_DEVICE_MEMORY);
     assert_string_equal(why.text,
                         "no memory on device cuda 0 (Fake GPU) for weights and "
                         "gradients of 1536 bytes");

@@ -7,6 +7,7 @@
 #include "proto/store/manifest.h"
 #include "proto/store/shard_writer.h"
 #include "tests/cluster/cluster_run.h"
+#include "tests/lib/assert_fails.h"
 #include "worker/data/dataset.h"
 #include "worker/models/mlp.h"
 
@@ -260,7 +261,7 @@ static void a_final_checkpoint_followed_by_another_is_not_the_end(
     load_job(fixture, "{\"checkpoint\": {\"every_seconds\": 0.05}}");
     write_checkpoint(fixture, 10, true, "");
     write_checkpoint(fixture, 20, false, "");
-    assert_int_equal(evaluate(fixture), STATUS_RETRY);
+    assert_fails(evaluate(fixture), &fixture->why, FAILURE_NO_NEW_CHECKPOINT);
     expect_words(fixture, fixture->dir);
     assert_int_equal(fixture->num_lines, 2);
 }
@@ -276,7 +277,7 @@ static void a_final_checkpoint_is_not_the_end_while_a_run_uses_the_folder(
     struct dir_lock_settings settings = {
         .dir = fixture->dir, .run = 2, .owner = "the chief"};
     must(dir_lock_acquire(&dir_lock, &settings, &fixture->why), &fixture->why);
-    assert_int_equal(evaluate(fixture), STATUS_RETRY);
+    assert_fails(evaluate(fixture), &fixture->why, FAILURE_NO_NEW_CHECKPOINT);
     assert_int_equal(fixture->num_lines, 1);
     dir_lock_release(&dir_lock);
     must(evaluate(fixture), &fixture->why);
@@ -307,7 +308,7 @@ static void a_damaged_final_checkpoint_is_a_failure(void **state) {
     struct fixture *fixture = *state;
     write_checkpoint(fixture, 10, true, "");
     damage(fixture, 10);
-    assert_int_equal(evaluate(fixture), STATUS_FAILED);
+    assert_fails(evaluate(fixture), &fixture->why, FAILURE_CHECKPOINT_DAMAGED);
     expect_words(fixture, "the final checkpoint: ");
     expect_words(fixture, "ps-0.mdb");
 }
@@ -318,7 +319,8 @@ static void a_host_that_holds_the_files_is_named(void **state) {
     write_checkpoint(fixture, 10, true, "host-b");
     shard_path(fixture, 10, path);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(evaluate(fixture), STATUS_CONFIG);
+    assert_fails(evaluate(fixture), &fixture->why,
+                 FAILURE_DIRECTORY_NOT_SHARED);
     expect_words(fixture, "on the disk of host host-b alone");
 }
 
@@ -326,7 +328,7 @@ static void a_job_without_a_test_set_is_reported(void **state) {
     struct fixture *fixture = *state;
     load_job(fixture, "{\"data\": {\"test\": null}}");
     write_checkpoint(fixture, 10, true, "");
-    assert_int_equal(evaluate(fixture), STATUS_CONFIG);
+    assert_fails(evaluate(fixture), &fixture->why, FAILURE_JOB_UNFIT);
     expect_words(fixture, "data.test");
 }
 
@@ -335,7 +337,7 @@ static void missing_data_is_reported_with_its_path(void **state) {
     struct fixture *fixture = *state;
     write_checkpoint(fixture, 10, true, "");
     assert_int_equal(unlink(fixture->job->data.test_labels), 0);
-    assert_int_equal(evaluate(fixture), STATUS_CONFIG);
+    assert_fails(evaluate(fixture), &fixture->why, FAILURE_DATA_UNREADABLE);
     expect_words(fixture, "data.test: /");
     expect_words(fixture, fixture->job->data.test_labels);
 }
@@ -343,24 +345,24 @@ static void missing_data_is_reported_with_its_path(void **state) {
 static void the_evaluator_waits_for_its_folder(void **state) {
     struct fixture *fixture = *state;
     fixture->settings.timeout = 0.1;
-    assert_int_equal(evaluate(fixture), STATUS_RETRY);
+    assert_fails(evaluate(fixture), &fixture->why, FAILURE_NO_NEW_CHECKPOINT);
     expect_words(fixture, fixture->dir);
 }
 
 static void a_missing_folder_option_is_named(void **state) {
     struct fixture *fixture = *state;
     fixture->settings.dir = NULL;
-    assert_int_equal(evaluate(fixture), STATUS_CONFIG);
+    assert_fails(evaluate(fixture), &fixture->why, FAILURE_USAGE);
     expect_words(fixture, "--checkpoint-dir");
 }
 
 static void a_signal_ends_the_evaluator(void **state) {
     struct fixture *fixture = *state;
     eventfd_write(fixture->settings.interrupts, SIGTERM);
-    assert_int_equal(evaluate(fixture), STATUS_TERMINATED);
+    assert_fails(evaluate(fixture), &fixture->why, FAILURE_TERMINATED);
     eventfd_write(fixture->settings.interrupts, SIGINT);
     write_checkpoint(fixture, 10, true, "");
-    assert_int_equal(evaluate(fixture), STATUS_INTERRUPTED);
+    assert_fails(evaluate(fixture), &fixture->why, FAILURE_INTERRUPTED);
 }
 
 #define WITH_DATA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)

@@ -2,6 +2,7 @@
 #include "worker/train/executor.h"
 
 #include "tests/gpu/fake_device.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -136,8 +137,8 @@ static void a_lost_gpu_evaluates_nothing(void **state) {
     assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, false, &why),
                      STATUS_OK);
     struct evaluation_range all = {&fixture.test, 0, SAMPLES};
-    assert_int_equal(executor_evaluate(&fixture.executor, &all, &result, &why),
-                     STATUS_RETRY);
+    assert_fails(executor_evaluate(&fixture.executor, &all, &result, &why),
+                 &why, FAILURE_DEVICE_LOST);
     close_engine(&fixture);
 }
 
@@ -153,7 +154,7 @@ static void an_allocation_failure_leaves_nothing_open(void **state) {
         assert_true(piece < 30);
         status = open_engine(&fixture, JOB_DEVICE_CUDA, &plan, true, &why);
         if (status) {
-            assert_int_equal(status, STATUS_FAILED);
+            assert_fails(status, &why, FAILURE_DEVICE_MEMORY);
             assert_non_null(strstr(why.text, "What needs less"));
             assert_null(fixture.executor.device.ops);
         }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/grad_scaler.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -131,8 +133,8 @@ static void without_a_scale_there_is_no_step(void **state) {
     struct failure why;
     assert_int_equal(grad_scaler_begin(&grad_scaler, &now, 4, &why), STATUS_OK);
     assert_true(grad_scaler_factor(&grad_scaler) == 0.25f);
-    assert_int_equal(grad_scaler_begin(&grad_scaler, &none, 5, &why),
-                     STATUS_FAILED);
+    assert_fails(grad_scaler_begin(&grad_scaler, &none, 5, &why), &why,
+                 FAILURE_LOSS_SCALE_TOO_LOW);
     assert_non_null(strstr(why.text, "fp16.min_loss_scale, 0.25"));
     assert_non_null(strstr(why.text, "before step 5"));
     const struct job precise = {.seed = 1};

@@ -2,6 +2,7 @@
 #include "worker/train/local_allreduce.h"
 
 #include "tests/gpu/fake_nccl.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/local_group_fixture.h"
 
 #include <setjmp.h>
@@ -77,8 +78,8 @@ static void a_failed_sum_is_reported(void **state) {
         unsetenv("CAPSTAN_FAKE_DEVICE");
         assert_int_equal(local_group_fixture_compute(&fixture, &result, &why),
                          STATUS_OK);
-        assert_int_equal(local_group_fixture_gather(&fixture, true, &why),
-                         STATUS_RETRY);
+        assert_fails(local_group_fixture_gather(&fixture, true, &why), &why,
+                     FAILURE_PEER_LOST);
         assert_string_equal(why.text, "nccl: lost, as arranged");
         assert_true(fixture.num_announced < PARAMETERS);
         local_group_fixture_close(&fixture);

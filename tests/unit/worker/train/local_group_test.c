@@ -4,6 +4,7 @@
 #include "worker/train/local_group.h"
 
 #include "tests/gpu/fake_nccl.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/local_group_fixture.h"
 
 #include <setjmp.h>
@@ -241,7 +242,7 @@ static void a_lost_device_ends_the_step_with_its_name(void **state) {
                     &fixture, !status, status ? NULL : &why);
                 status = status ? status : gathered;
             }
-            assert_int_equal(status, STATUS_RETRY);
+            assert_fails(status, &why, FAILURE_DEVICE_LOST);
             snprintf(name, sizeof name, "device cuda %u ", lost_device);
             if (!strstr(why.text, name))
                 fail_msg("no \"%s\" in: %s", name, why.text);
@@ -294,8 +295,8 @@ static void a_plan_uses_at_most_the_visible_devices(void **state) {
     struct failure why;
     (void)state;
     local_group_fixture_open(&fixture, widths);
-    assert_int_equal(local_group_fixture_begin(&fixture, &gpus, NULL, 4, &why),
-                     STATUS_RETRY);
+    assert_fails(local_group_fixture_begin(&fixture, &gpus, NULL, 4, &why),
+                 &why, FAILURE_DEVICE_LOST);
     assert_non_null(strstr(why.text, "counts on 4 devices here, where there "
                                      "are 3"));
     local_group_fixture_close(&fixture);

@@ -2,6 +2,7 @@
 #include "proto/config/cli/launch_options.h"
 
 #include "tests/cluster/cluster_case.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -121,17 +122,32 @@ static void impossible_settings_are_refused(void **state) {
     (void)state;
     static const struct {
         struct launch_flags flags;
+        enum failure_code code;
         const char *text;
     } forms[] = {
-        {{.nproc_per_node = "0"}, "--nproc_per_node is \"0\""},
-        {{.nproc_per_node = "all"}, "--nproc_per_node is \"all\""},
-        {{.nnodes = "1:4"}, "--nnodes is \"1:4\", a range"},
-        {{.node_rank = "-1"}, "--node_rank is \"-1\""},
-        {{.node_rank = "1"}, "--node_rank is 1, and of 1 nodes"},
-        {{.master_port = "x"}, "bad_port: MASTER_PORT is \"x\""},
-        {{.master_addr = "tcp://m"}, "bad_host: MASTER_ADDR"},
-        {{.grace = "-1"}, "--grace takes seconds"},
-        {{.module = true, .no_python = true}, "--module is"},
+        {{.nproc_per_node = "0"},
+         FAILURE_BAD_FLAG_VALUE,
+         "--nproc_per_node is \"0\""},
+        {{.nproc_per_node = "all"},
+         FAILURE_BAD_FLAG_VALUE,
+         "--nproc_per_node is \"all\""},
+        {{.nnodes = "1:4"},
+         FAILURE_FLAG_CONFLICT,
+         "--nnodes is \"1:4\", a range"},
+        {{.node_rank = "-1"}, FAILURE_BAD_FLAG_VALUE, "--node_rank is \"-1\""},
+        {{.node_rank = "1"},
+         FAILURE_BAD_FLAG_VALUE,
+         "--node_rank is 1, and of 1 nodes"},
+        {{.master_port = "x"},
+         FAILURE_CLUSTER_INVALID,
+         "bad_port: MASTER_PORT is \"x\""},
+        {{.master_addr = "tcp://m"},
+         FAILURE_CLUSTER_INVALID,
+         "bad_host: MASTER_ADDR"},
+        {{.grace = "-1"}, FAILURE_BAD_FLAG_VALUE, "--grace takes seconds"},
+        {{.module = true, .no_python = true},
+         FAILURE_FLAG_CONFLICT,
+         "--module is"},
     };
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
     struct launch_world world;
@@ -139,10 +155,9 @@ static void impossible_settings_are_refused(void **state) {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct launch_flags flags = forms[i].flags;
         flags.command = command;
-        assert_int_equal(launch_options_resolve(&world, &flags,
-                                                cluster_case_lookup,
-                                                environment, &why),
-                         STATUS_CONFIG);
+        assert_fails(launch_options_resolve(&world, &flags, cluster_case_lookup,
+                                            environment, &why),
+                     &why, forms[i].code);
         if (strncmp(why.text, forms[i].text, strlen(forms[i].text)))
             fail_msg("%s is expected, not: %s", forms[i].text, why.text);
     }
@@ -157,9 +172,9 @@ static void several_nodes_of_mpi_need_the_address_of_the_first(void **state) {
     struct launch_flags flags = {.command = command};
     struct launch_world world;
     struct failure why = {0};
-    assert_int_equal(launch_options_resolve(&world, &flags, cluster_case_lookup,
-                                            environment, &why),
-                     STATUS_CONFIG);
+    assert_fails(launch_options_resolve(&world, &flags, cluster_case_lookup,
+                                        environment, &why),
+                 &why, FAILURE_CLUSTER_INVALID);
     assert_non_null(strstr(why.text, "master_addr_missing"));
 }
 

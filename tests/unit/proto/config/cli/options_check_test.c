@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/options_check.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +30,7 @@ static void passes(const struct options *options) {
 static void expect_message(const struct options *options,
                            const char *expected) {
     struct failure why;
-    assert_int_equal(options_check(options, &why), STATUS_CONFIG);
+    assert_fails(options_check(options, &why), &why, FAILURE_FLAG_CONFLICT);
     if (!strstr(why.text, expected))
         fail_msg("no \"%s\" in: %s", expected, why.text);
 }

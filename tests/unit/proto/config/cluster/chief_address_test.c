@@ -2,6 +2,7 @@
 #include "proto/config/cluster/chief_address.h"
 
 #include "tests/cluster/cluster_case.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +32,7 @@ static void check(const struct form *form) {
         chief_address_read(&task, &ports, &form->location, &input, &why);
     print_message("%s\n", form->says);
     if (!form->host) {
-        assert_int_equal(status, STATUS_CONFIG);
+        assert_fails(status, &why, FAILURE_CLUSTER_INVALID);
         assert_int_equal(strncmp(why.text, form->error, strlen(form->error)),
                          0);
         return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/cluster_rank.h"
 #include "tests/cluster/cluster_case.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -164,9 +165,9 @@ static void a_nonnumeric_local_rank_is_refused(void **state) {
     struct cluster alone = {.local = true, .role = CLUSTER_WORKER};
     uint32_t rank;
     struct failure why = {0};
-    assert_int_equal(cluster_rank_local(&alone, cluster_case_lookup,
-                                        environment, &rank, &why),
-                     STATUS_CONFIG);
+    assert_fails(cluster_rank_local(&alone, cluster_case_lookup, environment,
+                                    &rank, &why),
+                 &why, FAILURE_CLUSTER_INVALID);
     assert_memory_equal(why.text, "bad_index: LOCAL_RANK is \"-1\"", 29);
 }
 

@@ -2,6 +2,7 @@
 /* Whom a process takes itself for: settings found in public, with their
  * sources, and settings spoilt at random. */
 #include "tests/cluster/cluster_case.h"
+#include "tests/lib/assert_fails.h"
 
 #include "proto/config/cluster/cluster.h"
 
@@ -218,9 +219,9 @@ static void an_error_says_how_to_fix_it(void **state) {
             TF_CONFIG(rejected[i][0])};
         struct cluster *cluster;
         struct failure why = {0};
-        assert_int_equal(cluster_resolve(&cluster, NULL, cluster_case_lookup,
-                                         environment, &why),
-                         STATUS_CONFIG);
+        assert_fails(cluster_resolve(&cluster, NULL, cluster_case_lookup,
+                                     environment, &why),
+                     &why, FAILURE_CLUSTER_INVALID);
         if (!strstr(why.text, rejected[i][1]))
             fail_msg("\"%s\" is missing in: %s", rejected[i][1], why.text);
     }

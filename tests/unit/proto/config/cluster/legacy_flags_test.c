@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_case.h"
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -184,9 +185,9 @@ static void an_error_names_the_flag(void **state) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
     struct cluster *cluster;
     struct failure why = {0};
-    assert_int_equal(cluster_resolve(&cluster, &flags, cluster_case_lookup,
-                                     environment, &why),
-                     STATUS_CONFIG);
+    assert_fails(cluster_resolve(&cluster, &flags, cluster_case_lookup,
+                                 environment, &why),
+                 &why, FAILURE_CLUSTER_INVALID);
     assert_non_null(strstr(why.text, "--task_index is \"x\""));
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/job/job.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,7 +62,7 @@ static void a_contradiction_prints_all_three(void **state) {
     (void)state;
     struct sizes given = {100, 32, 1};
     struct failure why;
-    assert_int_equal(solve(&given, 0, 3, &why), STATUS_CONFIG);
+    assert_fails(solve(&given, 0, 3, &why), &why, FAILURE_JOB_INVALID);
     assert_string_equal(
         why.text, "batch: train_batch_size 100 is not "
                   "train_micro_batch_size_per_gpu 32 x "
@@ -74,14 +76,14 @@ static void an_indivisible_batch_is_a_contradiction(void **state) {
     struct failure why;
     struct sizes uneven = {100, 0, 1}, small = {2, 0, 0}, rest = {100, 32, 0},
                  vast = {0, 1 << 24, 1 << 24};
-    assert_int_equal(solve(&uneven, 0, 3, &why), STATUS_CONFIG);
+    assert_fails(solve(&uneven, 0, 3, &why), &why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "per_gpu 33 (not given) x"));
     assert_non_null(strstr(why.text, "fit: train_batch_size 99 or 102 does"));
-    assert_int_equal(solve(&small, 0, 3, &why), STATUS_CONFIG);
+    assert_fails(solve(&small, 0, 3, &why), &why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "fit: train_batch_size 3 does"));
-    assert_int_equal(solve(&rest, 0, 3, &why), STATUS_CONFIG);
+    assert_fails(solve(&rest, 0, 3, &why), &why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "fit: train_batch_size 96 or 192 does"));
-    assert_int_equal(solve(&vast, 0, UINT32_MAX, &why), STATUS_CONFIG);
+    assert_fails(solve(&vast, 0, UINT32_MAX, &why), &why, FAILURE_JOB_INVALID);
 }
 
 static struct job job_of(struct sizes sizes, uint64_t staleness) {
@@ -106,13 +108,11 @@ static void replicas_of_all_trainers_count(void **state) {
                      STATUS_OK);
     assert_int_equal(job.micro_batch, 32);
     job = job_of((struct sizes){100, 32, 1}, 0);
-    assert_int_equal(
-        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
-        STATUS_CONFIG);
+    assert_fails(job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
+                 &why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "x 6 replicas (2 trainers x 3 devices)"));
-    assert_int_equal(
-        job_solve_replicas(&job, (struct job_replicas){2, 6, 0}, &why),
-        STATUS_CONFIG);
+    assert_fails(job_solve_replicas(&job, (struct job_replicas){2, 6, 0}, &why),
+                 &why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "x 6 replicas (2 trainers); give"));
 }
 
@@ -121,20 +121,19 @@ static void a_smaller_device_count_that_works_is_named(void **state) {
     (void)state;
     struct job job = job_of((struct sizes){256, 64, 1}, 0);
     struct failure why;
-    assert_int_equal(
-        job_solve_replicas(&job, (struct job_replicas){1, 8, 8}, &why),
-        STATUS_CONFIG);
+    assert_fails(job_solve_replicas(&job, (struct job_replicas){1, 8, 8}, &why),
+                 &why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "fit: train_batch_size 512 does, or "
                                      "\"devices\": 4 does"));
-    assert_int_equal(
-        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &why),
-        STATUS_CONFIG);
+    assert_fails(
+        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &why), &why,
+        FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "fit: train_batch_size 1536 does"));
     assert_null(strstr(why.text, "devices\""));
     job = job_of((struct sizes){128, 64, 1}, 1);
-    assert_int_equal(
-        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &why),
-        STATUS_CONFIG);
+    assert_fails(
+        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &why), &why,
+        FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "\"devices\": 2 does"));
 }
 
@@ -156,15 +155,15 @@ static void a_batch_that_some_device_count_solves_is_accepted(void **state) {
     for (uint32_t trainers = 1; trainers < 5; trainers++)
         assert_int_equal(job_check_batch(&job, trainers, &why), STATUS_OK);
     assert_int_equal(job.train_batch_size, 256);
-    assert_int_equal(job_check_batch(&job, 5, &why), STATUS_CONFIG);
+    assert_fails(job_check_batch(&job, 5, &why), &why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "x 5 trainers"));
     job.devices = 2;
     assert_int_equal(job_check_batch(&job, 2, &why), STATUS_OK);
-    assert_int_equal(job_check_batch(&job, 1, &why), STATUS_CONFIG);
+    assert_fails(job_check_batch(&job, 1, &why), &why, FAILURE_JOB_INVALID);
     job.devices = 0;
     job.device = JOB_DEVICE_CPU;
     assert_int_equal(job_check_batch(&job, 4, &why), STATUS_OK);
-    assert_int_equal(job_check_batch(&job, 2, &why), STATUS_CONFIG);
+    assert_fails(job_check_batch(&job, 2, &why), &why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "x 2 trainers"));
     job = job_of((struct sizes){0, 64, 0}, 0);
     assert_int_equal(job_check_batch(&job, 3, &why), STATUS_OK);

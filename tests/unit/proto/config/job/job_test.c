@@ -4,6 +4,7 @@
 #include "proto/config/job/job.h"
 
 #include "proto/config/job/job_schema.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
 
 #include <setjmp.h>
@@ -268,8 +269,8 @@ static void a_syntax_error_has_line_and_column(void **state) {
         job_fixture_load(fixture, "{\"seed\":1,\"seed\":2}", NULL, NULL),
         "duplicate");
     struct job_source none = {.path = "/nowhere/job.json"};
-    assert_int_equal(job_load(&fixture->job, &none, NULL, &fixture->why),
-                     STATUS_CONFIG);
+    assert_fails(job_load(&fixture->job, &none, NULL, &fixture->why),
+                 &fixture->why, FAILURE_JOB_UNREADABLE);
     assert_string_equal(fixture->why.text, "/nowhere/job.json: cannot read: No "
                                            "such file or directory");
 }

@@ -4,6 +4,7 @@
 #include "proto/base/time.h"
 #include "proto/net/link/link_internal.h"
 #include "tests/cluster/bad_peers.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 
 #include <setjmp.h>
@@ -179,7 +180,8 @@ static void a_port_in_use_is_named(void **state) {
     char number[16];
     assert_int_equal(
         link_open(&second, fixture->zmq, LINK_SERVER, &settings, &why), 0);
-    assert_int_equal(link_bind(second, fixture->port, &why), STATUS_RETRY);
+    assert_fails(link_bind(second, fixture->port, &why), &why,
+                 FAILURE_PORT_IN_USE);
     snprintf(number, sizeof number, "port %u ", fixture->port);
     assert_non_null(strstr(why.text, number));
     link_close(&second);
@@ -188,10 +190,10 @@ static void a_port_in_use_is_named(void **state) {
 static void an_invalid_address_is_an_error(void **state) {
     struct link_fixture *fixture = *state;
     struct failure why;
-    assert_int_equal(link_connect(fixture->client, "nowhere", &why),
-                     STATUS_RETRY);
-    assert_int_equal(link_connect_inproc(fixture->client, "", &why),
-                     STATUS_FAILED);
+    assert_fails(link_connect(fixture->client, "nowhere", &why), &why,
+                 FAILURE_CONNECTION_FAILED);
+    assert_fails(link_connect_inproc(fixture->client, "", &why), &why,
+                 FAILURE_SYSTEM_REFUSED);
 }
 
 static void a_new_address_replaces_the_earlier_one(void **state) {

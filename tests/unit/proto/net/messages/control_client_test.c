@@ -4,6 +4,7 @@
 #include "proto/net/messages/control_client.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 
 #include <setjmp.h>
@@ -285,8 +286,7 @@ static void a_refusal_ends_the_client_with_its_code_and_text(void **state) {
     enum status status = STATUS_OK;
     while (!status && time_now() < deadline)
         status = step(control_client, &order, &why);
-    assert_int_equal(status, STATUS_CONFIG);
-    assert_int_equal(why.code, FAILURE_SLOT_TAKEN);
+    assert_fails(status, &why, FAILURE_SLOT_TAKEN);
     assert_string_equal(why.text, "worker 3 is already here");
     assert_null(order);
     control_client_close(&control_client);
@@ -351,9 +351,9 @@ static void deadlines_name_the_chief_and_their_key(void **state) {
     snprintf(name, sizeof name, "the chief at 127.0.0.1:%u", fixture->port);
     assert_int_equal(
         control_client_step(control_client, time_now() + 29 * TIME_S, &why), 0);
-    assert_int_equal(
+    assert_fails(
         control_client_step(control_client, time_now() + 31 * TIME_S, &why),
-        STATUS_RETRY);
+        &why, FAILURE_NO_CHIEF);
     assert_non_null(strstr(why.text, name));
     assert_non_null(strstr(why.text, "timeouts.join"));
     control_client_close(&control_client);
@@ -364,9 +364,9 @@ static void deadlines_name_the_chief_and_their_key(void **state) {
     int64_t now = time_now();
     assert_int_equal(step_until(control_client, now, now + 9 * TIME_S, &why),
                      0);
-    assert_int_equal(
+    assert_fails(
         step_until(control_client, now + 9 * TIME_S, now + 11 * TIME_S, &why),
-        STATUS_RETRY);
+        &why, FAILURE_PEER_SILENT);
     assert_non_null(strstr(why.text, name));
     assert_non_null(strstr(why.text, "timeouts.peer"));
     control_client_close(&control_client);
@@ -389,9 +389,9 @@ static void a_suspended_member_reports_its_suspension(void **state) {
         step_until(control_client, later, later + 6 * TIME_S, &why), 0);
     assert_non_null(strstr(link_fixture_captured_log(fixture),
                            "this process itself stood still for 20 s"));
-    assert_int_equal(step_until(control_client, later + 6 * TIME_S,
-                                later + 8 * TIME_S, &why),
-                     STATUS_RETRY);
+    assert_fails(step_until(control_client, later + 6 * TIME_S,
+                            later + 8 * TIME_S, &why),
+                 &why, FAILURE_PEER_SILENT);
     assert_non_null(strstr(why.text, "since this process itself stood still "
                                      "for 20 s"));
     assert_null(strstr(why.text, "it is gone"));
@@ -430,8 +430,8 @@ static void a_stop_gives_its_code_or_announces_another_run(void **state) {
         fixture, control_client, CAPSTAN__CONTROL__BODY_GOODBYE, &peer);
     message_free_control(&received);
     stop.code = FAILURE_LOSS_NOT_FINITE;
-    assert_int_equal(control_client_handle_stop(control_client, &stop, &why),
-                     STATUS_FAILED);
+    assert_fails(control_client_handle_stop(control_client, &stop, &why), &why,
+                 FAILURE_LOSS_NOT_FINITE);
     assert_int_equal(why.code, FAILURE_LOSS_NOT_FINITE);
     assert_string_equal(why.text, "the chief ended the run: enough");
     assert_true(why.reported && restart_within == 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/net/messages/message.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 
 #include <setjmp.h>
@@ -46,9 +47,9 @@ static void a_view_has_every_rank_and_first_clocks_from_1(void **state) {
     slots[0].incarnation = 7;
     slots[0].from_clock = 1; /* nobody is in the other */
     assert_int_equal(message_check_view(&view, 2, &why), STATUS_OK);
-    assert_int_equal(message_check_view(&view, 3, &why), STATUS_FAILED);
+    assert_fails(message_check_view(&view, 3, &why), &why, FAILURE_BAD_MESSAGE);
     slots[0].from_clock = 0;
-    assert_int_equal(message_check_view(&view, 2, &why), STATUS_FAILED);
+    assert_fails(message_check_view(&view, 2, &why), &why, FAILURE_BAD_MESSAGE);
     assert_non_null(strstr(why.text, "trainer 0 begins at clock 0"));
 }
 
@@ -133,12 +134,12 @@ static void an_empty_frame_is_no_message(void **state) {
     Capstan__DataHeader *header;
     Capstan__Control *control;
     struct failure why;
-    assert_int_equal(message_read_data(&header, &arena, "", 0, &why),
-                     STATUS_FAILED);
-    assert_int_equal(message_read_control(&control, "", 0, &why),
-                     STATUS_FAILED);
-    assert_int_equal(message_read_control(&control, "GET / HTTP/1.1", 14, &why),
-                     STATUS_FAILED);
+    assert_fails(message_read_data(&header, &arena, "", 0, &why), &why,
+                 FAILURE_VERSION_MISMATCH);
+    assert_fails(message_read_control(&control, "", 0, &why), &why,
+                 FAILURE_VERSION_MISMATCH);
+    assert_fails(message_read_control(&control, "GET / HTTP/1.1", 14, &why),
+                 &why, FAILURE_BAD_MESSAGE);
 }
 
 static enum status read_status(Capstan__Control *control, struct failure *why) {
@@ -196,7 +197,8 @@ static void an_unknown_failure_code_is_refused(void **state) {
         }
         for (unsigned n = 0; n < sizeof wrong / sizeof *wrong; n++) {
             failed.code = stop.code = refusal.code = wrong[n];
-            assert_int_equal(read_status(&controls[i], &why), STATUS_FAILED);
+            assert_fails(read_status(&controls[i], &why), &why,
+                         FAILURE_BAD_MESSAGE);
             assert_non_null(strstr(why.text, "code"));
         }
     }
@@ -211,7 +213,7 @@ static void a_welcome_to_no_trainers_is_refused(void **state) {
     control.version = MESSAGE_VERSION;
     control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
     control.welcome = &welcome;
-    assert_int_equal(read_status(&control, &why), STATUS_FAILED);
+    assert_fails(read_status(&control, &why), &why, FAILURE_BAD_MESSAGE);
     welcome.trainers = 1;
     assert_int_equal(read_status(&control, &why), STATUS_OK);
 }
@@ -222,8 +224,8 @@ static void a_version_mismatch_says_what_to_do(void **state) {
     struct failure why;
     control.version = 7;
     size_t size = capstan__control__pack(&control, space);
-    assert_int_equal(message_read_control(&back, space, size, &why),
-                     STATUS_FAILED);
+    assert_fails(message_read_control(&back, space, size, &why), &why,
+                 FAILURE_VERSION_MISMATCH);
     assert_non_null(strstr(why.text, "version 7"));
     assert_non_null(strstr(why.text, "same release"));
     control.version = MESSAGE_VERSION;

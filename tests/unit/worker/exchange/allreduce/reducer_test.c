@@ -5,6 +5,7 @@
 #include "worker/exchange/allreduce/reducer.h"
 
 #include "tests/lib/allocations.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/reducer_fixture.h"
 
 #include <setjmp.h>
@@ -254,7 +255,7 @@ static void without_a_descriptor_the_reducer_is_not_opened(void **state) {
     setrlimit(RLIMIT_NOFILE, &none);
     enum status status = reducer_open(&reducer, &settings, &why);
     setrlimit(RLIMIT_NOFILE, &before);
-    assert_int_equal(status, STATUS_RETRY);
+    assert_fails(status, &why, FAILURE_NO_DESCRIPTORS);
     assert_null(reducer);
     assert_non_null(strstr(why.text, "Too many open files"));
     arena_close(&arena);

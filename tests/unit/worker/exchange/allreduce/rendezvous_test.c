@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "proto/base/time.h"
+#include "tests/lib/assert_fails.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -120,8 +121,8 @@ static void a_missing_value_is_named_at_the_deadline(void **state) {
     struct fixture *fixture = *state;
     struct failure why;
     char text[64];
-    assert_int_equal(get(fixture->ranks[0], "rank 1", 0.05, text, &why),
-                     STATUS_RETRY);
+    assert_fails(get(fixture->ranks[0], "rank 1", 0.05, text, &why), &why,
+                 FAILURE_PEER_SILENT);
     assert_non_null(strstr(why.text, "rank 1"));
 }
 
@@ -155,8 +156,8 @@ static void cancelling_ends_the_wait(void **state) {
     struct failure why;
     char text[64];
     pthread_create(&thread, NULL, cancel, fixture->ranks[0]);
-    assert_int_equal(get(fixture->ranks[0], "never", 60, text, &why),
-                     STATUS_RETRY);
+    assert_fails(get(fixture->ranks[0], "never", 60, text, &why), &why,
+                 FAILURE_RUN_ENDED);
     assert_string_equal(why.text, "the run has ended");
     pthread_join(thread, NULL);
 }
@@ -168,16 +169,18 @@ static void a_value_too_long_is_refused(void **state) {
     char key[RENDEZVOUS_MAX_KEY + 2];
     memset(key, 'k', sizeof key - 1);
     key[sizeof key - 1] = 0;
-    assert_int_equal(set(fixture->ranks[0], key, "", &why), STATUS_FAILED);
-    assert_int_equal(set(fixture->ranks[0], "", "", &why), STATUS_FAILED);
+    assert_fails(set(fixture->ranks[0], key, "", &why), &why,
+                 FAILURE_BAD_MESSAGE);
+    assert_fails(set(fixture->ranks[0], "", "", &why), &why,
+                 FAILURE_BAD_MESSAGE);
     Capstan__Rendezvous message = CAPSTAN__RENDEZVOUS__INIT;
     message.key = key;
-    assert_int_equal(rendezvous_receive(fixture->ranks[0], &message, &why),
-                     STATUS_FAILED);
+    assert_fails(rendezvous_receive(fixture->ranks[0], &message, &why), &why,
+                 FAILURE_BAD_MESSAGE);
     message.key = "k";
     message.value = (ProtobufCBinaryData){RENDEZVOUS_MAX_VALUE + 1, NULL};
-    assert_int_equal(rendezvous_receive(fixture->ranks[0], &message, &why),
-                     STATUS_FAILED);
+    assert_fails(rendezvous_receive(fixture->ranks[0], &message, &why), &why,
+                 FAILURE_BAD_MESSAGE);
 }
 
 int main(void) {

@@ -12,6 +12,7 @@
 #include "proto/base/time.h"
 #include "proto/net/link/link.h"
 #include "proto/net/messages/message.h"
+#include "tests/lib/assert_fails.h"
 #include "worker/bandwidth_meter.h"
 
 #include <pthread.h>
@@ -149,8 +150,8 @@ static void a_snapshot_that_is_not_served_is_refused(void **state) {
     static float floats[40000];
     start(fixture);
     struct weights_transfer *chief = open_chief(fixture);
-    assert_int_equal(weights_transfer_read(chief, 0, SNAPSHOT, floats, &why),
-                     STATUS_FAILED);
+    assert_fails(weights_transfer_read(chief, 0, SNAPSHOT, floats, &why), &why,
+                 FAILURE_PEER_REFUSED);
     assert_non_null(strstr(why.text, "snapshot"));
     weights_transfer_close(&chief);
 }
@@ -178,8 +179,8 @@ static void weights_cannot_be_set_after_the_first_round(void **state) {
     weights_server_freeze(fixture->weights_server);
     start(fixture);
     struct weights_transfer *chief = open_chief(fixture);
-    assert_int_equal(weights_transfer_assign(chief, 0, floats, &why),
-                     STATUS_FAILED);
+    assert_fails(weights_transfer_assign(chief, 0, floats, &why), &why,
+                 FAILURE_PEER_REFUSED);
     weights_transfer_close(&chief);
     assert_true(fixture->weights[8] == 8);
 }
@@ -254,9 +255,9 @@ static void only_the_chief_is_answered(void **state) {
     for (uint64_t other = 0; other < 2; other++) {
         struct weights_transfer *unknown_peer =
             open_caller(fixture, RUN + !other, CHIEF + other, 0.3);
-        assert_int_equal(
+        assert_fails(
             weights_transfer_read(unknown_peer, 0, SNAPSHOT, floats, &why),
-            STATUS_RETRY);
+            &why, FAILURE_PEER_SILENT);
         assert_true(floats[8] == 0);
         weights_transfer_close(&unknown_peer);
     }

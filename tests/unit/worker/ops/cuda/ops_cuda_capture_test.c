@@ -5,6 +5,7 @@
 
 #include "tests/cluster/emulated_device.h"
 #include "tests/gpu/sync_device.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
 
 #include <setjmp.h>
@@ -577,8 +578,8 @@ static void a_failed_product_is_reported_with_the_cublas_error(void **state) {
     setenv("CAPSTAN_EMULATED", "refuse=product", 1);
     multiply(&f, f.x, f.x, f.y);
     f.ops->record(f.device, OPS_COMPUTE, f.computed);
-    assert_int_equal(f.ops->event_sync(f.device, f.computed, &why),
-                     STATUS_RETRY);
+    assert_fails(f.ops->event_sync(f.device, f.computed, &why), &why,
+                 FAILURE_DEVICE_LOST);
     assert_non_null(strstr(why.text, "device cuda 0 ("));
     assert_non_null(strstr(why.text, "at an error of cuBLAS"));
     assert_null(strstr(why.text, "not ready"));

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/assert_fails.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+void assert_fails_at(enum status status, const struct failure *why,
+                     enum failure_code code, const char *file, int line) {
+    if (status == failure_code_status(code) && why->code == code)
+        return;
+    if (status)
+        print_error("status %d, %s, not %s: %s\n", (int)status,
+                    failure_code_name(why->code), failure_code_name(code),
+                    why->text);
+    else
+        print_error("%s is expected, but the call succeeds\n",
+                    failure_code_name(code));
+    _fail(file, line);
+}
