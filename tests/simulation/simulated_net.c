@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/simulation/simulated_net.h"
 
+#include "simulator/timeline.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,22 +20,25 @@ struct line {
     int64_t last[2]; /* the last message's arrival, down and up */
 };
 
-struct stored {
-    struct simulated_message message; /* first: one address for both */
-    struct stored *next;
+/* An event on the timeline, with room for its message. */
+struct scheduled {
+    struct simulated_event event; /* first: one address for both */
+    struct simulated_message message;
+    struct simulated_net *net;
+    struct scheduled *next, *older; /* in the free list; of all */
 };
 
 struct simulated_net {
-    struct simulated_event *heap;
-    size_t count, room;
-    uint64_t order;
+    struct timeline *timeline;
     struct line lines[LINES];
-    struct stored *free;
-    struct stored *lent;
+    struct scheduled *free, *newest;
+    struct scheduled *due; /* the event that the timeline has just run */
 };
 
 struct simulated_net *simulated_net_open(void) {
-    return calloc(1, sizeof(struct simulated_net));
+    struct simulated_net *net = calloc(1, sizeof *net);
+    net->timeline = timeline_open();
+    return net;
 }
 
 void simulated_net_close(struct simulated_net **where) {
@@ -41,15 +46,12 @@ void simulated_net_close(struct simulated_net **where) {
     *where = NULL;
     if (!net)
         return;
-    for (size_t i = 0; i < net->count; i++)
-        free(net->heap[i].message);
-    while (net->free) {
-        struct stored *stored = net->free;
-        net->free = stored->next;
-        free(stored);
+    while (net->newest) {
+        struct scheduled *scheduled = net->newest;
+        net->newest = scheduled->older;
+        free(scheduled);
     }
-    free(net->lent);
-    free(net->heap);
+    timeline_close(&net->timeline);
     free(net);
 }
 
@@ -61,60 +63,44 @@ uint32_t simulated_net_control(uint32_t process) {
     return DATA_LINES + process;
 }
 
-static bool before(const struct simulated_event *a,
-                   const struct simulated_event *b) {
-    return a->time != b->time ? a->time < b->time : a->order < b->order;
-}
-
-static void put(struct simulated_net *net, struct simulated_event event) {
-    if (net->count == net->room) {
-        net->room = net->room ? 2 * net->room : 256;
-        net->heap = realloc(net->heap, net->room * sizeof *net->heap);
+/* A free one; its event has a message if MESSAGE is not NULL. */
+static struct scheduled *schedule_new(struct simulated_net *net,
+                                      const struct simulated_event *event,
+                                      const struct simulated_message *message) {
+    struct scheduled *scheduled = net->free;
+    if (scheduled) {
+        net->free = scheduled->next;
+    } else {
+        scheduled = malloc(sizeof *scheduled);
+        scheduled->older = net->newest;
+        net->newest = scheduled;
     }
-    size_t at = net->count++;
-    while (at && before(&event, &net->heap[(at - 1) / 2])) {
-        net->heap[at] = net->heap[(at - 1) / 2];
-        at = (at - 1) / 2;
+    scheduled->net = net;
+    scheduled->event = *event;
+    scheduled->event.message = message ? &scheduled->message : NULL;
+    if (message)
+        scheduled->message = *message;
+    return scheduled;
+}
+
+static void run_scheduled(void *context, uint64_t number) {
+    struct scheduled *scheduled = context;
+    (void)number;
+    scheduled->net->due = scheduled;
+}
+
+static void schedule(struct scheduled *scheduled, int64_t time) {
+    struct timeline *timeline = scheduled->net->timeline;
+    timeline_add(timeline, time - timeline_now(timeline), run_scheduled,
+                 scheduled, 0);
+}
+
+static void give_back(struct simulated_net *net) {
+    if (net->due) {
+        net->due->next = net->free;
+        net->free = net->due;
     }
-    net->heap[at] = event;
-}
-
-static struct simulated_event take(struct simulated_net *net) {
-    struct simulated_event first = net->heap[0];
-    struct simulated_event last = net->heap[--net->count];
-    size_t at = 0;
-    for (;;) {
-        size_t child = 2 * at + 1;
-        if (child + 1 < net->count &&
-            before(&net->heap[child + 1], &net->heap[child]))
-            child++;
-        if (child >= net->count || !before(&net->heap[child], &last))
-            break;
-        net->heap[at] = net->heap[child];
-        at = child;
-    }
-    net->heap[at] = last;
-    return first;
-}
-
-static struct simulated_message *store(
-    struct simulated_net *net, const struct simulated_message *message) {
-    struct stored *stored = net->free;
-    if (stored)
-        net->free = stored->next;
-    else
-        stored = malloc(sizeof *stored);
-    stored->message = *message;
-    return &stored->message;
-}
-
-static void give_back(struct simulated_net *net,
-                      struct simulated_message *message) {
-    struct stored *stored = (struct stored *)message;
-    if (!stored)
-        return;
-    stored->next = net->free;
-    net->free = stored;
+    net->due = NULL;
 }
 
 static void carry(struct simulated *s, struct simulated_event event,
@@ -123,23 +109,18 @@ static void carry(struct simulated *s, struct simulated_event event,
     struct line *line = &net->lines[event.peer.line];
     if (simulated_chance(s, s->scenario.drop))
         return;
-    event.time = s->now + TIME_US + simulated_time(s, s->scenario.delay);
+    int64_t time = s->now + TIME_US + simulated_time(s, s->scenario.delay);
     if (simulated_chance(s, s->scenario.reorder))
-        event.time += simulated_time(s, 4 * s->scenario.delay);
-    else if (event.time <= line->last[event.up])
-        event.time = line->last[event.up] + 1;
-    if (event.time > line->last[event.up])
-        line->last[event.up] = event.time;
-    event.order = ++net->order;
+        time += simulated_time(s, 4 * s->scenario.delay);
+    else if (time <= line->last[event.up])
+        time = line->last[event.up] + 1;
+    if (time > line->last[event.up])
+        line->last[event.up] = time;
     event.late = !s->healed && simulated_chance(s, LATE);
-    event.message = store(net, message);
-    put(net, event);
-    if (!simulated_chance(s, s->scenario.duplicate))
-        return;
-    event.time += simulated_time(s, 50 * s->scenario.delay);
-    event.order = ++net->order;
-    event.message = store(net, message);
-    put(net, event);
+    schedule(schedule_new(net, &event, message), time);
+    if (simulated_chance(s, s->scenario.duplicate))
+        schedule(schedule_new(net, &event, message),
+                 time + simulated_time(s, 50 * s->scenario.delay));
 }
 
 bool simulated_net_connected(const struct simulated *s, uint32_t line) {
@@ -179,10 +160,9 @@ void simulated_net_wake(struct simulated *s, uint32_t process, int64_t time) {
     if (who->wakes > s->now && who->wakes <= time)
         return;
     who->wakes = time > s->now ? time : s->now + 1;
-    put(s->net, (struct simulated_event){.time = who->wakes,
-                                         .order = ++s->net->order,
-                                         .process = process,
-                                         .client = who->incarnation});
+    struct simulated_event event = {.process = process,
+                                    .client = who->incarnation};
+    schedule(schedule_new(s->net, &event, NULL), who->wakes);
 }
 
 void simulated_net_break(struct simulated *s, uint32_t line, int64_t until) {
@@ -205,9 +185,12 @@ static bool has_somebody(const struct simulated *s,
 }
 
 /* Until when EVENT has to wait: what was sent before its line broke, for the
- * next connection; all, for whoever is stopped. */
+ * next connection; all, for whoever is stopped. Whoever resumes reads what has
+ * come before it looks at the time. */
 static int64_t put_off(struct simulated *s, struct simulated_event *event) {
     int64_t until = s->processes[event->process].paused_until;
+    if (until > s->now && !event->message)
+        until++;
     if (!is_broken(s, event) || event->kept)
         return until;
     event->kept = true;
@@ -215,24 +198,20 @@ static int64_t put_off(struct simulated *s, struct simulated_event *event) {
     return connected > until ? connected : until;
 }
 
-bool simulated_net_next(struct simulated *s, struct simulated_event *event) {
+const struct simulated_event *simulated_net_next(struct simulated *s) {
     struct simulated_net *net = s->net;
-    give_back(net, (struct simulated_message *)net->lent);
-    net->lent = NULL;
-    while (net->count) {
-        *event = take(net);
-        s->now = event->time;
+    give_back(net);
+    while (timeline_step(net->timeline)) {
+        struct simulated_event *event = &net->due->event;
+        s->now = timeline_now(net->timeline);
         bool wanted = has_somebody(s, event);
         int64_t until = wanted ? put_off(s, event) : 0;
-        if (!wanted) {
-            give_back(net, event->message);
-        } else if (until > s->now) {
-            event->time = until;
-            put(net, *event);
-        } else {
-            net->lent = (struct stored *)event->message;
-            return true;
-        }
+        if (wanted && until <= s->now)
+            return event;
+        if (wanted)
+            schedule(net->due, until);
+        else
+            give_back(net);
     }
-    return false;
+    return NULL;
 }

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The simulated network, and time: a queue of what is under way and who wakes
- * when. A connection keeps order and loses nothing until it breaks; before it
- * heals a message may also vanish, come twice or overtake. What was under way
- * on a broken connection may still come, to whoever then has the address. */
+/* The simulated network, and time: messages that are under way and wake-ups, on
+ * the simulator's timeline. A connection keeps order and loses nothing until it
+ * breaks; before it heals a message may also vanish, come twice or overtake.
+ * What was under way on a broken connection may still come, to whoever then has
+ * the address. */
 #ifndef CAPSTAN_SIMULATED_NET_H
 #define CAPSTAN_SIMULATED_NET_H
 
 #include "tests/simulation/simulated.h"
 
 struct simulated_event {
-    int64_t time;
-    uint64_t order;   /* of equals the first put in */
     uint32_t process; /* for it */
     uint64_t client;  /* only for this incarnation; 0: whoever is there */
     bool up;          /* from client to server */
@@ -44,8 +43,9 @@ void simulated_net_break(struct simulated *s, uint32_t line, int64_t until);
 /* Does it stand? */
 bool simulated_net_connected(const struct simulated *s, uint32_t line);
 
-/* Takes the next event that still has somebody to be for; its message is the
- * network's until the next call. False: nothing will ever happen again. */
-bool simulated_net_next(struct simulated *s, struct simulated_event *event);
+/* Advances time to the next event that still has somebody to be for, and
+ * returns it: the network's until the next call. NULL: nothing will ever happen
+ * again. */
+const struct simulated_event *simulated_net_next(struct simulated *s);
 
 #endif

@@ -352,19 +352,19 @@ static void deliver(struct simulated *s, const struct simulated_event *event) {
 }
 
 static void play(struct simulated *s) {
-    struct simulated_event event;
+    const struct simulated_event *event;
     int64_t trouble = 0;
     for (uint32_t process = 0; process < processes(s); process++)
         simulated_net_wake(s, process, simulated_time(s, TIME_S));
     while (!s->failed && !s->processes[0].over &&
-           simulated_net_next(s, &event)) {
+           (event = simulated_net_next(s))) {
         s->steps++;
         s->hash =
-            simulated_oracle_mix(s->hash, (uint64_t)s->now ^ event.process);
-        if (event.message)
-            deliver(s, &event);
+            simulated_oracle_mix(s->hash, (uint64_t)s->now ^ event->process);
+        if (event->message)
+            deliver(s, event);
         else
-            look_at(s, event.process);
+            look_at(s, event->process);
         for (uint32_t process = 0; process < processes(s); process++)
             if (!s->processes[process].running)
                 close_process(s, process);
