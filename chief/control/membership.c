@@ -124,6 +124,12 @@ static void refuse_second(struct run *run, uint32_t peer,
     warn_and_refuse(run, peer, FAILURE_SLOT_TAKEN, text);
 }
 
+static void refuse_dead(struct run *run, uint32_t peer) {
+    refuse(run, peer, FAILURE_DECLARED_DEAD,
+           "the chief has declared this process dead after missed heartbeats "
+           "(timeouts.peer); restart it to rejoin");
+}
+
 /* A ps that comes back has lost its blocks. */
 static bool is_too_late(const struct run *run, const struct roster_slot *slot) {
     return (slot->role == CLUSTER_PS && run->phase > RUN_JOINING &&
@@ -270,6 +276,8 @@ static void handle_claim(struct run *run,
     enum roster_claim_result result = roster_claim(slot, &claim, now);
     if (result == ROSTER_REFUSED)
         refuse_second(run, incoming->peer, slot, join);
+    if (result == ROSTER_REMOVED)
+        refuse_dead(run, incoming->peer);
     if (result != ROSTER_GRANTED)
         return;
     if (slot->rank != ROSTER_NO_RANK)
@@ -328,9 +336,7 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
                     "this run is refused",
                     (unsigned long long)control->run);
     if (control->run == run->id)
-        refuse(run, peer, FAILURE_DECLARED_DEAD,
-               "the chief has declared this process dead after missed "
-               "heartbeats (timeouts.peer); restart it to rejoin");
+        refuse_dead(run, peer);
     else if (control->run)
         refuse(run, peer, FAILURE_RUN_ENDED,
                "its run is over: the chief was restarted; start the same "

@@ -81,6 +81,8 @@ static void roster_take(struct roster_slot *slot,
 enum roster_claim_result roster_claim(struct roster_slot *slot,
                                       const struct roster_claim *claim,
                                       int64_t now) {
+    if (claim->incarnation == slot->removed)
+        return ROSTER_REMOVED;
     if (slot->state != ROSTER_HELD) {
         roster_take(slot, claim, now);
         return ROSTER_GRANTED;
@@ -122,6 +124,7 @@ struct roster_slot *roster_find_expired(const struct roster *roster,
 
 void roster_remove(struct roster_slot *slot) {
     slot->state = ROSTER_VACATED;
+    slot->removed = slot->incarnation;
     slot->incarnation = 0;
     slot->claimant = 0;
 }

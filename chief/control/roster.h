@@ -24,6 +24,7 @@ struct roster_slot {
     uint32_t index, rank; /* rank: ROSTER_NO_RANK for a ps */
     enum roster_state state;
     uint64_t incarnation; /* of the holder, 0: none */
+    uint64_t removed;     /* that of the last holder that is gone, 0: none */
     uint32_t pid;
     uint16_t port;
     uint64_t shm_key;  /* of the holder's shared memory, 0: none */
@@ -68,6 +69,7 @@ enum roster_claim_result {
     ROSTER_ALREADY_HELD, /* the claimant held it already */
     ROSTER_WAIT,    /* another process holds it and may be dead: ask again */
     ROSTER_REFUSED, /* another process holds it and is alive */
+    ROSTER_REMOVED, /* the claimant held it and has been removed */
 };
 
 struct roster_claim {
@@ -78,10 +80,11 @@ struct roster_claim {
     uint64_t shm_key;
 };
 
-/* CLAIM asks for SLOT. If the holder sends a message after the claim, the claim
- * is refused. If the holder stays silent beside the claim for long enough,
- * roster_find_expired returns its slot, and once it is removed the next claim
- * succeeds. */
+/* CLAIM asks for SLOT. A process that was removed does not get it again: what
+ * its first life in the run has left would count for the second. If the holder
+ * sends a message after the claim, the claim is refused. If the holder stays
+ * silent beside the claim for long enough, roster_find_expired returns its
+ * slot, and once it is removed the next claim succeeds. */
 enum roster_claim_result roster_claim(struct roster_slot *slot,
                                       const struct roster_claim *claim,
                                       int64_t now);

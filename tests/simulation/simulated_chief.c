@@ -184,7 +184,7 @@ static void join(struct simulated *s, const struct simulated_peer *from,
         return;
     }
     enum roster_claim_result verdict = roster_claim(slot, &claim, s->now);
-    if (verdict == ROSTER_REFUSED)
+    if (verdict == ROSTER_REFUSED || verdict == ROSTER_REMOVED)
         refuse(s, from, process);
     if (verdict == ROSTER_ALREADY_HELD)
         chief->sessions[i].peer = *from;

@@ -91,6 +91,18 @@ static void a_silent_holder_with_a_claimant_is_dead_sooner(void **state) {
     assert_int_equal(claim(slot, 6, 4 * TIME_S), ROSTER_GRANTED);
 }
 
+/* Its claim was under way when it was declared dead. */
+static void a_removed_holder_does_not_return(void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    claim(slot, 5, 0);
+    roster_remove(slot);
+    assert_int_equal(claim(slot, 5, TIME_S), ROSTER_REMOVED);
+    assert_int_equal(slot->state, ROSTER_VACATED);
+    assert_int_equal(claim(slot, 6, TIME_S), ROSTER_GRANTED);
+    assert_int_equal(claim(slot, 5, TIME_S), ROSTER_REMOVED);
+}
+
 static void silence_alone_means_death_at_the_limit(void **state) {
     (void)state;
     struct roster_slot *slot = roster_find(&roster, CLUSTER_WORKER, 0);
@@ -180,6 +192,7 @@ int main(void) {
         ROSTER_TEST(a_joiner_takes_a_free_slot),
         ROSTER_TEST(a_live_holder_keeps_its_slot),
         ROSTER_TEST(a_silent_holder_with_a_claimant_is_dead_sooner),
+        ROSTER_TEST(a_removed_holder_does_not_return),
         ROSTER_TEST(silence_alone_means_death_at_the_limit),
         ROSTER_TEST(a_message_of_the_holder_clears_earlier_claims),
         ROSTER_TEST(alternating_claimants_do_not_keep_a_dead_holder),
