@@ -5,7 +5,7 @@
  *
  * It has two links: the data link, bound here, for trainers and discovery
  * messages, and the control client's link to the chief. ps_control.c handles
- * the chief's commands, server.c the trainers' messages, snapshot_agent.c
+ * the chief's commands, server.c the trainers' messages, ps_snapshot.c
  * snapshots. Each returns a status that is not OK when the run cannot go on;
  * the loop then ends. Besides such a failure only the chief's stop and a signal
  * end a ps. */
@@ -280,8 +280,7 @@ static bool keeps_serving(struct ps *ps) {
 }
 
 static enum status ps_run_once(struct ps *ps, struct failure *why) {
-    bool paused =
-        ps->snapshot_agent && snapshot_agent_is_full(ps->snapshot_agent);
+    bool paused = ps->snapshot_agent && ps_snapshot_is_full(ps);
     enum { OWN_ITEMS = 5 };
     if (!paused && keeps_serving(ps))
         return ps_serve(ps, why);
@@ -313,7 +312,7 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
     if (!status && items[1].revents)
         status = interrupt(ps, why);
     if (!status && ps->snapshot_agent)
-        status = snapshot_agent_step(ps->snapshot_agent, why);
+        snapshot_agent_step(ps->snapshot_agent);
     if (!status && ps->shard_init)
         status = await_weights(ps, why);
     if (!status && items[4].revents)

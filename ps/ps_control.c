@@ -30,14 +30,7 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     if (!ps->ids)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     ps->num_blocks = plan_blocks(plan, ps->member->index, ps->ids);
-    struct snapshot_agent_settings snapshot_agent = {
-        .process = &ps->process,
-        .control_client = ps->control_client,
-        .plan = plan,
-        .index = ps->member->index,
-        .copy_bytes = ps->job->checkpoint.copy_mb << 20,
-    };
-    status = snapshot_agent_open(&ps->snapshot_agent, &snapshot_agent, why);
+    status = ps_snapshot_open(ps, why);
     if (status)
         return status;
     struct server_settings server = {
@@ -54,13 +47,15 @@ static enum status open_server(struct ps *ps, struct failure *why) {
         .all_replicas = plan_all_replicas(plan),
         .run_schedule = plan->run_schedule,
         .scaler = plan->scaler,
-        .snapshot = snapshot_agent_add_block,
-        .on_square_sums = snapshot_agent_send_square_sums,
-        .context = ps->snapshot_agent,
+        .snapshot = ps_snapshot_reached,
+        .on_square_sums = ps_snapshot_send_square_sums,
+        .context = ps,
     };
     status = server_open(&ps->server, &server, why);
-    return status ? status
-                  : snapshot_agent_attach(ps->snapshot_agent, ps->server, why);
+    if (!status)
+        server_set_snapshots(ps->server,
+                             snapshot_agent_snapshots(ps->snapshot_agent));
+    return status;
 }
 
 static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
@@ -143,21 +138,10 @@ enum status ps_control_handle(struct ps *ps, const Capstan__Control *command,
     switch (command->body_case) {
     case CAPSTAN__CONTROL__BODY_VIEW:
         return take_view(ps, command->view, why);
-    case CAPSTAN__CONTROL__BODY_SNAPSHOT_PREPARE:
-        return snapshot_agent_prepare(ps->snapshot_agent,
-                                      command->snapshot_prepare);
-    case CAPSTAN__CONTROL__BODY_SNAPSHOT:
-        return snapshot_agent_snapshot(ps->snapshot_agent, command->snapshot,
-                                       why);
-    case CAPSTAN__CONTROL__BODY_SNAPSHOT_RELEASE:
-        return snapshot_agent_release(ps->snapshot_agent,
-                                      command->snapshot_release);
-    case CAPSTAN__CONTROL__BODY_RETAIN:
-        return snapshot_agent_retain(ps->snapshot_agent, command->retain);
     case CAPSTAN__CONTROL__BODY_NORM:
         return server_set_norm(ps->server, command->norm->round,
                                command->norm->norm, why);
     default:
-        return STATUS_OK;
+        return snapshot_agent_handle(ps->snapshot_agent, command, why);
     }
 }

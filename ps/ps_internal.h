@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a ps, shared by ps.c (event loop) and ps_control.c (the chief's
- * commands). */
+/* The state of a ps, shared by ps.c (event loop), ps_control.c (the chief's
+ * commands) and ps_snapshot.c (blocks for snapshots). */
 #ifndef CAPSTAN_PS_INTERNAL_H
 #define CAPSTAN_PS_INTERNAL_H
 
@@ -8,9 +8,9 @@
 #include "proto/net/messages/control_client.h"
 #include "proto/net/messages/message.h"
 #include "proto/net/security/discovery_guard.h"
+#include "proto/store/snapshot_agent.h"
 #include "proto/tensor/plan.h"
 #include "ps/dense/shard_init.h"
-#include "ps/dense/snapshot_agent.h"
 #include "ps/ps.h"
 #include "ps/server.h"
 
@@ -25,6 +25,8 @@ struct ps {
     struct shard_init *shard_init; /* while weights are being set, else NULL */
     struct server *server;
     struct snapshot_agent *snapshot_agent;
+    uint64_t copy_bytes; /* limit of copies for snapshots */
+    bool copies_full;    /* they have reached it, and the log says so */
     uint32_t *ids, num_blocks;
     uint64_t chief;         /* its incarnation */
     uint64_t shm_key;       /* key of the shared-memory endpoint; 0: none */
@@ -41,5 +43,23 @@ struct ps {
  * before the plan are ignored. */
 enum status ps_control_handle(struct ps *ps, const Capstan__Control *command,
                               struct failure *why) MUST_CHECK;
+
+/* Opens the snapshot agent over this ps's blocks. Before the first command
+ * `server` is set. */
+enum status ps_snapshot_open(struct ps *ps, struct failure *why) MUST_CHECK;
+
+/* For server_settings, CONTEXT is the ps: adds BLOCK to the snapshot that is
+ * due at VERSION, if any; sends the square sums of ROUND to the chief. */
+void ps_snapshot_reached(void *context, uint32_t block, uint64_t version);
+void ps_snapshot_send_square_sums(void *context, uint64_t round,
+                                  const double *sums);
+
+/* Adds BLOCK, in its present state at VERSION, to snapshot ID. */
+void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t block,
+                     uint64_t version);
+
+/* Have the copies for a snapshot reached their limit? The ps then reads no
+ * pushes until the writer has caught up. */
+bool ps_snapshot_is_full(struct ps *ps);
 
 #endif

@@ -9,11 +9,11 @@
 #include "proto/net/link/link.h"
 #include "proto/net/messages/member.h"
 #include "proto/net/messages/message.h"
+#include "proto/store/snapshots.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/run_schedule.h"
 #include "ps/consistency/update_core.h"
 #include "ps/dense/shard.h"
-#include "ps/dense/snapshot.h"
 
 #include <stdint.h>
 

@@ -88,14 +88,13 @@ static void server_messages_query(struct server *server, uint32_t peer,
 /* A snapshot read is answered at once, without the gate. */
 static const char *pull_snapshot(struct server *server, uint32_t peer,
                                  const Capstan__DataHeader *header) {
-    struct snapshot *snapshot =
-        server->snapshots ? snapshots_find(server->snapshots, header->snapshot)
-                          : NULL;
-    if (!snapshot)
+    if (!server->snapshots ||
+        !snapshots_has(server->snapshots, header->snapshot))
         return "a snapshot that is not held";
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i];
-        struct buffer *weights = snapshot_weights(snapshot, b);
+        struct buffer *weights =
+            snapshots_weights(server->snapshots, header->snapshot, b);
         struct link_payload payload;
         if (!weights)
             return "a snapshot that is incomplete";

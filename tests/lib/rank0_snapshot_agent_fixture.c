@@ -166,6 +166,15 @@ void rank0_snapshot_agent_fixture_await_messages(
     assert_int_equal(rank0_agent_seen.num_sent, count);
 }
 
+void rank0_snapshot_agent_fixture_handle(
+    struct rank0_snapshot_agent_fixture *fixture,
+    const Capstan__Control *command) {
+    struct failure why;
+    assert_int_equal(rank0_snapshot_agent_handle(fixture->rank0_snapshot_agent,
+                                                 command, &why),
+                     STATUS_OK);
+}
+
 void rank0_snapshot_agent_fixture_cut(
     struct rank0_snapshot_agent_fixture *fixture, uint64_t id, uint64_t round,
     bool write) {
@@ -174,9 +183,10 @@ void rank0_snapshot_agent_fixture_cut(
     snapshot.id = id;
     snapshot.round = round;
     snapshot.write = write;
+    snapshot.step = rank0_agent_seen.round; /* as the agent reported it */
     order.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
     order.snapshot = &snapshot;
-    rank0_snapshot_agent_handle(fixture->rank0_snapshot_agent, &order);
+    rank0_snapshot_agent_fixture_handle(fixture, &order);
 }
 
 void rank0_snapshot_agent_fixture_ask(
@@ -186,5 +196,5 @@ void rank0_snapshot_agent_fixture_ask(
     question.id = RANK0_AGENT_REQUESTED;
     order.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_PREPARE;
     order.snapshot_prepare = &question;
-    rank0_snapshot_agent_handle(fixture->rank0_snapshot_agent, &order);
+    rank0_snapshot_agent_fixture_handle(fixture, &order);
 }

@@ -47,8 +47,7 @@ struct rank0_snapshot_agent_fixture {
     char inproc[32]; /* another name each time: closing takes a moment */
     const struct reducer_storage *calls;
     float *tensors[3];
-    uint64_t due; /* round that save_due hands over */
-    bool sets;    /* what transfer does, and how that ended */
+    bool sets; /* what transfer does, and how that ended */
     enum status moved;
 };
 
@@ -77,6 +76,11 @@ void rank0_snapshot_agent_fixture_hand_over(
 /* Turns the keeper until the chief has been told COUNT messages in all. */
 void rank0_snapshot_agent_fixture_await_messages(
     struct rank0_snapshot_agent_fixture *fixture, unsigned count);
+
+/* A command of the chief, which succeeds. */
+void rank0_snapshot_agent_fixture_handle(
+    struct rank0_snapshot_agent_fixture *fixture,
+    const Capstan__Control *command);
 
 /* The chief's orders: where to cut, and the question at which round that can
  * be. */

@@ -5,6 +5,7 @@
 
 #include "proto/tensor/encoding.h"
 #include "tests/lib/server_fixture.h"
+#include "tests/lib/shard_snapshot.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -278,8 +279,6 @@ static void another_encoding_is_refused(void **state) {
 
 static void a_snapshot_is_read_in_float32(void **state) {
     struct server_fixture *fixture = *state;
-    struct snapshots *snapshots;
-    struct failure why;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
     struct shard *shard = server_shard(fixture->server);
@@ -287,13 +286,10 @@ static void a_snapshot_is_read_in_float32(void **state) {
     uint32_t id = 0;
     assert_int_equal(shard_block_bytes(shard, 0), sizeof exact);
     shard_assign(shard, 0, exact);
-    assert_int_equal(snapshots_open(&snapshots, shard,
-                                    server_update_core(fixture->server), &why),
-                     STATUS_OK);
+    struct snapshots *snapshots =
+        shard_snapshot_open(shard, fixture->layout, fixture->ids);
     server_set_snapshots(fixture->server, snapshots);
-    struct snapshot *snapshot = snapshots_begin(snapshots, 5);
-    snapshot_retain(snapshot);
-    snapshot_add(snapshot, 0, 0);
+    shard_snapshot_take(snapshots, 5, shard);
     Capstan__DataHeader header =
         server_fixture_header(fixture, PULL, 0, 0, &id, 1);
     header.snapshot = 5;

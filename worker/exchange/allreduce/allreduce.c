@@ -159,10 +159,11 @@ enum status allreduce_handle(struct allreduce *allreduce,
         return rendezvous_receive(allreduce->rendezvous, command->rendezvous,
                                   why);
     if (allreduce->rank0_snapshot_agent)
-        rank0_snapshot_agent_handle(allreduce->rank0_snapshot_agent, command);
-    else if (command->body_case == CAPSTAN__CONTROL__BODY_SNAPSHOT &&
-             allreduce->reducer && command->snapshot->write &&
-             !command->snapshot->round)
+        return rank0_snapshot_agent_handle(allreduce->rank0_snapshot_agent,
+                                           command, why);
+    if (command->body_case == CAPSTAN__CONTROL__BODY_SNAPSHOT &&
+        allreduce->reducer && command->snapshot->write &&
+        !command->snapshot->round)
         reducer_save_now(allreduce->reducer);
     return STATUS_OK;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0's snapshot agent in all-reduce: it handles the chief's snapshot
- * messages as a ps does. It agrees on the rounds to save, passes the reducer's
- * blocks to the shard writer, reads the checkpoint to start from, and lets the
- * chief read and set weights. All functions belong to the communication thread;
- * the callbacks of rank0_snapshot_agent_storage belong to the reducer's
- * thread. */
+/* Rank 0 as the holder of all blocks in all-reduce: the reducer's blocks are
+ * the source of a snapshot agent. It also reads the checkpoint to start from,
+ * and lets the chief read and set weights. All functions belong to the
+ * communication thread; the callbacks of rank0_snapshot_agent_storage belong to
+ * the reducer's thread. */
 #ifndef CAPSTAN_RANK0_SNAPSHOT_AGENT_H
 #define CAPSTAN_RANK0_SNAPSHOT_AGENT_H
 
@@ -77,16 +76,16 @@ void rank0_snapshot_agent_attach(
     const struct rank0_snapshot_agent_callbacks *callbacks);
 
 /* Handles the chief's snapshot messages; ignores all others. */
-void rank0_snapshot_agent_handle(
+enum status rank0_snapshot_agent_handle(
     struct rank0_snapshot_agent *rank0_snapshot_agent,
-    const Capstan__Control *command);
+    const Capstan__Control *command, struct failure *why) MUST_CHECK;
 
 /* Fills ITEMS for zmq_poll, RANK0_SNAPSHOT_AGENT_POLL_ITEMS of them. */
-enum { RANK0_SNAPSHOT_AGENT_POLL_ITEMS = 3 };
+enum { RANK0_SNAPSHOT_AGENT_POLL_ITEMS = 2 };
 void rank0_snapshot_agent_poll_items(
     struct rank0_snapshot_agent *rank0_snapshot_agent, zmq_pollitem_t *items);
 
-/* Answers received requests and reports completed saves. */
+/* Answers received requests and reports what is held or written. */
 void rank0_snapshot_agent_step(
     struct rank0_snapshot_agent *rank0_snapshot_agent);
 

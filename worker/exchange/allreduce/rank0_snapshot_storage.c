@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reducer's thread's side of the snapshot agent: initial weights and state
  * come from a checkpoint or from the chief's weights; the blocks of a saved
- * round go to the shard writer; before each round the thread waits while the
- * chief is still to name a round. */
+ * round are copied for the snapshots; before each round the thread waits while
+ * the chief is still to name a round. */
 #include "proto/tensor/rule.h"
 #include "worker/exchange/allreduce/rank0_snapshot_agent_internal.h"
 
 #include <string.h>
-#include <sys/eventfd.h>
 
 /* The reducer's thread. */
 
@@ -67,84 +66,106 @@ static enum status rank0_snapshot_storage_load(void *context, uint32_t b,
     return status;
 }
 
-static void wake(struct rank0_snapshot_agent *rank0_snapshot_agent) {
-    eventfd_write(rank0_snapshot_agent->descriptor, 1);
-}
-
-/* A checkpoint that is due while another is being written is skipped, except
- * the last one. */
-static void begin_save(struct rank0_snapshot_agent *rank0_snapshot_agent,
-                       uint64_t round) {
-    pthread_mutex_lock(&rank0_snapshot_agent->mutex);
-    bool requested = rank0_snapshot_agent->requested_id &&
-                     rank0_snapshot_agent->requested_round == round;
-    rank0_snapshot_agent->saving =
-        requested ? rank0_snapshot_agent->requested_id : round;
-    pthread_mutex_unlock(&rank0_snapshot_agent->mutex);
-    bool last =
-        round == rank0_snapshot_agent->settings.plan->run_schedule.total;
-    rank0_snapshot_agent->limit_logged = false;
-    bool busy =
-        !requested && !last &&
-        async_shard_writer_busy(rank0_snapshot_agent->async_shard_writer);
-    rank0_snapshot_agent->skipped_round =
-        busy ||
-        !async_shard_writer_begin(rank0_snapshot_agent->async_shard_writer,
-                                  rank0_snapshot_agent->saving, round,
-                                  &rank0_snapshot_agent->scaler);
-    if (!busy)
-        return;
-    log_warning(rank0_snapshot_agent->settings.log, "checkpoint_skipped",
-                "the checkpoint of step %llu is left out: an earlier one "
-                "is still being written",
-                (unsigned long long)round);
-    pthread_mutex_lock(&rank0_snapshot_agent->mutex);
-    rank0_snapshot_agent->skipped = round;
-    pthread_mutex_unlock(&rank0_snapshot_agent->mutex);
-    wake(rank0_snapshot_agent);
-}
-
-static void end_save(struct rank0_snapshot_agent *rank0_snapshot_agent) {
-    pthread_mutex_lock(&rank0_snapshot_agent->mutex);
-    if (rank0_snapshot_agent->saving == rank0_snapshot_agent->requested_id) {
-        rank0_snapshot_agent->held = rank0_snapshot_agent->requested_held_sent
-                                         ? 0
-                                         : rank0_snapshot_agent->requested_id;
-        rank0_snapshot_agent->requested_id = 0;
-    }
-    pthread_mutex_unlock(&rank0_snapshot_agent->mutex);
-    wake(rank0_snapshot_agent);
-}
-
 static void note(void *context, const struct loss_scaler *scaler) {
     struct rank0_snapshot_agent *rank0_snapshot_agent = context;
     rank0_snapshot_agent->scaler = *scaler;
 }
 
-static enum status rank0_snapshot_storage_save(void *context, uint64_t round,
-                                               uint32_t b,
-                                               const float *const *tensors,
-                                               struct failure *why) {
-    struct rank0_snapshot_agent *rank0_snapshot_agent = context;
-    bool waited = false;
-    (void)why;
-    if (!rank0_snapshot_agent->settings.plan->checkpoint_dir)
-        return STATUS_OK;
-    if (b == 0)
-        begin_save(rank0_snapshot_agent, round);
-    if (rank0_snapshot_agent->skipped_round)
-        return STATUS_OK;
-    if (b + 1 == rank0_snapshot_agent->settings.plan->layout->num_blocks)
-        end_save(
-            rank0_snapshot_agent); /* before the writer can report the end */
-    async_shard_writer_add(rank0_snapshot_agent->async_shard_writer, tensors,
-                           &waited);
+static bool is_cancelled(struct rank0_snapshot_agent *rank0_snapshot_agent) {
+    pthread_mutex_lock(&rank0_snapshot_agent->mutex);
+    bool cancelled = rank0_snapshot_agent->cancelled;
+    pthread_mutex_unlock(&rank0_snapshot_agent->mutex);
+    return cancelled;
+}
+
+/* A copy has been written, on the writer's thread, or is not needed. */
+static void recycle_copy(void *owner, struct buffer *copy) {
+    struct rank0_snapshot_agent *rank0_snapshot_agent = owner;
+    pthread_mutex_lock(&rank0_snapshot_agent->mutex);
+    rank0_snapshot_agent->copied -= buffer_bytes(copy);
+    pthread_cond_broadcast(&rank0_snapshot_agent->changed);
+    pthread_mutex_unlock(&rank0_snapshot_agent->mutex);
+    buffer_destroy(copy);
+}
+
+/* COPIES[COUNT] of BYTES each; false: no memory for all of them. */
+static bool open_copies(struct rank0_snapshot_agent *rank0_snapshot_agent,
+                        size_t bytes, unsigned count, struct buffer **copies) {
+    for (unsigned t = 0; t < count; t++) {
+        copies[t] = buffer_open(bytes, recycle_copy, rank0_snapshot_agent);
+        if (copies[t])
+            continue;
+        while (t)
+            buffer_destroy(copies[--t]);
+        copies[0] = NULL;
+        return false;
+    }
+    return true;
+}
+
+/* Waits for the disk while the copies are at their limit. A block larger than
+ * the limit is copied when no other is pending. A failed allocation may succeed
+ * once earlier copies are written and freed: without any pending, COPIES[0] is
+ * NULL. False: cancelled. */
+static bool await_copies(struct rank0_snapshot_agent *rank0_snapshot_agent,
+                         size_t bytes, unsigned count, struct buffer **copies) {
+    bool waited = false, opened = false;
+    pthread_mutex_lock(&rank0_snapshot_agent->mutex);
+    while (!rank0_snapshot_agent->cancelled) {
+        uint64_t copied = rank0_snapshot_agent->copied;
+        bool fits = !copied ||
+                    copied + bytes * count <= rank0_snapshot_agent->copy_limit;
+        opened =
+            fits && open_copies(rank0_snapshot_agent, bytes, count, copies);
+        if (opened || !copied)
+            break;
+        waited = true;
+        pthread_cond_wait(&rank0_snapshot_agent->changed,
+                          &rank0_snapshot_agent->mutex);
+    }
+    bool cancelled = rank0_snapshot_agent->cancelled;
+    rank0_snapshot_agent->copied += opened ? bytes * count : 0;
+    pthread_mutex_unlock(&rank0_snapshot_agent->mutex);
     if (waited && !rank0_snapshot_agent->limit_logged) {
         rank0_snapshot_agent->limit_logged = true;
         log_warning(rank0_snapshot_agent->settings.log, "updates_paused",
                     "copies for the checkpoint have reached their limit "
                     "(checkpoint.copy_mb): training waits for the disk");
     }
+    return opened || !cancelled;
+}
+
+/* Every block's record has a ledger row; here it holds only the block's update
+ * number, as there are no pushes to deduplicate. */
+static enum status rank0_snapshot_storage_save(void *context, uint64_t round,
+                                               uint32_t b,
+                                               const float *const *tensors,
+                                               struct failure *why) {
+    struct rank0_snapshot_agent *rank0_snapshot_agent = context;
+    const struct rank0_snapshot_agent_settings *settings =
+        &rank0_snapshot_agent->settings;
+    size_t bytes = settings->plan->layout->blocks[b].elements * sizeof(float);
+    unsigned count = 1 + rule_slots(&settings->job->optimizer);
+    struct buffer *copies[SNAPSHOTS_MAX_TENSORS] = {NULL};
+    struct snapshots_block block = {.version = round,
+                                    .tensors = copies,
+                                    .row = &round,
+                                    .scaler = rank0_snapshot_agent->scaler};
+    uint64_t id;
+    (void)why;
+    if (b == 0)
+        rank0_snapshot_agent->limit_logged = false;
+    if (!settings->plan->checkpoint_dir || is_cancelled(rank0_snapshot_agent) ||
+        !snapshot_agent_due(rank0_snapshot_agent->snapshot_agent, round, &id) ||
+        !await_copies(rank0_snapshot_agent, bytes, count, copies))
+        return STATUS_OK;
+    for (unsigned t = 0; copies[0] && t < count; t++)
+        memcpy(buffer_data(copies[t]), tensors[t], bytes);
+    snapshots_add(
+        snapshot_agent_snapshots(rank0_snapshot_agent->snapshot_agent), id, b,
+        &block);
+    for (unsigned t = 0; t < count; t++)
+        buffer_release(&copies[t]);
     return STATUS_OK;
 }
 

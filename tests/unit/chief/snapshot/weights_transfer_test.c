@@ -4,9 +4,9 @@
 #include "proto/base/time.h"
 #include "proto/net/link/link.h"
 #include "proto/net/messages/message.h"
-#include "ps/dense/snapshot.h"
 #include "ps/server.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/shard_snapshot.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,9 +98,8 @@ static void open_server(struct fixture *fixture, uint32_t p) {
     };
     must(server_open(&node->server, &server, &fixture->why), &fixture->why);
     shard_initialise(server_shard(node->server), 1);
-    must(snapshots_open(&node->snapshots, server_shard(node->server),
-                        server_update_core(node->server), &fixture->why),
-         &fixture->why);
+    node->snapshots = shard_snapshot_open(server_shard(node->server),
+                                          fixture->layout, node->ids);
     server_set_snapshots(node->server, node->snapshots);
     node->stop = eventfd(0, EFD_NONBLOCK);
     fixture->places[p].incarnation = 100 + p;
@@ -209,10 +208,8 @@ static void take_snapshots(struct fixture *fixture) {
     for (uint32_t p = 0; p < NUM_PS; p++) {
         struct node *node = &fixture->servers[p];
         stop(node);
-        struct snapshot *snapshot = snapshots_begin(node->snapshots, SNAPSHOT);
-        snapshot_retain(snapshot);
-        for (uint32_t b = 0; b < node->num_blocks; b++)
-            snapshot_add(snapshot, b, 0);
+        shard_snapshot_take(node->snapshots, SNAPSHOT,
+                            server_shard(node->server));
         start(node);
     }
 }

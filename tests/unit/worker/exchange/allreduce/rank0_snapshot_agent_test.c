@@ -91,7 +91,7 @@ static void weights_are_readable_while_the_snapshot_lasts(void **state) {
     end.id = RANK0_AGENT_REQUESTED;
     order.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_RELEASE;
     order.snapshot_release = &end;
-    rank0_snapshot_agent_handle(fixture->rank0_snapshot_agent, &order);
+    rank0_snapshot_agent_fixture_handle(fixture, &order);
     assert_int_equal(move(fixture, false), STATUS_FAILED);
 }
 
@@ -115,7 +115,7 @@ static void keep_newer(struct rank0_snapshot_agent_fixture *fixture) {
     retain.n_steps = 1;
     order.body_case = CAPSTAN__CONTROL__BODY_RETAIN;
     order.retain = &retain;
-    rank0_snapshot_agent_handle(fixture->rank0_snapshot_agent, &order);
+    rank0_snapshot_agent_fixture_handle(fixture, &order);
 }
 
 /* In its own folder; in the one that the chief sees that is the chief's. */

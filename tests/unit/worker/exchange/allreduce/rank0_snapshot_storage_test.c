@@ -157,28 +157,68 @@ static void rounds_after_the_end_are_not_reported_as_skipped(void **state) {
     assert_int_equal(rank0_agent_seen.num_sent, 0);
 }
 
-static void *save_due(void *argument) {
-    struct rank0_snapshot_agent_fixture *fixture = argument;
-    rank0_snapshot_agent_fixture_save(fixture, fixture->due, 0);
+/* The run's last, and one that was asked for: they wait for the disk. The file
+ * of round 30 lacks all blocks but the first until they have been handed
+ * over. */
+static void required_rounds_are_never_skipped(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    for (unsigned asked = 0; asked < 2; asked++) {
+        uint64_t id = asked ? RANK0_AGENT_REQUESTED : RANK0_AGENT_ROUNDS;
+        rank0_agent_seen.num_sent = 0;
+        rank0_snapshot_agent_fixture_open(fixture);
+        rank0_snapshot_agent_fixture_save(fixture, 30, 0);
+        if (asked)
+            rank0_snapshot_agent_fixture_cut(fixture, id, 31, true);
+        rank0_snapshot_agent_fixture_hand_over(fixture, asked ? 31 : id);
+        for (uint32_t b = 1; b < fixture->plan.layout->num_blocks; b++)
+            rank0_snapshot_agent_fixture_save(fixture, 30, b);
+        rank0_snapshot_agent_fixture_await_messages(fixture, 2 + asked);
+        for (unsigned i = asked; i < 2 + asked; i++) {
+            assert_int_equal(rank0_agent_seen.id[i], i == asked ? 30 : id);
+            assert_true(rank0_agent_seen.written[i]);
+        }
+        rank0_snapshot_agent_close(&fixture->rank0_snapshot_agent);
+    }
+}
+
+static void *hand_over_last(void *argument) {
+    rank0_snapshot_agent_fixture_hand_over(argument, RANK0_AGENT_ROUNDS);
     return NULL;
 }
 
-/* The run's last, and one that was asked for: they wait for the disk. */
-static void required_rounds_are_never_skipped(void **state) {
+/* The copies of a round are more than the limit of 1 MiB, and none of the last
+ * round's is written while the file of round 30 lacks its smallest block, for
+ * which there is room. */
+static void a_round_waits_for_the_disk_at_the_copy_limit(void **state) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
-    for (int asked = 0; asked < 2; asked++) {
-        pthread_t thread;
-        rank0_snapshot_agent_fixture_open(fixture);
-        rank0_snapshot_agent_fixture_save(fixture, 30, 0);
-        fixture->due = asked ? 31 : RANK0_AGENT_ROUNDS;
-        if (asked)
-            rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 31,
-                                             true);
-        expect_blocked(fixture, &thread, save_due);
-        rank0_snapshot_agent_cancel(fixture->rank0_snapshot_agent);
-        expect_through(thread);
-        rank0_snapshot_agent_close(&fixture->rank0_snapshot_agent);
-    }
+    const struct layout *layout = fixture->plan.layout;
+    uint32_t smallest = 0;
+    pthread_t thread;
+    fixture->job.checkpoint.copy_mb = 1;
+    rank0_snapshot_agent_fixture_open(fixture);
+    for (uint32_t b = 0; b < layout->num_blocks; b++)
+        if (layout->blocks[b].elements < layout->blocks[smallest].elements)
+            smallest = b;
+    for (uint32_t b = 0; b < layout->num_blocks; b++)
+        if (b != smallest)
+            rank0_snapshot_agent_fixture_save(fixture, 30, b);
+    expect_blocked(fixture, &thread, hand_over_last);
+    rank0_snapshot_agent_fixture_save(fixture, 30, smallest);
+    expect_through(thread);
+    rank0_snapshot_agent_fixture_await_messages(fixture, 2);
+    assert_int_equal(rank0_agent_seen.id[1], RANK0_AGENT_ROUNDS);
+    assert_true(rank0_agent_seen.written[1]);
+}
+
+static void a_wait_at_the_copy_limit_ends_with_the_run(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    pthread_t thread;
+    fixture->job.checkpoint.copy_mb = 1;
+    rank0_snapshot_agent_fixture_open(fixture);
+    rank0_snapshot_agent_fixture_save(fixture, 30, 0);
+    expect_blocked(fixture, &thread, hand_over_last);
+    rank0_snapshot_agent_cancel(fixture->rank0_snapshot_agent);
+    expect_through(thread);
 }
 
 /* The chief says so by the planned round's id. */
@@ -186,7 +226,7 @@ static void a_requested_round_that_is_planned_is_saved_once(void **state) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
-    rank0_snapshot_agent_fixture_cut(fixture, 22, 22, false);
+    rank0_snapshot_agent_fixture_cut(fixture, 22, 0, false);
     fixture->calls->pause(fixture->calls->context, 21);
     assert_int_equal(rank0_agent_seen.save_round, 0);
     rank0_snapshot_agent_fixture_hand_over(fixture, 22);
@@ -200,7 +240,7 @@ static void without_training_all_ranks_hand_over_at_once(void **state) {
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_agent_seen.round = RANK0_AGENT_ROUNDS;
     rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 0, false);
-    assert_int_equal(rank0_agent_seen.num_sent, 1);
+    rank0_snapshot_agent_fixture_await_messages(fixture, 1);
     assert_int_equal(rank0_agent_seen.number[0], RANK0_AGENT_ROUNDS);
     assert_false(rank0_agent_seen.saved_now);
     rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 0, true);
@@ -224,6 +264,8 @@ int main(void) {
         RANK0_AGENT_TEST(without_a_directory_nothing_is_saved),
         RANK0_AGENT_TEST(rounds_after_the_end_are_not_reported_as_skipped),
         RANK0_AGENT_TEST(required_rounds_are_never_skipped),
+        RANK0_AGENT_TEST(a_round_waits_for_the_disk_at_the_copy_limit),
+        RANK0_AGENT_TEST(a_wait_at_the_copy_limit_ends_with_the_run),
         RANK0_AGENT_TEST(a_round_due_during_a_write_is_skipped_and_reported),
         RANK0_AGENT_TEST(a_requested_round_that_is_planned_is_saved_once),
         RANK0_AGENT_TEST(without_training_all_ranks_hand_over_at_once),

@@ -7,6 +7,7 @@
 #include "proto/tensor/bf16.h"
 #include "tests/lib/client_fixture.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/shard_snapshot.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -155,23 +156,17 @@ static void *pull_snapshot(void *argument) {
 static void a_snapshot_is_read_as_the_ps_holds_it(void **state) {
     struct client_fixture *fixture = *state;
     struct server_fixture *server = fixture->server;
-    struct snapshots *snapshots;
-    struct failure why;
     float exact[16];
     for (int i = 0; i < 16; i++)
         exact[i] = 1 + 0x1p-20f;
     server_fixture_open(server, 1);
     struct shard *shard = server_shard(server->server);
-    assert_int_equal(snapshots_open(&snapshots, shard,
-                                    server_update_core(server->server), &why),
-                     STATUS_OK);
+    struct snapshots *snapshots =
+        shard_snapshot_open(shard, server->layout, server->ids);
     server_set_snapshots(server->server, snapshots);
-    struct snapshot *snapshot = snapshots_begin(snapshots, 5);
-    snapshot_retain(snapshot);
-    for (uint32_t b = 0; b < SERVER_FIXTURE_BLOCKS; b++) {
+    for (uint32_t b = 0; b < SERVER_FIXTURE_BLOCKS; b++)
         shard_assign(shard, b, exact);
-        snapshot_add(snapshot, b, 0);
-    }
+    shard_snapshot_take(snapshots, 5, shard);
     client_fixture_open(fixture, 0);
     client_fixture_start(fixture, pull_snapshot);
     client_fixture_run(fixture);

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Snapshots of a holder's blocks (a ps's, or rank 0's in all-reduce): the state
+ * of every block, by reference, at one round (with staleness at one moment),
+ * and a thread that writes them to disk while training goes on. A snapshot is
+ * named by its ID: a planned one has its round's number, a requested one the
+ * chief's (MESSAGE_REQUESTED_SNAPSHOT). Any thread may call. */
+#ifndef CAPSTAN_SNAPSHOTS_H
+#define CAPSTAN_SNAPSHOTS_H
+
+#include "proto/base/status.h"
+#include "proto/net/messages/control.pb-c.h"
+#include "proto/net/shm/buffer.h"
+#include "proto/store/shard_file.h"
+#include "proto/tensor/layout.h"
+#include "proto/tensor/loss_scaler.h"
+#include "proto/tensor/rule.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SNAPSHOTS_MAX_TENSORS = 1 + RULE_MAX_SLOTS };
+
+struct dir_lock;
+struct snapshots;
+
+/* Block b of the holder is block ids[b] of LAYOUT, or b if there are no ids;
+ * both borrowed. */
+struct snapshots_settings {
+    const struct layout *layout;
+    const uint32_t *ids; /* [num_blocks] or NULL */
+    uint32_t num_blocks;
+    unsigned num_tensors; /* of a block: weights, then state by slot */
+    size_t row_bytes;     /* of a block's row: its version and ledger entries */
+};
+
+/* Starts the writer thread. */
+enum status snapshots_open(struct snapshots **out,
+                           const struct snapshots_settings *settings,
+                           struct failure *why) MUST_CHECK;
+
+/* Ends the thread, removes unfinished files and clears *SNAPSHOTS (may be
+ * NULL). */
+void snapshots_close(struct snapshots **snapshots);
+
+/* Readable when snapshots_next has a report. */
+int snapshots_descriptor(const struct snapshots *snapshots);
+
+/* Is one waiting to be written or being written? */
+bool snapshots_busy(struct snapshots *snapshots);
+
+/* Begins snapshot ID. With RETAIN its blocks stay readable until
+ * snapshots_release; else each is released once it is written. If memory lacks,
+ * the next report says so, and what is added is ignored. */
+void snapshots_begin(struct snapshots *snapshots, uint64_t id, bool retain);
+
+/* Begins planned snapshot ID and ends it: an earlier one is still being
+ * written. */
+void snapshots_skip(struct snapshots *snapshots, uint64_t id);
+
+/* Has ID begun? One that has failed exists until another begins, so that its
+ * later blocks do not begin it again. */
+bool snapshots_has(struct snapshots *snapshots, uint64_t id);
+
+/* Are further blocks of ID of use? */
+bool snapshots_accepts(struct snapshots *snapshots, uint64_t id);
+
+/* A block's state at one moment; all borrowed. The row says which contributions
+ * the tensors include. */
+struct snapshots_block {
+    uint64_t version;
+    struct buffer *const *tensors; /* first NULL: no memory for a copy */
+    const void *row;
+    struct loss_scaler scaler;
+};
+
+/* Holds the tensors of block B for ID and copies the row; the first call for a
+ * block counts. */
+void snapshots_add(struct snapshots *snapshots, uint64_t id, uint32_t b,
+                   const struct snapshots_block *block);
+
+/* Reports ID as held at STEP now, although its blocks are added only when it is
+ * to be written. */
+void snapshots_promise(struct snapshots *snapshots, uint64_t id, uint64_t step);
+
+/* Block B's weights, a view until snapshots_release; NULL if it was not added,
+ * or if ID is not retained: the writer may release its blocks at any time. */
+struct buffer *snapshots_weights(struct snapshots *snapshots, uint64_t id,
+                                 uint32_t b);
+
+/* Orders ID to be written to FOLDER/NAME. DIR_LOCK (dir_lock.h; borrowed, or
+ * NULL) is renewed first. Blocks may still be added. */
+void snapshots_write(struct snapshots *snapshots, uint64_t id,
+                     struct dir_lock *dir_lock, const char *folder,
+                     const char *name);
+
+/* Ends the retention of ID and frees it: now, or once it is written. */
+void snapshots_release(struct snapshots *snapshots, uint64_t id);
+
+struct snapshots_report {
+    uint64_t id;
+    Capstan__SnapshotReport__Outcome outcome;
+    bool skipped;              /* not written, by snapshots_skip */
+    uint64_t step;             /* held: version of the first block */
+    struct shard_info info;    /* written */
+    double seconds;            /* written: that it took */
+    struct loss_scaler scaler; /* of the first block */
+    struct failure why;        /* not held or not written */
+};
+
+/* The next report, if any, of the oldest snapshot first: when the chief learns
+ * of a newer checkpoint, it removes the leftovers of older ones. A requested
+ * snapshot is reported as held before it is written or not; a planned one only
+ * as written or not. */
+bool snapshots_next(struct snapshots *snapshots,
+                    struct snapshots_report *report);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A ps as the source of a snapshot agent: the shard's blocks with their ledger
+ * rows, at rounds that the update core closes. */
+#include "proto/base/free_memory.h"
+#include "ps/ps_internal.h"
+
+#include <stdio.h>
+
+/* What a checkpoint keeps of a block beside its tensors: num_ranks entries. */
+struct row {
+    uint64_t version;
+    struct ledger_entry entries[PLAN_MAX_TRAINERS];
+};
+
+/* Row and buffers are taken together, between two actions of the update core:
+ * both are at VERSION. */
+void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b, uint64_t version) {
+    struct update_core *update_core = server_update_core(ps->server);
+    const struct shard *shard = server_shard(ps->server);
+    struct buffer *tensors[SHARD_MAX_TENSORS];
+    struct row row = {.version = version};
+    struct snapshots_block block = {
+        .version = version,
+        .tensors = tensors,
+        .row = &row,
+        .scaler = update_core_scaler(update_core, b, version),
+    };
+    update_core_ledger_row(update_core, b, version, row.entries);
+    for (unsigned t = 0; t < shard_tensors(shard); t++)
+        tensors[t] = shard_tensor(shard, b, t);
+    snapshots_add(snapshot_agent_snapshots(ps->snapshot_agent), id, b, &block);
+}
+
+void ps_snapshot_reached(void *context, uint32_t b, uint64_t version) {
+    struct ps *ps = context;
+    uint64_t id;
+    if (snapshot_agent_due(ps->snapshot_agent, version, &id))
+        ps_snapshot_add(ps, id, b, version);
+}
+
+static uint64_t ps_snapshot_freeze(void *context) {
+    struct ps *ps = context;
+    return update_core_freeze(server_update_core(ps->server));
+}
+
+static enum status ps_snapshot_hold_at(void *context, uint64_t round,
+                                       bool write, struct failure *why) {
+    struct ps *ps = context;
+    (void)write;
+    update_core_set_snapshot_round(server_update_core(ps->server), round);
+    return server_run_actions(ps->server, why);
+}
+
+/* With staleness the snapshot is taken when the command arrives, after
+ * server_drain: the weights then include all that the ledger rows count. */
+static enum status ps_snapshot_hold_now(void *context, uint64_t id,
+                                        struct failure *why) {
+    struct ps *ps = context;
+    enum status status = server_drain(ps->server, why);
+    for (uint32_t b = 0; !status && b < ps->num_blocks; b++)
+        ps_snapshot_add(ps, id, b,
+                        update_core_version(server_update_core(ps->server), b));
+    return status;
+}
+
+static void ps_snapshot_send(void *control_client, Capstan__Control *control) {
+    control_client_send_reliable(control_client, control);
+}
+
+enum status ps_snapshot_open(struct ps *ps, struct failure *why) {
+    const struct plan *plan = ps->plan;
+    char owner[32];
+    snprintf(owner, sizeof owner, "ps %u", ps->member->index);
+    struct snapshot_agent_settings settings = {
+        .log = ps->process.log,
+        .send = ps_snapshot_send,
+        .send_context = ps->control_client,
+        .run = ps->process.run,
+        .plan = plan,
+        .owner = owner,
+        .index = ps->member->index,
+        .count = plan->num_ps,
+        .has_first_block = ps->num_blocks && ps->ids[0] == 0,
+        .can_retain = true,
+        .blocks = {.layout = plan->layout,
+                   .ids = ps->ids,
+                   .num_blocks = ps->num_blocks,
+                   .num_tensors = 1 + rule_slots(&ps->job->optimizer),
+                   .row_bytes = offsetof(struct row, entries[plan->num_ranks])},
+        .source = {ps, ps_snapshot_freeze, ps_snapshot_hold_at,
+                   ps_snapshot_hold_now, NULL},
+    };
+    ps->copy_bytes = ps->job->checkpoint.copy_mb
+                         ? ps->job->checkpoint.copy_mb << 20
+                         : free_memory_half();
+    return snapshot_agent_open(&ps->snapshot_agent, &settings, why);
+}
+
+void ps_snapshot_send_square_sums(void *context, uint64_t round,
+                                  const double *sums) {
+    struct ps *ps = context;
+    Capstan__SquareSums message = CAPSTAN__SQUARE_SUMS__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    message.round = round;
+    message.n_sums = ps->num_blocks;
+    message.sums = (double *)sums;
+    control.body_case = CAPSTAN__CONTROL__BODY_SQUARE_SUMS;
+    control.square_sums = &message;
+    control_client_send_reliable(ps->control_client, &control);
+}
+
+bool ps_snapshot_is_full(struct ps *ps) {
+    if (!snapshots_busy(snapshot_agent_snapshots(ps->snapshot_agent))) {
+        ps->copies_full = false;
+        return false;
+    }
+    if (shard_copied_bytes(server_shard(ps->server)) < ps->copy_bytes)
+        return false;
+    if (!ps->copies_full)
+        log_warning(ps->process.log, "updates_paused",
+                    "copies for the checkpoint have reached %llu MB "
+                    "(checkpoint.copy_mb): updates wait for the disk",
+                    (unsigned long long)(ps->copy_bytes >> 20));
+    ps->copies_full = true;
+    return true;
+}

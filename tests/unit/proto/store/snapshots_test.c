@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/store/snapshots.h"
+
+#include "proto/base/time.h"
+#include "proto/net/messages/message.h"
+#include "proto/store/shard_reader.h"
+#include "tests/lib/checkpoint_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ELEMENTS = 40000, BLOCKS = 3, TENSORS = 2 };
+
+#define REQUESTED (MESSAGE_REQUESTED_SNAPSHOT + 1)
+#define WRITTEN CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN
+#define NOT_WRITTEN CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_WRITTEN
+#define HELD CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD
+#define NOT_HELD CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD
+
+struct fixture {
+    struct layout *layout;
+    struct snapshots *snapshots;
+    int copies; /* tensors that a snapshot still holds */
+    char folder[PATH_MAX];
+};
+
+static void open_snapshots(struct fixture *fixture, size_t row_bytes) {
+    static const uint32_t ids[BLOCKS] = {2, 0, 1};
+    struct snapshots_settings settings = {.layout = fixture->layout,
+                                          .ids = ids,
+                                          .num_blocks = BLOCKS,
+                                          .num_tensors = TENSORS,
+                                          .row_bytes = row_bytes};
+    struct failure why;
+    assert_int_equal(snapshots_open(&fixture->snapshots, &settings, &why),
+                     STATUS_OK);
+}
+
+static int setup(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    struct parameter parameter = {
+        .name = "w", .num_dims = 1, .dims = {ELEMENTS}};
+    struct failure why;
+    if (layout_build(&fixture->layout, &parameter, 1, &why) ||
+        fixture->layout->num_blocks != BLOCKS)
+        return -1;
+    checkpoint_fixture_folder(fixture->folder);
+    open_snapshots(fixture, sizeof(uint64_t));
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    snapshots_close(&fixture->snapshots);
+    assert_int_equal(fixture->copies, 0);
+    layout_free(&fixture->layout);
+    checkpoint_fixture_remove(fixture->folder);
+    free(fixture);
+    return 0;
+}
+
+/* On the writer's thread too, but never at the same time. */
+static void recycle(void *owner, struct buffer *buffer) {
+    struct fixture *fixture = owner;
+    __atomic_fetch_sub(&fixture->copies, 1, __ATOMIC_RELAXED);
+    buffer_destroy(buffer);
+}
+
+static int copies(struct fixture *fixture) {
+    return __atomic_load_n(&fixture->copies, __ATOMIC_RELAXED);
+}
+
+/* Adds block B of snapshot ID: 10 * VERSION + t in tensor t everywhere. */
+static void add(struct fixture *fixture, uint64_t id, uint32_t b,
+                uint64_t version) {
+    struct buffer *tensors[TENSORS];
+    struct snapshots_block block = {.version = version,
+                                    .tensors = tensors,
+                                    .row = &version,
+                                    .scaler = {.skipped = 7 + b}};
+    for (unsigned t = 0; t < TENSORS; t++) {
+        tensors[t] = buffer_open(
+            fixture->layout->block_elements * sizeof(float), recycle, fixture);
+        __atomic_fetch_add(&fixture->copies, 1, __ATOMIC_RELAXED);
+        float *floats = buffer_data(tensors[t]);
+        for (uint32_t i = 0; i < fixture->layout->block_elements; i++)
+            floats[i] = (float)(10 * version + t);
+    }
+    snapshots_add(fixture->snapshots, id, b, &block);
+    for (unsigned t = 0; t < TENSORS; t++)
+        buffer_release(&tensors[t]);
+}
+
+static void add_all(struct fixture *fixture, uint64_t id, uint64_t version) {
+    for (uint32_t b = 0; b < BLOCKS; b++)
+        add(fixture, id, b, version);
+}
+
+static void order(struct fixture *fixture, uint64_t id, const char *name) {
+    snapshots_write(fixture->snapshots, id, NULL, fixture->folder, name);
+}
+
+static struct snapshots_report await(struct fixture *fixture) {
+    struct snapshots_report report;
+    struct pollfd item = {snapshots_descriptor(fixture->snapshots), POLLIN, 0};
+    while (!snapshots_next(fixture->snapshots, &report))
+        assert_int_equal(poll(&item, 1, 20000), 1);
+    return report;
+}
+
+static void expect_none(struct fixture *fixture) {
+    struct snapshots_report report;
+    assert_false(snapshots_next(fixture->snapshots, &report));
+}
+
+/* Every block of the file is at VERSION, tensors and row. */
+static void check_file(struct fixture *fixture,
+                       const struct snapshots_report *report,
+                       uint64_t version) {
+    struct shard_reader *reader;
+    struct failure why;
+    assert_int_equal(report->outcome, WRITTEN);
+    if (shard_reader_open(&reader, fixture->folder, &report->info, &why))
+        fail_msg("%s", why.text);
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        const struct block *block = &fixture->layout->blocks[b];
+        struct shard_key key = {.offset = block->offset};
+        const void *value;
+        size_t bytes;
+        for (unsigned t = 0; t < TENSORS; t++) {
+            float last;
+            key.slot = (uint16_t)t;
+            assert_int_equal(
+                shard_reader_get(reader, key, &value, &bytes, &why), STATUS_OK);
+            assert_int_equal(bytes, block->elements * sizeof(float));
+            memcpy(&last, (const char *)value + bytes - sizeof last,
+                   sizeof last);
+            assert_true(last == (float)(10 * version + t));
+        }
+        key.slot = SHARD_ROW;
+        assert_int_equal(shard_reader_get(reader, key, &value, &bytes, &why),
+                         STATUS_OK);
+        assert_int_equal(bytes, sizeof version);
+        assert_memory_equal(value, &version, sizeof version);
+    }
+    shard_reader_close(&reader);
+}
+
+static void a_planned_snapshot_is_reported_once_when_it_is_written(
+    void **state) {
+    struct fixture *fixture = *state;
+    snapshots_begin(fixture->snapshots, 9, false);
+    assert_true(snapshots_has(fixture->snapshots, 9));
+    add_all(fixture, 9, 4);
+    assert_false(snapshots_busy(fixture->snapshots));
+    expect_none(fixture);
+    order(fixture, 9, "shard.mdb");
+    assert_true(snapshots_busy(fixture->snapshots));
+    struct snapshots_report report = await(fixture);
+    assert_int_equal(report.id, 9);
+    assert_int_equal(report.scaler.skipped, 7);
+    assert_false(snapshots_busy(fixture->snapshots));
+    assert_false(snapshots_has(fixture->snapshots, 9));
+    assert_int_equal(copies(fixture), 0);
+    check_file(fixture, &report, 4);
+    expect_none(fixture);
+}
+
+static void a_requested_snapshot_is_reported_as_held_before_it_is_written(
+    void **state) {
+    struct fixture *fixture = *state;
+    snapshots_begin(fixture->snapshots, REQUESTED, false);
+    add_all(fixture, REQUESTED, 4);
+    order(fixture, REQUESTED, "shard.mdb");
+    struct snapshots_report report = await(fixture);
+    assert_int_equal(report.outcome, HELD);
+    assert_int_equal(report.step, 4);
+    report = await(fixture);
+    check_file(fixture, &report, 4);
+}
+
+static void blocks_may_arrive_after_the_command(void **state) {
+    struct fixture *fixture = *state;
+    snapshots_begin(fixture->snapshots, 1, false);
+    order(fixture, 1, "shard.mdb");
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        assert_true(snapshots_accepts(fixture->snapshots, 1));
+        add(fixture, 1, b, 1);
+        add(fixture, 1, b, 2); /* the first counts */
+    }
+    struct snapshots_report report = await(fixture);
+    check_file(fixture, &report, 1);
+}
+
+/* As in all-reduce, where reads are answered from the current weights. */
+static void a_promised_snapshot_is_held_before_its_blocks_arrive(void **state) {
+    struct fixture *fixture = *state;
+    snapshots_begin(fixture->snapshots, REQUESTED, false);
+    snapshots_promise(fixture->snapshots, REQUESTED, 30);
+    struct snapshots_report report = await(fixture);
+    assert_int_equal(report.outcome, HELD);
+    assert_int_equal(report.step, 30);
+    order(fixture, REQUESTED, "shard.mdb");
+    add_all(fixture, REQUESTED, 30);
+    report = await(fixture);
+    check_file(fixture, &report, 30);
+}
+
+static void only_retained_weights_may_be_read(void **state) {
+    struct fixture *fixture = *state;
+    snapshots_begin(fixture->snapshots, 4, false);
+    add(fixture, 4, 0, 1);
+    assert_null(snapshots_weights(fixture->snapshots, 4, 0));
+    snapshots_begin(fixture->snapshots, 5, true);
+    add(fixture, 5, 0, 1);
+    struct buffer *weights = snapshots_weights(fixture->snapshots, 5, 0);
+    assert_non_null(weights);
+    assert_true(*(float *)buffer_data(weights) == 10);
+    assert_null(snapshots_weights(fixture->snapshots, 5, 1));
+    assert_null(snapshots_weights(fixture->snapshots, 6, 0));
+    snapshots_release(fixture->snapshots, 5);
+    assert_false(snapshots_has(fixture->snapshots, 5));
+    assert_int_equal(copies(fixture), TENSORS);
+}
+
+static void a_retained_snapshot_stays_after_it_was_written(void **state) {
+    struct fixture *fixture = *state;
+    snapshots_begin(fixture->snapshots, 5, true);
+    add_all(fixture, 5, 1);
+    order(fixture, 5, "shard.mdb");
+    assert_int_equal(await(fixture).outcome, WRITTEN);
+    for (uint32_t b = 0; b < BLOCKS; b++)
+        assert_non_null(snapshots_weights(fixture->snapshots, 5, b));
+    expect_none(fixture);
+    snapshots_release(fixture->snapshots, 5);
+    assert_false(snapshots_has(fixture->snapshots, 5));
+}
+
+/* Its later blocks do not begin it again, and nothing waits for them. */
+static void a_missing_folder_is_a_failure_with_its_reason(void **state) {
+    struct fixture *fixture = *state;
+    snapshots_begin(fixture->snapshots, 5, false);
+    add(fixture, 5, 0, 1);
+    snapshots_write(fixture->snapshots, 5, NULL, "/proc/nowhere/at/all",
+                    "shard.mdb");
+    struct snapshots_report report = await(fixture);
+    assert_int_equal(report.outcome, NOT_WRITTEN);
+    assert_non_null(strstr(report.why.text, "/proc/nowhere"));
+    assert_true(snapshots_has(fixture->snapshots, 5));
+    assert_false(snapshots_accepts(fixture->snapshots, 5));
+    add(fixture, 5, 1, 1);
+    assert_int_equal(copies(fixture), 0);
+    snapshots_begin(fixture->snapshots, 6, false);
+    assert_false(snapshots_has(fixture->snapshots, 5));
+    order(fixture, 6, "shard.mdb");
+    add_all(fixture, 6, 2);
+    report = await(fixture);
+    check_file(fixture, &report, 2);
+}
+
+static void a_requested_snapshot_that_is_not_written_is_still_held(
+    void **state) {
+    struct fixture *fixture = *state;
+    snapshots_begin(fixture->snapshots, REQUESTED, true);
+    snapshots_write(fixture->snapshots, REQUESTED, NULL, "/proc/nowhere/at/all",
+                    "shard.mdb");
+    while (snapshots_busy(fixture->snapshots))
+        sched_yield();
+    expect_none(fixture);
+    assert_true(snapshots_accepts(fixture->snapshots, REQUESTED));
+    add_all(fixture, REQUESTED, 3);
+    assert_int_equal(await(fixture).outcome, HELD);
+    assert_int_equal(await(fixture).outcome, NOT_WRITTEN);
+    assert_non_null(snapshots_weights(fixture->snapshots, REQUESTED, 2));
+    snapshots_release(fixture->snapshots, REQUESTED);
+    assert_int_equal(copies(fixture), 0);
+}
+
+static void a_block_without_memory_for_a_copy_fails_the_file(void **state) {
+    struct fixture *fixture = *state;
+    uint64_t version = 1;
+    struct buffer *none[TENSORS] = {NULL};
+    struct snapshots_block block = {.tensors = none, .row = &version};
+    snapshots_begin(fixture->snapshots, 5, false);
+    order(fixture, 5, "shard.mdb");
+    snapshots_add(fixture->snapshots, 5, 0, &block);
+    struct snapshots_report report = await(fixture);
+    assert_int_equal(report.outcome, NOT_WRITTEN);
+    assert_non_null(strstr(report.why.text, "no memory for a copy of"));
+}
+
+/* No memory has room for such rows. */
+static void a_snapshot_without_memory_is_reported_with_its_reason(
+    void **state) {
+    struct fixture *fixture = *state;
+    snapshots_close(&fixture->snapshots);
+    open_snapshots(fixture, SIZE_MAX / 8);
+    snapshots_begin(fixture->snapshots, REQUESTED, true);
+    add_all(fixture, REQUESTED, 1);
+    struct snapshots_report report = await(fixture);
+    assert_int_equal(report.id, REQUESTED);
+    assert_int_equal(report.outcome, NOT_HELD);
+    assert_string_equal(report.why.text, "no memory for a snapshot");
+    assert_null(snapshots_weights(fixture->snapshots, REQUESTED, 0));
+    snapshots_release(fixture->snapshots, REQUESTED);
+    assert_false(snapshots_has(fixture->snapshots, REQUESTED));
+    snapshots_begin(fixture->snapshots, 7, false);
+    order(fixture, 7, "shard.mdb");
+    assert_int_equal(await(fixture).outcome, NOT_WRITTEN);
+    expect_none(fixture);
+}
+
+static void a_skipped_snapshot_takes_no_blocks(void **state) {
+    struct fixture *fixture = *state;
+    snapshots_skip(fixture->snapshots, 8);
+    assert_true(snapshots_has(fixture->snapshots, 8));
+    assert_false(snapshots_accepts(fixture->snapshots, 8));
+    assert_false(snapshots_busy(fixture->snapshots));
+    add(fixture, 8, 0, 8);
+    struct snapshots_report report = await(fixture);
+    assert_int_equal(report.outcome, NOT_WRITTEN);
+    assert_true(report.skipped);
+    assert_string_equal(report.why.text,
+                        "an earlier one was still being written");
+}
+
+static void several_snapshots_are_written_in_sequence(void **state) {
+    struct fixture *fixture = *state;
+    char name[32];
+    for (uint64_t id = 1; id <= 3; id++) {
+        snapshots_begin(fixture->snapshots, id, false);
+        add_all(fixture, id, id);
+        snprintf(name, sizeof name, "shard-%d.mdb", (int)id);
+        order(fixture, id, name);
+    }
+    for (int i = 0; i < 3; i++) {
+        struct snapshots_report report = await(fixture);
+        check_file(fixture, &report, report.id);
+    }
+}
+
+static void snapshots_that_end_together_are_reported_in_order(void **state) {
+    struct fixture *fixture = *state;
+    int64_t end = time_now() + 20 * TIME_S;
+    char name[32];
+    for (uint64_t id = 1; id <= 3; id++) {
+        snapshots_begin(fixture->snapshots, id, false);
+        add_all(fixture, id, id);
+        snprintf(name, sizeof name, "shard-%d.mdb", (int)id);
+        order(fixture, id, name);
+    }
+    while (snapshots_busy(fixture->snapshots) && time_now() < end)
+        sched_yield();
+    for (uint64_t id = 1; id <= 3; id++)
+        assert_int_equal(await(fixture).id, id);
+}
+
+static void a_partial_file_is_removed_at_the_end(void **state) {
+    struct fixture *fixture = *state;
+    snapshots_begin(fixture->snapshots, 1, false);
+    order(fixture, 1, "shard.mdb");
+    add(fixture, 1, 0, 0); /* the others never come */
+    snapshots_close(&fixture->snapshots);
+    assert_null(fixture->snapshots);
+    assert_int_equal(checkpoint_fixture_entries(fixture->folder), 0);
+}
+
+#define SNAPSHOTS_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SNAPSHOTS_TEST(a_planned_snapshot_is_reported_once_when_it_is_written),
+        SNAPSHOTS_TEST(
+            a_requested_snapshot_is_reported_as_held_before_it_is_written),
+        SNAPSHOTS_TEST(blocks_may_arrive_after_the_command),
+        SNAPSHOTS_TEST(a_promised_snapshot_is_held_before_its_blocks_arrive),
+        SNAPSHOTS_TEST(only_retained_weights_may_be_read),
+        SNAPSHOTS_TEST(a_retained_snapshot_stays_after_it_was_written),
+        SNAPSHOTS_TEST(a_missing_folder_is_a_failure_with_its_reason),
+        SNAPSHOTS_TEST(a_requested_snapshot_that_is_not_written_is_still_held),
+        SNAPSHOTS_TEST(a_block_without_memory_for_a_copy_fails_the_file),
+        SNAPSHOTS_TEST(a_snapshot_without_memory_is_reported_with_its_reason),
+        SNAPSHOTS_TEST(a_skipped_snapshot_takes_no_blocks),
+        SNAPSHOTS_TEST(several_snapshots_are_written_in_sequence),
+        SNAPSHOTS_TEST(snapshots_that_end_together_are_reported_in_order),
+        SNAPSHOTS_TEST(a_partial_file_is_removed_at_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
