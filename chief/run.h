@@ -56,7 +56,7 @@ struct run_trainer {
     double past_loss; /* sum over earlier incarnations */
     uint64_t past_samples;
     struct run_point at_evaluation; /* of all incarnations */
-    Capstan__Heartbeat heartbeat;   /* the last one, without its texts */
+    Capstan__Heartbeat heartbeat;   /* the last one, without its memory */
     int64_t last_progress;          /* when its clock last moved */
 };
 

@@ -30,7 +30,6 @@ void metrics_receive_heartbeat(struct run *run, const struct roster_slot *slot,
     }
     uint64_t clock = trainer->heartbeat.clock;
     trainer->heartbeat = *heartbeat;
-    trainer->heartbeat.waiting_for = (char *)protobuf_c_empty_string;
     trainer->heartbeat.n_memory = 0;
     if (!heartbeat->clock)
         trainer->heartbeat.clock = clock; /* it has not started */
