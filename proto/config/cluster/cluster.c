@@ -6,7 +6,6 @@
 #include "proto/config/cluster/cluster.h"
 
 #include "proto/config/cluster/cluster_input.h"
-#include "proto/config/cluster/cluster_spec.h"
 #include "proto/config/cluster/launcher_ranks.h"
 #include "proto/config/cluster/legacy_flags.h"
 #include "proto/config/cluster/other_launchers.h"
@@ -62,7 +61,7 @@ static const struct source sources[] = {
     {"alone", is_alone_given, read_alone},
     {"flags", legacy_flags_set, legacy_flags_read},
     {"TF_CONFIG", tf_config_set, tf_config_read},
-    {"CLUSTER_SPEC", cluster_spec_set, cluster_spec_read},
+    {"CLUSTER_SPEC", tf_config_spec_set, tf_config_spec_read},
     {"torch", launcher_ranks_torch_set, launcher_ranks_torch_read},
     {"mpi", launcher_ranks_mpi_set, launcher_ranks_mpi_read},
     {"slurm", launcher_ranks_slurm_set, launcher_ranks_slurm_read},

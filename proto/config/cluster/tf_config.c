@@ -115,9 +115,12 @@ static enum status read_self(struct cluster *cluster, const json_t *root,
     return status ? status : cluster_self_resolve(&self, cluster, why);
 }
 
-enum status tf_config_read_object(struct cluster *cluster, const json_t *root,
-                                  const char *name, enum role_names names,
-                                  struct failure *why) {
+/* Reads ROOT, an object of TF_CONFIG's form found in variable NAME, whose jobs
+ * have NAMES. */
+static enum status tf_config_read_object(struct cluster *cluster,
+                                         const json_t *root, const char *name,
+                                         enum role_names names,
+                                         struct failure *why) {
     enum status status = read_jobs(cluster, root, name, names, why);
     if (status == STATUS_OK)
         status = check_bare_map(cluster, root, name, why);
@@ -130,20 +133,69 @@ enum status tf_config_read_object(struct cluster *cluster, const json_t *root,
     return status;
 }
 
+static enum status parse_variable(json_t **root, struct cluster *cluster,
+                                  const struct cluster_input *input,
+                                  const char *name, struct failure *why) {
+    bool duplicate = false;
+    enum status status = strict_json_object(
+        root, cluster_input_variable(input, name), name, &duplicate, why);
+    if (!status && duplicate)
+        cluster->warnings |= CLUSTER_DUPLICATE_KEY;
+    return status;
+}
+
 enum status tf_config_read(struct cluster *cluster,
                            const struct cluster_input *input,
                            struct failure *why) {
     json_t *root;
-    bool duplicate = false;
     enum status status =
-        strict_json_object(&root, cluster_input_variable(input, "TF_CONFIG"),
-                           "TF_CONFIG", &duplicate, why);
-    if (status != STATUS_OK)
+        parse_variable(&root, cluster, input, "TF_CONFIG", why);
+    if (status)
         return status;
-    if (duplicate)
-        cluster->warnings |= CLUSTER_DUPLICATE_KEY;
     status =
         tf_config_read_object(cluster, root, "TF_CONFIG", ROLE_NAMES_TF, why);
+    json_decref(root);
+    return status;
+}
+
+bool tf_config_spec_set(const struct cluster_input *input) {
+    return cluster_input_variable(input, "CLUSTER_SPEC") != NULL;
+}
+
+static bool is_bare_map(const json_t *root) {
+    return !json_object_get(root, "cluster") &&
+           !json_object_get(root, "sparseCluster") &&
+           !json_object_get(root, "task");
+}
+
+static enum status read_bare_map(struct cluster *cluster, const json_t *root,
+                                 const struct cluster_input *input,
+                                 struct failure *why) {
+    struct cluster_self self = {.names = ROLE_NAMES_VERTEX,
+                                .location = "JOB_NAME and TASK_INDEX",
+                                .type_location = "JOB_NAME",
+                                .index_location = "TASK_INDEX"};
+    enum status status =
+        cluster_jobs_read(cluster, root, self.names, "CLUSTER_SPEC", why);
+    if (status == STATUS_OK)
+        status = cluster_self_from_text(
+            &self, cluster_input_variable(input, "JOB_NAME"),
+            cluster_input_variable(input, "TASK_INDEX"), why);
+    return status ? status : cluster_self_resolve(&self, cluster, why);
+}
+
+enum status tf_config_spec_read(struct cluster *cluster,
+                                const struct cluster_input *input,
+                                struct failure *why) {
+    json_t *root;
+    enum status status =
+        parse_variable(&root, cluster, input, "CLUSTER_SPEC", why);
+    if (status)
+        return status;
+    status = is_bare_map(root)
+                 ? read_bare_map(cluster, root, input, why)
+                 : tf_config_read_object(cluster, root, "CLUSTER_SPEC",
+                                         ROLE_NAMES_VERTEX, why);
     json_decref(root);
     return status;
 }
