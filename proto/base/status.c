@@ -33,7 +33,7 @@ const char *failure_code_name(enum failure_code code) {
 }
 
 bool failure_code_is_known(uint32_t number) {
-    return !number || failure_code_status((enum failure_code)number);
+    return failure_code_status((enum failure_code)number) != STATUS_OK;
 }
 
 /* Errors of the present moment, whose codes have STATUS_RETRY: a shortage of

@@ -46,7 +46,7 @@ enum status failure_code_status(enum failure_code code);
 /* CODE's stable name, such as "PORT_IN_USE"; "NONE" of FAILURE_NONE. */
 const char *failure_code_name(enum failure_code code);
 
-/* Is NUMBER, which another process sent, a code or FAILURE_NONE? */
+/* Is NUMBER, which another process sent, a code? FAILURE_NONE is none. */
 bool failure_code_is_known(uint32_t number);
 
 /* The code of errno value ERROR if it is of the present moment (descriptors,

@@ -21,17 +21,19 @@ uint64_t message_random(void) {
     return number;
 }
 
-/* The failure's code that a message carries. */
-static uint32_t carried_code(const Capstan__Control *control) {
+/* Is the failure code of CONTROL, if it has one, valid? The receiver ends with
+ * its status. Only a Stop may be without a failure. */
+static bool has_valid_code(const Capstan__Control *control) {
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_FAILED:
-        return control->failed->code;
-    case CAPSTAN__CONTROL__BODY_STOP:
-        return control->stop->code;
+        return failure_code_is_known(control->failed->code);
     case CAPSTAN__CONTROL__BODY_REFUSAL:
-        return control->refusal->code;
+        return failure_code_is_known(control->refusal->code);
+    case CAPSTAN__CONTROL__BODY_STOP:
+        return !control->stop->code ||
+               failure_code_is_known(control->stop->code);
     default:
-        return FAILURE_NONE;
+        return true;
     }
 }
 
@@ -49,9 +51,8 @@ static enum status check_control(const Capstan__Control *control,
             "a message of protocol version %u (this is %d): run the "
             "same release of capstan everywhere",
             control->version, MESSAGE_VERSION);
-    if (!failure_code_is_known(carried_code(control)))
-        return status_fail(why, FAILURE_BAD_MESSAGE,
-                           "an unknown failure code %u", carried_code(control));
+    if (!has_valid_code(control))
+        return status_fail(why, FAILURE_BAD_MESSAGE, "no known failure code");
     if (control->body_case == CAPSTAN__CONTROL__BODY_WELCOME &&
         !control->welcome->trainers)
         return status_fail(why, FAILURE_BAD_MESSAGE, "a run without trainers");

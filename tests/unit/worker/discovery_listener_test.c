@@ -295,7 +295,6 @@ static void a_port_in_use_is_an_error(void **state) {
         discovery_listener_open(&discovery_listener, &process, &member, &why),
         &why, FAILURE_PORT_IN_USE);
     assert_null(discovery_listener);
-    assert_non_null(strstr(why.text, "in use"));
 }
 
 #define CALLER_TEST(f)                                                         \

@@ -116,7 +116,6 @@ static void a_lost_member_ends_the_comparison_with_the_runs_error(
                      STATUS_OK);
     assert_fails(compare_cluster_run(&result, &fake->members, &why), &why,
                  FAILURE_PEER_LOST);
-    assert_string_equal(why.text, "worker 1 is gone");
     assert_null(result);
 }
 

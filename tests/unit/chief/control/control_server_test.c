@@ -158,6 +158,7 @@ static void messages_of_unknown_peers_have_no_slot(void **state) {
     assert_int_equal(incoming.peer, fixture->peer);
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    refusal.code = FAILURE_DECLARED_DEAD;
     refusal.text = "who?";
     control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
     control.refusal = &refusal;

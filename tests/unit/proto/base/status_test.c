@@ -78,7 +78,7 @@ static void an_errno_that_names_the_cause_gives_the_code(void **state) {
 static void a_code_has_one_number_name_and_status(void **state) {
     (void)state;
     unsigned known = 0, listed = 0;
-    for (uint32_t number = 1; number < 1000; number++)
+    for (uint32_t number = 0; number < 1000; number++)
         known += failure_code_is_known(number);
 #define FAILURE_CODE(number, name, status, meaning)                            \
     listed++;                                                                  \
@@ -88,7 +88,7 @@ static void a_code_has_one_number_name_and_status(void **state) {
     FAILURE_CODES(FAILURE_CODE)
 #undef FAILURE_CODE
     assert_int_equal(known, listed);
-    assert_true(failure_code_is_known(FAILURE_NONE));
+    assert_false(failure_code_is_known(FAILURE_NONE));
     assert_false(failure_code_is_known(UINT32_MAX));
 }
 

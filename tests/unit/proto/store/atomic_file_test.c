@@ -86,7 +86,6 @@ static void a_full_device_is_reported_with_the_wanted_size(void **state) {
     assert_fails(atomic_file_write(&file, "x", 1, &why), &why,
                  FAILURE_DISK_FULL);
     assert_non_null(strstr(why.text, "/dev/full: 4321 bytes wanted"));
-    assert_non_null(strstr(why.text, "No space left"));
     close(file.fd);
 }
 

@@ -119,7 +119,6 @@ static void a_failed_removal_has_removed_the_manifest(void **state) {
     }
     assert_fails(checkpoint_remove(dir, 3, &why), &why,
                  FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(why.text, "cannot remove"));
     assert_steps(dir, NO_STEPS);
 }
 

@@ -198,7 +198,6 @@ static void a_lock_replaced_by_another_run_is_left_alone(void **state) {
     assert_int_equal(mkdir(dir, 0700), 0);
     struct dir_lock *two = take(dir, TWO);
     assert_fails(dir_lock_renew(chief, &why), &why, FAILURE_DIRECTORY_LOCKED);
-    assert_non_null(strstr(why.text, "another run is using"));
     assert_fails(dir_lock_renew(beside, &why), &why, FAILURE_DIRECTORY_LOCKED);
     assert_false(dir_lock_is_held(chief));
     assert_true(dir_lock_is_held(two));

@@ -329,7 +329,6 @@ static void too_little_space_is_reported_before_writing(void **state) {
     assert_null(writer);
     assert_non_null(strstr(why.text, place->path));
     assert_non_null(strstr(why.text, "1152921504606846976 bytes wanted"));
-    assert_non_null(strstr(why.text, "No space left"));
     assert_int_equal(checkpoint_fixture_entries(place->folder), 0);
 }
 

@@ -136,7 +136,6 @@ static void a_failed_fetch_keeps_the_existing_file(void **state) {
         for (uint32_t t = 0; t < NUM_TENSORS; t++) {
             assert_fails(try_write(place, (enum tensor_format)format, &t, &why),
                          &why, FAILURE_PEER_LOST);
-            assert_string_equal(why.text, "ps 1 is gone");
         }
         stat(place->path, &after);
         assert_int_equal(before.st_ino, after.st_ino);

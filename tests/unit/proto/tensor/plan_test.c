@@ -141,12 +141,12 @@ static void in_all_reduce_no_ps_holds_a_block(void **state) {
     }
 }
 
-static void refused(struct fixture *fixture, enum status status,
+static void refused(struct fixture *fixture, enum failure_code code,
                     const char *part) {
     struct plan *plan;
     struct failure why;
-    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
-                     status);
+    assert_fails(plan_read(&plan, &fixture->message, &fixture->job, &why), &why,
+                 code);
     assert_null(plan);
     if (!strstr(why.text, part))
         fail_msg("'%s' is not in: %s", part, why.text);
@@ -168,42 +168,42 @@ static void a_loss_scaler_is_transmitted_with_the_plan(void **state) {
     assert_int_equal(plan->scaler.skipped, 10);
     plan_close(&plan);
     message.skipped = 11;
-    refused(fixture, STATUS_FAILED, "11 steps skipped before step 10");
+    refused(fixture, FAILURE_BAD_MESSAGE, "11 steps skipped before step 10");
     message.skipped = 0;
     message.scale = -1;
-    refused(fixture, STATUS_FAILED, "a loss scale of -1");
+    refused(fixture, FAILURE_BAD_MESSAGE, "a loss scale of -1");
 }
 
 static void fields_out_of_range_are_named(void **state) {
     struct fixture *fixture = *state;
     Capstan__Plan sound = fixture->message, *message = &fixture->message;
     message->trainers = 0;
-    refused(fixture, STATUS_FAILED, "0 trainers");
+    refused(fixture, FAILURE_BAD_MESSAGE, "0 trainers");
     message->trainers = PLAN_MAX_TRAINERS + 1;
-    refused(fixture, STATUS_FAILED, "1025 trainers");
+    refused(fixture, FAILURE_BAD_MESSAGE, "1025 trainers");
     *message = sound;
     message->epoch_batches = 0;
-    refused(fixture, STATUS_FAILED, "empty epochs");
+    refused(fixture, FAILURE_BAD_MESSAGE, "empty epochs");
     *message = sound;
     message->n_ps = 0;
-    refused(fixture, STATUS_FAILED, "0 ps");
+    refused(fixture, FAILURE_BAD_MESSAGE, "0 ps");
     message->n_ps = UINT16_MAX + 1;
-    refused(fixture, STATUS_FAILED, "65536 ps");
+    refused(fixture, FAILURE_BAD_MESSAGE, "65536 ps");
     message->n_ps = 1;
-    refused(fixture, STATUS_FAILED, "block 1 on ps 1 of 1");
+    refused(fixture, FAILURE_BAD_MESSAGE, "block 1 on ps 1 of 1");
     *message = sound;
     message->block_ps.len -= 2;
-    refused(fixture, STATUS_FAILED, "3 places for 4 blocks");
+    refused(fixture, FAILURE_BAD_MESSAGE, "3 places for 4 blocks");
     message->block_ps.len = 1;
-    refused(fixture, STATUS_FAILED, "0 places for 4 blocks");
+    refused(fixture, FAILURE_BAD_MESSAGE, "0 places for 4 blocks");
     *message = sound;
     message->restore_folder = "/run/step-10";
-    refused(fixture, STATUS_FAILED, "without a manifest");
+    refused(fixture, FAILURE_BAD_MESSAGE, "without a manifest");
     *message = sound;
     message->n_parameters = 0;
-    refused(fixture, STATUS_CONFIG, "");
+    refused(fixture, FAILURE_MODEL_INVALID, "");
     message->n_parameters = LAYOUT_MAX_PARAMETERS + 1;
-    refused(fixture, STATUS_FAILED, "65537 parameters");
+    refused(fixture, FAILURE_BAD_MESSAGE, "65537 parameters");
 }
 
 static void parameters_out_of_range_are_refused(void **state) {
@@ -215,24 +215,24 @@ static void parameters_out_of_range_are_refused(void **state) {
     char name[LAYOUT_MAX_NAME + 1] = {0};
     parameter->dims = dims;
     parameter->n_dims = 5;
-    refused(fixture, STATUS_FAILED, "5 dimensions");
+    refused(fixture, FAILURE_BAD_MESSAGE, "5 dimensions");
     *parameter = sound;
     memset(name, 'n', LAYOUT_MAX_NAME);
     parameter->name = name;
-    refused(fixture, STATUS_FAILED, "128 bytes");
+    refused(fixture, FAILURE_BAD_MESSAGE, "128 bytes");
     *parameter = sound;
     parameter->name = "bias";
-    refused(fixture, STATUS_CONFIG, "bias");
+    refused(fixture, FAILURE_MODEL_INVALID, "bias");
     *parameter = sound;
     parameter->dims = none;
     parameter->n_dims = 1;
-    refused(fixture, STATUS_CONFIG, "");
+    refused(fixture, FAILURE_MODEL_INVALID, "");
     parameter->dims = many;
     parameter->n_dims = 2;
-    refused(fixture, STATUS_CONFIG, "");
+    refused(fixture, FAILURE_MODEL_INVALID, "");
     *parameter = sound;
     parameter->init_bound = -1;
-    refused(fixture, STATUS_CONFIG, "");
+    refused(fixture, FAILURE_MODEL_INVALID, "");
 }
 
 static void replicas_are_numbered_by_rank(void **state) {
@@ -300,9 +300,9 @@ static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
     replicas[1] = 0;
     assert_fails(plan_solve_batch(&job, &fixture->message, &why), &why,
                  FAILURE_BAD_MESSAGE);
-    refused(fixture, STATUS_FAILED, "0 replicas");
+    refused(fixture, FAILURE_BAD_MESSAGE, "0 replicas");
     fixture->message.n_replicas = 1;
-    refused(fixture, STATUS_FAILED, "2 trainers with the replicas of 1");
+    refused(fixture, FAILURE_BAD_MESSAGE, "2 trainers with the replicas of 1");
 }
 
 /* The sum over several devices of a trainer is in its host's memory. */
@@ -314,7 +314,7 @@ static void device_gradients_need_exactly_one_device(void **state) {
     fixture->message.resident = true;
     fixture->message.replicas = replicas;
     fixture->message.n_replicas = 2;
-    refused(fixture, STATUS_FAILED, "the device of a trainer that has 2");
+    refused(fixture, FAILURE_BAD_MESSAGE, "the device of a trainer that has 2");
     replicas[1] = 1;
     assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
                      STATUS_OK);

@@ -291,7 +291,6 @@ static void a_ps_that_does_not_answer_is_named(void **state) {
                                         count, &bench_iteration, &why),
                  &why, FAILURE_PEER_SILENT);
     assert_non_null(strstr(why.text, "ps 1 at 127.0.0.1:"));
-    assert_non_null(strstr(why.text, "has not answered"));
 }
 
 static void a_missing_ps_is_named(void **state) {

@@ -155,8 +155,6 @@ static void an_abort_ends_a_rendezvous(void **state) {
     local_collective_abort(local_collective);
     finish(&lonely);
     assert_fails(lonely.status, &lonely.why, FAILURE_CANCELLED);
-    assert_string_equal(lonely.why.text,
-                        "another device of this trainer has failed");
     munmap(lonely.data, BYTES);
     local_collective_close(&local_collective);
 }

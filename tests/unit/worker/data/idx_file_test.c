@@ -127,7 +127,6 @@ static void running_out_of_descriptors_is_retryable(void **state) {
     enum status status = read_images(fixture);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_fails(status, &fixture->why, FAILURE_NO_DESCRIPTORS);
-    assert_non_null(strstr(fixture->why.text, "Too many open files"));
     assert_int_equal(read_images(fixture), STATUS_OK);
 }
 

@@ -214,8 +214,6 @@ static void a_wait_reports_a_lost_device(void **state) {
     square(&fixture, 2);
     assert_fails(device_transfer_sync(&fixture.device_transfer, 2, &why), &why,
                  FAILURE_DEVICE_LOST);
-    assert_string_equal(why.text,
-                        "device cuda 0 (Fake GPU) is lost: as arranged");
     close_parts(&fixture);
 }
 

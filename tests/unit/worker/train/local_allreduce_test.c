@@ -80,7 +80,6 @@ static void a_failed_sum_is_reported(void **state) {
                          STATUS_OK);
         assert_fails(local_group_fixture_gather(&fixture, true, &why), &why,
                      FAILURE_PEER_LOST);
-        assert_string_equal(why.text, "nccl: lost, as arranged");
         assert_true(fixture.num_announced < PARAMETERS);
         local_group_fixture_close(&fixture);
     }

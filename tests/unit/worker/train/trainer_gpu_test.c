@@ -158,8 +158,6 @@ static void a_lost_gpu_is_retryable(void **state) {
         }
         assert_int_equal(report.event, TRAINER_FAILED);
         assert_int_equal(report.why.code, FAILURE_DEVICE_LOST);
-        assert_string_equal(report.why.text,
-                            "device cuda 0 (Fake GPU) is lost: as arranged");
     }
     fail_msg("the run never ended by itself");
 }
@@ -181,9 +179,6 @@ static void a_hanging_gpu_is_reported_in_time(void **state) {
     struct trainer_report report = trainer_fixture_report(fixture);
     assert_int_equal(report.event, TRAINER_FAILED);
     assert_int_equal(report.why.code, FAILURE_DEVICE_TIMEOUT);
-    assert_string_equal(report.why.text,
-                        "device cuda 0 (Fake GPU) has not finished its work "
-                        "for 0.25 s (timeouts.step)");
 }
 
 static void a_hanging_gpu_does_not_delay_the_end(void **state) {

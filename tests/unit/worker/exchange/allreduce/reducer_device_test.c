@@ -245,7 +245,6 @@ static void a_device_without_memory_fails_permanently(void **state) {
         if (fixture.rank[0].ended) {
             why = fixture.rank[0].why;
             assert_int_equal(why.code, FAILURE_DEVICE_MEMORY);
-            assert_non_null(strstr(why.text, "no memory"));
             failed++;
         }
         reducer_fixture_close(&fixture);

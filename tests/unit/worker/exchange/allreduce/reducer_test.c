@@ -154,7 +154,7 @@ static void expect_failures(struct reducer_fixture *fixture, const char *text) {
         assert_true(fixture->rank[r].ended);
         assert_int_equal(poll(&readable, 1, 20000), 1);
         assert_true(reducer_failed(fixture->rank[r].reducer, &why));
-        assert_int_equal(failure_code_status(why.code), STATUS_RETRY);
+        assert_int_equal(why.code, FAILURE_PEER_LOST);
         assert_non_null(strstr(why.text, text));
     }
 }
@@ -257,7 +257,6 @@ static void without_a_descriptor_the_reducer_is_not_opened(void **state) {
     setrlimit(RLIMIT_NOFILE, &before);
     assert_fails(status, &why, FAILURE_NO_DESCRIPTORS);
     assert_null(reducer);
-    assert_non_null(strstr(why.text, "Too many open files"));
     arena_close(&arena);
     reducer_fixture_close(&fixture);
 }

@@ -158,7 +158,6 @@ static void cancelling_ends_the_wait(void **state) {
     pthread_create(&thread, NULL, cancel, fixture->ranks[0]);
     assert_fails(get(fixture->ranks[0], "never", 60, text, &why), &why,
                  FAILURE_RUN_ENDED);
-    assert_string_equal(why.text, "the run has ended");
     pthread_join(thread, NULL);
 }
 
