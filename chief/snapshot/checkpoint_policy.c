@@ -61,12 +61,21 @@ void checkpoint_policy_receive_signal(struct run *run) {
 }
 
 const char *checkpoint_policy_optimizer_name(const struct run *run) {
-    static const char *const names[] = {
-        [OPTIMIZER_SGD] = "SGD",         [OPTIMIZER_ADAGRAD] = "Adagrad",
-        [OPTIMIZER_RMSPROP] = "RMSprop", [OPTIMIZER_ADAM] = "Adam",
-        [OPTIMIZER_ADAMW] = "AdamW",     [OPTIMIZER_FTRL] = "Ftrl",
-    };
-    return names[run->job->optimizer.type];
+    switch (run->job->optimizer.type) {
+    case OPTIMIZER_SGD:
+        return "SGD";
+    case OPTIMIZER_ADAGRAD:
+        return "Adagrad";
+    case OPTIMIZER_RMSPROP:
+        return "RMSprop";
+    case OPTIMIZER_ADAM:
+        return "Adam";
+    case OPTIMIZER_ADAMW:
+        return "AdamW";
+    case OPTIMIZER_FTRL:
+        return "Ftrl";
+    }
+    return "";
 }
 
 /* Checks that the job matches the checkpoint. */

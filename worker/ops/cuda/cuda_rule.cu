@@ -5,6 +5,8 @@
 
 #include "proto/tensor/rule_element.h"
 
+#include <utility>
+
 /* The numbers of slots, as in rule.c. */
 static __host__ __device__ constexpr int slots_of(enum rule_form form) {
     switch (form) {
@@ -14,12 +16,19 @@ static __host__ __device__ constexpr int slots_of(enum rule_form form) {
     case RULE_ADAGRAD:
     case RULE_RMSPROP:
         return 1;
+    case RULE_RMSPROP_MOMENTUM:
+    case RULE_RMSPROP_CENTERED:
+    case RULE_ADAM:
+    case RULE_FTRL:
+    case RULE_FTRL_POWER:
+        return 2;
     case RULE_RMSPROP_CENTERED_MOMENTUM:
     case RULE_ADAM_AMSGRAD:
         return 3;
-    default:
-        return 2;
+    case RULE_FORMS:
+        break;
     }
+    return -1;
 }
 
 template <enum rule_form FORM>
@@ -72,26 +81,25 @@ static __global__ void update_weights(struct cuda_kernels_update update) {
     }
 }
 
+typedef void cuda_rule_kernel(struct cuda_kernels_update update);
+
+/* An instance of update_weights for each form. */
+template <size_t... FORMS>
+static cuda_rule_kernel *kernel_of(enum rule_form form,
+                                   std::index_sequence<FORMS...>) {
+    static cuda_rule_kernel *const kernels[] = {
+        update_weights<static_cast<enum rule_form>(FORMS)>...};
+    return kernels[form];
+}
+
 int cuda_kernels_rule(struct CUstream_st *stream,
                       const struct cuda_kernels_update *update) {
-    typedef void kernel(struct cuda_kernels_update update);
-    static kernel *const kernels[RULE_FORMS] = {
-        update_weights<RULE_SGD>,
-        update_weights<RULE_SGD_MOMENTUM>,
-        update_weights<RULE_ADAGRAD>,
-        update_weights<RULE_RMSPROP>,
-        update_weights<RULE_RMSPROP_MOMENTUM>,
-        update_weights<RULE_RMSPROP_CENTERED>,
-        update_weights<RULE_RMSPROP_CENTERED_MOMENTUM>,
-        update_weights<RULE_ADAM>,
-        update_weights<RULE_ADAM_AMSGRAD>,
-        update_weights<RULE_FTRL>,
-        update_weights<RULE_FTRL_POWER>,
-    };
     if (update->form >= RULE_FORMS)
         return cudaErrorInvalidValue;
+    cuda_rule_kernel *kernel =
+        kernel_of(update->form, std::make_index_sequence<RULE_FORMS>());
     return cuda_launch(stream, cuda_blocks(update->elements, CUDA_THREADS),
-                       kernels[update->form], *update);
+                       kernel, *update);
 }
 
 static __global__ void cuda_rule_fill(float *x, size_t count, float value) {
