@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONFIG = 2, TERMINATED = 143, NOT_STARTED = 127 };
+enum { FAILED = 1, CONFIG = 2, TERMINATED = 143, NOT_STARTED = 127 };
 
 #define LOGS_JSON LOG_JSON_VARIABLE "=1"
 
@@ -136,37 +136,66 @@ static void the_variable_selects_json_for_each_process(void **state) {
     EXPECT_EVENTS(fixture.tasks[2].process, "ps", 0, "run_joined", "run_over");
 }
 
-/* Starts `capstan ARGUMENTS...`, which fails with CODE: the last line of ROLE
- * is EVENT. */
-static void expect_failure(struct cluster_run *run, int code, const char *role,
-                           const char *event, const char *variable,
-                           const char *const *arguments) {
-    struct cluster_process *process = cluster_run_start(
-        run, "command", arguments, (const char *[]){variable, NULL});
-    cluster_run_expect(process, code, CLUSTER_RUN_DEADLINE);
-    EXPECT_EVENTS(process, role, -1, event);
+/* The last line of PROCESS, which has ended with a failure, has its CODE. */
+static void expect_code(const struct cluster_process *process,
+                        const char *code) {
+    const char *line = cluster_run_errors(process), *next;
+    while (*(next = line + strcspn(line, "\n") + 1))
+        line = next;
+    json_t *object = parse_line(line);
+    assert_string_equal(json_log_string(object, "event"), "failed");
+    assert_string_equal(json_log_string(object, "code"), code);
+    json_decref(object);
 }
 
-#define EXPECT_FAILURE(state, code, role, event, variable, ...)                \
-    expect_failure(*(state), code, role, event, variable,                      \
+static void every_process_ends_with_the_code_of_the_cause(void **state) {
+    struct cluster_fixture fixture;
+    cluster_run_job(*state, "{\"steps\": 20, \"device\": \"cpu\","
+                            " \"optimizer\": {\"params\": {\"lr\": 1e30}}}");
+    cluster_fixture_describe(&fixture, *state, 1, 1, 1);
+    setenv(LOG_JSON_VARIABLE, "1", 1);
+    cluster_fixture_start_all(&fixture);
+    unsetenv(LOG_JSON_VARIABLE);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, FAILED,
+                           CLUSTER_RUN_DEADLINE);
+    for (int i = 0; i < 3; i++)
+        expect_code(fixture.tasks[i].process, "LOSS_NOT_FINITE");
+}
+
+/* `capstan ARGUMENTS...` ends with 2 and logs CODE. */
+static void expect_failure(struct cluster_run *run, const char *code,
+                           const char *variable, const char *const *arguments) {
+    struct cluster_process *process = cluster_run_start(
+        run, "command", arguments, (const char *[]){variable, NULL});
+    cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
+    expect_code(process, code);
+}
+
+#define EXPECT_FAILURE(state, code, variable, ...)                             \
+    expect_failure(*(state), code, variable,                                   \
                    (const char *[]){__VA_ARGS__, NULL})
 
 static void the_errors_of_a_command_are_objects_too(void **state) {
     cluster_run_job(*state, "{\"steps\": \"many\", \"epoch\": 1}");
-    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", LOGS_JSON, NULL);
-    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", LOGS_JSON, "train");
-    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", NULL, "run", "--bogus",
+    EXPECT_FAILURE(state, "USAGE", LOGS_JSON, NULL);
+    EXPECT_FAILURE(state, "USAGE", LOGS_JSON, "train");
+    EXPECT_FAILURE(state, "UNKNOWN_FLAG", NULL, "run", "--bogus", "--json-log");
+    EXPECT_FAILURE(state, "JOB_INVALID", NULL, "run", "--json-log", "job.json");
+    EXPECT_FAILURE(state, "JOB_INVALID", NULL, "local", "--json-log",
+                   "job.json");
+    EXPECT_FAILURE(state, "CLUSTER_INVALID", "TF_CONFIG={", "run",
                    "--json-log");
-    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", NULL, "run",
-                   "--json-log", "job.json");
-    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", NULL, "local",
-                   "--json-log", "job.json");
-    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", "TF_CONFIG={", "run",
-                   "--json-log");
-    EXPECT_FAILURE(state, CONFIG, "capstan", "failed", NULL, "compare",
-                   "--json-log", "job.json");
-    EXPECT_FAILURE(state, NOT_STARTED, "launch", "process_not_started", NULL,
-                   "launch", "--json-log", "--no_python", "no-program");
+    EXPECT_FAILURE(state, "JOB_INVALID", NULL, "compare", "--json-log",
+                   "job.json");
+}
+
+static void a_program_that_launch_cannot_start_is_an_object_too(void **state) {
+    const char *const arguments[] = {"launch", "--json-log", "--no_python",
+                                     "no-program", NULL};
+    struct cluster_process *launch =
+        cluster_run_start(*state, "launch", arguments, NULL);
+    cluster_run_expect(launch, NOT_STARTED, CLUSTER_RUN_DEADLINE);
+    EXPECT_EVENTS(launch, "launch", -1, "process_not_started");
 }
 
 static void processes_that_launch_starts_log_json_as_well(void **state) {
@@ -198,7 +227,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         WITH_RUN(each_line_of_local_is_an_object_though_a_worker_is_killed),
         WITH_RUN(the_variable_selects_json_for_each_process),
+        WITH_RUN(every_process_ends_with_the_code_of_the_cause),
         WITH_RUN(the_errors_of_a_command_are_objects_too),
+        WITH_RUN(a_program_that_launch_cannot_start_is_an_object_too),
         WITH_RUN(processes_that_launch_starts_log_json_as_well),
         WITH_RUN(a_wrong_value_of_the_variable_is_refused),
     };

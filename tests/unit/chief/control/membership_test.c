@@ -95,16 +95,29 @@ static void a_failing_joiner_ends_alone_in_every_phase(void **state) {
     link_fixture_expect_nothing(fixture->wire->client);
 }
 
-static void a_failing_trainer_ends_the_run(void **state) {
+/* A signal is for its own process; a configuration that was valid when training
+ * began is no longer the run's fault. */
+static void a_failing_trainer_ends_the_run_with_the_code_of_the_cause(
+    void **state) {
+    static const struct {
+        enum failure_code reported, ended;
+    } cases[] = {
+        {FAILURE_LOSS_NOT_FINITE, FAILURE_LOSS_NOT_FINITE},
+        {FAILURE_PEER_SILENT, FAILURE_PEER_SILENT},
+        {FAILURE_TERMINATED, FAILURE_RUN_INTERRUPTED},
+        {FAILURE_DATA_UNREADABLE, FAILURE_MEMBER_MISCONFIGURED},
+    };
     struct run *run = &((struct run_fixture *)*state)->run;
-    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
-    failed.code = FAILURE_TERMINATED; /* of its own process, not of this one */
-    failed.text = "killed";
-    run->phase = RUN_TRAINING;
-    run->trainers[1].from = 1;
-    shutdown_receive_failed(run, &run->roster.slots[1], &failed);
-    assert_int_equal(run->phase, RUN_STOPPING);
-    assert_int_equal(run->code, FAILURE_RUN_INTERRUPTED);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Capstan__Failed failed = CAPSTAN__FAILED__INIT;
+        failed.code = cases[i].reported;
+        failed.text = "as reported";
+        run->phase = RUN_TRAINING;
+        run->trainers[1].from = 1;
+        shutdown_receive_failed(run, &run->roster.slots[1], &failed);
+        assert_int_equal(run->phase, RUN_STOPPING);
+        assert_int_equal(run->code, cases[i].ended);
+    }
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
@@ -113,7 +126,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_member_may_rejoin_in_every_phase),
         TEST(a_failing_joiner_ends_alone_in_every_phase),
-        TEST(a_failing_trainer_ends_the_run),
+        TEST(a_failing_trainer_ends_the_run_with_the_code_of_the_cause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
