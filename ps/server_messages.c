@@ -25,7 +25,7 @@ static size_t server_messages_block_bytes(const struct server *server,
                           shard_block(server->shard, b)->elements);
 }
 
-static enum update_core_result server_messages_count(
+static enum update_core_result server_messages_push_block(
     struct update_core *update_core, uint32_t b,
     const Capstan__DataHeader *header) {
     if (header->encoding == CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW)
@@ -50,7 +50,7 @@ static const char *server_messages_push(struct server *server,
         uint32_t b = header->blocks[i];
         record_ack_request(server, b, header);
         enum update_core_result result =
-            server_messages_count(server->update_core, b, header);
+            server_messages_push_block(server->update_core, b, header);
         if (result == UPDATE_CORE_ACCEPTED)
             gradient_inbox_add(server->gradient_inbox, b, header->rank,
                                gradient_payload, payload->size ? floats : NULL);
