@@ -7,15 +7,15 @@
 #define CAPSTAN_BANDWIDTH_METER_H
 
 #include "proto/base/status.h"
+#include "proto/net/messages/member.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <zmq.h>
 
 struct bandwidth_meter_settings {
-    void *zmq;
-    uint64_t run, incarnation;
-    const char *address; /* host:port of the ps; copied */
+    const struct process *process; /* borrowed */
+    const char *address;           /* host:port of the ps; copied */
 };
 
 struct bandwidth_meter;

@@ -198,9 +198,7 @@ static void handle_bandwidth_probe(struct worker *worker,
     if (worker->probe || worker_is_training(worker) || !worker->plan)
         return;
     struct bandwidth_meter_settings settings = {
-        .zmq = worker->process.zmq,
-        .run = worker->process.run,
-        .incarnation = worker->process.incarnation,
+        .process = &worker->process,
         .address = measure->address,
     };
     if (bandwidth_meter_open(&worker->probe, &settings, time_now(), &why))

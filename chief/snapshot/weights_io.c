@@ -21,7 +21,7 @@
 /* What the thread works with; constant while it runs. */
 struct weights_io {
     struct weights_transfer_settings weights_transfer;
-    struct weights_transfer_peer *ps;
+    struct ps_links_peer *ps;
     const char *path;
     uint64_t snapshot; /* to export; 0: the transfer is init */
     struct background_task *background_task;
@@ -128,7 +128,7 @@ static enum status run_transfer(void *context, int cancel,
 }
 
 /* Copies the addresses, because the roster changes while the thread runs. */
-static void list_peers(struct run *run, struct weights_transfer_peer *ps) {
+static void list_peers(struct run *run, struct ps_links_peer *ps) {
     for (uint32_t i = 0; i < run->plan.num_holders; i++) {
         ps[i].incarnation = run_holder(run, i)->incarnation;
         run_holder_address(run, i, ps[i].address, sizeof ps[i].address);

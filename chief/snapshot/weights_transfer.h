@@ -7,14 +7,10 @@
 #define CAPSTAN_WEIGHTS_TRANSFER_H
 
 #include "proto/base/status.h"
+#include "proto/net/messages/ps_links.h"
 #include "proto/tensor/layout.h"
 
 #include <stdint.h>
-
-struct weights_transfer_peer {
-    char address[300]; /* host:port of a ps's data link */
-    uint64_t incarnation;
-};
 
 /* All pointers are borrowed until close. */
 struct weights_transfer_settings {
@@ -22,7 +18,7 @@ struct weights_transfer_settings {
     uint64_t run, incarnation; /* of the chief */
     const struct layout *layout;
     const uint32_t *ps_of_block;
-    const struct weights_transfer_peer *ps;
+    const struct ps_links_peer *ps;
     uint32_t num_ps;
     const char *inproc;  /* in-process link of a ps in this process, or NULL */
     double step_timeout; /* seconds that a ps may stay silent */

@@ -7,6 +7,7 @@
 #include "proto/base/status.h"
 #include "proto/config/job/job.h"
 #include "proto/net/messages/control.pb-c.h"
+#include "proto/net/messages/ps_links.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/loss_scaler.h"
 #include "proto/tensor/rule.h"
@@ -17,18 +18,12 @@
 
 enum { PLAN_MAX_TRAINERS = 1024 };
 
-struct plan_ps_info {
-    char address[300]; /* host:port of a ps's data link */
-    uint64_t incarnation;
-    uint64_t shm_key; /* key of its shared-memory offer, 0: none */
-};
-
 struct plan {
     struct layout *layout;
     uint16_t *block_ps; /* of each block; NULL in all-reduce */
     uint32_t num_ps, num_ranks;
     uint32_t *replicas; /* of each rank, 1 or more; NULL: 1 each */
-    struct plan_ps_info *ps;
+    struct ps_links_peer *ps;
     struct run_schedule run_schedule;
     char *restore_folder, *restore_manifest; /* NULL: a new run */
     char *checkpoint_dir;                    /* NULL: none */

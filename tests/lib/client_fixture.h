@@ -18,7 +18,7 @@ struct client_fixture {
     struct process process;
     struct plan plan;
     uint16_t block_ps[SERVER_FIXTURE_BLOCKS];
-    struct plan_ps_info place;
+    struct ps_links_peer place;
     uint64_t offsets[SERVER_FIXTURE_BLOCKS];
     struct buffer *weights, *gradients;
     struct client *client;

@@ -23,7 +23,7 @@ struct trainer_fixture {
     struct trainer *trainer;
     char folder[PATH_MAX];
     struct plan plan;
-    struct plan_ps_info place;
+    struct ps_links_peer place;
     uint16_t block_ps[16];
     uint32_t ids[16];
     struct server *server;

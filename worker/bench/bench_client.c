@@ -63,12 +63,8 @@ static enum status bench_client_measure(
 static void *bench_client_run_thread(void *argument) {
     struct bench_client *client = argument;
     struct bench_stream_client_settings settings = {
-        .zmq = client->process.zmq,
-        .log = client->process.log,
-        .shm = client->process.shm,
+        .process = &client->process,
         .plan = client->plan,
-        .run = client->process.run,
-        .incarnation = client->process.incarnation,
         .rank = client->rank,
         .from = client->from,
         .timeout = client->settings->timeout};

@@ -2,129 +2,91 @@
 #include "worker/bench/bench_stream_client.h"
 
 #include "proto/base/time.h"
-#include "proto/net/link/resolve.h"
 #include "worker/bench/bench_stream_client_internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RESOLVE_POLL_MS = 1 };
+enum { POLL_MS = 1 };
 static const float GRADIENT_VALUE = 1e-6f;
 
-enum status bench_stream_client_silent(
-    const struct bench_stream_client *bench_stream_client, uint32_t p,
-    struct failure *why) {
-    return status_fail(why, FAILURE_PEER_SILENT,
-                       "ps %u at %s has not answered for %.0f s", p,
-                       bench_stream_client->settings.plan->ps[p].address,
-                       bench_stream_client->settings.timeout);
+enum status bench_stream_client_silent(const struct bench_stream_client *client,
+                                       uint32_t p, struct failure *why) {
+    return status_fail(
+        why, FAILURE_PEER_SILENT, "ps %u at %s has not answered for %.0f s", p,
+        client->settings.plan->ps[p].address, client->settings.timeout);
 }
 
-/* Writes the resolved "host:port" or "[v6]:port" of ps P to TEXT. */
-static enum status bench_stream_client_resolve_ps(
-    const struct bench_stream_client *bench_stream_client, uint32_t p,
-    char *text, size_t size, struct failure *why) {
-    const char *address = bench_stream_client->settings.plan->ps[p].address;
-    const char *colon = strrchr(address, ':');
-    bool bracket = address[0] == '[';
-    char host[256];
-    int length = colon ? (int)(colon - address) - 2 * bracket : 0;
-    snprintf(host, sizeof host, "%.*s", length, address + bracket);
-    struct resolve *resolve =
-        resolve_start(host, colon ? (uint16_t)strtoul(colon + 1, NULL, 10) : 0);
-    int64_t limit =
-        time_now() + time_from_seconds(bench_stream_client->settings.timeout);
-    enum resolve_state state = resolve ? RESOLVE_WAITING : RESOLVE_FAILED;
-    snprintf(text, size, "no answer");
-    while (state == RESOLVE_WAITING && time_now() < limit) {
-        zmq_poll(NULL, 0, RESOLVE_POLL_MS);
-        state = resolve_poll(resolve, text, size);
-    }
-    resolve_end(&resolve);
-    return state == RESOLVE_FOUND
-               ? STATUS_OK
-               : status_fail(why, FAILURE_ADDRESS_UNRESOLVED,
-                             "cannot find host %s of ps %u: %s", host, p, text);
-}
-
-/* Waits for the choice of a transport; true: shared memory. */
-static bool bench_stream_client_connect_shm(
-    struct bench_stream_client *bench_stream_client, uint32_t p) {
-    const struct bench_stream_client_settings *s =
-        &bench_stream_client->settings;
-    struct bench_stream_client_server *server =
-        &bench_stream_client->servers[p];
+/* Follows the choice of a transport to PS; true: shared memory. */
+static bool follow_shm_choice(struct bench_stream_client *client, uint32_t p,
+                              bool *chosen) {
+    struct link *link = client->servers[p].link;
     char text[128];
-    while (!link_transport(server->link, text, sizeof text)) {
-        int count = link_poll_items(server->link, bench_stream_client->items);
-        zmq_poll(bench_stream_client->items, count, RESOLVE_POLL_MS);
-        server->shm_key = link_renewed(server->link);
+    zmq_poll(client->items, link_poll_items(link, client->items), POLL_MS);
+    bool over_shm = link_renewed(link);
+    *chosen = link_transport(link, text, sizeof text);
+    if (*chosen)
+        log_info(client->settings.process->log, "transport_chosen", "ps %u: %s",
+                 p, text);
+    return *chosen && over_shm;
+}
+
+static enum status connect_server(struct bench_stream_client *client,
+                                  uint32_t p, struct failure *why) {
+    const struct bench_stream_client_settings *s = &client->settings;
+    struct link *link = client->servers[p].link =
+        ps_links_all(client->links)[p];
+    bool chosen = !s->process->shm || !s->plan->ps[p].shm_key,
+         connected = false;
+    int64_t now = time_now(), limit = now + time_from_seconds(s->timeout);
+    for (; !connected && now < limit; now = time_now()) {
+        enum status status = ps_links_connect(client->links, p, now, now, why);
+        zmq_pollitem_t item = {link_socket(link), 0, ZMQ_POLLOUT, 0};
+        if (status)
+            return status;
+        if (!chosen)
+            connected = client->servers[p].over_shm =
+                follow_shm_choice(client, p, &chosen);
+        else
+            connected = zmq_poll(&item, 1, POLL_MS) == 1;
     }
-    log_info(s->log, "transport_chosen", "ps %u: %s", p, text);
-    return server->shm_key;
+    return connected ? STATUS_OK : bench_stream_client_silent(client, p, why);
 }
 
-static enum status connect_server(
-    struct bench_stream_client *bench_stream_client, uint32_t p,
-    struct failure *why) {
-    struct link_settings settings = {.max_frame = MESSAGE_MAX_PAYLOAD};
-    struct bench_stream_client_server *server =
-        &bench_stream_client->servers[p];
-    char text[300];
-    enum status status = bench_stream_client_resolve_ps(bench_stream_client, p,
-                                                        text, sizeof text, why);
-    if (!status)
-        status = link_open(&server->link, bench_stream_client->settings.zmq,
-                           LINK_CLIENT, &settings, why);
-    bench_stream_client->links[p] = server->link;
-    uint64_t shm_key = bench_stream_client->settings.shm
-                           ? bench_stream_client->settings.plan->ps[p].shm_key
-                           : 0;
-    if (!status && shm_key)
-        link_prefer_shm(server->link, shm_key);
-    if (!status)
-        status = link_connect(server->link, text, why);
-    if (status)
-        return status;
-    if (shm_key && bench_stream_client_connect_shm(bench_stream_client, p))
-        return STATUS_OK;
-    zmq_pollitem_t item = {link_socket(server->link), 0, ZMQ_POLLOUT, 0};
-    int64_t limit = time_from_seconds(bench_stream_client->settings.timeout);
-    return zmq_poll(&item, 1, time_poll_ms(0, limit)) == 1
-               ? STATUS_OK
-               : bench_stream_client_silent(bench_stream_client, p, why);
+static enum status bench_stream_client_connect_all(
+    struct bench_stream_client *client, struct failure *why) {
+    const struct bench_stream_client_settings *s = &client->settings;
+    struct ps_links_settings links = {.process = s->process,
+                                      .rank = s->rank,
+                                      .num_ps = s->plan->num_ps,
+                                      .ps = s->plan->ps};
+    enum status status = ps_links_open(&client->links, &links, why);
+    for (uint32_t p = 0; !status && p < s->plan->num_ps; p++)
+        status = connect_server(client, p, why);
+    return status;
 }
 
-static bool bench_stream_client_allocate(
-    struct bench_stream_client *bench_stream_client) {
-    const struct plan *plan = bench_stream_client->settings.plan;
+static bool bench_stream_client_allocate(struct bench_stream_client *client) {
+    const struct plan *plan = client->settings.plan;
     uint32_t blocks = plan->layout->num_blocks;
-    bench_stream_client->servers =
-        calloc(plan->num_ps + 1, sizeof *bench_stream_client->servers);
-    bench_stream_client->links =
-        calloc(plan->num_ps + 1, sizeof *bench_stream_client->links);
-    bench_stream_client->items =
-        calloc((size_t)plan->num_ps * LINK_POLL_ITEMS + 1,
-               sizeof *bench_stream_client->items);
-    bench_stream_client->clocks =
-        calloc(blocks + 1, sizeof *bench_stream_client->clocks);
-    bench_stream_client->out = buffer_open_shared(BENCH_ITERATION_RING_BYTES);
-    bench_stream_client->in = malloc(BENCH_ITERATION_RING_BYTES);
-    if (!bench_stream_client->servers || !bench_stream_client->links ||
-        !bench_stream_client->items || !bench_stream_client->clocks ||
-        !bench_stream_client->out || !bench_stream_client->in)
+    client->servers = calloc(plan->num_ps + 1, sizeof *client->servers);
+    client->items = calloc((size_t)plan->num_ps * LINK_POLL_ITEMS + 1,
+                           sizeof *client->items);
+    client->clocks = calloc(blocks + 1, sizeof *client->clocks);
+    client->out = buffer_open_shared(BENCH_ITERATION_RING_BYTES);
+    client->in = malloc(BENCH_ITERATION_RING_BYTES);
+    if (!client->servers || !client->items || !client->clocks || !client->out ||
+        !client->in)
         return false;
     for (uint32_t b = 0; b < blocks; b++)
-        bench_stream_client->clocks[b] = bench_stream_client->settings.from - 1;
-    float *gradient = buffer_data(bench_stream_client->out);
+        client->clocks[b] = client->settings.from - 1;
+    float *gradient = buffer_data(client->out);
     for (size_t i = 0; i < BENCH_ITERATION_RING_BYTES / sizeof(float); i++)
         gradient[i] = GRADIENT_VALUE;
-    memset(bench_stream_client->in, 0, BENCH_ITERATION_RING_BYTES);
+    memset(client->in, 0, BENCH_ITERATION_RING_BYTES);
     for (uint32_t p = 0; p < plan->num_ps; p++) {
-        bench_stream_client->servers[p].ids =
-            calloc(blocks + 1, sizeof(uint32_t));
-        if (!bench_stream_client->servers[p].ids)
+        client->servers[p].ids = calloc(blocks + 1, sizeof(uint32_t));
+        if (!client->servers[p].ids)
             return false;
     }
     return true;
@@ -133,55 +95,50 @@ static bool bench_stream_client_allocate(
 enum status bench_stream_client_open(
     struct bench_stream_client **out,
     const struct bench_stream_client_settings *settings, struct failure *why) {
-    struct bench_stream_client *bench_stream_client =
-        calloc(1, sizeof *bench_stream_client);
-    enum status status = STATUS_OK;
+    struct bench_stream_client *client = calloc(1, sizeof *client);
+    enum status status;
     *out = NULL;
-    if (!bench_stream_client)
+    if (!client)
         return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for a bench client");
-    bench_stream_client->settings = *settings;
-    bench_stream_client->clock = settings->from - 1;
-    if (!bench_stream_client_allocate(bench_stream_client))
+    client->settings = *settings;
+    client->clock = settings->from - 1;
+    if (!bench_stream_client_allocate(client))
         status =
             status_fail(why, FAILURE_NO_MEMORY, "no memory for a bench client");
-    for (uint32_t p = 0; !status && p < settings->plan->num_ps; p++)
-        status = connect_server(bench_stream_client, p, why);
+    else
+        status = bench_stream_client_connect_all(client, why);
     if (status)
-        bench_stream_client_close(&bench_stream_client);
-    *out = bench_stream_client;
+        bench_stream_client_close(&client);
+    *out = client;
     return status;
 }
 
 void bench_stream_client_close(struct bench_stream_client **where) {
-    struct bench_stream_client *bench_stream_client = *where;
+    struct bench_stream_client *client = *where;
     *where = NULL;
-    if (!bench_stream_client)
+    if (!client)
         return;
-    for (uint32_t p = 0; bench_stream_client->servers &&
-                         p < bench_stream_client->settings.plan->num_ps;
-         p++) {
-        link_close(&bench_stream_client->servers[p].link);
-        free(bench_stream_client->servers[p].ids);
-    }
-    free(bench_stream_client->servers);
-    free(bench_stream_client->links);
-    free(bench_stream_client->items);
-    free(bench_stream_client->clocks);
-    buffer_release(&bench_stream_client->out);
-    free(bench_stream_client->in);
-    free(bench_stream_client);
+    ps_links_close(&client->links);
+    for (uint32_t p = 0; client->servers && p < client->settings.plan->num_ps;
+         p++)
+        free(client->servers[p].ids);
+    free(client->servers);
+    free(client->items);
+    free(client->clocks);
+    buffer_release(&client->out);
+    free(client->in);
+    free(client);
 }
 
 const char *bench_stream_client_transport(
-    const struct bench_stream_client *bench_stream_client) {
-    uint32_t num_ps = bench_stream_client->settings.plan->num_ps, shm = 0;
+    const struct bench_stream_client *client) {
+    uint32_t num_ps = client->settings.plan->num_ps, shm = 0;
     for (uint32_t p = 0; p < num_ps; p++)
-        shm += bench_stream_client->servers[p].shm_key;
+        shm += client->servers[p].over_shm;
     return shm == num_ps ? "shm" : shm ? "mixed" : "tcp";
 }
 
-uint64_t bench_stream_client_clock(
-    const struct bench_stream_client *bench_stream_client) {
-    return bench_stream_client->clock;
+uint64_t bench_stream_client_clock(const struct bench_stream_client *client) {
+    return client->clock;
 }

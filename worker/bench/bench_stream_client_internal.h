@@ -4,14 +4,13 @@
 #ifndef CAPSTAN_BENCH_STREAM_CLIENT_INTERNAL_H
 #define CAPSTAN_BENCH_STREAM_CLIENT_INTERNAL_H
 
-#include "proto/net/link/link.h"
-#include "proto/net/messages/message.h"
+#include "proto/net/messages/ps_links.h"
 #include "proto/net/shm/buffer.h"
 #include "worker/bench/bench_stream_client.h"
 
 struct bench_stream_client_server {
-    struct link *link;
-    bool shm_key; /* over shared memory */
+    struct link *link; /* view */
+    bool over_shm;
     uint32_t *ids,
         count;     /* blocks of the iteration's vector, in the plan's order */
     uint32_t next; /* index in `ids` of the next block to send */
@@ -25,14 +24,12 @@ struct bench_stream_client_server {
 struct bench_stream_client {
     struct bench_stream_client_settings settings;
     struct bench_stream_client_server *servers;
-    struct link **links; /* the servers' links */
+    struct ps_links *links;
     zmq_pollitem_t *items;
     uint64_t *clocks; /* per block */
     uint64_t seq, clock;
     struct buffer *out;
     char *in;
-    struct message_arena arena;
-    unsigned char header[MESSAGE_MAX_HEADER];
 
     /* The iteration. */
     enum bench_iteration_kind kind;
@@ -42,8 +39,7 @@ struct bench_stream_client {
 };
 
 /* Returns the failure that ps P does not answer. */
-enum status bench_stream_client_silent(
-    const struct bench_stream_client *bench_stream_client, uint32_t p,
-    struct failure *why);
+enum status bench_stream_client_silent(const struct bench_stream_client *client,
+                                       uint32_t p, struct failure *why);
 
 #endif

@@ -35,8 +35,11 @@ static int setup(void **state) {
 
 static struct bandwidth_meter *open_probe(struct link_fixture *fixture,
                                           const char *address, int64_t now) {
-    struct bandwidth_meter_settings settings = {
-        .zmq = fixture->zmq, .run = RUN, .incarnation = 1, .address = address};
+    static struct process process;
+    process =
+        (struct process){.zmq = fixture->zmq, .run = RUN, .incarnation = 1};
+    struct bandwidth_meter_settings settings = {.process = &process,
+                                                .address = address};
     struct bandwidth_meter *probe;
     struct failure why;
     if (bandwidth_meter_open(&probe, &settings, now, &why))
@@ -125,7 +128,8 @@ static void an_unresolvable_name_ends_the_probe(void **state) {
 
 static void an_address_without_a_port_is_an_error(void **state) {
     struct link_fixture *fixture = *state;
-    struct bandwidth_meter_settings settings = {.zmq = fixture->zmq,
+    struct process process = {.zmq = fixture->zmq};
+    struct bandwidth_meter_settings settings = {.process = &process,
                                                 .address = "host"};
     struct bandwidth_meter *probe;
     struct failure why;

@@ -18,31 +18,24 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static const int64_t RESOLVE_INTERVAL = 5 * TIME_S;
 static const int64_t TRANSPORT_SETTLE_TIME = 2 * TIME_S;
 static const int64_t RETRY_AFTER = 10 * TIME_MS; /* no connection yet */
 
-static enum status client_open_peers(struct client *client,
+static enum status client_open_links(struct client *client,
                                      struct failure *why) {
     const struct client_settings *s = &client->settings;
-    struct link_settings link = {
-        .max_frame = MESSAGE_MAX_PAYLOAD, .receive_frames = 0, .linger_ms = 0};
-    enum status status = STATUS_OK;
+    struct ps_links_settings links = {.process = s->process,
+                                      .rank = s->rank,
+                                      .num_ps = s->plan->num_ps,
+                                      .ps = s->plan->ps,
+                                      .inproc = s->inproc};
+    enum status status = ps_links_open(&client->links, &links, why);
     for (uint32_t p = 0; !status && p < s->plan->num_ps; p++) {
         struct client_peer *peer = &client->peers[p];
-        status =
-            link_open(&peer->link, s->process->zmq, LINK_CLIENT, &link, why);
-        if (!status && s->inproc)
-            status = link_connect_inproc(peer->link, s->inproc, why);
-        else if (!status && s->process->shm && s->plan->ps[p].shm_key)
-            link_prefer_shm(peer->link, s->plan->ps[p].shm_key);
-        if (!status)
-            link_pace(peer->link, s->link_gbits, s->plan->num_ps);
-        resolve_split(s->plan->ps[p].address, peer->host, sizeof peer->host,
-                      &peer->port);
+        peer->link = ps_links_all(client->links)[p];
+        link_pace(peer->link, s->link_gbits, s->plan->num_ps);
         snprintf(peer->name, sizeof peer->name, "ps %u at %s", p,
                  s->plan->ps[p].address);
-        peer->resolved_at = -RESOLVE_INTERVAL;
     }
     return status;
 }
@@ -101,7 +94,7 @@ enum status client_open(struct client **out,
         status =
             status_fail(why, FAILURE_NO_MEMORY, "no memory for the ps client");
     else
-        status = client_open_peers(client, why);
+        status = client_open_links(client, why);
     if (status)
         client_close(&client);
     *out = client;
@@ -113,11 +106,7 @@ void client_close(struct client **where) {
     *where = NULL;
     if (!client)
         return;
-    for (uint32_t p = 0; client->peers && p < client->settings.plan->num_ps;
-         p++) {
-        resolve_end(&client->peers[p].resolve);
-        link_close(&client->peers[p].link);
-    }
+    ps_links_close(&client->links);
     window_close(&client->window);
     buffer_release(&client->settings.weights);
     buffer_release(&client->settings.gradients);
@@ -229,41 +218,6 @@ int64_t client_deadline(const struct client *client) {
     return window_deadline(client->window);
 }
 
-static bool is_silent(struct client *client, uint32_t p, int64_t now) {
-    uint32_t silent;
-    int64_t since;
-    return window_silent(client->window, &silent, &since) && silent == p &&
-           now - since >= RESOLVE_INTERVAL;
-}
-
-/* Host names are resolved late, and again while a ps does not answer. */
-static void update_address(struct client *client, uint32_t p, int64_t now) {
-    struct client_peer *peer = &client->peers[p];
-    char text[300];
-    struct failure why;
-    if (client->settings.inproc)
-        return;
-    if (!peer->resolve && now - peer->resolved_at >= RESOLVE_INTERVAL &&
-        (!peer->connected || is_silent(client, p, now))) {
-        peer->resolved_at = now;
-        peer->resolve = resolve_start(peer->host, peer->port);
-    }
-    if (!peer->resolve)
-        return;
-    enum resolve_state state = resolve_poll(peer->resolve, text, sizeof text);
-    if (state == RESOLVE_WAITING)
-        return;
-    if (state == RESOLVE_FAILED)
-        log_warning(client->settings.process->log, "host_not_found",
-                    "cannot find host %s of ps %u: %s", peer->host, p, text);
-    else if (link_connect(peer->link, text, &why))
-        log_warning(client->settings.process->log, "connect_failed",
-                    "ps %u: %s", p, why.text);
-    else
-        peer->connected = true;
-    resolve_end(&peer->resolve);
-}
-
 /* Parameters ascend, blocks go from the last parameter to the first: a request
  * for parameters first..last is one run of blocks, beginning with the last
  * one's. */
@@ -322,6 +276,16 @@ static enum status client_check_silence(struct client *client, int64_t now,
                        deadline.limit, 2 * time_to_seconds(client->step_limit));
 }
 
+static void client_log_lookup(const struct client *client,
+                              const struct failure *why) {
+    if (why->code == FAILURE_ADDRESS_UNRESOLVED)
+        log_warning(client->settings.process->log, "host_not_found", "%s",
+                    why->text);
+    else
+        log_warning(client->settings.process->log, "connect_failed", "%s",
+                    why->text);
+}
+
 /* A change is logged once it has lasted: at the end of a run a ps may leave
  * shortly before this process does. */
 static void client_log_transport(const struct client *client, uint32_t p,
@@ -343,8 +307,13 @@ enum status client_step(struct client *client, int64_t now,
                         struct failure *why) {
     window_add_pause(client->window, deadline_stall(client->stepped_at, now));
     client->stepped_at = now;
+    uint32_t silent = UINT32_MAX;
+    int64_t since;
+    window_silent(client->window, &silent, &since);
     for (uint32_t p = 0; p < client->settings.plan->num_ps; p++) {
-        update_address(client, p, now);
+        if (ps_links_connect(client->links, p, now, p == silent ? since : now,
+                             why))
+            client_log_lookup(client, why);
         client_log_transport(client, p, now);
         if (link_renewed(client->peers[p].link))
             window_reconnected(client->window, p);

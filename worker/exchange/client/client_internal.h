@@ -3,9 +3,7 @@
 #ifndef CAPSTAN_CLIENT_INTERNAL_H
 #define CAPSTAN_CLIENT_INTERNAL_H
 
-#include "proto/net/link/link.h"
-#include "proto/net/link/resolve.h"
-#include "proto/net/messages/message.h"
+#include "proto/net/messages/ps_links.h"
 #include "worker/exchange/client/client.h"
 #include "worker/exchange/client/window.h"
 
@@ -19,12 +17,8 @@ struct client_request {
 };
 
 struct client_peer {
-    struct link *link;
-    struct resolve *resolve;
-    int64_t resolved_at;
-    char host[256], name[320]; /* "ps 1 at host:port" */
-    uint16_t port;
-    bool connected;      /* or connecting */
+    struct link *link;   /* view */
+    char name[320];      /* "ps 1 at host:port" */
     char transport[128]; /* current transport, to be logged */
     int64_t transport_since;
     bool transport_logged; /* its first transport was logged */
@@ -35,12 +29,11 @@ struct client {
     struct window *window;
     uint32_t *block_bytes; /* in a push */
     struct client_peer *peers;
+    struct ps_links *links;
     uint64_t seq, snapshot;
     int64_t step_limit, logged_wait;
     int64_t stepped_at; /* time of the last step */
-    struct message_arena arena;
-    unsigned char header[MESSAGE_MAX_HEADER];
-    char refusal[256]; /* last refusal logged */
+    char refusal[256];  /* last refusal logged */
 
     pthread_mutex_t mutex;
     pthread_cond_t arrived;

@@ -96,9 +96,6 @@ static bool client_messages_send_request(struct client *client,
     struct link_payload payload;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.kind = kinds[request->kind];
-    header.run = client->settings.process->run;
-    header.incarnation = client->settings.process->incarnation;
-    header.rank = client->settings.rank;
     header.seq = ++client->seq;
     header.clock = request->clock;
     header.n_blocks = request->count;
@@ -108,11 +105,8 @@ static bool client_messages_send_request(struct client *client,
     header.encoding = encoding_of(client, request, header.snapshot);
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
         header.loss_scale = overflow_scale_of(client);
-    if (!fill_payload(client, request, &payload))
-        return false;
-    size_t bytes = message_write_data(&header, client->header);
-    return link_commit(client->peers[request->ps].link, 0, client->header,
-                       bytes, &payload);
+    return fill_payload(client, request, &payload) &&
+           ps_links_send(client->links, request->ps, &header, &payload);
 }
 
 /* Copies the weights of a reply's missing blocks into place. The step is stored
@@ -156,9 +150,6 @@ static bool client_messages_is_valid(const struct client *client, uint32_t ps,
     size_t bytes = 0;
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
         return !payload;
-    if (header->run != client->settings.process->run ||
-        header->incarnation != plan->ps[ps].incarnation)
-        return false;
     for (size_t i = 0; i < header->n_blocks; i++) {
         if (header->blocks[i] >= plan->layout->num_blocks ||
             plan->block_ps[header->blocks[i]] != ps)
@@ -195,16 +186,9 @@ static void handle_reply(struct client *client, uint32_t ps,
 
 void client_receive(struct client *client, uint32_t ps, int64_t now) {
     struct link_frame frame;
-    while (link_view(client->peers[ps].link, &frame)) {
-        Capstan__DataHeader *header;
-        struct failure error;
-        if (message_read_data(&header, &client->arena, frame.header.data,
-                              frame.header.size, &error))
-            log_warning(client->settings.process->log,
-                        "malformed_message_rejected", "from ps %u: %s", ps,
-                        error.text);
-        else if (client_messages_is_valid(client, ps, header,
-                                          frame.payload.size))
+    Capstan__DataHeader *header;
+    while (ps_links_receive(client->links, ps, &header, &frame)) {
+        if (client_messages_is_valid(client, ps, header, frame.payload.size))
             handle_reply(client, ps, header, &frame, now);
         link_release(&frame);
     }

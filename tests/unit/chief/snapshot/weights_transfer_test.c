@@ -43,7 +43,7 @@ struct fixture {
     struct layout *layout;
     uint32_t ps_of_block[MAX_BLOCKS];
     struct node servers[NUM_PS];
-    struct weights_transfer_peer places[NUM_PS];
+    struct ps_links_peer places[NUM_PS];
     struct weights_transfer_settings settings;
     struct weights_transfer *weights_transfer;
     struct failure why;

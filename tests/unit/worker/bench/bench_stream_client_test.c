@@ -39,10 +39,11 @@ struct node {
 
 struct fixture {
     void *zmq;
+    struct process process;
     struct job job;
     struct plan plan;
     uint16_t block_ps[BLOCKS];
-    struct plan_ps_info places[SERVERS];
+    struct ps_links_peer places[SERVERS];
     struct node servers[SERVERS];
     struct bench_stream_client *bench_stream_client;
     int64_t latencies[ROOM];
@@ -159,10 +160,11 @@ static int tear_down(void **state) {
 
 static enum status open_stream(struct fixture *fixture, uint64_t incarnation,
                                double timeout, struct failure *why) {
-    struct bench_stream_client_settings settings = {.zmq = fixture->zmq,
+    fixture->process = (struct process){
+        .zmq = fixture->zmq, .run = RUN, .incarnation = incarnation};
+    struct bench_stream_client_settings settings = {.process =
+                                                        &fixture->process,
                                                     .plan = &fixture->plan,
-                                                    .run = RUN,
-                                                    .incarnation = incarnation,
                                                     .from = 1,
                                                     .timeout = timeout};
     return bench_stream_client_open(&fixture->bench_stream_client, &settings,

@@ -40,7 +40,7 @@ static void *weights_transfer(void *argument) {
     static uint32_t ps_of_block[64];
     static float floats[1 << 20];
     struct rank0_snapshot_agent_fixture *fixture = argument;
-    struct weights_transfer_peer place = {.incarnation = RANK0_AGENT_RANK};
+    struct ps_links_peer place = {.incarnation = RANK0_AGENT_RANK};
     struct weights_transfer_settings settings = {
         .zmq = fixture->zmq,
         .run = RANK0_AGENT_RUN,

@@ -102,7 +102,7 @@ static struct weights_transfer *open_caller(struct fixture *fixture,
                                             uint64_t run, uint64_t chief,
                                             double timeout) {
     static uint32_t ps_of_block[64];
-    static struct weights_transfer_peer place = {.incarnation = RANK0};
+    static struct ps_links_peer place = {.incarnation = RANK0};
     struct weights_transfer_settings settings = {
         .zmq = fixture->zmq,
         .run = run,
@@ -269,7 +269,9 @@ static bool measure(struct fixture *fixture) {
     struct failure why;
     snprintf(address, sizeof address, "127.0.0.1:%u",
              weights_server_port(fixture->weights_server));
-    struct bandwidth_meter_settings settings = {fixture->zmq, RUN, 3, address};
+    struct process process = {
+        .zmq = fixture->zmq, .run = RUN, .incarnation = 3};
+    struct bandwidth_meter_settings settings = {&process, address};
     assert_int_equal(bandwidth_meter_open(&probe, &settings, time_now(), &why),
                      STATUS_OK);
     bool near = false; /* an answer came */

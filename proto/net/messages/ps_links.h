@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The links of a client to its ps, one to each: a trainer's, the chief's, the
+ * bench's or the bandwidth meter's. They find the ps by its address, sign
+ * requests, and pass on answers of the right run and ps. When a request is
+ * repeated, and how long a ps may be silent, is the client's decision. One
+ * thread. */
+#ifndef CAPSTAN_PS_LINKS_H
+#define CAPSTAN_PS_LINKS_H
+
+#include "proto/base/status.h"
+#include "proto/net/link/link.h"
+#include "proto/net/messages/member.h"
+#include "proto/net/messages/message.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ps_links_peer {
+    char address[300];    /* host:port of a ps's data link */
+    uint64_t incarnation; /* answers of others are dropped; 0: of none */
+    uint64_t shm_key;     /* key of its shared-memory offer, 0: none */
+};
+
+/* All pointers are borrowed. PROCESS is the client's: its log gets malformed
+ * answers, and if it allows shared memory, that is tried first with a ps on
+ * this host. */
+struct ps_links_settings {
+    const struct process *process;
+    uint32_t rank; /* the client's; 0 if it has none */
+    uint32_t num_ps;
+    const struct ps_links_peer *ps; /* [num_ps] */
+    const char *inproc;             /* the ps's link in this process, or NULL */
+    int receive_frames;             /* see link.h */
+};
+
+struct ps_links;
+
+/* STATUS_RETRY: no memory, no descriptors, or an address without a port. */
+enum status ps_links_open(struct ps_links **out,
+                          const struct ps_links_settings *settings,
+                          struct failure *why) MUST_CHECK;
+
+/* Closes the links and clears *LINKS (may be NULL). */
+void ps_links_close(struct ps_links **links);
+
+/* The link to each ps; views. */
+struct link *const *ps_links_all(const struct ps_links *links);
+
+/* Connects to PS: looks its name up at first, and again every 5 s while it
+ * cannot be found or has been silent for as long at NOW, since HEARD.
+ * STATUS_RETRY says why a look-up has failed; the next one may succeed. */
+enum status ps_links_connect(struct ps_links *links, uint32_t ps, int64_t now,
+                             int64_t heard, struct failure *why);
+
+/* Sends HEADER, signed by run, incarnation and rank, and PAYLOAD to PS. False:
+ * they cannot leave now. */
+bool ps_links_send(struct ps_links *links, uint32_t ps,
+                   Capstan__DataHeader *header, struct link_payload *payload);
+
+/* Views the next answer of PS: of this run and incarnation, or a refusal.
+ * HEADER is valid until the next call; the caller releases FRAME before it. */
+bool ps_links_receive(struct ps_links *links, uint32_t ps,
+                      Capstan__DataHeader **header, struct link_frame *frame);
+
+#endif
