@@ -57,7 +57,7 @@ static enum status ps_open_links(struct ps *ps, const char *inproc,
 static void ps_close_all(struct ps *ps) {
     discovery_guard_close(&ps->discovery_guard);
     snapshot_agent_close(&ps->snapshot_agent);
-    shard_init_close(&ps->shard_init);
+    background_task_close(&ps->init_task);
     server_close(&ps->server);
     plan_close(&ps->plan);
     job_free(&ps->job);
@@ -85,9 +85,9 @@ static void listen_shm(struct ps *ps) {
  * which training begins, after that. */
 static enum status await_weights(struct ps *ps, struct failure *why) {
     enum status status;
-    if (!shard_init_done(ps->shard_init, &status, why))
+    if (!background_task_poll(ps->init_task, &status, why))
         return STATUS_OK;
-    shard_init_close(&ps->shard_init);
+    background_task_close(&ps->init_task);
     if (status)
         return status;
     ps->reported_step = ps->plan->run_schedule.start;
@@ -291,7 +291,7 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
          ps->snapshot_agent ? snapshot_agent_descriptor(ps->snapshot_agent)
                             : -1,
          ZMQ_POLLIN, 0},
-        {NULL, ps->shard_init ? shard_init_descriptor(ps->shard_init) : -1,
+        {NULL, ps->init_task ? background_task_descriptor(ps->init_task) : -1,
          ZMQ_POLLIN, 0},
         {NULL, ps->server ? server_descriptor(ps->server) : -1, ZMQ_POLLIN, 0},
     };
@@ -313,7 +313,7 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
         status = interrupt(ps, why);
     if (!status && ps->snapshot_agent)
         snapshot_agent_step(ps->snapshot_agent);
-    if (!status && ps->shard_init)
+    if (!status && ps->init_task)
         status = await_weights(ps, why);
     if (!status && items[4].revents)
         status = server_collect(ps->server, why);

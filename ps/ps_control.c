@@ -70,12 +70,13 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
         status = open_server(ps, why);
     if (status)
         return status;
-    struct shard_init_settings shard_init = {.shard = server_shard(ps->server),
-                                             .seed = ps->job->seed,
-                                             .folder = ps->plan->restore_folder,
-                                             .manifest =
-                                                 ps->plan->restore_manifest};
-    return shard_init_open(&ps->shard_init, &shard_init, why);
+    ps->shard_init =
+        (struct shard_init){.shard = server_shard(ps->server),
+                            .seed = ps->job->seed,
+                            .folder = ps->plan->restore_folder,
+                            .manifest = ps->plan->restore_manifest};
+    return background_task_open(&ps->init_task, shard_init_run, &ps->shard_init,
+                                why);
 }
 
 static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,

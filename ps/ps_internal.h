@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_PS_INTERNAL_H
 #define CAPSTAN_PS_INTERNAL_H
 
+#include "proto/base/background_task.h"
 #include "proto/net/link/link.h"
 #include "proto/net/messages/control_client.h"
 #include "proto/net/messages/message.h"
@@ -22,7 +23,8 @@ struct ps {
     struct link *link;
     struct job *job;
     struct plan *plan;
-    struct shard_init *shard_init; /* while weights are being set, else NULL */
+    struct shard_init shard_init;
+    struct background_task *init_task; /* while weights are set, else NULL */
     struct server *server;
     struct snapshot_agent *snapshot_agent;
     uint64_t copy_bytes; /* limit of copies for snapshots */

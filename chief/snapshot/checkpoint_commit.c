@@ -3,10 +3,10 @@
  * over. Only the chief's loop touches the run. */
 #include "chief/snapshot/checkpoint_commit.h"
 
-#include "chief/control/background_task.h"
 #include "chief/report/metrics.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
+#include "proto/base/background_task.h"
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/dir_lock.h"

@@ -5,9 +5,9 @@
  * after the thread has ended. */
 #include "chief/snapshot/weights_io.h"
 
-#include "chief/control/background_task.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "chief/snapshot/weights_transfer.h"
+#include "proto/base/background_task.h"
 #include "proto/base/time.h"
 #include "proto/store/fs_info.h"
 #include "proto/store/tensor_file.h"

@@ -4,19 +4,17 @@
  * while this one communicates with the chief. */
 #include "worker/bench/bench_client.h"
 
+#include "proto/base/background_task.h"
 #include "proto/base/time.h"
 #include "proto/net/messages/control_client.h"
 #include "proto/tensor/plan.h"
 #include "worker/bench/bench_stream_client.h"
 #include "worker/bench/measure.h"
 
-#include <errno.h>
 #include <jansson.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 #include <zmq.h>
 
 struct bench_client {
@@ -31,19 +29,17 @@ struct bench_client {
     bool measuring, stopped;
     enum failure_code interrupted;
 
-    /* The measuring thread's, until it signals `done`. */
-    pthread_t thread;
-    int done; /* eventfd */
-    atomic_bool stop;
-    enum status status;
-    struct failure why;
+    struct background_task *task; /* measures; NULL: not yet, or another does */
+    atomic_bool
+        stop; /* its cancellation: it looks too often for a descriptor */
+    /* The task's, until it has ended. */
     json_t *result;
     uint64_t clock;
 };
 
 static enum status bench_client_measure(
     struct bench_client *client,
-    struct bench_stream_client *bench_stream_client) {
+    struct bench_stream_client *bench_stream_client, struct failure *why) {
     const struct bench_client_settings *s = client->settings;
     struct measure_settings measure = {.log = client->process.log,
                                        .sizes = s->sizes,
@@ -57,11 +53,12 @@ static enum status bench_client_measure(
                                        .missing = s->missing,
                                        .stop = &client->stop};
     return measure_run(&client->result, bench_stream_client,
-                       client->plan->layout, &measure, &client->why);
+                       client->plan->layout, &measure, why);
 }
 
-static void *bench_client_run_thread(void *argument) {
-    struct bench_client *client = argument;
+static enum status bench_client_run_task(void *context, int cancel,
+                                         struct failure *why) {
+    struct bench_client *client = context;
     struct bench_stream_client_settings settings = {
         .process = &client->process,
         .plan = client->plan,
@@ -69,10 +66,11 @@ static void *bench_client_run_thread(void *argument) {
         .from = client->from,
         .timeout = client->settings->timeout};
     struct bench_stream_client *bench_stream_client;
-    client->status =
-        bench_stream_client_open(&bench_stream_client, &settings, &client->why);
-    if (!client->status)
-        client->status = bench_client_measure(client, bench_stream_client);
+    (void)cancel;
+    enum status status =
+        bench_stream_client_open(&bench_stream_client, &settings, why);
+    if (!status)
+        status = bench_client_measure(client, bench_stream_client, why);
     if (bench_stream_client)
         client->clock = bench_stream_client_clock(bench_stream_client);
     if (client->result) {
@@ -83,8 +81,7 @@ static void *bench_client_run_thread(void *argument) {
             json_string(bench_stream_client_transport(bench_stream_client)));
     }
     bench_stream_client_close(&bench_stream_client);
-    eventfd_write(client->done, 1);
-    return NULL;
+    return status;
 }
 
 static void bench_client_send_model_spec(struct bench_client *client) {
@@ -157,17 +154,11 @@ static enum status bench_client_handle_view(struct bench_client *client,
         return STATUS_OK;
     client->from = me->from_clock;
     client->measuring = true;
-    int error = 0;
-    if (client->rank)
-        eventfd_write(client->done, 1);
-    else
-        error = pthread_create(&client->thread, NULL, bench_client_run_thread,
-                               client);
-    if (!error)
-        return STATUS_OK;
-    client->measuring = false;
-    return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
-                        "cannot start a thread");
+    if (!client->rank)
+        return background_task_open(&client->task, bench_client_run_task,
+                                    client, why);
+    bench_client_send_finished(client);
+    return STATUS_OK;
 }
 
 static enum status bench_client_handle_stop(struct bench_client *client,
@@ -217,13 +208,10 @@ static enum status bench_client_handle_controls(struct bench_client *client,
 /* The measurement is complete or has failed: leaves the loop. */
 static enum status bench_client_finish(struct bench_client *client,
                                        struct failure *why) {
-    eventfd_t count;
-    if (eventfd_read(client->done, &count))
-        return STATUS_OK;
-    if (client->status) {
-        *why = client->why;
-        return client->status;
-    }
+    enum status status = STATUS_OK;
+    if (!client->task || !background_task_poll(client->task, &status, why) ||
+        status)
+        return status;
     control_client_heartbeat(client->control_client)->clock = client->clock;
     bench_client_send_finished(client);
     return STATUS_OK;
@@ -243,7 +231,8 @@ static enum status bench_client_run_once(struct bench_client *client,
     zmq_pollitem_t items[] = {
         {control_client_socket(client->control_client), 0, ZMQ_POLLIN, 0},
         {NULL, client->process.interrupts, ZMQ_POLLIN, 0},
-        {NULL, client->done, ZMQ_POLLIN, 0},
+        {NULL, client->task ? background_task_descriptor(client->task) : -1,
+         ZMQ_POLLIN, 0},
     };
     zmq_poll(items, 3,
              time_poll_ms(time_now(),
@@ -262,10 +251,6 @@ static enum status bench_client_open_client(struct bench_client *client,
                                             struct failure *why) {
     struct control_client_settings control_client = {
         .process = &client->process, .member = &client->settings->member};
-    client->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (client->done < 0)
-        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
-                            "cannot open an eventfd");
     return control_client_open(&client->control_client, &control_client, why);
 }
 
@@ -275,8 +260,6 @@ static void close_client(struct bench_client *client) {
     layout_free(&client->layout);
     job_free(&client->job);
     control_client_close(&client->control_client);
-    if (client->done >= 0)
-        close(client->done);
     free(client);
 }
 
@@ -292,8 +275,7 @@ enum status bench_client_run(const struct bench_client_settings *settings,
     while (!status && !client->stopped)
         status = bench_client_run_once(client, why);
     atomic_store(&client->stop, true);
-    if (client->measuring && client->rank == 0)
-        pthread_join(client->thread, NULL);
+    background_task_close(&client->task);
     if (client->interrupted) {
         status = status_fail(why, client->interrupted, "ended by a signal");
         control_client_leave(client->control_client);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/dense/shard_init.h"
 
+#include "proto/base/background_task.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +20,8 @@ struct fixture {
     uint32_t ids[BLOCKS];
     struct optimizer optimizer;
     struct shard *shard, *expected;
-    struct shard_init *shard_init;
+    struct shard_init shard_init;
+    struct background_task *task;
 };
 
 static int set_up(void **state) {
@@ -42,7 +45,7 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     struct fixture *fixture = *state;
-    shard_init_close(&fixture->shard_init);
+    background_task_close(&fixture->task);
     shard_close(&fixture->shard);
     shard_close(&fixture->expected);
     layout_free(&fixture->layout);
@@ -50,22 +53,22 @@ static int tear_down(void **state) {
 }
 
 static void start(struct fixture *fixture, const char *manifest) {
-    struct shard_init_settings settings = {.shard = fixture->shard,
-                                           .seed = SEED,
-                                           .folder =
-                                               manifest ? "/nowhere" : NULL,
-                                           .manifest = manifest};
     struct failure why;
-    if (shard_init_open(&fixture->shard_init, &settings, &why))
+    fixture->shard_init =
+        (struct shard_init){.shard = fixture->shard,
+                            .seed = SEED,
+                            .folder = manifest ? "/nowhere" : NULL,
+                            .manifest = manifest};
+    if (background_task_open(&fixture->task, shard_init_run,
+                             &fixture->shard_init, &why))
         fail_msg("%s", why.text);
 }
 
 static enum status await(struct fixture *fixture, struct failure *why) {
-    struct pollfd item = {shard_init_descriptor(fixture->shard_init), POLLIN,
-                          0};
+    struct pollfd item = {background_task_descriptor(fixture->task), POLLIN, 0};
     enum status status = STATUS_OK;
     assert_int_equal(poll(&item, 1, LIMIT_MS), 1);
-    assert_true(shard_init_done(fixture->shard_init, &status, why));
+    assert_true(background_task_poll(fixture->task, &status, why));
     return status;
 }
 
@@ -97,8 +100,8 @@ static void closing_early_leaves_whole_blocks(void **state) {
     shard_initialise(fixture->shard, SEED + 1);
     shard_initialise(fixture->expected, SEED + 1);
     start(fixture, NULL);
-    shard_init_close(&fixture->shard_init);
-    assert_null(fixture->shard_init);
+    background_task_close(&fixture->task);
+    assert_null(fixture->task);
     for (uint32_t b = 0; b < BLOCKS; b++) {
         const void *found = buffer_data(shard_tensor(fixture->shard, b, 0));
         size_t bytes = shard_block_bytes(fixture->shard, b);

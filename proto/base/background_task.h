@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs one blocking function on its own thread, so that the chief's loop is not
- * blocked. A descriptor signals completion. */
+/* Runs one blocking function on its own thread, so that the caller's loop is
+ * not blocked. A descriptor signals completion. */
 #ifndef CAPSTAN_BACKGROUND_TASK_H
 #define CAPSTAN_BACKGROUND_TASK_H
 

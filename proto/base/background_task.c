@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "chief/control/background_task.h"
+#include "proto/base/background_task.h"
 
 #include <errno.h>
 #include <pthread.h>
