@@ -232,16 +232,6 @@ static enum status ps_serve(struct ps *ps, struct failure *why) {
     return status;
 }
 
-static void ps_send_failed(struct ps *ps, const struct failure *why) {
-    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    failed.code = why->code;
-    failed.text = (char *)why->text;
-    control.body_case = CAPSTAN__CONTROL__BODY_FAILED;
-    control.failed = &failed;
-    control_client_send_reliable(ps->control_client, &control);
-}
-
 static void ps_send_interrupted(struct ps *ps) {
     Capstan__Interrupted interrupted = CAPSTAN__INTERRUPTED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -344,7 +334,7 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
     } else if (status && !ps->stopped && ps->control_client &&
                control_client_is_joined(ps->control_client)) {
         if (!why->reported) /* else the chief knows: a signal */
-            ps_send_failed(ps, why);
+            control_client_send_failed(ps->control_client, why);
         control_client_leave(ps->control_client);
     }
     ps_close_all(ps);

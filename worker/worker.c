@@ -154,26 +154,6 @@ static void send_evaluated(struct worker *worker,
     control_client_send_reliable(worker->control_client, &control);
 }
 
-static void send_finished(struct worker *worker, uint64_t clock) {
-    Capstan__Finished finished = CAPSTAN__FINISHED__INIT;
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    finished.clock = clock;
-    control.body_case = CAPSTAN__CONTROL__BODY_FINISHED;
-    control.finished = &finished;
-    control_client_send_reliable(worker->control_client, &control);
-}
-
-static void worker_send_failed(struct worker *worker,
-                               const struct failure *why) {
-    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    failed.code = why->code;
-    failed.text = (char *)why->text;
-    control.body_case = CAPSTAN__CONTROL__BODY_FAILED;
-    control.failed = &failed;
-    control_client_send_reliable(worker->control_client, &control);
-}
-
 static void worker_fill_heartbeat(struct worker *worker) {
     struct trainer_progress progress;
     struct reducer_times times = {0};
@@ -269,10 +249,10 @@ static void forward_report(struct worker *worker,
         break;
     case TRAINER_FINISHED:
         if (!worker->leaving) /* else a goodbye follows */
-            send_finished(worker, report->clock);
+            control_client_send_finished(worker->control_client, report->clock);
         break;
     case TRAINER_FAILED:
-        worker_send_failed(worker, &report->why);
+        control_client_send_failed(worker->control_client, &report->why);
         break;
     }
 }
@@ -365,7 +345,7 @@ static void step_allreduce(struct worker *worker) {
     if (!allreduce_step(worker->allreduce, &why))
         return;
     log_error(worker->process.log, "allreduce_failed", "%s", why.text);
-    worker_send_failed(worker, &why);
+    control_client_send_failed(worker->control_client, &why);
 }
 
 static enum status worker_run_once(struct worker *worker, struct failure *why) {
@@ -405,7 +385,7 @@ enum status worker_run(const struct worker_settings *settings,
         control_client_leave(worker->control_client);
     } else if (status && !worker->stopped && worker->control_client &&
                control_client_is_joined(worker->control_client)) {
-        worker_send_failed(worker, why);
+        control_client_send_failed(worker->control_client, why);
         control_client_leave(worker->control_client);
     }
     if (worker->interrupted && (!status || worker->stopped)) {

@@ -103,26 +103,6 @@ static void bench_client_send_model_spec(struct bench_client *client) {
     plan_free_parameters(&parameters);
 }
 
-static void bench_client_send_finished(struct bench_client *client) {
-    Capstan__Finished finished = CAPSTAN__FINISHED__INIT;
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    finished.clock = client->clock;
-    control.body_case = CAPSTAN__CONTROL__BODY_FINISHED;
-    control.finished = &finished;
-    control_client_send_reliable(client->control_client, &control);
-}
-
-static void bench_client_send_failed(struct bench_client *client,
-                                     const struct failure *why) {
-    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    failed.code = why->code;
-    failed.text = (char *)why->text;
-    control.body_case = CAPSTAN__CONTROL__BODY_FAILED;
-    control.failed = &failed;
-    control_client_send_reliable(client->control_client, &control);
-}
-
 static enum status bench_client_handle_welcome(struct bench_client *client,
                                                const Capstan__Welcome *welcome,
                                                struct failure *why) {
@@ -157,7 +137,7 @@ static enum status bench_client_handle_view(struct bench_client *client,
     if (!client->rank)
         return background_task_open(&client->task, bench_client_run_task,
                                     client, why);
-    bench_client_send_finished(client);
+    control_client_send_finished(client->control_client, client->clock);
     return STATUS_OK;
 }
 
@@ -213,7 +193,7 @@ static enum status bench_client_finish(struct bench_client *client,
         status)
         return status;
     control_client_heartbeat(client->control_client)->clock = client->clock;
-    bench_client_send_finished(client);
+    control_client_send_finished(client->control_client, client->clock);
     return STATUS_OK;
 }
 
@@ -280,7 +260,7 @@ enum status bench_client_run(const struct bench_client_settings *settings,
         status = status_fail(why, client->interrupted, "ended by a signal");
         control_client_leave(client->control_client);
     } else if (status && !client->stopped && client->control_client) {
-        bench_client_send_failed(client, why);
+        control_client_send_failed(client->control_client, why);
         control_client_leave(client->control_client);
     }
     if (!status && client->result)

@@ -89,17 +89,6 @@ uint32_t cluster_rank_on_host(const struct cluster_local_peers *local_peers,
                                       : local_peers->workers_before + one_more;
 }
 
-enum status cluster_rank_local(const struct cluster *cluster,
-                               cluster_getenv *lookup, void *context,
-                               uint32_t *rank, struct failure *why) {
-    struct cluster_local_peers local_peers;
-    uint32_t count;
-    enum status status =
-        cluster_rank_local_peers(cluster, lookup, context, &local_peers, why);
-    *rank = cluster_rank_on_host(&local_peers, true, &count);
-    return status;
-}
-
 /* Computed from the RANK among all and the SIZE of a node, because Open MPI's
  * own node rank counts within a node. */
 static enum status read_mpi(cluster_getenv *lookup, void *context,

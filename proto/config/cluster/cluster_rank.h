@@ -7,25 +7,22 @@
 
 #include "proto/config/cluster/cluster.h"
 
-/* *RANK is LOCAL_RANK of the environment; else the value from CLUSTER's source
- * or --local_rank; else this trainer's position (chief, then workers by index)
- * among those that CLUSTER lists on the same host, where the chief counts
- * whether it trains or not; 0 for a process that is not a trainer or not
- * listed. STATUS_CONFIG, class bad_index, if the variable is not a whole
- * number. */
-enum status cluster_rank_local(const struct cluster *cluster,
-                               cluster_getenv *lookup, void *context,
-                               uint32_t *rank, struct failure *why) MUST_CHECK;
-
-/* The same before it is known whether the chief trains. */
+/* Where a trainer stands among those on its host, before it is known whether
+ * the chief trains. The chief and then the workers by index count, if CLUSTER
+ * lists them on the same host; all is 0 for a process that is not a trainer or
+ * not listed. */
 struct cluster_local_peers {
-    int64_t reported; /* as above, or CLUSTER_UNKNOWN */
+    int64_t reported; /* LOCAL_RANK of the environment, else the rank from
+                         CLUSTER's source or --local_rank, else
+                         CLUSTER_UNKNOWN */
     uint32_t
         workers_before;    /* workers listed on this host before this trainer */
     uint32_t workers_here; /* workers on this host including this trainer; 0:
                               not known */
     bool chief; /* the chief is another process than this one, on this host */
 };
+
+/* STATUS_CONFIG, class bad_index, if LOCAL_RANK is not a whole number. */
 enum status cluster_rank_local_peers(const struct cluster *cluster,
                                      cluster_getenv *lookup, void *context,
                                      struct cluster_local_peers *out,

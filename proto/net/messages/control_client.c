@@ -412,6 +412,27 @@ void control_client_send_reliable(struct control_client *control_client,
     control_client_send_pending(control_client, time_now());
 }
 
+void control_client_send_finished(struct control_client *control_client,
+                                  uint64_t clock) {
+    Capstan__Finished finished = CAPSTAN__FINISHED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    finished.clock = clock;
+    control.body_case = CAPSTAN__CONTROL__BODY_FINISHED;
+    control.finished = &finished;
+    control_client_send_reliable(control_client, &control);
+}
+
+void control_client_send_failed(struct control_client *control_client,
+                                const struct failure *why) {
+    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    failed.code = why->code;
+    failed.text = (char *)why->text;
+    control.body_case = CAPSTAN__CONTROL__BODY_FAILED;
+    control.failed = &failed;
+    control_client_send_reliable(control_client, &control);
+}
+
 Capstan__Heartbeat *control_client_heartbeat(
     struct control_client *control_client) {
     return &control_client->heartbeat;

@@ -66,6 +66,14 @@ enum status control_client_receive(struct control_client *control_client,
 void control_client_send_reliable(struct control_client *control_client,
                                   Capstan__Control *body);
 
+/* Sends that this trainer has finished its loop with push CLOCK. */
+void control_client_send_finished(struct control_client *control_client,
+                                  uint64_t clock);
+
+/* Sends that this role fails with WHY. */
+void control_client_send_failed(struct control_client *control_client,
+                                const struct failure *why);
+
 /* The heartbeat's fields; the role keeps them up to date. */
 Capstan__Heartbeat *control_client_heartbeat(
     struct control_client *control_client);

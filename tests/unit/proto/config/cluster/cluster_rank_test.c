@@ -25,16 +25,17 @@ static uint32_t local_rank(const char *type, int index, const char *given) {
         {"LOCAL_RANK", given},
         {"OMPI_COMM_WORLD_LOCAL_RANK", "9"},
     };
+    struct cluster_local_peers local_peers;
     struct cluster *cluster;
-    uint32_t rank = 99;
+    uint32_t count;
     assert_int_equal(
         cluster_resolve(&cluster, NULL, cluster_case_lookup, environment, NULL),
         STATUS_OK);
-    assert_int_equal(cluster_rank_local(cluster, cluster_case_lookup,
-                                        environment, &rank, NULL),
+    assert_int_equal(cluster_rank_local_peers(cluster, cluster_case_lookup,
+                                              environment, &local_peers, NULL),
                      STATUS_OK);
     cluster_free(&cluster);
-    return rank;
+    return cluster_rank_on_host(&local_peers, true, &count);
 }
 
 static void the_local_rank_counts_processes_of_the_host(void **state) {
@@ -163,10 +164,10 @@ static void a_nonnumeric_local_rank_is_refused(void **state) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"LOCAL_RANK", "-1"}};
     struct cluster alone = {.local = true, .role = CLUSTER_WORKER};
-    uint32_t rank;
+    struct cluster_local_peers local_peers;
     struct failure why = {0};
-    assert_fails(cluster_rank_local(&alone, cluster_case_lookup, environment,
-                                    &rank, &why),
+    assert_fails(cluster_rank_local_peers(&alone, cluster_case_lookup,
+                                          environment, &local_peers, &why),
                  &why, FAILURE_CLUSTER_INVALID);
     assert_memory_equal(why.text, "bad_index: LOCAL_RANK is \"-1\"", 29);
 }
