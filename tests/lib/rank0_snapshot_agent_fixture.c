@@ -103,12 +103,13 @@ void rank0_snapshot_agent_fixture_open_unattached(
     snprintf(fixture->inproc, sizeof fixture->inproc, "keeper-%u",
              fixture->opened++);
     struct failure why;
+    fixture->process = (struct process){.zmq = fixture->zmq,
+                                        .log = &fixture->log,
+                                        .run = RANK0_AGENT_RUN,
+                                        .incarnation = RANK0_AGENT_RANK};
     struct rank0_snapshot_agent_settings settings = {
-        .zmq = fixture->zmq,
-        .log = &fixture->log,
+        .process = &fixture->process,
         .send_message = send_message,
-        .run = RANK0_AGENT_RUN,
-        .incarnation = RANK0_AGENT_RANK,
         .job = &fixture->job,
         .plan = &fixture->plan,
         .chief = RANK0_AGENT_CHIEF,

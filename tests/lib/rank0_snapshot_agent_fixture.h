@@ -36,6 +36,7 @@ extern struct rank0_agent_seen rank0_agent_seen;
 struct rank0_snapshot_agent_fixture {
     void *zmq;
     struct log log;
+    struct process process;
     char folder[PATH_MAX];
     struct manifest manifest;
     struct job job;

@@ -28,12 +28,9 @@ static enum status open_snapshot_agent(struct allreduce *allreduce,
                                        struct failure *why) {
     const struct allreduce_settings *settings = &allreduce->settings;
     struct rank0_snapshot_agent_settings rank0_snapshot_agent = {
-        .zmq = settings->process->zmq,
-        .log = settings->process->log,
+        .process = settings->process,
         .send_message = send_to_chief,
         .context = settings->control_client,
-        .run = settings->process->run,
-        .incarnation = settings->process->incarnation,
         .job = settings->job,
         .plan = settings->plan,
         .chief = settings->chief,

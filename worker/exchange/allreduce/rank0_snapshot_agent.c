@@ -88,10 +88,10 @@ static enum status open_agent(struct rank0_snapshot_agent *rank0_snapshot_agent,
         &rank0_snapshot_agent->settings;
     const struct layout *layout = settings->plan->layout;
     struct snapshot_agent_settings snapshot_agent = {
-        .log = settings->log,
+        .log = settings->process->log,
         .send = settings->send_message,
         .send_context = settings->context,
-        .run = settings->run,
+        .run = settings->process->run,
         .plan = settings->plan,
         .owner = "rank 0",
         .count = 1,
@@ -113,11 +113,8 @@ static enum status open_weights_server(
     const struct rank0_snapshot_agent_settings *settings =
         &rank0_snapshot_agent->settings;
     struct weights_server_settings weights_server = {
-        .zmq = settings->zmq,
-        .log = settings->log,
+        .process = settings->process,
         .inproc = settings->inproc,
-        .run = settings->run,
-        .incarnation = settings->incarnation,
         .chief = settings->chief,
         .layout = settings->plan->layout,
         .weights = (float *)buffer_data(settings->weights),

@@ -11,6 +11,7 @@
 #include "proto/base/status.h"
 #include "proto/config/job/job.h"
 #include "proto/net/messages/control.pb-c.h"
+#include "proto/net/messages/member.h"
 #include "proto/net/shm/buffer.h"
 #include "proto/tensor/plan.h"
 #include "worker/exchange/allreduce/reducer.h"
@@ -24,11 +25,9 @@ typedef void rank0_snapshot_agent_send(void *context,
 
 /* All borrowed. WEIGHTS: parameter p at float offsets[p]. */
 struct rank0_snapshot_agent_settings {
-    void *zmq;
-    const struct log *log;
+    const struct process *process;
     rank0_snapshot_agent_send *send_message;
     void *context;
-    uint64_t run, incarnation;
     const struct job *job;
     const struct plan *plan;
     uint64_t chief; /* the chief's incarnation */

@@ -128,7 +128,8 @@ static bool await_copies(struct rank0_snapshot_agent *rank0_snapshot_agent,
     pthread_mutex_unlock(&rank0_snapshot_agent->mutex);
     if (waited && !rank0_snapshot_agent->limit_logged) {
         rank0_snapshot_agent->limit_logged = true;
-        log_warning(rank0_snapshot_agent->settings.log, "updates_paused",
+        log_warning(rank0_snapshot_agent->settings.process->log,
+                    "updates_paused",
                     "copies for the checkpoint have reached their limit "
                     "(checkpoint.copy_mb): training waits for the disk");
     }

@@ -36,8 +36,8 @@ enum status weights_server_open(struct weights_server **out,
     if (!weights_server)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a link");
     weights_server->settings = *settings;
-    enum status status = link_open(&weights_server->link, settings->zmq,
-                                   LINK_SERVER, &link, why);
+    enum status status = link_open(
+        &weights_server->link, settings->process->zmq, LINK_SERVER, &link, why);
     if (!status)
         status = link_bind(weights_server->link, 0, why);
     if (!status && settings->inproc)
@@ -101,8 +101,8 @@ static void weights_server_reply(struct weights_server *weights_server,
                                  struct link_payload *payload) {
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.kind = kind;
-    header.run = weights_server->settings.run;
-    header.incarnation = weights_server->settings.incarnation;
+    header.run = weights_server->settings.process->run;
+    header.incarnation = weights_server->settings.process->incarnation;
     header.seq = request->seq;
     header.snapshot = request->snapshot;
     header.n_blocks = request->n_blocks;
@@ -180,16 +180,17 @@ static void handle_frame(struct weights_server *weights_server,
     bool is_valid =
         !message_read_data(&header, &weights_server->arena, frame->header.data,
                            frame->header.size, &why);
-    if (is_valid && header->run == weights_server->settings.run &&
+    if (is_valid && header->run == weights_server->settings.process->run &&
         header->kind == CAPSTAN__DATA_HEADER__KIND__PROBE) {
         echo_probe(weights_server, frame, header);
         return;
     }
-    if (!is_valid || header->run != weights_server->settings.run ||
+    if (!is_valid || header->run != weights_server->settings.process->run ||
         header->incarnation != weights_server->settings.chief) {
         if (link_may_log(weights_server->link,
                          "a message that is not the chief's"))
-            log_warning(weights_server->settings.log, "message_refused",
+            log_warning(weights_server->settings.process->log,
+                        "message_refused",
                         "a message that is not the chief's reached the port "
                         "where the chief reads weights; it is not answered");
         link_ban(weights_server->link, frame->peer);
@@ -210,7 +211,7 @@ void weights_server_step(struct weights_server *weights_server) {
         link_release(&frame);
     }
     while (link_bad_peer(weights_server->link, text, sizeof text))
-        log_warning(weights_server->settings.log, "unknown_peer_rejected",
-                    "an unknown peer on port %u %s",
+        log_warning(weights_server->settings.process->log,
+                    "unknown_peer_rejected", "an unknown peer on port %u %s",
                     link_port(weights_server->link), text);
 }

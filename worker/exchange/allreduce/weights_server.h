@@ -5,8 +5,8 @@
 #ifndef CAPSTAN_WEIGHTS_SERVER_H
 #define CAPSTAN_WEIGHTS_SERVER_H
 
-#include "proto/base/log.h"
 #include "proto/base/status.h"
+#include "proto/net/messages/member.h"
 #include "proto/tensor/layout.h"
 
 #include <stdbool.h>
@@ -15,11 +15,9 @@
 
 /* All borrowed. Parameter p's weights lie at weights + offsets[p]. */
 struct weights_server_settings {
-    void *zmq;
-    const struct log *log;
+    const struct process *process;
     const char *inproc; /* the link's name if the chief is in this process */
-    uint64_t run, incarnation;
-    uint64_t chief; /* the chief's incarnation: no other peer is answered */
+    uint64_t chief;     /* the chief's incarnation: no other peer is answered */
     const struct layout *layout;
     float *weights;
     const uint64_t *offsets;

@@ -28,6 +28,7 @@ enum { RUN = 5, RANK0 = 6, CHIEF = 7, SNAPSHOT = 9, ELEMENTS = 40007 };
 struct fixture {
     void *zmq;
     struct log log;
+    struct process process;
     struct layout *layout;
     float weights[ELEMENTS];
     uint64_t offsets[2];
@@ -63,12 +64,13 @@ static int setup(void **state) {
         fixture->weights[i] = (float)i;
     assert_int_equal(layout_build(&fixture->layout, parameters, 2, &why),
                      STATUS_OK);
+    fixture->process = (struct process){.zmq = fixture->zmq,
+                                        .log = &fixture->log,
+                                        .run = RUN,
+                                        .incarnation = RANK0};
     struct weights_server_settings settings = {
-        .zmq = fixture->zmq,
-        .log = &fixture->log,
+        .process = &fixture->process,
         .inproc = "keeper",
-        .run = RUN,
-        .incarnation = RANK0,
         .chief = CHIEF,
         .layout = fixture->layout,
         .weights = fixture->weights,
