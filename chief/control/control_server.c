@@ -15,12 +15,12 @@
 
 static const int64_t RESEND_AFTER = 2 * TIME_S;
 
-/* Belongs to a slot, not to a connection: when the holder joins again by a new
- * connection, the channel continues. A new holder gets an empty channel
+/* Belongs to a slot, not to a connection: when the member joins again by a new
+ * connection, the channel continues. A new member gets an empty channel
  * (control_server_bind_peer). */
 struct member_channel {
     struct channel channel;
-    uint32_t peer; /* connection of the holder */
+    uint32_t peer; /* connection of the member */
     int64_t heartbeat_sent;
 };
 
@@ -114,7 +114,7 @@ static bool classify(struct control_server *control_server,
     incoming->peer = frame->peer;
     incoming->from[0] = 0;
     incoming->slot =
-        roster_find_holder(control_server->roster, control->incarnation);
+        roster_find_member(control_server->roster, control->incarnation);
     bool joins = control->body_case == CAPSTAN__CONTROL__BODY_JOIN;
     if (joins)
         link_peer_host(frame, incoming->from, sizeof incoming->from);

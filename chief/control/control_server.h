@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chief's side of the control protocol: one reliable, ordered channel to
- * the holder of each slot, all over one link. */
+ * the member of each slot, all over one link. */
 #ifndef CAPSTAN_CONTROL_SERVER_H
 #define CAPSTAN_CONTROL_SERVER_H
 
@@ -39,16 +39,16 @@ struct control_message {
 bool control_server_receive(struct control_server *control_server, int64_t now,
                             struct control_message *incoming);
 
-/* Binds SLOT to its new holder at connection PEER, with an empty channel. */
+/* Binds SLOT to its new member at connection PEER, with an empty channel. */
 void control_server_bind_peer(struct control_server *control_server,
                               struct roster_slot *slot, uint32_t peer);
 
-/* Queues CONTROL for SLOT's holder and resends it until it is acknowledged.
+/* Queues CONTROL for SLOT's member and resends it until it is acknowledged.
  * Fills in run, sender and sequence number. */
 void control_server_send(struct control_server *control_server,
                          struct roster_slot *slot, Capstan__Control *control);
 
-/* Sends CONTROL to all holders of ROLE (CLUSTER_ROLES: all members;
+/* Sends CONTROL to all members of ROLE (CLUSTER_ROLES: of any;
  * CLUSTER_WORKER: all trainers, including the chief's). */
 void control_server_broadcast(struct control_server *control_server,
                               enum cluster_role role,
@@ -63,7 +63,7 @@ void control_server_reply(struct control_server *control_server, uint32_t peer,
 void control_server_step(struct control_server *control_server, int64_t now,
                          int64_t heartbeat_interval);
 
-/* Has SLOT's holder acknowledged every message? */
+/* Has SLOT's member acknowledged every message? */
 bool control_server_is_drained(struct control_server *control_server,
                                const struct roster_slot *slot);
 

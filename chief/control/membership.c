@@ -32,7 +32,7 @@ static void refuse(struct run *run, uint32_t peer, enum failure_code code,
     send_refusal(run, peer, code, text, refusal);
 }
 
-/* Messages queued for an earlier holder of the slot are dropped with its
+/* Messages queued for an earlier member of the slot are dropped with its
  * channel. */
 static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
     Capstan__Welcome message = CAPSTAN__WELCOME__INIT;
@@ -144,7 +144,7 @@ static void refuse_late(struct run *run, uint32_t peer,
                         struct roster_slot *slot) {
     char text[sizeof run->text + 64];
     bool failed = run->phase == RUN_STOPPING && run->code &&
-                  !(slot && slot->pid); /* it never had a holder */
+                  !(slot && slot->pid); /* it never had a member */
     if (!failed) {
         refuse(run, peer, FAILURE_RUN_ENDED,
                "the run is ending; start again once it is over");
@@ -344,7 +344,7 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
 }
 
 /* Without a first clock a rank is in no view; `finished` must not carry over to
- * the next holder. */
+ * the next member. */
 static void vacate_slot(struct run *run, struct roster_slot *slot) {
     if (slot->rank != ROSTER_NO_RANK) {
         run->trainers[slot->rank].from = 0;

@@ -30,10 +30,10 @@ void membership_join(struct run *run, const struct control_message *incoming,
 void membership_reject_unknown(struct run *run, uint32_t peer,
                                const Capstan__Control *control);
 
-/* Removes the holders of slots whose heartbeats have timed out. */
+/* Removes the members of slots whose heartbeats have timed out. */
 void membership_check_deaths(struct run *run, int64_t now);
 
-/* SLOT's holder has said GOODBYE, or is declared dead. */
+/* SLOT's member has said GOODBYE, or is declared dead. */
 void membership_remove(struct run *run, struct roster_slot *slot, bool goodbye);
 
 /* Tells the joiner in SLOT to end with STATUS because it does not fit this run,
@@ -45,11 +45,11 @@ void membership_dismiss(struct run *run, struct roster_slot *slot,
 bool membership_is_joining(const struct run *run,
                            const struct roster_slot *slot);
 
-/* The launcher of SLOT's holder reports that the process has ended. */
+/* The launcher of SLOT's member reports that the process has ended. */
 void membership_receive_exit(struct run *run, struct roster_slot *slot,
                              const Capstan__ExitReport *report);
 
-/* Updates the free memory that SLOT's holder reports; ignored once there is a
+/* Updates the free memory that SLOT's member reports; ignored once there is a
  * plan. */
 void membership_update_memory(struct run *run, const struct roster_slot *slot,
                               const Capstan__Heartbeat *heartbeat);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A slot is absent, held or vacated. If two processes claim the same task, only
  * the first can show whether it is alive. The second claim stays open until the
- * holder sends a message (the claim is refused) or has been silent beside it
- * for CLAIMED_LIMIT (the holder is dead). */
+ * member sends a message (the claim is refused) or has been silent beside it
+ * for CLAIMED_LIMIT (the member is dead). */
 #include "chief/control/roster.h"
 
 #include "proto/base/time.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Heartbeats come at least every half second: a holder that is silent for this
+/* Heartbeats come at least every half second: a member that is silent for this
  * long beside a claim was restarted. */
 static const int64_t CLAIMED_LIMIT = 2 * TIME_S;
 
@@ -49,7 +49,7 @@ struct roster_slot *roster_find(struct roster *roster, enum cluster_role role,
     return NULL;
 }
 
-struct roster_slot *roster_find_holder(struct roster *roster,
+struct roster_slot *roster_find_member(struct roster *roster,
                                        uint64_t incarnation) {
     for (uint32_t i = 0; i < roster->count; i++)
         if (roster->slots[i].incarnation == incarnation &&
@@ -76,7 +76,7 @@ static void roster_take(struct roster_slot *slot,
 }
 
 /* Two processes with the same task: a mistake of the user, or the restart of a
- * process whose death was not noticed. A message from the holder after the
+ * process whose death was not noticed. A message from the member after the
  * claim, or its silence, tells which. */
 enum roster_claim_result roster_claim(struct roster_slot *slot,
                                       const struct roster_claim *claim,
@@ -91,7 +91,7 @@ enum roster_claim_result roster_claim(struct roster_slot *slot,
         slot->last_seen = now;
         return ROSTER_ALREADY_HELD;
     }
-    /* Alternating claimants must not restart the holder's time limit. */
+    /* Alternating claimants must not restart the member's time limit. */
     if (slot->claimant != claim->incarnation &&
         (!slot->claimant || slot->last_seen > slot->claimed)) {
         slot->claimant = claim->incarnation;

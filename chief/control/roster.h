@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members of a run: one slot for each expected task, and its holder. Only
+/* The members of a run: one slot for each expected task, and its member. Only
  * the roster decides arrivals and deaths. Pure: it takes times and events and
  * returns decisions. */
 #ifndef CAPSTAN_ROSTER_H
@@ -15,7 +15,7 @@
 
 enum roster_state {
     ROSTER_ABSENT,  /* not joined yet */
-    ROSTER_HELD,    /* the holder sends heartbeats */
+    ROSTER_HELD,    /* the member sends heartbeats */
     ROSTER_VACATED, /* said goodbye, or was declared dead */
 };
 
@@ -23,26 +23,26 @@ struct roster_slot {
     enum cluster_role role;
     uint32_t index, rank; /* rank: ROSTER_NO_RANK for a ps */
     enum roster_state state;
-    uint64_t incarnation; /* of the holder, 0: none */
-    uint64_t removed;     /* that of the last holder that is gone, 0: none */
+    uint64_t incarnation; /* of the member, 0: none */
+    uint64_t removed;     /* that of the last member that is gone, 0: none */
     uint32_t pid;
     uint16_t port;
-    uint64_t shm_key;  /* of the holder's shared memory, 0: none */
+    uint64_t shm_key;  /* of the member's shared memory, 0: none */
     uint64_t end_key;  /* with this key its launcher reports its end, 0: none */
-    char host[256];    /* the holder's host name */
+    char host[256];    /* the member's host name */
     char address[300]; /* host:port that peers connect to */
     int64_t last_seen; /* time of the last message */
     int64_t silent_since; /* last_seen before a logged silence; 0: none */
     uint64_t claimant; /* incarnation of another process that claims the slot,
                           0: none */
     int64_t claimed;   /* since when it is claimed without a message from the
-                          holder */
+                          member */
 };
 
 struct roster {
     uint32_t count, num_ranks, num_ps;
     struct roster_slot *slots; /* trainers by rank, then ps by index */
-    int64_t peer_limit; /* ns without a message until the holder is dead */
+    int64_t peer_limit; /* ns without a message until the member is dead */
 };
 
 /* Creates slots for the chief's trainer if CHIEF_TRAINS, then for NUM_WORKERS
@@ -58,7 +58,7 @@ struct roster_slot *roster_find(struct roster *roster, enum cluster_role role,
                                 uint32_t index);
 
 /* The slot that INCARNATION holds, or NULL. */
-struct roster_slot *roster_find_holder(struct roster *roster,
+struct roster_slot *roster_find_member(struct roster *roster,
                                        uint64_t incarnation);
 
 /* The slot of ps INDEX (< num_ps). */
@@ -81,22 +81,22 @@ struct roster_claim {
 };
 
 /* CLAIM asks for SLOT. A process that was removed does not get it again: what
- * its first life in the run has left would count for the second. If the holder
- * sends a message after the claim, the claim is refused. If the holder stays
+ * its first life in the run has left would count for the second. If the member
+ * sends a message after the claim, the claim is refused. If the member stays
  * silent beside the claim for long enough, roster_find_expired returns its
  * slot, and once it is removed the next claim succeeds. */
 enum roster_claim_result roster_claim(struct roster_slot *slot,
                                       const struct roster_claim *claim,
                                       int64_t now);
 
-/* Records a message from the slot's holder. */
+/* Records a message from the slot's member. */
 void roster_mark_alive(struct roster_slot *slot, int64_t now);
 
-/* A held slot whose holder is to be declared dead at NOW, or NULL. */
+/* A held slot whose member is to be declared dead at NOW, or NULL. */
 struct roster_slot *roster_find_expired(const struct roster *roster,
                                         int64_t now);
 
-/* The holder is gone: it died or said goodbye. */
+/* The member is gone: it died or said goodbye. */
 void roster_remove(struct roster_slot *slot);
 
 /* How many slots of ROLE (CLUSTER_ROLES: all) are in STATE. */

@@ -23,16 +23,16 @@ struct run_shutdown {
 void shutdown_receive_finished(struct run *run, struct roster_slot *slot,
                                const Capstan__Finished *finished);
 
-/* SLOT's holder cannot go on, which ends the run unless it is a joiner. In
+/* SLOT's member cannot go on, which ends the run unless it is a joiner. In
  * all-reduce it may have lost a peer: then the peer is looked for first. */
 void shutdown_receive_failed(struct run *run, struct roster_slot *slot,
                              const Capstan__Failed *failed);
 
-/* SLOT's holder got a signal and waits for a last checkpoint. */
+/* SLOT's member got a signal and waits for a last checkpoint. */
 void shutdown_receive_interrupted(struct run *run,
                                   const struct roster_slot *slot);
 
-/* SLOT's holder leaves, after the stop order or of its own accord. */
+/* SLOT's member leaves, after the stop order or of its own accord. */
 void shutdown_receive_goodbye(struct run *run, struct roster_slot *slot);
 
 /* A signal arrived here or at a ps: the run writes one checkpoint within

@@ -31,7 +31,7 @@ enum status shard_open(struct shard **out, const struct layout *layout,
  * used. */
 void shard_set_loops(struct shard *shard, const struct rule_loops *loops);
 
-/* Clears *SHARD and drops its references; other holders keep their buffers. */
+/* Clears *SHARD and drops its references; buffers that others hold stay. */
 void shard_close(struct shard **shard);
 
 /* Sets the weights by SEED and the state to its start value: block B, or all.

@@ -25,7 +25,7 @@ void simulated_chief_step(struct simulated *s);
 /* A signal: one checkpoint, then all end. */
 void simulated_chief_interrupt(struct simulated *s);
 
-/* For the parts of the chief: tells slot I's holder, or all ps. */
+/* For the parts of the chief: tells slot I's member, or all ps. */
 void simulated_chief_send(struct simulated *s, uint32_t slot,
                           enum simulated_kind kind,
                           const struct simulated_control *control_message);

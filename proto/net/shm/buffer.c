@@ -68,7 +68,7 @@ struct buffer *buffer_hold(struct buffer *buffer) {
     return buffer;
 }
 
-/* Each release orders the holder's reads and writes before it; the last one
+/* Each release orders the caller's reads and writes before it; the last one
  * acquires them all before the memory is reused. */
 void buffer_release(struct buffer **where) {
     struct buffer *buffer = *where;
@@ -91,8 +91,8 @@ void buffer_reuse(struct buffer *buffer) {
     atomic_store_explicit(&buffer->references, 1, memory_order_release);
 }
 
-/* A true result stays true, as only a holder can add a reference. A false one
- * may be outdated at once, which costs a copy and no more. */
+/* A true result stays true, as only the owner of a reference can add one. A
+ * false one may be outdated at once, which costs a copy and no more. */
 bool buffer_is_unique(const struct buffer *buffer) {
     return atomic_load_explicit(&buffer->references, memory_order_acquire) == 1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reference-counted memory, so that a message in flight, a snapshot and an
- * update can share one copy. Counting is thread-safe. Only a sole holder may
- * write the bytes. */
+ * update can share one copy. Counting is thread-safe. The bytes may
+ * be written while there is one reference. */
 #ifndef CAPSTAN_BUFFER_H
 #define CAPSTAN_BUFFER_H
 

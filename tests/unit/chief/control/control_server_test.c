@@ -273,7 +273,7 @@ static void heartbeats_carry_the_acknowledgement(void **state) {
     assert_int_equal(control->seq, 0);
 }
 
-static void only_slot_holders_receive_messages(void **state) {
+static void only_slot_members_receive_messages(void **state) {
     struct fixture *fixture = *state;
     roster_remove(fixture->slot);
     send_stop(fixture, "unheard");
@@ -283,7 +283,7 @@ static void only_slot_holders_receive_messages(void **state) {
     link_fixture_expect_nothing(fixture->wire->client);
 }
 
-static void a_new_holder_starts_at_sequence_one(void **state) {
+static void a_new_member_starts_at_sequence_one(void **state) {
     struct fixture *fixture = *state;
     send_stop(fixture, "for the first");
     write_message(fixture->wire->client, RUN, WORKER, 1, 0);
@@ -340,8 +340,8 @@ int main(void) {
         POST_TEST(sent_messages_are_stamped_and_kept_until_acknowledged),
         POST_TEST(after_a_reconnect_all_messages_are_resent_in_order),
         POST_TEST(heartbeats_carry_the_acknowledgement),
-        POST_TEST(only_slot_holders_receive_messages),
-        POST_TEST(a_new_holder_starts_at_sequence_one),
+        POST_TEST(only_slot_members_receive_messages),
+        POST_TEST(a_new_member_starts_at_sequence_one),
         POST_TEST(a_message_to_a_role_reaches_all_its_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

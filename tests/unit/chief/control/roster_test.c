@@ -58,13 +58,13 @@ static void a_joiner_takes_a_free_slot(void **state) {
     assert_int_equal(slot->state, ROSTER_HELD);
     assert_string_equal(slot->address, "host:2222");
     assert_int_equal(slot->pid, 77);
-    assert_ptr_equal(roster_find_holder(&roster, 5), slot);
+    assert_ptr_equal(roster_find_member(&roster, 5), slot);
     assert_int_equal(claim(slot, 5, 1), ROSTER_ALREADY_HELD);
     assert_int_equal(roster_count(&roster, CLUSTER_PS, ROSTER_HELD), 1);
     assert_int_equal(roster_count(&roster, CLUSTER_ROLES, ROSTER_ABSENT), 4);
 }
 
-static void a_live_holder_keeps_its_slot(void **state) {
+static void a_live_member_keeps_its_slot(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
@@ -72,11 +72,11 @@ static void a_live_holder_keeps_its_slot(void **state) {
     roster_mark_alive(slot, TIME_S + 1);
     assert_int_equal(claim(slot, 6, TIME_S + 2), ROSTER_REFUSED);
     assert_null(roster_find_expired(&roster, 5 * TIME_S));
-    assert_ptr_equal(roster_find_holder(&roster, 5), slot);
-    assert_null(roster_find_holder(&roster, 6));
+    assert_ptr_equal(roster_find_member(&roster, 5), slot);
+    assert_null(roster_find_member(&roster, 6));
 }
 
-static void a_silent_holder_with_a_claimant_is_dead_sooner(void **state) {
+static void a_silent_member_with_a_claimant_is_dead_sooner(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
@@ -86,13 +86,13 @@ static void a_silent_holder_with_a_claimant_is_dead_sooner(void **state) {
     assert_ptr_equal(roster_find_expired(&roster, 3 * TIME_S + 1), slot);
     roster_remove(slot);
     assert_int_equal(slot->state, ROSTER_VACATED);
-    assert_null(roster_find_holder(&roster, 5));
+    assert_null(roster_find_member(&roster, 5));
     assert_null(roster_find_expired(&roster, 100 * TIME_S));
     assert_int_equal(claim(slot, 6, 4 * TIME_S), ROSTER_GRANTED);
 }
 
 /* Its claim was under way when it was declared dead. */
-static void a_removed_holder_does_not_return(void **state) {
+static void a_removed_member_does_not_return(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
@@ -113,7 +113,7 @@ static void silence_alone_means_death_at_the_limit(void **state) {
     assert_null(roster_find_expired(&roster, 31 * TIME_S + 2));
 }
 
-static void a_message_of_the_holder_clears_earlier_claims(void **state) {
+static void a_message_of_the_member_clears_earlier_claims(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
@@ -125,9 +125,9 @@ static void a_message_of_the_holder_clears_earlier_claims(void **state) {
     assert_ptr_equal(roster_find_expired(&roster, 23 * TIME_S), slot);
 }
 
-static void free_slots_have_no_holder(void **state) {
+static void free_slots_have_no_member(void **state) {
     (void)state;
-    assert_null(roster_find_holder(&roster, 0));
+    assert_null(roster_find_member(&roster, 0));
     assert_null(roster_find_expired(&roster, INT64_MAX));
 }
 
@@ -154,7 +154,7 @@ static void long_names_are_truncated(void **state) {
     assert_int_equal(strlen(slot->address), sizeof slot->address - 1);
 }
 
-static void alternating_claimants_do_not_keep_a_dead_holder(void **state) {
+static void alternating_claimants_do_not_keep_a_dead_member(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
@@ -166,7 +166,7 @@ static void alternating_claimants_do_not_keep_a_dead_holder(void **state) {
     assert_ptr_equal(roster_find_expired(&roster, 3 * TIME_S + 1), slot);
 }
 
-static void alternating_claimants_are_refused_while_the_holder_lives(
+static void alternating_claimants_are_refused_while_the_member_lives(
     void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
@@ -190,14 +190,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         ROSTER_TEST(slots_are_trainers_by_rank_then_ps_by_index),
         ROSTER_TEST(a_joiner_takes_a_free_slot),
-        ROSTER_TEST(a_live_holder_keeps_its_slot),
-        ROSTER_TEST(a_silent_holder_with_a_claimant_is_dead_sooner),
-        ROSTER_TEST(a_removed_holder_does_not_return),
+        ROSTER_TEST(a_live_member_keeps_its_slot),
+        ROSTER_TEST(a_silent_member_with_a_claimant_is_dead_sooner),
+        ROSTER_TEST(a_removed_member_does_not_return),
         ROSTER_TEST(silence_alone_means_death_at_the_limit),
-        ROSTER_TEST(a_message_of_the_holder_clears_earlier_claims),
-        ROSTER_TEST(alternating_claimants_do_not_keep_a_dead_holder),
-        ROSTER_TEST(alternating_claimants_are_refused_while_the_holder_lives),
-        ROSTER_TEST(free_slots_have_no_holder),
+        ROSTER_TEST(a_message_of_the_member_clears_earlier_claims),
+        ROSTER_TEST(alternating_claimants_do_not_keep_a_dead_member),
+        ROSTER_TEST(alternating_claimants_are_refused_while_the_member_lives),
+        ROSTER_TEST(free_slots_have_no_member),
         ROSTER_TEST(slots_have_readable_names),
         ROSTER_TEST(long_names_are_truncated),
     };

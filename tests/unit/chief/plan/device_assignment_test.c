@@ -110,7 +110,7 @@ static void a_declared_trainer_without_devices_is_not_waited_for(void **state) {
                 trainers[1].visible_devices.answered);
     assert_false(trainers[2].visible_devices.answered);
     expect(fixture, 2, 0, 1);
-    trainers[2].declared = false; /* another holder of its slot */
+    trainers[2].declared = false; /* another member of its slot */
     trainers[2].devices = 0;
     tell(fixture, 0, "a", 1);
     assert_int_equal(trainers[2].devices, 1);
@@ -125,7 +125,7 @@ static void a_rejoining_trainer_is_answered_at_once(void **state) {
         tell(fixture, r, "a b c", 3);
     fixture->run.phase = RUN_TRAINING;
     visible_devices->reported = visible_devices->answered =
-        false; /* as a new holder of the slot */
+        false; /* as a new member of the slot */
     expect(fixture, 1, 1, 3);
     tell(fixture, 0, "x", 1);
     assert_true(visible_devices->answered);
