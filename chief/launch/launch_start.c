@@ -86,7 +86,7 @@ enum status launch_configure(struct launch *launch, struct failure *why) {
         return STATUS_OK;
     json_t *cluster = describe_cluster(launch, why);
     if (!cluster)
-        return STATUS_RETRY;
+        return failure_code_status(why->code);
     for (unsigned i = 0; i < launch->count; i++) {
         struct launch_process *process = &launch->processes[i];
         json_t *config =

@@ -42,7 +42,7 @@ enum status port_reserve(uint16_t *port, int *port_socket,
     if (*port_socket < 0)
         *port_socket = bind_any(AF_INET);
     if (*port_socket < 0)
-        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+        return status_errno(why, FAILURE_SYSTEM_BUSY, errno,
                             "finding a free TCP port on this machine");
     /* Only after the bind: before it, the socket could get a port that another
      * process has reserved. */

@@ -229,6 +229,9 @@ static enum status parse_layout(struct manifest *out, const json_t *root,
         status = layout_build(&out->layout, parameters, num_parameters, why);
     free(parameters);
     /* For the caller an impossible layout means a damaged file. */
+    if (status && why)
+        why->code = status == STATUS_RETRY ? FAILURE_TOO_LITTLE_MEMORY
+                                           : FAILURE_CHECKPOINT_DAMAGED;
     return status ? STATUS_FAILED : STATUS_OK;
 }
 

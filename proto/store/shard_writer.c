@@ -119,25 +119,24 @@ enum status shard_writer_open(struct shard_writer **out, const char *path,
 }
 
 /* A writer of PATH that has opened nothing yet. */
-static struct shard_writer *writer_new(const char *path, uint64_t bytes,
-                                       struct failure *why) {
+static enum status writer_new(struct shard_writer **out, const char *path,
+                              uint64_t bytes, struct failure *why) {
     struct shard_writer *writer = calloc(1, sizeof *writer);
-    if (!writer) {
-        status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", path);
-        return NULL;
-    }
+    if (!writer)
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", path);
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     if (strlen(path) >= sizeof writer->path ||
         strlen(name) >= sizeof((struct shard_info *)0)->name) {
-        status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG, "%s", path);
         free(writer);
-        return NULL;
+        return status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG, "%s",
+                            path);
     }
     memcpy(writer->path, path, strlen(path) + 1);
     writer->name = writer->path + (name - path);
     writer->bytes = bytes;
-    return writer;
+    *out = writer;
+    return STATUS_OK;
 }
 
 enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
@@ -148,11 +147,11 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
     enum status status = fs_info_parent_folder(path, own, sizeof own, why);
     if (!status)
         status = fs_info_check_space(folder, path, bytes, why);
+    struct shard_writer *writer = NULL;
+    if (!status)
+        status = writer_new(&writer, path, bytes, why);
     if (status)
         return status;
-    struct shard_writer *writer = writer_new(path, bytes, why);
-    if (!writer)
-        return STATUS_FAILED;
     writer->built_locally = strcmp(own, folder) != 0;
     status = create_temporary(writer, folder, why);
     int error = status ? 0 : open_for_writing(writer, entries);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/job_fixture.h"
 
+#include "tests/lib/assert_fails.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -146,7 +148,7 @@ void job_fixture_expect_loaded(const struct job_fixture *fixture,
 
 void job_fixture_expect_refused(const struct job_fixture *fixture,
                                 enum status loaded, const char *part) {
-    assert_int_equal(loaded, STATUS_CONFIG);
+    assert_fails(loaded, &fixture->why, FAILURE_JOB_INVALID);
     assert_null(fixture->job);
     if (!strstr(fixture->why.text, part))
         fail_msg("no \"%s\" in: %s", part, fixture->why.text);

@@ -37,7 +37,8 @@ enum status job_fixture_set(struct job_fixture *fixture, const char *setting);
 void job_fixture_expect_loaded(const struct job_fixture *fixture,
                                enum status loaded);
 
-/* LOADED is STATUS_CONFIG, there is no job, and its words have PART. */
+/* LOADED fails with FAILURE_JOB_INVALID, there is no job, and its words have
+ * PART. */
 void job_fixture_expect_refused(const struct job_fixture *fixture,
                                 enum status loaded, const char *part);
 

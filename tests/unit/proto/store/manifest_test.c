@@ -194,12 +194,26 @@ static char *changed_text(const char *path, const char *value) {
     return text;
 }
 
+static void a_manifest_of_another_release_says_so(void **state) {
+    static const char *const fields[][2] = {{"format", "2"},
+                                            {"block_elements", "5"}};
+    struct manifest parsed;
+    struct failure why;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char *text = changed_text(fields[i][0], fields[i][1]);
+        assert_fails(manifest_parse(&parsed, text, &why), &why,
+                     FAILURE_CHECKPOINT_FOREIGN);
+        assert_non_null(strstr(why.text, "another release wrote it"));
+        free(text);
+    }
+}
+
 static void a_field_out_of_range_is_named(void **state) {
     (void)state;
     static const struct {
         const char *path, *value, *named;
     } cases[] = {
-        {"format", "2", "format 2"},
         {"format", NULL, "format"},
         {"run", "\"12\"", "run"},
         {"run", "\"000000000000000G\"", "run"},
@@ -245,7 +259,6 @@ static void a_field_out_of_range_is_named(void **state) {
         {"parameters.0.dims", "[4294967295,4294967295]", "elements"},
         {"parameters.0.init_bound", "-1", "init_bound"},
         {"parameters.0.init_bound", "1e300", "init_bound"},
-        {"block_elements", "5", "another release"},
         {"block_file", "[0]", "block_file"},
         {"block_file", "[0,0,0,0,0,0,0,0,0,0,0,0]", "12 entries"},
         {"block_file.0", "2", "block_file"},
@@ -256,8 +269,9 @@ static void a_field_out_of_range_is_named(void **state) {
     struct failure why;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *text = changed_text(cases[i].path, cases[i].value);
-        if (manifest_parse(&parsed, text, &why) != STATUS_FAILED ||
-            !strstr(why.text, cases[i].named))
+        assert_fails(manifest_parse(&parsed, text, &why), &why,
+                     FAILURE_CHECKPOINT_DAMAGED);
+        if (!strstr(why.text, cases[i].named))
             fail_msg("%s = %s: %s", cases[i].path, cases[i].value, why.text);
         free(text);
     }
@@ -312,6 +326,7 @@ int main(void) {
         cmocka_unit_test(a_manifest_without_a_text_form_is_refused),
         cmocka_unit_test(every_flipped_bit_is_refused_or_changes_nothing),
         cmocka_unit_test(every_truncated_text_is_refused),
+        cmocka_unit_test(a_manifest_of_another_release_says_so),
         cmocka_unit_test(a_field_out_of_range_is_named),
         cmocka_unit_test(a_null_job_and_a_valid_change_are_accepted),
         cmocka_unit_test(garbage_in_the_file_is_refused),

@@ -375,7 +375,8 @@ static int fill_small_mount(const struct checkpoint_fixture_file *place) {
         return 1;
     /* Full at a commit between, and at the last. */
     for (uint32_t count = 40; count >= 20; count -= 20) {
-        if (write_megabytes(place->path, count, &why) != STATUS_FAILED)
+        if (!write_megabytes(place->path, count, &why) ||
+            why.code != FAILURE_DISK_FULL)
             return 2;
         if (!strstr(why.text, place->path) ||
             !strstr(why.text, "bytes wanted") || !strstr(why.text, "free in"))
@@ -399,7 +400,8 @@ static int reach_the_size_limit(const struct checkpoint_fixture_file *place) {
     signal(SIGXFSZ, SIG_IGN);
     if (setrlimit(RLIMIT_FSIZE, &limit))
         return 1;
-    if (write_megabytes(place->path, 40, &why) != STATUS_FAILED)
+    if (!write_megabytes(place->path, 40, &why) ||
+        why.code != FAILURE_FILE_UNWRITABLE)
         return 2;
     if (!strstr(why.text, place->path))
         return 3;

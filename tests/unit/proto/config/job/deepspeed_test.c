@@ -2,6 +2,7 @@
 #include "proto/config/job/deepspeed.h"
 
 #include "proto/config/job/job_schema.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
 
 #include <setjmp.h>
@@ -248,17 +249,17 @@ static const char keeps_none[] = "{\"dataloader_drop_last\": false}";
 
 static void two_values_for_one_key_are_refused(void **state) {
     struct job_fixture *fixture = *state;
-    assert_int_equal(job_fixture_load(fixture, job_fixture_least,
-                                      "{\"optimizer\": {\"type\": \"Adam\"}}",
-                                      NULL),
-                     STATUS_CONFIG);
+    assert_fails(job_fixture_load(fixture, job_fixture_least,
+                                  "{\"optimizer\": {\"type\": \"Adam\"}}",
+                                  NULL),
+                 &fixture->why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(fixture->why.text, "optimizer.type: the job and "));
     job_fixture_expect_loaded(
         fixture,
         job_fixture_load(fixture, job_fixture_least,
                          "{\"optimizer\": {\"type\": \"SGD\"}}", NULL));
-    assert_int_equal(job_fixture_load(fixture, drops, keeps_none, NULL),
-                     STATUS_CONFIG);
+    assert_fails(job_fixture_load(fixture, drops, keeps_none, NULL),
+                 &fixture->why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(fixture->why.text, "is data.drop_last in the job"));
 }
 
@@ -275,10 +276,10 @@ static void set_overrides_conflicting_files(void **state) {
         assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_ADAMW);
         assert_true((fixture->job->schedule.lr == 2) == (i == 0));
     }
-    assert_int_equal(
+    assert_fails(
         job_fixture_load(fixture, job_fixture_least, theirs,
                          (const char *[]){"optimizer.params.lr=3", NULL}),
-        STATUS_CONFIG);
+        &fixture->why, FAILURE_JOB_INVALID);
     job_fixture_expect_loaded(
         fixture,
         job_fixture_load(fixture, drops, keeps_none,
@@ -485,9 +486,8 @@ static void an_auto_schedule_length_is_the_jobs_steps(void **state) {
                                   "epochs=3", NULL};
     assert_int_equal(
         load(fixture, model_and_data, decays)->schedule.total_num_steps, 10);
-    assert_int_equal(
-        job_fixture_load(fixture, model_and_data, huggingface, epochs),
-        STATUS_CONFIG);
+    assert_fails(job_fixture_load(fixture, model_and_data, huggingface, epochs),
+                 &fixture->why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(fixture->why.text,
                            "scheduler.params.total_num_steps: found \"auto\""));
     assert_non_null(strstr(fixture->why.text, "use --set"));
@@ -495,10 +495,10 @@ static void an_auto_schedule_length_is_the_jobs_steps(void **state) {
 
 static void an_unknown_auto_is_refused_and_its_key_named(void **state) {
     struct job_fixture *fixture = *state;
-    assert_int_equal(
+    assert_fails(
         job_fixture_load(fixture, model_and_data, huggingface,
                          (const char *[]){"steps_per_print=auto", NULL}),
-        STATUS_CONFIG);
+        &fixture->why, FAILURE_JOB_INVALID);
     assert_non_null(
         strstr(fixture->why.text, "steps_per_print: found \"auto\""));
 }
