@@ -49,8 +49,9 @@ struct snapshot {
 };
 
 /* The writer works on a snapshot without the mutex: nobody else frees one in
- * WRITING, and a block's fields do not change between its addition and its
- * release by the writer. */
+ * WRITING, a block's fields do not change between its addition and its release
+ * by the writer, and until it has ended the report's file, seconds and failure
+ * are the writer's. */
 struct snapshots {
     struct snapshots_settings settings;
     pthread_mutex_t mutex;
@@ -357,9 +358,10 @@ static struct snapshot *insert_snapshot(struct snapshots *all, uint64_t id) {
 static bool allocate_blocks(const struct snapshots *all,
                             struct snapshot *snapshot) {
     const struct snapshots_settings *settings = &all->settings;
-    size_t count = settings->num_blocks;
-    snapshot->blocks = calloc(count + 1, sizeof *snapshot->blocks);
-    snapshot->rows = calloc(count + 1, settings->row_bytes);
+    size_t count = (size_t)settings->num_blocks + 1;
+    snapshot->blocks = calloc(count, sizeof *snapshot->blocks);
+    if (settings->row_bytes <= SIZE_MAX / count)
+        snapshot->rows = malloc(count * settings->row_bytes);
     if (snapshot->blocks && snapshot->rows)
         return true;
     free(snapshot->blocks);
@@ -527,12 +529,14 @@ bool snapshots_next(struct snapshots *all, struct snapshots_report *report) {
     for (struct snapshot *s = all->first; s; s = s->next)
         if (is_held_due(s) || is_end_due(s))
             snapshot = s; /* the list is newest first */
-    if (snapshot)
-        *report = snapshot->report;
     if (snapshot && is_held_due(snapshot)) {
-        report->outcome = CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD;
+        *report = (struct snapshots_report){
+            .id = snapshot->id,
+            .outcome = CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD,
+            .step = snapshot->report.step};
         snapshot->held_reported = true;
     } else if (snapshot) {
+        *report = snapshot->report;
         report_end(all, snapshot);
     }
     pthread_mutex_unlock(&all->mutex);

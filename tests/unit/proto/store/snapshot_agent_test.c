@@ -328,10 +328,10 @@ static void a_request_that_is_released_is_not_begun(void **state) {
     assert_int_equal(fixture->sent[0].id, 6);
 }
 
-/* No memory has room for such rows. */
+/* The bytes of all rows do not even fit into a size_t. */
 static void a_lack_of_memory_is_reported_with_its_reason(void **state) {
     struct fixture *fixture = *state;
-    fixture->settings.blocks.row_bytes = SIZE_MAX / 8;
+    fixture->settings.blocks.row_bytes = SIZE_MAX / 2;
     open_agent(fixture);
     command(fixture, (Capstan__Snapshot){.id = REQUESTED, .retain = true});
     await_sent(fixture, 1);

@@ -299,12 +299,12 @@ static void a_block_without_memory_for_a_copy_fails_the_file(void **state) {
     assert_non_null(strstr(report.why.text, "no memory for a copy of"));
 }
 
-/* No memory has room for such rows. */
+/* The bytes of all rows do not even fit into a size_t. */
 static void a_snapshot_without_memory_is_reported_with_its_reason(
     void **state) {
     struct fixture *fixture = *state;
     snapshots_close(&fixture->snapshots);
-    open_snapshots(fixture, SIZE_MAX / 8);
+    open_snapshots(fixture, SIZE_MAX / 2);
     snapshots_begin(fixture->snapshots, REQUESTED, true);
     add_all(fixture, REQUESTED, 1);
     struct snapshots_report report = await(fixture);
