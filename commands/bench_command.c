@@ -140,7 +140,7 @@ static enum status simulate(const struct options *options,
         status = measure_costs(&simulation, &options->simulate,
                                cores > 0 ? (unsigned)cores : 1, why);
     const struct job *job = simulation.job;
-    struct simulator_report simulator_report = {
+    struct simulator_report report = {
         .layout = simulation.layout,
         .forward = simulation.forward,
         .backward = simulation.backward,
@@ -158,8 +158,8 @@ static enum status simulate(const struct options *options,
         .json = options->json,
     };
     if (!status)
-        status = simulator_report_print(stdout, &simulator_report,
-                                        &options->simulate, why);
+        status =
+            simulator_report_print(stdout, &report, &options->simulate, why);
     layout_free(&simulation.layout);
     job_free(&simulation.job);
     return status;
@@ -188,7 +188,7 @@ static enum status launch_bench(const struct options *options,
 }
 
 enum status bench_command(const struct options *options, struct failure *why) {
-    struct process_settings process_settings;
+    struct process_settings settings;
     struct cluster *cluster = NULL;
     char *result = NULL;
     if (options->simulate.on)
@@ -197,14 +197,14 @@ enum status bench_command(const struct options *options, struct failure *why) {
         setenv("CAPSTAN_LANE", "tcp", 1); /* for the ps too */
     else if (options->bench.transport == BENCH_TRANSPORT_SHM)
         setenv("CAPSTAN_LANE", "auto", 1);
-    enum status status = process_settings_read(&process_settings, options, why);
+    enum status status = process_settings_read(&settings, options, why);
     if (!status)
         status = cluster_resolve(&cluster, &options->flags,
                                  process_settings_getenv, NULL, why);
     if (!status)
-        status = cluster->local ? launch_bench(options, why)
-                                : process_bench(options, &process_settings,
-                                                cluster, &result, why);
+        status = cluster->local
+                     ? launch_bench(options, why)
+                     : process_bench(options, &settings, cluster, &result, why);
     show_result(options, result);
     cluster_free(&cluster);
     return status;

@@ -249,12 +249,12 @@ static enum status run_cluster(struct session *session, struct options *options,
     return status;
 }
 
-enum status compare_command_cluster(
-    const struct options *flags,
-    const struct process_settings *process_settings,
-    const struct cluster *cluster, struct failure *why) {
+enum status compare_command_cluster(const struct options *flags,
+                                    const struct process_settings *settings,
+                                    const struct cluster *cluster,
+                                    struct failure *why) {
     struct options options = *flags;
-    struct session session = {&options, process_settings, cluster, false};
+    struct session session = {&options, settings, cluster, false};
     struct job *job = NULL;
     struct log log;
     log_open(&log, "chief", -1);

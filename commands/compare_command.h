@@ -20,9 +20,9 @@ bool compare_command_is_requested(const struct options *options);
 
 /* Compares between the processes of CLUSTER; this process is the chief. WHY is
  * empty if the log has reported it. */
-enum status compare_command_cluster(
-    const struct options *options,
-    const struct process_settings *process_settings,
-    const struct cluster *cluster, struct failure *why) MUST_CHECK;
+enum status compare_command_cluster(const struct options *options,
+                                    const struct process_settings *settings,
+                                    const struct cluster *cluster,
+                                    struct failure *why) MUST_CHECK;
 
 #endif

@@ -205,9 +205,9 @@ void info_command_print(FILE *to, bool json, const struct rule_loops *loops) {
 }
 
 enum status info_command(const struct options *options, struct failure *why) {
-    struct process_settings process_settings;
-    enum status status = process_settings_read(&process_settings, options, why);
+    struct process_settings settings;
+    enum status status = process_settings_read(&settings, options, why);
     if (!status)
-        info_command_print(stdout, options->json, process_settings.loops);
+        info_command_print(stdout, options->json, settings.loops);
     return status;
 }

@@ -72,7 +72,7 @@ static enum status check_data_files(const struct job_data *data,
 /* Reports errors of the chief or a trainer before any process is started. */
 static enum status check_local_job(
     const struct options *options,
-    const struct azureml_distribution *azureml_distribution, struct job **job,
+    const struct azureml_distribution *distribution, struct job **job,
     struct failure *why) {
     struct job_source source = {.path = options->job,
                                 .deepspeed = options->deepspeed,
@@ -87,11 +87,11 @@ static enum status check_local_job(
                                   .num_ps = local_num_ps(options, *job),
                                   .members = STRATEGY_BY_FLAGS};
     struct strategy strategy;
-    if (azureml_distribution) {
-        given.num_ps = azureml_num_ps(azureml_distribution);
-        trainers = azureml_num_processes(azureml_distribution) - given.num_ps;
+    if (distribution) {
+        given.num_ps = azureml_num_ps(distribution);
+        trainers = azureml_num_processes(distribution) - given.num_ps;
         given.trainers = trainers;
-        given.members = azureml_distribution->type == AZUREML_TENSORFLOW
+        given.members = distribution->type == AZUREML_TENSORFLOW
                             ? STRATEGY_BY_COUNTS
                             : STRATEGY_BY_RANKS;
     }
@@ -104,22 +104,20 @@ static enum status check_local_job(
 enum status local_command(const struct options *options, struct failure *why) {
     char program[4096], *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
     struct process_settings
-        process_settings; /* only checked here; each process reads its own */
+        settings; /* only checked here; each process reads its own */
     struct local_texts texts;
-    struct azureml_distribution azureml_distribution;
+    struct azureml_distribution distribution;
     struct log log;
     struct job *job = NULL;
     int code = STATUS_FAILED;
     log_open(&log, "local", -1);
-    enum status status = process_settings_read(&process_settings, options, why);
+    enum status status = process_settings_read(&settings, options, why);
     if (!status && options->azureml_distribution)
-        status =
-            azureml_read(&azureml_distribution, options->azureml_distribution,
-                         options->instances, options->flags.num_ps, why);
+        status = azureml_read(&distribution, options->azureml_distribution,
+                              options->instances, options->flags.num_ps, why);
     if (!status)
         status = check_local_job(
-            options,
-            options->azureml_distribution ? &azureml_distribution : NULL, &job,
+            options, options->azureml_distribution ? &distribution : NULL, &job,
             why);
     if (status) {
         job_free(&job);
@@ -134,7 +132,7 @@ enum status local_command(const struct options *options, struct failure *why) {
         .num_ps = local_num_ps(options, job),
         .num_workers = options->num_workers,
         .azureml_distribution =
-            options->azureml_distribution ? &azureml_distribution : NULL,
+            options->azureml_distribution ? &distribution : NULL,
         .run_arguments = arguments,
         .grace = job->timeouts.grace,
         .stop = job->timeouts.stop,

@@ -110,11 +110,10 @@ static enum status process_run_once(struct composition *composition,
 }
 
 enum status process_run(const struct options *options,
-                        const struct process_settings *process_settings,
+                        const struct process_settings *settings,
                         const struct cluster *cluster, struct failure *why) {
-    struct composition composition = {.options = options,
-                                      .cluster = cluster,
-                                      .process_settings = *process_settings};
+    struct composition composition = {
+        .options = options, .cluster = cluster, .process_settings = *settings};
     enum status status;
     do {
         status = process_run_once(&composition, why);
@@ -123,14 +122,14 @@ enum status process_run(const struct options *options,
     return status;
 }
 
-enum status process_run_one_of_series(
-    const struct options *options,
-    const struct process_settings *process_settings,
-    const struct cluster *cluster, struct composition_series_run *series_run,
-    struct failure *why) {
+enum status process_run_one_of_series(const struct options *options,
+                                      const struct process_settings *settings,
+                                      const struct cluster *cluster,
+                                      struct composition_series_run *series_run,
+                                      struct failure *why) {
     struct composition composition = {.options = options,
                                       .cluster = cluster,
-                                      .process_settings = *process_settings,
+                                      .process_settings = *settings,
                                       .series_run = series_run};
     enum status status = process_run_once(&composition, why);
     job_free(&series_run->job);
@@ -149,12 +148,12 @@ static enum status open_baselines(struct baselines **baselines,
 }
 
 enum status process_bench(const struct options *options,
-                          const struct process_settings *process_settings,
+                          const struct process_settings *settings,
                           const struct cluster *cluster, char **result,
                           struct failure *why) {
     struct composition composition = {.options = options,
                                       .cluster = cluster,
-                                      .process_settings = *process_settings,
+                                      .process_settings = *settings,
                                       .roles.done = -1};
     struct baselines *baselines = NULL;
     struct failure missing;

@@ -15,7 +15,7 @@
  * that its chief leads. Returns the exit code. All is borrowed. WHY is empty if
  * the log has reported it. */
 enum status process_run(const struct options *options,
-                        const struct process_settings *process_settings,
+                        const struct process_settings *settings,
                         const struct cluster *cluster,
                         struct failure *why) MUST_CHECK;
 
@@ -28,16 +28,16 @@ enum status process_refuse(const struct options *options,
 
 /* Runs the chief's process for one run of a series. Returns the run's status
  * with WHY, which the log has not reported. Call it again for the next run. */
-enum status process_run_one_of_series(
-    const struct options *options,
-    const struct process_settings *process_settings,
-    const struct cluster *cluster, struct composition_series_run *series_run,
-    struct failure *why) MUST_CHECK;
+enum status process_run_one_of_series(const struct options *options,
+                                      const struct process_settings *settings,
+                                      const struct cluster *cluster,
+                                      struct composition_series_run *series_run,
+                                      struct failure *why) MUST_CHECK;
 
 /* The same for a bench. The caller frees *RESULT, the client's, or NULL. Forks:
  * no other thread may run. */
 enum status process_bench(const struct options *options,
-                          const struct process_settings *process_settings,
+                          const struct process_settings *settings,
                           const struct cluster *cluster, char **result,
                           struct failure *why) MUST_CHECK;
 

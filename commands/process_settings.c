@@ -12,13 +12,13 @@ const char *process_settings_getenv(void *context, const char *name) {
     return getenv(name);
 }
 
-enum status process_settings_read(struct process_settings *process_settings,
+enum status process_settings_read(struct process_settings *settings,
                                   const struct options *options,
                                   struct failure *why) {
     const char *lane = options->lane ? options->lane : getenv("CAPSTAN_LANE");
     const char *json = getenv(LOG_JSON_VARIABLE);
-    process_settings->record = launch_record_inherited();
-    process_settings->shm = !lane || strcmp(lane, "tcp");
+    settings->record = launch_record_inherited();
+    settings->shm = !lane || strcmp(lane, "tcp");
     if (lane && strcmp(lane, "auto") && strcmp(lane, "tcp"))
         return status_fail(why, FAILURE_BAD_VARIABLE,
                            "CAPSTAN_LANE is '%.64s'; allowed are auto and tcp",
@@ -27,5 +27,5 @@ enum status process_settings_read(struct process_settings *process_settings,
         return status_fail(why, FAILURE_BAD_VARIABLE,
                            LOG_JSON_VARIABLE " is '%.64s'; allowed are 0 and 1",
                            json);
-    return rule_choose(&process_settings->loops, getenv("CAPSTAN_CPU"), why);
+    return rule_choose(&settings->loops, getenv("CAPSTAN_CPU"), why);
 }

@@ -18,7 +18,7 @@ struct process_settings {
 };
 
 /* Reads flags and environment. On STATUS_CONFIG WHY says what is allowed. */
-enum status process_settings_read(struct process_settings *process_settings,
+enum status process_settings_read(struct process_settings *settings,
                                   const struct options *options,
                                   struct failure *why) MUST_CHECK;
 

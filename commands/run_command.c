@@ -9,21 +9,20 @@
 #include <stdlib.h>
 
 enum status run_command(const struct options *options, struct failure *why) {
-    struct process_settings process_settings;
+    struct process_settings settings;
     struct cluster *cluster = NULL;
     enum status status = cluster_resolve(&cluster, &options->flags,
                                          process_settings_getenv, NULL, why);
     if (status)
         return status;
-    status = process_settings_read(&process_settings, options, why);
+    status = process_settings_read(&settings, options, why);
     if (status && cluster_expects_joins(cluster))
         process_refuse(options, cluster, why);
     if (!status && cluster_is_chief(cluster) &&
         compare_command_is_requested(options))
-        status =
-            compare_command_cluster(options, &process_settings, cluster, why);
+        status = compare_command_cluster(options, &settings, cluster, why);
     else if (!status)
-        status = process_run(options, &process_settings, cluster, why);
+        status = process_run(options, &settings, cluster, why);
     cluster_free(&cluster);
     return status;
 }

@@ -45,13 +45,13 @@ static enum status ps_open_links(struct ps *ps, const char *inproc,
                                  .chief = member->chief,
                                  .log = ps->process.log};
     ps->shm_key = ps->process.shm ? message_random() : 0;
-    struct control_client_settings control_client = {
+    struct control_client_settings settings = {
         .process = &ps->process,
         .member = ps->member,
         .port = link_port(ps->link),
         .shm_key = ps->shm_key,
     };
-    return control_client_open(&ps->control_client, &control_client, why);
+    return control_client_open(&ps->control_client, &settings, why);
 }
 
 static void ps_close_all(struct ps *ps) {

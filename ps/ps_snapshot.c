@@ -15,7 +15,7 @@ struct row {
 /* Row and buffers are taken together, between two actions of the update core:
  * both are at VERSION. */
 void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b, uint64_t version) {
-    struct update_core *update_core = server_update_core(ps->server);
+    struct update_core *core = server_update_core(ps->server);
     const struct shard *shard = server_shard(ps->server);
     struct buffer *tensors[SHARD_MAX_TENSORS];
     struct row row = {.version = version};
@@ -23,9 +23,9 @@ void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b, uint64_t version) {
         .version = version,
         .tensors = tensors,
         .row = &row,
-        .scaler = update_core_scaler(update_core, b, version),
+        .scaler = update_core_scaler(core, b, version),
     };
-    update_core_ledger_row(update_core, b, version, row.entries);
+    update_core_ledger_row(core, b, version, row.entries);
     for (unsigned t = 0; t < shard_tensors(shard); t++)
         tensors[t] = shard_tensor(shard, b, t);
     snapshots_add(snapshot_agent_snapshots(ps->snapshot_agent), id, b, &block);

@@ -62,86 +62,81 @@ static void reply_queue_empty(struct outbox *outbox) {
 
 struct reply_queue *reply_queue_open(
     const struct reply_queue_settings *settings) {
-    struct reply_queue *reply_queue = calloc(1, sizeof *reply_queue);
-    if (!reply_queue)
+    struct reply_queue *queue = calloc(1, sizeof *queue);
+    if (!queue)
         return NULL;
-    reply_queue->settings = *settings;
-    reply_queue->outboxes =
-        calloc(settings->num_ranks + 1, sizeof *reply_queue->outboxes);
-    reply_queue->buffer_pool = buffer_pool_open();
-    if (!reply_queue->outboxes || !reply_queue->buffer_pool)
-        reply_queue_close(&reply_queue);
+    queue->settings = *settings;
+    queue->outboxes = calloc(settings->num_ranks + 1, sizeof *queue->outboxes);
+    queue->buffer_pool = buffer_pool_open();
+    if (!queue->outboxes || !queue->buffer_pool)
+        reply_queue_close(&queue);
     else
-        buffer_pool_add_shared(reply_queue->buffer_pool,
+        buffer_pool_add_shared(queue->buffer_pool,
                                SHARED_PIECES * MESSAGE_GROUP_BYTES);
-    return reply_queue;
+    return queue;
 }
 
 void reply_queue_close(struct reply_queue **where) {
-    struct reply_queue *reply_queue = *where;
+    struct reply_queue *queue = *where;
     *where = NULL;
-    if (!reply_queue)
+    if (!queue)
         return;
-    for (uint32_t r = 0;
-         reply_queue->outboxes && r < reply_queue->settings.num_ranks; r++)
-        reply_queue_empty(&reply_queue->outboxes[r]);
-    buffer_release(&reply_queue->cached.buffer);
-    buffer_pool_close(&reply_queue->buffer_pool);
-    free(reply_queue->outboxes);
-    free(reply_queue);
+    for (uint32_t r = 0; queue->outboxes && r < queue->settings.num_ranks; r++)
+        reply_queue_empty(&queue->outboxes[r]);
+    buffer_release(&queue->cached.buffer);
+    buffer_pool_close(&queue->buffer_pool);
+    free(queue->outboxes);
+    free(queue);
 }
 
-void reply_queue_set_peer(struct reply_queue *reply_queue, uint32_t rank,
+void reply_queue_set_peer(struct reply_queue *queue, uint32_t rank,
                           uint32_t peer) {
-    if (reply_queue->outboxes[rank].peer != peer)
-        link_admit(reply_queue->settings.link, peer);
-    reply_queue->outboxes[rank].peer = peer;
+    if (queue->outboxes[rank].peer != peer)
+        link_admit(queue->settings.link, peer);
+    queue->outboxes[rank].peer = peer;
 }
 
-void reply_queue_set_step(struct reply_queue *reply_queue, uint64_t step) {
-    reply_queue->step = step;
+void reply_queue_set_step(struct reply_queue *queue, uint64_t step) {
+    queue->step = step;
 }
 
-void reply_queue_set_scaler(struct reply_queue *reply_queue, double scale,
+void reply_queue_set_scaler(struct reply_queue *queue, double scale,
                             uint64_t skipped) {
-    reply_queue->loss_scale = scale;
-    reply_queue->skipped = skipped;
+    queue->loss_scale = scale;
+    queue->skipped = skipped;
 }
 
-void reply_queue_send(struct reply_queue *reply_queue, uint32_t peer,
+void reply_queue_send(struct reply_queue *queue, uint32_t peer,
                       Capstan__DataHeader *header,
                       struct link_payload *payload) {
-    header->run = reply_queue->settings.process->run;
-    header->incarnation = reply_queue->settings.process->incarnation;
-    size_t bytes = message_write_data(header, reply_queue->header);
-    link_commit(reply_queue->settings.link, peer, reply_queue->header, bytes,
-                payload);
+    header->run = queue->settings.process->run;
+    header->incarnation = queue->settings.process->incarnation;
+    size_t bytes = message_write_data(header, queue->header);
+    link_commit(queue->settings.link, peer, queue->header, bytes, payload);
 }
 
-void reply_queue_refuse(struct reply_queue *reply_queue, uint32_t peer,
+void reply_queue_refuse(struct reply_queue *queue, uint32_t peer,
                         Capstan__DataHeader *header) {
-    size_t bytes = message_write_data(header, reply_queue->header);
-    link_reply(reply_queue->settings.link, peer, reply_queue->header, bytes);
+    size_t bytes = message_write_data(header, queue->header);
+    link_reply(queue->settings.link, peer, queue->header, bytes);
 }
 
-static size_t reply_queue_block_bytes(const struct reply_queue *reply_queue,
+static size_t reply_queue_block_bytes(const struct reply_queue *queue,
                                       uint32_t b) {
-    return encoding_bytes(
-        reply_queue->settings.wire,
-        shard_block(reply_queue->settings.shard, b)->elements);
+    return encoding_bytes(queue->settings.wire,
+                          shard_block(queue->settings.shard, b)->elements);
 }
 
 /* Encodes the weights of OUTBOX's blocks one after the other into TO. */
-static void write_weights(const struct reply_queue *reply_queue,
+static void write_weights(const struct reply_queue *queue,
                           const struct outbox *outbox, char *to) {
-    const struct shard *shard = reply_queue->settings.shard;
+    const struct shard *shard = queue->settings.shard;
     for (uint32_t i = 0; i < outbox->count; i++) {
         uint32_t b = outbox->blocks[i];
-        encoding_write(reply_queue->settings.process->loops,
-                       reply_queue->settings.wire,
+        encoding_write(queue->settings.process->loops, queue->settings.wire,
                        buffer_data(outbox->weights[i]),
                        shard_block(shard, b)->elements, to);
-        to += reply_queue_block_bytes(reply_queue, b);
+        to += reply_queue_block_bytes(queue, b);
     }
 }
 
@@ -155,31 +150,30 @@ static bool is_cached(const struct gathered_weights *cached,
 
 /* A buffer to gather in. In memory that readers on this host map while some is
  * free; its pieces have one size, so that any can be reused. */
-static struct buffer *reply_queue_take_buffer(struct reply_queue *reply_queue,
+static struct buffer *reply_queue_take_buffer(struct reply_queue *queue,
                                               size_t bytes) {
     struct buffer *shared =
         bytes >= UNBATCHED_BYTES && bytes <= MESSAGE_GROUP_BYTES
-            ? buffer_pool_take_shared(reply_queue->buffer_pool,
-                                      MESSAGE_GROUP_BYTES)
+            ? buffer_pool_take_shared(queue->buffer_pool, MESSAGE_GROUP_BYTES)
             : NULL;
-    return shared ? shared : buffer_pool_take(reply_queue->buffer_pool, bytes);
+    return shared ? shared : buffer_pool_take(queue->buffer_pool, bytes);
 }
 
 /* Gathers OUTBOX's weights into the cached buffer. */
-static bool gather_cached(struct reply_queue *reply_queue,
+static bool gather_cached(struct reply_queue *queue,
                           const struct outbox *outbox,
                           struct link_payload *payload) {
-    struct gathered_weights *cached = &reply_queue->cached;
+    struct gathered_weights *cached = &queue->cached;
     if (!is_cached(cached, outbox)) {
         buffer_release(&cached->buffer);
-        cached->buffer = reply_queue_take_buffer(reply_queue, outbox->bytes);
+        cached->buffer = reply_queue_take_buffer(queue, outbox->bytes);
         if (!cached->buffer)
             return false;
         cached->count = outbox->count;
         cached->version = outbox->request.version;
         memcpy(cached->blocks, outbox->blocks,
                outbox->count * sizeof *outbox->blocks);
-        write_weights(reply_queue, outbox, buffer_data(cached->buffer));
+        write_weights(queue, outbox, buffer_data(cached->buffer));
     }
     link_borrow(payload, cached->buffer, 0, outbox->bytes);
     return true;
@@ -187,10 +181,10 @@ static bool gather_cached(struct reply_queue *reply_queue,
 
 /* OUTBOX's weights as one payload. A single float32 block is borrowed, others
  * are gathered. */
-static bool reply_queue_gather(struct reply_queue *reply_queue,
+static bool reply_queue_gather(struct reply_queue *queue,
                                const struct outbox *outbox,
                                struct link_payload *payload) {
-    const struct reply_queue_settings *s = &reply_queue->settings;
+    const struct reply_queue_settings *s = &queue->settings;
     if (outbox->request.ack_only) {
         link_no_payload(payload);
         return true;
@@ -200,22 +194,21 @@ static bool reply_queue_gather(struct reply_queue *reply_queue,
         return true;
     }
     if (s->same_weights)
-        return gather_cached(reply_queue, outbox, payload);
+        return gather_cached(queue, outbox, payload);
     if (!link_reserve(s->link, outbox->peer, payload, outbox->bytes))
         return false;
-    write_weights(reply_queue, outbox, link_reserved(payload));
+    write_weights(queue, outbox, link_reserved(payload));
     return true;
 }
 
-static void reply_queue_flush_rank(struct reply_queue *reply_queue,
-                                   uint32_t rank) {
-    struct outbox *outbox = &reply_queue->outboxes[rank];
+static void reply_queue_flush_rank(struct reply_queue *queue, uint32_t rank) {
+    struct outbox *outbox = &queue->outboxes[rank];
     struct link_payload payload;
     if (!outbox->count)
         return;
-    if (reply_queue_gather(reply_queue, outbox, &payload)) {
+    if (reply_queue_gather(queue, outbox, &payload)) {
         for (uint32_t i = 0; i < outbox->count; i++)
-            outbox->blocks[i] = reply_queue->settings.ids[outbox->blocks[i]];
+            outbox->blocks[i] = queue->settings.ids[outbox->blocks[i]];
         Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
         header.kind = outbox->request.ack_only
                           ? CAPSTAN__DATA_HEADER__KIND__ACK
@@ -225,25 +218,25 @@ static void reply_queue_flush_rank(struct reply_queue *reply_queue,
         header.clock = outbox->request.clock;
         header.n_blocks = outbox->count;
         header.blocks = outbox->blocks;
-        header.step = reply_queue->step;
-        header.loss_scale = reply_queue->loss_scale;
-        header.skipped = reply_queue->skipped;
-        header.encoding = encoding_name(reply_queue->settings.wire);
-        reply_queue_send(reply_queue, outbox->peer, &header, &payload);
+        header.step = queue->step;
+        header.loss_scale = queue->loss_scale;
+        header.skipped = queue->skipped;
+        header.encoding = encoding_name(queue->settings.wire);
+        reply_queue_send(queue, outbox->peer, &header, &payload);
     }
     reply_queue_empty(outbox);
 }
 
-void reply_queue_flush(struct reply_queue *reply_queue) {
-    for (uint32_t r = 0; r < reply_queue->settings.num_ranks; r++)
-        reply_queue_flush_rank(reply_queue, r);
+void reply_queue_flush(struct reply_queue *queue) {
+    for (uint32_t r = 0; r < queue->settings.num_ranks; r++)
+        reply_queue_flush_rank(queue, r);
 }
 
-void reply_queue_flush_ready(struct reply_queue *reply_queue) {
-    for (uint32_t r = 0; r < reply_queue->settings.num_ranks; r++) {
-        const struct outbox *outbox = &reply_queue->outboxes[r];
+void reply_queue_flush_ready(struct reply_queue *queue) {
+    for (uint32_t r = 0; r < queue->settings.num_ranks; r++) {
+        const struct outbox *outbox = &queue->outboxes[r];
         if (!outbox->request.ack_only || outbox->bytes >= ACK_BATCH_BYTES)
-            reply_queue_flush_rank(reply_queue, r);
+            reply_queue_flush_rank(queue, r);
     }
 }
 
@@ -257,12 +250,12 @@ static bool can_batch(const struct request *pending,
 }
 
 /* WEIGHTS: taken; NULL for an ack. */
-static void reply_queue_put(struct reply_queue *reply_queue,
+static void reply_queue_put(struct reply_queue *queue,
                             const struct update_core_action *reply,
                             struct buffer *weights) {
-    const struct reply_queue_settings *s = &reply_queue->settings;
-    struct outbox *outbox = &reply_queue->outboxes[reply->rank];
-    size_t bytes = reply_queue_block_bytes(reply_queue, reply->block);
+    const struct reply_queue_settings *s = &queue->settings;
+    struct outbox *outbox = &queue->outboxes[reply->rank];
+    size_t bytes = reply_queue_block_bytes(queue, reply->block);
     struct request answered = {reply->seq, reply->clock,
                                s->same_weights ? reply->version : 0, !weights};
     /* Gathering copies; a message of its own for a mapped block does not. */
@@ -273,7 +266,7 @@ static void reply_queue_put(struct reply_queue *reply_queue,
         (!can_batch(&outbox->request, &answered) || unbatched ||
          outbox->unbatched || outbox->bytes + bytes > MESSAGE_GROUP_BYTES ||
          outbox->count == MESSAGE_MAX_BLOCKS))
-        reply_queue_flush_rank(reply_queue, reply->rank);
+        reply_queue_flush_rank(queue, reply->rank);
     outbox->request = answered;
     outbox->unbatched = unbatched;
     outbox->weights[outbox->count] = weights;
@@ -281,13 +274,13 @@ static void reply_queue_put(struct reply_queue *reply_queue,
     outbox->bytes += bytes;
 }
 
-void reply_queue_put_weights(struct reply_queue *reply_queue,
+void reply_queue_put_weights(struct reply_queue *queue,
                              const struct update_core_action *reply,
                              struct buffer *weights) {
-    reply_queue_put(reply_queue, reply, weights);
+    reply_queue_put(queue, reply, weights);
 }
 
-void reply_queue_put_ack(struct reply_queue *reply_queue,
+void reply_queue_put_ack(struct reply_queue *queue,
                          const struct update_core_action *reply) {
-    reply_queue_put(reply_queue, reply, NULL);
+    reply_queue_put(queue, reply, NULL);
 }

@@ -31,49 +31,49 @@ struct reply_queue;
 struct reply_queue *reply_queue_open(
     const struct reply_queue_settings *settings);
 
-/* Drops pending replies and clears *REPLY_QUEUE. */
-void reply_queue_close(struct reply_queue **reply_queue);
+/* Drops pending replies and clears *QUEUE. */
+void reply_queue_close(struct reply_queue **queue);
 
 /* Replies to RANK go to PEER from now on: its newest connection. */
-void reply_queue_set_peer(struct reply_queue *reply_queue, uint32_t rank,
+void reply_queue_set_peer(struct reply_queue *queue, uint32_t rank,
                           uint32_t peer);
 
 /* Queues WEIGHTS (taken) of REPLY's block for its rank. They are sent at the
  * latest by reply_queue_flush. */
-void reply_queue_put_weights(struct reply_queue *reply_queue,
+void reply_queue_put_weights(struct reply_queue *queue,
                              const struct update_core_action *reply,
                              struct buffer *weights);
 
 /* Queues an ack: the block's gradient is accepted, no weights are sent. Batched
  * acks carry the request and clock of the last one. */
-void reply_queue_put_ack(struct reply_queue *reply_queue,
+void reply_queue_put_ack(struct reply_queue *queue,
                          const struct update_core_action *reply);
 
 /* Sends everything pending. */
-void reply_queue_flush(struct reply_queue *reply_queue);
+void reply_queue_flush(struct reply_queue *queue);
 
 /* Sends pending weights, and acks that cover at least 64 KiB of gradients.
  * Smaller ack batches stay queued. */
-void reply_queue_flush_ready(struct reply_queue *reply_queue);
+void reply_queue_flush_ready(struct reply_queue *queue);
 
 /* Sets the version of the plan's first block, sent in every weights reply; 0:
  * the block is on another ps. */
-void reply_queue_set_step(struct reply_queue *reply_queue, uint64_t step);
+void reply_queue_set_step(struct reply_queue *queue, uint64_t step);
 
 /* Sets the loss scale and the number of skipped steps of the plan's first
  * block, sent with its step. */
-void reply_queue_set_scaler(struct reply_queue *reply_queue, double scale,
+void reply_queue_set_scaler(struct reply_queue *queue, double scale,
                             uint64_t skipped);
 
 /* Sends HEADER, with run and sender filled in, and PAYLOAD (taken; NULL: none)
  * to PEER. A lost connection is no error: the peer retries. */
-void reply_queue_send(struct reply_queue *reply_queue, uint32_t peer,
+void reply_queue_send(struct reply_queue *queue, uint32_t peer,
                       Capstan__DataHeader *header,
                       struct link_payload *payload);
 
 /* Sends HEADER to a peer that may be unknown, without run or sender. Dropped
  * while too many earlier ones are unread (link_reply). */
-void reply_queue_refuse(struct reply_queue *reply_queue, uint32_t peer,
+void reply_queue_refuse(struct reply_queue *queue, uint32_t peer,
                         Capstan__DataHeader *header);
 
 #endif

@@ -20,7 +20,7 @@ static bool planned(const void *context, uint64_t round) {
 static struct update_core *open_update_core(struct server *server) {
     const struct server_settings *s = &server->settings;
     bool synchronous = s->job->staleness == 0;
-    struct update_core_settings update_core = {
+    struct update_core_settings settings = {
         .num_blocks = s->num_blocks,
         .num_ranks = s->num_ranks,
         .staleness = s->job->staleness,
@@ -31,7 +31,7 @@ static struct update_core *open_update_core(struct server *server) {
         .planned = synchronous ? planned : NULL,
         .context = server,
     };
-    return update_core_open(&update_core);
+    return update_core_open(&settings);
 }
 
 /* The state of the plan's first block, sent with its weights. */
@@ -46,7 +46,7 @@ static void set_first_block(struct server *server, uint64_t version,
 static enum status open_reply_queue(struct server *server,
                                     struct failure *why) {
     const struct server_settings *s = &server->settings;
-    struct reply_queue_settings reply_queue = {
+    struct reply_queue_settings settings = {
         .link = s->link,
         .process = s->process,
         .shard = server->shard,
@@ -54,7 +54,7 @@ static enum status open_reply_queue(struct server *server,
         .wire = s->job->wire,
         .same_weights = s->job->staleness == 0 && s->num_ranks > 1,
         .num_ranks = s->num_ranks};
-    server->reply_queue = reply_queue_open(&reply_queue);
+    server->reply_queue = reply_queue_open(&settings);
     if (!server->reply_queue)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for replies");
     uint32_t first = server->block_index.local[0];
@@ -109,21 +109,21 @@ enum status server_open(struct server **out,
     return status;
 }
 
-/* Releases what WORK_ITEM holds of its block. */
-static void release_item(struct server *server, struct work_item *work_item) {
-    for (unsigned i = 0; i < work_item->num_payloads; i++)
-        gradient_inbox_release(server->gradient_inbox, work_item->payloads[i]);
-    buffer_release(&work_item->weights);
-    work_items_recycle(server->work_items, work_item);
+/* Releases what ITEM holds of its block. */
+static void release_item(struct server *server, struct work_item *item) {
+    for (unsigned i = 0; i < item->num_payloads; i++)
+        gradient_inbox_release(server->gradient_inbox, item->payloads[i]);
+    buffer_release(&item->weights);
+    work_items_recycle(server->work_items, item);
 }
 
 static void close_work_items(struct server *server) {
-    struct work_item *work_item;
+    struct work_item *item;
     if (!server->work_items)
         return;
     work_items_wait(server->work_items);
-    while ((work_item = work_items_completed(server->work_items)))
-        release_item(server, work_item);
+    while ((item = work_items_completed(server->work_items)))
+        release_item(server, item);
     work_items_close(&server->work_items);
 }
 
@@ -155,20 +155,18 @@ void server_set_snapshots(struct server *server, struct snapshots *snapshots) {
     server->snapshots = snapshots;
 }
 
-/* Sets WORK_ITEM's round to the pending gradients of its block, scaled to the
+/* Sets ITEM's round to the pending gradients of its block, scaled to the
  * mean over all device replicas behind them. An overflowed round has none. */
-static void collect_gradients(struct server *server,
-                              struct work_item *work_item) {
-    unsigned count = work_item->action.overflowed
-                         ? 0
-                         : gradient_inbox_gather(server->gradient_inbox,
-                                                 work_item->action.block,
-                                                 work_item->gradients);
-    uint32_t weight =
-        gradient_inbox_weight(server->gradient_inbox, work_item->action.block,
-                              server->settings.replicas);
-    work_item->round = (struct shard_round){
-        .gradients = work_item->gradients,
+static void collect_gradients(struct server *server, struct work_item *item) {
+    unsigned count =
+        item->action.overflowed
+            ? 0
+            : gradient_inbox_gather(server->gradient_inbox, item->action.block,
+                                    item->gradients);
+    uint32_t weight = gradient_inbox_weight(
+        server->gradient_inbox, item->action.block, server->settings.replicas);
+    item->round = (struct shard_round){
+        .gradients = item->gradients,
         .num_gradients = count,
         .wire = server->settings.job->wire,
         .scale = count ? 1.0f / (float)weight : 1.0f,
@@ -199,75 +197,72 @@ static bool wants_ack(const struct server *server,
 static enum status submit_action(struct server *server,
                                  const struct update_core_action *action,
                                  struct failure *why) {
-    struct work_item *work_item = work_items_alloc(server->work_items, action);
-    if (!work_item)
+    struct work_item *item = work_items_alloc(server->work_items, action);
+    if (!item)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for an update");
     if (action->kind == UPDATE_CORE_REPLY) {
-        work_item->ack_only = wants_ack(server, action);
+        item->ack_only = wants_ack(server, action);
     } else {
-        collect_gradients(server, work_item);
-        work_item->round.step = action->step;
+        collect_gradients(server, item);
+        item->round.step = action->step;
     }
     if (action->kind == UPDATE_CORE_UPDATE) {
-        work_item->round.rate = schedule_rate(&server->schedule, action->step);
-        work_item->round.scale *= clipping_factor(server);
+        item->round.rate = schedule_rate(&server->schedule, action->step);
+        item->round.scale *= clipping_factor(server);
         /* Gradients of the block's next round may arrive while it runs. */
-        work_item->num_payloads = gradient_inbox_detach(
-            server->gradient_inbox, action->block, work_item->payloads);
+        item->num_payloads = gradient_inbox_detach(
+            server->gradient_inbox, action->block, item->payloads);
     }
-    work_items_submit(server->work_items, work_item);
+    work_items_submit(server->work_items, item);
     return STATUS_OK;
 }
 
 /* Sends a round's square sums to the chief once every block of this ps has its
  * own. The chief adds them in the plan's order, so that the norm does not
  * depend on which block is done first. */
-static void record_sum(struct server *server,
-                       const struct work_item *work_item) {
-    server->sums[work_item->action.block] = work_item->sum;
+static void record_sum(struct server *server, const struct work_item *item) {
+    server->sums[item->action.block] = item->sum;
     if (++server->num_summed < server->settings.num_blocks)
         return;
     server->num_summed = 0;
     server->settings.on_square_sums(server->settings.context,
-                                    work_item->action.version, server->sums);
+                                    item->action.version, server->sums);
 }
 
-static void server_reply(struct server *server, struct work_item *work_item) {
-    struct buffer *weights = work_item->weights;
-    work_item->weights = NULL;
-    if (work_item->ack_only)
-        reply_queue_put_ack(server->reply_queue, &work_item->action);
+static void server_reply(struct server *server, struct work_item *item) {
+    struct buffer *weights = item->weights;
+    item->weights = NULL;
+    if (item->ack_only)
+        reply_queue_put_ack(server->reply_queue, &item->action);
     else
-        reply_queue_put_weights(server->reply_queue, &work_item->action,
-                                weights);
+        reply_queue_put_weights(server->reply_queue, &item->action, weights);
 }
 
-static enum status complete_item(struct server *server,
-                                 struct work_item *work_item,
+static enum status complete_item(struct server *server, struct work_item *item,
                                  struct failure *why) {
-    const struct update_core_action *action = &work_item->action;
-    enum status status = work_item->status;
+    const struct update_core_action *action = &item->action;
+    enum status status = item->status;
     if (status) {
         *why = *work_items_failure(server->work_items);
     } else if (action->kind == UPDATE_CORE_UPDATE) {
-        server->update_ns += work_item->ns;
+        server->update_ns += item->ns;
         if (action->block == server->block_index.local[0])
             set_first_block(server, action->version, &action->scaler);
     } else if (action->kind == UPDATE_CORE_SUM) {
-        record_sum(server, work_item);
+        record_sum(server, item);
     } else {
-        server_reply(server, work_item);
+        server_reply(server, item);
     }
-    release_item(server, work_item);
+    release_item(server, item);
     return status;
 }
 
 /* Collects the items completed so far. */
 static enum status complete_items(struct server *server, struct failure *why) {
-    struct work_item *work_item;
+    struct work_item *item;
     enum status status = STATUS_OK;
-    while (!status && (work_item = work_items_completed(server->work_items)))
-        status = complete_item(server, work_item, why);
+    while (!status && (item = work_items_completed(server->work_items)))
+        status = complete_item(server, item, why);
     return status;
 }
 

@@ -26,14 +26,11 @@ static size_t server_messages_block_bytes(const struct server *server,
 }
 
 static enum update_core_result server_messages_push_block(
-    struct update_core *update_core, uint32_t b,
-    const Capstan__DataHeader *header) {
+    struct update_core *core, uint32_t b, const Capstan__DataHeader *header) {
     if (header->encoding == CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW)
-        return update_core_push_overflowed(update_core, b, header->rank,
-                                           header->clock, header->seq,
-                                           header->loss_scale);
-    return update_core_push(update_core, b, header->rank, header->clock,
-                            header->seq);
+        return update_core_push_overflowed(core, b, header->rank, header->clock,
+                                           header->seq, header->loss_scale);
+    return update_core_push(core, b, header->rank, header->clock, header->seq);
 }
 
 static const char *server_messages_push(struct server *server,

@@ -62,47 +62,46 @@ static void thread_pool_move(struct list *to, struct list *from) {
     clear(from);
 }
 
-static void run_batch(struct thread_pool *thread_pool, struct list *batch) {
+static void run_batch(struct thread_pool *pool, struct list *batch) {
     for (struct thread_pool_task *task = batch->first; task; task = task->next)
-        thread_pool->work(thread_pool->context, task);
+        pool->work(pool->context, task);
 }
 
 /* The mutex is held. */
-static void thread_pool_publish(struct thread_pool *thread_pool,
-                                struct list *batch) {
-    bool first = !thread_pool->finished.first;
-    thread_pool_move(&thread_pool->finished, batch);
+static void thread_pool_publish(struct thread_pool *pool, struct list *batch) {
+    bool first = !pool->finished.first;
+    thread_pool_move(&pool->finished, batch);
     if (first)
-        eventfd_write(thread_pool->descriptor, 1);
+        eventfd_write(pool->descriptor, 1);
 }
 
 static void *thread_main(void *argument) {
     struct thread *thread = argument;
-    struct thread_pool *thread_pool = thread->thread_pool;
+    struct thread_pool *pool = thread->thread_pool;
     struct list batch;
     clear(&batch);
-    pthread_mutex_lock(&thread_pool->mutex);
+    pthread_mutex_lock(&pool->mutex);
     for (;;) {
-        while (!thread->started.first && !thread_pool->stopping)
-            pthread_cond_wait(&thread->work_available, &thread_pool->mutex);
+        while (!thread->started.first && !pool->stopping)
+            pthread_cond_wait(&thread->work_available, &pool->mutex);
         if (!thread->started.first)
             break;
         thread_pool_move(&batch, &thread->started);
-        pthread_mutex_unlock(&thread_pool->mutex);
-        run_batch(thread_pool, &batch);
-        pthread_mutex_lock(&thread_pool->mutex);
-        thread_pool_publish(thread_pool, &batch);
+        pthread_mutex_unlock(&pool->mutex);
+        run_batch(pool, &batch);
+        pthread_mutex_lock(&pool->mutex);
+        thread_pool_publish(pool, &batch);
         thread->working = thread->started.first;
-        if (!thread->working && --thread_pool->num_busy == 0)
-            pthread_cond_signal(&thread_pool->idle);
+        if (!thread->working && --pool->num_busy == 0)
+            pthread_cond_signal(&pool->idle);
     }
-    pthread_mutex_unlock(&thread_pool->mutex);
+    pthread_mutex_unlock(&pool->mutex);
     return NULL;
 }
 
-static int start_thread(struct thread_pool *thread_pool) {
-    struct thread *thread = &thread_pool->threads[thread_pool->num_threads];
-    thread->thread_pool = thread_pool;
+static int start_thread(struct thread_pool *pool) {
+    struct thread *thread = &pool->threads[pool->num_threads];
+    thread->thread_pool = pool;
     clear(&thread->queued);
     clear(&thread->started);
     pthread_cond_init(&thread->work_available, NULL);
@@ -110,7 +109,7 @@ static int start_thread(struct thread_pool *thread_pool) {
     if (error)
         pthread_cond_destroy(&thread->work_available);
     else
-        thread_pool->num_threads++;
+        pool->num_threads++;
     return error;
 }
 
@@ -124,127 +123,123 @@ uint32_t thread_pool_default_threads(unsigned cores) {
 enum status thread_pool_open(struct thread_pool **out, uint32_t num_threads,
                              thread_pool_function *work, void *context,
                              struct failure *why) {
-    struct thread_pool *thread_pool = calloc(1, sizeof *thread_pool);
+    struct thread_pool *pool = calloc(1, sizeof *pool);
     *out = NULL;
-    if (!thread_pool)
+    if (!pool)
         return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for a thread pool");
-    thread_pool->work = work;
-    thread_pool->context = context;
-    clear(&thread_pool->collected);
-    clear(&thread_pool->finished);
-    pthread_mutex_init(&thread_pool->mutex, NULL);
-    pthread_cond_init(&thread_pool->idle, NULL);
-    thread_pool->descriptor =
+    pool->work = work;
+    pool->context = context;
+    clear(&pool->collected);
+    clear(&pool->finished);
+    pthread_mutex_init(&pool->mutex, NULL);
+    pthread_cond_init(&pool->idle, NULL);
+    pool->descriptor =
         num_threads ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
-    thread_pool->threads =
-        calloc(num_threads + 1, sizeof *thread_pool->threads);
-    int error = !thread_pool->threads                        ? ENOMEM
-                : num_threads && thread_pool->descriptor < 0 ? errno
-                                                             : 0;
-    while (!error && thread_pool->num_threads < num_threads)
-        error = start_thread(thread_pool);
+    pool->threads = calloc(num_threads + 1, sizeof *pool->threads);
+    int error = !pool->threads                        ? ENOMEM
+                : num_threads && pool->descriptor < 0 ? errno
+                                                      : 0;
+    while (!error && pool->num_threads < num_threads)
+        error = start_thread(pool);
     if (!error) {
-        *out = thread_pool;
+        *out = pool;
         return STATUS_OK;
     }
-    thread_pool_close(&thread_pool);
+    thread_pool_close(&pool);
     return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                         "cannot start %u threads (strategy.ps_threads)",
                         num_threads);
 }
 
 void thread_pool_close(struct thread_pool **where) {
-    struct thread_pool *thread_pool = *where;
+    struct thread_pool *pool = *where;
     *where = NULL;
-    if (!thread_pool)
+    if (!pool)
         return;
-    pthread_mutex_lock(&thread_pool->mutex);
-    thread_pool->stopping = true;
-    for (uint32_t t = 0; t < thread_pool->num_threads; t++)
-        pthread_cond_signal(&thread_pool->threads[t].work_available);
-    pthread_mutex_unlock(&thread_pool->mutex);
-    for (uint32_t t = 0; t < thread_pool->num_threads; t++) {
-        pthread_join(thread_pool->threads[t].handle, NULL);
-        pthread_cond_destroy(&thread_pool->threads[t].work_available);
+    pthread_mutex_lock(&pool->mutex);
+    pool->stopping = true;
+    for (uint32_t t = 0; t < pool->num_threads; t++)
+        pthread_cond_signal(&pool->threads[t].work_available);
+    pthread_mutex_unlock(&pool->mutex);
+    for (uint32_t t = 0; t < pool->num_threads; t++) {
+        pthread_join(pool->threads[t].handle, NULL);
+        pthread_cond_destroy(&pool->threads[t].work_available);
     }
-    pthread_mutex_destroy(&thread_pool->mutex);
-    pthread_cond_destroy(&thread_pool->idle);
-    if (thread_pool->descriptor >= 0)
-        close(thread_pool->descriptor);
-    free(thread_pool->threads);
-    free(thread_pool);
+    pthread_mutex_destroy(&pool->mutex);
+    pthread_cond_destroy(&pool->idle);
+    if (pool->descriptor >= 0)
+        close(pool->descriptor);
+    free(pool->threads);
+    free(pool);
 }
 
-void thread_pool_submit(struct thread_pool *thread_pool,
+void thread_pool_submit(struct thread_pool *pool,
                         struct thread_pool_task *task) {
-    if (thread_pool->num_threads) {
+    if (pool->num_threads) {
         thread_pool_append(
-            &thread_pool->threads[task->block % thread_pool->num_threads]
-                 .queued,
-            task);
+            &pool->threads[task->block % pool->num_threads].queued, task);
         return;
     }
-    thread_pool->work(thread_pool->context, task);
-    thread_pool_append(&thread_pool->collected, task);
+    pool->work(pool->context, task);
+    thread_pool_append(&pool->collected, task);
 }
 
 /* The mutex is held. */
-static void start_all(struct thread_pool *thread_pool) {
-    for (uint32_t t = 0; t < thread_pool->num_threads; t++) {
-        struct thread *thread = &thread_pool->threads[t];
+static void start_all(struct thread_pool *pool) {
+    for (uint32_t t = 0; t < pool->num_threads; t++) {
+        struct thread *thread = &pool->threads[t];
         if (!thread->queued.first)
             continue;
         thread_pool_move(&thread->started, &thread->queued);
         if (thread->working)
             continue;
         thread->working = true;
-        thread_pool->num_busy++;
+        pool->num_busy++;
         pthread_cond_signal(&thread->work_available);
     }
 }
 
-void thread_pool_dispatch(struct thread_pool *thread_pool) {
-    if (!thread_pool->num_threads)
+void thread_pool_dispatch(struct thread_pool *pool) {
+    if (!pool->num_threads)
         return;
-    pthread_mutex_lock(&thread_pool->mutex);
-    start_all(thread_pool);
-    pthread_mutex_unlock(&thread_pool->mutex);
+    pthread_mutex_lock(&pool->mutex);
+    start_all(pool);
+    pthread_mutex_unlock(&pool->mutex);
 }
 
-void thread_pool_wait(struct thread_pool *thread_pool) {
-    if (!thread_pool->num_threads)
+void thread_pool_wait(struct thread_pool *pool) {
+    if (!pool->num_threads)
         return;
-    pthread_mutex_lock(&thread_pool->mutex);
-    start_all(thread_pool);
-    while (thread_pool->num_busy)
-        pthread_cond_wait(&thread_pool->idle, &thread_pool->mutex);
-    pthread_mutex_unlock(&thread_pool->mutex);
+    pthread_mutex_lock(&pool->mutex);
+    start_all(pool);
+    while (pool->num_busy)
+        pthread_cond_wait(&pool->idle, &pool->mutex);
+    pthread_mutex_unlock(&pool->mutex);
 }
 
-static void collect_finished(struct thread_pool *thread_pool) {
+static void collect_finished(struct thread_pool *pool) {
     eventfd_t count;
-    pthread_mutex_lock(&thread_pool->mutex);
-    if (thread_pool->finished.first) {
-        thread_pool_move(&thread_pool->collected, &thread_pool->finished);
-        eventfd_read(thread_pool->descriptor, &count);
+    pthread_mutex_lock(&pool->mutex);
+    if (pool->finished.first) {
+        thread_pool_move(&pool->collected, &pool->finished);
+        eventfd_read(pool->descriptor, &count);
     }
-    pthread_mutex_unlock(&thread_pool->mutex);
+    pthread_mutex_unlock(&pool->mutex);
 }
 
-struct thread_pool_task *thread_pool_completed(
-    struct thread_pool *thread_pool) {
-    if (!thread_pool->collected.first && thread_pool->num_threads)
-        collect_finished(thread_pool);
-    struct thread_pool_task *task = thread_pool->collected.first;
+struct thread_pool_task *thread_pool_completed(struct thread_pool *pool) {
+    if (!pool->collected.first && pool->num_threads)
+        collect_finished(pool);
+    struct thread_pool_task *task = pool->collected.first;
     if (!task)
         return NULL;
-    thread_pool->collected.first = task->next;
+    pool->collected.first = task->next;
     if (!task->next)
-        clear(&thread_pool->collected);
+        clear(&pool->collected);
     return task;
 }
 
-int thread_pool_descriptor(const struct thread_pool *thread_pool) {
-    return thread_pool->descriptor;
+int thread_pool_descriptor(const struct thread_pool *pool) {
+    return pool->descriptor;
 }

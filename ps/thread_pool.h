@@ -31,27 +31,27 @@ enum status thread_pool_open(struct thread_pool **out, uint32_t num_threads,
                              thread_pool_function *work, void *context,
                              struct failure *why) MUST_CHECK;
 
-/* Ends the threads after all dispatched tasks and clears *THREAD_POOL (may be
+/* Ends the threads after all dispatched tasks and clears *POOL (may be
  * NULL). Collect completed tasks before. */
-void thread_pool_close(struct thread_pool **thread_pool);
+void thread_pool_close(struct thread_pool **pool);
 
 /* Queues TASK behind the earlier tasks of its block until thread_pool_dispatch;
  * without threads, runs it now. */
-void thread_pool_submit(struct thread_pool *thread_pool,
+void thread_pool_submit(struct thread_pool *pool,
                         struct thread_pool_task *task);
 
 /* Starts the queued tasks. */
-void thread_pool_dispatch(struct thread_pool *thread_pool);
+void thread_pool_dispatch(struct thread_pool *pool);
 
 /* The next completed task; NULL: none yet. Tasks of one block complete in the
  * order submitted. */
-struct thread_pool_task *thread_pool_completed(struct thread_pool *thread_pool);
+struct thread_pool_task *thread_pool_completed(struct thread_pool *pool);
 
 /* Starts the queued tasks and returns when all are done. Tasks never block on
  * the caller, so this takes as long as their work does. */
-void thread_pool_wait(struct thread_pool *thread_pool);
+void thread_pool_wait(struct thread_pool *pool);
 
 /* Readable when thread_pool_completed has a task; -1 without threads. */
-int thread_pool_descriptor(const struct thread_pool *thread_pool);
+int thread_pool_descriptor(const struct thread_pool *pool);
 
 #endif

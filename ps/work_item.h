@@ -40,37 +40,35 @@ enum status work_items_open(struct work_items **out, struct shard *shard,
                             uint32_t num_ranks, uint32_t threads,
                             struct failure *why) MUST_CHECK;
 
-/* Clears *WORK_ITEMS (may be NULL). All items must have been recycled. */
-void work_items_close(struct work_items **work_items);
+/* Clears *ITEMS (may be NULL). All items must have been recycled. */
+void work_items_close(struct work_items **items);
 
 /* An item for ACTION, which the caller completes; NULL: no memory. Recycled
  * items are reused, so that a step allocates nothing. */
-struct work_item *work_items_alloc(struct work_items *work_items,
+struct work_item *work_items_alloc(struct work_items *items,
                                    const struct update_core_action *action);
 
-/* Queues WORK_ITEM behind the earlier ones of its block. */
-void work_items_submit(struct work_items *work_items,
-                       struct work_item *work_item);
+/* Queues ITEM behind the earlier ones of its block. */
+void work_items_submit(struct work_items *items, struct work_item *item);
 
 /* Starts the queued items. */
-void work_items_dispatch(struct work_items *work_items);
+void work_items_dispatch(struct work_items *items);
 
 /* Waits until all queued items are done: no other thread then touches the
  * shard. */
-void work_items_wait(struct work_items *work_items);
+void work_items_wait(struct work_items *items);
 
 /* The next completed item; NULL: none yet. If an UPDATE fails, its block is
  * unchanged and work_items_failure says why. */
-struct work_item *work_items_completed(struct work_items *work_items);
+struct work_item *work_items_completed(struct work_items *items);
 
-/* Returns WORK_ITEM for reuse. */
-void work_items_recycle(struct work_items *work_items,
-                        struct work_item *work_item);
+/* Returns ITEM for reuse. */
+void work_items_recycle(struct work_items *items, struct work_item *item);
 
 /* The first failure of an update. Read it after that item has completed. */
-const struct failure *work_items_failure(const struct work_items *work_items);
+const struct failure *work_items_failure(const struct work_items *items);
 
 /* Readable when work_items_completed has an item; -1 without threads. */
-int work_items_descriptor(const struct work_items *work_items);
+int work_items_descriptor(const struct work_items *items);
 
 #endif

@@ -52,38 +52,35 @@ static enum status simulator_check(const struct simulator_config *config,
     return STATUS_OK;
 }
 
-static enum status open_processes(struct simulator_cluster *simulator_cluster,
+static enum status open_processes(struct simulator_cluster *cluster,
                                   struct failure *why) {
-    const struct simulator_config *config = &simulator_cluster->config;
+    const struct simulator_config *config = &cluster->config;
     bool memory = true;
     for (uint32_t p = 0; memory && p < config->num_ps; p++)
-        memory = (simulator_cluster->ps[p] =
-                      simulator_ps_open(simulator_cluster, p));
+        memory = (cluster->ps[p] = simulator_ps_open(cluster, p));
     for (uint32_t w = 0; memory && w < config->num_workers; w++)
-        memory = (simulator_cluster->workers[w] =
-                      simulator_worker_open(simulator_cluster, w));
+        memory = (cluster->workers[w] = simulator_worker_open(cluster, w));
     return memory ? STATUS_OK
                   : status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                                 "no memory to simulate %u ps and %u workers",
                                 config->num_ps, config->num_workers);
 }
 
-static enum status run_events(struct simulator_cluster *simulator_cluster,
+static enum status run_events(struct simulator_cluster *cluster,
                               struct failure *why) {
-    const struct simulator_config *config = &simulator_cluster->config;
+    const struct simulator_config *config = &cluster->config;
     for (uint32_t w = 0; w < config->num_workers; w++)
-        simulator_worker_begin(simulator_cluster->workers[w]);
-    while (simulator_cluster->num_samples < simulator_cluster->wanted_samples &&
-           !simulator_cluster->failed &&
-           timeline_step(simulator_cluster->timeline))
-        simulator_cluster->result->events++;
-    if (simulator_cluster->num_samples < simulator_cluster->wanted_samples)
+        simulator_worker_begin(cluster->workers[w]);
+    while (cluster->num_samples < cluster->wanted_samples && !cluster->failed &&
+           timeline_step(cluster->timeline))
+        cluster->result->events++;
+    if (cluster->num_samples < cluster->wanted_samples)
         return status_fail(
             why, FAILURE_SIMULATION_FAILED,
             "the simulated run of %u ps and %u workers stops after %.6f s, or "
             "memory is short",
             config->num_ps, config->num_workers,
-            1e-9 * (double)timeline_now(simulator_cluster->timeline));
+            1e-9 * (double)timeline_now(cluster->timeline));
     return STATUS_OK;
 }
 
@@ -94,65 +91,63 @@ static int simulator_ascending(const void *left, const void *right) {
 
 /* Faster asynchronous workers take more steps, so the mean is the time of all
  * workers divided by their steps. */
-static double mean_step(const struct simulator_cluster *simulator_cluster) {
-    double seconds = 1e-9 * (double)(timeline_now(simulator_cluster->timeline) -
-                                     simulator_cluster->measured_from);
-    return seconds / (double)simulator_cluster->wanted_samples *
-           simulator_cluster->config.num_workers;
+static double mean_step(const struct simulator_cluster *cluster) {
+    double seconds = 1e-9 * (double)(timeline_now(cluster->timeline) -
+                                     cluster->measured_from);
+    return seconds / (double)cluster->wanted_samples *
+           cluster->config.num_workers;
 }
 
-static void measure_steps(struct simulator_cluster *simulator_cluster) {
-    struct simulator_result *result = simulator_cluster->result;
-    size_t count = simulator_cluster->num_samples;
-    double steps = simulator_cluster->config.staleness
-                       ? simulator_cluster->config.num_workers
-                       : 1;
-    qsort(simulator_cluster->samples, count, sizeof *simulator_cluster->samples,
+static void measure_steps(struct simulator_cluster *cluster) {
+    struct simulator_result *result = cluster->result;
+    size_t count = cluster->num_samples;
+    double steps = cluster->config.staleness ? cluster->config.num_workers : 1;
+    qsort(cluster->samples, count, sizeof *cluster->samples,
           simulator_ascending);
-    result->mean = mean_step(simulator_cluster);
-    result->median = simulator_cluster->samples[count / 2];
-    result->p99 = simulator_cluster->samples[(count - 1) * 99 / 100];
+    result->mean = mean_step(cluster);
+    result->median = cluster->samples[count / 2];
+    result->p99 = cluster->samples[(count - 1) * 99 / 100];
     result->rate = result->mean > 0 ? steps / result->mean : 0;
 }
 
 /* Bytes of the shard of PS. The bound assumes even shards; a worker beside the
  * larger shard has less to send. */
-static double shard_bytes(const struct simulator_cluster *simulator_cluster,
+static double shard_bytes(const struct simulator_cluster *cluster,
                           uint32_t ps) {
-    const struct simulator_config *config = &simulator_cluster->config;
-    double all = (double)simulator_cluster_float_bytes(simulator_cluster) *
+    const struct simulator_config *config = &cluster->config;
+    double all = (double)simulator_cluster_float_bytes(cluster) *
                  (double)config->layout->elements;
     return config->colocation == SIMULATOR_COLOCATE_NONE
                ? all / config->num_ps
-               : simulator_cluster->shard_bytes[ps];
+               : cluster->shard_bytes[ps];
 }
 
 /* The gradients that HOST sends to and receives from other hosts; the weights
  * are the same amounts in reverse. */
-static void count_bytes(const struct simulator_cluster *simulator_cluster,
-                        uint32_t host, double *sent, double *received) {
-    const struct simulator_config *config = &simulator_cluster->config;
+static void count_bytes(const struct simulator_cluster *cluster, uint32_t host,
+                        double *sent, double *received) {
+    const struct simulator_config *config = &cluster->config;
     *sent = *received = 0;
     for (uint32_t p = 0; p < config->num_ps; p++)
         for (uint32_t w = 0; w < config->num_workers; w++) {
-            uint32_t from = simulator_cluster->host_of[w];
-            uint32_t to = simulator_cluster->host_of[config->num_workers + p];
+            uint32_t from = cluster->host_of[w];
+            uint32_t to = cluster->host_of[config->num_workers + p];
             if (from != to && from == host)
-                *sent += shard_bytes(simulator_cluster, p);
+                *sent += shard_bytes(cluster, p);
             if (from != to && to == host)
-                *received += shard_bytes(simulator_cluster, p);
+                *received += shard_bytes(cluster, p);
         }
 }
 
 /* Both directions of a link work at once, on gradients and weights; with
  * clipping the weights follow after all gradients. */
-static double bound(const struct simulator_cluster *simulator_cluster) {
-    const struct simulator_config *config = &simulator_cluster->config;
+static double bound(const struct simulator_cluster *cluster) {
+    const struct simulator_config *config = &cluster->config;
     bool serialized = config->clip && !config->staleness;
     double longest = 0;
-    for (uint32_t h = 0; h < simulator_cluster->num_hosts; h++) {
+    for (uint32_t h = 0; h < cluster->num_hosts; h++) {
         double sent, received, busy;
-        count_bytes(simulator_cluster, h, &sent, &received);
+        count_bytes(cluster, h, &sent, &received);
         busy = serialized ? 2 * fmax(sent, received) : sent + received;
         longest = fmax(longest, busy);
     }
@@ -161,13 +156,12 @@ static double bound(const struct simulator_cluster *simulator_cluster) {
 
 /* Without rounds a worker beside a ps is faster and takes more steps than
  * others: then there is no bound. */
-static void measure_bound(struct simulator_cluster *simulator_cluster) {
-    struct simulator_result *result = simulator_cluster->result;
-    bool comparable =
-        simulator_cluster->config.colocation == SIMULATOR_COLOCATE_NONE ||
-        !simulator_cluster->config.staleness;
-    if (simulator_cluster->config.link_rate > 0 && comparable)
-        result->bound = bound(simulator_cluster);
+static void measure_bound(struct simulator_cluster *cluster) {
+    struct simulator_result *result = cluster->result;
+    bool comparable = cluster->config.colocation == SIMULATOR_COLOCATE_NONE ||
+                      !cluster->config.staleness;
+    if (cluster->config.link_rate > 0 && comparable)
+        result->bound = bound(cluster);
     result->share = result->mean > 0 ? result->bound / result->mean : 0;
 }
 
@@ -178,24 +172,22 @@ static void raise_usage(struct simulator_result *result,
         result->usage[resource] = share;
 }
 
-static double usage_of_cores(const struct simulator_cluster *simulator_cluster,
+static double usage_of_cores(const struct simulator_cluster *cluster,
                              uint32_t process) {
-    return simulator_host_busy(
-               simulator_cluster_host(simulator_cluster, process)) /
-           simulator_cluster->config.cores;
+    return simulator_host_busy(simulator_cluster_host(cluster, process)) /
+           cluster->config.cores;
 }
 
-static void measure_process(struct simulator_cluster *simulator_cluster,
-                            uint32_t process, double seconds) {
-    struct simulator_result *result = simulator_cluster->result;
-    uint32_t workers = simulator_cluster->config.num_workers;
-    uint32_t host = simulator_cluster->host_of[process];
+static void measure_process(struct simulator_cluster *cluster, uint32_t process,
+                            double seconds) {
+    struct simulator_result *result = cluster->result;
+    uint32_t workers = cluster->config.num_workers;
+    uint32_t host = cluster->host_of[process];
     bool ps = process >= workers;
-    double out = network_busy(simulator_cluster->network, host, NETWORK_OUT);
-    double in = network_busy(simulator_cluster->network, host, NETWORK_IN);
-    double thread =
-        ps ? simulator_ps_busy(simulator_cluster->ps[process - workers])
-           : simulator_worker_busy(simulator_cluster->workers[process]);
+    double out = network_busy(cluster->network, host, NETWORK_OUT);
+    double in = network_busy(cluster->network, host, NETWORK_IN);
+    double thread = ps ? simulator_ps_busy(cluster->ps[process - workers])
+                       : simulator_worker_busy(cluster->workers[process]);
     raise_usage(result, ps ? SIMULATOR_PS_OUT : SIMULATOR_WORKER_OUT,
                 out / seconds);
     raise_usage(result, ps ? SIMULATOR_PS_IN : SIMULATOR_WORKER_IN,
@@ -203,15 +195,14 @@ static void measure_process(struct simulator_cluster *simulator_cluster,
     raise_usage(result, ps ? SIMULATOR_PS_THREAD : SIMULATOR_WORKER_THREAD,
                 thread / seconds);
     raise_usage(result, ps ? SIMULATOR_PS_CPU : SIMULATOR_WORKER_CPU,
-                usage_of_cores(simulator_cluster, process) / seconds);
+                usage_of_cores(cluster, process) / seconds);
 }
 
-static void measure_usage(struct simulator_cluster *simulator_cluster) {
-    struct simulator_result *result = simulator_cluster->result;
-    double seconds = 1e-9 * (double)timeline_now(simulator_cluster->timeline);
-    for (uint32_t i = 0; seconds > 0 && i < simulator_cluster->num_processes;
-         i++)
-        measure_process(simulator_cluster, i, seconds);
+static void measure_usage(struct simulator_cluster *cluster) {
+    struct simulator_result *result = cluster->result;
+    double seconds = 1e-9 * (double)timeline_now(cluster->timeline);
+    for (uint32_t i = 0; seconds > 0 && i < cluster->num_processes; i++)
+        measure_process(cluster, i, seconds);
     for (int r = 1; r < SIMULATOR_RESOURCES; r++)
         if (result->usage[r] > result->usage[result->bottleneck])
             result->bottleneck = (enum simulator_resource)r;
@@ -220,22 +211,21 @@ static void measure_usage(struct simulator_cluster *simulator_cluster) {
 enum status simulator_run(const struct simulator_config *config,
                           struct simulator_result *result,
                           struct failure *why) {
-    struct simulator_cluster *simulator_cluster = NULL;
+    struct simulator_cluster *cluster = NULL;
     *result = (struct simulator_result){0};
     enum status status = simulator_check(config, why);
     if (!status)
-        status =
-            simulator_cluster_open(&simulator_cluster, config, result, why);
+        status = simulator_cluster_open(&cluster, config, result, why);
     if (!status)
-        status = open_processes(simulator_cluster, why);
+        status = open_processes(cluster, why);
     if (!status)
-        status = run_events(simulator_cluster, why);
+        status = run_events(cluster, why);
     if (!status) {
-        measure_steps(simulator_cluster);
-        measure_bound(simulator_cluster);
-        measure_usage(simulator_cluster);
+        measure_steps(cluster);
+        measure_bound(cluster);
+        measure_usage(cluster);
     }
-    simulator_cluster_close(&simulator_cluster);
+    simulator_cluster_close(&cluster);
     return status;
 }
 

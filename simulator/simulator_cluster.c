@@ -38,26 +38,25 @@ struct packet *packet_new(const struct packet *head, const uint32_t *blocks,
     return packet;
 }
 
-void packet_queue_push(struct packet_queue *packet_queue,
-                       struct packet *packet) {
+void packet_queue_push(struct packet_queue *queue, struct packet *packet) {
     packet->next = NULL;
-    if (packet_queue->first)
-        packet_queue->last->next = packet;
+    if (queue->first)
+        queue->last->next = packet;
     else
-        packet_queue->first = packet;
-    packet_queue->last = packet;
+        queue->first = packet;
+    queue->last = packet;
 }
 
-struct packet *packet_queue_pop(struct packet_queue *packet_queue) {
-    struct packet *packet = packet_queue->first;
+struct packet *packet_queue_pop(struct packet_queue *queue) {
+    struct packet *packet = queue->first;
     if (packet)
-        packet_queue->first = packet->next;
+        queue->first = packet->next;
     return packet;
 }
 
-void packet_queue_clear(struct packet_queue *packet_queue) {
+void packet_queue_clear(struct packet_queue *queue) {
     struct packet *packet;
-    while ((packet = packet_queue_pop(packet_queue)))
+    while ((packet = packet_queue_pop(queue)))
         free(packet);
 }
 
@@ -80,40 +79,36 @@ static uint32_t simulator_cluster_host_of(const struct simulator_config *config,
                : process;
 }
 
-static bool open_host_cores(struct simulator_cluster *simulator_cluster) {
-    const struct simulator_config *config = &simulator_cluster->config;
-    simulator_cluster->num_host_cores =
-        config->share_cores ? 1 : simulator_cluster->num_hosts;
-    simulator_cluster->host_cores =
-        calloc(simulator_cluster->num_host_cores,
-               sizeof *simulator_cluster->host_cores);
+static bool open_host_cores(struct simulator_cluster *cluster) {
+    const struct simulator_config *config = &cluster->config;
+    cluster->num_host_cores = config->share_cores ? 1 : cluster->num_hosts;
+    cluster->host_cores =
+        calloc(cluster->num_host_cores, sizeof *cluster->host_cores);
     struct simulator_host_settings settings = {
         .cores = config->cores,
         .parallel_efficiency = config->parallel_efficiency,
         .idle_wakeup = config->costs.idle_wakeup,
         .busy_wakeup = config->costs.busy_wakeup,
-        .threads = THREADS * simulator_cluster->num_processes,
+        .threads = THREADS * cluster->num_processes,
     };
-    if (simulator_cluster->num_host_cores > 1 &&
+    if (cluster->num_host_cores > 1 &&
         config->colocation == SIMULATOR_COLOCATE_NONE)
         settings.threads = THREADS;
-    else if (simulator_cluster->num_host_cores > 1)
+    else if (cluster->num_host_cores > 1)
         settings.threads = 2 * THREADS;
-    for (uint32_t i = 0;
-         simulator_cluster->host_cores && i < simulator_cluster->num_host_cores;
+    for (uint32_t i = 0; cluster->host_cores && i < cluster->num_host_cores;
          i++) {
-        simulator_cluster->host_cores[i] =
-            simulator_host_open(simulator_cluster->timeline, &settings);
-        if (!simulator_cluster->host_cores[i])
+        cluster->host_cores[i] =
+            simulator_host_open(cluster->timeline, &settings);
+        if (!cluster->host_cores[i])
             return false;
     }
-    return simulator_cluster->host_cores;
+    return cluster->host_cores;
 }
 
-static uint32_t connection(const struct simulator_cluster *simulator_cluster,
+static uint32_t connection(const struct simulator_cluster *cluster,
                            uint32_t from, uint32_t to) {
-    uint32_t workers = simulator_cluster->config.num_workers,
-             ps = simulator_cluster->config.num_ps;
+    uint32_t workers = cluster->config.num_workers, ps = cluster->config.num_ps;
     return from < workers ? from * ps + (to - workers)
                           : (workers + to) * ps + (from - workers);
 }
@@ -127,107 +122,88 @@ static void drop(void *message) {
     free(chunk);
 }
 
-static bool open_network(struct simulator_cluster *simulator_cluster) {
-    const struct simulator_config *config = &simulator_cluster->config;
+static bool open_network(struct simulator_cluster *cluster) {
+    const struct simulator_config *config = &cluster->config;
     uint32_t workers = config->num_workers;
     struct network_settings settings = {
-        .hosts = simulator_cluster->num_hosts,
+        .hosts = cluster->num_hosts,
         .connections = 2 * workers * config->num_ps,
         .rate = config->link_rate,
         .latency = (int64_t)ceil(1e9 * config->latency),
         .deliver = simulator_cluster_on_arrival,
-        .context = simulator_cluster,
+        .context = cluster,
         .drop = drop,
     };
-    simulator_cluster->network =
-        network_open(simulator_cluster->timeline, &settings);
-    for (uint32_t w = 0; simulator_cluster->network && w < workers; w++)
-        for (uint32_t p = workers; p < simulator_cluster->num_processes; p++) {
-            network_connect(
-                simulator_cluster->network, connection(simulator_cluster, w, p),
-                simulator_cluster->host_of[w], simulator_cluster->host_of[p]);
-            network_connect(
-                simulator_cluster->network, connection(simulator_cluster, p, w),
-                simulator_cluster->host_of[p], simulator_cluster->host_of[w]);
+    cluster->network = network_open(cluster->timeline, &settings);
+    for (uint32_t w = 0; cluster->network && w < workers; w++)
+        for (uint32_t p = workers; p < cluster->num_processes; p++) {
+            network_connect(cluster->network, connection(cluster, w, p),
+                            cluster->host_of[w], cluster->host_of[p]);
+            network_connect(cluster->network, connection(cluster, p, w),
+                            cluster->host_of[p], cluster->host_of[w]);
         }
-    return simulator_cluster->network;
+    return cluster->network;
 }
 
-static bool open_io_threads(struct simulator_cluster *simulator_cluster) {
-    simulator_cluster->io_threads =
-        calloc(simulator_cluster->num_processes,
-               sizeof *simulator_cluster->io_threads);
-    for (uint32_t i = 0;
-         simulator_cluster->io_threads && i < simulator_cluster->num_processes;
-         i++)
-        simulator_cluster->io_threads[i] =
-            (struct io_thread){.simulator_cluster = simulator_cluster,
-                               .thread.simulator_host =
-                                   simulator_cluster_host(simulator_cluster, i),
-                               .process = i};
-    return simulator_cluster->io_threads;
+static bool open_io_threads(struct simulator_cluster *cluster) {
+    cluster->io_threads =
+        calloc(cluster->num_processes, sizeof *cluster->io_threads);
+    for (uint32_t i = 0; cluster->io_threads && i < cluster->num_processes; i++)
+        cluster->io_threads[i] = (struct io_thread){
+            .simulator_cluster = cluster,
+            .thread.simulator_host = simulator_cluster_host(cluster, i),
+            .process = i};
+    return cluster->io_threads;
 }
 
 uint32_t simulator_cluster_float_bytes(
-    const struct simulator_cluster *simulator_cluster) {
-    return simulator_cluster->config.bf16 ? 2 : 4;
+    const struct simulator_cluster *cluster) {
+    return cluster->config.bf16 ? 2 : 4;
 }
 
 static enum status simulator_cluster_place_blocks(
-    struct simulator_cluster *simulator_cluster, struct failure *why) {
-    const struct layout *layout = simulator_cluster->config.layout;
+    struct simulator_cluster *cluster, struct failure *why) {
+    const struct layout *layout = cluster->config.layout;
     uint32_t *ps_of_block = calloc(layout->num_blocks, sizeof *ps_of_block);
-    uint32_t *counts = calloc(simulator_cluster->config.num_ps, sizeof *counts);
+    uint32_t *counts = calloc(cluster->config.num_ps, sizeof *counts);
     enum status status = STATUS_FAILED;
     if (ps_of_block && counts)
-        status = placement_greedy(layout, simulator_cluster->config.num_ps,
-                                  ps_of_block, why);
+        status =
+            placement_greedy(layout, cluster->config.num_ps, ps_of_block, why);
     else
         status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                     "no memory to place %u blocks", layout->num_blocks);
     for (uint32_t b = 0; !status && b < layout->num_blocks; b++) {
-        simulator_cluster->block_ps[b] = (uint16_t)ps_of_block[b];
-        simulator_cluster->local_block[b] = counts[ps_of_block[b]]++;
-        simulator_cluster->block_bytes[b] =
-            layout->blocks[b].elements *
-            simulator_cluster_float_bytes(simulator_cluster);
-        simulator_cluster->shard_bytes[ps_of_block[b]] +=
-            simulator_cluster->block_bytes[b];
+        cluster->block_ps[b] = (uint16_t)ps_of_block[b];
+        cluster->local_block[b] = counts[ps_of_block[b]]++;
+        cluster->block_bytes[b] =
+            layout->blocks[b].elements * simulator_cluster_float_bytes(cluster);
+        cluster->shard_bytes[ps_of_block[b]] += cluster->block_bytes[b];
     }
     free(ps_of_block);
     free(counts);
     return status;
 }
 
-static bool simulator_cluster_allocate(
-    struct simulator_cluster *simulator_cluster) {
-    const struct simulator_config *config = &simulator_cluster->config;
+static bool simulator_cluster_allocate(struct simulator_cluster *cluster) {
+    const struct simulator_config *config = &cluster->config;
     size_t blocks = config->layout->num_blocks;
-    simulator_cluster->host_of = calloc(simulator_cluster->num_processes,
-                                        sizeof *simulator_cluster->host_of);
-    simulator_cluster->block_ps =
-        calloc(blocks, sizeof *simulator_cluster->block_ps);
-    simulator_cluster->block_bytes =
-        calloc(blocks, sizeof *simulator_cluster->block_bytes);
-    simulator_cluster->shard_bytes =
-        calloc(config->num_ps, sizeof *simulator_cluster->shard_bytes);
-    simulator_cluster->local_block =
-        calloc(blocks, sizeof *simulator_cluster->local_block);
-    simulator_cluster->workers =
-        calloc(config->num_workers, sizeof *simulator_cluster->workers);
-    simulator_cluster->ps =
-        calloc(config->num_ps, sizeof *simulator_cluster->ps);
-    simulator_cluster->wanted_samples =
-        (size_t)config->num_workers * config->rounds;
-    simulator_cluster->samples = calloc(simulator_cluster->wanted_samples,
-                                        sizeof *simulator_cluster->samples);
-    if (!simulator_cluster->host_of || !simulator_cluster->block_ps ||
-        !simulator_cluster->block_bytes || !simulator_cluster->local_block ||
-        !simulator_cluster->shard_bytes || !simulator_cluster->workers ||
-        !simulator_cluster->ps || !simulator_cluster->samples)
+    cluster->host_of = calloc(cluster->num_processes, sizeof *cluster->host_of);
+    cluster->block_ps = calloc(blocks, sizeof *cluster->block_ps);
+    cluster->block_bytes = calloc(blocks, sizeof *cluster->block_bytes);
+    cluster->shard_bytes = calloc(config->num_ps, sizeof *cluster->shard_bytes);
+    cluster->local_block = calloc(blocks, sizeof *cluster->local_block);
+    cluster->workers = calloc(config->num_workers, sizeof *cluster->workers);
+    cluster->ps = calloc(config->num_ps, sizeof *cluster->ps);
+    cluster->wanted_samples = (size_t)config->num_workers * config->rounds;
+    cluster->samples =
+        calloc(cluster->wanted_samples, sizeof *cluster->samples);
+    if (!cluster->host_of || !cluster->block_ps || !cluster->block_bytes ||
+        !cluster->local_block || !cluster->shard_bytes || !cluster->workers ||
+        !cluster->ps || !cluster->samples)
         return false;
-    for (uint32_t i = 0; i < simulator_cluster->num_processes; i++)
-        simulator_cluster->host_of[i] = simulator_cluster_host_of(config, i);
+    for (uint32_t i = 0; i < cluster->num_processes; i++)
+        cluster->host_of[i] = simulator_cluster_host_of(config, i);
     return true;
 }
 
@@ -235,21 +211,19 @@ enum status simulator_cluster_open(struct simulator_cluster **out,
                                    const struct simulator_config *config,
                                    struct simulator_result *result,
                                    struct failure *why) {
-    struct simulator_cluster *simulator_cluster = *out =
-        calloc(1, sizeof *simulator_cluster);
+    struct simulator_cluster *cluster = *out = calloc(1, sizeof *cluster);
     enum status status = STATUS_FAILED;
-    if (simulator_cluster) {
-        simulator_cluster->config = *config;
-        simulator_cluster->result = result;
-        simulator_cluster->num_processes = config->num_workers + config->num_ps;
-        simulator_cluster->num_hosts = count_hosts(config);
-        simulator_cluster->timeline = timeline_open();
+    if (cluster) {
+        cluster->config = *config;
+        cluster->result = result;
+        cluster->num_processes = config->num_workers + config->num_ps;
+        cluster->num_hosts = count_hosts(config);
+        cluster->timeline = timeline_open();
     }
-    if (simulator_cluster && simulator_cluster->timeline &&
-        simulator_cluster_allocate(simulator_cluster) &&
-        open_host_cores(simulator_cluster) && open_network(simulator_cluster) &&
-        open_io_threads(simulator_cluster))
-        status = simulator_cluster_place_blocks(simulator_cluster, why);
+    if (cluster && cluster->timeline && simulator_cluster_allocate(cluster) &&
+        open_host_cores(cluster) && open_network(cluster) &&
+        open_io_threads(cluster))
+        status = simulator_cluster_place_blocks(cluster, why);
     else
         status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                     "no memory to simulate %u ps and %u workers",
@@ -260,52 +234,47 @@ enum status simulator_cluster_open(struct simulator_cluster **out,
 }
 
 void simulator_cluster_close(struct simulator_cluster **where) {
-    struct simulator_cluster *simulator_cluster = *where;
+    struct simulator_cluster *cluster = *where;
     *where = NULL;
-    if (!simulator_cluster)
+    if (!cluster)
         return;
-    for (uint32_t i = 0;
-         simulator_cluster->io_threads && i < simulator_cluster->num_processes;
+    for (uint32_t i = 0; cluster->io_threads && i < cluster->num_processes;
          i++) {
-        drop(simulator_cluster->io_threads[i].current);
-        while (simulator_cluster->io_threads[i].first) {
-            struct chunk *chunk = simulator_cluster->io_threads[i].first;
-            simulator_cluster->io_threads[i].first = chunk->next;
+        drop(cluster->io_threads[i].current);
+        while (cluster->io_threads[i].first) {
+            struct chunk *chunk = cluster->io_threads[i].first;
+            cluster->io_threads[i].first = chunk->next;
             drop(chunk);
         }
     }
-    for (uint32_t i = 0; simulator_cluster->workers &&
-                         i < simulator_cluster->config.num_workers;
+    for (uint32_t i = 0; cluster->workers && i < cluster->config.num_workers;
          i++)
-        simulator_worker_close(&simulator_cluster->workers[i]);
-    for (uint32_t i = 0;
-         simulator_cluster->ps && i < simulator_cluster->config.num_ps; i++)
-        simulator_ps_close(&simulator_cluster->ps[i]);
-    for (uint32_t i = 0;
-         simulator_cluster->host_cores && i < simulator_cluster->num_host_cores;
+        simulator_worker_close(&cluster->workers[i]);
+    for (uint32_t i = 0; cluster->ps && i < cluster->config.num_ps; i++)
+        simulator_ps_close(&cluster->ps[i]);
+    for (uint32_t i = 0; cluster->host_cores && i < cluster->num_host_cores;
          i++)
-        simulator_host_close(&simulator_cluster->host_cores[i]);
-    network_close(&simulator_cluster->network);
-    timeline_close(&simulator_cluster->timeline);
-    free(simulator_cluster->host_cores);
-    free(simulator_cluster->io_threads);
-    free(simulator_cluster->host_of);
-    free(simulator_cluster->block_ps);
-    free(simulator_cluster->block_bytes);
-    free(simulator_cluster->shard_bytes);
-    free(simulator_cluster->local_block);
-    free(simulator_cluster->workers);
-    free(simulator_cluster->ps);
-    free(simulator_cluster->samples);
-    free(simulator_cluster);
+        simulator_host_close(&cluster->host_cores[i]);
+    network_close(&cluster->network);
+    timeline_close(&cluster->timeline);
+    free(cluster->host_cores);
+    free(cluster->io_threads);
+    free(cluster->host_of);
+    free(cluster->block_ps);
+    free(cluster->block_bytes);
+    free(cluster->shard_bytes);
+    free(cluster->local_block);
+    free(cluster->workers);
+    free(cluster->ps);
+    free(cluster->samples);
+    free(cluster);
 }
 
 struct simulator_host *simulator_cluster_host(
-    const struct simulator_cluster *simulator_cluster, uint32_t process) {
-    return simulator_cluster
-        ->host_cores[simulator_cluster->num_host_cores > 1
-                         ? simulator_cluster->host_of[process]
-                         : 0];
+    const struct simulator_cluster *cluster, uint32_t process) {
+    return cluster
+        ->host_cores[cluster->num_host_cores > 1 ? cluster->host_of[process]
+                                                 : 0];
 }
 
 /* The first `warm` rounds fill the pipeline and are not measured. With
@@ -333,37 +302,34 @@ static bool is_outgoing(const struct io_thread *io_thread) {
     return io_thread->current->packet->from == io_thread->process;
 }
 
-static void simulator_cluster_receive_chunk(
-    struct simulator_cluster *simulator_cluster, struct chunk *chunk) {
-    uint32_t workers = simulator_cluster->config.num_workers;
+static void simulator_cluster_receive_chunk(struct simulator_cluster *cluster,
+                                            struct chunk *chunk) {
+    uint32_t workers = cluster->config.num_workers;
     struct packet *packet = chunk->packet;
     bool whole = chunk->last;
     free(chunk);
     if (whole && packet->to < workers)
-        simulator_worker_receive(simulator_cluster->workers[packet->to],
-                                 packet);
+        simulator_worker_receive(cluster->workers[packet->to], packet);
     else if (whole)
-        simulator_ps_receive(simulator_cluster->ps[packet->to - workers],
-                             packet);
+        simulator_ps_receive(cluster->ps[packet->to - workers], packet);
 }
 
 static void on_processed(void *context) {
     struct io_thread *io_thread = context;
-    struct simulator_cluster *simulator_cluster = io_thread->simulator_cluster;
+    struct simulator_cluster *cluster = io_thread->simulator_cluster;
     struct chunk *chunk = io_thread->current;
     const struct packet *packet = chunk->packet;
     bool out = is_outgoing(io_thread);
     io_thread->current = NULL;
     if (!out)
-        simulator_cluster_receive_chunk(simulator_cluster, chunk);
-    else if (simulator_cluster->host_of[packet->from] ==
-             simulator_cluster->host_of[packet->to])
-        simulator_cluster_on_arrival(simulator_cluster, chunk);
-    else if (!network_send(
-                 simulator_cluster->network,
-                 connection(simulator_cluster, packet->from, packet->to),
-                 chunk->bytes + (chunk->first ? HEADER_BYTES : 0), chunk)) {
-        simulator_cluster->failed = true;
+        simulator_cluster_receive_chunk(cluster, chunk);
+    else if (cluster->host_of[packet->from] == cluster->host_of[packet->to])
+        simulator_cluster_on_arrival(cluster, chunk);
+    else if (!network_send(cluster->network,
+                           connection(cluster, packet->from, packet->to),
+                           chunk->bytes + (chunk->first ? HEADER_BYTES : 0),
+                           chunk)) {
+        cluster->failed = true;
         drop(chunk);
     }
     process_next(io_thread);
@@ -396,59 +362,57 @@ static void simulator_cluster_enqueue(struct io_thread *io_thread,
 }
 
 static void simulator_cluster_on_arrival(void *context, void *message) {
-    struct simulator_cluster *simulator_cluster = context;
+    struct simulator_cluster *cluster = context;
     struct chunk *chunk = message;
-    struct io_thread *io_thread =
-        &simulator_cluster->io_threads[chunk->packet->to];
+    struct io_thread *io_thread = &cluster->io_threads[chunk->packet->to];
     simulator_cluster_enqueue(io_thread, chunk);
     process_next(io_thread);
 }
 
-void simulator_cluster_send(struct simulator_cluster *simulator_cluster,
+void simulator_cluster_send(struct simulator_cluster *cluster,
                             struct packet *packet) {
     uint64_t done = 0, bytes;
     struct chunk *chunk = NULL;
-    simulator_cluster->failed |= !packet;
+    cluster->failed |= !packet;
     for (; packet && !(chunk && chunk->last); done += bytes) {
         uint64_t left = packet->bytes - done;
         bytes = left < CHUNK_BYTES ? left : CHUNK_BYTES;
         chunk = malloc(sizeof *chunk);
         if (!chunk) {
-            simulator_cluster->failed = true;
+            cluster->failed = true;
             return;
         }
         *chunk = (struct chunk){NULL, packet, bytes, !done, bytes == left};
-        simulator_cluster_enqueue(&simulator_cluster->io_threads[packet->from],
-                                  chunk);
+        simulator_cluster_enqueue(&cluster->io_threads[packet->from], chunk);
     }
     if (packet)
-        process_next(&simulator_cluster->io_threads[packet->from]);
+        process_next(&cluster->io_threads[packet->from]);
 }
 
 /* The chief's message has reached every ps. */
 static void broadcast_norm(void *context, uint64_t round) {
-    struct simulator_cluster *simulator_cluster = context;
-    for (uint32_t p = 0; p < simulator_cluster->config.num_ps; p++) {
+    struct simulator_cluster *cluster = context;
+    for (uint32_t p = 0; p < cluster->config.num_ps; p++) {
         struct packet head = {.kind = PACKET_NORM, .clock = round};
         struct packet *packet = packet_new(&head, NULL, 0);
         if (packet)
-            simulator_ps_receive(simulator_cluster->ps[p], packet);
+            simulator_ps_receive(cluster->ps[p], packet);
         else
-            simulator_cluster->failed = true;
+            cluster->failed = true;
     }
 }
 
 /* To the chief and back: two latencies, with a message at each end of both. */
-void simulator_cluster_report_sums(struct simulator_cluster *simulator_cluster,
+void simulator_cluster_report_sums(struct simulator_cluster *cluster,
                                    uint64_t round) {
-    const struct simulator_config *config = &simulator_cluster->config;
+    const struct simulator_config *config = &cluster->config;
     double latency =
         config->colocation == SIMULATOR_COLOCATE_ALL ? 0 : config->latency;
-    if (++simulator_cluster->num_reported < config->num_ps)
+    if (++cluster->num_reported < config->num_ps)
         return;
-    simulator_cluster->num_reported = 0;
+    cluster->num_reported = 0;
     double seconds =
         2 * latency + 8 * (config->costs.message + config->costs.idle_wakeup);
-    timeline_add(simulator_cluster->timeline, (int64_t)ceil(1e9 * seconds),
-                 broadcast_norm, simulator_cluster, round);
+    timeline_add(cluster->timeline, (int64_t)ceil(1e9 * seconds),
+                 broadcast_norm, cluster, round);
 }

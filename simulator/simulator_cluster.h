@@ -32,14 +32,13 @@ struct packet *packet_new(const struct packet *head, const uint32_t *blocks,
                           uint32_t count);
 
 /* Appends PACKET and takes ownership. */
-void packet_queue_push(struct packet_queue *packet_queue,
-                       struct packet *packet);
+void packet_queue_push(struct packet_queue *queue, struct packet *packet);
 
 /* Removes the first and returns it; NULL if there is none. */
-struct packet *packet_queue_pop(struct packet_queue *packet_queue);
+struct packet *packet_queue_pop(struct packet_queue *queue);
 
 /* Frees all packets in the queue. */
-void packet_queue_clear(struct packet_queue *packet_queue);
+void packet_queue_clear(struct packet_queue *queue);
 
 struct simulator_worker;
 struct simulator_ps;
@@ -88,30 +87,29 @@ enum status simulator_cluster_open(struct simulator_cluster **out,
                                    struct simulator_result *result,
                                    struct failure *why) MUST_CHECK;
 
-/* Frees *SIMULATOR_CLUSTER (may be NULL) with its contents, and clears it. */
-void simulator_cluster_close(struct simulator_cluster **simulator_cluster);
+/* Frees *CLUSTER (may be NULL) with its contents, and clears it. */
+void simulator_cluster_close(struct simulator_cluster **cluster);
 
 /* Bytes of a float in a message. */
-uint32_t simulator_cluster_float_bytes(
-    const struct simulator_cluster *simulator_cluster);
+uint32_t simulator_cluster_float_bytes(const struct simulator_cluster *cluster);
 
 /* The cores of PROCESS. */
 struct simulator_host *simulator_cluster_host(
-    const struct simulator_cluster *simulator_cluster, uint32_t process);
+    const struct simulator_cluster *cluster, uint32_t process);
 
 /* A worker's step CLOCK has ended, SECONDS after the one before. False: it was
  * its last. Synchronous workers take the same number of steps; asynchronous
  * ones continue until all have enough, so that no worker is measured alone. */
-bool simulator_cluster_end_step(struct simulator_cluster *simulator_cluster,
+bool simulator_cluster_end_step(struct simulator_cluster *cluster,
                                 uint64_t clock, double seconds);
 
 /* Sends PACKET (ownership moves; NULL: memory was short) from its sender. */
-void simulator_cluster_send(struct simulator_cluster *simulator_cluster,
+void simulator_cluster_send(struct simulator_cluster *cluster,
                             struct packet *packet);
 
 /* A ps has the sums of squares of all its blocks of ROUND. Once all ps have
  * reported, each receives the norm. */
-void simulator_cluster_report_sums(struct simulator_cluster *simulator_cluster,
+void simulator_cluster_report_sums(struct simulator_cluster *cluster,
                                    uint64_t round);
 
 #endif

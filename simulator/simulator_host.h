@@ -38,8 +38,8 @@ struct simulator_host_thread {
 struct simulator_host *simulator_host_open(
     struct timeline *timeline, const struct simulator_host_settings *settings);
 
-/* Frees *SIMULATOR_HOST (may be NULL) and clears it. */
-void simulator_host_close(struct simulator_host **simulator_host);
+/* Frees *HOST (may be NULL) and clears it. */
+void simulator_host_close(struct simulator_host **host);
 
 /* THREAD, which is not running, computes for SECONDS of a core that is busy
  * alone; then CALLBACK(CONTEXT) is called. Unless this is called from CALLBACK
@@ -48,6 +48,6 @@ void simulator_host_run(struct simulator_host_thread *thread, double seconds,
                         void (*callback)(void *context), void *context);
 
 /* Seconds for which its cores have been busy, summed over the cores. */
-double simulator_host_busy(struct simulator_host *simulator_host);
+double simulator_host_busy(struct simulator_host *host);
 
 #endif

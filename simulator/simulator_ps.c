@@ -32,11 +32,11 @@ struct simulator_ps {
 };
 
 static bool simulator_ps_find_blocks(struct simulator_ps *ps) {
-    const struct simulator_cluster *simulator_cluster = ps->simulator_cluster;
-    uint32_t num_blocks = simulator_cluster->config.layout->num_blocks;
+    const struct simulator_cluster *cluster = ps->simulator_cluster;
+    uint32_t num_blocks = cluster->config.layout->num_blocks;
     ps->ids = calloc(num_blocks, sizeof *ps->ids);
     for (uint32_t b = 0; ps->ids && b < num_blocks; b++)
-        if (simulator_cluster->block_ps[b] == ps->index)
+        if (cluster->block_ps[b] == ps->index)
             ps->ids[ps->num_blocks++] = b;
     return ps->ids;
 }
@@ -65,17 +65,16 @@ static bool open_exchange(struct simulator_ps *ps) {
     return ps->update_core;
 }
 
-struct simulator_ps *simulator_ps_open(
-    struct simulator_cluster *simulator_cluster, uint32_t index) {
+struct simulator_ps *simulator_ps_open(struct simulator_cluster *cluster,
+                                       uint32_t index) {
     struct simulator_ps *ps = calloc(1, sizeof *ps);
     if (!ps)
         return NULL;
-    ps->simulator_cluster = simulator_cluster;
+    ps->simulator_cluster = cluster;
     ps->index = index;
-    ps->service_thread.simulator_host = simulator_cluster_host(
-        simulator_cluster, simulator_cluster->config.num_workers + index);
-    ps->replies =
-        calloc(simulator_cluster->config.num_workers, sizeof *ps->replies);
+    ps->service_thread.simulator_host =
+        simulator_cluster_host(cluster, cluster->config.num_workers + index);
+    ps->replies = calloc(cluster->config.num_workers, sizeof *ps->replies);
     if (!ps->replies || !simulator_ps_find_blocks(ps) || !open_exchange(ps) ||
         !set_view(ps))
         simulator_ps_close(&ps);

@@ -7,9 +7,9 @@
 
 #include "simulator/simulator_cluster.h"
 
-/* Borrows SIMULATOR_CLUSTER. NULL: no memory. */
-struct simulator_ps *simulator_ps_open(
-    struct simulator_cluster *simulator_cluster, uint32_t index);
+/* Borrows CLUSTER. NULL: no memory. */
+struct simulator_ps *simulator_ps_open(struct simulator_cluster *cluster,
+                                       uint32_t index);
 
 /* Frees *PS (may be NULL) and clears it. */
 void simulator_ps_close(struct simulator_ps **ps);

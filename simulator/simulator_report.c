@@ -33,22 +33,22 @@ static struct simulator_costs scale_costs(const struct simulator_costs *costs,
 }
 
 void simulator_report_config(struct simulator_config *config,
-                             const struct simulator_report *simulator_report,
+                             const struct simulator_report *report,
                              const struct simulate_options *flags) {
     static const enum simulator_colocation colocations[] = {
         [SIMULATE_COLOCATE_NONE] = SIMULATOR_COLOCATE_NONE,
         [SIMULATE_COLOCATE_PAIRS] = SIMULATOR_COLOCATE_PAIRS,
         [SIMULATE_COLOCATE_ALL] = SIMULATOR_COLOCATE_ALL};
     *config = (struct simulator_config){
-        .num_ps = simulator_report->num_ps,
-        .num_workers = simulator_report->num_workers,
-        .layout = simulator_report->layout,
-        .forward = simulator_report->forward,
-        .backward = simulator_report->backward,
-        .costs = scale_costs(&simulator_report->costs, flags->overhead),
-        .staleness = simulator_report->staleness,
-        .clip = simulator_report->clip,
-        .bf16 = simulator_report->bf16,
+        .num_ps = report->num_ps,
+        .num_workers = report->num_workers,
+        .layout = report->layout,
+        .forward = report->forward,
+        .backward = report->backward,
+        .costs = scale_costs(&report->costs, flags->overhead),
+        .staleness = report->staleness,
+        .clip = report->clip,
+        .bf16 = report->bf16,
         .group_bytes =
             flags->group
                 ? (uint32_t)flags->group
@@ -60,9 +60,8 @@ void simulator_report_config(struct simulator_config *config,
                          ? 0
                          : simulator_report_link_rate(flags->link_gbits),
         .latency = 1e-6 * flags->latency_us,
-        .cores =
-            flags->cores ? (uint32_t)flags->cores : simulator_report->cores,
-        .parallel_efficiency = simulator_report->parallel_efficiency,
+        .cores = flags->cores ? (uint32_t)flags->cores : report->cores,
+        .parallel_efficiency = report->parallel_efficiency,
         .share_cores = flags->share_cores,
         .jitter = flags->jitter,
         .seed = flags->seed,
@@ -71,10 +70,10 @@ void simulator_report_config(struct simulator_config *config,
     };
 }
 
-static double compute_seconds(const struct simulator_report *simulator_report) {
-    double seconds = simulator_report->costs.step;
-    for (uint32_t p = 0; p < simulator_report->layout->num_parameters; p++)
-        seconds += simulator_report->forward[p] + simulator_report->backward[p];
+static double compute_seconds(const struct simulator_report *report) {
+    double seconds = report->costs.step;
+    for (uint32_t p = 0; p < report->layout->num_parameters; p++)
+        seconds += report->forward[p] + report->backward[p];
     return seconds;
 }
 
@@ -116,7 +115,7 @@ static json_t *simulator_report_result_object(
     return object;
 }
 
-static json_t *case_object(const struct simulator_report *simulator_report,
+static json_t *case_object(const struct simulator_report *report,
                            const struct simulator_config *config) {
     json_t *object = json_object(), *costs = json_object();
     simulator_report_set_count(object, "bytes", 4 * config->layout->elements);
@@ -127,14 +126,12 @@ static json_t *case_object(const struct simulator_report *simulator_report,
     simulator_report_set_count(object, "cores", config->cores);
     simulator_report_set_real(object, "crowded", config->parallel_efficiency);
     simulator_report_set_real(object, "computing_seconds",
-                              compute_seconds(simulator_report));
-    if (simulator_report->replicas) {
-        simulator_report_set_count(object, "replicas",
-                                   simulator_report->replicas);
-        simulator_report_set_count(object, "micro_batch",
-                                   simulator_report->micro_batch);
+                              compute_seconds(report));
+    if (report->replicas) {
+        simulator_report_set_count(object, "replicas", report->replicas);
+        simulator_report_set_count(object, "micro_batch", report->micro_batch);
         simulator_report_set_count(object, "accumulation",
-                                   simulator_report->accumulation);
+                                   report->accumulation);
     }
     simulator_report_set_real(object, "jitter", config->jitter);
     simulator_report_set_count(object, "seed", config->seed);
@@ -160,14 +157,14 @@ static void simulator_report_print_json(FILE *out, json_t *object) {
 }
 
 /* The inputs of the figures. */
-static void simulator_report_print_case(
-    FILE *out, const struct simulator_report *simulator_report,
-    const struct simulator_config *config) {
+static void simulator_report_print_case(FILE *out,
+                                        const struct simulator_report *report,
+                                        const struct simulator_config *config) {
     const struct simulator_costs *costs = &config->costs;
     fprintf(
         out, "simulated: %.2f MB in %u blocks, computing %.3f ms a step, %s\n",
         4e-6 * (double)config->layout->elements, config->layout->num_blocks,
-        1e3 * compute_seconds(simulator_report),
+        1e3 * compute_seconds(report),
         !config->staleness
             ? (config->clip ? "synchronous, clipping" : "synchronous")
         : config->staleness == SIMULATOR_ASYNCHRONOUS ? "asynchronous"
@@ -205,22 +202,21 @@ static void simulator_report_print_result(
             100 * result->usage[result->bottleneck]);
 }
 
-static enum status print_one(FILE *out,
-                             const struct simulator_report *simulator_report,
+static enum status print_one(FILE *out, const struct simulator_report *report,
                              const struct simulator_config *config,
                              struct failure *why) {
     struct simulator_result result;
     enum status status = simulator_run(config, &result, why);
     if (status)
         return status;
-    if (simulator_report->json) {
-        json_t *object = case_object(simulator_report, config);
+    if (report->json) {
+        json_t *object = case_object(report, config);
         json_t *found = simulator_report_result_object(config, &result);
         json_object_update(object, found);
         json_decref(found);
         simulator_report_print_json(out, object);
     } else {
-        simulator_report_print_case(out, simulator_report, config);
+        simulator_report_print_case(out, report, config);
         simulator_report_print_result(out, config, &result);
     }
     return STATUS_OK;
@@ -260,17 +256,16 @@ static enum status sweep_line(FILE *out, struct simulator_config config,
     return status;
 }
 
-static enum status print_sweep(FILE *out,
-                               const struct simulator_report *simulator_report,
+static enum status print_sweep(FILE *out, const struct simulator_report *report,
                                struct simulator_config *config,
                                struct failure *why) {
     enum status status = STATUS_OK;
-    json_t *list = simulator_report->json ? json_array() : NULL;
+    json_t *list = report->json ? json_array() : NULL;
     if (config->rounds > SWEEP_ROUNDS)
         config->rounds = SWEEP_ROUNDS;
     config->warmup_steps = 2;
     if (!list) {
-        simulator_report_print_case(out, simulator_report, config);
+        simulator_report_print_case(out, report, config);
         print_header(out);
     }
     for (uint32_t workers = 1; !status && workers <= MAX_WORKERS;
@@ -280,7 +275,7 @@ static enum status print_sweep(FILE *out,
     }
     if (!list)
         return status;
-    json_t *object = case_object(simulator_report, config);
+    json_t *object = case_object(report, config);
     json_object_set_new(object, "cases", list);
     if (status)
         json_decref(object);
@@ -289,11 +284,12 @@ static enum status print_sweep(FILE *out,
     return status;
 }
 
-enum status simulator_report_print(
-    FILE *out, const struct simulator_report *simulator_report,
-    const struct simulate_options *flags, struct failure *why) {
+enum status simulator_report_print(FILE *out,
+                                   const struct simulator_report *report,
+                                   const struct simulate_options *flags,
+                                   struct failure *why) {
     struct simulator_config config;
-    simulator_report_config(&config, simulator_report, flags);
-    return flags->sweep ? print_sweep(out, simulator_report, &config, why)
-                        : print_one(out, simulator_report, &config, why);
+    simulator_report_config(&config, report, flags);
+    return flags->sweep ? print_sweep(out, report, &config, why)
+                        : print_one(out, report, &config, why);
 }

@@ -29,14 +29,15 @@ struct simulator_report {
  * 1514 bytes of a frame. */
 double simulator_report_link_rate(double gbits);
 
-/* The case that SIMULATOR_REPORT and the flags describe. */
+/* The case that REPORT and the flags describe. */
 void simulator_report_config(struct simulator_config *config,
-                             const struct simulator_report *simulator_report,
+                             const struct simulator_report *report,
                              const struct simulate_options *flags);
 
 /* Simulates and prints to OUT: a table, or one JSON object. */
-enum status simulator_report_print(
-    FILE *out, const struct simulator_report *simulator_report,
-    const struct simulate_options *flags, struct failure *why) MUST_CHECK;
+enum status simulator_report_print(FILE *out,
+                                   const struct simulator_report *report,
+                                   const struct simulate_options *flags,
+                                   struct failure *why) MUST_CHECK;
 
 #endif

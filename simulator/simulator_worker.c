@@ -35,15 +35,14 @@ static const struct layout *layout_of(const struct simulator_worker *worker) {
     return worker->simulator_cluster->config.layout;
 }
 
-static struct window *open_window(
-    const struct simulator_cluster *simulator_cluster) {
-    const struct simulator_config *config = &simulator_cluster->config;
+static struct window *open_window(const struct simulator_cluster *cluster) {
+    const struct simulator_config *config = &cluster->config;
     bool whole = config->clip && config->staleness == 0;
     struct window_settings settings = {
         .num_blocks = config->layout->num_blocks,
         .num_ps = config->num_ps,
-        .block_ps = simulator_cluster->block_ps,
-        .block_bytes = simulator_cluster->block_bytes,
+        .block_ps = cluster->block_ps,
+        .block_bytes = cluster->block_bytes,
         .credit = whole ? UINT64_MAX : WINDOW_CREDIT,
         .group_bytes = config->group_bytes,
         .query_after = TIME_NEVER, /* the simulated network loses nothing */
@@ -53,17 +52,17 @@ static struct window *open_window(
 }
 
 struct simulator_worker *simulator_worker_open(
-    struct simulator_cluster *simulator_cluster, uint32_t rank) {
+    struct simulator_cluster *cluster, uint32_t rank) {
     struct simulator_worker *worker = calloc(1, sizeof *worker);
     if (!worker)
         return NULL;
-    worker->simulator_cluster = simulator_cluster;
+    worker->simulator_cluster = cluster;
     worker->rank = rank;
     worker->compute_thread.simulator_host =
         worker->exchange_thread.simulator_host =
-            simulator_cluster_host(simulator_cluster, rank);
-    philox_sequence_open(&worker->rng, simulator_cluster->config.seed, rank);
-    worker->window = open_window(simulator_cluster);
+            simulator_cluster_host(cluster, rank);
+    philox_sequence_open(&worker->rng, cluster->config.seed, rank);
+    worker->window = open_window(cluster);
     worker->missing =
         calloc(layout_of(worker)->num_parameters, sizeof *worker->missing);
     if (!worker->window || !worker->missing)

@@ -6,9 +6,9 @@
 
 #include "simulator/simulator_cluster.h"
 
-/* Borrows SIMULATOR_CLUSTER. NULL: no memory. */
+/* Borrows CLUSTER. NULL: no memory. */
 struct simulator_worker *simulator_worker_open(
-    struct simulator_cluster *simulator_cluster, uint32_t rank);
+    struct simulator_cluster *cluster, uint32_t rank);
 
 /* Frees *WORKER (may be NULL) and clears it. */
 void simulator_worker_close(struct simulator_worker **worker);

@@ -36,171 +36,154 @@ enum status discovery_listener_open(struct discovery_listener **out,
                                     const struct process *process,
                                     const struct member *member,
                                     struct failure *why) {
-    struct discovery_listener *discovery_listener =
-        calloc(1, sizeof *discovery_listener);
-    if (!discovery_listener)
+    struct discovery_listener *listener = calloc(1, sizeof *listener);
+    if (!listener)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a worker");
-    discovery_listener->process = process;
-    discovery_listener->member = member;
-    discovery_listener->guard =
+    listener->process = process;
+    listener->member = member;
+    listener->guard =
         (struct discovery_guard){.cluster = member->discovery_cluster,
                                  .chief = member->chief,
                                  .log = process->log};
-    discovery_listener->connected_at = discovery_listener->queried_at =
+    listener->connected_at = listener->queried_at =
         time_now() - CONNECT_INTERVAL;
     struct link_settings link = {.max_frame = MESSAGE_MAX_HEADER,
                                  .receive_frames = 64};
     enum status status = STATUS_OK;
     if (member->self) {
-        status = link_open(&discovery_listener->listener, process->zmq,
-                           LINK_SERVER, &link, why);
+        status = link_open(&listener->listener, process->zmq, LINK_SERVER,
+                           &link, why);
         if (!status)
-            status = link_bind(discovery_listener->listener, member->self->port,
-                               why);
+            status = link_bind(listener->listener, member->self->port, why);
         if (!status)
-            link_admit_within(discovery_listener->listener,
-                              FIRST_MESSAGE_LIMIT);
+            link_admit_within(listener->listener, FIRST_MESSAGE_LIMIT);
     }
     if (!status && member->discovery_cluster &&
         member->discovery_cluster->jobs[CLUSTER_PS].count)
-        status = link_open(&discovery_listener->ps_link, process->zmq,
-                           LINK_CLIENT, &link, why);
+        status = link_open(&listener->ps_link, process->zmq, LINK_CLIENT, &link,
+                           why);
     if (status)
-        discovery_listener_close(&discovery_listener);
-    *out = discovery_listener;
+        discovery_listener_close(&listener);
+    *out = listener;
     return status;
 }
 
 void discovery_listener_close(struct discovery_listener **where) {
-    struct discovery_listener *discovery_listener = *where;
+    struct discovery_listener *listener = *where;
     *where = NULL;
-    if (!discovery_listener)
+    if (!listener)
         return;
-    resolve_end(&discovery_listener->resolve);
-    discovery_guard_close(&discovery_listener->guard);
-    link_close(&discovery_listener->listener);
-    link_close(&discovery_listener->ps_link);
-    free(discovery_listener);
+    resolve_end(&listener->resolve);
+    discovery_guard_close(&listener->guard);
+    link_close(&listener->listener);
+    link_close(&listener->ps_link);
+    free(listener);
 }
 
-uint16_t discovery_listener_port(
-    const struct discovery_listener *discovery_listener) {
-    return discovery_listener->listener
-               ? link_port(discovery_listener->listener)
-               : 0;
+uint16_t discovery_listener_port(const struct discovery_listener *listener) {
+    return listener->listener ? link_port(listener->listener) : 0;
 }
 
 zmq_pollitem_t discovery_listener_poll_item(
-    struct discovery_listener *discovery_listener) {
+    struct discovery_listener *listener) {
     zmq_pollitem_t item = {NULL, -1, ZMQ_POLLIN, 0};
-    if (discovery_listener->listener)
-        item.socket = link_socket(discovery_listener->listener);
+    if (listener->listener)
+        item.socket = link_socket(listener->listener);
     return item;
 }
 
-int64_t discovery_listener_deadline(
-    const struct discovery_listener *discovery_listener) {
-    return discovery_listener->ps_link
-               ? discovery_listener->queried_at + QUERY_INTERVAL
-               : TIME_NEVER;
+int64_t discovery_listener_deadline(const struct discovery_listener *listener) {
+    return listener->ps_link ? listener->queried_at + QUERY_INTERVAL
+                             : TIME_NEVER;
 }
 
 /* The answer of a queried ps is trusted. An announcement that arrives unasked
  * goes through discovery_guard first. */
-static bool handle_call(struct discovery_listener *discovery_listener,
-                        struct link *link, struct link_frame *frame,
+static bool handle_call(struct discovery_listener *listener, struct link *link,
+                        struct link_frame *frame,
                         const Capstan__DataHeader *header, char *address,
                         size_t size) {
-    if (link == discovery_listener->listener &&
-        !discovery_listener->chief_found)
-        discovery_guard_receive(&discovery_listener->guard, link, frame,
-                                header->text);
+    if (link == listener->listener && !listener->chief_found)
+        discovery_guard_receive(&listener->guard, link, frame, header->text);
     else
         snprintf(address, size, "%s", header->text);
-    return link != discovery_listener->listener;
+    return link != listener->listener;
 }
 
-static bool discovery_listener_receive(
-    struct discovery_listener *discovery_listener, struct link *link,
-    char *address, size_t size) {
+static bool discovery_listener_receive(struct discovery_listener *listener,
+                                       struct link *link, char *address,
+                                       size_t size) {
     struct link_frame frame;
     bool found = false;
     char text[128];
     while (link && link_view(link, &frame)) {
         Capstan__DataHeader *header;
         struct failure error;
-        if (message_read_data(&header, &discovery_listener->arena,
-                              frame.header.data, frame.header.size, &error)) {
+        if (message_read_data(&header, &listener->arena, frame.header.data,
+                              frame.header.size, &error)) {
             if (link_may_log(link, error.text))
                 log_warning(
-                    discovery_listener->process->log,
-                    "malformed_message_rejected",
+                    listener->process->log, "malformed_message_rejected",
                     "a peer sent %s; its connection is not read any more",
                     error.text);
             link_ban(link, frame.peer);
         } else if (header->kind == CAPSTAN__DATA_HEADER__KIND__CHIEF_AT) {
-            found |= handle_call(discovery_listener, link, &frame, header,
-                                 address, size);
+            found |= handle_call(listener, link, &frame, header, address, size);
         } else if (link_may_log(link, "not a call")) {
             log_warning(
-                discovery_listener->process->log, "message_refused",
+                listener->process->log, "message_refused",
                 "a peer sent a message that a worker does not accept here");
         }
         link_release(&frame);
     }
     while (link && link_bad_peer(link, text, sizeof text))
-        log_warning(discovery_listener->process->log, "unknown_peer_rejected",
+        log_warning(listener->process->log, "unknown_peer_rejected",
                     "an unknown peer on port %u %s", link_port(link), text);
     return found;
 }
 
 /* Connects to TASK once its host name is resolved. */
-static void discovery_listener_connect_to(
-    struct discovery_listener *discovery_listener,
-    const struct cluster_task *task) {
+static void discovery_listener_connect_to(struct discovery_listener *listener,
+                                          const struct cluster_task *task) {
     char text[300];
     struct failure why;
     enum resolve_state state =
-        resolve_poll(discovery_listener->resolve, text, sizeof text);
+        resolve_poll(listener->resolve, text, sizeof text);
     if (state == RESOLVE_WAITING)
         return;
     if (state == RESOLVE_FAILED)
-        log_warning(discovery_listener->process->log, "host_not_found",
+        log_warning(listener->process->log, "host_not_found",
                     "cannot find host %s of ps %u: %s", task->host, task->index,
                     text);
-    else if (link_connect(discovery_listener->ps_link, text, &why))
-        log_warning(discovery_listener->process->log, "connect_failed", "%s",
-                    why.text);
-    resolve_end(&discovery_listener->resolve);
-    discovery_listener->next_ps++;
+    else if (link_connect(listener->ps_link, text, &why))
+        log_warning(listener->process->log, "connect_failed", "%s", why.text);
+    resolve_end(&listener->resolve);
+    listener->next_ps++;
 }
 
 /* Asks the next listed ps for the chief's address. */
-static void query_ps(struct discovery_listener *discovery_listener,
-                     int64_t now) {
+static void query_ps(struct discovery_listener *listener, int64_t now) {
     const struct cluster_job *ps =
-        &discovery_listener->member->discovery_cluster->jobs[CLUSTER_PS];
-    const struct cluster_task *task =
-        &ps->tasks[discovery_listener->next_ps % ps->count];
-    if (!discovery_listener->resolve &&
-        now - discovery_listener->connected_at >= CONNECT_INTERVAL) {
-        discovery_listener->connected_at = now;
-        discovery_listener->resolve = resolve_start(task->host, task->port);
+        &listener->member->discovery_cluster->jobs[CLUSTER_PS];
+    const struct cluster_task *task = &ps->tasks[listener->next_ps % ps->count];
+    if (!listener->resolve &&
+        now - listener->connected_at >= CONNECT_INTERVAL) {
+        listener->connected_at = now;
+        listener->resolve = resolve_start(task->host, task->port);
     }
-    if (discovery_listener->resolve)
-        discovery_listener_connect_to(discovery_listener, task);
+    if (listener->resolve)
+        discovery_listener_connect_to(listener, task);
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     unsigned char buffer[256];
     header.kind = CAPSTAN__DATA_HEADER__KIND__FIND_CHIEF;
     size_t bytes = message_write_data(&header, buffer);
-    link_commit(discovery_listener->ps_link, 0, buffer, bytes, NULL);
+    link_commit(listener->ps_link, 0, buffer, bytes, NULL);
 }
 
-void discovery_listener_stop_queries(
-    struct discovery_listener *discovery_listener) {
-    discovery_listener->chief_found = true;
-    resolve_end(&discovery_listener->resolve);
-    link_close(&discovery_listener->ps_link);
+void discovery_listener_stop_queries(struct discovery_listener *listener) {
+    listener->chief_found = true;
+    resolve_end(&listener->resolve);
+    link_close(&listener->ps_link);
 }
 
 bool discovery_listener_step(struct discovery_listener *discovery_listener,

@@ -9,39 +9,36 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum status event_queue_open(struct event_queue *event_queue, void *values,
+enum status event_queue_open(struct event_queue *queue, void *values,
                              size_t size, unsigned capacity,
                              struct failure *why) {
-    *event_queue = (struct event_queue){
+    *queue = (struct event_queue){
         .values = values, .size = size, .capacity = capacity};
-    event_queue->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (event_queue->descriptor < 0)
+    queue->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (queue->descriptor < 0)
         return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
                             "no descriptor for an event queue");
-    pthread_mutex_init(&event_queue->mutex, NULL);
-    pthread_cond_init(&event_queue->space_freed, NULL);
+    pthread_mutex_init(&queue->mutex, NULL);
+    pthread_cond_init(&queue->space_freed, NULL);
     return STATUS_OK;
 }
 
-void event_queue_close(struct event_queue *event_queue) {
-    pthread_mutex_destroy(&event_queue->mutex);
-    pthread_cond_destroy(&event_queue->space_freed);
-    close(event_queue->descriptor);
+void event_queue_close(struct event_queue *queue) {
+    pthread_mutex_destroy(&queue->mutex);
+    pthread_cond_destroy(&queue->space_freed);
+    close(queue->descriptor);
 }
 
-void event_queue_push(struct event_queue *event_queue, const void *value) {
-    pthread_mutex_lock(&event_queue->mutex);
-    while (event_queue->count == event_queue->capacity &&
-           !event_queue->cancelled)
-        pthread_cond_wait(&event_queue->space_freed, &event_queue->mutex);
-    if (event_queue->count < event_queue->capacity) {
-        unsigned last =
-            (event_queue->first + event_queue->count++) % event_queue->capacity;
-        memcpy(event_queue->values + last * event_queue->size, value,
-               event_queue->size);
+void event_queue_push(struct event_queue *queue, const void *value) {
+    pthread_mutex_lock(&queue->mutex);
+    while (queue->count == queue->capacity && !queue->cancelled)
+        pthread_cond_wait(&queue->space_freed, &queue->mutex);
+    if (queue->count < queue->capacity) {
+        unsigned last = (queue->first + queue->count++) % queue->capacity;
+        memcpy(queue->values + last * queue->size, value, queue->size);
     }
-    pthread_mutex_unlock(&event_queue->mutex);
-    eventfd_write(event_queue->descriptor, 1);
+    pthread_mutex_unlock(&queue->mutex);
+    eventfd_write(queue->descriptor, 1);
 }
 
 bool event_queue_pop(struct event_queue *event_queue, void *value) {
@@ -61,9 +58,9 @@ bool event_queue_pop(struct event_queue *event_queue, void *value) {
     return any;
 }
 
-void event_queue_cancel(struct event_queue *event_queue) {
-    pthread_mutex_lock(&event_queue->mutex);
-    event_queue->cancelled = true;
-    pthread_cond_signal(&event_queue->space_freed);
-    pthread_mutex_unlock(&event_queue->mutex);
+void event_queue_cancel(struct event_queue *queue) {
+    pthread_mutex_lock(&queue->mutex);
+    queue->cancelled = true;
+    pthread_cond_signal(&queue->space_freed);
+    pthread_mutex_unlock(&queue->mutex);
 }

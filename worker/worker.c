@@ -23,12 +23,12 @@ static enum status worker_open_links(struct worker *worker,
                                                  &worker->process, member, why);
     if (status)
         return status;
-    struct control_client_settings control_client = {
+    struct control_client_settings settings = {
         .process = &worker->process,
         .member = member,
         .port = discovery_listener_port(worker->discovery_listener),
     };
-    return control_client_open(&worker->control_client, &control_client, why);
+    return control_client_open(&worker->control_client, &settings, why);
 }
 
 static void worker_close_all(struct worker *worker) {

@@ -37,99 +37,94 @@ struct control_server *control_server_open(struct link *link,
                                            struct roster *roster,
                                            const struct log *log, uint64_t run,
                                            uint64_t incarnation) {
-    struct control_server *control_server = calloc(1, sizeof *control_server);
-    if (!control_server)
+    struct control_server *server = calloc(1, sizeof *server);
+    if (!server)
         return NULL;
-    *control_server = (struct control_server){.link = link,
-                                              .roster = roster,
-                                              .log = log,
-                                              .run = run,
-                                              .incarnation = incarnation};
-    control_server->members =
-        calloc(roster->count + 1, sizeof *control_server->members);
-    if (!control_server->members)
-        control_server_close(&control_server);
-    return control_server;
+    *server = (struct control_server){.link = link,
+                                      .roster = roster,
+                                      .log = log,
+                                      .run = run,
+                                      .incarnation = incarnation};
+    server->members = calloc(roster->count + 1, sizeof *server->members);
+    if (!server->members)
+        control_server_close(&server);
+    return server;
 }
 
 void control_server_close(struct control_server **where) {
-    struct control_server *control_server = *where;
+    struct control_server *server = *where;
     *where = NULL;
-    if (!control_server)
+    if (!server)
         return;
-    for (uint32_t i = 0;
-         control_server->members && i < control_server->roster->count; i++)
-        channel_close(&control_server->members[i].channel);
-    message_free_control(&control_server->incoming);
-    free(control_server->members);
-    free(control_server);
+    for (uint32_t i = 0; server->members && i < server->roster->count; i++)
+        channel_close(&server->members[i].channel);
+    message_free_control(&server->incoming);
+    free(server->members);
+    free(server);
 }
 
-static struct member_channel *member_of(struct control_server *control_server,
+static struct member_channel *member_of(struct control_server *server,
                                         const struct roster_slot *slot) {
-    return &control_server->members[slot - control_server->roster->slots];
+    return &server->members[slot - server->roster->slots];
 }
 
-static void fill_header(const struct control_server *control_server,
+static void fill_header(const struct control_server *server,
                         Capstan__Control *control) {
     control->version = MESSAGE_VERSION;
-    control->run = control_server->run;
-    control->incarnation = control_server->incarnation;
+    control->run = server->run;
+    control->incarnation = server->incarnation;
 }
 
-static void rebind(struct control_server *control_server,
-                   struct member_channel *member, uint32_t peer) {
+static void rebind(struct control_server *server, struct member_channel *member,
+                   uint32_t peer) {
     member->peer = peer;
     channel_resend_all(&member->channel);
-    link_admit(control_server->link, peer);
+    link_admit(server->link, peer);
 }
 
 /* The ids of a run are not secret, so they do not prove that a sender has
  * ended: that takes the key which only its launcher has. The launcher leaves
  * once it is answered. */
-static bool confirm_exit(struct control_server *control_server, uint32_t peer,
+static bool confirm_exit(struct control_server *server, uint32_t peer,
                          const struct control_message *incoming) {
     const Capstan__Control *control = incoming->control;
     uint64_t key = incoming->slot->end_key;
     Capstan__Goodbye goodbye = CAPSTAN__GOODBYE__INIT;
     Capstan__Control reply = CAPSTAN__CONTROL__INIT;
-    if (control->run != control_server->run || !key ||
-        control->exit_report->key != key)
+    if (control->run != server->run || !key || control->exit_report->key != key)
         return false;
-    link_admit(control_server->link, peer);
+    link_admit(server->link, peer);
     reply.body_case = CAPSTAN__CONTROL__BODY_GOODBYE;
     reply.goodbye = &goodbye;
-    control_server_reply(control_server, peer, &reply);
+    control_server_reply(server, peer, &reply);
     return true;
 }
 
 /* Finds the sender's slot and whether the message is new; records the
  * acknowledgement of a known sender either way. Only a join moves a channel to
  * another connection, because the ids of a run are not secret. */
-static bool classify(struct control_server *control_server,
-                     struct link_frame *frame, int64_t now,
-                     struct control_message *incoming) {
-    const Capstan__Control *control = control_server->incoming;
+static bool classify(struct control_server *server, struct link_frame *frame,
+                     int64_t now, struct control_message *incoming) {
+    const Capstan__Control *control = server->incoming;
     incoming->control = control;
     incoming->peer = frame->peer;
     incoming->from[0] = 0;
-    incoming->slot =
-        roster_find_member(control_server->roster, control->incarnation);
+    incoming->slot = roster_find_member(server->roster, control->incarnation);
     bool joins = control->body_case == CAPSTAN__CONTROL__BODY_JOIN;
     if (joins)
         link_peer_host(frame, incoming->from, sizeof incoming->from);
     if (!incoming->slot)
         return true;
-    struct member_channel *member = member_of(control_server, incoming->slot);
+    struct member_channel *member = member_of(server, incoming->slot);
     if (joins) { /* joins again: by a new connection, or before its welcome
                     arrives */
         if (member->peer != frame->peer)
-            rebind(control_server, member, frame->peer);
+            rebind(server, member, frame->peer);
         return true;
     }
     if (control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT)
-        return confirm_exit(control_server, frame->peer, incoming);
-    if (control->run != control_server->run || member->peer != frame->peer)
+        return confirm_exit(server, frame->peer, incoming);
+    if (control->run != server->run || member->peer != frame->peer)
         return false;
     roster_mark_alive(incoming->slot, now);
     channel_acknowledge(&member->channel, control->ack);
@@ -162,37 +157,36 @@ bool control_server_receive(struct control_server *control_server, int64_t now,
     return false;
 }
 
-void control_server_bind_peer(struct control_server *control_server,
+void control_server_bind_peer(struct control_server *server,
                               struct roster_slot *slot, uint32_t peer) {
-    struct member_channel *member = member_of(control_server, slot);
+    struct member_channel *member = member_of(server, slot);
     channel_close(&member->channel);
     *member = (struct member_channel){.peer = peer};
-    link_admit(control_server->link, peer);
+    link_admit(server->link, peer);
 }
 
-static void control_server_send_pending(struct control_server *control_server,
+static void control_server_send_pending(struct control_server *server,
                                         struct member_channel *member,
                                         int64_t now) {
     const struct channel_entry *entry;
     while ((entry = channel_next(&member->channel, now, RESEND_AFTER)))
-        if (!link_commit(control_server->link, member->peer, entry->bytes,
-                         entry->size, NULL)) {
+        if (!link_commit(server->link, member->peer, entry->bytes, entry->size,
+                         NULL)) {
             channel_unsent(entry); /* it is sent first after a reconnect */
             return;
         }
 }
 
-void control_server_send(struct control_server *control_server,
+void control_server_send(struct control_server *server,
                          struct roster_slot *slot, Capstan__Control *control) {
-    struct member_channel *member = member_of(control_server, slot);
+    struct member_channel *member = member_of(server, slot);
     if (slot->state != ROSTER_HELD)
         return;
-    fill_header(control_server, control);
+    fill_header(server, control);
     control->ack = member->channel.received;
     if (!channel_put(&member->channel, control))
-        log_error(control_server->log, "message_dropped",
-                  "no memory for a message");
-    control_server_send_pending(control_server, member, time_now());
+        log_error(server->log, "message_dropped", "no memory for a message");
+    control_server_send_pending(server, member, time_now());
 }
 
 static bool is_addressed(const struct roster_slot *slot,
@@ -202,16 +196,15 @@ static bool is_addressed(const struct roster_slot *slot,
     return (slot->role == CLUSTER_PS) == (role == CLUSTER_PS);
 }
 
-void control_server_broadcast(struct control_server *control_server,
+void control_server_broadcast(struct control_server *server,
                               enum cluster_role role,
                               Capstan__Control *control) {
-    for (uint32_t i = 0; i < control_server->roster->count; i++)
-        if (is_addressed(&control_server->roster->slots[i], role))
-            control_server_send(control_server,
-                                &control_server->roster->slots[i], control);
+    for (uint32_t i = 0; i < server->roster->count; i++)
+        if (is_addressed(&server->roster->slots[i], role))
+            control_server_send(server, &server->roster->slots[i], control);
 }
 
-void control_server_reply(struct control_server *control_server, uint32_t peer,
+void control_server_reply(struct control_server *server, uint32_t peer,
                           Capstan__Control *control) {
     control->version = MESSAGE_VERSION;
     size_t size = capstan__control__get_packed_size(control);
@@ -219,11 +212,11 @@ void control_server_reply(struct control_server *control_server, uint32_t peer,
     if (!bytes)
         return;
     capstan__control__pack(control, bytes);
-    link_reply(control_server->link, peer, bytes, size);
+    link_reply(server->link, peer, bytes, size);
     free(bytes);
 }
 
-static void control_server_send_heartbeat(struct control_server *control_server,
+static void control_server_send_heartbeat(struct control_server *server,
                                           struct member_channel *member) {
     Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -231,24 +224,24 @@ static void control_server_send_heartbeat(struct control_server *control_server,
     control.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
     control.heartbeat = &heartbeat;
     control.ack = member->channel.received;
-    fill_header(control_server, &control);
+    fill_header(server, &control);
     size_t size = capstan__control__pack(&control, bytes);
-    link_commit(control_server->link, member->peer, bytes, size, NULL);
+    link_commit(server->link, member->peer, bytes, size, NULL);
 }
 
 /* Heartbeats are sent even when no other message is: they carry
  * acknowledgements, which free the peer's retained messages, and show that the
  * chief is alive. */
-void control_server_step(struct control_server *control_server, int64_t now,
+void control_server_step(struct control_server *server, int64_t now,
                          int64_t heartbeat_interval) {
-    for (uint32_t i = 0; i < control_server->roster->count; i++) {
-        struct member_channel *member = &control_server->members[i];
-        if (control_server->roster->slots[i].state != ROSTER_HELD)
+    for (uint32_t i = 0; i < server->roster->count; i++) {
+        struct member_channel *member = &server->members[i];
+        if (server->roster->slots[i].state != ROSTER_HELD)
             continue;
-        control_server_send_pending(control_server, member, now);
+        control_server_send_pending(server, member, now);
         if (now - member->heartbeat_sent >= heartbeat_interval) {
             member->heartbeat_sent = now;
-            control_server_send_heartbeat(control_server, member);
+            control_server_send_heartbeat(server, member);
         }
     }
 }

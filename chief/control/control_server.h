@@ -21,8 +21,8 @@ struct control_server *control_server_open(struct link *link,
                                            const struct log *log, uint64_t run,
                                            uint64_t incarnation);
 
-/* Drops undelivered messages and clears *CONTROL_SERVER. */
-void control_server_close(struct control_server **control_server);
+/* Drops undelivered messages and clears *SERVER. */
+void control_server_close(struct control_server **server);
 
 /* A received message. SLOT is the sender's slot: a member (also when it joins
  * again), or for ExitReport the process that has ended. NULL: a join or a
@@ -36,35 +36,35 @@ struct control_message {
 };
 
 /* Reads the next message, in order for each sender; false: none is pending. */
-bool control_server_receive(struct control_server *control_server, int64_t now,
+bool control_server_receive(struct control_server *server, int64_t now,
                             struct control_message *incoming);
 
 /* Binds SLOT to its new member at connection PEER, with an empty channel. */
-void control_server_bind_peer(struct control_server *control_server,
+void control_server_bind_peer(struct control_server *server,
                               struct roster_slot *slot, uint32_t peer);
 
 /* Queues CONTROL for SLOT's member and resends it until it is acknowledged.
  * Fills in run, sender and sequence number. */
-void control_server_send(struct control_server *control_server,
+void control_server_send(struct control_server *server,
                          struct roster_slot *slot, Capstan__Control *control);
 
 /* Sends CONTROL to all members of ROLE (CLUSTER_ROLES: of any;
  * CLUSTER_WORKER: all trainers, including the chief's). */
-void control_server_broadcast(struct control_server *control_server,
+void control_server_broadcast(struct control_server *server,
                               enum cluster_role role,
                               Capstan__Control *control);
 
 /* Sends CONTROL once to connection PEER, without sequence number, run and
  * incarnation. Drops it while the peer has not read an earlier reply. */
-void control_server_reply(struct control_server *control_server, uint32_t peer,
+void control_server_reply(struct control_server *server, uint32_t peer,
                           Capstan__Control *control);
 
 /* Sends heartbeats that are due and resends unacknowledged messages. */
-void control_server_step(struct control_server *control_server, int64_t now,
+void control_server_step(struct control_server *server, int64_t now,
                          int64_t heartbeat_interval);
 
 /* Has SLOT's member acknowledged every message? */
-bool control_server_is_drained(struct control_server *control_server,
+bool control_server_is_drained(struct control_server *server,
                                const struct roster_slot *slot);
 
 #endif

@@ -13,10 +13,9 @@
 #include <string.h>
 
 static bool by_ranks(const struct launch *launch) {
-    const struct azureml_distribution *azureml_distribution =
+    const struct azureml_distribution *distribution =
         launch->options->azureml_distribution;
-    return azureml_distribution &&
-           azureml_distribution->type != AZUREML_TENSORFLOW;
+    return distribution && distribution->type != AZUREML_TENSORFLOW;
 }
 
 static void name_distributed(struct launch *launch) {

@@ -54,11 +54,11 @@ static void set_mpi(uint32_t rank, uint32_t size, uint32_t per_instance) {
         setenv("AZ_BATCH_MASTER_NODE", node, 1);
 }
 
-void rank_variables_set(const struct azureml_distribution *azureml_distribution,
+void rank_variables_set(const struct azureml_distribution *distribution,
                         uint32_t rank) {
-    uint32_t size = azureml_num_processes(azureml_distribution);
-    if (azureml_distribution->type == AZUREML_MPI)
-        set_mpi(rank, size, azureml_distribution->per_instance);
+    uint32_t size = azureml_num_processes(distribution);
+    if (distribution->type == AZUREML_MPI)
+        set_mpi(rank, size, distribution->per_instance);
     else
-        set_torch(rank, size, azureml_distribution->per_instance);
+        set_torch(rank, size, distribution->per_instance);
 }

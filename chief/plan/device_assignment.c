@@ -7,10 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool has_device(const struct visible_devices *visible_devices,
-                       const char *id) {
-    for (uint32_t i = 0; i < visible_devices->count; i++)
-        if (!strcmp(visible_devices->ids[i], id))
+static bool has_device(const struct visible_devices *devices, const char *id) {
+    for (uint32_t i = 0; i < devices->count; i++)
+        if (!strcmp(devices->ids[i], id))
             return true;
     return false;
 }
@@ -110,11 +109,10 @@ void device_assignment_receive(struct run *run, struct roster_slot *slot,
 
 void device_assignment_declared(struct run *run,
                                 const struct roster_slot *slot) {
-    struct visible_devices *visible_devices =
+    struct visible_devices *devices =
         &run->trainers[slot->rank].visible_devices;
-    if (visible_devices->known)
+    if (devices->known)
         return;
-    *visible_devices =
-        (struct visible_devices){.known = true, .wanted_devices = 1};
+    *devices = (struct visible_devices){.known = true, .wanted_devices = 1};
     send_assignments(run);
 }

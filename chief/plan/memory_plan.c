@@ -50,7 +50,7 @@ struct memory_footprint memory_plan_member_footprint(
     const struct free_memory_limit *limit,
     const struct memory_footprint_case *given) {
     const struct memory_plan_limits *reported = member->reported;
-    struct memory_footprint memory_footprint = {0};
+    struct memory_footprint footprint = {0};
     struct memory_footprint_case of_member = *given;
     const struct free_memory_limit *first =
         &reported->limits[reported->count - reported->devices];
@@ -63,11 +63,11 @@ struct memory_footprint memory_plan_member_footprint(
     of_member.replicas = reported->replicas;
     of_member.adds_on_host = reported->adds_on_host;
     if (member->trains)
-        memory_footprint_trainer(&memory_footprint, &of_member, place);
+        memory_footprint_trainer(&footprint, &of_member, place);
     else if (member->elements)
-        memory_footprint_ps(&memory_footprint, given, member->elements,
+        memory_footprint_ps(&footprint, given, member->elements,
                             member->remote);
-    return memory_footprint;
+    return footprint;
 }
 
 /* Members report while they join, one after the other. The data that earlier
@@ -85,9 +85,9 @@ struct memory_plan_usage memory_plan_sum_usage(
             memory_plan_find_limit(member, limit->key);
         if (!of_member)
             continue;
-        struct memory_footprint memory_footprint =
+        struct memory_footprint footprint =
             memory_plan_member_footprint(member, of_member, given);
-        sum.need += memory_footprint_sum(&memory_footprint);
+        sum.need += memory_footprint_sum(&footprint);
         sum.free = of_member->free > sum.free ? of_member->free : sum.free;
         sum.most = of_member->most > sum.most ? of_member->most : sum.most;
     }
@@ -171,20 +171,19 @@ static void append_members(struct memory_plan_message *text,
                            const struct memory_plan_usage *sum) {
     uint32_t reported = 0, alike;
     for (uint32_t m = 0; m < memory_plan->count; m += alike) {
-        struct memory_footprint memory_footprint =
+        struct memory_footprint footprint =
             member_footprint(memory_plan, m, sum);
         const char *name = memory_plan->members[m].name;
         char parts[160];
         for (alike = 1; m + alike < memory_plan->count; alike++) {
             struct memory_footprint next =
                 member_footprint(memory_plan, m + alike, sum);
-            if (memcmp(&next, &memory_footprint, sizeof next) != 0)
+            if (memcmp(&next, &footprint, sizeof next) != 0)
                 break;
         }
-        if (!memory_footprint_sum(&memory_footprint) ||
-            reported++ == MAX_LISTED)
+        if (!memory_footprint_sum(&footprint) || reported++ == MAX_LISTED)
             continue;
-        memory_footprint_text(&memory_footprint, parts, sizeof parts);
+        memory_footprint_text(&footprint, parts, sizeof parts);
         if (alike == 1)
             memory_plan_append(text, "%s %s takes %s", reported > 1 ? ";" : "",
                                name, parts);
@@ -232,7 +231,7 @@ enum status memory_plan_check(const struct memory_plan_member *members,
 /* The trainer or ps that needs most; NULL: none needs any. */
 static const struct memory_plan_member *memory_plan_largest(
     const struct memory_plan *memory_plan, bool trains,
-    struct memory_footprint *memory_footprint) {
+    struct memory_footprint *footprint) {
     const struct memory_plan_member *found = NULL;
     uint64_t most = 0;
     for (uint32_t m = 0; m < memory_plan->count; m++) {
@@ -243,7 +242,7 @@ static const struct memory_plan_member *memory_plan_largest(
             memory_footprint_sum(&of_member) <= most)
             continue;
         most = memory_footprint_sum(&of_member);
-        *memory_footprint = of_member;
+        *footprint = of_member;
         found = member;
     }
     return found;
@@ -255,15 +254,15 @@ void memory_plan_describe(const struct memory_plan_member *members,
                           size_t size) {
     struct memory_plan memory_plan = {members, count, given};
     struct memory_plan_message message = {text, size, 0};
-    struct memory_footprint memory_footprint;
+    struct memory_footprint footprint;
     struct memory_plan_usage sum;
     char parts[160], need[16], free[16];
     const char *before = ":";
     memory_plan_append(&message, "memory");
     for (int trains = 1; trains >= 0; trains--) {
-        if (!memory_plan_largest(&memory_plan, trains, &memory_footprint))
+        if (!memory_plan_largest(&memory_plan, trains, &footprint))
             continue;
-        memory_footprint_text(&memory_footprint, parts, sizeof parts);
+        memory_footprint_text(&footprint, parts, sizeof parts);
         memory_plan_append(&message, "%s %s %s", before,
                            trains ? "a trainer" : "a ps", parts);
         before = ";";

@@ -127,9 +127,9 @@ static uint64_t min_trainer_need(const struct memory_plan *memory_plan,
             memory_plan_find_limit(member, sum->limit->key);
         if (!member->trains || !of_member)
             continue;
-        struct memory_footprint memory_footprint =
+        struct memory_footprint footprint =
             memory_plan_member_footprint(member, of_member, &least);
-        uint64_t need = memory_footprint_sum(&memory_footprint);
+        uint64_t need = memory_footprint_sum(&footprint);
         smallest = !smallest || need < smallest ? need : smallest;
     }
     return smallest;

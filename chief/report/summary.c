@@ -29,8 +29,8 @@ static bool is_single_process(const struct run *run) {
 /* A larger batch has fewer rounds to wait for. With staleness a trainer does
  * not wait for others, but each push is an update of its own. */
 static struct time_share weights_wait(const struct run *run) {
-    struct time_share time_share = {0};
-    snprintf(time_share.cause, sizeof time_share.cause, "%s",
+    struct time_share share = {0};
+    snprintf(share.cause, sizeof share.cause, "%s",
              run->allreduce ? "waiting for other trainers (all-reduce)"
              : is_single_process(run)
                  ? "waiting for weights (the ps of this process)"
@@ -38,21 +38,19 @@ static struct time_share weights_wait(const struct run *run) {
                    "trainers)");
     bool staleness =
         run_synchronous(run) && !run->allreduce && run->roster.num_ranks > 1;
-    snprintf(time_share.key, sizeof time_share.key, "%s (larger)%s",
-             run->job->batch_key,
+    snprintf(share.key, sizeof share.key, "%s (larger)%s", run->job->batch_key,
              staleness ? ", or strategy.staleness with a smaller rate" : "");
-    return time_share;
+    return share;
 }
 
 /* No key helps against a silent peer. */
 static struct time_share silence_wait(const struct run *run, double waited) {
     const struct run_wait_loss *wait_loss = &run->stall.lost;
-    struct time_share time_share = {.seconds =
-                                        fmin(wait_loss->seconds, waited)};
-    snprintf(time_share.cause, sizeof time_share.cause,
+    struct time_share share = {.seconds = fmin(wait_loss->seconds, waited)};
+    snprintf(share.cause, sizeof share.cause,
              "waiting for %s, which was silent for %.1f s", wait_loss->peer,
              wait_loss->longest);
-    return time_share;
+    return share;
 }
 
 /* Finds the largest cause of lost time, its fraction, and the one key to
@@ -187,17 +185,16 @@ static void log_lost_time(const struct run *run) {
     double all;
     if (run->code && !run->shutdown.interrupted)
         return;
-    struct time_share time_share = largest_loss(run, &all);
-    double part = all > 0 ? time_share.seconds / all : 0;
+    struct time_share share = largest_loss(run, &all);
+    double part = all > 0 ? share.seconds / all : 0;
     if (part >= MIN_REPORTED_SHARE)
         log_info(run->log, "lost_time_attributed",
-                 "largest cause of lost time: %s, %.0f %%%s%s",
-                 time_share.cause, 100 * part,
-                 time_share.key[0] ? "; key: " : "", time_share.key);
+                 "largest cause of lost time: %s, %.0f %%%s%s", share.cause,
+                 100 * part, share.key[0] ? "; key: " : "", share.key);
     else if (all > 0)
         log_info(run->log, "lost_time_attributed",
-                 "no cause of lost time stands out: %s, %.0f %%",
-                 time_share.cause, 100 * part);
+                 "no cause of lost time stands out: %s, %.0f %%", share.cause,
+                 100 * part);
 }
 
 static void log_skipped(const struct run *run) {

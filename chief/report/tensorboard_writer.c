@@ -30,50 +30,48 @@ static uint32_t masked_crc(uint8_t *bytes, size_t size) {
 /* Writes one record: length, CRC of the length, bytes, CRC of the bytes; all
  * little-endian. */
 static enum status tensorboard_writer_write_record(
-    struct tensorboard_writer *tensorboard_writer, uint8_t *bytes, size_t size,
+    struct tensorboard_writer *writer, uint8_t *bytes, size_t size,
     struct failure *why) {
     uint64_t length = htole64(size);
     uint32_t length_crc =
         htole32(masked_crc((uint8_t *)&length, sizeof length));
     uint32_t crc = htole32(masked_crc(bytes, size));
-    FILE *file = tensorboard_writer->file;
+    FILE *file = writer->file;
     if (fwrite(&length, sizeof length, 1, file) != 1 ||
         fwrite(&length_crc, sizeof length_crc, 1, file) != 1 ||
         fwrite(bytes, size, 1, file) != 1 ||
         fwrite(&crc, sizeof crc, 1, file) != 1)
         return status_errno(why, FAILURE_FILE_UNWRITABLE, errno, "writing %s",
-                            tensorboard_writer->path);
+                            writer->path);
     return STATUS_OK;
 }
 
-static enum status write_event(struct tensorboard_writer *tensorboard_writer,
+static enum status write_event(struct tensorboard_writer *writer,
                                Tensorboard__Event *event, struct failure *why) {
     uint8_t bytes[MAX_EVENT];
     event->wall_time = time_calendar();
     size_t size = tensorboard__event__pack(event, bytes);
-    return tensorboard_writer_write_record(tensorboard_writer, bytes, size,
-                                           why);
+    return tensorboard_writer_write_record(writer, bytes, size, why);
 }
 
-static enum status write_version(struct tensorboard_writer *tensorboard_writer,
+static enum status write_version(struct tensorboard_writer *writer,
                                  struct failure *why) {
     Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
     char version[] = "brain.Event:2";
     event.what_case = TENSORBOARD__EVENT__WHAT_FILE_VERSION;
     event.file_version = version;
-    enum status status = write_event(tensorboard_writer, &event, why);
-    return status ? status : tensorboard_writer_flush(tensorboard_writer, why);
+    enum status status = write_event(writer, &event, why);
+    return status ? status : tensorboard_writer_flush(writer, why);
 }
 
-static enum status name_file(struct tensorboard_writer *tensorboard_writer,
-                             const char *dir, struct failure *why) {
+static enum status name_file(struct tensorboard_writer *writer, const char *dir,
+                             struct failure *why) {
     char host[256] = "localhost";
     gethostname(host, sizeof host - 1);
-    int length =
-        snprintf(tensorboard_writer->path, sizeof tensorboard_writer->path,
-                 "%s/events.out.tfevents.%010.0f.%s.%ld", dir, time_calendar(),
-                 host, (long)getpid());
-    if (length >= (int)sizeof tensorboard_writer->path)
+    int length = snprintf(writer->path, sizeof writer->path,
+                          "%s/events.out.tfevents.%010.0f.%s.%ld", dir,
+                          time_calendar(), host, (long)getpid());
+    if (length >= (int)sizeof writer->path)
         return status_fail(why, FAILURE_OUTPUT_UNUSABLE,
                            "the event file's path is over %d bytes: %s/...",
                            MAX_PATH - 1, dir);
@@ -83,9 +81,8 @@ static enum status name_file(struct tensorboard_writer *tensorboard_writer,
 enum status tensorboard_writer_open(struct tensorboard_writer **out,
                                     const char *dir, struct failure *why) {
     *out = NULL;
-    struct tensorboard_writer *tensorboard_writer =
-        calloc(1, sizeof *tensorboard_writer);
-    if (!tensorboard_writer)
+    struct tensorboard_writer *writer = calloc(1, sizeof *writer);
+    if (!writer)
         return status_fail(why, FAILURE_NO_MEMORY, "out of memory for events");
     enum status status = fs_info_make_folder(dir, why);
     if (status) {
@@ -93,29 +90,29 @@ enum status tensorboard_writer_open(struct tensorboard_writer **out,
         why->code = FAILURE_OUTPUT_UNUSABLE;
         status = STATUS_CONFIG;
     } else {
-        status = name_file(tensorboard_writer, dir, why);
+        status = name_file(writer, dir, why);
     }
     if (status)
         goto fail;
-    tensorboard_writer->file = fopen(tensorboard_writer->path, "wxe");
-    if (!tensorboard_writer->file) {
+    writer->file = fopen(writer->path, "wxe");
+    if (!writer->file) {
         status = status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno,
-                              "creating %s", tensorboard_writer->path);
+                              "creating %s", writer->path);
         goto fail;
     }
-    status = write_version(tensorboard_writer, why);
+    status = write_version(writer, why);
     if (status)
         goto fail;
-    *out = tensorboard_writer;
+    *out = writer;
     return STATUS_OK;
 fail:
-    tensorboard_writer_close(&tensorboard_writer);
+    tensorboard_writer_close(&writer);
     return status;
 }
 
-enum status tensorboard_writer_add_scalar(
-    struct tensorboard_writer *tensorboard_writer, const char *tag,
-    uint64_t step, double value, struct failure *why) {
+enum status tensorboard_writer_add_scalar(struct tensorboard_writer *writer,
+                                          const char *tag, uint64_t step,
+                                          double value, struct failure *why) {
     if (strlen(tag) > MAX_TAG)
         return status_fail(why, FAILURE_NAME_TOO_LONG,
                            "the tag of a scalar is over %d bytes: %s", MAX_TAG,
@@ -132,35 +129,34 @@ enum status tensorboard_writer_add_scalar(
     event.step = (int64_t)step;
     event.what_case = TENSORBOARD__EVENT__WHAT_SUMMARY;
     event.summary = &summary;
-    return write_event(tensorboard_writer, &event, why);
+    return write_event(writer, &event, why);
 }
 
-enum status tensorboard_writer_restart(
-    struct tensorboard_writer *tensorboard_writer, uint64_t step,
-    struct failure *why) {
+enum status tensorboard_writer_restart(struct tensorboard_writer *writer,
+                                       uint64_t step, struct failure *why) {
     Tensorboard__SessionLog log = TENSORBOARD__SESSION_LOG__INIT;
     Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
     log.status = TENSORBOARD__SESSION_LOG__SESSION_STATUS__START;
     event.step = (int64_t)step;
     event.what_case = TENSORBOARD__EVENT__WHAT_SESSION_LOG;
     event.session_log = &log;
-    enum status status = write_event(tensorboard_writer, &event, why);
-    return status ? status : tensorboard_writer_flush(tensorboard_writer, why);
+    enum status status = write_event(writer, &event, why);
+    return status ? status : tensorboard_writer_flush(writer, why);
 }
 
-enum status tensorboard_writer_flush(
-    struct tensorboard_writer *tensorboard_writer, struct failure *why) {
-    if (fflush(tensorboard_writer->file))
+enum status tensorboard_writer_flush(struct tensorboard_writer *writer,
+                                     struct failure *why) {
+    if (fflush(writer->file))
         return status_errno(why, FAILURE_FILE_UNWRITABLE, errno, "writing %s",
-                            tensorboard_writer->path);
+                            writer->path);
     return STATUS_OK;
 }
 
-void tensorboard_writer_close(struct tensorboard_writer **tensorboard_writer) {
-    if (!*tensorboard_writer)
+void tensorboard_writer_close(struct tensorboard_writer **writer) {
+    if (!*writer)
         return;
-    if ((*tensorboard_writer)->file)
-        fclose((*tensorboard_writer)->file);
-    free(*tensorboard_writer);
-    *tensorboard_writer = NULL;
+    if ((*writer)->file)
+        fclose((*writer)->file);
+    free(*writer);
+    *writer = NULL;
 }

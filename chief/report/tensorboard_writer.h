@@ -20,23 +20,23 @@ enum status tensorboard_writer_open(struct tensorboard_writer **out,
 /* Appends a scalar; TAG is the name in TensorBoard ("train/loss"), at most 512
  * bytes. After a failure the file may end in a torn record, at which readers
  * stop: close it. */
-enum status tensorboard_writer_add_scalar(
-    struct tensorboard_writer *tensorboard_writer, const char *tag,
-    uint64_t step, double value, struct failure *why) MUST_CHECK;
+enum status tensorboard_writer_add_scalar(struct tensorboard_writer *writer,
+                                          const char *tag, uint64_t step,
+                                          double value,
+                                          struct failure *why) MUST_CHECK;
 
 /* The run resumes before STEP: readers drop what earlier files of the folder
  * have from STEP on (TensorFlow's SessionLog START). */
-enum status tensorboard_writer_restart(
-    struct tensorboard_writer *tensorboard_writer, uint64_t step,
-    struct failure *why) MUST_CHECK;
+enum status tensorboard_writer_restart(struct tensorboard_writer *writer,
+                                       uint64_t step,
+                                       struct failure *why) MUST_CHECK;
 
 /* Passes the buffer to the kernel, so that readers see it. */
-enum status tensorboard_writer_flush(
-    struct tensorboard_writer *tensorboard_writer,
-    struct failure *why) MUST_CHECK;
+enum status tensorboard_writer_flush(struct tensorboard_writer *writer,
+                                     struct failure *why) MUST_CHECK;
 
 /* Accepts a pointer to NULL. Errors on data that was not flushed are not
  * reported. */
-void tensorboard_writer_close(struct tensorboard_writer **tensorboard_writer);
+void tensorboard_writer_close(struct tensorboard_writer **writer);
 
 #endif

@@ -35,14 +35,13 @@ struct checkpoint_commit {
 /* Checks that this process sees the files: the directory may disappear after
  * the ps have written, or the ps may see another one. */
 static enum status checkpoint_commit_verify_files(
-    const struct checkpoint_commit *checkpoint_commit, struct failure *why) {
-    const struct manifest *manifest = &checkpoint_commit->manifest;
+    const struct checkpoint_commit *commit, struct failure *why) {
+    const struct manifest *manifest = &commit->manifest;
     for (uint32_t i = 0; i < manifest->num_files; i++) {
         const struct shard_info *file = &manifest->files[i];
-        char path[sizeof checkpoint_commit->folder + sizeof file->name];
+        char path[sizeof commit->folder + sizeof file->name];
         struct stat about;
-        snprintf(path, sizeof path, "%s/%s", checkpoint_commit->folder,
-                 file->name);
+        snprintf(path, sizeof path, "%s/%s", commit->folder, file->name);
         if (file->host[0])
             continue; /* on the disk of another host */
         if (stat(path, &about))
@@ -61,22 +60,20 @@ static enum status checkpoint_commit_verify_files(
  * existence makes the checkpoint valid. */
 static enum status write_checkpoint(void *context, int cancel,
                                     struct failure *why) {
-    struct checkpoint_commit *checkpoint_commit = context;
+    struct checkpoint_commit *commit = context;
     (void)cancel; /* a wait for a disk cannot be cancelled */
     /* The directory may have been removed or replaced since the last commit. */
-    enum status status = dir_lock_renew(checkpoint_commit->dir_lock, why);
+    enum status status = dir_lock_renew(commit->dir_lock, why);
     if (!status)
-        status = checkpoint_make_folder(checkpoint_commit->dir,
-                                        checkpoint_commit->manifest.step, why);
+        status =
+            checkpoint_make_folder(commit->dir, commit->manifest.step, why);
     if (!status)
-        status = checkpoint_commit_verify_files(checkpoint_commit, why);
+        status = checkpoint_commit_verify_files(commit, why);
     if (!status)
-        status = manifest_write(&checkpoint_commit->manifest,
-                                checkpoint_commit->folder, why);
+        status = manifest_write(&commit->manifest, commit->folder, why);
     if (!status)
-        checkpoint_commit->prune_status =
-            checkpoint_prune(checkpoint_commit->dir, checkpoint_commit->keep,
-                             &checkpoint_commit->prune_failure);
+        commit->prune_status =
+            checkpoint_prune(commit->dir, commit->keep, &commit->prune_failure);
     return status;
 }
 
@@ -90,17 +87,16 @@ static bool name_slots(const struct run *run, struct manifest *manifest) {
     return manifest->slot_names;
 }
 
-static void checkpoint_commit_fill(struct checkpoint_commit *checkpoint_commit,
+static void checkpoint_commit_fill(struct checkpoint_commit *commit,
                                    const struct run *run,
                                    const struct run_snapshot *snapshot) {
-    checkpoint_commit->id = snapshot->id;
-    checkpoint_commit->dir = run->job->checkpoint.dir;
-    checkpoint_commit->dir_lock = run->checkpoints.dir_lock;
-    checkpoint_commit->keep = run->job->checkpoint.keep;
-    checkpoint_folder(checkpoint_commit->dir, snapshot->step,
-                      checkpoint_commit->folder,
-                      sizeof checkpoint_commit->folder);
-    checkpoint_commit->manifest = (struct manifest){
+    commit->id = snapshot->id;
+    commit->dir = run->job->checkpoint.dir;
+    commit->dir_lock = run->checkpoints.dir_lock;
+    commit->keep = run->job->checkpoint.keep;
+    checkpoint_folder(commit->dir, snapshot->step, commit->folder,
+                      sizeof commit->folder);
+    commit->manifest = (struct manifest){
         .run = run->id,
         .step = snapshot->step,
         .epoch = run_schedule_epochs(&run->plan.schedule, snapshot->step),
@@ -120,47 +116,46 @@ static void checkpoint_commit_fill(struct checkpoint_commit *checkpoint_commit,
 static enum status checkpoint_commit_start(struct run *run,
                                            const struct run_snapshot *snapshot,
                                            struct failure *why) {
-    struct checkpoint_commit *checkpoint_commit =
-        calloc(1, sizeof *checkpoint_commit);
-    run->checkpoints.commit = checkpoint_commit;
-    if (checkpoint_commit)
-        checkpoint_commit_fill(checkpoint_commit, run, snapshot);
-    if (!checkpoint_commit || !name_slots(run, &checkpoint_commit->manifest))
+    struct checkpoint_commit *commit = calloc(1, sizeof *commit);
+    run->checkpoints.commit = commit;
+    if (commit)
+        checkpoint_commit_fill(commit, run, snapshot);
+    if (!commit || !name_slots(run, &commit->manifest))
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a manifest");
-    return background_task_open(&checkpoint_commit->background_task,
-                                write_checkpoint, checkpoint_commit, why);
+    return background_task_open(&commit->background_task, write_checkpoint,
+                                commit, why);
 }
 
 static void free_commit(struct run *run) {
-    struct checkpoint_commit *checkpoint_commit = run->checkpoints.commit;
+    struct checkpoint_commit *commit = run->checkpoints.commit;
     run->checkpoints.commit = NULL;
-    if (!checkpoint_commit)
+    if (!commit)
         return;
-    background_task_close(&checkpoint_commit->background_task);
-    free(checkpoint_commit->manifest.slot_names);
-    free(checkpoint_commit);
+    background_task_close(&commit->background_task);
+    free(commit->manifest.slot_names);
+    free(commit);
 }
 
 static void record_written(struct run *run,
                            const struct run_snapshot *snapshot) {
-    const struct checkpoint_commit *checkpoint_commit = run->checkpoints.commit;
+    const struct checkpoint_commit *commit = run->checkpoints.commit;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < run->plan.num_holders; i++)
         bytes += snapshot->files[i].size;
     log_info(run->log, "checkpoint_written", "checkpoint %s: %.1f MB in %.2f s",
-             checkpoint_commit->folder, (double)bytes / 1e6, snapshot->seconds);
+             commit->folder, (double)bytes / 1e6, snapshot->seconds);
     snprintf(run->checkpoints.folder, sizeof run->checkpoints.folder, "%s",
-             checkpoint_commit->folder);
+             commit->folder);
     run->checkpoints.has_saved = true;
     run->checkpoints.saved = snapshot->step;
     if (run->phase >= RUN_STOPPING && run->end_step < run->checkpoints.saved)
         run->end_step = run->checkpoints.saved;
     run->checkpoints.saved_at = time_now();
     run->checkpoints.last_problem[0] = 0;
-    if (checkpoint_commit->prune_status)
+    if (commit->prune_status)
         log_warning(run->log, "checkpoint_removal_failed",
                     "old checkpoints were not removed: %s",
-                    checkpoint_commit->prune_failure.text);
+                    commit->prune_failure.text);
     checkpoint_policy_send_retained(run);
 }
 

@@ -27,11 +27,11 @@ enum status checkpoint_policy_open(struct run *run, struct failure *why) {
     const char *dir = run->job->checkpoint.dir;
     if (!dir)
         return STATUS_OK;
-    struct dir_lock_settings dir_lock = {
+    struct dir_lock_settings settings = {
         .dir = dir, .run = run->id, .owner = "the chief", .log = run->log};
     enum status status = fs_info_make_folder(dir, why);
     if (!status)
-        status = dir_lock_acquire(&run->checkpoints.dir_lock, &dir_lock, why);
+        status = dir_lock_acquire(&run->checkpoints.dir_lock, &settings, why);
     if (status) {
         status_context(why, "checkpoint.dir");
         if (status == STATUS_FAILED)

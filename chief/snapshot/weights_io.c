@@ -62,11 +62,11 @@ static enum status weights_io_read_parameter(void *context, uint32_t index,
                                  source->snapshot, floats, why);
 }
 
-static enum status weights_io_write_file(
-    const struct weights_io *weights_io,
-    struct weights_transfer *weights_transfer, struct failure *why) {
+static enum status weights_io_write_file(const struct weights_io *weights_io,
+                                         struct weights_transfer *transfer,
+                                         struct failure *why) {
     const struct layout *layout = weights_io->weights_transfer.layout;
-    struct source wanted = {weights_transfer, weights_io->snapshot};
+    struct source wanted = {transfer, weights_io->snapshot};
     struct tensor_source source = {layout->parameters, layout->num_parameters,
                                    weights_io_read_parameter, &wanted};
     enum tensor_format format;
@@ -76,9 +76,10 @@ static enum status weights_io_write_file(
     return status;
 }
 
-static enum status weights_io_send_all(
-    struct tensor_file *file, const struct layout *layout,
-    struct weights_transfer *weights_transfer, struct failure *why) {
+static enum status weights_io_send_all(struct tensor_file *file,
+                                       const struct layout *layout,
+                                       struct weights_transfer *transfer,
+                                       struct failure *why) {
     uint64_t most = 0;
     for (uint32_t p = 0; p < layout->num_parameters; p++)
         if (layout->parameters[p].elements > most)
@@ -92,20 +93,20 @@ static enum status weights_io_send_all(
     for (uint32_t p = 0; !status && p < layout->num_parameters; p++) {
         status = tensor_file_read(file, &layout->parameters[p], floats, why);
         if (!status)
-            status = weights_transfer_assign(weights_transfer, p, floats, why);
+            status = weights_transfer_assign(transfer, p, floats, why);
     }
     free(floats);
     return status;
 }
 
 static enum status read_file(const struct weights_io *weights_io,
-                             struct weights_transfer *weights_transfer,
+                             struct weights_transfer *transfer,
                              struct failure *why) {
     struct tensor_file *file;
     enum status status = tensor_file_open(&file, weights_io->path, why);
     if (!status)
         status = weights_io_send_all(file, weights_io->weights_transfer.layout,
-                                     weights_transfer, why);
+                                     transfer, why);
     tensor_file_close(&file);
     return status;
 }
@@ -115,15 +116,14 @@ static enum status run_transfer(void *context, int cancel,
                                 struct failure *why) {
     const struct weights_io *weights_io = context;
     struct weights_transfer_settings settings = weights_io->weights_transfer;
-    struct weights_transfer *weights_transfer;
+    struct weights_transfer *transfer;
     settings.cancel = cancel;
-    enum status status =
-        weights_transfer_open(&weights_transfer, &settings, why);
+    enum status status = weights_transfer_open(&transfer, &settings, why);
     if (!status)
         status = weights_io->snapshot
-                     ? weights_io_write_file(weights_io, weights_transfer, why)
-                     : read_file(weights_io, weights_transfer, why);
-    weights_transfer_close(&weights_transfer);
+                     ? weights_io_write_file(weights_io, transfer, why)
+                     : read_file(weights_io, transfer, why);
+    weights_transfer_close(&transfer);
     return status;
 }
 

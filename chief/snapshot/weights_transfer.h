@@ -34,18 +34,18 @@ enum status weights_transfer_open(
     const struct weights_transfer_settings *settings,
     struct failure *why) MUST_CHECK;
 
-/* Closes the links and clears *WEIGHTS_TRANSFER (may be NULL). */
-void weights_transfer_close(struct weights_transfer **weights_transfer);
+/* Closes the links and clears *TRANSFER (may be NULL). */
+void weights_transfer_close(struct weights_transfer **transfer);
 
 /* Reads PARAMETER of SNAPSHOT into FLOATS [elements], or writes FLOATS as the
  * initial weights of all ps. STATUS_RETRY: a ps, which WHY names, is silent for
  * the step timeout, or the call was cancelled. STATUS_FAILED: a ps refuses; WHY
  * has its reason. */
-enum status weights_transfer_read(struct weights_transfer *weights_transfer,
+enum status weights_transfer_read(struct weights_transfer *transfer,
                                   uint32_t parameter, uint64_t snapshot,
                                   float *floats,
                                   struct failure *why) MUST_CHECK;
-enum status weights_transfer_assign(struct weights_transfer *weights_transfer,
+enum status weights_transfer_assign(struct weights_transfer *transfer,
                                     uint32_t parameter, const float *floats,
                                     struct failure *why) MUST_CHECK;
 

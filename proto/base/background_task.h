@@ -22,17 +22,17 @@ enum status background_task_open(struct background_task **out,
                                  struct failure *why) MUST_CHECK;
 
 /* Requests an early return. */
-void background_task_cancel(struct background_task *background_task);
+void background_task_cancel(struct background_task *task);
 
-/* Cancels the task, joins its thread and clears *BACKGROUND_TASK (may be NULL).
+/* Cancels the task, joins its thread and clears *TASK (may be NULL).
  */
-void background_task_close(struct background_task **background_task);
+void background_task_close(struct background_task **task);
 
 /* Becomes readable when the work is done. */
-int background_task_descriptor(const struct background_task *background_task);
+int background_task_descriptor(const struct background_task *task);
 
 /* True when the work is done: *STATUS, and *WHY unless OK, are its result. */
-bool background_task_poll(struct background_task *background_task,
-                          enum status *status, struct failure *why);
+bool background_task_poll(struct background_task *task, enum status *status,
+                          struct failure *why);
 
 #endif

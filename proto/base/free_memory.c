@@ -45,11 +45,11 @@ static bool free_memory_read_number(const char *root, const char *path,
     return found;
 }
 
-static struct free_memory_limit *free_memory_add(struct limit_list *limit_list,
+static struct free_memory_limit *free_memory_add(struct limit_list *list,
                                                  uint64_t free, uint64_t most) {
-    if (limit_list->count == FREE_MEMORY_LIMITS)
+    if (list->count == FREE_MEMORY_LIMITS)
         return NULL;
-    struct free_memory_limit *limit = &limit_list->limits[limit_list->count++];
+    struct free_memory_limit *limit = &list->limits[list->count++];
     *limit = (struct free_memory_limit){.free = free,
                                         .most = most > free ? most : free};
     return limit;
@@ -68,34 +68,29 @@ static uint64_t zfs_cached(const char *root) {
     return size > least ? size - least : 0;
 }
 
-static void add_machine(struct limit_list *limit_list) {
-    FILE *file =
-        open_below(limit_list->root, "/proc/sys/kernel/random/boot_id");
+static void add_machine(struct limit_list *list) {
+    FILE *file = open_below(list->root, "/proc/sys/kernel/random/boot_id");
     uint64_t kib, most = 0;
-    if (!file || fscanf(file, "%47s", limit_list->machine) != 1)
-        limit_list->machine[0] = 0;
+    if (!file || fscanf(file, "%47s", list->machine) != 1)
+        list->machine[0] = 0;
     if (file)
         fclose(file);
-    if (limit_list->swaps &&
-        free_memory_read_number(limit_list->root, "/proc/meminfo",
-                                "SwapFree:", &kib))
-        limit_list->swap = kib << 10;
-    if (limit_list->swaps &&
-        free_memory_read_number(limit_list->root, "/proc/meminfo",
-                                "SwapTotal:", &kib))
-        limit_list->total_swap = kib << 10;
-    if (free_memory_read_number(limit_list->root, "/proc/meminfo",
-                                "MemTotal:", &kib))
-        most = (kib << 10) + limit_list->total_swap;
-    if (!free_memory_read_number(limit_list->root, "/proc/meminfo",
+    if (list->swaps &&
+        free_memory_read_number(list->root, "/proc/meminfo", "SwapFree:", &kib))
+        list->swap = kib << 10;
+    if (list->swaps && free_memory_read_number(list->root, "/proc/meminfo",
+                                               "SwapTotal:", &kib))
+        list->total_swap = kib << 10;
+    if (free_memory_read_number(list->root, "/proc/meminfo", "MemTotal:", &kib))
+        most = (kib << 10) + list->total_swap;
+    if (!free_memory_read_number(list->root, "/proc/meminfo",
                                  "MemAvailable:", &kib))
         return;
     struct free_memory_limit *limit = free_memory_add(
-        limit_list,
-        (kib << 10) + zfs_cached(limit_list->root) + limit_list->swap, most);
+        list, (kib << 10) + zfs_cached(list->root) + list->swap, most);
     if (!limit)
         return;
-    snprintf(limit->key, sizeof limit->key, "%s", limit_list->machine);
+    snprintf(limit->key, sizeof limit->key, "%s", list->machine);
     snprintf(limit->name, sizeof limit->name, "free memory");
 }
 
@@ -119,55 +114,55 @@ static const struct cgroup_version cgroup_v1 = {
     "memory.stat",
     {"total_inactive_file ", "total_active_file ", NULL}};
 
-static bool number_of(const struct limit_list *limit_list, const char *folder,
+static bool number_of(const struct limit_list *list, const char *folder,
                       const char *file, const char *field, uint64_t *number) {
     char path[PATH_BYTES];
     int length = snprintf(path, sizeof path, "%s/%s", folder, file);
     return length < (int)sizeof path &&
-           free_memory_read_number(limit_list->root, path, field, number);
+           free_memory_read_number(list->root, path, field, number);
 }
 
 /* A group's path differs between containers; its inode number is the same in
  * all. */
-static void name_group(const struct limit_list *limit_list,
+static void name_group(const struct limit_list *list,
                        const struct cgroup_version *cgroup_version,
                        const char *folder, struct free_memory_limit *limit) {
     char path[PATH_BYTES];
     struct stat about = {0};
     const char *group = folder + strlen(cgroup_version->mount);
-    int length = snprintf(path, sizeof path, "%s%s", limit_list->root, folder);
+    int length = snprintf(path, sizeof path, "%s%s", list->root, folder);
     if (length >= (int)sizeof path || stat(path, &about))
         about.st_ino = 0;
-    snprintf(limit->key, sizeof limit->key, "%s group %llu",
-             limit_list->machine, (unsigned long long)about.st_ino);
+    snprintf(limit->key, sizeof limit->key, "%s group %llu", list->machine,
+             (unsigned long long)about.st_ino);
     snprintf(limit->name, sizeof limit->name, "left by control group %.80s, %s",
              *group ? group : "/", cgroup_version->limit);
 }
 
 /* Without a limit the file holds a word, or a number larger than any machine's
  * memory. */
-static void add_group(struct limit_list *limit_list,
+static void add_group(struct limit_list *list,
                       const struct cgroup_version *cgroup_version,
                       const char *folder) {
     uint64_t most, used, cached;
-    if (!number_of(limit_list, folder, cgroup_version->limit, "", &most) ||
-        !number_of(limit_list, folder, cgroup_version->used, "", &used) ||
+    if (!number_of(list, folder, cgroup_version->limit, "", &most) ||
+        !number_of(list, folder, cgroup_version->used, "", &used) ||
         most > UINT64_C(1) << 60)
         return;
     for (size_t i = 0; i < 3 && cgroup_version->cached[i]; i++)
-        if (number_of(limit_list, folder, cgroup_version->stat,
+        if (number_of(list, folder, cgroup_version->stat,
                       cgroup_version->cached[i], &cached))
             used -= cached < used ? cached : used;
-    struct free_memory_limit *limit = free_memory_add(
-        limit_list, (most > used ? most - used : 0) + limit_list->swap,
-        most + limit_list->total_swap);
+    struct free_memory_limit *limit =
+        free_memory_add(list, (most > used ? most - used : 0) + list->swap,
+                        most + list->total_swap);
     if (limit)
-        name_group(limit_list, cgroup_version, folder, limit);
+        name_group(list, cgroup_version, folder, limit);
 }
 
 /* GROUP and its ancestors. If it is not found, as in a container that mounts
  * its own group as the root: the root alone. */
-static void add_groups(struct limit_list *limit_list,
+static void add_groups(struct limit_list *list,
                        const struct cgroup_version *cgroup_version,
                        const char *group) {
     char folder[PATH_BYTES];
@@ -179,16 +174,16 @@ static void add_groups(struct limit_list *limit_list,
     while (strlen(folder) > mount) {
         char *slash = strrchr(folder, '/');
         if (slash[1])
-            add_group(limit_list, cgroup_version, folder);
+            add_group(list, cgroup_version, folder);
         *slash = 0;
     }
     folder[mount] = 0;
-    add_group(limit_list, cgroup_version, folder);
+    add_group(list, cgroup_version, folder);
 }
 
 /* A line of /proc/self/cgroup is "number:controllers:/group". */
-static void add_all_groups(struct limit_list *limit_list) {
-    FILE *file = open_below(limit_list->root, "/proc/self/cgroup");
+static void add_all_groups(struct limit_list *list) {
+    FILE *file = open_below(list->root, "/proc/self/cgroup");
     char line[PATH_BYTES];
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = 0;
@@ -198,48 +193,46 @@ static void add_all_groups(struct limit_list *limit_list) {
             continue;
         *group++ = 0;
         if (!strcmp(controllers, ":memory"))
-            add_groups(limit_list, &cgroup_v1, group);
+            add_groups(list, &cgroup_v1, group);
         else if (!strcmp(controllers, ":"))
-            add_groups(limit_list, &cgroup_v2, group);
+            add_groups(list, &cgroup_v2, group);
     }
     if (file)
         fclose(file);
 }
 
-static void add_own(struct limit_list *limit_list, uint64_t most,
-                    const char *field, const char *name) {
+static void add_own(struct limit_list *list, uint64_t most, const char *field,
+                    const char *name) {
     uint64_t kib;
     if (most >= RLIM_INFINITY ||
-        !free_memory_read_number(limit_list->root, "/proc/self/status", field,
-                                 &kib))
+        !free_memory_read_number(list->root, "/proc/self/status", field, &kib))
         return;
-    struct free_memory_limit *limit = free_memory_add(
-        limit_list, most > kib << 10 ? most - (kib << 10) : 0, 0);
+    struct free_memory_limit *limit =
+        free_memory_add(list, most > kib << 10 ? most - (kib << 10) : 0, 0);
     if (!limit)
         return;
-    snprintf(limit->key, sizeof limit->key, "%s pid %d %s", limit_list->machine,
+    snprintf(limit->key, sizeof limit->key, "%s pid %d %s", list->machine,
              (int)getpid(), field);
     snprintf(limit->name, sizeof limit->name, "left to the process by %s",
              name);
 }
 
-static void add_all(struct limit_list *limit_list) {
+static void add_all(struct limit_list *list) {
     struct rlimit space, data;
-    add_machine(limit_list);
+    add_machine(list);
     if (!getrlimit(RLIMIT_AS, &space))
-        add_own(limit_list, space.rlim_cur, "VmSize:", "ulimit -v");
+        add_own(list, space.rlim_cur, "VmSize:", "ulimit -v");
     if (!getrlimit(RLIMIT_DATA, &data))
-        add_own(limit_list, data.rlim_cur, "VmData:", "ulimit -d");
-    add_all_groups(limit_list);
+        add_own(list, data.rlim_cur, "VmData:", "ulimit -d");
+    add_all_groups(list);
 }
 
 unsigned free_memory_limits_in(
     const char *root,
     struct free_memory_limit limits[static FREE_MEMORY_LIMITS]) {
-    struct limit_list limit_list = {
-        .root = root, .limits = limits, .swaps = true};
-    add_all(&limit_list);
-    return limit_list.count;
+    struct limit_list list = {.root = root, .limits = limits, .swaps = true};
+    add_all(&list);
+    return list.count;
 }
 
 unsigned free_memory_limits(
@@ -249,11 +242,11 @@ unsigned free_memory_limits(
 
 uint64_t free_memory_half(void) {
     struct free_memory_limit limits[FREE_MEMORY_LIMITS];
-    struct limit_list limit_list = {.root = "", .limits = limits};
-    add_all(&limit_list);
+    struct limit_list list = {.root = "", .limits = limits};
+    add_all(&list);
     uint64_t least = UINT64_MAX;
-    for (unsigned i = 0; i < limit_list.count; i++)
+    for (unsigned i = 0; i < list.count; i++)
         if (limits[i].free < least)
             least = limits[i].free;
-    return limit_list.count ? least / 2 : 0;
+    return list.count ? least / 2 : 0;
 }

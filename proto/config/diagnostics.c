@@ -177,21 +177,21 @@ static void diagnostics_quote_append(char **end, const char *text) {
 }
 
 struct diagnostics_quote diagnostics_quote_text(const char *text) {
-    struct diagnostics_quote diagnostics_quote = {{0}};
-    char *end = diagnostics_quote.text;
+    struct diagnostics_quote quote = {{0}};
+    char *end = quote.text;
     *end++ = '"';
     diagnostics_quote_append(&end, text ? text : "");
     *end++ = '"';
-    return diagnostics_quote;
+    return quote;
 }
 
 struct diagnostics_quote diagnostics_quote_json(const json_t *value) {
     if (json_is_string(value))
         return diagnostics_quote_text(json_string_value(value));
-    struct diagnostics_quote diagnostics_quote = {{0}};
-    char *end = diagnostics_quote.text;
+    struct diagnostics_quote quote = {{0}};
+    char *end = quote.text;
     char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     diagnostics_quote_append(&end, dump ? dump : "nothing");
     free(dump);
-    return diagnostics_quote;
+    return quote;
 }

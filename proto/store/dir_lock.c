@@ -42,53 +42,51 @@ static bool is_locked(int file) {
 /* True if the path of FILE still leads to it. Another process may have removed
  * it before it was locked, or replaced the directory since. True if that is
  * unknown. */
-static bool is_current(const struct dir_lock *dir_lock) {
+static bool is_current(const struct dir_lock *lock) {
     struct stat own, found;
-    if (!dir_lock->follows_chief && dir_lock->file < 0)
+    if (!lock->follows_chief && lock->file < 0)
         return false;
-    if (stat(dir_lock->path, &found))
+    if (stat(lock->path, &found))
         return errno != ENOENT && errno != ENOTDIR;
-    return dir_lock->follows_chief ||
-           (!fstat(dir_lock->file, &own) && own.st_ino == found.st_ino &&
+    return lock->follows_chief ||
+           (!fstat(lock->file, &own) && own.st_ino == found.st_ino &&
             own.st_dev == found.st_dev);
 }
 
 /* Writes the owner for error texts of other runs. Processes that share a file
  * each write a line. */
-static void write_owner(const struct dir_lock *dir_lock) {
+static void write_owner(const struct dir_lock *lock) {
     char host[256] = "", text[512];
     gethostname(host, sizeof host - 1);
     int length = snprintf(text, sizeof text, "%s, pid %d on host %s\n",
-                          dir_lock->owner, (int)getpid(), host);
-    if (pwrite(dir_lock->file, text, (size_t)length, 0) != length)
+                          lock->owner, (int)getpid(), host);
+    if (pwrite(lock->file, text, (size_t)length, 0) != length)
         return; /* then no owner is named */
 }
 
-static enum status open_lock_file(struct dir_lock *dir_lock,
-                                  struct failure *why) {
+static enum status open_lock_file(struct dir_lock *lock, struct failure *why) {
     for (int i = 0; i < TRIES; i++) {
-        dir_lock->file =
-            open(dir_lock->path, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
-        if (dir_lock->file < 0)
+        lock->file = open(lock->path, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+        if (lock->file < 0)
             return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
-                                "cannot write %s", dir_lock->path);
-        dir_lock->locked = set_lock(dir_lock->file, F_RDLCK);
-        if (!dir_lock->locked) {
-            log_warning(dir_lock->settings.log, "lock_unavailable",
+                                "cannot write %s", lock->path);
+        lock->locked = set_lock(lock->file, F_RDLCK);
+        if (!lock->locked) {
+            log_warning(lock->settings.log, "lock_unavailable",
                         "%s takes no lock (%s): a second run in the same "
                         "directory would not be noticed",
-                        dir_lock->path, strerror(errno));
+                        lock->path, strerror(errno));
             return STATUS_OK;
         }
-        if (is_current(dir_lock)) {
-            write_owner(dir_lock);
+        if (is_current(lock)) {
+            write_owner(lock);
             return STATUS_OK;
         }
-        close(dir_lock->file);
-        dir_lock->file = -1;
+        close(lock->file);
+        lock->file = -1;
     }
     return status_fail(why, FAILURE_FILE_UNWRITABLE,
-                       "%s is removed again and again", dir_lock->path);
+                       "%s is removed again and again", lock->path);
 }
 
 /* True if NAME is the lock file of another run. */
@@ -146,24 +144,24 @@ static enum status check_others(const char *dir, const char *own,
 }
 
 /* The last process that holds the file removes it. */
-static void dir_lock_unlock_file(struct dir_lock *dir_lock) {
-    if (dir_lock->file < 0)
+static void dir_lock_unlock_file(struct dir_lock *lock) {
+    if (lock->file < 0)
         return;
-    if (!is_locked(dir_lock->file) && is_current(dir_lock))
-        unlink(dir_lock->path);
-    close(dir_lock->file);
-    dir_lock->file = -1;
+    if (!is_locked(lock->file) && is_current(lock))
+        unlink(lock->path);
+    close(lock->file);
+    lock->file = -1;
 }
 
 /* Locks its own file first and then looks for others: of two runs that start
  * together at least one sees the other. */
-static enum status acquire(struct dir_lock *dir_lock, struct failure *why) {
-    const char *name = strrchr(dir_lock->path, '/') + 1;
-    enum status status = open_lock_file(dir_lock, why);
-    if (!status && dir_lock->locked)
-        status = check_others(dir_lock->settings.dir, name, why);
+static enum status acquire(struct dir_lock *lock, struct failure *why) {
+    const char *name = strrchr(lock->path, '/') + 1;
+    enum status status = open_lock_file(lock, why);
+    if (!status && lock->locked)
+        status = check_others(lock->settings.dir, name, why);
     if (status)
-        dir_lock_unlock_file(dir_lock);
+        dir_lock_unlock_file(lock);
     return status;
 }
 
@@ -171,19 +169,19 @@ static enum status acquire(struct dir_lock *dir_lock, struct failure *why) {
 static struct dir_lock *new (const struct dir_lock_settings *settings,
                              const char *ending, struct failure *why) {
     char run_file[PATH_MAX - 16];
-    struct dir_lock *dir_lock = calloc(1, sizeof *dir_lock);
-    if (!dir_lock) {
+    struct dir_lock *lock = calloc(1, sizeof *lock);
+    if (!lock) {
         status_fail(why, FAILURE_NO_MEMORY, "out of memory");
         return NULL;
     }
-    dir_lock->file = -1;
-    dir_lock->settings = *settings;
-    snprintf(dir_lock->owner, sizeof dir_lock->owner, "%s", settings->owner);
-    pthread_mutex_init(&dir_lock->mutex, NULL);
+    lock->file = -1;
+    lock->settings = *settings;
+    snprintf(lock->owner, sizeof lock->owner, "%s", settings->owner);
+    pthread_mutex_init(&lock->mutex, NULL);
     checkpoint_run_file(settings->dir, settings->run, run_file,
                         sizeof run_file);
-    snprintf(dir_lock->path, sizeof dir_lock->path, "%s%s", run_file, ending);
-    return dir_lock;
+    snprintf(lock->path, sizeof lock->path, "%s%s", run_file, ending);
+    return lock;
 }
 
 enum status dir_lock_acquire(struct dir_lock **out,
@@ -223,14 +221,14 @@ enum status dir_lock_join(struct dir_lock **out, bool *shares,
 
 /* Call with the mutex held. A process that shared the chief's directory locks
  * it as the chief does: all processes of a run may hold the file. */
-static enum status reacquire(struct dir_lock *dir_lock, struct failure *why) {
-    const struct dir_lock_settings *settings = &dir_lock->settings;
-    bool was_there = dir_lock->follows_chief || dir_lock->file >= 0;
-    dir_lock_unlock_file(dir_lock);
-    dir_lock->follows_chief = false;
+static enum status reacquire(struct dir_lock *lock, struct failure *why) {
+    const struct dir_lock_settings *settings = &lock->settings;
+    bool was_there = lock->follows_chief || lock->file >= 0;
+    dir_lock_unlock_file(lock);
+    lock->follows_chief = false;
     enum status status = checkpoint_make_dir(settings->dir, why);
     if (!status)
-        status = acquire(dir_lock, why);
+        status = acquire(lock, why);
     if (!status && was_there)
         log_warning(
             settings->log, "directory_replaced",
@@ -240,11 +238,10 @@ static enum status reacquire(struct dir_lock *dir_lock, struct failure *why) {
     return status;
 }
 
-enum status dir_lock_renew(struct dir_lock *dir_lock, struct failure *why) {
-    pthread_mutex_lock(&dir_lock->mutex);
-    enum status status =
-        is_current(dir_lock) ? STATUS_OK : reacquire(dir_lock, why);
-    pthread_mutex_unlock(&dir_lock->mutex);
+enum status dir_lock_renew(struct dir_lock *lock, struct failure *why) {
+    pthread_mutex_lock(&lock->mutex);
+    enum status status = is_current(lock) ? STATUS_OK : reacquire(lock, why);
+    pthread_mutex_unlock(&lock->mutex);
     return status;
 }
 
@@ -273,11 +270,11 @@ bool dir_lock_is_locked(const char *dir) {
 }
 
 void dir_lock_release(struct dir_lock **where) {
-    struct dir_lock *dir_lock = *where;
+    struct dir_lock *lock = *where;
     *where = NULL;
-    if (!dir_lock)
+    if (!lock)
         return;
-    dir_lock_unlock_file(dir_lock);
-    pthread_mutex_destroy(&dir_lock->mutex);
-    free(dir_lock);
+    dir_lock_unlock_file(lock);
+    pthread_mutex_destroy(&lock->mutex);
+    free(lock);
 }

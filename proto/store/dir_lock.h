@@ -47,18 +47,18 @@ enum status dir_lock_join(struct dir_lock **out, bool *shares,
 /* Call it before a checkpoint is written, on any thread. If the directory was
  * removed or replaced, it is made and locked again, which the log says. Fails
  * as dir_lock_acquire; STATUS_CONFIG: another run has it now. */
-enum status dir_lock_renew(struct dir_lock *dir_lock,
+enum status dir_lock_renew(struct dir_lock *lock,
                            struct failure *why) MUST_CHECK;
 
 /* True if the directory is the one that was locked. Else nothing in it belongs
  * to the run or may be removed. On any thread. */
-bool dir_lock_is_held(struct dir_lock *dir_lock);
+bool dir_lock_is_held(struct dir_lock *lock);
 
 /* For a reader of DIR: true if a live process of a run holds its lock. False if
  * that is unknown. */
 bool dir_lock_is_locked(const char *dir);
 
-/* Releases DIR and clears *DIR_LOCK, which may be NULL. */
-void dir_lock_release(struct dir_lock **dir_lock);
+/* Releases DIR and clears *LOCK, which may be NULL. */
+void dir_lock_release(struct dir_lock **lock);
 
 #endif

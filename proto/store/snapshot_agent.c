@@ -38,93 +38,86 @@ struct snapshot_agent {
 };
 
 /* Without a checkpoint directory there is nothing to lock. */
-static enum status lock_folder(struct snapshot_agent *snapshot_agent,
+static enum status lock_folder(struct snapshot_agent *agent,
                                struct failure *why) {
-    const struct snapshot_agent_settings *settings = &snapshot_agent->settings;
+    const struct snapshot_agent_settings *settings = &agent->settings;
     struct dir_lock_settings dir_lock = {.dir = settings->plan->checkpoint_dir,
                                          .run = settings->run,
                                          .owner = settings->owner,
                                          .log = settings->log};
-    snapshot_agent->shares_folder = true;
-    return dir_lock.dir
-               ? dir_lock_join(&snapshot_agent->dir_lock,
-                               &snapshot_agent->shares_folder, &dir_lock, why)
-               : STATUS_OK;
+    agent->shares_folder = true;
+    return dir_lock.dir ? dir_lock_join(&agent->dir_lock, &agent->shares_folder,
+                                        &dir_lock, why)
+                        : STATUS_OK;
 }
 
 enum status snapshot_agent_open(struct snapshot_agent **out,
                                 const struct snapshot_agent_settings *settings,
                                 struct failure *why) {
-    struct snapshot_agent *snapshot_agent = calloc(1, sizeof *snapshot_agent);
+    struct snapshot_agent *agent = calloc(1, sizeof *agent);
     *out = NULL;
-    if (!snapshot_agent)
+    if (!agent)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for checkpoints");
-    snapshot_agent->settings = *settings;
-    pthread_mutex_init(&snapshot_agent->mutex, NULL);
-    gethostname(snapshot_agent->host, sizeof snapshot_agent->host - 1);
-    enum status status = lock_folder(snapshot_agent, why);
+    agent->settings = *settings;
+    pthread_mutex_init(&agent->mutex, NULL);
+    gethostname(agent->host, sizeof agent->host - 1);
+    enum status status = lock_folder(agent, why);
     if (!status)
-        status =
-            snapshots_open(&snapshot_agent->snapshots, &settings->blocks, why);
+        status = snapshots_open(&agent->snapshots, &settings->blocks, why);
     if (status)
-        snapshot_agent_close(&snapshot_agent);
-    *out = snapshot_agent;
+        snapshot_agent_close(&agent);
+    *out = agent;
     return status;
 }
 
 void snapshot_agent_close(struct snapshot_agent **where) {
-    struct snapshot_agent *snapshot_agent = *where;
+    struct snapshot_agent *agent = *where;
     *where = NULL;
-    if (!snapshot_agent)
+    if (!agent)
         return;
-    snapshots_close(&snapshot_agent->snapshots);
-    dir_lock_release(&snapshot_agent->dir_lock);
-    pthread_mutex_destroy(&snapshot_agent->mutex);
-    free(snapshot_agent);
+    snapshots_close(&agent->snapshots);
+    dir_lock_release(&agent->dir_lock);
+    pthread_mutex_destroy(&agent->mutex);
+    free(agent);
 }
 
 bool snapshot_agent_shares_folder(const struct snapshot_agent *snapshot_agent) {
     return snapshot_agent->shares_folder;
 }
 
-struct snapshots *snapshot_agent_snapshots(
-    const struct snapshot_agent *snapshot_agent) {
-    return snapshot_agent->snapshots;
+struct snapshots *snapshot_agent_snapshots(const struct snapshot_agent *agent) {
+    return agent->snapshots;
 }
 
-int snapshot_agent_descriptor(const struct snapshot_agent *snapshot_agent) {
-    return snapshots_descriptor(snapshot_agent->snapshots);
+int snapshot_agent_descriptor(const struct snapshot_agent *agent) {
+    return snapshots_descriptor(agent->snapshots);
 }
 
-static void order_write(struct snapshot_agent *snapshot_agent, uint64_t id,
+static void order_write(struct snapshot_agent *agent, uint64_t id,
                         uint64_t step) {
-    const struct snapshot_agent_settings *settings = &snapshot_agent->settings;
+    const struct snapshot_agent_settings *settings = &agent->settings;
     char folder[PATH_BYTES], name[128];
     checkpoint_folder(settings->plan->checkpoint_dir, step, folder,
                       sizeof folder);
     checkpoint_shard_name(settings->index, settings->count, settings->run, name,
                           sizeof name);
-    snapshots_write(snapshot_agent->snapshots, id, snapshot_agent->dir_lock,
-                    folder, name);
+    snapshots_write(agent->snapshots, id, agent->dir_lock, folder, name);
 }
 
-static void begin(struct snapshot_agent *snapshot_agent, uint64_t id,
-                  bool retain) {
-    snapshots_begin(snapshot_agent->snapshots, id,
-                    retain && snapshot_agent->settings.can_retain);
+static void begin(struct snapshot_agent *agent, uint64_t id, bool retain) {
+    snapshots_begin(agent->snapshots, id, retain && agent->settings.can_retain);
 }
 
 /* A checkpoint due while one is being written is skipped, except the last one
  * of the run. */
-static void begin_planned(struct snapshot_agent *snapshot_agent,
-                          uint64_t round) {
-    if (snapshots_busy(snapshot_agent->snapshots) &&
-        round != snapshot_agent->settings.plan->run_schedule.total) {
-        snapshots_skip(snapshot_agent->snapshots, round);
+static void begin_planned(struct snapshot_agent *agent, uint64_t round) {
+    if (snapshots_busy(agent->snapshots) &&
+        round != agent->settings.plan->run_schedule.total) {
+        snapshots_skip(agent->snapshots, round);
         return;
     }
-    begin(snapshot_agent, round, false);
-    order_write(snapshot_agent, round, round);
+    begin(agent, round, false);
+    order_write(agent, round, round);
 }
 
 bool snapshot_agent_due(struct snapshot_agent *snapshot_agent, uint64_t version,
@@ -145,112 +138,107 @@ bool snapshot_agent_due(struct snapshot_agent *snapshot_agent, uint64_t version,
     return snapshots_accepts(snapshots, *id);
 }
 
-static void agent_send(struct snapshot_agent *snapshot_agent,
+static void agent_send(struct snapshot_agent *agent,
                        Capstan__Control *control) {
-    snapshot_agent->settings.send(snapshot_agent->settings.send_context,
-                                  control);
+    agent->settings.send(agent->settings.send_context, control);
 }
 
-static void prepare(struct snapshot_agent *snapshot_agent,
+static void prepare(struct snapshot_agent *agent,
                     const Capstan__SnapshotPrepare *command) {
-    const struct snapshot_agent_source *source =
-        &snapshot_agent->settings.source;
+    const struct snapshot_agent_source *source = &agent->settings.source;
     Capstan__SnapshotPrepared prepared = CAPSTAN__SNAPSHOT_PREPARED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     prepared.id = command->id;
     prepared.highest = source->freeze(source->context);
     control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_PREPARED;
     control.snapshot_prepared = &prepared;
-    agent_send(snapshot_agent, &control);
+    agent_send(agent, &control);
 }
 
-static void set_request(struct snapshot_agent *snapshot_agent,
+static void set_request(struct snapshot_agent *agent,
                         const Capstan__Snapshot *command, uint64_t round) {
-    pthread_mutex_lock(&snapshot_agent->mutex);
-    snapshot_agent->request = (struct request){.id = command->id,
-                                               .round = round,
-                                               .retain = command->retain,
-                                               .write = command->write};
-    pthread_mutex_unlock(&snapshot_agent->mutex);
+    pthread_mutex_lock(&agent->mutex);
+    agent->request = (struct request){.id = command->id,
+                                      .round = round,
+                                      .retain = command->retain,
+                                      .write = command->write};
+    pthread_mutex_unlock(&agent->mutex);
 }
 
 /* The id of a planned round means that no requested snapshot is needed: the
  * plan has one at that round, or the freeze only served joiners. The command
  * then only lifts the freeze. */
-static enum status take_snapshot(struct snapshot_agent *snapshot_agent,
+static enum status take_snapshot(struct snapshot_agent *agent,
                                  const Capstan__Snapshot *command,
                                  struct failure *why) {
-    const struct snapshot_agent_source *source =
-        &snapshot_agent->settings.source;
+    const struct snapshot_agent_source *source = &agent->settings.source;
     if (command->id < MESSAGE_REQUESTED_SNAPSHOT)
         return source->hold_at(source->context, 0, false, why);
-    if (snapshots_has(snapshot_agent->snapshots, command->id)) {
+    if (snapshots_has(agent->snapshots, command->id)) {
         if (!command->write)
             return STATUS_OK;
-        order_write(snapshot_agent, command->id, command->step);
+        order_write(agent, command->id, command->step);
         if (source->hand_over) {
-            set_request(snapshot_agent, command, command->step);
+            set_request(agent, command, command->step);
             source->hand_over(source->context);
         }
         return STATUS_OK;
     }
     if (!command->round) {
-        begin(snapshot_agent, command->id, command->retain);
+        begin(agent, command->id, command->retain);
         return source->hold_now(source->context, command->id, why);
     }
-    set_request(snapshot_agent, command, command->round);
+    set_request(agent, command, command->round);
     return source->hold_at(source->context, command->round, command->write,
                            why);
 }
 
 /* A request that is released before its round is not begun any more. */
-static void release(struct snapshot_agent *snapshot_agent, uint64_t id) {
-    pthread_mutex_lock(&snapshot_agent->mutex);
-    snapshot_agent->request.released |= id == snapshot_agent->request.id;
-    pthread_mutex_unlock(&snapshot_agent->mutex);
-    snapshots_release(snapshot_agent->snapshots, id);
+static void release(struct snapshot_agent *agent, uint64_t id) {
+    pthread_mutex_lock(&agent->mutex);
+    agent->request.released |= id == agent->request.id;
+    pthread_mutex_unlock(&agent->mutex);
+    snapshots_release(agent->snapshots, id);
 }
 
 /* Removes what the chief cannot reach, as the folder is not shared. */
-static void retain(struct snapshot_agent *snapshot_agent,
+static void retain(struct snapshot_agent *agent,
                    const Capstan__Retain *command) {
-    const char *dir = snapshot_agent->settings.plan->checkpoint_dir;
+    const char *dir = agent->settings.plan->checkpoint_dir;
     struct failure why;
-    if (!snapshot_agent->shares_folder && dir &&
-        dir_lock_is_held(snapshot_agent->dir_lock) &&
+    if (!agent->shares_folder && dir && dir_lock_is_held(agent->dir_lock) &&
         checkpoint_retain(dir, command->steps, command->n_steps, &why))
-        log_warning(snapshot_agent->settings.log, "checkpoint_removal_failed",
+        log_warning(agent->settings.log, "checkpoint_removal_failed",
                     "old checkpoints were not removed: %s", why.text);
 }
 
 /* The chief knows which holders have no blocks. */
-enum status snapshot_agent_handle(struct snapshot_agent *snapshot_agent,
+enum status snapshot_agent_handle(struct snapshot_agent *agent,
                                   const Capstan__Control *command,
                                   struct failure *why) {
-    bool has_blocks = snapshot_agent->settings.blocks.num_blocks;
+    bool has_blocks = agent->settings.blocks.num_blocks;
     switch (command->body_case) {
     case CAPSTAN__CONTROL__BODY_SNAPSHOT_PREPARE:
         if (has_blocks)
-            prepare(snapshot_agent, command->snapshot_prepare);
+            prepare(agent, command->snapshot_prepare);
         return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_SNAPSHOT:
-        return has_blocks
-                   ? take_snapshot(snapshot_agent, command->snapshot, why)
-                   : STATUS_OK;
+        return has_blocks ? take_snapshot(agent, command->snapshot, why)
+                          : STATUS_OK;
     case CAPSTAN__CONTROL__BODY_SNAPSHOT_RELEASE:
-        release(snapshot_agent, command->snapshot_release->id);
+        release(agent, command->snapshot_release->id);
         return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_RETAIN:
-        retain(snapshot_agent, command->retain);
+        retain(agent, command->retain);
         return STATUS_OK;
     default:
         return STATUS_OK;
     }
 }
 
-static void log_failed(const struct snapshot_agent *snapshot_agent,
+static void log_failed(const struct snapshot_agent *agent,
                        const struct snapshots_report *report) {
-    const struct log *log = snapshot_agent->settings.log;
+    const struct log *log = agent->settings.log;
     if (report->skipped)
         log_warning(log, "checkpoint_skipped",
                     "the checkpoint of step %llu is left out: an earlier one "
@@ -265,12 +253,12 @@ static void log_failed(const struct snapshot_agent *snapshot_agent,
 }
 
 /* The step and the loss scaler are those of the plan's first block. */
-static void send_report(struct snapshot_agent *snapshot_agent,
+static void send_report(struct snapshot_agent *agent,
                         const struct snapshots_report *report) {
     Capstan__SnapshotReport message = CAPSTAN__SNAPSHOT_REPORT__INIT;
     Capstan__LossScaler scaler = plan_scaler_message(&report->scaler);
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    bool has_first_block = snapshot_agent->settings.has_first_block;
+    bool has_first_block = agent->settings.has_first_block;
     message.id = report->id;
     message.outcome = report->outcome;
     switch (report->outcome) {
@@ -283,23 +271,22 @@ static void send_report(struct snapshot_agent *snapshot_agent,
         message.size = report->info.size;
         message.hash_low = report->info.hash[0];
         message.hash_high = report->info.hash[1];
-        message.host =
-            snapshot_agent->shares_folder ? "" : snapshot_agent->host;
+        message.host = agent->shares_folder ? "" : agent->host;
         message.seconds = report->seconds;
         message.scaler = has_first_block ? &scaler : NULL;
         break;
     default:
         message.error = (char *)report->why.text;
-        log_failed(snapshot_agent, report);
+        log_failed(agent, report);
         break;
     }
     control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_REPORT;
     control.snapshot_report = &message;
-    agent_send(snapshot_agent, &control);
+    agent_send(agent, &control);
 }
 
-void snapshot_agent_step(struct snapshot_agent *snapshot_agent) {
+void snapshot_agent_step(struct snapshot_agent *agent) {
     struct snapshots_report report;
-    while (snapshots_next(snapshot_agent->snapshots, &report))
-        send_report(snapshot_agent, &report);
+    while (snapshots_next(agent->snapshots, &report))
+        send_report(agent, &report);
 }

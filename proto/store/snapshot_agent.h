@@ -59,32 +59,31 @@ enum status snapshot_agent_open(struct snapshot_agent **out,
                                 const struct snapshot_agent_settings *settings,
                                 struct failure *why) MUST_CHECK;
 
-/* Ends the writer thread, removes unfinished files and clears *SNAPSHOT_AGENT
+/* Ends the writer thread, removes unfinished files and clears *AGENT
  * (may be NULL). */
-void snapshot_agent_close(struct snapshot_agent **snapshot_agent);
+void snapshot_agent_close(struct snapshot_agent **agent);
 
 /* Is this holder's checkpoint directory the chief's? */
-bool snapshot_agent_shares_folder(const struct snapshot_agent *snapshot_agent);
+bool snapshot_agent_shares_folder(const struct snapshot_agent *agent);
 
 /* The snapshots to add blocks to; view. */
-struct snapshots *snapshot_agent_snapshots(
-    const struct snapshot_agent *snapshot_agent);
+struct snapshots *snapshot_agent_snapshots(const struct snapshot_agent *agent);
 
 /* A block has reached VERSION, a planned or requested round: *ID is the
  * snapshot that it is to be added to. False: none, as it was skipped, released
  * or failed. On any thread, but not on two at a time. */
-bool snapshot_agent_due(struct snapshot_agent *snapshot_agent, uint64_t version,
+bool snapshot_agent_due(struct snapshot_agent *agent, uint64_t version,
                         uint64_t *id);
 
 /* Handles the chief's snapshot commands and ignores all others. */
-enum status snapshot_agent_handle(struct snapshot_agent *snapshot_agent,
+enum status snapshot_agent_handle(struct snapshot_agent *agent,
                                   const Capstan__Control *command,
                                   struct failure *why) MUST_CHECK;
 
 /* Readable when snapshot_agent_step has something to report. */
-int snapshot_agent_descriptor(const struct snapshot_agent *snapshot_agent);
+int snapshot_agent_descriptor(const struct snapshot_agent *agent);
 
 /* Reports to the chief what is held, written or failed. */
-void snapshot_agent_step(struct snapshot_agent *snapshot_agent);
+void snapshot_agent_step(struct snapshot_agent *agent);
 
 #endif

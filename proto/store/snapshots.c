@@ -473,13 +473,12 @@ struct buffer *snapshots_weights(struct snapshots *all, uint64_t id,
     return weights;
 }
 
-void snapshots_write(struct snapshots *all, uint64_t id,
-                     struct dir_lock *dir_lock, const char *folder,
-                     const char *name) {
+void snapshots_write(struct snapshots *all, uint64_t id, struct dir_lock *lock,
+                     const char *folder, const char *name) {
     pthread_mutex_lock(&all->mutex);
     struct snapshot *snapshot = find_snapshot(all, id);
     if (snapshot && snapshot->stage == HELD) {
-        snapshot->dir_lock = dir_lock;
+        snapshot->dir_lock = lock;
         snprintf(snapshot->folder, sizeof snapshot->folder, "%s", folder);
         snprintf(snapshot->name, sizeof snapshot->name, "%s", name);
         snapshot->stage = ORDERED;

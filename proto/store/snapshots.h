@@ -88,10 +88,10 @@ void snapshots_promise(struct snapshots *snapshots, uint64_t id, uint64_t step);
 struct buffer *snapshots_weights(struct snapshots *snapshots, uint64_t id,
                                  uint32_t b);
 
-/* Orders ID to be written to FOLDER/NAME. DIR_LOCK (dir_lock.h; borrowed, or
+/* Orders ID to be written to FOLDER/NAME. LOCK (dir_lock.h; borrowed, or
  * NULL) is renewed first. Blocks may still be added. */
 void snapshots_write(struct snapshots *snapshots, uint64_t id,
-                     struct dir_lock *dir_lock, const char *folder,
+                     struct dir_lock *lock, const char *folder,
                      const char *name);
 
 /* Ends the retention of ID and frees it: now, or once it is written. */

@@ -148,26 +148,26 @@ void memory_footprint_ps(struct memory_footprint *out,
     }};
 }
 
-uint64_t memory_footprint_sum(const struct memory_footprint *memory_footprint) {
+uint64_t memory_footprint_sum(const struct memory_footprint *footprint) {
     uint64_t sum = 0;
     for (int kind = 0; kind < MEMORY_FOOTPRINT_KINDS; kind++)
-        sum += memory_footprint->bytes[kind];
+        sum += footprint->bytes[kind];
     return sum;
 }
 
-void memory_footprint_text(const struct memory_footprint *memory_footprint,
-                           char *text, size_t size) {
+void memory_footprint_text(const struct memory_footprint *footprint, char *text,
+                           size_t size) {
     static const char *const names[] = {"weights",     "gradients", "state",
                                         "activations", "rounded",   "batches",
                                         "data"};
     char bytes[16];
-    byte_size_text(memory_footprint_sum(memory_footprint), bytes, sizeof bytes);
+    byte_size_text(memory_footprint_sum(footprint), bytes, sizeof bytes);
     size_t length = (size_t)snprintf(text, size, "%s", bytes);
     const char *before = ": ";
     for (int kind = 0; kind < MEMORY_FOOTPRINT_KINDS && length < size; kind++) {
-        if (!memory_footprint->bytes[kind])
+        if (!footprint->bytes[kind])
             continue;
-        byte_size_text(memory_footprint->bytes[kind], bytes, sizeof bytes);
+        byte_size_text(footprint->bytes[kind], bytes, sizeof bytes);
         length += (size_t)snprintf(text + length, size - length, "%s%s %s",
                                    before, names[kind], bytes);
         before = ", ";

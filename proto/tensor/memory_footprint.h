@@ -65,10 +65,10 @@ void memory_footprint_ps(struct memory_footprint *out,
                          uint64_t elements, uint32_t remote);
 
 /* Bytes of all kinds together. */
-uint64_t memory_footprint_sum(const struct memory_footprint *memory_footprint);
+uint64_t memory_footprint_sum(const struct memory_footprint *footprint);
 
 /* "8 MB: weights 4 MB, state 4 MB" */
-void memory_footprint_text(const struct memory_footprint *memory_footprint,
-                           char *text, size_t size);
+void memory_footprint_text(const struct memory_footprint *footprint, char *text,
+                           size_t size);
 
 #endif

@@ -61,25 +61,25 @@ struct update_core;
 struct update_core *update_core_open(
     const struct update_core_settings *settings);
 
-/* Clears *UPDATE_CORE (may be NULL). */
-void update_core_close(struct update_core **update_core);
+/* Clears *CORE (may be NULL). */
+void update_core_close(struct update_core **core);
 
 /* The next action to carry out; false: none left. */
-bool update_core_next(struct update_core *update_core,
+bool update_core_next(struct update_core *core,
                       struct update_core_action *action);
 
 /* Installs view NUMBER, with one of SLOTS a rank, and rechecks every waiting
  * request and open round. If no live trainer remains for the open round, it
  * closes empty: later joiners must not wait for it. */
-void update_core_set_view(struct update_core *update_core, uint64_t number,
+void update_core_set_view(struct update_core *core, uint64_t number,
                           const struct gate_slot *slots);
 
 /* Does INCARNATION hold RANK? Check this before every push, pull and query. */
-bool update_core_is_current(const struct update_core *update_core,
-                            uint32_t rank, uint64_t incarnation);
+bool update_core_is_current(const struct update_core *core, uint32_t rank,
+                            uint64_t incarnation);
 
 /* RANK's contribution with CLOCK to BLOCK. Its reply goes to request SEQ. */
-enum update_core_result update_core_push(struct update_core *update_core,
+enum update_core_result update_core_push(struct update_core *core,
                                          uint32_t block, uint32_t rank,
                                          uint64_t clock, uint64_t seq);
 
@@ -87,56 +87,53 @@ enum update_core_result update_core_push(struct update_core *update_core,
  * round is applied without gradients; else only this push is. Everything else
  * happens as after any push. */
 enum update_core_result update_core_push_overflowed(
-    struct update_core *update_core, uint32_t block, uint32_t rank,
-    uint64_t clock, uint64_t seq, double overflow_scale);
+    struct update_core *core, uint32_t block, uint32_t rank, uint64_t clock,
+    uint64_t seq, double overflow_scale);
 
 /* A read of BLOCK by a reader that has pushed CLOCK. */
-void update_core_pull(struct update_core *update_core, uint32_t block,
-                      uint32_t rank, uint64_t clock, uint64_t seq);
+void update_core_pull(struct update_core *core, uint32_t block, uint32_t rank,
+                      uint64_t clock, uint64_t seq);
 
 /* Was RANK's contribution with CLOCK to BLOCK accepted? If so, its reply goes
  * to request SEQ, now or later. If not, the sender must send it again. */
-bool update_core_query(struct update_core *update_core, uint32_t block,
-                       uint32_t rank, uint64_t clock, uint64_t seq);
+bool update_core_query(struct update_core *core, uint32_t block, uint32_t rank,
+                       uint64_t clock, uint64_t seq);
 
 /* The global norm of ROUND is known (clip). */
-void update_core_set_norm(struct update_core *update_core, uint64_t round);
+void update_core_set_norm(struct update_core *core, uint64_t round);
 
 /* Closes no round above the highest closed one plus one, until
  * update_core_set_snapshot_round. Returns the highest closed round. */
-uint64_t update_core_freeze(struct update_core *update_core);
+uint64_t update_core_freeze(struct update_core *core);
 
 /* Takes the snapshot at ROUND and lifts the freeze: each block is held when it
  * closes ROUND, or now if it has. ROUND 0 only lifts the freeze (the snapshot
  * falls on a planned round). */
-void update_core_set_snapshot_round(struct update_core *update_core,
-                                    uint64_t round);
+void update_core_set_snapshot_round(struct update_core *core, uint64_t round);
 
 /* BLOCK's version, counting updates before this run. */
-uint64_t update_core_version(const struct update_core *update_core,
-                             uint32_t block);
+uint64_t update_core_version(const struct update_core *core, uint32_t block);
 
 /* BLOCK's loss scaler at VERSION, its present version or the one before. Saved
  * with the block. */
-struct loss_scaler update_core_scaler(const struct update_core *update_core,
+struct loss_scaler update_core_scaler(const struct update_core *core,
                                       uint32_t block, uint64_t version);
 
 /* The highest version of any block. */
-uint64_t update_core_highest(const struct update_core *update_core);
+uint64_t update_core_highest(const struct update_core *core);
 
 /* Copies BLOCK's ledger row at VERSION into ROW[num_ranks]: contributions to a
  * later round are left out. Saved with the block. */
-void update_core_ledger_row(const struct update_core *update_core,
-                            uint32_t block, uint64_t version,
-                            struct ledger_entry *row);
+void update_core_ledger_row(const struct update_core *core, uint32_t block,
+                            uint64_t version, struct ledger_entry *row);
 
 /* Ranks of the plan: entries in a row. */
-uint32_t update_core_num_ranks(const struct update_core *update_core);
+uint32_t update_core_num_ranks(const struct update_core *core);
 
 /* The ledger; view. */
-struct ledger *update_core_ledger(struct update_core *update_core);
+struct ledger *update_core_ledger(struct update_core *core);
 
 /* The gate, with the current view; view. */
-const struct gate *update_core_gate(const struct update_core *update_core);
+const struct gate *update_core_gate(const struct update_core *core);
 
 #endif

@@ -22,9 +22,9 @@ bool block_index_open(struct block_index *block_index,
     return true;
 }
 
-void block_index_close(struct block_index *block_index) {
-    free(block_index->local);
-    block_index->local = NULL;
+void block_index_close(struct block_index *index) {
+    free(index->local);
+    index->local = NULL;
 }
 
 static bool is_empty_push(const Capstan__DataHeader *header) {
@@ -35,17 +35,17 @@ static bool is_empty_push(const Capstan__DataHeader *header) {
 
 /* The encoding of a message's floats and of its reply's. Assigned weights and
  * snapshots end up in files, so they are float32 whatever the job's wire. */
-static enum job_wire expected_encoding(const struct block_index *block_index,
+static enum job_wire expected_encoding(const struct block_index *index,
                                        const Capstan__DataHeader *header) {
     bool is_exact =
         header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN ||
         (header->kind == CAPSTAN__DATA_HEADER__KIND__PULL && header->snapshot);
-    return is_exact ? JOB_WIRE_FLOAT32 : block_index->wire;
+    return is_exact ? JOB_WIRE_FLOAT32 : index->wire;
 }
 
-const char *block_index_check(const struct block_index *block_index,
+const char *block_index_check(const struct block_index *index,
                               Capstan__DataHeader *header, size_t payload) {
-    enum job_wire wire = expected_encoding(block_index, header);
+    enum job_wire wire = expected_encoding(index, header);
     size_t elements = 0;
     if (!is_empty_push(header) && header->encoding != encoding_name(wire))
         return wire == JOB_WIRE_BF16
@@ -54,13 +54,13 @@ const char *block_index_check(const struct block_index *block_index,
                    : "an encoding other than float32";
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t id = header->blocks[i];
-        if (id >= block_index->layout->num_blocks ||
-            block_index->local[id] == BLOCK_INDEX_NOT_LOCAL)
+        if (id >= index->layout->num_blocks ||
+            index->local[id] == BLOCK_INDEX_NOT_LOCAL)
             return "a block that is not on this ps";
-        if (i && block_index->local[id] <= header->blocks[i - 1])
+        if (i && index->local[id] <= header->blocks[i - 1])
             return "blocks out of the plan's order";
-        header->blocks[i] = block_index->local[id];
-        elements += block_index->layout->blocks[id].elements;
+        header->blocks[i] = index->local[id];
+        elements += index->layout->blocks[id].elements;
     }
     bool is_push = header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH;
     bool has_payload = (is_push && !is_empty_push(header)) ||

@@ -22,17 +22,17 @@ struct block_index {
 };
 
 /* Local block i is the plan's block IDS[i], ascending. False: no memory. */
-bool block_index_open(struct block_index *block_index,
-                      const struct layout *layout, const uint32_t *ids,
-                      uint32_t num_blocks, enum job_wire wire);
+bool block_index_open(struct block_index *index, const struct layout *layout,
+                      const uint32_t *ids, uint32_t num_blocks,
+                      enum job_wire wire);
 
 /* Frees the map. A zeroed struct may be closed. */
-void block_index_close(struct block_index *block_index);
+void block_index_close(struct block_index *index);
 
 /* Checks that HEADER's blocks are local and in order, their encoding is right
  * and PAYLOAD bytes are their size. Returns NULL, or what is wrong. Changes the
  * blocks to local numbers. */
-const char *block_index_check(const struct block_index *block_index,
+const char *block_index_check(const struct block_index *index,
                               Capstan__DataHeader *header, size_t payload);
 
 #endif

@@ -39,12 +39,12 @@ static bool buffer_pool_grow(struct free_list *free_list, size_t capacity) {
 }
 
 struct buffer_pool *buffer_pool_open(void) {
-    struct buffer_pool *buffer_pool = calloc(1, sizeof *buffer_pool);
-    if (buffer_pool && buffer_pool_grow(&buffer_pool->heap, MAX_FREE)) {
-        pthread_mutex_init(&buffer_pool->mutex, NULL);
-        return buffer_pool;
+    struct buffer_pool *pool = calloc(1, sizeof *pool);
+    if (pool && buffer_pool_grow(&pool->heap, MAX_FREE)) {
+        pthread_mutex_init(&pool->mutex, NULL);
+        return pool;
     }
-    free(buffer_pool);
+    free(pool);
     return NULL;
 }
 
@@ -60,46 +60,45 @@ static void buffer_pool_empty(struct free_list *free_list) {
     free(free_list->buffers);
 }
 
-static void buffer_pool_destroy(struct buffer_pool *buffer_pool) {
-    buffer_pool_empty(&buffer_pool->heap);
-    buffer_pool_empty(&buffer_pool->shared);
-    shm_segment_release(&buffer_pool->shm_segment);
-    pthread_mutex_destroy(&buffer_pool->mutex);
-    free(buffer_pool);
+static void buffer_pool_destroy(struct buffer_pool *pool) {
+    buffer_pool_empty(&pool->heap);
+    buffer_pool_empty(&pool->shared);
+    shm_segment_release(&pool->shm_segment);
+    pthread_mutex_destroy(&pool->mutex);
+    free(pool);
 }
 
 /* Replies in flight may outlive their shard, so the last buffer to come back
  * destroys a closed pool. */
 void buffer_pool_close(struct buffer_pool **where) {
-    struct buffer_pool *buffer_pool = *where;
+    struct buffer_pool *pool = *where;
     *where = NULL;
-    if (!buffer_pool)
+    if (!pool)
         return;
-    pthread_mutex_lock(&buffer_pool->mutex);
-    buffer_pool->closed = true;
-    bool last = buffer_pool->num_used == 0;
-    pthread_mutex_unlock(&buffer_pool->mutex);
+    pthread_mutex_lock(&pool->mutex);
+    pool->closed = true;
+    bool last = pool->num_used == 0;
+    pthread_mutex_unlock(&pool->mutex);
     if (last)
-        buffer_pool_destroy(buffer_pool);
+        buffer_pool_destroy(pool);
 }
 
 static void recycle(void *owner, struct buffer *buffer) {
-    struct buffer_pool *buffer_pool = owner;
-    pthread_mutex_lock(&buffer_pool->mutex);
-    buffer_pool->num_used--;
-    buffer_pool->used_bytes -= buffer_bytes(buffer);
+    struct buffer_pool *pool = owner;
+    pthread_mutex_lock(&pool->mutex);
+    pool->num_used--;
+    pool->used_bytes -= buffer_bytes(buffer);
     bool shared = buffer_segment(buffer);
-    struct free_list *free_list =
-        shared ? &buffer_pool->shared : &buffer_pool->heap;
-    bool keep = !buffer_pool->closed && (shared || free_list->count < MAX_FREE);
+    struct free_list *free_list = shared ? &pool->shared : &pool->heap;
+    bool keep = !pool->closed && (shared || free_list->count < MAX_FREE);
     if (keep)
         free_list->buffers[free_list->count++] = buffer;
-    bool last = buffer_pool->closed && buffer_pool->num_used == 0;
-    pthread_mutex_unlock(&buffer_pool->mutex);
+    bool last = pool->closed && pool->num_used == 0;
+    pthread_mutex_unlock(&pool->mutex);
     if (!keep)
         buffer_destroy(buffer);
     if (last)
-        buffer_pool_destroy(buffer_pool);
+        buffer_pool_destroy(pool);
 }
 
 /* Prefers buffers that came back last: they are the warmest in the cache. */
@@ -117,52 +116,47 @@ static struct buffer *pop_free(struct free_list *free_list, size_t bytes) {
 
 /* A new buffer from the shared memory. Its place in the free list is reserved,
  * so that recycle() cannot fail. */
-static struct buffer *carve(struct buffer_pool *buffer_pool, size_t bytes) {
-    size_t left =
-        buffer_pool->shm_segment
-            ? shm_segment_bytes(buffer_pool->shm_segment) - buffer_pool->carved
-            : 0;
+static struct buffer *carve(struct buffer_pool *pool, size_t bytes) {
+    size_t left = pool->shm_segment
+                      ? shm_segment_bytes(pool->shm_segment) - pool->carved
+                      : 0;
     size_t size = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (size < bytes || size > left ||
-        !buffer_pool_grow(&buffer_pool->shared, buffer_pool->num_shared + 1))
+        !buffer_pool_grow(&pool->shared, pool->num_shared + 1))
         return NULL;
     struct buffer *buffer =
-        buffer_open_in(buffer_pool->shm_segment, buffer_pool->carved, bytes,
-                       recycle, buffer_pool);
+        buffer_open_in(pool->shm_segment, pool->carved, bytes, recycle, pool);
     if (buffer) {
-        buffer_pool->carved += size;
-        buffer_pool->num_shared++;
+        pool->carved += size;
+        pool->num_shared++;
     }
     return buffer;
 }
 
-static struct buffer *account(struct buffer_pool *buffer_pool,
-                              struct buffer *buffer) {
+static struct buffer *account(struct buffer_pool *pool, struct buffer *buffer) {
     if (buffer) {
-        buffer_pool->num_used++;
-        buffer_pool->used_bytes += buffer_bytes(buffer);
+        pool->num_used++;
+        pool->used_bytes += buffer_bytes(buffer);
     }
-    pthread_mutex_unlock(&buffer_pool->mutex);
+    pthread_mutex_unlock(&pool->mutex);
     return buffer;
 }
 
-struct buffer *buffer_pool_take(struct buffer_pool *buffer_pool, size_t bytes) {
-    pthread_mutex_lock(&buffer_pool->mutex);
-    struct buffer *buffer = pop_free(&buffer_pool->heap, bytes);
-    return account(buffer_pool,
-                   buffer ? buffer : buffer_open(bytes, recycle, buffer_pool));
+struct buffer *buffer_pool_take(struct buffer_pool *pool, size_t bytes) {
+    pthread_mutex_lock(&pool->mutex);
+    struct buffer *buffer = pop_free(&pool->heap, bytes);
+    return account(pool, buffer ? buffer : buffer_open(bytes, recycle, pool));
 }
 
-struct buffer *buffer_pool_take_shared(struct buffer_pool *buffer_pool,
-                                       size_t bytes) {
-    pthread_mutex_lock(&buffer_pool->mutex);
-    struct buffer *buffer = pop_free(&buffer_pool->shared, bytes);
-    return account(buffer_pool, buffer ? buffer : carve(buffer_pool, bytes));
+struct buffer *buffer_pool_take_shared(struct buffer_pool *pool, size_t bytes) {
+    pthread_mutex_lock(&pool->mutex);
+    struct buffer *buffer = pop_free(&pool->shared, bytes);
+    return account(pool, buffer ? buffer : carve(pool, bytes));
 }
 
-size_t buffer_pool_used_bytes(struct buffer_pool *buffer_pool) {
-    pthread_mutex_lock(&buffer_pool->mutex);
-    size_t bytes = buffer_pool->used_bytes;
-    pthread_mutex_unlock(&buffer_pool->mutex);
+size_t buffer_pool_used_bytes(struct buffer_pool *pool) {
+    pthread_mutex_lock(&pool->mutex);
+    size_t bytes = pool->used_bytes;
+    pthread_mutex_unlock(&pool->mutex);
     return bytes;
 }

@@ -26,113 +26,108 @@ struct gradient_inbox {
 
 struct gradient_inbox *gradient_inbox_open(uint32_t num_blocks,
                                            uint32_t num_ranks) {
-    struct gradient_inbox *gradient_inbox = calloc(1, sizeof *gradient_inbox);
-    if (!gradient_inbox)
+    struct gradient_inbox *inbox = calloc(1, sizeof *inbox);
+    if (!inbox)
         return NULL;
-    gradient_inbox->num_blocks = num_blocks;
-    gradient_inbox->num_ranks = num_ranks;
-    gradient_inbox->contributions =
-        calloc((size_t)num_blocks * num_ranks + 1,
-               sizeof *gradient_inbox->contributions);
-    if (!gradient_inbox->contributions)
-        gradient_inbox_close(&gradient_inbox);
-    return gradient_inbox;
+    inbox->num_blocks = num_blocks;
+    inbox->num_ranks = num_ranks;
+    inbox->contributions = calloc((size_t)num_blocks * num_ranks + 1,
+                                  sizeof *inbox->contributions);
+    if (!inbox->contributions)
+        gradient_inbox_close(&inbox);
+    return inbox;
 }
 
 void gradient_inbox_close(struct gradient_inbox **where) {
-    struct gradient_inbox *gradient_inbox = *where;
+    struct gradient_inbox *inbox = *where;
     *where = NULL;
-    if (!gradient_inbox)
+    if (!inbox)
         return;
-    size_t cells =
-        (size_t)gradient_inbox->num_blocks * gradient_inbox->num_ranks;
-    for (size_t i = 0; gradient_inbox->contributions && i < cells; i++)
-        gradient_inbox_release(
-            gradient_inbox, gradient_inbox->contributions[i].gradient_payload);
-    while (gradient_inbox->free) {
-        struct gradient_payload *gradient_payload = gradient_inbox->free;
-        gradient_inbox->free = gradient_payload->next;
-        free(gradient_payload);
+    size_t cells = (size_t)inbox->num_blocks * inbox->num_ranks;
+    for (size_t i = 0; inbox->contributions && i < cells; i++)
+        gradient_inbox_release(inbox, inbox->contributions[i].gradient_payload);
+    while (inbox->free) {
+        struct gradient_payload *payload = inbox->free;
+        inbox->free = payload->next;
+        free(payload);
     }
-    free(gradient_inbox->contributions);
-    free(gradient_inbox);
+    free(inbox->contributions);
+    free(inbox);
 }
 
-struct gradient_payload *gradient_inbox_receive(
-    struct gradient_inbox *gradient_inbox, struct link_frame *frame) {
-    struct gradient_payload *gradient_payload = gradient_inbox->free;
-    if (gradient_payload)
-        gradient_inbox->free = gradient_payload->next;
+struct gradient_payload *gradient_inbox_receive(struct gradient_inbox *inbox,
+                                                struct link_frame *frame) {
+    struct gradient_payload *payload = inbox->free;
+    if (payload)
+        inbox->free = payload->next;
     else
-        gradient_payload = malloc(sizeof *gradient_payload);
-    if (!gradient_payload)
+        payload = malloc(sizeof *payload);
+    if (!payload)
         return NULL;
-    gradient_payload->references = 1;
-    if (link_hold(frame, &gradient_payload->held))
-        return gradient_payload;
-    gradient_inbox_release(gradient_inbox, gradient_payload);
+    payload->references = 1;
+    if (link_hold(frame, &payload->held))
+        return payload;
+    gradient_inbox_release(inbox, payload);
     return NULL;
 }
 
 const struct link_bytes *gradient_inbox_payload(
-    const struct gradient_payload *gradient_payload) {
-    return &gradient_payload->held.payload;
+    const struct gradient_payload *payload) {
+    return &payload->held.payload;
 }
 
-void gradient_inbox_release(struct gradient_inbox *gradient_inbox,
-                            struct gradient_payload *gradient_payload) {
-    if (!gradient_payload || --gradient_payload->references)
+void gradient_inbox_release(struct gradient_inbox *inbox,
+                            struct gradient_payload *payload) {
+    if (!payload || --payload->references)
         return;
-    link_release_held(&gradient_payload->held);
-    gradient_payload->next = gradient_inbox->free;
-    gradient_inbox->free = gradient_payload;
+    link_release_held(&payload->held);
+    payload->next = inbox->free;
+    inbox->free = payload;
 }
 
 static struct contribution *block_contributions(
-    const struct gradient_inbox *gradient_inbox, uint32_t block) {
-    return gradient_inbox->contributions +
-           (size_t)block * gradient_inbox->num_ranks;
+    const struct gradient_inbox *inbox, uint32_t block) {
+    return inbox->contributions + (size_t)block * inbox->num_ranks;
 }
 
 /* The update core accepts a contribution once, so its place is free. */
-void gradient_inbox_add(struct gradient_inbox *gradient_inbox, uint32_t block,
-                        uint32_t rank,
-                        struct gradient_payload *gradient_payload,
+void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
+                        uint32_t rank, struct gradient_payload *payload,
                         const void *floats) {
-    gradient_payload->references++;
-    block_contributions(gradient_inbox, block)[rank] =
-        (struct contribution){gradient_payload, floats};
+    payload->references++;
+    block_contributions(inbox, block)[rank] =
+        (struct contribution){payload, floats};
 }
 
 static bool gradient_inbox_has_bytes(const struct contribution *contribution) {
     return contribution->gradient_payload && contribution->floats;
 }
 
-unsigned gradient_inbox_gather(const struct gradient_inbox *gradient_inbox,
+unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,
                                uint32_t block, const void **gradients) {
-    const struct contribution *all = block_contributions(gradient_inbox, block);
+    const struct contribution *all = block_contributions(inbox, block);
     unsigned count = 0;
-    for (uint32_t r = 0; r < gradient_inbox->num_ranks; r++)
+    for (uint32_t r = 0; r < inbox->num_ranks; r++)
         if (gradient_inbox_has_bytes(&all[r]))
             gradients[count++] = all[r].floats;
     return count;
 }
 
-uint32_t gradient_inbox_weight(const struct gradient_inbox *gradient_inbox,
+uint32_t gradient_inbox_weight(const struct gradient_inbox *inbox,
                                uint32_t block, const uint32_t *weights) {
-    const struct contribution *all = block_contributions(gradient_inbox, block);
+    const struct contribution *all = block_contributions(inbox, block);
     uint32_t sum = 0;
-    for (uint32_t r = 0; r < gradient_inbox->num_ranks; r++)
+    for (uint32_t r = 0; r < inbox->num_ranks; r++)
         if (gradient_inbox_has_bytes(&all[r]))
             sum += weights ? weights[r] : 1;
     return sum;
 }
 
-unsigned gradient_inbox_detach(struct gradient_inbox *gradient_inbox,
-                               uint32_t block, struct gradient_payload **held) {
-    struct contribution *all = block_contributions(gradient_inbox, block);
+unsigned gradient_inbox_detach(struct gradient_inbox *inbox, uint32_t block,
+                               struct gradient_payload **held) {
+    struct contribution *all = block_contributions(inbox, block);
     unsigned count = 0;
-    for (uint32_t r = 0; r < gradient_inbox->num_ranks; r++) {
+    for (uint32_t r = 0; r < inbox->num_ranks; r++) {
         if (all[r].gradient_payload)
             held[count++] = all[r].gradient_payload;
         all[r] = (struct contribution){0};

@@ -16,42 +16,41 @@ struct gradient_inbox;
 struct gradient_inbox *gradient_inbox_open(uint32_t num_blocks,
                                            uint32_t num_ranks);
 
-/* Releases all payloads and clears *GRADIENT_INBOX (may be NULL). */
-void gradient_inbox_close(struct gradient_inbox **gradient_inbox);
+/* Releases all payloads and clears *INBOX (may be NULL). */
+void gradient_inbox_close(struct gradient_inbox **inbox);
 
 /* Moves FRAME's payload into a gradient payload with one reference. Released
  * ones are reused, so that a step allocates nothing. NULL: no memory. */
-struct gradient_payload *gradient_inbox_receive(
-    struct gradient_inbox *gradient_inbox, struct link_frame *frame);
+struct gradient_payload *gradient_inbox_receive(struct gradient_inbox *inbox,
+                                                struct link_frame *frame);
 
 /* Its received bytes; view. */
 const struct link_bytes *gradient_inbox_payload(
-    const struct gradient_payload *gradient_payload);
+    const struct gradient_payload *payload);
 
-/* Drops one reference of GRADIENT_PAYLOAD (may be NULL). */
-void gradient_inbox_release(struct gradient_inbox *gradient_inbox,
-                            struct gradient_payload *gradient_payload);
+/* Drops one reference of PAYLOAD (may be NULL). */
+void gradient_inbox_release(struct gradient_inbox *inbox,
+                            struct gradient_payload *payload);
 
-/* Records that RANK's contribution to BLOCK lies in GRADIENT_PAYLOAD, which
+/* Records that RANK's contribution to BLOCK lies in PAYLOAD, which
  * gains a reference, at FLOATS; NULL: it has no bytes. */
-void gradient_inbox_add(struct gradient_inbox *gradient_inbox, uint32_t block,
-                        uint32_t rank,
-                        struct gradient_payload *gradient_payload,
+void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
+                        uint32_t rank, struct gradient_payload *payload,
                         const void *floats);
 
 /* Writes the addresses of BLOCK's contributions that have bytes, in rank order,
  * into GRADIENTS [num_ranks]. Returns how many. */
-unsigned gradient_inbox_gather(const struct gradient_inbox *gradient_inbox,
+unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,
                                uint32_t block, const void **gradients);
 
 /* The sum of the weights of those contributions: WEIGHTS [num_ranks] by rank,
  * or (NULL) 1 each. */
-uint32_t gradient_inbox_weight(const struct gradient_inbox *gradient_inbox,
+uint32_t gradient_inbox_weight(const struct gradient_inbox *inbox,
                                uint32_t block, const uint32_t *weights);
 
 /* Empties BLOCK's contributions. Moves their references into HELD [num_ranks],
  * for the caller to release. Returns how many. */
-unsigned gradient_inbox_detach(struct gradient_inbox *gradient_inbox,
-                               uint32_t block, struct gradient_payload **held);
+unsigned gradient_inbox_detach(struct gradient_inbox *inbox, uint32_t block,
+                               struct gradient_payload **held);
 
 #endif

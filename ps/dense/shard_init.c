@@ -7,36 +7,35 @@
 #include <poll.h>
 #include <stdbool.h>
 
-static bool shard_init_should_continue(const struct shard_init *shard_init,
+static bool shard_init_should_continue(const struct shard_init *init,
                                        uint32_t b, int cancel) {
     struct pollfd item = {cancel, POLLIN, 0};
-    return b < shard_blocks(shard_init->shard) && poll(&item, 1, 0) == 0;
+    return b < shard_blocks(init->shard) && poll(&item, 1, 0) == 0;
 }
 
 /* The reader verifies every block; if a shard file lies on another host's disk,
  * its error names that host. */
-static enum status restore(const struct shard_init *shard_init, int cancel,
+static enum status restore(const struct shard_init *init, int cancel,
                            struct failure *why) {
     struct checkpoint_reader *reader = NULL;
     struct manifest manifest;
-    enum status status = manifest_parse(&manifest, shard_init->manifest, why);
+    enum status status = manifest_parse(&manifest, init->manifest, why);
     if (status)
         return status;
-    status =
-        checkpoint_reader_open(&reader, shard_init->folder, &manifest, why);
-    for (uint32_t b = 0;
-         !status && shard_init_should_continue(shard_init, b, cancel); b++)
-        status = shard_restore(shard_init->shard, b, reader, why);
+    status = checkpoint_reader_open(&reader, init->folder, &manifest, why);
+    for (uint32_t b = 0; !status && shard_init_should_continue(init, b, cancel);
+         b++)
+        status = shard_restore(init->shard, b, reader, why);
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
     return status;
 }
 
 enum status shard_init_run(void *context, int cancel, struct failure *why) {
-    const struct shard_init *shard_init = context;
-    if (shard_init->folder)
-        return restore(shard_init, cancel, why);
-    for (uint32_t b = 0; shard_init_should_continue(shard_init, b, cancel); b++)
-        shard_initialise_block(shard_init->shard, b, shard_init->seed);
+    const struct shard_init *init = context;
+    if (init->folder)
+        return restore(init, cancel, why);
+    for (uint32_t b = 0; shard_init_should_continue(init, b, cancel); b++)
+        shard_initialise_block(init->shard, b, init->seed);
     return STATUS_OK;
 }

@@ -153,8 +153,8 @@ void bare_zmq_close(struct bare_zmq **where) {
 }
 
 static bool bare_zmq_send_one(struct bare_zmq *bare,
-                              struct bench_iteration *bench_iteration) {
-    size_t left = bench_iteration->bytes - bare->next;
+                              struct bench_iteration *iteration) {
+    size_t left = iteration->bytes - bare->next;
     size_t bytes =
         left < BENCH_ITERATION_GROUP_BYTES ? left : BENCH_ITERATION_GROUP_BYTES;
     size_t at = bare->next % BENCH_ITERATION_RING_BYTES;
@@ -162,22 +162,21 @@ static bool bare_zmq_send_one(struct bare_zmq *bare,
         (bare->messages && bare->in_flight + bytes > BENCH_ITERATION_CREDIT))
         return false;
     struct header header = {
-        .reply_bytes =
-            bench_iteration->kind == BENCH_ITERATION_PUSH ? 0 : bytes};
+        .reply_bytes = iteration->kind == BENCH_ITERATION_PUSH ? 0 : bytes};
     send_frames(bare->socket, &header, bare->out + at,
-                bench_iteration->kind == BENCH_ITERATION_PULL ? 0 : bytes);
+                iteration->kind == BENCH_ITERATION_PULL ? 0 : bytes);
     bare->next += bytes;
     bare->in_flight += bytes;
     bare->messages++;
-    bench_iteration->messages++;
+    iteration->messages++;
     return true;
 }
 
 /* Receives one answer; its weights go into the ring buffer. */
 static bool receive_one(struct bare_zmq *bare,
-                        const struct bench_iteration *bench_iteration) {
+                        const struct bench_iteration *iteration) {
     zmq_msg_t part;
-    size_t left = bench_iteration->bytes - bare->answered_bytes;
+    size_t left = iteration->bytes - bare->answered_bytes;
     size_t bytes =
         left < BENCH_ITERATION_GROUP_BYTES ? left : BENCH_ITERATION_GROUP_BYTES;
     zmq_msg_init(&part);
@@ -191,7 +190,7 @@ static bool receive_one(struct bare_zmq *bare,
     bare->answered_bytes += bytes;
     bare->in_flight -= bytes;
     bare->messages--;
-    if (bare->answered_bytes == bench_iteration->bytes) {
+    if (bare->answered_bytes == iteration->bytes) {
         bare->answered_bytes = 0;
         bare->answered++;
     }
@@ -204,30 +203,28 @@ static bool wait_for_answer(struct bare_zmq *bare) {
 }
 
 enum status bare_zmq_run(struct bare_zmq *bare,
-                         struct bench_iteration *bench_iteration,
+                         struct bench_iteration *iteration,
                          struct failure *why) {
     int64_t start = time_now(), now = start, started_at = start;
     unsigned unpolled = 0;
-    bare->next = bench_iteration->bytes;
+    bare->next = iteration->bytes;
     bare->answered_bytes = bare->in_flight = bare->messages = 0;
     bare->started = bare->answered = 0;
-    bench_iteration->vectors = bench_iteration->messages =
-        bench_iteration->samples = 0;
+    iteration->vectors = iteration->messages = iteration->samples = 0;
     for (;;) {
         bool moved = false;
-        if (bare->next == bench_iteration->bytes &&
-            bare->started - bare->answered < bench_iteration->depth &&
-            bench_iteration_continues(bench_iteration, bare->started,
-                                      now - start)) {
+        if (bare->next == iteration->bytes &&
+            bare->started - bare->answered < iteration->depth &&
+            bench_iteration_continues(iteration, bare->started, now - start)) {
             bare->next = 0;
             bare->started++;
             started_at = now;
         }
-        moved = bare_zmq_send_one(bare, bench_iteration);
+        moved = bare_zmq_send_one(bare, iteration);
         if (moved && ++unpolled % BENCH_ITERATION_SENDS_PER_POLL)
             continue;
         uint64_t before = bare->answered;
-        while (bare->messages && receive_one(bare, bench_iteration))
+        while (bare->messages && receive_one(bare, iteration))
             moved = true;
         if (!moved && bare->messages && !wait_for_answer(bare))
             return status_fail(why, FAILURE_PEER_SILENT,
@@ -235,14 +232,13 @@ enum status bare_zmq_run(struct bare_zmq *bare,
                                "%d s",
                                LIMIT_MS / 1000);
         now = time_now();
-        if (bench_iteration->depth == 1 && bare->answered > before)
-            bench_iteration_record(bench_iteration, now - started_at);
+        if (iteration->depth == 1 && bare->answered > before)
+            bench_iteration_record(iteration, now - started_at);
         if (bare->answered == bare->started &&
-            !bench_iteration_continues(bench_iteration, bare->started,
-                                       now - start))
+            !bench_iteration_continues(iteration, bare->started, now - start))
             break;
     }
-    bench_iteration->vectors = bare->answered;
-    bench_iteration->elapsed = now - start;
+    iteration->vectors = bare->answered;
+    iteration->elapsed = now - start;
     return STATUS_OK;
 }

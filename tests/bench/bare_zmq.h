@@ -25,9 +25,9 @@ enum status bare_zmq_open(struct bare_zmq **out, void *zmq, uint16_t port,
 /* Closes it and clears *BARE (may be NULL). */
 void bare_zmq_close(struct bare_zmq **bare);
 
-/* Runs BENCH_ITERATION: every message is answered as by a ps. */
+/* Runs ITERATION: every message is answered as by a ps. */
 enum status bare_zmq_run(struct bare_zmq *bare,
-                         struct bench_iteration *bench_iteration,
+                         struct bench_iteration *iteration,
                          struct failure *why) MUST_CHECK;
 
 #endif

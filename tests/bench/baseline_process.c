@@ -126,7 +126,7 @@ static enum status baseline_process_connect(struct baseline_process *process,
 
 static enum status baseline_process_run(struct baselines *baselines,
                                         enum baseline baseline,
-                                        struct bench_iteration *bench_iteration,
+                                        struct bench_iteration *iteration,
                                         struct failure *why) {
     struct baseline_process *process = (struct baseline_process *)baselines;
     enum status status = STATUS_OK;
@@ -135,8 +135,8 @@ static enum status baseline_process_run(struct baselines *baselines,
     if (status)
         return status;
     return baseline == BASELINE_SOCKET
-               ? plain_socket_run(process->plain, bench_iteration, why)
-               : bare_zmq_run(process->bare, bench_iteration, why);
+               ? plain_socket_run(process->plain, iteration, why)
+               : bare_zmq_run(process->bare, iteration, why);
 }
 
 /* Needs nothing but libzmq, without which it could not be opened. */

@@ -156,21 +156,21 @@ enum status plain_socket_open(struct plain_socket **out, uint16_t port,
 
 /* Sends one vector and waits for the answer. */
 static bool run_ping_pong(struct plain_socket *plain,
-                          const struct bench_iteration *bench_iteration) {
-    bool pushes = bench_iteration->kind != BENCH_ITERATION_PULL,
-         pulls = bench_iteration->kind != BENCH_ITERATION_PUSH;
+                          const struct bench_iteration *iteration) {
+    bool pushes = iteration->kind != BENCH_ITERATION_PULL,
+         pulls = iteration->kind != BENCH_ITERATION_PUSH;
     return plain_socket_send_all(plain->fd, plain->out,
-                                 pushes ? bench_iteration->bytes : 1) &&
+                                 pushes ? iteration->bytes : 1) &&
            plain_socket_receive_all(plain->fd, plain->in,
-                                    pulls ? bench_iteration->bytes : 1);
+                                    pulls ? iteration->bytes : 1);
 }
 
 /* TOTAL bytes in each direction at once; vectors are not separated. */
 static bool run_duplex(struct plain_socket *plain,
-                       const struct bench_iteration *bench_iteration,
+                       const struct bench_iteration *iteration,
                        uint64_t times) {
-    uint64_t total = bench_iteration->bytes * times, sent = 0, came = 0;
-    uint64_t ahead = (uint64_t)bench_iteration->bytes * bench_iteration->depth;
+    uint64_t total = iteration->bytes * times, sent = 0, came = 0;
+    uint64_t ahead = (uint64_t)iteration->bytes * iteration->depth;
     while (came < total) {
         size_t at, part;
         bool sends = sent < total && sent < came + ahead;
@@ -178,15 +178,13 @@ static bool run_duplex(struct plain_socket *plain,
         if (poll(&item, 1, LIMIT_S * 1000) <= 0)
             return false;
         if (item.revents & POLLOUT) {
-            part = piece(bench_iteration->bytes, sent % bench_iteration->bytes,
-                         &at);
+            part = piece(iteration->bytes, sent % iteration->bytes, &at);
             ssize_t n = send(plain->fd, plain->out + at, part,
                              MSG_NOSIGNAL | MSG_DONTWAIT);
             sent += n > 0 ? (uint64_t)n : 0;
         }
         if (item.revents & ~POLLOUT) {
-            part = piece(bench_iteration->bytes, came % bench_iteration->bytes,
-                         &at);
+            part = piece(iteration->bytes, came % iteration->bytes, &at);
             ssize_t n = recv(plain->fd, plain->in + at, part, MSG_DONTWAIT);
             if (n == 0 || (n < 0 && errno != EAGAIN))
                 return false;
@@ -197,31 +195,31 @@ static bool run_duplex(struct plain_socket *plain,
 }
 
 static bool run_one_way(struct plain_socket *plain,
-                        const struct bench_iteration *bench_iteration,
+                        const struct bench_iteration *iteration,
                         uint64_t times) {
     bool is_valid = true;
-    if (bench_iteration->kind == BENCH_ITERATION_PUSH_PULL)
-        return run_duplex(plain, bench_iteration, times);
+    if (iteration->kind == BENCH_ITERATION_PUSH_PULL)
+        return run_duplex(plain, iteration, times);
     for (uint64_t i = 0; is_valid && i < times; i++)
-        is_valid = bench_iteration->kind == BENCH_ITERATION_PUSH
-                       ? plain_socket_send_all(plain->fd, plain->out,
-                                               bench_iteration->bytes)
-                       : plain_socket_receive_all(plain->fd, plain->in,
-                                                  bench_iteration->bytes);
-    return is_valid && (bench_iteration->kind == BENCH_ITERATION_PULL ||
+        is_valid =
+            iteration->kind == BENCH_ITERATION_PUSH
+                ? plain_socket_send_all(plain->fd, plain->out, iteration->bytes)
+                : plain_socket_receive_all(plain->fd, plain->in,
+                                           iteration->bytes);
+    return is_valid && (iteration->kind == BENCH_ITERATION_PULL ||
                         plain_socket_receive_all(plain->fd, plain->in, 1));
 }
 
 static bool plain_socket_run_iteration(struct plain_socket *plain,
-                                       struct bench_iteration *bench_iteration,
+                                       struct bench_iteration *iteration,
                                        uint64_t times) {
-    if (bench_iteration->depth > 1)
-        return run_one_way(plain, bench_iteration, times);
+    if (iteration->depth > 1)
+        return run_one_way(plain, iteration, times);
     for (uint64_t i = 0; i < times; i++) {
         int64_t start = time_now();
-        if (!run_ping_pong(plain, bench_iteration))
+        if (!run_ping_pong(plain, iteration))
             return false;
-        bench_iteration_record(bench_iteration, time_now() - start);
+        bench_iteration_record(iteration, time_now() - start);
     }
     return true;
 }
@@ -229,29 +227,29 @@ static bool plain_socket_run_iteration(struct plain_socket *plain,
 /* The server is told the number of vectors in advance, which doubles each
  * time. */
 enum status plain_socket_run(struct plain_socket *plain,
-                             struct bench_iteration *bench_iteration,
+                             struct bench_iteration *iteration,
                              struct failure *why) {
-    uint64_t times = bench_iteration->times ? bench_iteration->times : 1;
+    uint64_t times = iteration->times ? iteration->times : 1;
     int64_t start = time_now();
-    bench_iteration->vectors = bench_iteration->samples = 0;
-    bench_iteration->elapsed = 0;
-    while (bench_iteration_continues(bench_iteration, bench_iteration->vectors,
-                                     bench_iteration->elapsed)) {
-        struct request request = {(uint32_t)bench_iteration->kind,
-                                  bench_iteration->depth <= 1,
-                                  bench_iteration->bytes, times};
+    iteration->vectors = iteration->samples = 0;
+    iteration->elapsed = 0;
+    while (bench_iteration_continues(iteration, iteration->vectors,
+                                     iteration->elapsed)) {
+        struct request request = {(uint32_t)iteration->kind,
+                                  iteration->depth <= 1, iteration->bytes,
+                                  times};
         if (send(plain->fd, &request, sizeof request, MSG_NOSIGNAL) !=
                 sizeof request ||
-            !plain_socket_run_iteration(plain, bench_iteration, times))
+            !plain_socket_run_iteration(plain, iteration, times))
             return status_fail(why, FAILURE_PEER_SILENT,
                                "a plain socket of this machine gave nothing "
                                "for %d s",
                                LIMIT_S);
-        bench_iteration->vectors += times;
-        bench_iteration->elapsed = time_now() - start;
-        if (bench_iteration->elapsed < bench_iteration->duration / 2)
+        iteration->vectors += times;
+        iteration->elapsed = time_now() - start;
+        if (iteration->elapsed < iteration->duration / 2)
             times *= 2;
     }
-    bench_iteration->messages = bench_iteration->vectors;
+    iteration->messages = iteration->vectors;
     return STATUS_OK;
 }

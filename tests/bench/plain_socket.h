@@ -25,12 +25,12 @@ enum status plain_socket_open(struct plain_socket **out, uint16_t port,
 /* Closes it and clears *SOCKET (may be NULL). */
 void plain_socket_close(struct plain_socket **socket);
 
-/* Runs BENCH_ITERATION. With depth 1 each vector waits for the one before: a
+/* Runs ITERATION. With depth 1 each vector waits for the one before: a
  * push for a byte in answer, a pull for the byte that requests it. With more,
  * pushes and pulls go in one direction without answers, and a push-pull in both
  * at once. */
 enum status plain_socket_run(struct plain_socket *socket,
-                             struct bench_iteration *bench_iteration,
+                             struct bench_iteration *iteration,
                              struct failure *why) MUST_CHECK;
 
 #endif

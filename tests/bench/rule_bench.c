@@ -71,20 +71,20 @@ static float *filled(float value) {
     return shm_segment;
 }
 
-static void shm_segment_open(struct shm_segment *shm_segment) {
+static void shm_segment_open(struct shm_segment *segment) {
     for (int k = 0; k < MAX_GRADIENTS; k++)
-        shm_segment->gradients[k] = filled(0.1f);
-    shm_segment->weights = filled(1);
+        segment->gradients[k] = filled(0.1f);
+    segment->weights = filled(1);
     for (int slot = 0; slot < RULE_MAX_SLOTS; slot++)
-        shm_segment->state[slot] = filled(0.5f);
+        segment->state[slot] = filled(0.5f);
 }
 
-static void memory_close(struct shm_segment *shm_segment) {
+static void memory_close(struct shm_segment *segment) {
     for (int k = 0; k < MAX_GRADIENTS; k++)
-        free(shm_segment->gradients[k]);
-    free(shm_segment->weights);
+        free(segment->gradients[k]);
+    free(segment->weights);
     for (int slot = 0; slot < RULE_MAX_SLOTS; slot++)
-        free(shm_segment->state[slot]);
+        free(segment->state[slot]);
 }
 
 /* What an update is made of. */
@@ -94,7 +94,7 @@ struct arrival {
     size_t block; /* elements */
 };
 
-static void update_block(const struct shm_segment *shm_segment,
+static void update_block(const struct shm_segment *segment,
                          const struct rule_loops *loops,
                          const struct optimizer *rule,
                          const struct arrival *arrival, size_t first,
@@ -102,7 +102,7 @@ static void update_block(const struct shm_segment *shm_segment,
     const void *gradients[MAX_GRADIENTS];
     unsigned num_gradients = arrival->num_gradients;
     for (unsigned k = 0; k < num_gradients; k++)
-        gradients[k] = (const char *)shm_segment->gradients[k] +
+        gradients[k] = (const char *)segment->gradients[k] +
                        encoding_bytes(arrival->wire, first);
     struct rule_update update = {
         .step = 10,
@@ -112,12 +112,12 @@ static void update_block(const struct shm_segment *shm_segment,
         .num_gradients = num_gradients,
         .gradients = gradients,
         .wire = arrival->wire,
-        .weights = shm_segment->weights + first,
-        .weights_out = shm_segment->weights + first,
+        .weights = segment->weights + first,
+        .weights_out = segment->weights + first,
     };
     for (unsigned slot = 0; slot < rule_slots(rule); slot++)
         update.state[slot] = update.state_out[slot] =
-            shm_segment->state[slot] + first;
+            segment->state[slot] + first;
     rule_apply(loops, rule, &update);
 }
 
@@ -130,7 +130,7 @@ static double best_rate(double bytes, const int64_t *times) {
     return bytes / (double)best;
 }
 
-static double rule_rate(const struct shm_segment *shm_segment,
+static double rule_rate(const struct shm_segment *segment,
                         const struct rule_loops *loops,
                         const struct optimizer *rule,
                         const struct arrival *arrival) {
@@ -139,19 +139,19 @@ static double rule_rate(const struct shm_segment *shm_segment,
     for (int pass = 0; pass < PASSES; pass++) {
         int64_t start = time_now();
         for (size_t first = 0; first < ELEMENTS; first += block)
-            update_block(shm_segment, loops, rule, arrival, first, block);
+            update_block(segment, loops, rule, arrival, first, block);
         times[pass] = time_now() - start;
     }
     return best_rate((double)WORKING_SET * arrival->num_gradients, times);
 }
 
-static double memcpy_rate(const struct shm_segment *shm_segment, size_t block) {
+static double memcpy_rate(const struct shm_segment *segment, size_t block) {
     int64_t times[PASSES];
     for (int pass = 0; pass < PASSES; pass++) {
         int64_t start = time_now();
         for (size_t first = 0; first < ELEMENTS; first += block)
-            memcpy(shm_segment->weights + first,
-                   shm_segment->gradients[0] + first, block * sizeof(float));
+            memcpy(segment->weights + first, segment->gradients[0] + first,
+                   block * sizeof(float));
         times[pass] = time_now() - start;
     }
     return best_rate(WORKING_SET, times);
@@ -167,13 +167,13 @@ static double bound(const struct optimizer *rule, const struct arrival *arrival,
     return memcpy_rate * 2 * gradients / (read + 2 * (1 + rule_slots(rule)));
 }
 
-static void print_table(const struct shm_segment *shm_segment,
+static void print_table(const struct shm_segment *segment,
                         const struct arrival *arrival) {
     unsigned num_gradients = arrival->num_gradients;
     size_t block = arrival->block;
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
-    double copied = memcpy_rate(shm_segment, block);
+    double copied = memcpy_rate(segment, block);
     printf("\n%u gradient%s in %s, blocks of %zu KiB, GB/s of gradient; memcpy "
            "%.1f\n%-18s",
            num_gradients, num_gradients > 1 ? "s" : "",
@@ -185,41 +185,37 @@ static void print_table(const struct shm_segment *shm_segment,
     for (int r = 0; r < RULES; r++) {
         printf("%-18s", rules[r].name);
         for (size_t v = 0; v < count; v++)
-            printf("%8.2f", rule_rate(shm_segment, variants[v], &rules[r].rule,
-                                      arrival));
+            printf("%8.2f",
+                   rule_rate(segment, variants[v], &rules[r].rule, arrival));
         printf("%8.2f\n", bound(&rules[r].rule, arrival, copied));
     }
 }
 
 /* BLOCK elements to bf16 or back, in GB/s of floats, in the caches. */
-static double conversion_rate(const struct shm_segment *shm_segment,
+static double conversion_rate(const struct shm_segment *segment,
                               const struct rule_loops *loops, size_t block,
                               bool back) {
     int64_t best = INT64_MAX;
     for (int pass = 0; pass < 200; pass++) {
         int64_t start = time_now();
         if (back)
-            rule_from_bf16(loops, shm_segment->state[0], block,
-                           shm_segment->weights);
+            rule_from_bf16(loops, segment->state[0], block, segment->weights);
         else
-            rule_to_bf16(loops, shm_segment->weights, block,
-                         shm_segment->state[0]);
+            rule_to_bf16(loops, segment->weights, block, segment->state[0]);
         int64_t took = time_now() - start;
         best = took < best ? took : best;
     }
     return (double)(block * sizeof(float)) / (double)best;
 }
 
-static void print_conversions(const struct shm_segment *shm_segment,
-                              size_t block) {
+static void print_conversions(const struct shm_segment *segment, size_t block) {
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
     printf("\nblock of %zu KiB, GB/s of floats\n", block * sizeof(float) >> 10);
     for (int back = 0; back < 2; back++) {
         printf("%-18s", back ? "from bf16" : "to bf16");
         for (size_t v = 0; v < count; v++)
-            printf("%8.2f",
-                   conversion_rate(shm_segment, variants[v], block, back));
+            printf("%8.2f", conversion_rate(segment, variants[v], block, back));
         printf("\n");
     }
 }
@@ -227,19 +223,19 @@ static void print_conversions(const struct shm_segment *shm_segment,
 int main(void) {
     static const size_t blocks[] = {(64 << 10) / sizeof(float),
                                     (1 << 20) / sizeof(float)};
-    struct shm_segment shm_segment;
-    shm_segment_open(&shm_segment);
+    struct shm_segment segment;
+    shm_segment_open(&segment);
     for (unsigned num_gradients = 1; num_gradients <= MAX_GRADIENTS;
          num_gradients++)
         for (int b = 0; b < 2; b++) {
             struct arrival arrival = {num_gradients, JOB_WIRE_FLOAT32,
                                       blocks[b]};
-            print_table(&shm_segment, &arrival);
+            print_table(&segment, &arrival);
             arrival.wire = JOB_WIRE_BF16;
-            print_table(&shm_segment, &arrival);
+            print_table(&segment, &arrival);
         }
     for (int b = 0; b < 2; b++)
-        print_conversions(&shm_segment, blocks[b]);
-    memory_close(&shm_segment);
+        print_conversions(&segment, blocks[b]);
+    memory_close(&segment);
     return 0;
 }

@@ -75,11 +75,11 @@ static void write_large_job(const struct cluster_run *run, const char *rule,
 /* What the process holds is what FOOTPRINT says, with the program itself. */
 static void expect_footprint(const struct cluster_process *process,
                              const char *who,
-                             const struct memory_footprint *memory_footprint) {
+                             const struct memory_footprint *footprint) {
     double held = cluster_memory_fixture_resident_bytes(process);
-    double expected = (double)memory_footprint_sum(memory_footprint);
+    double expected = (double)memory_footprint_sum(footprint);
     char parts[160];
-    memory_footprint_text(memory_footprint, parts, sizeof parts);
+    memory_footprint_text(footprint, parts, sizeof parts);
     print_message("%s holds %.0f MiB, %+.1f %% of %s\n", who, held / mib,
                   100 * (held / expected - 1), parts);
     assert_true(held >= (1 - off_by) * expected);

@@ -192,58 +192,58 @@ static void a_killed_process_leaves_no_segment(void **state) {
     }
 }
 
-static void turn(struct shm_endpoint *shm_endpoint) {
-    struct pollfd item = {shm_endpoint_descriptor(shm_endpoint), POLLIN, 0};
-    shm_endpoint_prepare_wait(shm_endpoint);
+static void turn(struct shm_endpoint *endpoint) {
+    struct pollfd item = {shm_endpoint_descriptor(endpoint), POLLIN, 0};
+    shm_endpoint_prepare_wait(endpoint);
     poll(&item, 1, 10);
-    shm_endpoint_progress(shm_endpoint, time_now());
+    shm_endpoint_progress(endpoint, time_now());
 }
 
 /* A lane of this process to the server of NAME. */
-static struct shm_connection *call(struct shm_endpoint *shm_endpoint,
+static struct shm_connection *call(struct shm_endpoint *endpoint,
                                    const char *name, uint32_t *number) {
     char text[128];
     int64_t deadline = time_now() + CLUSTER_RUN_DEADLINE * TIME_S;
-    *number = shm_endpoint_connect(shm_endpoint, name, text, sizeof text);
+    *number = shm_endpoint_connect(endpoint, name, text, sizeof text);
     for (;;) {
         assert_true(time_now() < deadline);
-        turn(shm_endpoint);
-        struct shm_connection *shm_connection =
-            shm_endpoint_find(shm_endpoint, *number);
-        if (shm_connection && shm_connection_wakeup(shm_connection) >= 0)
-            return shm_connection;
+        turn(endpoint);
+        struct shm_connection *connection =
+            shm_endpoint_find(endpoint, *number);
+        if (connection && shm_connection_wakeup(connection) >= 0)
+            return connection;
     }
 }
 
 /* The server ends the lane of NUMBER. */
-static void expect_end(struct shm_endpoint *shm_endpoint, uint32_t number) {
+static void expect_end(struct shm_endpoint *endpoint, uint32_t number) {
     int64_t deadline = time_now() + CLUSTER_RUN_DEADLINE * TIME_S;
-    while (shm_endpoint_find(shm_endpoint, number)) {
+    while (shm_endpoint_find(endpoint, number)) {
         assert_true(time_now() < deadline);
-        turn(shm_endpoint);
+        turn(endpoint);
     }
 }
 
 static void disturb(const char *name) {
-    struct shm_endpoint *shm_endpoint = shm_endpoint_open(MESSAGE_MAX_PAYLOAD);
+    struct shm_endpoint *endpoint = shm_endpoint_open(MESSAGE_MAX_PAYLOAD);
     uint32_t number;
-    struct shm_connection *shm_connection = call(shm_endpoint, name, &number);
-    shm_connection_send(shm_connection, "no data header", 14, NULL);
-    turn(shm_endpoint);
-    expect_end(shm_endpoint, number);
-    shm_connection = call(shm_endpoint, name, &number);
-    memset(shm_connection->writer.bytes, 0x5a, 4096);
-    atomic_store(&shm_connection->writer.shared->head, 4096);
-    shm_connection_send(shm_connection, "rings the bell", 14, NULL);
-    atomic_store(&shm_connection->writer.shared->head, UINT64_MAX);
-    expect_end(shm_endpoint, number);
-    shm_connection = call(shm_endpoint, name, &number);
+    struct shm_connection *connection = call(endpoint, name, &number);
+    shm_connection_send(connection, "no data header", 14, NULL);
+    turn(endpoint);
+    expect_end(endpoint, number);
+    connection = call(endpoint, name, &number);
+    memset(connection->writer.bytes, 0x5a, 4096);
+    atomic_store(&connection->writer.shared->head, 4096);
+    shm_connection_send(connection, "rings the bell", 14, NULL);
+    atomic_store(&connection->writer.shared->head, UINT64_MAX);
+    expect_end(endpoint, number);
+    connection = call(endpoint, name, &number);
     struct ring_payload far = {.offset = UINT64_C(1) << 60, .bytes = 4096};
-    ring_reserve(&shm_connection->writer, 0);
-    ring_commit(&shm_connection->writer, "x", 1, &far);
-    shm_connection_send(shm_connection, "rings the bell", 14, NULL);
-    expect_end(shm_endpoint, number);
-    shm_endpoint_close(&shm_endpoint);
+    ring_reserve(&connection->writer, 0);
+    ring_commit(&connection->writer, "x", 1, &far);
+    shm_connection_send(connection, "rings the bell", 14, NULL);
+    expect_end(endpoint, number);
+    shm_endpoint_close(&endpoint);
 }
 
 static void bad_peers_on_shared_memory_do_not_disturb_a_run(void **state) {

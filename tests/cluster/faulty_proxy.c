@@ -78,18 +78,18 @@ static bool open_front(struct faulty_proxy *proxy) {
     return true;
 }
 
-static void free_queued_message(struct queued_message *queued_message) {
-    for (unsigned i = 0; i < queued_message->count; i++)
-        zmq_msg_close(&queued_message->parts[i]);
-    free(queued_message);
+static void free_queued_message(struct queued_message *message) {
+    for (unsigned i = 0; i < message->count; i++)
+        zmq_msg_close(&message->parts[i]);
+    free(message);
 }
 
 /* Every connection ends, and what was on its way is lost. */
 static void hang_up(struct faulty_proxy *proxy) {
     while (proxy->held) {
-        struct queued_message *queued_message = proxy->held;
-        proxy->held = queued_message->next;
-        free_queued_message(queued_message);
+        struct queued_message *message = proxy->held;
+        proxy->held = message->next;
+        free_queued_message(message);
     }
     for (unsigned i = 0; i < proxy->num_clients; i++)
         zmq_close(proxy->clients[i].back);
@@ -118,86 +118,82 @@ static unsigned find_client(struct faulty_proxy *proxy, zmq_msg_t *identity) {
 
 /* Reads one message whole; what has too many parts is not ours. */
 static struct queued_message *receive(void *socket) {
-    struct queued_message *queued_message = calloc(1, sizeof *queued_message);
+    struct queued_message *message = calloc(1, sizeof *message);
     bool more = true;
-    while (queued_message && more && queued_message->count < PARTS) {
-        zmq_msg_t *part = &queued_message->parts[queued_message->count];
+    while (message && more && message->count < PARTS) {
+        zmq_msg_t *part = &message->parts[message->count];
         zmq_msg_init(part);
         if (zmq_msg_recv(part, socket, ZMQ_DONTWAIT) < 0)
             break;
-        queued_message->count++;
+        message->count++;
         more = zmq_msg_more(part);
     }
-    if (queued_message && !more)
-        return queued_message;
-    if (queued_message)
-        free_queued_message(queued_message);
+    if (message && !more)
+        return message;
+    if (message)
+        free_queued_message(message);
     return NULL;
 }
 
-static void send_parts(void *socket,
-                       const struct queued_message *queued_message) {
-    for (unsigned i = 0; i < queued_message->count; i++) {
+static void send_parts(void *socket, const struct queued_message *message) {
+    for (unsigned i = 0; i < message->count; i++) {
         zmq_msg_t part;
         zmq_msg_init(&part);
-        zmq_msg_copy(&part, (zmq_msg_t *)&queued_message->parts[i]);
-        int more = i + 1 < queued_message->count ? ZMQ_SNDMORE : 0;
+        zmq_msg_copy(&part, (zmq_msg_t *)&message->parts[i]);
+        int more = i + 1 < message->count ? ZMQ_SNDMORE : 0;
         if (zmq_msg_send(&part, socket, more | ZMQ_DONTWAIT) < 0)
             zmq_msg_close(&part);
     }
 }
 
 static void forward(struct faulty_proxy *proxy,
-                    const struct queued_message *queued_message) {
-    struct client *client = &proxy->clients[queued_message->client];
+                    const struct queued_message *message) {
+    struct client *client = &proxy->clients[message->client];
     proxy->counts.forwarded++;
-    if (queued_message->answer)
+    if (message->answer)
         zmq_send(proxy->front, client->identity, client->size,
                  ZMQ_SNDMORE | ZMQ_DONTWAIT);
-    send_parts(queued_message->answer ? proxy->front : client->back,
-               queued_message);
+    send_parts(message->answer ? proxy->front : client->back, message);
 }
 
 static bool happens(struct faulty_proxy *proxy, unsigned chance) {
     return philox_below(&proxy->chance, 10000) < chance;
 }
 
-static void hold(struct faulty_proxy *proxy,
-                 struct queued_message *queued_message) {
+static void hold(struct faulty_proxy *proxy, struct queued_message *message) {
     uint32_t ms =
         1 + philox_below(&proxy->chance, proxy->settings.max_delay_ms + 1);
-    queued_message->due = time_now() + ms * TIME_MS;
-    queued_message->next = proxy->held;
-    proxy->held = queued_message;
+    message->due = time_now() + ms * TIME_MS;
+    message->next = proxy->held;
+    proxy->held = message;
     proxy->counts.delayed++;
 }
 
 /* Takes LETTER. A repeated one is also held up: its twin overtakes it. */
-static void pass(struct faulty_proxy *proxy,
-                 struct queued_message *queued_message) {
+static void pass(struct faulty_proxy *proxy, struct queued_message *message) {
     if (happens(proxy, proxy->settings.drop)) {
         proxy->counts.dropped++;
-        free_queued_message(queued_message);
+        free_queued_message(message);
         return;
     }
     bool repeats = happens(proxy, proxy->settings.repeat);
     bool delays = happens(proxy, proxy->settings.delay);
     proxy->counts.repeated += repeats;
     if (repeats || !delays)
-        forward(proxy, queued_message);
+        forward(proxy, message);
     if (repeats || delays)
-        hold(proxy, queued_message);
+        hold(proxy, message);
     else
-        free_queued_message(queued_message);
+        free_queued_message(message);
 }
 
 static void note_push(struct faulty_proxy *proxy,
-                      struct queued_message *queued_message) {
+                      struct queued_message *message) {
     Capstan__DataHeader *header;
     struct failure why;
     if (message_read_data(&header, &proxy->arena,
-                          zmq_msg_data(&queued_message->parts[0]),
-                          zmq_msg_size(&queued_message->parts[0]), &why) ||
+                          zmq_msg_data(&message->parts[0]),
+                          zmq_msg_size(&message->parts[0]), &why) ||
         header->kind != CAPSTAN__DATA_HEADER__KIND__PUSH ||
         header->rank >= FAULTY_PROXY_RANKS)
         return;
@@ -212,51 +208,51 @@ static void note_push(struct faulty_proxy *proxy,
 }
 
 static bool pass_request(struct faulty_proxy *proxy) {
-    struct queued_message *queued_message = receive(proxy->front);
-    if (!queued_message)
+    struct queued_message *message = receive(proxy->front);
+    if (!message)
         return false;
-    queued_message->client = find_client(proxy, &queued_message->parts[0]);
-    for (unsigned i = 0; i + 1 < queued_message->count; i++)
-        zmq_msg_move(&queued_message->parts[i], &queued_message->parts[i + 1]);
-    zmq_msg_close(&queued_message->parts[--queued_message->count]);
-    if (queued_message->client == CLIENTS || !queued_message->count) {
-        free_queued_message(queued_message);
+    message->client = find_client(proxy, &message->parts[0]);
+    for (unsigned i = 0; i + 1 < message->count; i++)
+        zmq_msg_move(&message->parts[i], &message->parts[i + 1]);
+    zmq_msg_close(&message->parts[--message->count]);
+    if (message->client == CLIENTS || !message->count) {
+        free_queued_message(message);
         return true;
     }
-    note_push(proxy, queued_message);
-    pass(proxy, queued_message);
+    note_push(proxy, message);
+    pass(proxy, message);
     return true;
 }
 
 static void pass_answers(struct faulty_proxy *proxy, unsigned client) {
-    struct queued_message *queued_message;
-    while ((queued_message = receive(proxy->clients[client].back))) {
-        queued_message->client = client;
-        queued_message->answer = true;
-        pass(proxy, queued_message);
+    struct queued_message *message;
+    while ((message = receive(proxy->clients[client].back))) {
+        message->client = client;
+        message->answer = true;
+        pass(proxy, message);
     }
 }
 
 static void release_due(struct faulty_proxy *proxy, int64_t now) {
     struct queued_message **where = &proxy->held;
     while (*where) {
-        struct queued_message *queued_message = *where;
-        if (queued_message->due > now) {
-            where = &queued_message->next;
+        struct queued_message *message = *where;
+        if (message->due > now) {
+            where = &message->next;
             continue;
         }
-        *where = queued_message->next;
-        forward(proxy, queued_message);
-        free_queued_message(queued_message);
+        *where = message->next;
+        forward(proxy, message);
+        free_queued_message(message);
     }
 }
 
 static int next_due(const struct faulty_proxy *proxy, int64_t now) {
     int64_t due = TIME_NEVER;
-    for (const struct queued_message *queued_message = proxy->held;
-         queued_message; queued_message = queued_message->next)
-        if (queued_message->due < due)
-            due = queued_message->due;
+    for (const struct queued_message *message = proxy->held; message;
+         message = message->next)
+        if (message->due < due)
+            due = message->due;
     return time_poll_ms(now, due);
 }
 

@@ -46,20 +46,20 @@ int shm_fixture_teardown(void **state) {
     return 0;
 }
 
-void shm_fixture_run_once(struct shm_endpoint *shm_endpoint) {
-    struct pollfd item = {shm_endpoint_descriptor(shm_endpoint), POLLIN, 0};
-    shm_endpoint_prepare_wait(shm_endpoint);
+void shm_fixture_run_once(struct shm_endpoint *endpoint) {
+    struct pollfd item = {shm_endpoint_descriptor(endpoint), POLLIN, 0};
+    shm_endpoint_prepare_wait(endpoint);
     poll(&item, 1, 10);
-    shm_endpoint_progress(shm_endpoint, time_now());
+    shm_endpoint_progress(endpoint, time_now());
 }
 
 struct shm_connection *shm_fixture_accepted(struct shm_fixture *fixture) {
     for (uint32_t i = 0; i < 64; i++) {
         fixture->server_number = SHM_ENDPOINT_FIRST + i * SHM_ENDPOINT_MAX;
-        struct shm_connection *shm_connection =
+        struct shm_connection *connection =
             shm_endpoint_find(fixture->server, fixture->server_number);
-        if (shm_connection)
-            return shm_connection;
+        if (connection)
+            return connection;
     }
     return NULL;
 }

@@ -23,13 +23,13 @@ int shm_fixture_setup(void **state);
 int shm_fixture_teardown(void **state);
 
 /* Lets LANES do what there is to do, waiting up to 10 ms for it. */
-void shm_fixture_run_once(struct shm_endpoint *shm_endpoint);
+void shm_fixture_run_once(struct shm_endpoint *endpoint);
 
 /* The server's lane with the lowest number; NULL: none. */
 struct shm_connection *shm_fixture_accepted(struct shm_fixture *fixture);
 
 /* LANE (may be NULL) has its bell and no trouble. */
-bool shm_fixture_is_open(const struct shm_connection *shm_connection);
+bool shm_fixture_is_open(const struct shm_connection *connection);
 
 /* The client calls; both ends are open on return. */
 void shm_fixture_connect(struct shm_fixture *fixture);

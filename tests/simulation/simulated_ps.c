@@ -156,12 +156,12 @@ static void note_reader(struct simulated_ps *ps, uint32_t b,
 static enum update_core_result count_push(struct simulated *s, uint32_t p,
                                           uint32_t b,
                                           const struct simulated_data *data) {
-    struct update_core *update_core = s->ps[p].update_core;
+    struct update_core *core = s->ps[p].update_core;
     if (data->overflowed &&
         !simulated_has_fault(s, SIMULATION_OVERFLOW_AS_EMPTY))
-        return update_core_push_overflowed(update_core, b, data->rank,
-                                           data->clock, data->seq, 1);
-    return update_core_push(update_core, b, data->rank, data->clock, data->seq);
+        return update_core_push_overflowed(core, b, data->rank, data->clock,
+                                           data->seq, 1);
+    return update_core_push(core, b, data->rank, data->clock, data->seq);
 }
 
 /* As ps/server.c: what comes first is kept until the exchange has spoken. */

@@ -229,9 +229,9 @@ static enum status bench_client_run_once(struct bench_client *client,
 
 static enum status bench_client_open_client(struct bench_client *client,
                                             struct failure *why) {
-    struct control_client_settings control_client = {
+    struct control_client_settings settings = {
         .process = &client->process, .member = &client->settings->member};
-    return control_client_open(&client->control_client, &control_client, why);
+    return control_client_open(&client->control_client, &settings, why);
 }
 
 static void close_client(struct bench_client *client) {

@@ -6,11 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-void bench_iteration_record(struct bench_iteration *bench_iteration,
+void bench_iteration_record(struct bench_iteration *iteration,
                             int64_t nanoseconds) {
-    if (bench_iteration->latencies &&
-        bench_iteration->samples < bench_iteration->capacity)
-        bench_iteration->latencies[bench_iteration->samples++] = nanoseconds;
+    if (iteration->latencies && iteration->samples < iteration->capacity)
+        iteration->latencies[iteration->samples++] = nanoseconds;
 }
 
 bool bench_iteration_continues(const struct bench_iteration *bench_iteration,
@@ -57,14 +56,14 @@ static int by_time(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-double bench_iteration_latency_us(struct bench_iteration *bench_iteration,
+double bench_iteration_latency_us(struct bench_iteration *iteration,
                                   double share) {
-    if (!bench_iteration->samples)
+    if (!iteration->samples)
         return NAN;
-    qsort(bench_iteration->latencies, bench_iteration->samples,
-          sizeof *bench_iteration->latencies, by_time);
-    return (double)bench_iteration
-               ->latencies[nearest_rank(bench_iteration->samples, share)] /
+    qsort(iteration->latencies, iteration->samples,
+          sizeof *iteration->latencies, by_time);
+    return (double)
+               iteration->latencies[nearest_rank(iteration->samples, share)] /
            (double)TIME_US;
 }
 
@@ -72,16 +71,12 @@ static double bench_iteration_rate(uint64_t count, int64_t elapsed) {
     return elapsed > 0 ? (double)count / time_to_seconds(elapsed) : 0;
 }
 
-double bench_iteration_vectors_s(
-    const struct bench_iteration *bench_iteration) {
-    return bench_iteration_rate(bench_iteration->vectors,
-                                bench_iteration->elapsed);
+double bench_iteration_vectors_s(const struct bench_iteration *iteration) {
+    return bench_iteration_rate(iteration->vectors, iteration->elapsed);
 }
 
-double bench_iteration_messages_s(
-    const struct bench_iteration *bench_iteration) {
-    return bench_iteration_rate(bench_iteration->messages,
-                                bench_iteration->elapsed);
+double bench_iteration_messages_s(const struct bench_iteration *iteration) {
+    return bench_iteration_rate(iteration->messages, iteration->elapsed);
 }
 
 const char *bench_iteration_kind_name(enum bench_iteration_kind kind) {

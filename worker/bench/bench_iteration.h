@@ -50,12 +50,12 @@ struct bench_iteration {
 };
 
 /* Records the latency of one vector while there is room. */
-void bench_iteration_record(struct bench_iteration *bench_iteration,
+void bench_iteration_record(struct bench_iteration *iteration,
                             int64_t nanoseconds);
 
 /* True if another vector is to be started, after STARTED ones and ELAPSED
  * ns. */
-bool bench_iteration_continues(const struct bench_iteration *bench_iteration,
+bool bench_iteration_continues(const struct bench_iteration *iteration,
                                uint64_t started, int64_t elapsed);
 
 /* The smallest of the COUNT values (sorted in place) that at least SHARE of
@@ -68,13 +68,12 @@ double bench_iteration_median(double *values, size_t count);
 
 /* Percentile of an iteration's latencies in microseconds; sorts them in
  * place. */
-double bench_iteration_latency_us(struct bench_iteration *bench_iteration,
+double bench_iteration_latency_us(struct bench_iteration *iteration,
                                   double share);
 
 /* Vectors and messages per second. */
-double bench_iteration_vectors_s(const struct bench_iteration *bench_iteration);
-double bench_iteration_messages_s(
-    const struct bench_iteration *bench_iteration);
+double bench_iteration_vectors_s(const struct bench_iteration *iteration);
+double bench_iteration_messages_s(const struct bench_iteration *iteration);
 
 /* "push", "pull", "push_pull". */
 const char *bench_iteration_kind_name(enum bench_iteration_kind kind);

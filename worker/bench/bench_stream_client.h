@@ -34,14 +34,14 @@ enum status bench_stream_client_open(
 /* Closes the links and clears *CLIENT (may be NULL). */
 void bench_stream_client_close(struct bench_stream_client **client);
 
-/* Runs BENCH_ITERATION with the COUNT blocks of the plan from FIRST on as the
+/* Runs ITERATION with the COUNT blocks of the plan from FIRST on as the
  * vector, and sets its `bytes`. A block always goes together with the same
  * others. STATUS_RETRY: a ps does not answer; STATUS_FAILED: a ps refuses; WHY
  * names it. A stopped iteration ends at once, and the client is then
  * unusable. */
 enum status bench_stream_iteration(struct bench_stream_client *client,
                                    uint32_t first, uint32_t count,
-                                   struct bench_iteration *bench_iteration,
+                                   struct bench_iteration *iteration,
                                    struct failure *why) MUST_CHECK;
 
 /* The transport: "tcp", "shm", or "mixed". */

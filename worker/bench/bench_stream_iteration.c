@@ -87,8 +87,7 @@ static bool bench_stream_iteration_send(struct bench_stream_client *client,
 
 /* Sends one message to each ps with credit; returns how many were sent. */
 static unsigned send_messages(struct bench_stream_client *client,
-                              struct bench_iteration *bench_iteration,
-                              int64_t now) {
+                              struct bench_iteration *iteration, int64_t now) {
     unsigned left = 0;
     bool all_sent = true;
     for (uint32_t p = 0; p < client->settings.plan->num_ps; p++) {
@@ -107,7 +106,7 @@ static unsigned send_messages(struct bench_stream_client *client,
             server->left[(server->oldest + server->messages++) %
                          BENCH_ITERATION_CREDIT_MESSAGES] = n;
             client->sent += n;
-            bench_iteration->messages++;
+            iteration->messages++;
             left++;
         }
         all_sent &= server->next == server->count;
@@ -258,36 +257,34 @@ static void begin_vector(struct bench_stream_client *client) {
 }
 
 /* Messages in flight are abandoned: the client is then unusable. */
-static bool is_stopped(const struct bench_iteration *bench_iteration) {
-    return bench_iteration->stop && atomic_load(bench_iteration->stop);
+static bool is_stopped(const struct bench_iteration *iteration) {
+    return iteration->stop && atomic_load(iteration->stop);
 }
 
 enum status bench_stream_iteration(struct bench_stream_client *client,
                                    uint32_t first, uint32_t count,
-                                   struct bench_iteration *bench_iteration,
+                                   struct bench_iteration *iteration,
                                    struct failure *why) {
-    uint64_t started = 0,
-             depth = bench_iteration->depth ? bench_iteration->depth : 1;
+    uint64_t started = 0, depth = iteration->depth ? iteration->depth : 1;
     unsigned unpolled = 0;
     enum status status = STATUS_OK;
     assign_blocks(client, first, count);
-    client->kind = bench_iteration->kind;
-    bench_iteration->bytes = 0;
+    client->kind = iteration->kind;
+    iteration->bytes = 0;
     for (uint32_t b = first; b < first + count; b++)
-        bench_iteration->bytes += bench_stream_iteration_block_bytes(client, b);
-    bench_iteration->vectors = bench_iteration->messages =
-        bench_iteration->samples = 0;
+        iteration->bytes += bench_stream_iteration_block_bytes(client, b);
+    iteration->vectors = iteration->messages = iteration->samples = 0;
     int64_t start = time_now(), now = start, started_at = start;
     for (;;) {
         unsigned moved = 0;
         if (client->vector_sent && started - client->answered / count < depth &&
-            bench_iteration_continues(bench_iteration, started, now - start)) {
+            bench_iteration_continues(iteration, started, now - start)) {
             begin_vector(client);
             started++;
             started_at = now;
         }
         if (!client->vector_sent)
-            moved = send_messages(client, bench_iteration, now);
+            moved = send_messages(client, iteration, now);
         if (moved && ++unpolled % BENCH_ITERATION_SENDS_PER_POLL)
             continue;
         status = bench_stream_iteration_receive_all(client, now, &moved, why);
@@ -298,14 +295,13 @@ enum status bench_stream_iteration(struct bench_stream_client *client,
         now = time_now();
         if (depth == 1 && client->vector_sent &&
             client->answered == client->sent && moved)
-            bench_iteration_record(bench_iteration, now - started_at);
-        bool over =
-            client->vector_sent && client->answered == client->sent &&
-            !bench_iteration_continues(bench_iteration, started, now - start);
-        if (status || over || is_stopped(bench_iteration))
+            bench_iteration_record(iteration, now - started_at);
+        bool over = client->vector_sent && client->answered == client->sent &&
+                    !bench_iteration_continues(iteration, started, now - start);
+        if (status || over || is_stopped(iteration))
             break;
     }
-    bench_iteration->vectors = client->answered / count;
-    bench_iteration->elapsed = now - start;
+    iteration->vectors = client->answered / count;
+    iteration->elapsed = now - start;
     return status;
 }

@@ -78,35 +78,36 @@ static uint32_t depth_of(uint64_t bytes) {
 }
 
 static void copy_iteration(struct measure *measure,
-                           struct bench_iteration *bench_iteration) {
+                           struct bench_iteration *iteration) {
     int64_t start = time_now();
     size_t ring = BENCH_ITERATION_RING_BYTES;
-    bench_iteration->vectors = 0;
+    iteration->vectors = 0;
     do {
-        for (size_t done = 0; done < bench_iteration->bytes; done += ring)
+        for (size_t done = 0; done < iteration->bytes; done += ring)
             memcpy(measure->to, measure->from,
-                   bench_iteration->bytes - done < ring
-                       ? bench_iteration->bytes - done
-                       : ring);
+                   iteration->bytes - done < ring ? iteration->bytes - done
+                                                  : ring);
         __asm__ volatile("" : : "r"(measure->to) : "memory");
-        bench_iteration->vectors++;
-        bench_iteration->elapsed = time_now() - start;
-    } while (bench_iteration_continues(
-        bench_iteration, bench_iteration->vectors, bench_iteration->elapsed));
+        iteration->vectors++;
+        iteration->elapsed = time_now() - start;
+    } while (bench_iteration_continues(iteration, iteration->vectors,
+                                       iteration->elapsed));
 }
 
-static enum status measure_run_iteration(
-    struct measure *measure, const struct size *size, enum transport transport,
-    struct bench_iteration *bench_iteration, struct failure *why) {
-    bench_iteration->bytes = size->bytes;
-    bench_iteration->stop = measure->settings->stop;
+static enum status measure_run_iteration(struct measure *measure,
+                                         const struct size *size,
+                                         enum transport transport,
+                                         struct bench_iteration *iteration,
+                                         struct failure *why) {
+    iteration->bytes = size->bytes;
+    iteration->stop = measure->settings->stop;
     if (transport == CLIENT)
         return bench_stream_iteration(measure->bench_stream_client, size->first,
-                                      size->count, bench_iteration, why);
+                                      size->count, iteration, why);
     struct baselines *baselines = measure->settings->baselines;
     return baselines->ops->run(
         baselines, transport == SOCKET ? BASELINE_SOCKET : BASELINE_ZMQ,
-        bench_iteration, why);
+        iteration, why);
 }
 
 /* Two iterations: many vectors in flight for the rate, a single one for the
@@ -121,24 +122,23 @@ static enum status fill_figure(struct measure *measure, struct size *size,
             figure->p50[repeat] = figure->p99[repeat] = NAN;
         return STATUS_OK;
     }
-    struct bench_iteration bench_iteration = {.kind = kind,
-                                              .depth = depth_of(size->bytes),
-                                              .duration = measure->duration};
+    struct bench_iteration iteration = {.kind = kind,
+                                        .depth = depth_of(size->bytes),
+                                        .duration = measure->duration};
     enum status status =
-        measure_run_iteration(measure, size, transport, &bench_iteration, why);
+        measure_run_iteration(measure, size, transport, &iteration, why);
     if (status)
         return status;
-    figure->vectors_s[repeat] = bench_iteration_vectors_s(&bench_iteration);
-    figure->messages_s[repeat] = bench_iteration_messages_s(&bench_iteration);
-    bench_iteration = (struct bench_iteration){.kind = kind,
-                                               .depth = 1,
-                                               .duration = measure->duration,
-                                               .latencies = measure->latencies,
-                                               .capacity = MAX_SAMPLES};
-    status =
-        measure_run_iteration(measure, size, transport, &bench_iteration, why);
-    figure->p50[repeat] = bench_iteration_latency_us(&bench_iteration, 0.5);
-    figure->p99[repeat] = bench_iteration_latency_us(&bench_iteration, 0.99);
+    figure->vectors_s[repeat] = bench_iteration_vectors_s(&iteration);
+    figure->messages_s[repeat] = bench_iteration_messages_s(&iteration);
+    iteration = (struct bench_iteration){.kind = kind,
+                                         .depth = 1,
+                                         .duration = measure->duration,
+                                         .latencies = measure->latencies,
+                                         .capacity = MAX_SAMPLES};
+    status = measure_run_iteration(measure, size, transport, &iteration, why);
+    figure->p50[repeat] = bench_iteration_latency_us(&iteration, 0.5);
+    figure->p99[repeat] = bench_iteration_latency_us(&iteration, 0.99);
     return status;
 }
 
@@ -337,17 +337,16 @@ static json_t *memory_of(const char *pids) {
     return sum ? json_integer((json_int_t)sum) : json_null();
 }
 
-static json_t *requests_json(const struct bench_iteration *bench_iteration,
+static json_t *requests_json(const struct bench_iteration *iteration,
                              uint64_t vectors_per_message, json_t *start,
                              json_t *end) {
     return json_pack(
         "{s:{s:I, s:I, s:I, s:f, s:f, s:o, s:o}}", "requests", "count",
-        (json_int_t)(bench_iteration->vectors * vectors_per_message), "bytes",
-        (json_int_t)(bench_iteration->bytes / vectors_per_message), "together",
+        (json_int_t)(iteration->vectors * vectors_per_message), "bytes",
+        (json_int_t)(iteration->bytes / vectors_per_message), "together",
         (json_int_t)vectors_per_message, "seconds",
-        time_to_seconds(bench_iteration->elapsed), "requests_s",
-        bench_iteration_vectors_s(bench_iteration) *
-            (double)vectors_per_message,
+        time_to_seconds(iteration->elapsed), "requests_s",
+        bench_iteration_vectors_s(iteration) * (double)vectors_per_message,
         "ps_memory_start", start, "ps_memory_end", end);
 }
 
@@ -363,44 +362,41 @@ static enum status measure_requests(json_t **out,
     uint32_t first = layout->first_block[settings->batched ? last : 0];
     uint32_t count = settings->batched ? together : layout->num_blocks_of[0];
     uint64_t times = (settings->requests + together - 1) / together;
-    struct bench_iteration bench_iteration = {.kind = BENCH_ITERATION_PUSH,
-                                              .depth = MAX_DEPTH,
-                                              .times = times / 10 + 1,
-                                              .stop = settings->stop};
+    struct bench_iteration iteration = {.kind = BENCH_ITERATION_PUSH,
+                                        .depth = MAX_DEPTH,
+                                        .times = times / 10 + 1,
+                                        .stop = settings->stop};
     enum status status =
-        bench_stream_iteration(client, first, count, &bench_iteration, why);
+        bench_stream_iteration(client, first, count, &iteration, why);
     if (status)
         return status;
     json_t *start = memory_of(settings->ps_pids);
-    bench_iteration.times = times;
-    status =
-        bench_stream_iteration(client, first, count, &bench_iteration, why);
-    if (!status && bench_iteration.vectors < times)
+    iteration.times = times;
+    status = bench_stream_iteration(client, first, count, &iteration, why);
+    if (!status && iteration.vectors < times)
         status = status_fail(why, FAILURE_INTERRUPTED, "ended by a signal");
     if (status)
         json_decref(start);
     else
-        *out = requests_json(&bench_iteration, together, start,
+        *out = requests_json(&iteration, together, start,
                              memory_of(settings->ps_pids));
     return status;
 }
 
-enum status measure_run(json_t **out,
-                        struct bench_stream_client *bench_stream_client,
+enum status measure_run(json_t **out, struct bench_stream_client *client,
                         const struct layout *layout,
                         const struct measure_settings *settings,
                         struct failure *why) {
     struct measure measure = {
         .settings = settings,
         .layout = layout,
-        .bench_stream_client = bench_stream_client,
+        .bench_stream_client = client,
         .duration =
             time_from_seconds(settings->seconds / settings->repeats / 2),
     };
     *out = NULL;
     if (settings->requests)
-        return measure_requests(out, bench_stream_client, layout, settings,
-                                why);
+        return measure_requests(out, client, layout, settings, why);
     enum status status = open_all(&measure, why);
     if (!status)
         status = fill_all(&measure, why);

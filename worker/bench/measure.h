@@ -43,11 +43,10 @@ struct measure_settings {
 enum status measure_layout(struct layout **out, const uint64_t *sizes,
                            uint32_t num_sizes, struct failure *why) MUST_CHECK;
 
-/* Measures through BENCH_STREAM_CLIENT, whose plan is of measure_layout. *OUT
+/* Measures through CLIENT, whose plan is of measure_layout. *OUT
  * is the object that docs/bench.md describes, owned by the caller. Pushes are
  * rounded up to whole messages. */
-enum status measure_run(json_t **out,
-                        struct bench_stream_client *bench_stream_client,
+enum status measure_run(json_t **out, struct bench_stream_client *client,
                         const struct layout *layout,
                         const struct measure_settings *settings,
                         struct failure *why) MUST_CHECK;

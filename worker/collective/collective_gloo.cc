@@ -66,20 +66,17 @@ struct chunk {
 };
 
 /* The next chunk to receive; false after the last. */
-static bool ring_walk_next(struct ring_walk *ring_walk, struct chunk *chunk) {
-    int64_t size = ring_walk->group->size, rank = ring_walk->group->rank;
-    for (; ring_walk->ring_step < ring_walk->end;
-         ring_walk->ring_step++, ring_walk->done = 0) {
-        auto piece =
-            (uint32_t)((rank + 2 * size - 2 - ring_walk->ring_step) % size);
-        size_t first, length = collective_piece(ring_walk->count, piece,
-                                                ring_walk->group->size, &first);
-        if (ring_walk->done == length)
+static bool ring_walk_next(struct ring_walk *walk, struct chunk *chunk) {
+    int64_t size = walk->group->size, rank = walk->group->rank;
+    for (; walk->ring_step < walk->end; walk->ring_step++, walk->done = 0) {
+        auto piece = (uint32_t)((rank + 2 * size - 2 - walk->ring_step) % size);
+        size_t first, length = collective_piece(walk->count, piece,
+                                                walk->group->size, &first);
+        if (walk->done == length)
             continue;
-        *chunk = {ring_walk->data + first + ring_walk->done,
-                  std::min(CHUNK, length - ring_walk->done),
-                  ring_walk->ring_step};
-        ring_walk->done += chunk->count;
+        *chunk = {walk->data + first + walk->done,
+                  std::min(CHUNK, length - walk->done), walk->ring_step};
+        walk->done += chunk->count;
         return true;
     }
     return false;

@@ -6,8 +6,8 @@
 #include "worker/train/batch_prefetch.h"
 
 static struct batch_prefetch_slot *batch_prefetch_slot_of(
-    struct batch_prefetch *batch_prefetch, uint64_t batch) {
-    return &batch_prefetch->slots[batch % BATCH_PREFETCH_SLOTS];
+    struct batch_prefetch *prefetch, uint64_t batch) {
+    return &prefetch->slots[batch % BATCH_PREFETCH_SLOTS];
 }
 
 static bool open_slot(const struct device *device,
@@ -23,19 +23,17 @@ static bool open_slot(const struct device *device,
     return slot->inputs && slot->labels && slot->uploaded && slot->consumed;
 }
 
-enum status batch_prefetch_open(struct batch_prefetch *batch_prefetch,
+enum status batch_prefetch_open(struct batch_prefetch *prefetch,
                                 const struct device *device, uint32_t max_batch,
                                 uint32_t features, struct failure *why) {
     bool complete = true;
-    *batch_prefetch =
-        (struct batch_prefetch){.device = device, .features = features};
+    *prefetch = (struct batch_prefetch){.device = device, .features = features};
     for (int i = 0; device->ops->async && complete && i < BATCH_PREFETCH_SLOTS;
          i++)
-        complete =
-            open_slot(device, &batch_prefetch->slots[i], max_batch, features);
+        complete = open_slot(device, &prefetch->slots[i], max_batch, features);
     if (complete)
         return STATUS_OK;
-    batch_prefetch_close(batch_prefetch);
+    batch_prefetch_close(prefetch);
     return status_fail(
         why, FAILURE_DEVICE_MEMORY,
         "no memory on device %s for %d batches of %u samples, of %zu bytes",
@@ -44,10 +42,10 @@ enum status batch_prefetch_open(struct batch_prefetch *batch_prefetch,
             sizeof(float));
 }
 
-void batch_prefetch_close(struct batch_prefetch *batch_prefetch) {
-    const struct device *device = batch_prefetch->device;
+void batch_prefetch_close(struct batch_prefetch *prefetch) {
+    const struct device *device = prefetch->device;
     for (int i = 0; device && i < BATCH_PREFETCH_SLOTS; i++) {
-        struct batch_prefetch_slot *slot = &batch_prefetch->slots[i];
+        struct batch_prefetch_slot *slot = &prefetch->slots[i];
         device->ops->release(device->handle, slot->inputs);
         device->ops->release(device->handle, slot->labels);
         if (slot->uploaded)
@@ -55,23 +53,23 @@ void batch_prefetch_close(struct batch_prefetch *batch_prefetch) {
         if (slot->consumed)
             device->ops->event_close(device->handle, &slot->consumed);
     }
-    *batch_prefetch = (struct batch_prefetch){0};
+    *prefetch = (struct batch_prefetch){0};
 }
 
 bool batch_prefetch_ready(const struct batch_prefetch *batch_prefetch) {
     return batch_prefetch->pushed > batch_prefetch->popped;
 }
 
-void batch_prefetch_push(struct batch_prefetch *batch_prefetch,
+void batch_prefetch_push(struct batch_prefetch *prefetch,
                          const struct loader_batch *batch) {
-    const struct ops *ops = batch_prefetch->device->ops;
-    struct ops_device *handle = batch_prefetch->device->handle;
+    const struct ops *ops = prefetch->device->ops;
+    struct ops_device *handle = prefetch->device->handle;
     struct batch_prefetch_slot *slot =
-        batch_prefetch_slot_of(batch_prefetch, batch_prefetch->pushed++);
+        batch_prefetch_slot_of(prefetch, prefetch->pushed++);
     slot->batch = *batch;
     if (!ops->async)
         return;
-    size_t values = (size_t)batch->count * batch_prefetch->features;
+    size_t values = (size_t)batch->count * prefetch->features;
     ops->stream_wait(handle, OPS_SAMPLES, slot->consumed);
     ops->upload(handle, OPS_SAMPLES, slot->inputs, batch->inputs,
                 values * sizeof *slot->inputs);
@@ -82,33 +80,29 @@ void batch_prefetch_push(struct batch_prefetch *batch_prefetch,
     slot->batch.labels = slot->labels;
 }
 
-const struct loader_batch *batch_prefetch_pop(
-    struct batch_prefetch *batch_prefetch) {
-    const struct device *device = batch_prefetch->device;
+const struct loader_batch *batch_prefetch_pop(struct batch_prefetch *prefetch) {
+    const struct device *device = prefetch->device;
     struct batch_prefetch_slot *slot =
-        batch_prefetch_slot_of(batch_prefetch, batch_prefetch->popped++);
+        batch_prefetch_slot_of(prefetch, prefetch->popped++);
     if (device->ops->async)
         device->ops->stream_wait(device->handle, OPS_COMPUTE, slot->uploaded);
     return &slot->batch;
 }
 
-void batch_prefetch_release(struct batch_prefetch *batch_prefetch) {
-    const struct device *device = batch_prefetch->device;
+void batch_prefetch_release(struct batch_prefetch *prefetch) {
+    const struct device *device = prefetch->device;
     if (device->ops->async)
         device->ops->record(
             device->handle, OPS_COMPUTE,
-            batch_prefetch_slot_of(batch_prefetch, batch_prefetch->popped - 1)
-                ->consumed);
+            batch_prefetch_slot_of(prefetch, prefetch->popped - 1)->consumed);
 }
 
-enum status batch_prefetch_sync(struct batch_prefetch *batch_prefetch,
+enum status batch_prefetch_sync(struct batch_prefetch *prefetch,
                                 struct failure *why) {
-    const struct device *device = batch_prefetch->device;
-    if (!device->ops->async || !batch_prefetch->pushed)
+    const struct device *device = prefetch->device;
+    if (!device->ops->async || !prefetch->pushed)
         return STATUS_OK;
     return device->ops->event_sync(
         device->handle,
-        batch_prefetch_slot_of(batch_prefetch, batch_prefetch->pushed - 1)
-            ->uploaded,
-        why);
+        batch_prefetch_slot_of(prefetch, prefetch->pushed - 1)->uploaded, why);
 }

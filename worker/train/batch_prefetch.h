@@ -30,35 +30,34 @@ struct batch_prefetch {
 
 /* For batches of up to MAX_BATCH samples. Borrows DEVICE. STATUS_FAILED: not
  * enough device memory; WHY says how much. */
-enum status batch_prefetch_open(struct batch_prefetch *batch_prefetch,
+enum status batch_prefetch_open(struct batch_prefetch *prefetch,
                                 const struct device *device, uint32_t max_batch,
                                 uint32_t features,
                                 struct failure *why) MUST_CHECK;
 
-/* No upload may be in flight; BATCH_PREFETCH may be all zero. */
-void batch_prefetch_close(struct batch_prefetch *batch_prefetch);
+/* No upload may be in flight; PREFETCH may be all zero. */
+void batch_prefetch_close(struct batch_prefetch *prefetch);
 
 /* True if a batch can be popped. */
-bool batch_prefetch_ready(const struct batch_prefetch *batch_prefetch);
+bool batch_prefetch_ready(const struct batch_prefetch *prefetch);
 
 /* Starts the upload of BATCH; at most one batch is ahead of the popped one. Its
  * memory must not change until batch_prefetch_sync, or, on a device without
  * ops.async, until the computation that uses it is done. */
-void batch_prefetch_push(struct batch_prefetch *batch_prefetch,
+void batch_prefetch_push(struct batch_prefetch *prefetch,
                          const struct loader_batch *batch);
 
 /* The oldest pushed batch, with device pointers: computation enqueued from now
  * on may read it, until the second batch_prefetch_push from now. */
-const struct loader_batch *batch_prefetch_pop(
-    struct batch_prefetch *batch_prefetch);
+const struct loader_batch *batch_prefetch_pop(struct batch_prefetch *prefetch);
 
 /* Marks the computation enqueued so far as the last that reads the popped
  * batch. */
-void batch_prefetch_release(struct batch_prefetch *batch_prefetch);
+void batch_prefetch_release(struct batch_prefetch *prefetch);
 
 /* Waits until the memory of the pushed batches may change; as
  * ops.event_sync. */
-enum status batch_prefetch_sync(struct batch_prefetch *batch_prefetch,
+enum status batch_prefetch_sync(struct batch_prefetch *prefetch,
                                 struct failure *why) MUST_CHECK;
 
 #endif

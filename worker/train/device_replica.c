@@ -12,38 +12,38 @@ struct pass {
     struct device_replica_result *result;
 };
 
-enum status device_replica_load(struct device_replica *device_replica,
+enum status device_replica_load(struct device_replica *replica,
                                 const struct dataset *dataset,
                                 const struct sampler_options *samples,
                                 uint64_t first, const struct job_data *data,
                                 struct failure *why) {
     struct loader_prefetch prefetch = {data->num_workers,
                                        data->prefetch_factor};
-    enum status status = loader_open(&device_replica->loader, dataset, samples,
-                                     first, prefetch, why);
+    enum status status =
+        loader_open(&replica->loader, dataset, samples, first, prefetch, why);
     if (status)
         return status;
     size_t bytes;
-    void *memory = loader_memory(device_replica->loader, &bytes);
-    device_pin(&device_replica->executor.device, memory, bytes);
+    void *memory = loader_memory(replica->loader, &bytes);
+    device_pin(&replica->executor.device, memory, bytes);
     return STATUS_OK;
 }
 
 /* Uploads may still read the loader's memory. */
-static void close_loader(struct device_replica *device_replica) {
+static void close_loader(struct device_replica *replica) {
     size_t bytes;
-    if (!device_replica->loader)
+    if (!replica->loader)
         return;
-    executor_synchronize(&device_replica->executor);
-    device_unpin(&device_replica->executor.device,
-                 loader_memory(device_replica->loader, &bytes));
-    loader_close(&device_replica->loader);
+    executor_synchronize(&replica->executor);
+    device_unpin(&replica->executor.device,
+                 loader_memory(replica->loader, &bytes));
+    loader_close(&replica->loader);
 }
 
-void device_replica_close(struct device_replica *device_replica) {
-    close_loader(device_replica);
-    executor_close(&device_replica->executor);
-    arena_close(&device_replica->arena);
+void device_replica_close(struct device_replica *replica) {
+    close_loader(replica);
+    executor_close(&replica->executor);
+    arena_close(&replica->arena);
 }
 
 /* Uploads each parameter as it arrives. If one does not arrive, the pass
@@ -51,12 +51,12 @@ void device_replica_close(struct device_replica *device_replica) {
  * checks should_continue and discards the result. */
 static void device_replica_need(void *context, uint32_t first, uint32_t count) {
     struct pass *pass = context;
-    struct device_transfer *device_transfer =
+    struct device_transfer *transfer =
         &pass->device_replica->executor.device_transfer;
     for (uint32_t p = first; p < first + count; p++)
         if (pass->step->need(pass->step->context, p))
-            device_transfer_upload(device_transfer, p);
-    device_transfer_wait(device_transfer);
+            device_transfer_upload(transfer, p);
+    device_transfer_wait(transfer);
 }
 
 static bool check_loss(void *context, double loss) {
@@ -69,35 +69,32 @@ static bool check_loss(void *context, double loss) {
 }
 
 /* True if gradients still have to be downloaded from the device. */
-static bool device_replica_is_async(
-    const struct device_replica *device_replica) {
-    return device_replica->executor.device.ops->async;
+static bool device_replica_is_async(const struct device_replica *replica) {
+    return replica->executor.device.ops->async;
 }
 
 static void device_replica_done(void *context, uint32_t parameter) {
     struct pass *pass = context;
-    struct device_transfer *device_transfer =
+    struct device_transfer *transfer =
         &pass->device_replica->executor.device_transfer;
     if (!device_replica_is_async(pass->device_replica))
         pass->step->done(pass->step->context, parameter);
     else if (pass->step->reduce_on_device)
-        device_transfer_record(device_transfer, parameter);
+        device_transfer_record(transfer, parameter);
     else
-        device_transfer_download(device_transfer, parameter);
+        device_transfer_download(transfer, parameter);
 }
 
 /* Starts the upload of the loader's next batch; the view of the one before
  * ends. */
-static enum status prefetch_next(struct device_replica *device_replica,
+static enum status prefetch_next(struct device_replica *replica,
                                  struct device_replica_result *result,
                                  struct failure *why) {
-    struct batch_prefetch *batch_prefetch =
-        &device_replica->executor.batch_prefetch;
+    struct batch_prefetch *prefetch = &replica->executor.batch_prefetch;
     int64_t start = time_now();
-    enum status status = batch_prefetch_sync(batch_prefetch, why);
+    enum status status = batch_prefetch_sync(prefetch, why);
     if (!status)
-        batch_prefetch_push(batch_prefetch,
-                            loader_next(device_replica->loader));
+        batch_prefetch_push(prefetch, loader_next(replica->loader));
     result->input += time_now() - start;
     return status;
 }
@@ -158,11 +155,11 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
     return status;
 }
 
-enum status device_replica_compute(struct device_replica *device_replica,
+enum status device_replica_compute(struct device_replica *replica,
                                    const struct device_replica_step *step,
                                    struct device_replica_result *result,
                                    struct failure *why) {
-    struct pass pass = {device_replica, step, result};
+    struct pass pass = {replica, step, result};
     enum status status = STATUS_OK;
     *result = (struct device_replica_result){0};
     for (uint32_t k = 0; !status && k < step->job->accumulation; k++) {

@@ -51,20 +51,20 @@ struct device_replica_result {
 
 /* Opens the loader of SAMPLES of DATASET from micro batch FIRST on. Borrows
  * DATASET. */
-enum status device_replica_load(struct device_replica *device_replica,
+enum status device_replica_load(struct device_replica *replica,
                                 const struct dataset *dataset,
                                 const struct sampler_options *samples,
                                 uint64_t first, const struct job_data *data,
                                 struct failure *why) MUST_CHECK;
 
-/* Waits for enqueued work and closes all; DEVICE_REPLICA may be all zero. */
-void device_replica_close(struct device_replica *device_replica);
+/* Waits for enqueued work and closes all; REPLICA may be all zero. */
+void device_replica_close(struct device_replica *replica);
 
 /* Forward and backward over the micro batches of a step. Unless
  * RESULT->nonfinite is set or the step was aborted, gradients are those of the
  * mean of the batches' mean losses, times the factor: in the arena, being
  * copied there, or on the device. */
-enum status device_replica_compute(struct device_replica *device_replica,
+enum status device_replica_compute(struct device_replica *replica,
                                    const struct device_replica_step *step,
                                    struct device_replica_result *result,
                                    struct failure *why) MUST_CHECK;

@@ -32,7 +32,7 @@ struct device_transfer {
 /* Borrows all; pins the buffers that ARENA owns. Without GRADIENTS no memory is
  * allocated for them. STATUS_FAILED: not enough device memory; WHY says how
  * much. */
-enum status device_transfer_open(struct device_transfer *device_transfer,
+enum status device_transfer_open(struct device_transfer *transfer,
                                  const struct device *device,
                                  const struct layout *layout,
                                  struct arena *arena, bool gradients,
@@ -41,46 +41,47 @@ enum status device_transfer_open(struct device_transfer *device_transfer,
 /* The same for weights and gradients that stay on DEVICE, which has its own
  * memory, at the arena's offsets; the reducer maintains them
  * (device_transfer_arena). */
-enum status device_transfer_open_resident(
-    struct device_transfer *device_transfer, const struct device *device,
-    const struct layout *layout, struct arena *arena,
-    struct failure *why) MUST_CHECK;
+enum status device_transfer_open_resident(struct device_transfer *transfer,
+                                          const struct device *device,
+                                          const struct layout *layout,
+                                          struct arena *arena,
+                                          struct failure *why) MUST_CHECK;
 
 /* The resident memory; a view. */
 struct reducer_device_arena device_transfer_arena(
-    const struct device_transfer *device_transfer);
+    const struct device_transfer *transfer);
 
-/* No copy may be in flight; DEVICE_TRANSFER may be all zero. */
-void device_transfer_close(struct device_transfer *device_transfer);
+/* No copy may be in flight; TRANSFER may be all zero. */
+void device_transfer_close(struct device_transfer *transfer);
 
 /* Call when the arena's weights have changed since the last upload. */
-void device_transfer_invalidate(struct device_transfer *device_transfer);
+void device_transfer_invalidate(struct device_transfer *transfer);
 
 /* Starts the upload of PARAMETER's weights from the arena, where they must not
  * change until the computation that needs them is done. No-op if resident. */
-void device_transfer_upload(struct device_transfer *device_transfer,
+void device_transfer_upload(struct device_transfer *transfer,
                             uint32_t parameter);
 
 /* Orders later computation behind the uploads so far. */
-void device_transfer_wait(struct device_transfer *device_transfer);
+void device_transfer_wait(struct device_transfer *transfer);
 
 /* Records PARAMETER's gradient as complete after the computation enqueued so
  * far; it stays on the device. */
-void device_transfer_record(struct device_transfer *device_transfer,
+void device_transfer_record(struct device_transfer *transfer,
                             uint32_t parameter);
 
 /* Starts the download of a gradient after device_transfer_record. */
-void device_transfer_download_recorded(struct device_transfer *device_transfer,
+void device_transfer_download_recorded(struct device_transfer *transfer,
                                        uint32_t parameter);
 
 /* PARAMETER's gradient is complete after the computation enqueued so far:
  * starts its download, or, if resident, records an event. */
-void device_transfer_download(struct device_transfer *device_transfer,
+void device_transfer_download(struct device_transfer *transfer,
                               uint32_t parameter);
 
 /* Waits until the recorded gradient is complete or the downloaded one is in the
  * arena; returns at once if resident. As ops.event_sync. */
-enum status device_transfer_sync(struct device_transfer *device_transfer,
+enum status device_transfer_sync(struct device_transfer *transfer,
                                  uint32_t parameter,
                                  struct failure *why) MUST_CHECK;
 

@@ -75,17 +75,17 @@ void executor_close(struct executor *executor) {
 enum status executor_evaluate(struct executor *executor,
                               const struct evaluation_range *range,
                               struct evaluation *out, struct failure *why) {
-    struct device_transfer *device_transfer = &executor->device_transfer;
-    device_transfer_invalidate(device_transfer);
-    for (uint32_t p = 0; p < device_transfer->layout->num_parameters; p++)
-        device_transfer_upload(device_transfer, p);
-    device_transfer_wait(device_transfer);
+    struct device_transfer *transfer = &executor->device_transfer;
+    device_transfer_invalidate(transfer);
+    for (uint32_t p = 0; p < transfer->layout->num_parameters; p++)
+        device_transfer_upload(transfer, p);
+    device_transfer_wait(transfer);
     return evaluation_run(out, executor->mlp, &executor->evaluation_prefetch,
-                          range, device_transfer->weights, why);
+                          range, transfer->weights, why);
 }
 
 enum status evaluation_run(struct evaluation *out, struct mlp *mlp,
-                           struct batch_prefetch *batch_prefetch,
+                           struct batch_prefetch *prefetch,
                            const struct evaluation_range *range,
                            float *const *weights, struct failure *why) {
     size_t features = range->test->features;
@@ -104,10 +104,9 @@ enum status evaluation_run(struct evaluation *out, struct mlp *mlp,
              batch.count++, i++)
             labels[batch.count] = dataset_sample(
                 range->test, (uint32_t)i, inputs + batch.count * features);
-        batch_prefetch_push(batch_prefetch, &batch);
-        mlp_evaluate(mlp, batch_prefetch_pop(batch_prefetch), weights, NULL,
-                     &result);
-        batch_prefetch_release(batch_prefetch);
+        batch_prefetch_push(prefetch, &batch);
+        mlp_evaluate(mlp, batch_prefetch_pop(prefetch), weights, NULL, &result);
+        batch_prefetch_release(prefetch);
         status = mlp_wait_result(mlp, &result, why);
         out->loss_sum += result.loss;
         out->correct += result.correct;

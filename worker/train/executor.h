@@ -31,12 +31,12 @@ struct evaluation_range {
     uint64_t first, end;
 };
 
-/* Evaluates RANGE. Its samples reach MLP through BATCH_PREFETCH; both are open
+/* Evaluates RANGE. Its samples reach MLP through PREFETCH; both are open
  * for batches of EVALUATION_BATCH, and no batch is pending. WEIGHTS: one
  * pointer per parameter, device memory. STATUS_RETRY if there is no memory for
  * a batch; else as ops.event_sync. */
 enum status evaluation_run(struct evaluation *out, struct mlp *mlp,
-                           struct batch_prefetch *batch_prefetch,
+                           struct batch_prefetch *prefetch,
                            const struct evaluation_range *range,
                            float *const *weights,
                            struct failure *why) MUST_CHECK;

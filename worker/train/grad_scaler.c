@@ -12,12 +12,12 @@ bool grad_scaler_is_dynamic(const struct job *job) {
     return job->fp16.enabled && job->fp16.loss_scale == 0;
 }
 
-enum status grad_scaler_begin(struct grad_scaler *grad_scaler,
+enum status grad_scaler_begin(struct grad_scaler *scaler,
                               const struct loss_scaler *now, uint64_t step,
                               struct failure *why) {
-    const struct job_fp16 *fp16 = &grad_scaler->job->fp16;
-    bool changed = now->scale != grad_scaler->scaler.scale;
-    grad_scaler->scaler = *now;
+    const struct job_fp16 *fp16 = &scaler->job->fp16;
+    bool changed = now->scale != scaler->scaler.scale;
+    scaler->scaler = *now;
     if (!fp16->enabled)
         return STATUS_OK;
     if (!(now->scale > 0))
@@ -27,23 +27,20 @@ enum status grad_scaler_begin(struct grad_scaler *grad_scaler,
                            "bf16.enabled instead has float32's range, a "
                            "smaller rate may do too",
                            fp16->min_loss_scale, (unsigned long long)step);
-    if (changed && grad_scaler->logs_changes)
-        log_info(grad_scaler->log, "loss_scale_changed",
+    if (changed && scaler->logs_changes)
+        log_info(scaler->log, "loss_scale_changed",
                  "loss scale %g from step %llu on; skipped so far: %llu",
                  now->scale, (unsigned long long)step,
                  (unsigned long long)now->skipped);
     return STATUS_OK;
 }
 
-float grad_scaler_factor(const struct grad_scaler *grad_scaler) {
-    return grad_scaler->job->fp16.enabled ? (float)grad_scaler->scaler.scale
-                                          : 1.0f;
+float grad_scaler_factor(const struct grad_scaler *scaler) {
+    return scaler->job->fp16.enabled ? (float)scaler->scaler.scale : 1.0f;
 }
 
-float grad_scaler_inverse(const struct grad_scaler *grad_scaler) {
-    return grad_scaler->job->fp16.enabled
-               ? (float)(1 / grad_scaler->scaler.scale)
-               : 1;
+float grad_scaler_inverse(const struct grad_scaler *scaler) {
+    return scaler->job->fp16.enabled ? (float)(1 / scaler->scaler.scale) : 1;
 }
 
 /* Tests the exponent, which is all ones only in infinities and NaN: a loop
@@ -73,12 +70,11 @@ bool grad_scaler_unscale(const struct grad_scaler *grad_scaler,
     return true;
 }
 
-void grad_scaler_log_skipped(const struct grad_scaler *grad_scaler,
-                             uint64_t step) {
+void grad_scaler_log_skipped(const struct grad_scaler *scaler, uint64_t step) {
     char at[64] = "";
-    if (grad_scaler->job->fp16.enabled)
-        snprintf(at, sizeof at, " at loss scale %g", grad_scaler->scaler.scale);
-    log_warning(grad_scaler->log, "step_skipped",
+    if (scaler->job->fp16.enabled)
+        snprintf(at, sizeof at, " at loss scale %g", scaler->scaler.scale);
+    log_warning(scaler->log, "step_skipped",
                 "step %llu is skipped: its gradients overflow%s",
                 (unsigned long long)step, at);
 }

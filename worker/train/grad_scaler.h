@@ -29,25 +29,24 @@ bool grad_scaler_is_dynamic(const struct job *job);
 
 /* Begins STEP with the run's scale NOW. STATUS_FAILED if the scale is below the
  * minimum. */
-enum status grad_scaler_begin(struct grad_scaler *grad_scaler,
+enum status grad_scaler_begin(struct grad_scaler *scaler,
                               const struct loss_scaler *now, uint64_t step,
                               struct failure *why) MUST_CHECK;
 
 /* The factor of this step's loss; 1 unless fp16. */
-float grad_scaler_factor(const struct grad_scaler *grad_scaler);
+float grad_scaler_factor(const struct grad_scaler *scaler);
 
 /* The factor of its gradients: the inverse of the loss factor, exact for powers
  * of two. */
-float grad_scaler_inverse(const struct grad_scaler *grad_scaler);
+float grad_scaler_inverse(const struct grad_scaler *scaler);
 
 /* Multiplies GRADIENTS (one pointer per parameter of LAYOUT) by the inverse of
  * the step's scale. If one is infinite or NaN, returns false and leaves some
  * unchanged. */
-bool grad_scaler_unscale(const struct grad_scaler *grad_scaler,
+bool grad_scaler_unscale(const struct grad_scaler *scaler,
                          const struct layout *layout, float *const *gradients);
 
 /* Logs that STEP is skipped. */
-void grad_scaler_log_skipped(const struct grad_scaler *grad_scaler,
-                             uint64_t step);
+void grad_scaler_log_skipped(const struct grad_scaler *scaler, uint64_t step);
 
 #endif

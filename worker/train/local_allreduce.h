@@ -10,7 +10,7 @@
 /* The compute thread: puts the sums into its arena and calls ON_REDUCED (may
  * be NULL) for each parameter. Sequence numbers of this step's parameters count
  * from BEGIN. */
-enum status local_allreduce_run(struct local_group *local_group, uint64_t begin,
+enum status local_allreduce_run(struct local_group *group, uint64_t begin,
                                 void (*on_reduced)(void *context,
                                                    uint32_t parameter),
                                 void *context, struct failure *why) MUST_CHECK;

@@ -75,15 +75,15 @@ struct local_group_search {
 /* Selects the devices of SEARCH. A device other than the first for which there
  * is no code is skipped with a warning unless the job asks for CUDA; else as
  * executor_select_device. */
-enum status local_group_find(struct local_group *local_group,
+enum status local_group_find(struct local_group *group,
                              const struct local_group_search *search,
                              struct failure *why) MUST_CHECK;
 
 /* True if its devices compute asynchronously (ops.h). */
-bool local_group_is_async(const struct local_group *local_group);
+bool local_group_is_async(const struct local_group *group);
 
 /* True if several devices' gradients are summed in host memory. */
-bool local_group_reduces_on_host(const struct local_group *local_group);
+bool local_group_reduces_on_host(const struct local_group *group);
 
 /* What each device of a group computes; borrowed until the group is closed. */
 struct local_group_model {
@@ -99,26 +99,26 @@ struct local_group_model {
 
 /* Opens MODEL and closes the devices beyond its count. STATUS_RETRY: there are
  * fewer; else as executor_open. */
-enum status local_group_open(struct local_group *local_group,
+enum status local_group_open(struct local_group *group,
                              const struct local_group_model *model,
                              struct failure *why) MUST_CHECK;
 
 /* Opens the loaders: SAMPLES is the first replica's, the others have the
  * following ranks. As device_replica_load. */
-enum status local_group_load(struct local_group *local_group,
+enum status local_group_load(struct local_group *group,
                              const struct dataset *dataset,
                              struct sampler_options samples, uint64_t first,
                              const struct job_data *data,
                              struct failure *why) MUST_CHECK;
 
-/* Ends the threads and closes all; LOCAL_GROUP may be all zero. */
-void local_group_close(struct local_group *local_group);
+/* Ends the threads and closes all; GROUP may be all zero. */
+void local_group_close(struct local_group *group);
 
 /* The compute thread computes a step together with all others. STEP's
  * callbacks run on that thread only. RESULT is the sum over the replicas, with
  * the longest `input`. Always followed by local_group_gather, also after a
  * failure. */
-enum status local_group_compute(struct local_group *local_group,
+enum status local_group_compute(struct local_group *group,
                                 const struct device_replica_step *step,
                                 struct device_replica_result *result,
                                 struct failure *why) MUST_CHECK;
@@ -126,7 +126,7 @@ enum status local_group_compute(struct local_group *local_group,
 /* Puts the sum of the step's gradients into the arena; if not WANTED, discards
  * them. Calls ON_REDUCED (may be NULL) for each parameter, the last first; on
  * devices without ops.async local_group_compute has done so already. */
-enum status local_group_gather(struct local_group *local_group, bool wanted,
+enum status local_group_gather(struct local_group *group, bool wanted,
                                void (*on_reduced)(void *context,
                                                   uint32_t parameter),
                                void *context, struct failure *why) MUST_CHECK;

@@ -112,13 +112,12 @@ static void trainer_device_describe_device(struct trainer_report *model_spec,
 
 void trainer_device_declare(const struct trainer *trainer,
                             struct trainer_report *model_spec) {
-    const struct local_group *local_group = &trainer->local_group;
-    model_spec->replicas = local_group->count;
-    model_spec->adds_on_host = local_group_reduces_on_host(local_group);
-    for (uint32_t i = 0; i < local_group->count; i++)
+    const struct local_group *group = &trainer->local_group;
+    model_spec->replicas = group->count;
+    model_spec->adds_on_host = local_group_reduces_on_host(group);
+    for (uint32_t i = 0; i < group->count; i++)
         trainer_device_describe_device(
-            model_spec,
-            &local_group->members[i].device_replica.executor.device);
+            model_spec, &group->members[i].device_replica.executor.device);
 }
 
 const struct executor *trainer_device_first(const struct trainer *trainer) {

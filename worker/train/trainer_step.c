@@ -158,11 +158,11 @@ static enum status skip_nonfinite(struct trainer *trainer,
  * have overflowed. */
 static enum status unscale(struct trainer *trainer, bool *finite,
                            struct failure *why) {
-    const struct grad_scaler *grad_scaler = &trainer->grad_scaler;
+    const struct grad_scaler *scaler = &trainer->grad_scaler;
     if (trainer->exchange.resident)
-        return exchange_unscale(trainer->exchange,
-                                grad_scaler_inverse(grad_scaler), finite, why);
-    *finite = grad_scaler_unscale(grad_scaler, trainer->layout,
+        return exchange_unscale(trainer->exchange, grad_scaler_inverse(scaler),
+                                finite, why);
+    *finite = grad_scaler_unscale(scaler, trainer->layout,
                                   trainer->arena.gradient_of);
     return STATUS_OK;
 }

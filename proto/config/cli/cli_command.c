@@ -440,8 +440,8 @@ const struct cli_command *cli_command_get(enum cli_command_id number) {
 }
 
 const struct cli_command *cli_command_subcommand(
-    const struct cli_command *cli_command, const char *word) {
-    for (const struct cli_command *subcommand = cli_command->subcommands;
+    const struct cli_command *command, const char *word) {
+    for (const struct cli_command *subcommand = command->subcommands;
          subcommand && subcommand->name; subcommand++)
         if (!strcmp(strrchr(subcommand->name, ' ') + 1, word))
             return subcommand;

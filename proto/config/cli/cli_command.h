@@ -111,8 +111,8 @@ const struct cli_command *cli_command_get(enum cli_command_id number);
 const struct cli_command *cli_command_find(const char *name,
                                            enum cli_command_id *number);
 
-/* The subcommand of CLI_COMMAND called WORD, or NULL. */
+/* The subcommand of COMMAND called WORD, or NULL. */
 const struct cli_command *cli_command_subcommand(
-    const struct cli_command *cli_command, const char *word);
+    const struct cli_command *command, const char *word);
 
 #endif

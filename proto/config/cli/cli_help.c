@@ -29,11 +29,11 @@ static void cli_help_wrap(FILE *out, const char *text, size_t indent,
 void cli_help_show_all(FILE *out) {
     fprintf(out, "Usage: capstan VERB ...\n\n");
     for (int v = 0; v < CLI_COMMANDS; v++) {
-        const struct cli_command *cli_command =
+        const struct cli_command *command =
             cli_command_get((enum cli_command_id)v);
-        fprintf(out, "  capstan %s%s%s\n", cli_command->name,
-                *cli_command->arguments ? " " : "", cli_command->arguments);
-        cli_help_wrap(out, cli_command->summary, 8, 0);
+        fprintf(out, "  capstan %s%s%s\n", command->name,
+                *command->arguments ? " " : "", command->arguments);
+        cli_help_wrap(out, command->summary, 8, 0);
     }
     fprintf(out,
             "\n`capstan VERB --help` shows the flags of a verb and examples.\n"
@@ -87,19 +87,19 @@ static void show_examples(FILE *out, const char *examples) {
     }
 }
 
-void cli_help_show(FILE *out, const struct cli_command *cli_command,
+void cli_help_show(FILE *out, const struct cli_command *command,
                    const struct argp *argp) {
     char name[64];
-    snprintf(name, sizeof name, "capstan %s", cli_command->name);
+    snprintf(name, sizeof name, "capstan %s", command->name);
     argp_help(argp, out, ARGP_HELP_USAGE, name);
-    cli_help_wrap(out, cli_command->summary, 0, 0);
-    if (cli_command->details)
-        cli_help_wrap(out, cli_command->details, 0, 0);
+    cli_help_wrap(out, command->summary, 0, 0);
+    if (command->details)
+        cli_help_wrap(out, command->details, 0, 0);
     fprintf(out, "\nOptions:\n");
-    show_options(out, cli_command->options);
-    if (cli_command->epilog) {
+    show_options(out, command->options);
+    if (command->epilog) {
         fputc('\n', out);
-        cli_help_wrap(out, cli_command->epilog, 0, 0);
+        cli_help_wrap(out, command->epilog, 0, 0);
     }
-    show_examples(out, cli_command->examples);
+    show_examples(out, command->examples);
 }

@@ -12,9 +12,9 @@
 /* Prints every verb with its summary, in lines of at most 80 columns. */
 void cli_help_show_all(FILE *out);
 
-/* Prints the usage of CLI_COMMAND, which ARGP parses, its options, then
+/* Prints the usage of COMMAND, which ARGP parses, its options, then
  * examples. */
-void cli_help_show(FILE *out, const struct cli_command *cli_command,
+void cli_help_show(FILE *out, const struct cli_command *command,
                    const struct argp *argp);
 
 #endif

@@ -17,13 +17,13 @@ struct cli_number {
 #define CLI_NUMBER(options, flag, member, min, max)                            \
     { flag, offsetof(options, member), min, max }
 
-/* Sets the double that CLI_NUMBER names in OPTIONS to the number TEXT. On false
+/* Sets the double that NUMBER names in OPTIONS to the number TEXT. On false
  * PROBLEM (SIZE bytes) says what was found and what is allowed. */
-bool cli_number_set_real(const struct cli_number *cli_number, void *options,
+bool cli_number_set_real(const struct cli_number *number, void *options,
                          const char *text, char *problem, size_t size);
 
 /* The same for a whole number and a uint64_t. */
-bool cli_number_set_count(const struct cli_number *cli_number, void *options,
+bool cli_number_set_count(const struct cli_number *number, void *options,
                           const char *text, char *problem, size_t size);
 
 #endif

@@ -327,19 +327,19 @@ static error_t options_parse(int key, char *text, struct argp_state *state) {
 }
 
 static enum status parse_command(struct options *options,
-                                 const struct cli_command *cli_command,
-                                 int argc, char **argv, struct failure *why) {
+                                 const struct cli_command *command, int argc,
+                                 char **argv, struct failure *why) {
     const struct cli_command *subcommand =
-        argc > 1 ? cli_command_subcommand(cli_command, argv[1]) : NULL;
+        argc > 1 ? cli_command_subcommand(command, argv[1]) : NULL;
     if (subcommand)
-        cli_command = subcommand;
+        command = subcommand;
     struct parser parser = {
-        .options = options, .cli_command = cli_command, .why = why};
+        .options = options, .cli_command = command, .why = why};
     char name[64];
-    struct argp argp = {.options = cli_command->options,
+    struct argp argp = {.options = command->options,
                         .parser = options_parse,
-                        .args_doc = cli_command->arguments};
-    snprintf(name, sizeof name, "capstan %s", cli_command->name);
+                        .args_doc = command->arguments};
+    snprintf(name, sizeof name, "capstan %s", command->name);
     argv[0] = name; /* argp prints it in the usage */
     unsigned flags = ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS;
     /* argp would move the flags of launch's COMMAND before it and read them. */
@@ -352,16 +352,15 @@ static enum status parse_command(struct options *options,
     if (error)
         return status_fail(why, FAILURE_USAGE,
                            "`capstan %s --help` lists its flags",
-                           cli_command->name);
+                           command->name);
     enum status status = options_check(options, why);
     if (status)
         return status;
-    if (parser.num_arguments < cli_command->min_arguments)
+    if (parser.num_arguments < command->min_arguments)
         return status_fail(why, FAILURE_USAGE,
                            "capstan %s takes %s; `capstan %s --help` shows "
                            "examples",
-                           cli_command->name, cli_command->arguments,
-                           cli_command->name);
+                           command->name, command->arguments, command->name);
     return STATUS_OK;
 }
 
@@ -388,15 +387,15 @@ enum status options_read(struct options *options, int argc, char **argv,
         show_version(options);
         return STATUS_OK;
     }
-    const struct cli_command *cli_command =
+    const struct cli_command *command =
         cli_command_find(argv[1], &options->cli_command);
-    if (!cli_command)
+    if (!command)
         return status_fail(why, FAILURE_USAGE,
                            "no verb '%s'; `capstan --help` lists them",
                            argv[1]);
     options->words = argv + 2;
     enum status status =
-        parse_command(options, cli_command, argc - 1, argv + 1, why);
+        parse_command(options, command, argc - 1, argv + 1, why);
     /* A wrong word that stands before the flag is reported as the flag says. */
     for (int i = 2; status && i < argc; i++)
         options->json_log |= !strcmp(argv[i], "--json-log");

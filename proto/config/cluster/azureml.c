@@ -38,13 +38,13 @@ static const json_t *find_key(const json_t *root, const char *name) {
     return NULL;
 }
 
-static enum status read_type(struct azureml_distribution *azureml_distribution,
+static enum status read_type(struct azureml_distribution *distribution,
                              const json_t *root, struct failure *why) {
     const json_t *type = find_key(root, "type");
     const char *text = json_string_value(type);
     for (size_t t = 0; text && t < sizeof type_names / sizeof *type_names; t++)
         if (!strcasecmp(text, type_names[t])) {
-            azureml_distribution->type = (enum azureml_type)t;
+            distribution->type = (enum azureml_type)t;
             return STATUS_OK;
         }
     return status_fail(why, FAILURE_CLUSTER_INVALID,
@@ -73,10 +73,9 @@ static enum status read_count(const json_t *root, const char *name,
     return STATUS_OK;
 }
 
-static enum status check_keys(
-    const struct azureml_distribution *azureml_distribution, const json_t *root,
-    struct failure *why) {
-    bool ranks = azureml_distribution->type != AZUREML_TENSORFLOW;
+static enum status check_keys(const struct azureml_distribution *distribution,
+                              const json_t *root, struct failure *why) {
+    bool ranks = distribution->type != AZUREML_TENSORFLOW;
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)root, key, value) {
@@ -89,7 +88,7 @@ static enum status check_keys(
                 why, FAILURE_CLUSTER_INVALID,
                 "%s has the key %s; of type \"%s\" the keys are type%s",
                 location, diagnostics_quote_text(key).text,
-                type_names[azureml_distribution->type],
+                type_names[distribution->type],
                 ranks ? " and process_count_per_instance"
                       : ", worker_count and parameter_server_count");
     }
@@ -112,22 +111,21 @@ static enum status read_flag(const char *name, const char *text, uint64_t min,
 }
 
 /* Checks the total number of processes and --num-ps. */
-static enum status check_sizes(
-    const struct azureml_distribution *azureml_distribution, const char *num_ps,
-    struct failure *why) {
-    uint32_t size = azureml_num_processes(azureml_distribution);
-    bool ranks = azureml_distribution->type != AZUREML_TENSORFLOW;
+static enum status check_sizes(const struct azureml_distribution *distribution,
+                               const char *num_ps, struct failure *why) {
+    uint32_t size = azureml_num_processes(distribution);
+    bool ranks = distribution->type != AZUREML_TENSORFLOW;
     if (!ranks && num_ps)
         return status_fail(
             why, FAILURE_CLUSTER_INVALID,
             "--num-ps is for ranks; in %s of type \"tensorflow\" use "
             "parameter_server_count",
             location);
-    if (azureml_distribution->num_ps >= size)
+    if (distribution->num_ps >= size)
         return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "--num-ps is %u of %u processes: rank 0 trains, so "
                            "it is at most %u",
-                           azureml_distribution->num_ps, size, size - 1);
+                           distribution->num_ps, size, size - 1);
     if (size > AZUREML_MAX_PROCESSES)
         return status_fail(
             why, FAILURE_CLUSTER_INVALID,
@@ -136,51 +134,47 @@ static enum status check_sizes(
     return STATUS_OK;
 }
 
-enum status azureml_read(struct azureml_distribution *azureml_distribution,
+enum status azureml_read(struct azureml_distribution *distribution,
                          const char *text, const char *instances,
                          const char *num_ps, struct failure *why) {
     json_t *root;
     bool duplicate = false;
-    *azureml_distribution =
+    *distribution =
         (struct azureml_distribution){.instances = 1, .per_instance = 1};
     enum status status =
         strict_json_object(&root, text, location, &duplicate, why);
     if (status)
         return status;
-    status = read_flag("--instances", instances, 1,
-                       &azureml_distribution->instances, why);
-    azureml_distribution->workers = azureml_distribution->instances;
+    status =
+        read_flag("--instances", instances, 1, &distribution->instances, why);
+    distribution->workers = distribution->instances;
     if (!status)
-        status = read_flag("--num-ps", num_ps, 0, &azureml_distribution->num_ps,
-                           why);
+        status = read_flag("--num-ps", num_ps, 0, &distribution->num_ps, why);
     if (!status)
-        status = read_type(azureml_distribution, root, why);
+        status = read_type(distribution, root, why);
     if (!status)
-        status = check_keys(azureml_distribution, root, why);
+        status = check_keys(distribution, root, why);
     if (!status)
-        status = read_count(root, "worker_count", 1,
-                            &azureml_distribution->workers, why);
+        status =
+            read_count(root, "worker_count", 1, &distribution->workers, why);
     if (!status)
         status = read_count(root, "parameter_server_count", 0,
-                            &azureml_distribution->ps, why);
+                            &distribution->ps, why);
     if (!status)
         status = read_count(root, "process_count_per_instance", 1,
-                            &azureml_distribution->per_instance, why);
+                            &distribution->per_instance, why);
     json_decref(root);
-    return status ? status : check_sizes(azureml_distribution, num_ps, why);
+    return status ? status : check_sizes(distribution, num_ps, why);
 }
 
 uint32_t azureml_num_processes(
-    const struct azureml_distribution *azureml_distribution) {
-    return azureml_distribution->type == AZUREML_TENSORFLOW
-               ? azureml_distribution->workers + azureml_distribution->ps
-               : azureml_distribution->instances *
-                     azureml_distribution->per_instance;
+    const struct azureml_distribution *distribution) {
+    return distribution->type == AZUREML_TENSORFLOW
+               ? distribution->workers + distribution->ps
+               : distribution->instances * distribution->per_instance;
 }
 
-uint32_t azureml_num_ps(
-    const struct azureml_distribution *azureml_distribution) {
-    return azureml_distribution->type == AZUREML_TENSORFLOW
-               ? azureml_distribution->ps
-               : azureml_distribution->num_ps;
+uint32_t azureml_num_ps(const struct azureml_distribution *distribution) {
+    return distribution->type == AZUREML_TENSORFLOW ? distribution->ps
+                                                    : distribution->num_ps;
 }

@@ -28,14 +28,12 @@ struct azureml_distribution {
 /* Reads TEXT, such as {"type": "pytorch", "process_count_per_instance": 2}, for
  * INSTANCES instances; NUM_PS may be NULL. Case is ignored in types and keys,
  * underscores in keys. On STATUS_CONFIG WHY says what is wrong. */
-enum status azureml_read(struct azureml_distribution *azureml_distribution,
+enum status azureml_read(struct azureml_distribution *distribution,
                          const char *text, const char *instances,
                          const char *num_ps, struct failure *why) MUST_CHECK;
 
 /* Number of processes that the block starts, and how many of them are ps. */
-uint32_t azureml_num_processes(
-    const struct azureml_distribution *azureml_distribution);
-uint32_t azureml_num_ps(
-    const struct azureml_distribution *azureml_distribution);
+uint32_t azureml_num_processes(const struct azureml_distribution *distribution);
+uint32_t azureml_num_ps(const struct azureml_distribution *distribution);
 
 #endif

@@ -84,7 +84,7 @@ static enum status check_names(const json_t *map, enum role_names names,
 
 /* Finds the entry of each role in MAP. An empty job does not conflict with
  * another name of the same role. */
-static enum status group_by_role(struct job_entry *job_entry, const json_t *map,
+static enum status group_by_role(struct job_entry *entry, const json_t *map,
                                  enum role_names names, const char *location,
                                  struct failure *why) {
     const char *name;
@@ -96,7 +96,7 @@ static enum status group_by_role(struct job_entry *job_entry, const json_t *map,
             return bad_tasks_type(name, tasks, location, why);
         if (!role_name_find(names, name, &role))
             continue;
-        struct job_entry *job = &job_entry[role];
+        struct job_entry *job = &entry[role];
         if (job->name && cluster_jobs_count_tasks(job->tasks) &&
             cluster_jobs_count_tasks(tasks))
             return duplicate_job(job->name, name, role, location, why);
@@ -159,12 +159,12 @@ static enum status cluster_jobs_reserve(struct cluster_job *job, size_t count,
 }
 
 static enum status read_array(struct cluster *cluster, enum cluster_role role,
-                              const struct job_entry *job_entry,
+                              const struct job_entry *entry,
                               const char *location, struct failure *why) {
     json_t *address;
     size_t i;
-    json_array_foreach(job_entry->tasks, i, address) {
-        struct location here = location_of(job_entry->name, i, location);
+    json_array_foreach(entry->tasks, i, address) {
+        struct location here = location_of(entry->name, i, location);
         enum status status =
             add_task(cluster, role, address, (uint32_t)i, here.text, why);
         if (status != STATUS_OK)
@@ -205,22 +205,22 @@ static enum status check_duplicate_index(const struct cluster_job *job,
 }
 
 static enum status read_object(struct cluster *cluster, enum cluster_role role,
-                               const struct job_entry *job_entry,
+                               const struct job_entry *entry,
                                const char *location, struct failure *why) {
     struct cluster_job *job = &cluster->jobs[role];
     const char *key;
     json_t *address;
     uint64_t index;
     job->sparse = true;
-    json_object_foreach(job_entry->tasks, key, address) {
+    json_object_foreach(entry->tasks, key, address) {
         if (!decimal_parse(key, &index) || index > UINT32_MAX)
             return status_fail(
                 why, FAILURE_CLUSTER_INVALID,
                 "bad_tasks_type: %s of %s has the key %s; the keys of an "
                 "object of tasks are their indices. Write {\"0\": "
                 "\"host:port\"}, or a list.",
-                job_entry->name, location, diagnostics_quote_text(key).text);
-        struct location here = location_of(job_entry->name, index, location);
+                entry->name, location, diagnostics_quote_text(key).text);
+        struct location here = location_of(entry->name, index, location);
         enum status status = check_key(role, index, here.text, why);
         if (status == STATUS_OK)
             status = add_task(cluster, role, address, (uint32_t)index,
@@ -231,21 +231,21 @@ static enum status read_object(struct cluster *cluster, enum cluster_role role,
     if (job->count > 1)
         qsort(job->tasks, job->count, sizeof *job->tasks,
               cluster_jobs_compare_index);
-    return check_duplicate_index(job, job_entry->name, location, why);
+    return check_duplicate_index(job, entry->name, location, why);
 }
 
 static enum status read_job(struct cluster *cluster, enum cluster_role role,
-                            const struct job_entry *job_entry,
-                            const char *location, struct failure *why) {
-    if (!job_entry->name)
+                            const struct job_entry *entry, const char *location,
+                            struct failure *why) {
+    if (!entry->name)
         return STATUS_OK;
     enum status status = cluster_jobs_reserve(
-        &cluster->jobs[role], cluster_jobs_count_tasks(job_entry->tasks), why);
+        &cluster->jobs[role], cluster_jobs_count_tasks(entry->tasks), why);
     if (status != STATUS_OK)
         return status;
-    if (json_is_object(job_entry->tasks))
-        return read_object(cluster, role, job_entry, location, why);
-    return read_array(cluster, role, job_entry, location, why);
+    if (json_is_object(entry->tasks))
+        return read_object(cluster, role, entry, location, why);
+    return read_array(cluster, role, entry, location, why);
 }
 
 static bool has_null(const json_t *map) {
@@ -261,15 +261,15 @@ static bool has_null(const json_t *map) {
 enum status cluster_jobs_read(struct cluster *cluster, const json_t *map,
                               enum role_names names, const char *location,
                               struct failure *why) {
-    struct job_entry job_entry[CLUSTER_ROLES] = {{0}};
+    struct job_entry entry[CLUSTER_ROLES] = {{0}};
     enum status status = check_names(map, names, location, why);
     if (status == STATUS_OK)
-        status = group_by_role(job_entry, map, names, location, why);
+        status = group_by_role(entry, map, names, location, why);
     for (enum cluster_role r = 0; r < CLUSTER_ROLES && !status; r++)
-        status = check_count(r, cluster_jobs_count_tasks(job_entry[r].tasks),
-                             job_entry[r].name, location, why);
+        status = check_count(r, cluster_jobs_count_tasks(entry[r].tasks),
+                             entry[r].name, location, why);
     for (enum cluster_role r = 0; r < CLUSTER_ROLES && !status; r++)
-        status = read_job(cluster, r, &job_entry[r], location, why);
+        status = read_job(cluster, r, &entry[r], location, why);
     if (has_null(map))
         cluster->warnings |= CLUSTER_NULL_JOB;
     return status;

@@ -215,9 +215,9 @@ static bool is_banned(const struct link *link, uint32_t peer) {
 }
 
 void link_ban(struct link *link, uint32_t peer) {
-    struct shm_connection *shm_connection = link_shm_connection(link, peer);
-    if (shm_connection)
-        shm_connection_fail(shm_connection, "its messages are refused");
+    struct shm_connection *connection = link_shm_connection(link, peer);
+    if (connection)
+        shm_connection_fail(connection, "its messages are refused");
     else if (!is_banned(link, peer))
         link->banned[link->num_banned++ % LINK_BANNED] = peer;
 }

@@ -131,14 +131,13 @@ bool link_reply(struct link *link, uint32_t peer, const void *header,
     return false;
 }
 
-static bool commit_shm(struct shm_connection *shm_connection,
-                       const void *header, size_t bytes,
-                       struct link_payload *payload) {
+static bool commit_shm(struct shm_connection *connection, const void *header,
+                       size_t bytes, struct link_payload *payload) {
     if (!payload)
-        return shm_connection_send(shm_connection, header, bytes, NULL);
+        return shm_connection_send(connection, header, bytes, NULL);
     struct shm_connection_payload sent = {payload->data, payload->bytes,
                                           payload->buffer};
-    bool left = shm_connection_send(shm_connection, header, bytes, &sent);
+    bool left = shm_connection_send(connection, header, bytes, &sent);
     link_drop(payload);
     return left;
 }

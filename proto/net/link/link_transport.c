@@ -92,13 +92,13 @@ static void follow_shm(struct link *link) {
         return;
     int64_t now = time_now();
     shm_endpoint_progress(link->shm_endpoint, now);
-    struct shm_connection *shm_connection =
+    struct shm_connection *connection =
         shm_endpoint_find(link->shm_endpoint, link->shm_connection);
-    if (!shm_connection) {
+    if (!connection) {
         on_shm_lost(link, now);
     } else if (link->transport == LINK_SHM_HANDSHAKE &&
-               shm_connection_wakeup(shm_connection) >= 0 &&
-               !shm_connection_error(shm_connection)) {
+               shm_connection_wakeup(connection) >= 0 &&
+               !shm_connection_error(connection)) {
         link->transport = LINK_SHM;
         link->shm_since = now;
         link->renewed = link->transport_changed = true;

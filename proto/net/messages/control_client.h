@@ -27,83 +27,79 @@ enum status control_client_open(struct control_client **out,
                                 struct failure *why) MUST_CHECK;
 
 /* Closes without a goodbye (see control_client_leave) and clears
- * *CONTROL_CLIENT. */
-void control_client_close(struct control_client **control_client);
+ * *CLIENT. */
+void control_client_close(struct control_client **client);
 
 /* Sets the chief's address, learned from a discovery message. Ignored after the
  * join. */
-void control_client_set_chief(struct control_client *control_client,
-                              const char *host, uint16_t port);
+void control_client_set_chief(struct control_client *client, const char *host,
+                              uint16_t port);
 
 /* The same from text, "host:port" or "[v6]:port". */
-void control_client_set_chief_address(struct control_client *control_client,
+void control_client_set_chief_address(struct control_client *client,
                                       const char *address);
 
 /* Writes the chief's address, for other processes; false: it is not known. */
-bool control_client_chief_address(const struct control_client *control_client,
+bool control_client_chief_address(const struct control_client *client,
                                   char *text, size_t size);
 
 /* Sends what is due at NOW. STATUS_RETRY naming the chief if its deadline has
  * passed (timeouts.join, or timeouts.peer after the join). */
-enum status control_client_step(struct control_client *control_client,
-                                int64_t now, struct failure *why) MUST_CHECK;
+enum status control_client_step(struct control_client *client, int64_t now,
+                                struct failure *why) MUST_CHECK;
 
 /* When control_client_step is due next. */
-int64_t control_client_deadline(const struct control_client *control_client);
+int64_t control_client_deadline(const struct control_client *client);
 
 /* For zmq_poll with ZMQ_POLLIN. */
-void *control_client_socket(struct control_client *control_client);
+void *control_client_socket(struct control_client *client);
 
 /* The next command of the chief, or NULL; view until the next call. The first
  * is the welcome. A refusal returns the status that it carries. */
-enum status control_client_receive(struct control_client *control_client,
-                                   int64_t now,
+enum status control_client_receive(struct control_client *client, int64_t now,
                                    const Capstan__Control **command,
                                    struct failure *why) MUST_CHECK;
 
 /* Sends BODY to the chief, in order and exactly once. Fills in its run, sender
  * and number. */
-void control_client_send_reliable(struct control_client *control_client,
+void control_client_send_reliable(struct control_client *client,
                                   Capstan__Control *body);
 
 /* Sends that this trainer has finished its loop with push CLOCK. */
-void control_client_send_finished(struct control_client *control_client,
+void control_client_send_finished(struct control_client *client,
                                   uint64_t clock);
 
 /* Sends that this role fails with WHY. */
-void control_client_send_failed(struct control_client *control_client,
+void control_client_send_failed(struct control_client *client,
                                 const struct failure *why);
 
 /* The heartbeat's fields; the role keeps them up to date. */
-Capstan__Heartbeat *control_client_heartbeat(
-    struct control_client *control_client);
+Capstan__Heartbeat *control_client_heartbeat(struct control_client *client);
 
 /* Sends a heartbeat now, so that the chief judges later messages by these
  * numbers. */
-void control_client_send_heartbeat(struct control_client *control_client);
+void control_client_send_heartbeat(struct control_client *client);
 
 /* Sets the job's timeouts.peer, in seconds. */
-void control_client_set_timeout(struct control_client *control_client,
-                                double peer);
+void control_client_set_timeout(struct control_client *client, double peer);
 
 /* Sends a goodbye: the process leaves. */
-void control_client_leave(struct control_client *control_client);
+void control_client_leave(struct control_client *client);
 
 /* Handles the chief's stop: sends a goodbye and logs. Returns the process's
  * exit status, with WHY marked as reported. If another run of this chief
  * follows: OK, and the member's restart_within is set. */
-enum status control_client_handle_stop(struct control_client *control_client,
+enum status control_client_handle_stop(struct control_client *client,
                                        const Capstan__Stop *stop,
                                        struct failure *why) MUST_CHECK;
 
 /* Has the chief sent a welcome? */
-bool control_client_is_joined(const struct control_client *control_client);
+bool control_client_is_joined(const struct control_client *client);
 
 /* Has the chief acknowledged all reliable messages? */
-bool control_client_is_drained(const struct control_client *control_client);
+bool control_client_is_drained(const struct control_client *client);
 
 /* "the chief at host:port", for texts; view. */
-const char *control_client_chief_name(
-    const struct control_client *control_client);
+const char *control_client_chief_name(const struct control_client *client);
 
 #endif

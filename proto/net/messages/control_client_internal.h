@@ -49,29 +49,27 @@ struct control_client {
 
 /* What the client waits for: the chief's welcome, then its heartbeats. */
 struct deadline control_client_chief_deadline(
-    const struct control_client *control_client);
+    const struct control_client *client);
 
 /* The memory that this process may still take, as messages; views until the
  * next call. Read again if the last reading is EVERY ns old. Returns how many.
  */
-unsigned control_client_memory(struct control_client *control_client,
-                               int64_t now, int64_t every,
-                               Capstan__MemoryLimit ***limits);
+unsigned control_client_memory(struct control_client *client, int64_t now,
+                               int64_t every, Capstan__MemoryLimit ***limits);
 
 /* Sends CONTROL once, without a number. False: no connection or no memory. */
-bool control_client_send_unreliable(struct control_client *control_client,
+bool control_client_send_unreliable(struct control_client *client,
                                     Capstan__Control *control);
 
 /* Sends a join: to enter the run or, once joined, to use a new connection.
  * False: no connection or no memory. */
-bool control_client_send_join(struct control_client *control_client,
-                              int64_t now);
+bool control_client_send_join(struct control_client *client, int64_t now);
 
 /* Looks the chief's name up, if that is due, and connects to the result. */
-void control_client_look_up(struct control_client *control_client, int64_t now);
+void control_client_look_up(struct control_client *client, int64_t now);
 
 /* control_client_step before the join. */
-enum status control_client_step_joining(struct control_client *control_client,
+enum status control_client_step_joining(struct control_client *client,
                                         int64_t now,
                                         struct failure *why) MUST_CHECK;
 

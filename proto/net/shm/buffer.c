@@ -21,11 +21,11 @@ _Static_assert(sizeof(struct buffer) <= ALIGNMENT, "data follows at 64 bytes");
 /* Fills in BUFFER with one reference. The release store publishes the fields to
  * the thread that drops the last reference. */
 static struct buffer *buffer_fill(struct buffer *buffer, void *data,
-                                  size_t bytes, struct shm_segment *shm_segment,
+                                  size_t bytes, struct shm_segment *segment,
                                   buffer_recycle *recycle, void *owner) {
     buffer->bytes = bytes;
     buffer->data = data;
-    buffer->shm_segment = shm_segment;
+    buffer->shm_segment = segment;
     buffer->recycle = recycle;
     buffer->owner = owner;
     atomic_store_explicit(&buffer->references, 1, memory_order_release);
@@ -43,22 +43,22 @@ struct buffer *buffer_open(size_t bytes, buffer_recycle *recycle, void *owner) {
                        owner);
 }
 
-struct buffer *buffer_open_in(struct shm_segment *shm_segment, size_t offset,
+struct buffer *buffer_open_in(struct shm_segment *segment, size_t offset,
                               size_t bytes, buffer_recycle *recycle,
                               void *owner) {
     struct buffer *buffer = malloc(sizeof *buffer);
     if (!buffer)
         return NULL;
-    return buffer_fill(buffer, (char *)shm_segment_base(shm_segment) + offset,
-                       bytes, shm_segment_hold(shm_segment), recycle, owner);
+    return buffer_fill(buffer, (char *)shm_segment_base(segment) + offset,
+                       bytes, shm_segment_hold(segment), recycle, owner);
 }
 
 struct buffer *buffer_open_shared(size_t bytes) {
-    struct shm_segment *shm_segment =
+    struct shm_segment *segment =
         bytes ? shm_segment_open(bytes, SHM_SEGMENT_OWNER_WRITES) : NULL;
     struct buffer *buffer =
-        shm_segment ? buffer_open_in(shm_segment, 0, bytes, NULL, NULL) : NULL;
-    shm_segment_release(&shm_segment);
+        segment ? buffer_open_in(segment, 0, bytes, NULL, NULL) : NULL;
+    shm_segment_release(&segment);
     return buffer ? buffer : buffer_open(bytes, NULL, NULL);
 }
 

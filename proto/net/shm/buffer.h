@@ -20,9 +20,9 @@ typedef void buffer_recycle(void *owner, struct buffer *buffer);
  * the last release calls it with OWNER instead of freeing the buffer. */
 struct buffer *buffer_open(size_t bytes, buffer_recycle *recycle, void *owner);
 
-/* Like buffer_open, over BYTES of SHM_SEGMENT (held) from OFFSET, a multiple
+/* Like buffer_open, over BYTES of SEGMENT (held) from OFFSET, a multiple
  * of 64. NULL: no memory for the buffer's own fields. */
-struct buffer *buffer_open_in(struct shm_segment *shm_segment, size_t offset,
+struct buffer *buffer_open_in(struct shm_segment *segment, size_t offset,
                               size_t bytes, buffer_recycle *recycle,
                               void *owner);
 

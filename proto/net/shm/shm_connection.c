@@ -22,113 +22,110 @@
 enum { MAX_QUEUED = 1 << 16, NOT_SHARED = SHM_CONNECTION_SEGMENTS };
 enum { WAKEUP_BYTES = 256 << 10 };
 
-static void drop_queued(struct shm_connection *shm_connection) {
-    struct shm_connection_pending *queued = shm_connection->first;
-    shm_connection->first = queued->next;
-    shm_connection->num_queued--;
+static void drop_queued(struct shm_connection *connection) {
+    struct shm_connection_pending *queued = connection->first;
+    connection->first = queued->next;
+    connection->num_queued--;
     buffer_release(&queued->buffer);
     free(queued->owned);
     free(queued);
 }
 
-static void drop_in_flight(struct shm_connection *shm_connection) {
-    buffer_release(
-        &shm_connection->in_flight[shm_connection->first_in_flight].buffer);
-    shm_connection->first_in_flight = (shm_connection->first_in_flight + 1) %
-                                      shm_connection->in_flight_capacity;
-    shm_connection->num_in_flight--;
+static void drop_in_flight(struct shm_connection *connection) {
+    buffer_release(&connection->in_flight[connection->first_in_flight].buffer);
+    connection->first_in_flight =
+        (connection->first_in_flight + 1) % connection->in_flight_capacity;
+    connection->num_in_flight--;
 }
 
 void shm_connection_close(struct shm_connection **where) {
-    struct shm_connection *shm_connection = *where;
+    struct shm_connection *connection = *where;
     *where = NULL;
-    if (!shm_connection)
+    if (!connection)
         return;
-    while (shm_connection->first)
-        drop_queued(shm_connection);
-    while (shm_connection->num_in_flight)
-        drop_in_flight(shm_connection);
-    for (unsigned i = 0; i < shm_connection->num_shared; i++)
-        shm_segment_release(&shm_connection->shared[i]);
-    for (unsigned i = 0; i < shm_connection->num_mapped; i++)
-        shm_segment_release(&shm_connection->mapped[i]);
-    shm_segment_release(&shm_connection->shm_segment);
-    close(shm_connection->socket);
-    if (shm_connection->wakeup >= 0)
-        close(shm_connection->wakeup);
-    if (shm_connection->peer_wakeup >= 0)
-        close(shm_connection->peer_wakeup);
-    free(shm_connection->spare_buffer);
-    free(shm_connection->in_flight);
-    free(shm_connection);
+    while (connection->first)
+        drop_queued(connection);
+    while (connection->num_in_flight)
+        drop_in_flight(connection);
+    for (unsigned i = 0; i < connection->num_shared; i++)
+        shm_segment_release(&connection->shared[i]);
+    for (unsigned i = 0; i < connection->num_mapped; i++)
+        shm_segment_release(&connection->mapped[i]);
+    shm_segment_release(&connection->shm_segment);
+    close(connection->socket);
+    if (connection->wakeup >= 0)
+        close(connection->wakeup);
+    if (connection->peer_wakeup >= 0)
+        close(connection->peer_wakeup);
+    free(connection->spare_buffer);
+    free(connection->in_flight);
+    free(connection);
 }
 
-const char *shm_connection_error(const struct shm_connection *shm_connection) {
-    return shm_connection->error;
+const char *shm_connection_error(const struct shm_connection *connection) {
+    return connection->error;
 }
 
 bool shm_connection_peer_closed(const struct shm_connection *shm_connection) {
     return shm_connection->peer_closed;
 }
 
-void shm_connection_fail(struct shm_connection *shm_connection,
-                         const char *text) {
-    if (shm_connection->state == SHM_CONNECTION_FAILED)
+void shm_connection_fail(struct shm_connection *connection, const char *text) {
+    if (connection->state == SHM_CONNECTION_FAILED)
         return;
-    shm_connection->state = SHM_CONNECTION_FAILED;
-    shm_connection->error = text;
+    connection->state = SHM_CONNECTION_FAILED;
+    connection->error = text;
 }
 
-int shm_connection_socket(const struct shm_connection *shm_connection) {
-    return shm_connection->socket;
+int shm_connection_socket(const struct shm_connection *connection) {
+    return connection->socket;
 }
 
-int shm_connection_wakeup(const struct shm_connection *shm_connection) {
-    return shm_connection->wakeup;
+int shm_connection_wakeup(const struct shm_connection *connection) {
+    return connection->wakeup;
 }
 
 static void signal_wakeup(int wakeup) {
     eventfd_write(wakeup, 1); /* if it fails, a wakeup is pending */
 }
 
-static void signal_peer(struct shm_connection *shm_connection) {
-    shm_connection->wakeup_due = false;
-    signal_wakeup(shm_connection->peer_wakeup);
+static void signal_peer(struct shm_connection *connection) {
+    connection->wakeup_due = false;
+    signal_wakeup(connection->peer_wakeup);
 }
 
-void shm_connection_notify(struct shm_connection *shm_connection) {
-    if (shm_connection->wakeup_due)
-        signal_peer(shm_connection);
+void shm_connection_notify(struct shm_connection *connection) {
+    if (connection->wakeup_due)
+        signal_peer(connection);
 }
 
-void shm_connection_prepare_wait(struct shm_connection *shm_connection) {
-    shm_connection_notify(shm_connection);
-    if (shm_connection->state == SHM_CONNECTION_OPEN &&
-        !ring_prepare_wait(&shm_connection->reader))
-        signal_wakeup(shm_connection->wakeup);
+void shm_connection_prepare_wait(struct shm_connection *connection) {
+    shm_connection_notify(connection);
+    if (connection->state == SHM_CONNECTION_OPEN &&
+        !ring_prepare_wait(&connection->reader))
+        signal_wakeup(connection->wakeup);
 }
 
-void shm_connection_finish_wait(struct shm_connection *shm_connection) {
-    if (shm_connection->state == SHM_CONNECTION_OPEN)
-        ring_finish_wait(&shm_connection->reader);
+void shm_connection_finish_wait(struct shm_connection *connection) {
+    if (connection->state == SHM_CONNECTION_OPEN)
+        ring_finish_wait(&connection->reader);
 }
 
 /* Segment NUMBER, which the other side shares before it refers to it; NULL: it
  * has not. */
-static struct shm_segment *mapped_segment(struct shm_connection *shm_connection,
+static struct shm_segment *mapped_segment(struct shm_connection *connection,
                                           uint32_t number) {
-    if (number >= shm_connection->num_mapped)
-        shm_connection_receive_packets(shm_connection);
-    return number < shm_connection->num_mapped ? shm_connection->mapped[number]
-                                               : NULL;
+    if (number >= connection->num_mapped)
+        shm_connection_receive_packets(connection);
+    return number < connection->num_mapped ? connection->mapped[number] : NULL;
 }
 
-static bool view_segment(struct shm_connection *shm_connection,
+static bool view_segment(struct shm_connection *connection,
                          const struct ring_payload *payload,
                          struct shm_connection_view *view) {
     if (!payload->bytes)
         return true;
-    view->shm_segment = mapped_segment(shm_connection, payload->shm_segment);
+    view->shm_segment = mapped_segment(connection, payload->shm_segment);
     size_t capacity =
         view->shm_segment ? shm_segment_bytes(view->shm_segment) : 0;
     if (payload->bytes > capacity ||
@@ -173,64 +170,62 @@ bool shm_connection_view(struct shm_connection *shm_connection,
     return false;
 }
 
-void shm_connection_release(struct shm_connection *shm_connection) {
-    if (ring_next_done(&shm_connection->reader))
-        signal_wakeup(shm_connection->peer_wakeup);
+void shm_connection_release(struct shm_connection *connection) {
+    if (ring_next_done(&connection->reader))
+        signal_wakeup(connection->peer_wakeup);
 }
 
-static void *spare_buffer(struct shm_connection *shm_connection, size_t bytes) {
-    free(shm_connection->spare_buffer);
-    shm_connection->spare_buffer = malloc(bytes ? bytes : 1);
-    return shm_connection->spare_buffer;
+static void *spare_buffer(struct shm_connection *connection, size_t bytes) {
+    free(connection->spare_buffer);
+    connection->spare_buffer = malloc(bytes ? bytes : 1);
+    return connection->spare_buffer;
 }
 
 /* While messages are queued, the payload may not lie in the ring, where it
  * would overtake them. */
-void *shm_connection_reserve(struct shm_connection *shm_connection,
-                             size_t bytes) {
-    shm_connection->reserved = NULL;
-    if (bytes > shm_connection->max_frame ||
-        shm_connection->state != SHM_CONNECTION_OPEN)
+void *shm_connection_reserve(struct shm_connection *connection, size_t bytes) {
+    connection->reserved = NULL;
+    if (bytes > connection->max_frame ||
+        connection->state != SHM_CONNECTION_OPEN)
         return NULL;
-    if (!shm_connection->first)
-        shm_connection->reserved = ring_reserve(&shm_connection->writer, bytes);
-    return shm_connection->reserved ? shm_connection->reserved
-                                    : spare_buffer(shm_connection, bytes);
+    if (!connection->first)
+        connection->reserved = ring_reserve(&connection->writer, bytes);
+    return connection->reserved ? connection->reserved
+                                : spare_buffer(connection, bytes);
 }
 
-void *shm_connection_try_reserve(struct shm_connection *shm_connection,
+void *shm_connection_try_reserve(struct shm_connection *connection,
                                  size_t bytes) {
-    shm_connection->reserved = NULL;
-    if (bytes > shm_connection->max_frame ||
-        shm_connection->state != SHM_CONNECTION_OPEN || shm_connection->first)
+    connection->reserved = NULL;
+    if (bytes > connection->max_frame ||
+        connection->state != SHM_CONNECTION_OPEN || connection->first)
         return NULL;
-    shm_connection->reserved = ring_reserve(&shm_connection->writer, bytes);
-    if (shm_connection->reserved)
-        return shm_connection->reserved;
-    ring_request_room(&shm_connection->writer);
-    shm_connection->reserved = ring_reserve(&shm_connection->writer, bytes);
-    return shm_connection->reserved;
+    connection->reserved = ring_reserve(&connection->writer, bytes);
+    if (connection->reserved)
+        return connection->reserved;
+    ring_request_room(&connection->writer);
+    connection->reserved = ring_reserve(&connection->writer, bytes);
+    return connection->reserved;
 }
 
 /* A reservation needs room for the longest header besides its payload. */
-void shm_connection_set_headroom(struct shm_connection *shm_connection,
+void shm_connection_set_headroom(struct shm_connection *connection,
                                  uint64_t bytes) {
-    shm_connection->writer.headroom = bytes + 2 * RING_HEADER;
+    connection->writer.headroom = bytes + 2 * RING_HEADER;
 }
 
-/* The number by which the other side knows SHM_SEGMENT, shared now if need be;
+/* The number by which the other side knows SEGMENT, shared now if need be;
  * NOT_SHARED: it cannot be shared. */
-static unsigned share_number(struct shm_connection *shm_connection,
-                             struct shm_segment *shm_segment) {
-    for (unsigned i = 0; i < shm_connection->num_shared; i++)
-        if (shm_connection->shared[i] == shm_segment)
+static unsigned share_number(struct shm_connection *connection,
+                             struct shm_segment *segment) {
+    for (unsigned i = 0; i < connection->num_shared; i++)
+        if (connection->shared[i] == segment)
             return i;
-    unsigned number = shm_connection->num_shared;
+    unsigned number = connection->num_shared;
     if (number == SHM_CONNECTION_SEGMENTS ||
-        !shm_connection_share(shm_connection, shm_segment, number))
+        !shm_connection_share(connection, segment, number))
         return NOT_SHARED;
-    shm_connection->shared[shm_connection->num_shared++] =
-        shm_segment_hold(shm_segment);
+    connection->shared[connection->num_shared++] = shm_segment_hold(segment);
     return number;
 }
 
@@ -241,40 +236,39 @@ bool shm_connection_can_share(struct shm_connection *shm_connection,
            share_number(shm_connection, shm_segment) != NOT_SHARED;
 }
 
-static bool grow_in_flight(struct shm_connection *shm_connection) {
-    if (shm_connection->num_in_flight < shm_connection->in_flight_capacity)
+static bool grow_in_flight(struct shm_connection *connection) {
+    if (connection->num_in_flight < connection->in_flight_capacity)
         return true;
-    size_t capacity = shm_connection->in_flight_capacity
-                          ? 2 * shm_connection->in_flight_capacity
+    size_t capacity = connection->in_flight_capacity
+                          ? 2 * connection->in_flight_capacity
                           : 64;
     struct shm_connection_in_flight *in_flight =
         malloc(capacity * sizeof *in_flight);
     if (!in_flight)
         return false;
-    for (size_t i = 0; i < shm_connection->num_in_flight; i++)
-        in_flight[i] =
-            shm_connection->in_flight[(shm_connection->first_in_flight + i) %
-                                      shm_connection->in_flight_capacity];
-    free(shm_connection->in_flight);
-    shm_connection->in_flight = in_flight;
-    shm_connection->in_flight_capacity = capacity;
-    shm_connection->first_in_flight = 0;
+    for (size_t i = 0; i < connection->num_in_flight; i++)
+        in_flight[i] = connection->in_flight[(connection->first_in_flight + i) %
+                                             connection->in_flight_capacity];
+    free(connection->in_flight);
+    connection->in_flight = in_flight;
+    connection->in_flight_capacity = capacity;
+    connection->first_in_flight = 0;
     return true;
 }
 
 /* Fills SHARED if PAYLOAD can be sent by reference. False: it must be copied.
  */
-static bool can_share(struct shm_connection *shm_connection,
+static bool can_share(struct shm_connection *connection,
                       const struct shm_connection_payload *payload,
                       struct ring_payload *shared) {
-    struct shm_segment *shm_segment =
+    struct shm_segment *segment =
         payload->buffer ? buffer_segment(payload->buffer) : NULL;
-    if (!shm_segment || !grow_in_flight(shm_connection))
+    if (!segment || !grow_in_flight(connection))
         return false;
-    unsigned number = share_number(shm_connection, shm_segment);
+    unsigned number = share_number(connection, segment);
     *shared = (struct ring_payload){
         .offset = (uint64_t)((const char *)payload->data -
-                             (const char *)shm_segment_base(shm_segment)),
+                             (const char *)shm_segment_base(segment)),
         .bytes = payload->bytes,
         .shm_segment = number};
     return number != NOT_SHARED;
@@ -282,55 +276,52 @@ static bool can_share(struct shm_connection *shm_connection,
 
 /* Delays the wakeup until WAKEUP_BYTES are sent or the turn ends, so that the
  * reader takes several messages at once. */
-static void commit_message(struct shm_connection *shm_connection,
+static void commit_message(struct shm_connection *connection,
                            const void *header, size_t bytes,
                            const struct ring_payload *payload) {
-    if (ring_commit(&shm_connection->writer, header, bytes, payload)) {
-        shm_connection->wakeup_due = true;
-        shm_connection->unsignalled_bytes = 0;
+    if (ring_commit(&connection->writer, header, bytes, payload)) {
+        connection->wakeup_due = true;
+        connection->unsignalled_bytes = 0;
     }
-    shm_connection->unsignalled_bytes += payload->bytes;
-    if (shm_connection->wakeup_due &&
-        shm_connection->unsignalled_bytes >= WAKEUP_BYTES)
-        signal_peer(shm_connection);
+    connection->unsignalled_bytes += payload->bytes;
+    if (connection->wakeup_due && connection->unsignalled_bytes >= WAKEUP_BYTES)
+        signal_peer(connection);
 }
 
 /* Holds BUFFER until the reader's tail has passed the message's end, which is
  * the writer's head now. Positions only grow, so the oldest is released first.
  */
-static void add_in_flight(struct shm_connection *shm_connection,
+static void add_in_flight(struct shm_connection *connection,
                           struct buffer *buffer) {
-    size_t at =
-        (shm_connection->first_in_flight + shm_connection->num_in_flight++) %
-        shm_connection->in_flight_capacity;
-    shm_connection->in_flight[at] = (struct shm_connection_in_flight){
-        shm_connection->writer.head, buffer_hold(buffer)};
+    size_t at = (connection->first_in_flight + connection->num_in_flight++) %
+                connection->in_flight_capacity;
+    connection->in_flight[at] = (struct shm_connection_in_flight){
+        connection->writer.head, buffer_hold(buffer)};
 }
 
 /* Writes the message into the ring; false: no room now. */
-static bool shm_connection_put(struct shm_connection *shm_connection,
+static bool shm_connection_put(struct shm_connection *connection,
                                const void *header, size_t bytes,
                                const struct shm_connection_payload *payload) {
     struct ring_payload where;
-    bool is_shared =
-        payload->bytes && can_share(shm_connection, payload, &where);
+    bool is_shared = payload->bytes && can_share(connection, payload, &where);
     if (!is_shared)
         where = (struct ring_payload){.bytes = payload->bytes, .inside = true};
     void *room =
-        ring_reserve(&shm_connection->writer, is_shared ? 0 : payload->bytes);
+        ring_reserve(&connection->writer, is_shared ? 0 : payload->bytes);
     if (!room)
         return false;
     if (!is_shared && payload->bytes)
         memcpy(room, payload->data, payload->bytes);
-    commit_message(shm_connection, header, bytes, &where);
+    commit_message(connection, header, bytes, &where);
     if (is_shared)
-        add_in_flight(shm_connection, payload->buffer);
+        add_in_flight(connection, payload->buffer);
     return true;
 }
 
 /* Keeps PAYLOAD while it waits: holds its buffer, takes the spare buffer that
  * was reserved for it, or else copies it. False: no memory. */
-static bool own_payload(struct shm_connection *shm_connection,
+static bool own_payload(struct shm_connection *connection,
                         struct shm_connection_pending *queued,
                         const struct shm_connection_payload *payload) {
     queued->bytes = payload->bytes;
@@ -339,9 +330,9 @@ static bool own_payload(struct shm_connection *shm_connection,
         queued->buffer = buffer_hold(payload->buffer);
     if (payload->buffer || !payload->bytes)
         return true;
-    if (payload->data == shm_connection->spare_buffer) {
-        queued->owned = shm_connection->spare_buffer;
-        shm_connection->spare_buffer = NULL;
+    if (payload->data == connection->spare_buffer) {
+        queued->owned = connection->spare_buffer;
+        connection->spare_buffer = NULL;
         return true;
     }
     queued->data = queued->owned = malloc(payload->bytes);
@@ -351,33 +342,33 @@ static bool own_payload(struct shm_connection *shm_connection,
 }
 
 static bool shm_connection_enqueue(
-    struct shm_connection *shm_connection, const void *header,
-    size_t header_bytes, const struct shm_connection_payload *payload) {
+    struct shm_connection *connection, const void *header, size_t header_bytes,
+    const struct shm_connection_payload *payload) {
     struct shm_connection_pending *queued =
         malloc(sizeof *queued + header_bytes);
     if (queued)
         *queued = (struct shm_connection_pending){.header_bytes = header_bytes};
-    if (!queued || !own_payload(shm_connection, queued, payload)) {
+    if (!queued || !own_payload(connection, queued, payload)) {
         free(queued);
-        shm_connection_fail(shm_connection, "no memory for a queued message");
+        shm_connection_fail(connection, "no memory for a queued message");
         return false;
     }
     memcpy(queued->header, header, header_bytes);
-    if (shm_connection->first)
-        shm_connection->last->next = queued;
+    if (connection->first)
+        connection->last->next = queued;
     else
-        shm_connection->first = queued;
-    shm_connection->last = queued;
-    if (++shm_connection->num_queued > MAX_QUEUED)
-        shm_connection_fail(shm_connection, "it does not read its messages");
-    return shm_connection->state == SHM_CONNECTION_OPEN;
+        connection->first = queued;
+    connection->last = queued;
+    if (++connection->num_queued > MAX_QUEUED)
+        shm_connection_fail(connection, "it does not read its messages");
+    return connection->state == SHM_CONNECTION_OPEN;
 }
 
 /* Was the payload reserved in the ring? */
-static bool is_reserved(struct shm_connection *shm_connection,
+static bool is_reserved(struct shm_connection *connection,
                         const struct shm_connection_payload *payload) {
-    bool reserved = payload->bytes && payload->data == shm_connection->reserved;
-    shm_connection->reserved = NULL;
+    bool reserved = payload->bytes && payload->data == connection->reserved;
+    connection->reserved = NULL;
     return reserved;
 }
 
@@ -409,38 +400,38 @@ bool shm_connection_send(struct shm_connection *shm_connection,
     return is_queued;
 }
 
-void shm_connection_progress(struct shm_connection *shm_connection) {
-    if (shm_connection->state != SHM_CONNECTION_OPEN)
+void shm_connection_progress(struct shm_connection *connection) {
+    if (connection->state != SHM_CONNECTION_OPEN)
         return;
-    if (shm_connection->num_in_flight) {
-        uint64_t released = ring_released(&shm_connection->writer);
-        while (shm_connection->num_in_flight &&
-               shm_connection->in_flight[shm_connection->first_in_flight]
-                       .position <= released)
-            drop_in_flight(shm_connection);
+    if (connection->num_in_flight) {
+        uint64_t released = ring_released(&connection->writer);
+        while (connection->num_in_flight &&
+               connection->in_flight[connection->first_in_flight].position <=
+                   released)
+            drop_in_flight(connection);
     }
-    if (shm_connection->first)
-        ring_request_room(&shm_connection->writer);
-    while (shm_connection->first) {
-        struct shm_connection_pending *queued = shm_connection->first;
+    if (connection->first)
+        ring_request_room(&connection->writer);
+    while (connection->first) {
+        struct shm_connection_pending *queued = connection->first;
         struct shm_connection_payload payload = {queued->data, queued->bytes,
                                                  queued->buffer};
-        if (!shm_connection_put(shm_connection, queued->header,
+        if (!shm_connection_put(connection, queued->header,
                                 queued->header_bytes, &payload))
             break;
-        drop_queued(shm_connection);
+        drop_queued(connection);
     }
 }
 
 /* Counts checks in a row without progress. A slow reader moves its tail between
  * two checks; a stopped one does not. */
-unsigned shm_connection_stalled(struct shm_connection *shm_connection) {
-    if (shm_connection->state != SHM_CONNECTION_OPEN)
+unsigned shm_connection_stalled(struct shm_connection *connection) {
+    if (connection->state != SHM_CONNECTION_OPEN)
         return 0;
-    uint64_t tail = ring_released(&shm_connection->writer);
-    bool same = tail == shm_connection->stalled_tail &&
-                tail != shm_connection->writer.head;
-    shm_connection->num_stalled = same ? shm_connection->num_stalled + 1 : 0;
-    shm_connection->stalled_tail = tail;
-    return shm_connection->num_stalled;
+    uint64_t tail = ring_released(&connection->writer);
+    bool same =
+        tail == connection->stalled_tail && tail != connection->writer.head;
+    connection->num_stalled = same ? connection->num_stalled + 1 : 0;
+    connection->stalled_tail = tail;
+    return connection->num_stalled;
 }

@@ -56,13 +56,12 @@ struct shm_connection {
     unsigned char header[RING_HEADER];
 };
 
-/* Sends SHM_SEGMENT's descriptor to the other side, as NUMBER; false: not
+/* Sends SEGMENT's descriptor to the other side, as NUMBER; false: not
  * possible now. */
-bool shm_connection_share(struct shm_connection *shm_connection,
-                          const struct shm_segment *shm_segment,
-                          unsigned number);
+bool shm_connection_share(struct shm_connection *connection,
+                          const struct shm_segment *segment, unsigned number);
 
 /* Handles the packets that the socket has received. */
-void shm_connection_receive_packets(struct shm_connection *shm_connection);
+void shm_connection_receive_packets(struct shm_connection *connection);
 
 #endif

@@ -22,38 +22,38 @@ void shm_endpoint_name(char name[SHM_ENDPOINT_NAME], uint64_t key);
 /* Payloads of up to MAX_FRAME bytes. NULL: no memory or no descriptors. */
 struct shm_endpoint *shm_endpoint_open(uint64_t max_frame);
 
-/* Closes all connections and clears *SHM_ENDPOINT (may be NULL). */
-void shm_endpoint_close(struct shm_endpoint **shm_endpoint);
+/* Closes all connections and clears *ENDPOINT (may be NULL). */
+void shm_endpoint_close(struct shm_endpoint **endpoint);
 
 /* Accepts clients that connect to NAME. False: errno says why not. */
-bool shm_endpoint_listen(struct shm_endpoint *shm_endpoint, const char *name);
+bool shm_endpoint_listen(struct shm_endpoint *endpoint, const char *name);
 
 /* Connects to NAME: returns the number of a connection that is not open yet, or
  * 0 and the reason in TEXT of SIZE bytes. */
-uint32_t shm_endpoint_connect(struct shm_endpoint *shm_endpoint,
-                              const char *name, char *text, size_t size);
+uint32_t shm_endpoint_connect(struct shm_endpoint *endpoint, const char *name,
+                              char *text, size_t size);
 
 /* For poll: readable when there is something to do. */
-int shm_endpoint_descriptor(const struct shm_endpoint *shm_endpoint);
+int shm_endpoint_descriptor(const struct shm_endpoint *endpoint);
 
 /* Call before a wait on the descriptor: asks for wakeups. */
-void shm_endpoint_prepare_wait(struct shm_endpoint *shm_endpoint);
+void shm_endpoint_prepare_wait(struct shm_endpoint *endpoint);
 
 /* Call after a wait: accepts clients, handles packets, releases buffers that
  * were read, sends queued messages, closes connections that failed or (server)
  * have read nothing for 3 s. Does nothing without a prepared wait. */
-void shm_endpoint_progress(struct shm_endpoint *shm_endpoint, int64_t now);
+void shm_endpoint_progress(struct shm_endpoint *endpoint, int64_t now);
 
 /* The connection of NUMBER, open or not; NULL: closed. View until
  * shm_endpoint_progress. */
-struct shm_connection *shm_endpoint_find(struct shm_endpoint *shm_endpoint,
+struct shm_connection *shm_endpoint_find(struct shm_endpoint *endpoint,
                                          uint32_t number);
 
 /* How many connections there are. */
-unsigned shm_endpoint_count(const struct shm_endpoint *shm_endpoint);
+unsigned shm_endpoint_count(const struct shm_endpoint *endpoint);
 
 /* Does any of them have a message? Cheap. */
-bool shm_endpoint_pending(struct shm_endpoint *shm_endpoint);
+bool shm_endpoint_pending(struct shm_endpoint *endpoint);
 
 /* The next message of any connection, in turn; false: none. The same until
  * shm_connection_release. */
@@ -62,11 +62,11 @@ struct shm_endpoint_message {
     struct shm_connection *shm_connection;
     struct shm_connection_view view;
 };
-bool shm_endpoint_view(struct shm_endpoint *shm_endpoint,
+bool shm_endpoint_view(struct shm_endpoint *endpoint,
                        struct shm_endpoint_message *message);
 
 /* Why a connection failed other than by the other side's leaving; NULL: none
  * since the last call. */
-const char *shm_endpoint_error(struct shm_endpoint *shm_endpoint);
+const char *shm_endpoint_error(struct shm_endpoint *endpoint);
 
 #endif

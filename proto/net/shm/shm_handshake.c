@@ -75,7 +75,7 @@ int shm_connection_listen(const char *name) {
     return -1;
 }
 
-static bool send_packet(struct shm_connection *shm_connection,
+static bool send_packet(struct shm_connection *connection,
                         const struct packet *packet, const int *descriptors,
                         size_t count) {
     char space[CMSG_SPACE(WAKEUPS * sizeof(int))] = {0};
@@ -89,8 +89,8 @@ static bool send_packet(struct shm_connection *shm_connection,
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(count * sizeof(int));
     memcpy(CMSG_DATA(rights), descriptors, count * sizeof(int));
-    return sendmsg(shm_connection->socket, &message,
-                   MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof *packet;
+    return sendmsg(connection->socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+           sizeof *packet;
 }
 
 /* Takes MESSAGE's descriptors; closes those beyond WAKEUPS. */
@@ -115,7 +115,7 @@ static size_t take_descriptors(struct msghdr *message, int *descriptors) {
 }
 
 /* False: no packet. An invalid packet fails the connection. */
-static bool receive_packet(struct shm_connection *shm_connection,
+static bool receive_packet(struct shm_connection *connection,
                            struct packet *packet, int *descriptors,
                            size_t *count) {
     char space[CMSG_SPACE(WAKEUPS * sizeof(int))];
@@ -124,21 +124,20 @@ static bool receive_packet(struct shm_connection *shm_connection,
                              .msg_iovlen = 1,
                              .msg_control = space,
                              .msg_controllen = sizeof space};
-    ssize_t got = recvmsg(shm_connection->socket, &message,
-                          MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t got =
+        recvmsg(connection->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     *count = got > 0 ? take_descriptors(&message, descriptors) : 0;
-    shm_connection->peer_closed = got <= 0;
+    connection->peer_closed = got <= 0;
     if (got <= 0)
-        shm_connection_fail(shm_connection,
+        shm_connection_fail(connection,
                             "the other side has closed the connection");
     else if (got != sizeof *packet || message.msg_flags & MSG_TRUNC ||
              packet->magic != SHM_HANDSHAKE_MAGIC)
-        shm_connection_fail(shm_connection,
-                            "the other side uses another protocol");
+        shm_connection_fail(connection, "the other side uses another protocol");
     else if (packet->version != SHM_HANDSHAKE_VERSION)
-        shm_connection_fail(shm_connection,
+        shm_connection_fail(connection,
                             "the other side is another release of capstan");
     else
         return true;
@@ -150,37 +149,34 @@ static bool receive_packet(struct shm_connection *shm_connection,
 static struct shm_connection *shm_handshake_open_connection(int socket,
                                                             uint64_t max_frame,
                                                             bool is_client) {
-    struct shm_connection *shm_connection = calloc(1, sizeof *shm_connection);
-    if (!shm_connection) {
+    struct shm_connection *connection = calloc(1, sizeof *connection);
+    if (!connection) {
         close(socket);
         return NULL;
     }
-    shm_connection->socket = socket;
-    shm_connection->wakeup = shm_connection->peer_wakeup = -1;
-    shm_connection->is_client = is_client;
-    shm_connection->max_frame = max_frame;
-    shm_connection->capacity = ring_capacity(max_frame);
-    shm_connection->since = time_now();
-    return shm_connection;
+    connection->socket = socket;
+    connection->wakeup = connection->peer_wakeup = -1;
+    connection->is_client = is_client;
+    connection->max_frame = max_frame;
+    connection->capacity = ring_capacity(max_frame);
+    connection->since = time_now();
+    return connection;
 }
 
-static void map_rings(struct shm_connection *shm_connection) {
-    struct handshake_page *handshake_page =
-        shm_segment_base(shm_connection->shm_segment);
-    unsigned char *first = (unsigned char *)handshake_page + PAGE;
-    unsigned char *second = first + shm_connection->capacity;
-    struct ring_shared *out = shm_connection->is_client
-                                  ? &handshake_page->to_server
-                                  : &handshake_page->to_client;
-    struct ring_shared *in = shm_connection->is_client
-                                 ? &handshake_page->to_client
-                                 : &handshake_page->to_server;
-    ring_writer_init(&shm_connection->writer, out,
-                     shm_connection->is_client ? first : second,
-                     shm_connection->capacity);
-    ring_reader_init(&shm_connection->reader, in,
-                     shm_connection->is_client ? second : first,
-                     shm_connection->capacity);
+static void map_rings(struct shm_connection *connection) {
+    struct handshake_page *page = shm_segment_base(connection->shm_segment);
+    unsigned char *first = (unsigned char *)page + PAGE;
+    unsigned char *second = first + connection->capacity;
+    struct ring_shared *out =
+        connection->is_client ? &page->to_server : &page->to_client;
+    struct ring_shared *in =
+        connection->is_client ? &page->to_client : &page->to_server;
+    ring_writer_init(&connection->writer, out,
+                     connection->is_client ? first : second,
+                     connection->capacity);
+    ring_reader_init(&connection->reader, in,
+                     connection->is_client ? second : first,
+                     connection->capacity);
 }
 
 /* The server's reply to CHALLENGE. */
@@ -188,26 +184,24 @@ static uint64_t expected_reply(uint64_t challenge) {
     return challenge * UINT64_C(0x9e3779b97f4a7c15) + 1;
 }
 
-static bool send_hello(struct shm_connection *shm_connection) {
-    size_t bytes = PAGE + 2 * shm_connection->capacity;
-    shm_connection->shm_segment =
-        shm_segment_open(bytes, SHM_SEGMENT_BOTH_WRITE);
-    if (!shm_connection->shm_segment)
+static bool send_hello(struct shm_connection *connection) {
+    size_t bytes = PAGE + 2 * connection->capacity;
+    connection->shm_segment = shm_segment_open(bytes, SHM_SEGMENT_BOTH_WRITE);
+    if (!connection->shm_segment)
         return false;
-    map_rings(shm_connection);
-    struct handshake_page *handshake_page =
-        shm_segment_base(shm_connection->shm_segment);
-    if (getrandom(&shm_connection->challenge, sizeof shm_connection->challenge,
-                  0) != sizeof shm_connection->challenge)
+    map_rings(connection);
+    struct handshake_page *page = shm_segment_base(connection->shm_segment);
+    if (getrandom(&connection->challenge, sizeof connection->challenge, 0) !=
+        sizeof connection->challenge)
         return false;
-    atomic_store(&handshake_page->challenge, shm_connection->challenge);
+    atomic_store(&page->challenge, connection->challenge);
     struct packet packet = {.magic = SHM_HANDSHAKE_MAGIC,
                             .version = SHM_HANDSHAKE_VERSION,
                             .kind = HELLO,
                             .bytes = bytes,
-                            .capacity = shm_connection->capacity};
-    int descriptor = shm_segment_descriptor(shm_connection->shm_segment);
-    return send_packet(shm_connection, &packet, &descriptor, 1);
+                            .capacity = connection->capacity};
+    int descriptor = shm_segment_descriptor(connection->shm_segment);
+    return send_packet(connection, &packet, &descriptor, 1);
 }
 
 struct shm_connection *shm_connection_connect(const char *name,
@@ -226,14 +220,14 @@ struct shm_connection *shm_connection_connect(const char *name,
         close(descriptor);
         return NULL;
     }
-    struct shm_connection *shm_connection =
+    struct shm_connection *connection =
         descriptor < 0
             ? NULL
             : shm_handshake_open_connection(descriptor, max_frame, true);
-    if (shm_connection && send_hello(shm_connection))
-        return shm_connection;
+    if (connection && send_hello(connection))
+        return connection;
     snprintf(text, size, "no shared memory: %s", strerror(errno));
-    shm_connection_close(&shm_connection);
+    shm_connection_close(&connection);
     return NULL;
 }
 
@@ -248,114 +242,108 @@ struct shm_connection *shm_connection_accept(int socket, uint64_t max_frame) {
 }
 
 /* The client writes nothing before it has both wakeups. */
-static void send_welcome(struct shm_connection *shm_connection) {
-    struct handshake_page *handshake_page =
-        shm_segment_base(shm_connection->shm_segment);
+static void send_welcome(struct shm_connection *connection) {
+    struct handshake_page *page = shm_segment_base(connection->shm_segment);
     struct packet packet = {.magic = SHM_HANDSHAKE_MAGIC,
                             .version = SHM_HANDSHAKE_VERSION,
                             .kind = WELCOME};
-    shm_connection->wakeup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    shm_connection->peer_wakeup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    int wakeups[WAKEUPS] = {shm_connection->peer_wakeup,
-                            shm_connection->wakeup};
-    map_rings(shm_connection);
-    atomic_store(&handshake_page->reply,
-                 expected_reply(atomic_load(&handshake_page->challenge)));
-    if (shm_connection->wakeup < 0 || shm_connection->peer_wakeup < 0 ||
-        !send_packet(shm_connection, &packet, wakeups, WAKEUPS))
-        shm_connection_fail(shm_connection,
+    connection->wakeup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    connection->peer_wakeup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    int wakeups[WAKEUPS] = {connection->peer_wakeup, connection->wakeup};
+    map_rings(connection);
+    atomic_store(&page->reply, expected_reply(atomic_load(&page->challenge)));
+    if (connection->wakeup < 0 || connection->peer_wakeup < 0 ||
+        !send_packet(connection, &packet, wakeups, WAKEUPS))
+        shm_connection_fail(connection,
                             "cannot create or send the wakeup descriptors");
     else
-        shm_connection->state = SHM_CONNECTION_OPEN;
+        connection->state = SHM_CONNECTION_OPEN;
 }
 
-static void on_hello(struct shm_connection *shm_connection,
+static void on_hello(struct shm_connection *connection,
                      const struct packet *packet, int descriptor) {
-    if (packet->capacity != shm_connection->capacity ||
-        packet->bytes != PAGE + 2 * shm_connection->capacity) {
+    if (packet->capacity != connection->capacity ||
+        packet->bytes != PAGE + 2 * connection->capacity) {
         close(descriptor);
-        shm_connection_fail(shm_connection, "the other side has other limits");
+        shm_connection_fail(connection, "the other side has other limits");
         return;
     }
-    shm_connection->shm_segment =
+    connection->shm_segment =
         shm_segment_map(descriptor, packet->bytes, SHM_SEGMENT_BOTH_WRITE);
-    if (shm_connection->shm_segment)
-        send_welcome(shm_connection);
+    if (connection->shm_segment)
+        send_welcome(connection);
     else
-        shm_connection_fail(shm_connection,
+        shm_connection_fail(connection,
                             "memory that is not sealed, or cannot be mapped");
 }
 
 /* A wakeup descriptor must not block its writer. */
-static void shm_handshake_on_welcome(struct shm_connection *shm_connection,
+static void shm_handshake_on_welcome(struct shm_connection *connection,
                                      const int *wakeups) {
-    struct handshake_page *handshake_page =
-        shm_segment_base(shm_connection->shm_segment);
-    shm_connection->wakeup = wakeups[0];
-    shm_connection->peer_wakeup = wakeups[1];
-    fcntl(shm_connection->peer_wakeup, F_SETFL, O_NONBLOCK);
-    if (atomic_load(&handshake_page->reply) ==
-        expected_reply(shm_connection->challenge))
-        shm_connection->state = SHM_CONNECTION_OPEN;
+    struct handshake_page *page = shm_segment_base(connection->shm_segment);
+    connection->wakeup = wakeups[0];
+    connection->peer_wakeup = wakeups[1];
+    fcntl(connection->peer_wakeup, F_SETFL, O_NONBLOCK);
+    if (atomic_load(&page->reply) == expected_reply(connection->challenge))
+        connection->state = SHM_CONNECTION_OPEN;
     else
-        shm_connection_fail(shm_connection,
+        shm_connection_fail(connection,
                             "the other side has not mapped the same memory");
 }
 
-static void on_segment(struct shm_connection *shm_connection,
+static void on_segment(struct shm_connection *connection,
                        const struct packet *packet, int descriptor) {
-    if (shm_connection->num_mapped == SHM_CONNECTION_SEGMENTS ||
-        packet->number != shm_connection->num_mapped) {
+    if (connection->num_mapped == SHM_CONNECTION_SEGMENTS ||
+        packet->number != connection->num_mapped) {
         close(descriptor);
-        shm_connection_fail(shm_connection,
-                            "more memory segments than allowed");
+        shm_connection_fail(connection, "more memory segments than allowed");
         return;
     }
-    struct shm_segment *shm_segment =
+    struct shm_segment *segment =
         shm_segment_map(descriptor, packet->bytes, SHM_SEGMENT_OWNER_WRITES);
-    if (shm_segment)
-        shm_connection->mapped[shm_connection->num_mapped++] = shm_segment;
+    if (segment)
+        connection->mapped[connection->num_mapped++] = segment;
     else
-        shm_connection_fail(shm_connection,
+        shm_connection_fail(connection,
                             "memory that is not sealed, or cannot be mapped");
 }
 
-static void on_packet(struct shm_connection *shm_connection,
+static void on_packet(struct shm_connection *connection,
                       const struct packet *packet, const int *descriptors,
                       size_t count) {
-    bool in_handshake = shm_connection->state == SHM_CONNECTION_HANDSHAKE;
-    if (packet->kind == HELLO && in_handshake && !shm_connection->is_client &&
+    bool in_handshake = connection->state == SHM_CONNECTION_HANDSHAKE;
+    if (packet->kind == HELLO && in_handshake && !connection->is_client &&
         count == 1)
-        on_hello(shm_connection, packet, descriptors[0]);
-    else if (packet->kind == WELCOME && in_handshake &&
-             shm_connection->is_client && count == WAKEUPS)
-        shm_handshake_on_welcome(shm_connection, descriptors);
+        on_hello(connection, packet, descriptors[0]);
+    else if (packet->kind == WELCOME && in_handshake && connection->is_client &&
+             count == WAKEUPS)
+        shm_handshake_on_welcome(connection, descriptors);
     else if (packet->kind == SHARE &&
-             shm_connection->state == SHM_CONNECTION_OPEN && count == 1)
-        on_segment(shm_connection, packet, descriptors[0]);
+             connection->state == SHM_CONNECTION_OPEN && count == 1)
+        on_segment(connection, packet, descriptors[0]);
     else {
         for (size_t i = 0; i < count; i++)
             close(descriptors[i]);
-        shm_connection_fail(shm_connection, "an unexpected packet");
+        shm_connection_fail(connection, "an unexpected packet");
     }
 }
 
-void shm_connection_receive_packets(struct shm_connection *shm_connection) {
+void shm_connection_receive_packets(struct shm_connection *connection) {
     struct packet packet;
     int descriptors[WAKEUPS];
     size_t count;
-    while (shm_connection->state != SHM_CONNECTION_FAILED &&
-           receive_packet(shm_connection, &packet, descriptors, &count))
-        on_packet(shm_connection, &packet, descriptors, count);
+    while (connection->state != SHM_CONNECTION_FAILED &&
+           receive_packet(connection, &packet, descriptors, &count))
+        on_packet(connection, &packet, descriptors, count);
 }
 
-enum shm_connection_state shm_connection_step(
-    struct shm_connection *shm_connection, int64_t now) {
-    shm_connection_receive_packets(shm_connection);
-    if (shm_connection->state == SHM_CONNECTION_HANDSHAKE &&
-        now - shm_connection->since > HANDSHAKE_LIMIT)
-        shm_connection_fail(shm_connection, "no answer within 1 s");
-    return shm_connection->state;
+enum shm_connection_state shm_connection_step(struct shm_connection *connection,
+                                              int64_t now) {
+    shm_connection_receive_packets(connection);
+    if (connection->state == SHM_CONNECTION_HANDSHAKE &&
+        now - connection->since > HANDSHAKE_LIMIT)
+        shm_connection_fail(connection, "no answer within 1 s");
+    return connection->state;
 }
 
 bool shm_connection_share(struct shm_connection *shm_connection,

@@ -23,20 +23,20 @@ struct shm_segment {
 
 static struct shm_segment *open_descriptor(int descriptor, size_t bytes,
                                            bool writable) {
-    struct shm_segment *shm_segment = malloc(sizeof *shm_segment);
-    if (!shm_segment)
+    struct shm_segment *segment = malloc(sizeof *segment);
+    if (!segment)
         return NULL;
     int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
     void *base = mmap(NULL, bytes, protection, MAP_SHARED, descriptor, 0);
     if (base == MAP_FAILED) {
-        free(shm_segment);
+        free(segment);
         return NULL;
     }
-    atomic_init(&shm_segment->references, 1);
-    shm_segment->descriptor = descriptor;
-    shm_segment->bytes = bytes;
-    shm_segment->base = base;
-    return shm_segment;
+    atomic_init(&segment->references, 1);
+    segment->descriptor = descriptor;
+    segment->bytes = bytes;
+    segment->base = base;
+    return segment;
 }
 
 /* Preserves errno. */
@@ -56,15 +56,15 @@ struct shm_segment *shm_segment_open(size_t bytes,
         return NULL;
     if (access == SHM_SEGMENT_OWNER_WRITES)
         seals |= F_SEAL_FUTURE_WRITE;
-    struct shm_segment *shm_segment =
+    struct shm_segment *segment =
         ftruncate(descriptor, (off_t)bytes)
             ? NULL
             : open_descriptor(descriptor, bytes, true);
-    if (!shm_segment)
+    if (!segment)
         close_quietly(descriptor);
     else if (fcntl(descriptor, F_ADD_SEALS, seals))
-        shm_segment_release(&shm_segment);
-    return shm_segment;
+        shm_segment_release(&segment);
+    return segment;
 }
 
 /* The size must be sealed. Huge pages are refused: they are allocated on first
@@ -81,44 +81,43 @@ static bool is_safe(int descriptor, size_t bytes) {
 /* The mapping outlives the descriptor; only the segment's owner sends it on. */
 struct shm_segment *shm_segment_map(int descriptor, size_t bytes,
                                     enum shm_segment_access access) {
-    struct shm_segment *shm_segment = NULL;
+    struct shm_segment *segment = NULL;
     if (!is_safe(descriptor, bytes))
         errno = EPERM;
     else
-        shm_segment = open_descriptor(descriptor, bytes,
-                                      access == SHM_SEGMENT_BOTH_WRITE);
+        segment = open_descriptor(descriptor, bytes,
+                                  access == SHM_SEGMENT_BOTH_WRITE);
     close_quietly(descriptor);
-    if (shm_segment)
-        shm_segment->descriptor = -1;
-    return shm_segment;
+    if (segment)
+        segment->descriptor = -1;
+    return segment;
 }
 
-struct shm_segment *shm_segment_hold(struct shm_segment *shm_segment) {
-    atomic_fetch_add_explicit(&shm_segment->references, 1,
-                              memory_order_relaxed);
-    return shm_segment;
+struct shm_segment *shm_segment_hold(struct shm_segment *segment) {
+    atomic_fetch_add_explicit(&segment->references, 1, memory_order_relaxed);
+    return segment;
 }
 
 void shm_segment_release(struct shm_segment **where) {
-    struct shm_segment *shm_segment = *where;
+    struct shm_segment *segment = *where;
     *where = NULL;
-    if (!shm_segment || atomic_fetch_sub_explicit(&shm_segment->references, 1,
-                                                  memory_order_acq_rel) > 1)
+    if (!segment || atomic_fetch_sub_explicit(&segment->references, 1,
+                                              memory_order_acq_rel) > 1)
         return;
-    munmap(shm_segment->base, shm_segment->bytes);
-    if (shm_segment->descriptor >= 0)
-        close(shm_segment->descriptor);
-    free(shm_segment);
+    munmap(segment->base, segment->bytes);
+    if (segment->descriptor >= 0)
+        close(segment->descriptor);
+    free(segment);
 }
 
-void *shm_segment_base(struct shm_segment *shm_segment) {
-    return shm_segment->base;
+void *shm_segment_base(struct shm_segment *segment) {
+    return segment->base;
 }
 
-size_t shm_segment_bytes(const struct shm_segment *shm_segment) {
-    return shm_segment->bytes;
+size_t shm_segment_bytes(const struct shm_segment *segment) {
+    return segment->bytes;
 }
 
-int shm_segment_descriptor(const struct shm_segment *shm_segment) {
-    return shm_segment->descriptor;
+int shm_segment_descriptor(const struct shm_segment *segment) {
+    return segment->descriptor;
 }

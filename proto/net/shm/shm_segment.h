@@ -22,21 +22,21 @@ struct shm_segment *shm_segment_open(size_t bytes,
 struct shm_segment *shm_segment_map(int descriptor, size_t bytes,
                                     enum shm_segment_access access);
 
-/* Adds a reference; returns SHM_SEGMENT. */
-struct shm_segment *shm_segment_hold(struct shm_segment *shm_segment);
+/* Adds a reference; returns SEGMENT. */
+struct shm_segment *shm_segment_hold(struct shm_segment *segment);
 
-/* Drops a reference; clears *SHM_SEGMENT (may be NULL). The last one unmaps it.
+/* Drops a reference; clears *SEGMENT (may be NULL). The last one unmaps it.
  */
-void shm_segment_release(struct shm_segment **shm_segment);
+void shm_segment_release(struct shm_segment **segment);
 
 /* Its start, at a page boundary; view. */
-void *shm_segment_base(struct shm_segment *shm_segment);
+void *shm_segment_base(struct shm_segment *segment);
 
 /* Its size. */
-size_t shm_segment_bytes(const struct shm_segment *shm_segment);
+size_t shm_segment_bytes(const struct shm_segment *segment);
 
 /* The descriptor, for another process to map; -1 if the segment was mapped from
  * one. View. */
-int shm_segment_descriptor(const struct shm_segment *shm_segment);
+int shm_segment_descriptor(const struct shm_segment *segment);
 
 #endif

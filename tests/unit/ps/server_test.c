@@ -317,21 +317,21 @@ static void ledger_rows_and_weights_of_a_snapshot_agree(void **state) {
     fixture->run_schedule.checkpoints = true;
     fixture->run_schedule.every_steps = 2;
     server_fixture_open(fixture, 2);
-    struct update_core *update_core = server_update_core(fixture->server);
+    struct update_core *core = server_update_core(fixture->server);
     for (uint64_t clock = 1; clock <= 4; clock++)
         for (uint32_t r = 0; r < 2; r++) {
             server_fixture_push(fixture, r, clock, all, 3, 1);
             server_fixture_handle_messages(fixture, 1);
         }
     assert_int_equal(snapshots, 2 * SERVER_FIXTURE_OWN_BLOCKS);
-    assert_int_equal(update_core_freeze(update_core), 4);
+    assert_int_equal(update_core_freeze(core), 4);
     for (uint64_t clock = 5; clock <= 6; clock++) {
         server_fixture_push(fixture, 0, clock, all, 3, 1);
         server_fixture_push(fixture, 1, clock, all, 1, 1);
         server_fixture_handle_messages(fixture, 2);
     }
     update_core_set_snapshot_round(
-        update_core, 5); /* block 0 is there, with a push for 6 held */
+        core, 5); /* block 0 is there, with a push for 6 held */
     assert_int_equal(server_run_actions(fixture->server, &why), STATUS_OK);
     assert_int_equal(server_drain(fixture->server, &why), STATUS_OK);
     assert_true(snapshots > 2 * SERVER_FIXTURE_OWN_BLOCKS);

@@ -63,16 +63,15 @@ static void put(struct fixture *fixture, enum update_core_kind kind, uint32_t b,
                 uint64_t version) {
     struct update_core_action action = {
         .kind = kind, .block = b, .version = version};
-    struct work_item *work_item =
-        work_items_alloc(fixture->work_items, &action);
-    assert_non_null(work_item);
-    work_item->gradients[0] = work_item->gradients[1] = fixture->ones;
-    work_item->round = (struct shard_round){.gradients = work_item->gradients,
-                                            .num_gradients = 2,
-                                            .step = version,
-                                            .rate = 1,
-                                            .scale = 0.5f};
-    work_items_submit(fixture->work_items, work_item);
+    struct work_item *item = work_items_alloc(fixture->work_items, &action);
+    assert_non_null(item);
+    item->gradients[0] = item->gradients[1] = fixture->ones;
+    item->round = (struct shard_round){.gradients = item->gradients,
+                                       .num_gradients = 2,
+                                       .step = version,
+                                       .rate = 1,
+                                       .scale = 0.5f};
+    work_items_submit(fixture->work_items, item);
 }
 
 static float first_of(struct buffer *buffer) {
@@ -81,7 +80,7 @@ static float first_of(struct buffer *buffer) {
 
 static void a_reply_has_the_weights_at_its_submission(void **state) {
     struct fixture *fixture = *state;
-    struct work_item *work_item;
+    struct work_item *item;
     unsigned replies = 0;
     for (uint64_t version = 1; version <= 3; version++)
         for (uint32_t b = 0; b < BLOCKS; b++) {
@@ -89,15 +88,15 @@ static void a_reply_has_the_weights_at_its_submission(void **state) {
             put(fixture, UPDATE_CORE_REPLY, b, version);
         }
     work_items_wait(fixture->work_items);
-    while ((work_item = work_items_completed(fixture->work_items))) {
-        assert_int_equal(work_item->status, STATUS_OK);
-        if (work_item->action.kind == UPDATE_CORE_REPLY) {
-            assert_true(first_of(work_item->weights) ==
-                        -(float)work_item->action.version);
-            buffer_release(&work_item->weights);
+    while ((item = work_items_completed(fixture->work_items))) {
+        assert_int_equal(item->status, STATUS_OK);
+        if (item->action.kind == UPDATE_CORE_REPLY) {
+            assert_true(first_of(item->weights) ==
+                        -(float)item->action.version);
+            buffer_release(&item->weights);
             replies++;
         }
-        work_items_recycle(fixture->work_items, work_item);
+        work_items_recycle(fixture->work_items, item);
     }
     assert_int_equal(replies, 3 * BLOCKS);
     for (uint32_t b = 0; b < BLOCKS; b++)
@@ -108,25 +107,24 @@ static void a_reply_has_the_weights_at_its_submission(void **state) {
 static void an_ack_holds_no_weights(void **state) {
     struct fixture *fixture = *state;
     struct update_core_action action = {.kind = UPDATE_CORE_REPLY};
-    struct work_item *work_item =
-        work_items_alloc(fixture->work_items, &action);
-    work_item->ack_only = true;
-    work_items_submit(fixture->work_items, work_item);
+    struct work_item *item = work_items_alloc(fixture->work_items, &action);
+    item->ack_only = true;
+    work_items_submit(fixture->work_items, item);
     work_items_wait(fixture->work_items);
-    assert_ptr_equal(work_items_completed(fixture->work_items), work_item);
-    assert_null(work_item->weights);
+    assert_ptr_equal(work_items_completed(fixture->work_items), item);
+    assert_null(item->weights);
     assert_true(buffer_is_unique(shard_tensor(fixture->shard, 0, 0)));
-    work_items_recycle(fixture->work_items, work_item);
+    work_items_recycle(fixture->work_items, item);
 }
 
 static void a_sum_is_computed_by_the_shard(void **state) {
     struct fixture *fixture = *state;
     put(fixture, UPDATE_CORE_SUM, 1, 1);
     work_items_wait(fixture->work_items);
-    struct work_item *work_item = work_items_completed(fixture->work_items);
-    assert_non_null(work_item);
-    assert_true(work_item->sum == fixture->layout->blocks[1].elements);
-    work_items_recycle(fixture->work_items, work_item);
+    struct work_item *item = work_items_completed(fixture->work_items);
+    assert_non_null(item);
+    assert_true(item->sum == fixture->layout->blocks[1].elements);
+    work_items_recycle(fixture->work_items, item);
 }
 
 static void a_finished_work_item_is_reused(void **state) {

@@ -33,9 +33,9 @@ struct site {
 
 static void take(void *context, void *message) {
     struct site *site = context;
-    struct test_packet *test_packet = message;
-    test_packet->came = timeline_now(site->timeline);
-    test_packet->order = site->came++;
+    struct test_packet *packet = message;
+    packet->came = timeline_now(site->timeline);
+    packet->order = site->came++;
 }
 
 static void open_network(struct site *site, double rate, int64_t latency) {
@@ -55,12 +55,11 @@ static void open_network(struct site *site, double rate, int64_t latency) {
 
 static struct test_packet *post(struct site *site, uint32_t from, uint32_t to,
                                 uint64_t bytes) {
-    struct test_packet *test_packet = &site->test_packets[site->sent++];
-    *test_packet =
+    struct test_packet *packet = &site->test_packets[site->sent++];
+    *packet =
         (struct test_packet){.connection = from * HOSTS + to, .bytes = bytes};
-    assert_true(network_send(site->network, test_packet->connection, bytes,
-                             test_packet));
-    return test_packet;
+    assert_true(network_send(site->network, packet->connection, bytes, packet));
+    return packet;
 }
 
 static void play(struct site *site) {
@@ -75,8 +74,8 @@ static void close_network(struct site *site) {
     timeline_close(&site->timeline);
 }
 
-static void expect(const struct test_packet *test_packet, double ns) {
-    assert_float_equal((double)test_packet->came, ns, 0.02 * ns + 2);
+static void expect(const struct test_packet *packet, double ns) {
+    assert_float_equal((double)packet->came, ns, 0.02 * ns + 2);
 }
 
 static void a_message_takes_latency_plus_transfer_time(void **state) {

@@ -28,11 +28,11 @@ static struct discovery_listener *open_listener(struct link_fixture *fixture,
     static struct member member;
     process = (struct process){.zmq = fixture->zmq, .log = &fixture->log};
     member = (struct member){.self = self, .discovery_cluster = &cluster};
-    struct discovery_listener *discovery_listener;
+    struct discovery_listener *listener;
     struct failure why;
-    if (discovery_listener_open(&discovery_listener, &process, &member, &why))
+    if (discovery_listener_open(&listener, &process, &member, &why))
         fail_msg("%s", why.text);
-    return discovery_listener;
+    return listener;
 }
 
 static void call(struct link *link, uint32_t peer, const char *address) {
@@ -45,11 +45,10 @@ static void call(struct link *link, uint32_t peer, const char *address) {
 }
 
 /* Steps CALLER until it knows an address; time runs with the clock. */
-static void await_address(struct discovery_listener *discovery_listener,
-                          char *address, size_t size) {
+static void await_address(struct discovery_listener *listener, char *address,
+                          size_t size) {
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
-    while (!discovery_listener_step(discovery_listener, time_now(), address,
-                                    size)) {
+    while (!discovery_listener_step(listener, time_now(), address, size)) {
         assert_true(time_now() < deadline);
         zmq_poll(NULL, 0, 5);
     }
@@ -58,62 +57,59 @@ static void await_address(struct discovery_listener *discovery_listener,
 static void an_announcement_to_its_port_is_received(void **state) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
-    struct discovery_listener *discovery_listener =
-        open_listener(fixture, &self, NULL);
+    struct discovery_listener *listener = open_listener(fixture, &self, NULL);
     struct link_settings settings = {.max_frame = 4096, .receive_frames = 8};
     struct link *chief;
     struct failure why;
     char to[64], address[300];
-    snprintf(to, sizeof to, "127.0.0.1:%u",
-             discovery_listener_port(discovery_listener));
-    assert_int_equal(discovery_listener_deadline(discovery_listener),
-                     TIME_NEVER);
+    snprintf(to, sizeof to, "127.0.0.1:%u", discovery_listener_port(listener));
+    assert_int_equal(discovery_listener_deadline(listener), TIME_NEVER);
     assert_int_equal(
         link_open(&chief, fixture->zmq, LINK_CLIENT, &settings, &why), 0);
     assert_int_equal(link_connect(chief, to, &why), 0);
     zmq_pollitem_t item = {link_socket(chief), 0, ZMQ_POLLOUT, 0};
     assert_int_equal(zmq_poll(&item, 1, 20000), 1);
     call(chief, 0, "10.0.0.1:2222");
-    await_address(discovery_listener, address, sizeof address);
+    await_address(listener, address, sizeof address);
     assert_string_equal(address, "10.0.0.1:2222");
-    discovery_listener_stop_queries(discovery_listener);
+    discovery_listener_stop_queries(listener);
     call(chief, 0, "10.0.0.1:2223"); /* a late one changes nothing */
     for (int i = 0; i < 20; i++) {
-        assert_false(discovery_listener_step(discovery_listener, time_now(),
-                                             address, sizeof address));
+        assert_false(discovery_listener_step(listener, time_now(), address,
+                                             sizeof address));
         zmq_poll(NULL, 0, 5);
     }
     link_close(&chief);
-    discovery_listener_close(&discovery_listener);
-    assert_null(discovery_listener);
+    discovery_listener_close(&listener);
+    assert_null(listener);
 }
 
 /* Nobody calls. */
-static void step(struct discovery_listener *discovery_listener) {
+static void step(struct discovery_listener *listener) {
     char address[300];
-    assert_false(discovery_listener_step(discovery_listener, time_now(),
-                                         address, sizeof address));
+    assert_false(
+        discovery_listener_step(listener, time_now(), address, sizeof address));
     zmq_poll(NULL, 0, 10);
 }
 
 static void step_until_logged(struct link_fixture *fixture,
-                              struct discovery_listener *discovery_listener,
+                              struct discovery_listener *listener,
                               const char *text) {
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     char said[1024];
     ssize_t got;
     do {
         assert_true(time_now() < deadline);
-        step(discovery_listener);
+        step(listener);
         got = pread(fixture->log_file, said, sizeof said - 1, 0);
         said[got > 0 ? got : 0] = 0;
     } while (!strstr(said, text));
 }
 
 /* Calls from 127.0.0.2 to CALLER's port. */
-static void *call_from_another_host(
-    struct link_fixture *fixture, struct discovery_listener *discovery_listener,
-    const char *address) {
+static void *call_from_another_host(struct link_fixture *fixture,
+                                    struct discovery_listener *listener,
+                                    const char *address) {
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     unsigned char space[512];
     char endpoint[80];
@@ -121,7 +117,7 @@ static void *call_from_another_host(
     void *raw = zmq_socket(fixture->zmq, ZMQ_DEALER);
     zmq_setsockopt(raw, ZMQ_LINGER, &linger, sizeof linger);
     snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.2:0;127.0.0.1:%u",
-             discovery_listener_port(discovery_listener));
+             discovery_listener_port(listener));
     assert_int_equal(zmq_connect(raw, endpoint), 0);
     header.kind = CAPSTAN__DATA_HEADER__KIND__CHIEF_AT;
     header.text = (char *)address;
@@ -140,16 +136,15 @@ static void only_announcements_of_listed_hosts_count(void **state) {
         struct cluster_job ps = {.count = 1, .tasks = &task};
         snprintf(task.host, sizeof task.host, "%s", hosts[i]);
         link_fixture_capture_log(fixture);
-        struct discovery_listener *discovery_listener =
+        struct discovery_listener *listener =
             open_listener(fixture, &self, &ps);
-        void *raw = call_from_another_host(fixture, discovery_listener,
-                                           "10.0.0.1:2222");
+        void *raw = call_from_another_host(fixture, listener, "10.0.0.1:2222");
         if (i == 0)
-            await_address(discovery_listener, address, sizeof address);
+            await_address(listener, address, sizeof address);
         else
-            step_until_logged(fixture, discovery_listener, "does not list");
+            step_until_logged(fixture, listener, "does not list");
         zmq_close(raw);
-        discovery_listener_close(&discovery_listener);
+        discovery_listener_close(&listener);
         link_fixture_captured_log(fixture);
     }
 }
@@ -161,27 +156,25 @@ static void an_announcement_does_not_replace_a_known_chief(void **state) {
     struct cluster_task self = {.port = 0};
     struct cluster_task chief = {.host = "10.0.0.1", .port = 2222};
     struct member member = {.self = &self, .chief = &chief};
-    struct discovery_listener *discovery_listener;
+    struct discovery_listener *listener;
     struct failure why;
     void *raw[2];
     char logged[1024];
     link_fixture_capture_log(fixture);
     assert_int_equal(
-        discovery_listener_open(&discovery_listener, &process, &member, &why),
-        STATUS_OK);
-    raw[0] = call_from_another_host(fixture, discovery_listener, addresses[0]);
+        discovery_listener_open(&listener, &process, &member, &why), STATUS_OK);
+    raw[0] = call_from_another_host(fixture, listener, addresses[0]);
     for (int i = 0; i < 20; i++)
-        step(discovery_listener);
-    raw[1] = call_from_another_host(fixture, discovery_listener, addresses[1]);
-    step_until_logged(fixture, discovery_listener,
-                      "names this process's chief");
+        step(listener);
+    raw[1] = call_from_another_host(fixture, listener, addresses[1]);
+    step_until_logged(fixture, listener, "names this process's chief");
     ssize_t got = pread(fixture->log_file, logged, sizeof logged - 1, 0);
     logged[got > 0 ? got : 0] = 0;
     assert_non_null(strstr(logged, addresses[1]));
     assert_null(strstr(logged, addresses[0]));
     for (int i = 0; i < 2; i++)
         zmq_close(raw[i]);
-    discovery_listener_close(&discovery_listener);
+    discovery_listener_close(&listener);
     link_fixture_captured_log(fixture);
 }
 
@@ -191,16 +184,15 @@ static void listed_ps_are_queried_until_one_answers(void **state) {
         {.index = 0, .port = 1, .host = "127.0.0.1"}, /* nobody is there */
         {.index = 1, .port = fixture->port, .host = "127.0.0.1"}};
     struct cluster_job ps = {.count = 2, .tasks = tasks};
-    struct discovery_listener *discovery_listener =
-        open_listener(fixture, NULL, &ps);
+    struct discovery_listener *listener = open_listener(fixture, NULL, &ps);
     char address[300];
     struct link_frame frame;
-    assert_int_equal(discovery_listener_port(discovery_listener), 0);
+    assert_int_equal(discovery_listener_port(listener), 0);
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     while (!link_view(fixture->server_link, &frame)) {
         assert_true(time_now() < deadline);
-        assert_false(discovery_listener_step(discovery_listener, time_now(),
-                                             address, sizeof address));
+        assert_false(discovery_listener_step(listener, time_now(), address,
+                                             sizeof address));
         zmq_poll(NULL, 0, 10);
     }
     Capstan__DataHeader *header;
@@ -211,36 +203,33 @@ static void listed_ps_are_queried_until_one_answers(void **state) {
     assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__FIND_CHIEF);
     call(fixture->server_link, frame.peer, "[::1]:5");
     link_release(&frame);
-    await_address(discovery_listener, address, sizeof address);
+    await_address(listener, address, sizeof address);
     assert_string_equal(address, "[::1]:5");
-    discovery_listener_stop_queries(discovery_listener);
-    assert_int_equal(discovery_listener_deadline(discovery_listener),
-                     TIME_NEVER);
-    assert_false(discovery_listener_step(discovery_listener, time_now(),
-                                         address, sizeof address));
-    discovery_listener_close(&discovery_listener);
+    discovery_listener_stop_queries(listener);
+    assert_int_equal(discovery_listener_deadline(listener), TIME_NEVER);
+    assert_false(
+        discovery_listener_step(listener, time_now(), address, sizeof address));
+    discovery_listener_close(&listener);
 }
 
 static void the_next_deadline_is_never_in_the_past(void **state) {
     struct link_fixture *fixture = *state;
     struct cluster_task task = {.port = fixture->port, .host = "127.0.0.1"};
     struct cluster_job ps = {.count = 1, .tasks = &task};
-    struct discovery_listener *discovery_listener =
-        open_listener(fixture, NULL, &ps);
+    struct discovery_listener *listener = open_listener(fixture, NULL, &ps);
     char address[300];
     for (int64_t now = time_now(), i = 0; i < 100; i++) {
-        discovery_listener_step(discovery_listener, now, address,
-                                sizeof address);
-        assert_true(discovery_listener_deadline(discovery_listener) > now);
+        discovery_listener_step(listener, now, address, sizeof address);
+        assert_true(discovery_listener_deadline(listener) > now);
         now += 50 * TIME_MS;
     }
-    discovery_listener_close(&discovery_listener);
+    discovery_listener_close(&listener);
 }
 
 /* For what must not be said any more. */
-static void step_for_a_while(struct discovery_listener *discovery_listener) {
+static void step_for_a_while(struct discovery_listener *listener) {
     for (int i = 0; i < 20; i++)
-        step(discovery_listener);
+        step(listener);
 }
 
 static void a_ps_whose_host_is_not_found_is_named(void **state) {
@@ -249,12 +238,11 @@ static void a_ps_whose_host_is_not_found_is_named(void **state) {
         .index = 4, .port = 1, .host = "a host..with-no.name"};
     struct cluster_job ps = {.count = 1, .tasks = &task};
     link_fixture_capture_log(fixture);
-    struct discovery_listener *discovery_listener =
-        open_listener(fixture, NULL, &ps);
-    step_until_logged(fixture, discovery_listener,
+    struct discovery_listener *listener = open_listener(fixture, NULL, &ps);
+    step_until_logged(fixture, listener,
                       "cannot find host a host..with-no.name of ps 4");
-    step_for_a_while(discovery_listener);
-    discovery_listener_close(&discovery_listener);
+    step_for_a_while(listener);
+    discovery_listener_close(&listener);
     const char *said = link_fixture_captured_log(fixture);
     assert_null(strstr(said, "cannot connect"));
 }
@@ -263,24 +251,22 @@ static void garbage_at_the_port_logs_one_line(void **state) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
     link_fixture_capture_log(fixture);
-    struct discovery_listener *discovery_listener =
-        open_listener(fixture, &self, NULL);
+    struct discovery_listener *listener = open_listener(fixture, &self, NULL);
     char to[64];
     struct link *unknown_peer;
     struct link_settings settings = {.max_frame = 4096, .receive_frames = 8};
     struct failure why;
-    snprintf(to, sizeof to, "127.0.0.1:%u",
-             discovery_listener_port(discovery_listener));
+    snprintf(to, sizeof to, "127.0.0.1:%u", discovery_listener_port(listener));
     assert_int_equal(
         link_open(&unknown_peer, fixture->zmq, LINK_CLIENT, &settings, &why),
         0);
     assert_int_equal(link_connect(unknown_peer, to, &why), 0);
     for (int i = 0; i < 5; i++)
         link_fixture_send(unknown_peer, 0, "\377\377", NULL);
-    step_until_logged(fixture, discovery_listener, "not read any more");
-    step_for_a_while(discovery_listener);
+    step_until_logged(fixture, listener, "not read any more");
+    step_for_a_while(listener);
     link_close(&unknown_peer);
-    discovery_listener_close(&discovery_listener);
+    discovery_listener_close(&listener);
     const char *said = link_fixture_captured_log(fixture);
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
 }
@@ -289,12 +275,11 @@ static void a_port_in_use_is_an_error(void **state) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = fixture->port};
     struct member member = {.self = &self};
-    struct discovery_listener *discovery_listener;
+    struct discovery_listener *listener;
     struct failure why;
-    assert_fails(
-        discovery_listener_open(&discovery_listener, &process, &member, &why),
-        &why, FAILURE_PORT_IN_USE);
-    assert_null(discovery_listener);
+    assert_fails(discovery_listener_open(&listener, &process, &member, &why),
+                 &why, FAILURE_PORT_IN_USE);
+    assert_null(listener);
 }
 
 #define CALLER_TEST(f)                                                         \

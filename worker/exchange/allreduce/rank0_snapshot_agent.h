@@ -46,19 +46,17 @@ enum status rank0_snapshot_agent_open(
     const struct rank0_snapshot_agent_settings *settings,
     struct failure *why) MUST_CHECK;
 
-/* Ends its threads and clears *RANK0_SNAPSHOT_AGENT (may be NULL). The reducer
+/* Ends its threads and clears *AGENT (may be NULL). The reducer
  * may wait in it: close the reducer first, after
  * rank0_snapshot_agent_cancel. */
-void rank0_snapshot_agent_close(
-    struct rank0_snapshot_agent **rank0_snapshot_agent);
+void rank0_snapshot_agent_close(struct rank0_snapshot_agent **agent);
 
 /* Ends every wait of the reducer's thread in this module. */
-void rank0_snapshot_agent_cancel(
-    struct rank0_snapshot_agent *rank0_snapshot_agent);
+void rank0_snapshot_agent_cancel(struct rank0_snapshot_agent *agent);
 
 /* For reducer_settings; a view. */
 const struct reducer_storage *rank0_snapshot_agent_storage(
-    const struct rank0_snapshot_agent *rank0_snapshot_agent);
+    const struct rank0_snapshot_agent *agent);
 
 /* The reducer's functions of these names, or a test's. */
 struct rank0_snapshot_agent_callbacks {
@@ -71,21 +69,20 @@ struct rank0_snapshot_agent_callbacks {
 /* The reducer whose rounds are saved; messages before this call are ignored.
  * Copied. */
 void rank0_snapshot_agent_attach(
-    struct rank0_snapshot_agent *rank0_snapshot_agent,
+    struct rank0_snapshot_agent *agent,
     const struct rank0_snapshot_agent_callbacks *callbacks);
 
 /* Handles the chief's snapshot messages; ignores all others. */
-enum status rank0_snapshot_agent_handle(
-    struct rank0_snapshot_agent *rank0_snapshot_agent,
-    const Capstan__Control *command, struct failure *why) MUST_CHECK;
+enum status rank0_snapshot_agent_handle(struct rank0_snapshot_agent *agent,
+                                        const Capstan__Control *command,
+                                        struct failure *why) MUST_CHECK;
 
 /* Fills ITEMS for zmq_poll, RANK0_SNAPSHOT_AGENT_POLL_ITEMS of them. */
 enum { RANK0_SNAPSHOT_AGENT_POLL_ITEMS = 2 };
-void rank0_snapshot_agent_poll_items(
-    struct rank0_snapshot_agent *rank0_snapshot_agent, zmq_pollitem_t *items);
+void rank0_snapshot_agent_poll_items(struct rank0_snapshot_agent *agent,
+                                     zmq_pollitem_t *items);
 
 /* Answers received requests and reports what is held or written. */
-void rank0_snapshot_agent_step(
-    struct rank0_snapshot_agent *rank0_snapshot_agent);
+void rank0_snapshot_agent_step(struct rank0_snapshot_agent *agent);
 
 #endif

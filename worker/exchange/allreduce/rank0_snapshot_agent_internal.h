@@ -38,6 +38,6 @@ struct rank0_snapshot_agent {
 
 /* The callbacks that the reducer calls on its own thread. */
 struct reducer_storage rank0_snapshot_storage_functions(
-    struct rank0_snapshot_agent *rank0_snapshot_agent);
+    struct rank0_snapshot_agent *agent);
 
 #endif

@@ -399,14 +399,13 @@ static void reduction_clip_square(struct reduction *reduction, uint32_t rank) {
     const struct ops *ops = reduction->ops;
     size_t count = 0;
     for (uint32_t i = 0; i < reduction->num_buckets; i++) {
-        struct partition_range partition_range =
-            reduction_range_of(reduction, i, rank);
-        if (partition_range.first < partition_range.end)
+        struct partition_range range = reduction_range_of(reduction, i, rank);
+        if (range.first < range.end)
             ops->square_sums(reduction->device, OPS_EXCHANGE,
-                             reduction->gradients + partition_range.first,
-                             partition_range.end - partition_range.first,
-                             reduction->scale, reduction->pieces + count);
-        count += reduction_pieces_of(partition_range);
+                             reduction->gradients + range.first,
+                             range.end - range.first, reduction->scale,
+                             reduction->pieces + count);
+        count += reduction_pieces_of(range);
     }
     ops->reduce_sum(reduction->device, OPS_EXCHANGE, reduction->pieces, count,
                     reduction->norms + (size_t)rank * REDUCTION_NORM);

@@ -31,187 +31,178 @@ enum status weights_server_open(struct weights_server **out,
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
                                  .receive_frames = RECEIVE_FRAMES,
                                  .linger_ms = 0};
-    struct weights_server *weights_server = calloc(1, sizeof *weights_server);
+    struct weights_server *server = calloc(1, sizeof *server);
     *out = NULL;
-    if (!weights_server)
+    if (!server)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a link");
-    weights_server->settings = *settings;
-    enum status status = link_open(
-        &weights_server->link, settings->process->zmq, LINK_SERVER, &link, why);
+    server->settings = *settings;
+    enum status status = link_open(&server->link, settings->process->zmq,
+                                   LINK_SERVER, &link, why);
     if (!status)
-        status = link_bind(weights_server->link, 0, why);
+        status = link_bind(server->link, 0, why);
     if (!status && settings->inproc)
-        status = link_bind_inproc(weights_server->link, settings->inproc, why);
+        status = link_bind_inproc(server->link, settings->inproc, why);
     if (status)
-        weights_server_close(&weights_server);
+        weights_server_close(&server);
     else
-        link_admit_within(weights_server->link, FIRST_MESSAGE_LIMIT);
-    *out = weights_server;
+        link_admit_within(server->link, FIRST_MESSAGE_LIMIT);
+    *out = server;
     return status;
 }
 
 void weights_server_close(struct weights_server **where) {
-    struct weights_server *weights_server = *where;
+    struct weights_server *server = *where;
     *where = NULL;
-    if (!weights_server)
+    if (!server)
         return;
-    link_close(&weights_server->link);
-    free(weights_server);
+    link_close(&server->link);
+    free(server);
 }
 
-uint16_t weights_server_port(const struct weights_server *weights_server) {
-    return link_port(weights_server->link);
+uint16_t weights_server_port(const struct weights_server *server) {
+    return link_port(server->link);
 }
 
-void weights_server_serve(struct weights_server *weights_server,
-                          uint64_t snapshot) {
-    weights_server->served_snapshot = snapshot;
+void weights_server_serve(struct weights_server *server, uint64_t snapshot) {
+    server->served_snapshot = snapshot;
 }
 
-void weights_server_freeze(struct weights_server *weights_server) {
-    weights_server->frozen = true;
+void weights_server_freeze(struct weights_server *server) {
+    server->frozen = true;
 }
 
-zmq_pollitem_t weights_server_poll_item(struct weights_server *weights_server) {
+zmq_pollitem_t weights_server_poll_item(struct weights_server *server) {
     zmq_pollitem_t items[LINK_POLL_ITEMS];
-    link_poll_items(weights_server->link,
+    link_poll_items(server->link,
                     items); /* no shared memory is offered: one item */
     return items[0];
 }
 
-static float *weights_of(const struct weights_server *weights_server,
-                         uint32_t b) {
-    const struct block *block = &weights_server->settings.layout->blocks[b];
-    return weights_server->settings.weights +
-           weights_server->settings.offsets[block->parameter] + block->offset;
+static float *weights_of(const struct weights_server *server, uint32_t b) {
+    const struct block *block = &server->settings.layout->blocks[b];
+    return server->settings.weights +
+           server->settings.offsets[block->parameter] + block->offset;
 }
 
-static size_t weights_server_bytes_of(
-    const struct weights_server *weights_server, uint32_t b) {
-    return weights_server->settings.layout->blocks[b].elements * sizeof(float);
+static size_t weights_server_bytes_of(const struct weights_server *server,
+                                      uint32_t b) {
+    return server->settings.layout->blocks[b].elements * sizeof(float);
 }
 
 /* Takes PAYLOAD (NULL: none). If the reply cannot leave, the chief asks
  * again. */
-static void weights_server_reply(struct weights_server *weights_server,
-                                 uint32_t peer,
+static void weights_server_reply(struct weights_server *server, uint32_t peer,
                                  const Capstan__DataHeader *request,
                                  Capstan__DataHeader__Kind kind,
                                  const char *text,
                                  struct link_payload *payload) {
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.kind = kind;
-    header.run = weights_server->settings.process->run;
-    header.incarnation = weights_server->settings.process->incarnation;
+    header.run = server->settings.process->run;
+    header.incarnation = server->settings.process->incarnation;
     header.seq = request->seq;
     header.snapshot = request->snapshot;
     header.n_blocks = request->n_blocks;
     header.blocks = request->blocks;
     header.text = (char *)text;
-    size_t bytes = message_write_data(&header, weights_server->header);
-    link_commit(weights_server->link, peer, weights_server->header, bytes,
-                payload);
+    size_t bytes = message_write_data(&header, server->header);
+    link_commit(server->link, peer, server->header, bytes, payload);
 }
 
-static const char *read_block(struct weights_server *weights_server,
-                              uint32_t peer,
+static const char *read_block(struct weights_server *server, uint32_t peer,
                               const Capstan__DataHeader *header) {
     struct link_payload payload;
     uint32_t b = header->blocks[0];
-    if (!header->snapshot ||
-        header->snapshot != weights_server->served_snapshot)
+    if (!header->snapshot || header->snapshot != server->served_snapshot)
         return "a snapshot that is not held";
-    if (!link_reserve(weights_server->link, peer, &payload,
-                      weights_server_bytes_of(weights_server, b)))
+    if (!link_reserve(server->link, peer, &payload,
+                      weights_server_bytes_of(server, b)))
         return NULL; /* the chief asks again */
-    memcpy(link_reserved(&payload), weights_of(weights_server, b),
-           weights_server_bytes_of(weights_server, b));
-    weights_server_reply(weights_server, peer, header,
+    memcpy(link_reserved(&payload), weights_of(server, b),
+           weights_server_bytes_of(server, b));
+    weights_server_reply(server, peer, header,
                          CAPSTAN__DATA_HEADER__KIND__WEIGHTS, "", &payload);
     return NULL;
 }
 
-static const char *set_block(struct weights_server *weights_server,
+static const char *set_block(struct weights_server *server,
                              const struct link_frame *frame,
                              const Capstan__DataHeader *header) {
     uint32_t b = header->blocks[0];
-    if (weights_server->frozen)
+    if (server->frozen)
         return "initial weights after the first round has begun";
-    if (frame->payload.size != weights_server_bytes_of(weights_server, b))
+    if (frame->payload.size != weights_server_bytes_of(server, b))
         return "a payload whose size differs from its block's";
-    memcpy(weights_of(weights_server, b), frame->payload.data,
-           weights_server_bytes_of(weights_server, b));
-    weights_server_reply(weights_server, frame->peer, header,
+    memcpy(weights_of(server, b), frame->payload.data,
+           weights_server_bytes_of(server, b));
+    weights_server_reply(server, frame->peer, header,
                          CAPSTAN__DATA_HEADER__KIND__ASSIGNED, "", NULL);
     return NULL;
 }
 
 /* Returns the error text, or NULL. */
-static const char *handle_request(struct weights_server *weights_server,
+static const char *handle_request(struct weights_server *server,
                                   const struct link_frame *frame,
                                   const Capstan__DataHeader *header) {
     if (header->n_blocks != 1 ||
-        header->blocks[0] >= weights_server->settings.layout->num_blocks)
+        header->blocks[0] >= server->settings.layout->num_blocks)
         return "blocks that are not in the plan";
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__PULL)
-        return read_block(weights_server, frame->peer, header);
+        return read_block(server, frame->peer, header);
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN)
-        return set_block(weights_server, frame, header);
+        return set_block(server, frame, header);
     return "a message that only a ps accepts";
 }
 
-static void echo_probe(struct weights_server *weights_server,
+static void echo_probe(struct weights_server *server,
                        const struct link_frame *frame,
                        const Capstan__DataHeader *header) {
     struct link_payload payload;
     size_t size = frame->payload.size;
-    if (weights_server->frozen || !size || size > MESSAGE_GROUP_BYTES ||
-        !link_reserve(weights_server->link, frame->peer, &payload, size))
+    if (server->frozen || !size || size > MESSAGE_GROUP_BYTES ||
+        !link_reserve(server->link, frame->peer, &payload, size))
         return;
     memcpy(link_reserved(&payload), frame->payload.data, size);
-    weights_server_reply(weights_server, frame->peer, header,
+    weights_server_reply(server, frame->peer, header,
                          CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY, "", &payload);
 }
 
-static void handle_frame(struct weights_server *weights_server,
+static void handle_frame(struct weights_server *server,
                          const struct link_frame *frame) {
     Capstan__DataHeader *header;
     struct failure why;
-    bool is_valid =
-        !message_read_data(&header, &weights_server->arena, frame->header.data,
-                           frame->header.size, &why);
-    if (is_valid && header->run == weights_server->settings.process->run &&
+    bool is_valid = !message_read_data(
+        &header, &server->arena, frame->header.data, frame->header.size, &why);
+    if (is_valid && header->run == server->settings.process->run &&
         header->kind == CAPSTAN__DATA_HEADER__KIND__PROBE) {
-        echo_probe(weights_server, frame, header);
+        echo_probe(server, frame, header);
         return;
     }
-    if (!is_valid || header->run != weights_server->settings.process->run ||
-        header->incarnation != weights_server->settings.chief) {
-        if (link_may_log(weights_server->link,
-                         "a message that is not the chief's"))
-            log_warning(weights_server->settings.process->log,
-                        "message_refused",
+    if (!is_valid || header->run != server->settings.process->run ||
+        header->incarnation != server->settings.chief) {
+        if (link_may_log(server->link, "a message that is not the chief's"))
+            log_warning(server->settings.process->log, "message_refused",
                         "a message that is not the chief's reached the port "
                         "where the chief reads weights; it is not answered");
-        link_ban(weights_server->link, frame->peer);
+        link_ban(server->link, frame->peer);
         return;
     }
-    link_admit(weights_server->link, frame->peer);
-    const char *error = handle_request(weights_server, frame, header);
+    link_admit(server->link, frame->peer);
+    const char *error = handle_request(server, frame, header);
     if (error)
-        weights_server_reply(weights_server, frame->peer, header,
+        weights_server_reply(server, frame->peer, header,
                              CAPSTAN__DATA_HEADER__KIND__REFUSED, error, NULL);
 }
 
-void weights_server_step(struct weights_server *weights_server) {
+void weights_server_step(struct weights_server *server) {
     struct link_frame frame;
     char text[128];
-    while (link_view(weights_server->link, &frame)) {
-        handle_frame(weights_server, &frame);
+    while (link_view(server->link, &frame)) {
+        handle_frame(server, &frame);
         link_release(&frame);
     }
-    while (link_bad_peer(weights_server->link, text, sizeof text))
-        log_warning(weights_server->settings.process->log,
-                    "unknown_peer_rejected", "an unknown peer on port %u %s",
-                    link_port(weights_server->link), text);
+    while (link_bad_peer(server->link, text, sizeof text))
+        log_warning(server->settings.process->log, "unknown_peer_rejected",
+                    "an unknown peer on port %u %s", link_port(server->link),
+                    text);
 }

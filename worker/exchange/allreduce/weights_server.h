@@ -30,24 +30,23 @@ enum status weights_server_open(struct weights_server **out,
                                 const struct weights_server_settings *settings,
                                 struct failure *why) MUST_CHECK;
 
-/* Closes the link and clears *WEIGHTS_SERVER (may be NULL). */
-void weights_server_close(struct weights_server **weights_server);
+/* Closes the link and clears *SERVER (may be NULL). */
+void weights_server_close(struct weights_server **server);
 
 /* The port bound, 0: none. */
-uint16_t weights_server_port(const struct weights_server *weights_server);
+uint16_t weights_server_port(const struct weights_server *server);
 
 /* From now on reads of SNAPSHOT are answered with the current weights, which
  * must not change meanwhile. 0: no reads. */
-void weights_server_serve(struct weights_server *weights_server,
-                          uint64_t snapshot);
+void weights_server_serve(struct weights_server *server, uint64_t snapshot);
 
 /* From now on weights cannot be set and probes are not echoed. */
-void weights_server_freeze(struct weights_server *weights_server);
+void weights_server_freeze(struct weights_server *server);
 
 /* For zmq_poll. */
-zmq_pollitem_t weights_server_poll_item(struct weights_server *weights_server);
+zmq_pollitem_t weights_server_poll_item(struct weights_server *server);
 
 /* Answers all received requests. */
-void weights_server_step(struct weights_server *weights_server);
+void weights_server_step(struct weights_server *server);
 
 #endif

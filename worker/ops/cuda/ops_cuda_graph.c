@@ -76,31 +76,30 @@ static uint32_t find_event(const struct branch_history *branch_history,
 }
 
 /* Makes call AT of BRANCH wait for the conflicting calls of other branches. */
-static void wait_conflicts(struct graph_capture *graph_capture, int branch,
+static void wait_conflicts(struct graph_capture *capture, int branch,
                            uint32_t at) {
-    struct ops_device *device = graph_capture->device;
-    struct branch_history *own = &graph_capture->histories[branch];
+    struct ops_device *device = capture->device;
+    struct branch_history *own = &capture->histories[branch];
     for (int other = 0; other < OPS_CUDA_BRANCHES; other++) {
         uint32_t conflict = at;
         if (other != branch)
-            conflict = last_conflict(graph_capture->capture, other,
-                                     own->seen[other], at);
+            conflict =
+                last_conflict(capture->capture, other, own->seen[other], at);
         if (conflict == at)
             continue;
-        uint32_t slot = find_event(&graph_capture->histories[other], conflict);
+        uint32_t slot = find_event(&capture->histories[other], conflict);
         wait_event(device, device->branches[branch].stream,
                    device->captures.branch_events[other][slot]);
-        own->seen[other] = graph_capture->histories[other].at[slot] + 1;
+        own->seen[other] = capture->histories[other].at[slot] + 1;
     }
 }
 
-static void ops_cuda_graph_compute(struct graph_capture *graph_capture,
-                                   uint32_t at) {
-    struct ops_device *device = graph_capture->device;
-    const struct ops_cuda_call *call = &graph_capture->capture->calls[at];
+static void ops_cuda_graph_compute(struct graph_capture *capture, uint32_t at) {
+    struct ops_device *device = capture->device;
+    const struct ops_cuda_call *call = &capture->capture->calls[at];
     enum ops_cuda_branch_name branch = ops_cuda_call_branch(call);
-    struct branch_history *branch_history = &graph_capture->histories[branch];
-    wait_conflicts(graph_capture, (int)branch, at);
+    struct branch_history *branch_history = &capture->histories[branch];
+    wait_conflicts(capture, (int)branch, at);
     ops_cuda_call_execute_on(device, call, branch);
     uint32_t slot = branch_history->count++ % OPS_CUDA_BRANCH_EVENTS;
     branch_history->at[slot] = at;
@@ -122,26 +121,25 @@ static bool is_last(const struct ops_cuda_capture *capture, uint32_t at) {
  * outside waits for a separate one. Work of OPS_COMPUTE is complete where all
  * branches join, on a stream of its own: no branch waits for another because of
  * it. */
-static void ops_cuda_graph_record(struct graph_capture *graph_capture,
-                                  uint32_t at) {
-    struct ops_device *device = graph_capture->device;
-    const struct ops_cuda_call *call = &graph_capture->capture->calls[at];
+static void ops_cuda_graph_record(struct graph_capture *capture, uint32_t at) {
+    struct ops_device *device = capture->device;
+    const struct ops_cuda_call *call = &capture->capture->calls[at];
     bool computing = call->stream == OPS_COMPUTE;
     cudaStream_t stream =
         computing ? device->event_stream : device->streams[call->stream];
     for (int branch = 0; computing && branch < OPS_CUDA_BRANCHES; branch++)
         order_after(device, device->branches[branch].stream, stream);
     check_capture(device, cudaEventRecord(call->event->inner, stream));
-    if (is_last(graph_capture->capture, at))
+    if (is_last(capture->capture, at))
         check_capture(device,
                       cudaEventRecordWithFlags(call->event->event, stream,
                                                cudaEventRecordExternal));
 }
 
 /* Events from before the capture are left to the launching code. */
-static void ops_cuda_graph_stream_wait(struct graph_capture *graph_capture,
+static void ops_cuda_graph_stream_wait(struct graph_capture *capture,
                                        const struct ops_cuda_call *call) {
-    struct ops_device *device = graph_capture->device;
+    struct ops_device *device = capture->device;
     if (call->option)
         return;
     if (call->stream != OPS_COMPUTE)
@@ -151,16 +149,16 @@ static void ops_cuda_graph_stream_wait(struct graph_capture *graph_capture,
         wait_event(device, device->branches[branch].stream, call->event->inner);
 }
 
-static void capture_call(struct graph_capture *graph_capture, uint32_t at) {
-    const struct ops_cuda_call *call = &graph_capture->capture->calls[at];
+static void capture_call(struct graph_capture *capture, uint32_t at) {
+    const struct ops_cuda_call *call = &capture->capture->calls[at];
     if (call->kind == OPS_CUDA_RECORD)
-        ops_cuda_graph_record(graph_capture, at);
+        ops_cuda_graph_record(capture, at);
     else if (call->kind == OPS_CUDA_STREAM_WAIT)
-        ops_cuda_graph_stream_wait(graph_capture, call);
+        ops_cuda_graph_stream_wait(capture, call);
     else if (call->stream == OPS_COMPUTE)
-        ops_cuda_graph_compute(graph_capture, at);
+        ops_cuda_graph_compute(capture, at);
     else
-        ops_cuda_call_execute(graph_capture->device, call);
+        ops_cuda_call_execute(capture->device, call);
 }
 
 /* Records that STREAM's captured work is done. */
@@ -172,11 +170,11 @@ static void record_passed(struct ops_device *device, enum ops_stream stream) {
     order_after(device, device->streams[stream], device->streams[OPS_COMPUTE]);
 }
 
-static void capture_all(struct graph_capture *graph_capture) {
-    struct ops_device *device = graph_capture->device;
+static void capture_all(struct graph_capture *capture) {
+    struct ops_device *device = capture->device;
     cudaStream_t first = device->streams[OPS_COMPUTE];
     bool used[OPS_STREAMS];
-    ops_cuda_graph_streams(graph_capture->capture, used);
+    ops_cuda_graph_streams(capture->capture, used);
     used[OPS_COMPUTE] = false;
     for (int branch = OPS_CUDA_MAIN + 1; branch < OPS_CUDA_BRANCHES; branch++)
         order_after(device, first, device->branches[branch].stream);
@@ -184,9 +182,8 @@ static void capture_all(struct graph_capture *graph_capture) {
     for (int s = 0; s < OPS_STREAMS; s++)
         if (used[s])
             order_after(device, first, device->streams[s]);
-    for (uint32_t i = 0; i < graph_capture->capture->count && !device->failed;
-         i++)
-        capture_call(graph_capture, i);
+    for (uint32_t i = 0; i < capture->capture->count && !device->failed; i++)
+        capture_call(capture, i);
     for (int branch = OPS_CUDA_MAIN + 1; branch < OPS_CUDA_BRANCHES; branch++)
         order_after(device, device->branches[branch].stream, first);
     order_after(device, device->event_stream, first);

@@ -79,13 +79,12 @@ static const char *const exit_text =
 
 static enum status launch_distribution(struct launch_fixture *set,
                                        const char *text) {
-    struct azureml_distribution azureml_distribution;
+    struct azureml_distribution distribution;
     struct launch_options options = {
-        .grace = 60, .stop = 60, .azureml_distribution = &azureml_distribution};
+        .grace = 60, .stop = 60, .azureml_distribution = &distribution};
     const char *num_ps = strstr(text, "tensorflow") ? NULL : "1";
-    assert_int_equal(
-        azureml_read(&azureml_distribution, text, "2", num_ps, NULL),
-        STATUS_OK);
+    assert_int_equal(azureml_read(&distribution, text, "2", num_ps, NULL),
+                     STATUS_OK);
     static const char *const others[] = {"SLURM_PROCID", "PET_NNODES",
                                          "GROUP_WORLD_SIZE", "HOROVOD_RANK"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -149,12 +148,12 @@ static void mpi_processes_have_mpi_variables(void **state) {
 /* The leader prints it: worker 0, and no chief. */
 static void tensorflow_processes_have_a_cluster_without_a_chief(void **state) {
     struct launch_fixture *set = *state;
-    struct azureml_distribution azureml_distribution;
+    struct azureml_distribution distribution;
     struct launch_options options = {
-        .grace = 60, .stop = 60, .azureml_distribution = &azureml_distribution};
+        .grace = 60, .stop = 60, .azureml_distribution = &distribution};
     const char *text = "{\"type\": \"tensorflow\", \"worker_count\": 2, "
                        "\"parameter_server_count\": 1}";
-    assert_int_equal(azureml_read(&azureml_distribution, text, "2", NULL, NULL),
+    assert_int_equal(azureml_read(&distribution, text, "2", NULL, NULL),
                      STATUS_OK);
     launch_fixture_set_program(set,
                                "echo \"$TF_CONFIG\" | tee config-$$\nexit 0");

@@ -17,9 +17,9 @@ static void expect(const char *name, const char *value) {
 
 static void torch_variables_match_those_of_azure(void **state) {
     (void)state;
-    const struct azureml_distribution azureml_distribution = {
+    const struct azureml_distribution distribution = {
         .type = AZUREML_PYTORCH, .instances = 2, .per_instance = 3};
-    rank_variables_set(&azureml_distribution, 4);
+    rank_variables_set(&distribution, 4);
     expect("MASTER_ADDR", "127.0.0.1");
     expect("MASTER_PORT", "6105");
     expect("WORLD_SIZE", "6");
@@ -30,9 +30,9 @@ static void torch_variables_match_those_of_azure(void **state) {
 
 static void mpi_variables_include_the_batch_master(void **state) {
     (void)state;
-    struct azureml_distribution azureml_distribution = {
+    struct azureml_distribution distribution = {
         .type = AZUREML_MPI, .instances = 2, .per_instance = 3};
-    rank_variables_set(&azureml_distribution, 4);
+    rank_variables_set(&distribution, 4);
     expect("OMPI_COMM_WORLD_RANK", "4");
     expect("OMPI_COMM_WORLD_SIZE", "6");
     expect("OMPI_COMM_WORLD_LOCAL_RANK", "1");
@@ -40,8 +40,8 @@ static void mpi_variables_include_the_batch_master(void **state) {
     expect("AZ_BATCH_MASTER_NODE", "127.0.0.1:6000");
     rank_variables_unset("AZ_BATCH");
     assert_null(getenv("AZ_BATCH_MASTER_NODE"));
-    azureml_distribution.instances = 1;
-    rank_variables_set(&azureml_distribution, 2);
+    distribution.instances = 1;
+    rank_variables_set(&distribution, 2);
     expect("AZ_BATCHAI_MPI_MASTER_NODE", "localhost");
     assert_null(getenv("AZ_BATCH_MASTER_NODE"));
 }

@@ -119,16 +119,15 @@ static void a_declared_trainer_without_devices_is_not_waited_for(void **state) {
 /* Others' places do not move meanwhile. */
 static void a_rejoining_trainer_is_answered_at_once(void **state) {
     struct run_fixture *fixture = *state;
-    struct visible_devices *visible_devices =
-        &fixture->run.trainers[0].visible_devices;
+    struct visible_devices *devices = &fixture->run.trainers[0].visible_devices;
     for (uint32_t r = 0; r < WORKERS; r++)
         tell(fixture, r, "a b c", 3);
     fixture->run.phase = RUN_TRAINING;
-    visible_devices->reported = visible_devices->answered =
+    devices->reported = devices->answered =
         false; /* as a new member of the slot */
     expect(fixture, 1, 1, 3);
     tell(fixture, 0, "x", 1);
-    assert_true(visible_devices->answered);
+    assert_true(devices->answered);
     expect(fixture, 0, 0, 1);
     expect(fixture, 1, 0, 2);
 }

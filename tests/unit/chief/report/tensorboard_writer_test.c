@@ -124,18 +124,17 @@ static void expect_scalar(FILE *file, const char *tag, int64_t step,
 }
 
 static struct tensorboard_writer *open_events(struct folder *folder) {
-    struct tensorboard_writer *tensorboard_writer;
+    struct tensorboard_writer *writer;
     struct failure why = {0};
-    if (tensorboard_writer_open(&tensorboard_writer, folder->dir, &why))
+    if (tensorboard_writer_open(&writer, folder->dir, &why))
         fail_msg("%s", why.text);
-    return tensorboard_writer;
+    return writer;
 }
 
-static void add(struct tensorboard_writer *tensorboard_writer, const char *tag,
+static void add(struct tensorboard_writer *writer, const char *tag,
                 uint64_t step, double value) {
     struct failure why = {0};
-    if (tensorboard_writer_add_scalar(tensorboard_writer, tag, step, value,
-                                      &why))
+    if (tensorboard_writer_add_scalar(writer, tag, step, value, &why))
         fail_msg("%s", why.text);
 }
 
@@ -146,13 +145,13 @@ static void the_oracle_knows_the_published_check_value(void **state) {
 
 static void every_record_is_framed_and_reads_back(void **state) {
     struct folder *folder = *state;
-    struct tensorboard_writer *tensorboard_writer = open_events(folder);
-    add(tensorboard_writer, "train/loss", 1, 2.25);
-    add(tensorboard_writer, "train/loss", 2, 0);
-    add(tensorboard_writer, "test/accuracy", UINT64_C(5000000000), 0.875);
-    add(tensorboard_writer, "train/loss", 3, NAN);
-    tensorboard_writer_close(&tensorboard_writer);
-    assert_null(tensorboard_writer);
+    struct tensorboard_writer *writer = open_events(folder);
+    add(writer, "train/loss", 1, 2.25);
+    add(writer, "train/loss", 2, 0);
+    add(writer, "test/accuracy", UINT64_C(5000000000), 0.875);
+    add(writer, "train/loss", 3, NAN);
+    tensorboard_writer_close(&writer);
+    assert_null(writer);
 
     assert_int_equal(find_file(folder), 1);
     assert_non_null(strstr(folder->file, "/events.out.tfevents."));
@@ -169,10 +168,9 @@ static void every_record_is_framed_and_reads_back(void **state) {
 
 static void a_resumed_run_records_the_step_it_restarts_before(void **state) {
     struct folder *folder = *state;
-    struct tensorboard_writer *tensorboard_writer = open_events(folder);
+    struct tensorboard_writer *writer = open_events(folder);
     struct failure why = {0};
-    assert_int_equal(tensorboard_writer_restart(tensorboard_writer, 501, &why),
-                     STATUS_OK);
+    assert_int_equal(tensorboard_writer_restart(writer, 501, &why), STATUS_OK);
     find_file(folder);
     FILE *file = fopen(folder->file, "rb");
     assert_non_null(file);
@@ -184,42 +182,40 @@ static void a_resumed_run_records_the_step_it_restarts_before(void **state) {
     assert_int_equal(event->step, 501);
     tensorboard__event__free_unpacked(event, NULL);
     fclose(file);
-    tensorboard_writer_close(&tensorboard_writer);
+    tensorboard_writer_close(&writer);
 }
 
 static void a_flush_makes_records_visible_to_readers(void **state) {
     struct folder *folder = *state;
-    struct tensorboard_writer *tensorboard_writer = open_events(folder);
+    struct tensorboard_writer *writer = open_events(folder);
     struct failure why = {0};
-    add(tensorboard_writer, "train/loss", 7, 0.5);
-    assert_int_equal(tensorboard_writer_flush(tensorboard_writer, &why),
-                     STATUS_OK);
+    add(writer, "train/loss", 7, 0.5);
+    assert_int_equal(tensorboard_writer_flush(writer, &why), STATUS_OK);
     find_file(folder);
     FILE *file = fopen(folder->file, "rb");
     assert_non_null(file);
     expect_version(file);
     expect_scalar(file, "train/loss", 7, 0.5f);
     fclose(file);
-    tensorboard_writer_close(&tensorboard_writer);
+    tensorboard_writer_close(&writer);
 }
 
 static void a_tag_beyond_the_limit_is_refused(void **state) {
-    struct tensorboard_writer *tensorboard_writer = open_events(*state);
+    struct tensorboard_writer *writer = open_events(*state);
     struct failure why = {0};
     char tag[514];
     memset(tag, 'x', sizeof tag);
     tag[513] = '\0';
-    assert_fails(
-        tensorboard_writer_add_scalar(tensorboard_writer, tag, 1, 1, &why),
-        &why, FAILURE_NAME_TOO_LONG);
+    assert_fails(tensorboard_writer_add_scalar(writer, tag, 1, 1, &why), &why,
+                 FAILURE_NAME_TOO_LONG);
     tag[512] = '\0';
-    add(tensorboard_writer, tag, INT64_MAX, 1);
-    tensorboard_writer_close(&tensorboard_writer);
+    add(writer, tag, INT64_MAX, 1);
+    tensorboard_writer_close(&writer);
 }
 
 static void a_folder_that_cannot_be_created_is_named(void **state) {
     struct folder *folder = *state;
-    struct tensorboard_writer *tensorboard_writer;
+    struct tensorboard_writer *writer;
     struct failure why = {0};
     char below[256];
     snprintf(below, sizeof below, "%s/file", folder->root);
@@ -227,15 +223,15 @@ static void a_folder_that_cannot_be_created_is_named(void **state) {
     assert_non_null(file);
     fclose(file);
     strcat(below, "/events");
-    assert_fails(tensorboard_writer_open(&tensorboard_writer, below, &why),
-                 &why, FAILURE_OUTPUT_UNUSABLE);
+    assert_fails(tensorboard_writer_open(&writer, below, &why), &why,
+                 FAILURE_OUTPUT_UNUSABLE);
     assert_non_null(strstr(why.text, below));
-    assert_null(tensorboard_writer);
+    assert_null(writer);
 }
 
 static void a_write_failure_names_the_file(void **state) {
     struct folder *folder = *state;
-    struct tensorboard_writer *tensorboard_writer = open_events(folder);
+    struct tensorboard_writer *writer = open_events(folder);
     struct failure why = {0};
     struct rlimit before, small = {.rlim_cur = 64};
     find_file(folder);
@@ -243,9 +239,9 @@ static void a_write_failure_names_the_file(void **state) {
     small.rlim_max = before.rlim_max;
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &small);
-    add(tensorboard_writer, "train/loss", 1, 0.5);
-    enum status status = tensorboard_writer_flush(tensorboard_writer, &why);
-    tensorboard_writer_close(&tensorboard_writer);
+    add(writer, "train/loss", 1, 0.5);
+    enum status status = tensorboard_writer_flush(writer, &why);
+    tensorboard_writer_close(&writer);
     setrlimit(RLIMIT_FSIZE, &before);
     assert_fails(status, &why, FAILURE_FILE_UNWRITABLE);
     assert_non_null(strstr(why.text, folder->file));
@@ -266,11 +262,11 @@ static const char *const reader =
 
 static void tensorboard_reads_the_same_scalars(void **state) {
     struct folder *folder = *state;
-    struct tensorboard_writer *tensorboard_writer = open_events(folder);
-    add(tensorboard_writer, "test/accuracy", 10, 0.875);
-    add(tensorboard_writer, "train/loss", 1, 2.25);
-    add(tensorboard_writer, "train/loss", 2, 0);
-    tensorboard_writer_close(&tensorboard_writer);
+    struct tensorboard_writer *writer = open_events(folder);
+    add(writer, "test/accuracy", 10, 0.875);
+    add(writer, "train/loss", 1, 2.25);
+    add(writer, "train/loss", 2, 0);
+    tensorboard_writer_close(&writer);
 
     char command[2048], output[512] = "";
     snprintf(command, sizeof command, "python3 -c \"%s\" %s 2>/dev/null",

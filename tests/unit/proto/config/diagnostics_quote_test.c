@@ -35,9 +35,9 @@ static void a_long_text_is_truncated_between_characters(void **state) {
     char text[200];
     memset(text, 'x', 79);
     strcpy(text + 79, "\xe2\x82\xac and more");
-    struct diagnostics_quote diagnostics_quote = diagnostics_quote_text(text);
-    assert_int_equal(strlen(diagnostics_quote.text), 79 + 5);
-    assert_string_equal(diagnostics_quote.text + 79, "x...\"");
+    struct diagnostics_quote quote = diagnostics_quote_text(text);
+    assert_int_equal(strlen(quote.text), 79 + 5);
+    assert_string_equal(quote.text + 79, "x...\"");
     memset(text, 'y', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     assert_int_equal(strlen(diagnostics_quote_text(text).text), 80 + 5);

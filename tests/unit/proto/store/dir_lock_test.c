@@ -23,34 +23,33 @@ enum { ONE = 0x11, TWO = 0x22 };
 
 static struct failure why;
 
-static enum status try(struct dir_lock **dir_lock, const char *dir,
-                       uint64_t run) {
+static enum status try(struct dir_lock **lock, const char *dir, uint64_t run) {
     struct dir_lock_settings settings = {
         .dir = dir, .run = run, .owner = "the chief"};
-    return dir_lock_acquire(dir_lock, &settings, &why);
+    return dir_lock_acquire(lock, &settings, &why);
 }
 
-static enum status try_lock_in_child(struct dir_lock **dir_lock, bool *shares,
+static enum status try_lock_in_child(struct dir_lock **lock, bool *shares,
                                      const char *dir, uint64_t run) {
     struct dir_lock_settings settings = {
         .dir = dir, .run = run, .owner = "ps 0"};
-    return dir_lock_join(dir_lock, shares, &settings, &why);
+    return dir_lock_join(lock, shares, &settings, &why);
 }
 
 static struct dir_lock *take(const char *dir, uint64_t run) {
-    struct dir_lock *dir_lock;
-    if (try(&dir_lock, dir, run))
+    struct dir_lock *lock;
+    if (try(&lock, dir, run))
         fail_msg("%s", why.text);
-    assert_non_null(dir_lock);
-    return dir_lock;
+    assert_non_null(lock);
+    return lock;
 }
 
 static struct dir_lock *lock_in_child(const char *dir, uint64_t run,
                                       bool *shares) {
-    struct dir_lock *dir_lock;
-    if (try_lock_in_child(&dir_lock, shares, dir, run))
+    struct dir_lock *lock;
+    if (try_lock_in_child(&lock, shares, dir, run))
         fail_msg("%s", why.text);
-    return dir_lock;
+    return lock;
 }
 
 static void a_directory_belongs_to_one_run_at_a_time(void **state) {
@@ -87,8 +86,8 @@ static void a_lock_left_by_a_killed_process_is_removed(void **state) {
     assert_int_equal(pipe(ready), 0);
     pid_t child = fork();
     if (!child) {
-        struct dir_lock *dir_lock = take(dir, ONE);
-        end = (int)write(ready[1], dir_lock ? "y" : "n", 1);
+        struct dir_lock *lock = take(dir, ONE);
+        end = (int)write(ready[1], lock ? "y" : "n", 1);
         pause();
         _exit(end);
     }
@@ -156,8 +155,8 @@ static void foreign_files_stay(void **state) {
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
         fclose(fopen(path, "w"));
     }
-    struct dir_lock *dir_lock = take(dir, ONE);
-    dir_lock_release(&dir_lock);
+    struct dir_lock *lock = take(dir, ONE);
+    dir_lock_release(&lock);
     assert_int_equal(checkpoint_fixture_entries(dir), 4);
 }
 
@@ -209,18 +208,17 @@ static void a_lock_replaced_by_another_run_is_left_alone(void **state) {
 }
 
 static void an_unwritable_directory_is_an_error(void **state) {
-    struct dir_lock *dir_lock;
+    struct dir_lock *lock;
     bool shares;
     (void)state;
-    assert_fails(try(&dir_lock, "/proc/self", ONE), &why,
-                 FAILURE_FILE_UNWRITABLE);
-    assert_null(dir_lock);
-    assert_int_equal(try_lock_in_child(&dir_lock, &shares, "/proc/self/x", ONE),
+    assert_fails(try(&lock, "/proc/self", ONE), &why, FAILURE_FILE_UNWRITABLE);
+    assert_null(lock);
+    assert_int_equal(try_lock_in_child(&lock, &shares, "/proc/self/x", ONE),
                      STATUS_OK);
     assert_false(shares);
-    assert_false(dir_lock_is_held(dir_lock));
-    assert_fails(dir_lock_renew(dir_lock, &why), &why, FAILURE_FILE_UNWRITABLE);
-    dir_lock_release(&dir_lock);
+    assert_false(dir_lock_is_held(lock));
+    assert_fails(dir_lock_renew(lock, &why), &why, FAILURE_FILE_UNWRITABLE);
+    dir_lock_release(&lock);
 }
 
 static void a_reader_sees_a_lock_while_it_is_held(void **state) {

@@ -198,13 +198,12 @@ static void with_clipping_a_ps_keeps_the_gradients_of_a_round(void **state) {
 
 static void the_log_line_names_each_part(void **state) {
     (void)state;
-    struct memory_footprint memory_footprint = {
-        {[MEMORY_FOOTPRINT_WEIGHTS] = 3 << 20,
-         [MEMORY_FOOTPRINT_STATE] = 1 << 19}};
+    struct memory_footprint footprint = {{[MEMORY_FOOTPRINT_WEIGHTS] = 3 << 20,
+                                          [MEMORY_FOOTPRINT_STATE] = 1 << 19}};
     char text[160], small[8];
-    memory_footprint_text(&memory_footprint, text, sizeof text);
+    memory_footprint_text(&footprint, text, sizeof text);
     assert_string_equal(text, "3.5 MB: weights 3 MB, state 512 KB");
-    memory_footprint_text(&memory_footprint, small, sizeof small);
+    memory_footprint_text(&footprint, small, sizeof small);
     assert_string_equal(small, "3.5 MB:");
 }
 

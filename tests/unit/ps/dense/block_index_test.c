@@ -42,17 +42,16 @@ static const Capstan__DataHeader__Encoding
 /* MESSAGE as one that came; its blocks are changed as block_index_check does.
  */
 static const char *check(enum job_wire wire, struct message *message) {
-    struct block_index block_index;
+    struct block_index index;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.kind = message->kind;
     header.encoding = message->encoding;
     header.snapshot = message->snapshot;
     header.blocks = message->blocks;
     header.n_blocks = message->num_blocks;
-    assert_true(block_index_open(&block_index, &layout, ids, MINE, wire));
-    const char *problem =
-        block_index_check(&block_index, &header, message->payload);
-    block_index_close(&block_index);
+    assert_true(block_index_open(&index, &layout, ids, MINE, wire));
+    const char *problem = block_index_check(&index, &header, message->payload);
+    block_index_close(&index);
     return problem;
 }
 

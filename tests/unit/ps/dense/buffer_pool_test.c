@@ -12,31 +12,30 @@
 
 static void a_returned_buffer_is_reused(void **state) {
     (void)state;
-    struct buffer_pool *buffer_pool = buffer_pool_open();
-    struct buffer *first = buffer_pool_take(buffer_pool, 1000),
-                  *address = first;
-    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 1000);
+    struct buffer_pool *pool = buffer_pool_open();
+    struct buffer *first = buffer_pool_take(pool, 1000), *address = first;
+    assert_int_equal(buffer_pool_used_bytes(pool), 1000);
     buffer_release(&first);
-    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 0);
-    struct buffer *second = buffer_pool_take(buffer_pool, 1000);
+    assert_int_equal(buffer_pool_used_bytes(pool), 0);
+    struct buffer *second = buffer_pool_take(pool, 1000);
     assert_ptr_equal(second, address);
     assert_true(buffer_is_unique(second));
-    struct buffer *other = buffer_pool_take(buffer_pool, 999);
+    struct buffer *other = buffer_pool_take(pool, 999);
     assert_int_equal(buffer_bytes(other), 999);
-    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 1999);
+    assert_int_equal(buffer_pool_used_bytes(pool), 1999);
     buffer_release(&second);
     buffer_release(&other);
-    buffer_pool_close(&buffer_pool);
-    assert_null(buffer_pool);
-    buffer_pool_close(&buffer_pool);
+    buffer_pool_close(&pool);
+    assert_null(pool);
+    buffer_pool_close(&pool);
 }
 
 static void buffers_outlive_a_closed_pool(void **state) {
     (void)state;
-    struct buffer_pool *buffer_pool = buffer_pool_open();
-    struct buffer *first = buffer_pool_take(buffer_pool, 64),
-                  *second = buffer_pool_take(buffer_pool, 64);
-    buffer_pool_close(&buffer_pool);
+    struct buffer_pool *pool = buffer_pool_open();
+    struct buffer *first = buffer_pool_take(pool, 64),
+                  *second = buffer_pool_take(pool, 64);
+    buffer_pool_close(&pool);
     memset(buffer_data(first), 1, 64);
     buffer_release(&first);
     memset(buffer_data(second), 2, 64);
@@ -45,15 +44,15 @@ static void buffers_outlive_a_closed_pool(void **state) {
 
 static void buffers_beyond_the_limit_are_freed(void **state) {
     (void)state;
-    struct buffer_pool *buffer_pool = buffer_pool_open();
+    struct buffer_pool *pool = buffer_pool_open();
     struct buffer *buffers[100];
     for (int i = 0; i < 100; i++)
-        buffers[i] = buffer_pool_take(buffer_pool, 64);
-    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 6400);
+        buffers[i] = buffer_pool_take(pool, 64);
+    assert_int_equal(buffer_pool_used_bytes(pool), 6400);
     for (int i = 0; i < 100; i++)
         buffer_release(&buffers[i]);
-    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 0);
-    buffer_pool_close(&buffer_pool);
+    assert_int_equal(buffer_pool_used_bytes(pool), 0);
+    buffer_pool_close(&pool);
 }
 
 static void *release_all(void *argument) {
@@ -66,16 +65,16 @@ static void *release_all(void *argument) {
 static void buffers_are_returned_from_any_thread(void **state) {
     (void)state;
     for (int round = 0; round < 50; round++) {
-        struct buffer_pool *buffer_pool = buffer_pool_open();
+        struct buffer_pool *pool = buffer_pool_open();
         struct buffer *buffers[2][64];
         pthread_t threads[2];
         for (int i = 0; i < 128; i++)
             buffers[i / 64][i % 64] =
-                buffer_pool_take(buffer_pool, 32 + (size_t)i % 3);
+                buffer_pool_take(pool, 32 + (size_t)i % 3);
         for (int t = 0; t < 2; t++)
             pthread_create(&threads[t], NULL, release_all, buffers[t]);
-        struct buffer *mine = buffer_pool_take(buffer_pool, 32);
-        buffer_pool_close(&buffer_pool);
+        struct buffer *mine = buffer_pool_take(pool, 32);
+        buffer_pool_close(&pool);
         buffer_release(&mine);
         for (int t = 0; t < 2; t++)
             pthread_join(threads[t], NULL);
@@ -84,26 +83,26 @@ static void buffers_are_returned_from_any_thread(void **state) {
 
 static void shared_buffers_never_exceed_their_segment(void **state) {
     (void)state;
-    struct buffer_pool *buffer_pool = buffer_pool_open();
+    struct buffer_pool *pool = buffer_pool_open();
     struct buffer *buffers[40];
-    assert_null(buffer_pool_take_shared(buffer_pool, 64));
-    assert_true(buffer_pool_add_shared(buffer_pool, 40 * 64));
+    assert_null(buffer_pool_take_shared(pool, 64));
+    assert_true(buffer_pool_add_shared(pool, 40 * 64));
     for (int i = 0; i < 40; i++) {
-        buffers[i] = buffer_pool_take_shared(buffer_pool, 60);
+        buffers[i] = buffer_pool_take_shared(pool, 60);
         assert_non_null(buffer_segment(buffers[i]));
         memset(buffer_data(buffers[i]), i, 60);
     }
-    assert_null(buffer_pool_take_shared(buffer_pool, 60));
-    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 40 * 60);
+    assert_null(buffer_pool_take_shared(pool, 60));
+    assert_int_equal(buffer_pool_used_bytes(pool), 40 * 60);
     for (int i = 0; i < 40; i++)
         buffer_release(&buffers[i]);
-    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 0);
-    struct buffer *plain = buffer_pool_take(buffer_pool, 60);
+    assert_int_equal(buffer_pool_used_bytes(pool), 0);
+    struct buffer *plain = buffer_pool_take(pool, 60);
     assert_null(buffer_segment(plain));
     for (int i = 0; i < 40; i++)
-        assert_non_null(buffers[i] = buffer_pool_take_shared(buffer_pool, 60));
-    assert_null(buffer_pool_take_shared(buffer_pool, 60));
-    buffer_pool_close(&buffer_pool);
+        assert_non_null(buffers[i] = buffer_pool_take_shared(pool, 60));
+    assert_null(buffer_pool_take_shared(pool, 60));
+    buffer_pool_close(&pool);
     for (int i = 0; i < 40; i++)
         buffer_release(&buffers[i]);
     buffer_release(&plain);

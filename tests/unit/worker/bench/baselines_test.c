@@ -52,10 +52,10 @@ static int tear_down(void **state) {
 }
 
 static void run(struct fixture *fixture, enum baseline baseline,
-                struct bench_iteration *bench_iteration) {
+                struct bench_iteration *iteration) {
     struct failure why;
-    if (fixture->baselines->ops->run(fixture->baselines, baseline,
-                                     bench_iteration, &why))
+    if (fixture->baselines->ops->run(fixture->baselines, baseline, iteration,
+                                     &why))
         fail_msg("%s", why.text);
 }
 
@@ -64,21 +64,21 @@ static void expect_iterations(struct fixture *fixture, enum baseline baseline) {
     for (int kind = 0; kind < BENCH_ITERATION_KINDS; kind++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
             for (uint32_t depth = 1; depth <= 7; depth += 6) {
-                struct bench_iteration bench_iteration = {
+                struct bench_iteration iteration = {
                     .kind = (enum bench_iteration_kind)kind,
                     .bytes = sizes[s],
                     .depth = depth,
                     .times = 5,
                     .latencies = fixture->latencies,
                     .capacity = ROOM};
-                run(fixture, baseline, &bench_iteration);
-                assert_int_equal(bench_iteration.vectors, 5);
-                assert_true(bench_iteration.elapsed > 0);
+                run(fixture, baseline, &iteration);
+                assert_int_equal(iteration.vectors, 5);
+                assert_true(iteration.elapsed > 0);
                 if (depth == 1)
-                    assert_int_equal(bench_iteration.samples, 5);
+                    assert_int_equal(iteration.samples, 5);
                 if (baseline == BASELINE_ZMQ)
                     assert_int_equal(
-                        bench_iteration.messages,
+                        iteration.messages,
                         5 * ((sizes[s] + BENCH_ITERATION_GROUP_BYTES - 1) /
                              BENCH_ITERATION_GROUP_BYTES));
             }
@@ -93,11 +93,11 @@ static void bare_libzmq_runs_every_iteration(void **state) {
 }
 
 static void a_timed_iteration_ends_with_its_time(void **state) {
-    struct bench_iteration bench_iteration = {
+    struct bench_iteration iteration = {
         .bytes = 64, .depth = 100, .duration = 20 * TIME_MS};
-    run(*state, BASELINE_SOCKET, &bench_iteration);
-    assert_true(bench_iteration.elapsed >= bench_iteration.duration);
-    assert_true(bench_iteration.vectors > 0);
+    run(*state, BASELINE_SOCKET, &iteration);
+    assert_true(iteration.elapsed >= iteration.duration);
+    assert_true(iteration.vectors > 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -61,23 +61,22 @@ static void a_median_is_the_middle_or_the_mean_of_two(void **state) {
 
 static void no_values_have_no_percentile(void **state) {
     (void)state;
-    struct bench_iteration bench_iteration = {0};
+    struct bench_iteration iteration = {0};
     assert_true(isnan(bench_iteration_percentile(NULL, 0, 0.5)));
     assert_true(isnan(bench_iteration_median(NULL, 0)));
-    assert_true(isnan(bench_iteration_latency_us(&bench_iteration, 0.5)));
-    assert_true(bench_iteration_vectors_s(&bench_iteration) == 0);
+    assert_true(isnan(bench_iteration_latency_us(&iteration, 0.5)));
+    assert_true(bench_iteration_vectors_s(&iteration) == 0);
 }
 
 static void latencies_are_kept_up_to_the_capacity(void **state) {
     (void)state;
     int64_t capacity[3];
-    struct bench_iteration bench_iteration = {.latencies = capacity,
-                                              .capacity = 3};
+    struct bench_iteration iteration = {.latencies = capacity, .capacity = 3};
     for (int64_t us = 5; us >= 1; us--)
-        bench_iteration_record(&bench_iteration, us * TIME_US);
-    assert_int_equal(bench_iteration.samples, 3);
-    assert_true(bench_iteration_latency_us(&bench_iteration, 0.5) == 4);
-    assert_true(bench_iteration_latency_us(&bench_iteration, 0.99) == 5);
+        bench_iteration_record(&iteration, us * TIME_US);
+    assert_int_equal(iteration.samples, 3);
+    assert_true(bench_iteration_latency_us(&iteration, 0.5) == 4);
+    assert_true(bench_iteration_latency_us(&iteration, 0.99) == 5);
 }
 
 static void an_iteration_lasts_for_its_count_or_its_duration(void **state) {
@@ -97,10 +96,10 @@ static void an_iteration_lasts_for_its_count_or_its_duration(void **state) {
 
 static void rates_are_per_second(void **state) {
     (void)state;
-    struct bench_iteration bench_iteration = {
+    struct bench_iteration iteration = {
         .vectors = 3, .messages = 12, .elapsed = TIME_S / 2};
-    assert_true(bench_iteration_vectors_s(&bench_iteration) == 6);
-    assert_true(bench_iteration_messages_s(&bench_iteration) == 24);
+    assert_true(bench_iteration_vectors_s(&iteration) == 6);
+    assert_true(bench_iteration_messages_s(&iteration) == 24);
     assert_string_equal(bench_iteration_kind_name(BENCH_ITERATION_PUSH_PULL),
                         "push_pull");
 }

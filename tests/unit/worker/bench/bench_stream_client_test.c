@@ -182,20 +182,20 @@ static void blocks_of(const struct fixture *fixture, bool small,
 static struct bench_iteration run(struct fixture *fixture, bool small,
                                   enum bench_iteration_kind kind,
                                   uint32_t depth, uint64_t times) {
-    struct bench_iteration bench_iteration = {.kind = kind,
-                                              .depth = depth,
-                                              .times = times,
-                                              .latencies = fixture->latencies,
-                                              .capacity = ROOM};
+    struct bench_iteration iteration = {.kind = kind,
+                                        .depth = depth,
+                                        .times = times,
+                                        .latencies = fixture->latencies,
+                                        .capacity = ROOM};
     struct failure why;
     uint32_t first, count;
     blocks_of(fixture, small, &first, &count);
     if (bench_stream_iteration(fixture->bench_stream_client, first, count,
-                               &bench_iteration, &why))
+                               &iteration, &why))
         fail_msg("%s", why.text);
-    assert_int_equal(bench_iteration.vectors, times);
-    assert_true(bench_iteration.elapsed > 0);
-    return bench_iteration;
+    assert_int_equal(iteration.vectors, times);
+    assert_true(iteration.elapsed > 0);
+    return iteration;
 }
 
 /* Every block of the vector, or of the small ones, has had UPDATES. */
@@ -239,11 +239,10 @@ static void small_vectors_share_a_message_to_each_ps(void **state) {
     if (open_stream(fixture, ME, TIMEOUT, &why))
         fail_msg("%s", why.text);
     for (int kind = 0; kind < BENCH_ITERATION_KINDS; kind++) {
-        struct bench_iteration bench_iteration =
+        struct bench_iteration iteration =
             run(fixture, true, (enum bench_iteration_kind)kind, 3, 7);
-        assert_int_equal(bench_iteration.bytes,
-                         SMALL * SMALL_FLOATS * sizeof(float));
-        assert_int_equal(bench_iteration.messages, 7 * SERVERS);
+        assert_int_equal(iteration.bytes, SMALL * SMALL_FLOATS * sizeof(float));
+        assert_int_equal(iteration.messages, 7 * SERVERS);
     }
     expect_updates(fixture, true, 14);
 }
@@ -253,15 +252,15 @@ static void each_sequential_request_has_a_latency(void **state) {
     struct failure why;
     if (open_stream(fixture, ME, TIMEOUT, &why))
         fail_msg("%s", why.text);
-    struct bench_iteration bench_iteration =
+    struct bench_iteration iteration =
         run(fixture, false, BENCH_ITERATION_PUSH_PULL, 1, 9);
-    assert_int_equal(bench_iteration.samples, 9);
+    assert_int_equal(iteration.samples, 9);
     int64_t sum = 0;
     for (int i = 0; i < 9; i++) {
         assert_true(fixture->latencies[i] > 0);
         sum += fixture->latencies[i];
     }
-    assert_true(sum <= bench_iteration.elapsed);
+    assert_true(sum <= iteration.elapsed);
     assert_int_equal(
         run(fixture, false, BENCH_ITERATION_PUSH_PULL, 2, 9).samples, 0);
 }
@@ -269,13 +268,13 @@ static void each_sequential_request_has_a_latency(void **state) {
 static void a_ps_that_refuses_is_named_with_its_reason(void **state) {
     struct fixture *fixture = *state;
     struct failure why;
-    struct bench_iteration bench_iteration = {.times = 1};
+    struct bench_iteration iteration = {.times = 1};
     uint32_t first, count;
     if (open_stream(fixture, ME + 1, TIMEOUT, &why))
         fail_msg("%s", why.text);
     blocks_of(fixture, false, &first, &count);
     assert_fails(bench_stream_iteration(fixture->bench_stream_client, first,
-                                        count, &bench_iteration, &why),
+                                        count, &iteration, &why),
                  &why, FAILURE_PEER_REFUSED);
     assert_non_null(strstr(why.text, "refuses: not in this ps's view"));
 }
@@ -283,14 +282,14 @@ static void a_ps_that_refuses_is_named_with_its_reason(void **state) {
 static void a_ps_that_does_not_answer_is_named(void **state) {
     struct fixture *fixture = *state;
     struct failure why;
-    struct bench_iteration bench_iteration = {.times = 1};
+    struct bench_iteration iteration = {.times = 1};
     uint32_t first, count;
     if (open_stream(fixture, ME, 0.5, &why))
         fail_msg("%s", why.text);
     atomic_store(&fixture->servers[1].deaf, true);
     blocks_of(fixture, false, &first, &count);
     assert_fails(bench_stream_iteration(fixture->bench_stream_client, first,
-                                        count, &bench_iteration, &why),
+                                        count, &iteration, &why),
                  &why, FAILURE_PEER_SILENT);
     assert_non_null(strstr(why.text, "ps 1 at 127.0.0.1:"));
 }
@@ -310,15 +309,15 @@ static void a_waiting_client_stops_at_once(void **state) {
     struct fixture *fixture = *state;
     struct failure why;
     atomic_bool stop = true;
-    struct bench_iteration bench_iteration = {.times = 1000, .stop = &stop};
+    struct bench_iteration iteration = {.times = 1000, .stop = &stop};
     uint32_t first, count;
     if (open_stream(fixture, ME, TIMEOUT, &why))
         fail_msg("%s", why.text);
     blocks_of(fixture, false, &first, &count);
     assert_int_equal(bench_stream_iteration(fixture->bench_stream_client, first,
-                                            count, &bench_iteration, &why),
+                                            count, &iteration, &why),
                      STATUS_OK);
-    assert_int_equal(bench_iteration.vectors, 0);
+    assert_int_equal(iteration.vectors, 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -257,51 +257,51 @@ static void two_pairs_have_two_names(void **state) {
 /* A peer that is no gloo_shm, and its name for what it does. */
 static struct shm_connection *accept_bad_peer(struct fixture *fixture) {
     char text[128] = "";
-    struct shm_connection *shm_connection = shm_connection_connect(
+    struct shm_connection *connection = shm_connection_connect(
         fixture->name, GLOO_SHM_WINDOW, text, sizeof text);
-    assert_non_null(shm_connection);
+    assert_non_null(connection);
     fixture->here = gloo_shm_accept(fixture->listener, text, sizeof text);
     if (!fixture->here)
         fail_msg("%s", text);
-    assert_int_equal(shm_connection_step(shm_connection, time_now()),
+    assert_int_equal(shm_connection_step(connection, time_now()),
                      SHM_CONNECTION_OPEN);
-    return shm_connection;
+    return connection;
 }
 
-static void send_garbage(struct shm_connection *shm_connection) {
-    memset(shm_connection->writer.bytes, 0x5a, 4096);
-    atomic_store(&shm_connection->writer.shared->head, 4096);
+static void send_garbage(struct shm_connection *connection) {
+    memset(connection->writer.bytes, 0x5a, 4096);
+    atomic_store(&connection->writer.shared->head, 4096);
 }
 
-static void send_out_of_range(struct shm_connection *shm_connection) {
+static void send_out_of_range(struct shm_connection *connection) {
     struct ring_payload far = {.offset = UINT64_C(1) << 60, .bytes = 8};
-    ring_reserve(&shm_connection->writer, 0);
-    ring_commit(&shm_connection->writer, "", 0, &far);
+    ring_reserve(&connection->writer, 0);
+    ring_commit(&connection->writer, "", 0, &far);
 }
 
-static void send_shared(struct shm_connection *shm_connection) {
-    struct shm_segment *shm_segment =
+static void send_shared(struct shm_connection *connection) {
+    struct shm_segment *segment =
         shm_segment_open(4096, SHM_SEGMENT_OWNER_WRITES);
-    assert_true(shm_connection_share(shm_connection, shm_segment, 0));
+    assert_true(shm_connection_share(connection, segment, 0));
     struct ring_payload shown = {.bytes = 9};
-    ring_reserve(&shm_connection->writer, 0);
-    ring_commit(&shm_connection->writer, "", 0, &shown);
-    shm_segment_release(&shm_segment);
+    ring_reserve(&connection->writer, 0);
+    ring_commit(&connection->writer, "", 0, &shown);
+    shm_segment_release(&segment);
 }
 
-static void send_more(struct shm_connection *shm_connection) {
+static void send_more(struct shm_connection *connection) {
     struct shm_connection_payload payload = {"123456789", 9, NULL};
-    assert_true(shm_connection_send(shm_connection, "", 0, &payload));
+    assert_true(shm_connection_send(connection, "", 0, &payload));
 }
 
-static void release_too_much(struct shm_connection *shm_connection) {
-    atomic_store(&shm_connection->reader.shared->tail, UINT64_MAX - 63);
-    send_more(shm_connection);
+static void release_too_much(struct shm_connection *connection) {
+    atomic_store(&connection->reader.shared->tail, UINT64_MAX - 63);
+    send_more(connection);
 }
 
 static void a_misbehaving_peer_is_reported_and_does_no_harm(void **state) {
     static const struct {
-        void (*deed)(struct shm_connection *shm_connection);
+        void (*deed)(struct shm_connection *connection);
         const char *text;
     } deeds[] = {
         {send_garbage, "an invalid ring"},
@@ -312,15 +312,15 @@ static void a_misbehaving_peer_is_reported_and_does_no_harm(void **state) {
     };
     struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof deeds / sizeof *deeds; i++) {
-        struct shm_connection *shm_connection = accept_bad_peer(fixture);
-        deeds[i].deed(shm_connection);
+        struct shm_connection *connection = accept_bad_peer(fixture);
+        deeds[i].deed(connection);
         send_bytes(fixture->here, GLOO_SHM_CHUNK, 0);
         assert_null(gloo_shm_view(fixture->here, 8));
         if (!strstr(gloo_shm_error(fixture->here), deeds[i].text))
             fail_msg("%zu: %s", i, gloo_shm_error(fixture->here));
         assert_false(gloo_shm_send(fixture->here, "x", 1));
         gloo_shm_close(&fixture->here);
-        shm_connection_close(&shm_connection);
+        shm_connection_close(&connection);
     }
 }
 

@@ -47,24 +47,22 @@ static void fill(struct member *member, uint32_t call) {
 
 static void *run_member(void *argument) {
     struct member *member = argument;
-    struct local_collective *local_collective = member->local_collective;
-    member->status = local_collective_join(local_collective, member->index,
+    struct local_collective *collective = member->local_collective;
+    member->status = local_collective_join(collective, member->index,
                                            member->index, &member->why);
     atomic_store(&member->joined, true);
     for (uint32_t c = 0; !member->status && c < member->calls; c++) {
         fill(member, c);
-        member->status =
-            local_collective_all_reduce(local_collective, member->index,
-                                        member->data, FLOATS, &member->why);
+        member->status = local_collective_all_reduce(
+            collective, member->index, member->data, FLOATS, &member->why);
     }
-    local_collective_leave(local_collective, member->index);
+    local_collective_leave(collective, member->index);
     return NULL;
 }
 
-static void start(struct member *member,
-                  struct local_collective *local_collective, uint32_t index,
-                  uint32_t calls) {
-    *member = (struct member){.local_collective = local_collective,
+static void start(struct member *member, struct local_collective *collective,
+                  uint32_t index, uint32_t calls) {
+    *member = (struct member){.local_collective = collective,
                               .index = index,
                               .calls = calls,
                               .data = device_memory()};
@@ -77,20 +75,20 @@ static void finish(struct member *member) {
 }
 
 static struct local_collective *open_siblings(double timeout) {
-    struct local_collective *local_collective;
+    struct local_collective *collective;
     struct failure why;
-    if (local_collective_open(&local_collective, fake_nccl_ops(), MEMBERS,
-                              timeout, &why))
+    if (local_collective_open(&collective, fake_nccl_ops(), MEMBERS, timeout,
+                              &why))
         fail_msg("%s", why.text);
-    return local_collective;
+    return collective;
 }
 
 static void every_replica_gets_the_sum_of_all(void **state) {
-    struct local_collective *local_collective = open_siblings(60);
+    struct local_collective *collective = open_siblings(60);
     struct member members[MEMBERS];
     (void)state;
     for (uint32_t m = 0; m < MEMBERS; m++)
-        start(&members[m], local_collective, m, CALLS);
+        start(&members[m], collective, m, CALLS);
     for (uint32_t m = 0; m < MEMBERS; m++) {
         finish(&members[m]);
         if (members[m].status)
@@ -106,21 +104,21 @@ static void every_replica_gets_the_sum_of_all(void **state) {
     }
     for (uint32_t m = 0; m < MEMBERS; m++)
         munmap(members[m].data, BYTES);
-    local_collective_close(&local_collective);
-    assert_null(local_collective);
+    local_collective_close(&collective);
+    assert_null(collective);
 }
 
 static void a_missing_replica_is_reported_in_time(void **state) {
-    struct local_collective *local_collective = open_siblings(0.1);
+    struct local_collective *collective = open_siblings(0.1);
     struct member late;
     (void)state;
-    start(&late, local_collective, 1, 1);
+    start(&late, collective, 1, 1);
     finish(&late);
     assert_fails(late.status, &late.why, FAILURE_DEVICE_TIMEOUT);
     assert_string_equal(late.why.text, "another device of this trainer did not "
                                        "answer within 0.1 s");
     munmap(late.data, BYTES);
-    local_collective_close(&local_collective);
+    local_collective_close(&collective);
 }
 
 static void await_joined(struct member *member) {
@@ -131,32 +129,32 @@ static void await_joined(struct member *member) {
 
 /* One of three never adds anything. */
 static void an_abort_ends_the_current_call(void **state) {
-    struct local_collective *local_collective = open_siblings(1000);
+    struct local_collective *collective = open_siblings(1000);
     struct member members[MEMBERS];
     (void)state;
     for (uint32_t m = 0; m < MEMBERS; m++)
-        start(&members[m], local_collective, m, m ? 1 : 0);
+        start(&members[m], collective, m, m ? 1 : 0);
     for (uint32_t m = 0; m < MEMBERS; m++)
         await_joined(&members[m]);
-    local_collective_abort(local_collective);
+    local_collective_abort(collective);
     for (uint32_t m = 0; m < MEMBERS; m++) {
         finish(&members[m]);
         assert_int_equal(members[m].status, m ? STATUS_RETRY : STATUS_OK);
         munmap(members[m].data, BYTES);
     }
-    local_collective_close(&local_collective);
+    local_collective_close(&collective);
 }
 
 static void an_abort_ends_a_rendezvous(void **state) {
-    struct local_collective *local_collective = open_siblings(1000);
+    struct local_collective *collective = open_siblings(1000);
     struct member lonely;
     (void)state;
-    start(&lonely, local_collective, 1, 1);
-    local_collective_abort(local_collective);
+    start(&lonely, collective, 1, 1);
+    local_collective_abort(collective);
     finish(&lonely);
     assert_fails(lonely.status, &lonely.why, FAILURE_CANCELLED);
     munmap(lonely.data, BYTES);
-    local_collective_close(&local_collective);
+    local_collective_close(&collective);
 }
 
 int main(void) {

@@ -127,14 +127,14 @@ static void an_allocation_failure_reports_the_size(void **state) {
                                      .threads = 1,
                                      .cuda = fake_device_ops(),
                                      .timeout = 60};
-    struct batch_prefetch batch_prefetch;
+    struct batch_prefetch prefetch;
     struct failure why;
     (void)state;
     fake_device_configure(
         &(struct fake_device_settings){.devices = 1, .fail_allocation = 3});
     assert_int_equal(device_open(&device, &request, NULL, &why), STATUS_OK);
-    assert_fails(batch_prefetch_open(&batch_prefetch, &device, 10, 3, &why),
-                 &why, FAILURE_DEVICE_MEMORY);
+    assert_fails(batch_prefetch_open(&prefetch, &device, 10, 3, &why), &why,
+                 FAILURE_DEVICE_MEMORY);
     assert_string_equal(why.text,
                         "no memory on device cuda 0 (Fake GPU) for 2 batches "
                         "of 10 samples, of 320 bytes");

@@ -163,24 +163,21 @@ static void a_gradient_may_stay_on_the_device_for_a_while(void **state) {
             &fixture, JOB_DEVICE_CUDA,
             &(struct fake_device_settings){.order = order, .devices = 1});
         const struct device *device = &fixture.device;
-        struct device_transfer *device_transfer = &fixture.device_transfer;
+        struct device_transfer *transfer = &fixture.device_transfer;
         fill(fixture.arena.weight_of[0], 2);
-        device_transfer_upload(device_transfer, 0);
-        device_transfer_wait(device_transfer);
+        device_transfer_upload(transfer, 0);
+        device_transfer_wait(transfer);
         device->ops->linear_input_gradient(
-            device->handle, device_transfer->weights[0],
-            device_transfer->weights[0], device_transfer->gradients[0], WIDTH,
-            WIDTH, WIDTH);
-        device_transfer_record(device_transfer, 0);
-        assert_int_equal(device_transfer_sync(device_transfer, 0, &why),
-                         STATUS_OK);
+            device->handle, transfer->weights[0], transfer->weights[0],
+            transfer->gradients[0], WIDTH, WIDTH, WIDTH);
+        device_transfer_record(transfer, 0);
+        assert_int_equal(device_transfer_sync(transfer, 0, &why), STATUS_OK);
         assert_int_equal(fake_device_downloaded(device->handle), 0);
         device->ops->linear_weight_gradient(
-            device->handle, device_transfer->weights[0],
-            device_transfer->weights[0], device_transfer->gradients[0], WIDTH,
-            WIDTH, WIDTH, true);
-        device_transfer_record(device_transfer, 0);
-        device_transfer_download_recorded(device_transfer, 0);
+            device->handle, transfer->weights[0], transfer->weights[0],
+            transfer->gradients[0], WIDTH, WIDTH, WIDTH, true);
+        device_transfer_record(transfer, 0);
+        device_transfer_download_recorded(transfer, 0);
         expect_gradient(&fixture, 0, 2 * WIDTH * 4);
         close_parts(&fixture);
     }

@@ -270,16 +270,16 @@ static void a_final_checkpoint_followed_by_another_is_not_the_end(
 static void a_final_checkpoint_is_not_the_end_while_a_run_uses_the_folder(
     void **state) {
     struct fixture *fixture = *state;
-    struct dir_lock *dir_lock;
+    struct dir_lock *lock;
     fixture->settings.timeout = 0.1;
     load_job(fixture, "{\"checkpoint\": {\"every_seconds\": 0.05}}");
     write_checkpoint(fixture, 10, true, "");
     struct dir_lock_settings settings = {
         .dir = fixture->dir, .run = 2, .owner = "the chief"};
-    must(dir_lock_acquire(&dir_lock, &settings, &fixture->why), &fixture->why);
+    must(dir_lock_acquire(&lock, &settings, &fixture->why), &fixture->why);
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_NO_NEW_CHECKPOINT);
     assert_int_equal(fixture->num_lines, 1);
-    dir_lock_release(&dir_lock);
+    dir_lock_release(&lock);
     must(evaluate(fixture), &fixture->why);
 }
 

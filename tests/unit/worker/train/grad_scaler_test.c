@@ -40,8 +40,8 @@ static const struct job fp16 = {
     .fp16 = {.enabled = true, .min_loss_scale = 0.25}};
 
 static bool undo(const struct layout *layout, double scale) {
-    struct grad_scaler grad_scaler = scaled(&fp16, scale);
-    return grad_scaler_unscale(&grad_scaler, layout, gradients);
+    struct grad_scaler scaler = scaled(&fp16, scale);
+    return grad_scaler_unscale(&scaler, layout, gradients);
 }
 
 static void each_gradient_is_divided(void **state) {
@@ -95,14 +95,14 @@ static void the_loss_is_scaled_only_in_fp16(void **state) {
     (void)state;
     const struct job others[] = {
         {.bf16 = {.enabled = true, .check_overflow = true}}, {.seed = 1}};
-    struct grad_scaler grad_scaler = scaled(&fp16, 4096);
-    assert_true(grad_scaler_factor(&grad_scaler) == 4096);
+    struct grad_scaler scaler = scaled(&fp16, 4096);
+    assert_true(grad_scaler_factor(&scaler) == 4096);
     for (int i = 0; i < 2; i++) {
         struct layout *layout = open_layout();
         float before = memory[0][0];
-        grad_scaler = scaled(&others[i], 4096);
-        assert_true(grad_scaler_factor(&grad_scaler) == 1);
-        assert_true(grad_scaler_unscale(&grad_scaler, layout, gradients));
+        scaler = scaled(&others[i], 4096);
+        assert_true(grad_scaler_factor(&scaler) == 1);
+        assert_true(grad_scaler_unscale(&scaler, layout, gradients));
         assert_true(memory[0][0] == before);
         layout_free(&layout);
     }
@@ -128,19 +128,18 @@ static void gradients_are_checked_when_the_job_says_so(void **state) {
 
 static void without_a_scale_there_is_no_step(void **state) {
     (void)state;
-    struct grad_scaler grad_scaler = scaled(&fp16, 0.5);
+    struct grad_scaler scaler = scaled(&fp16, 0.5);
     struct loss_scaler now = {.scale = 0.25, .skipped = 3}, none = {0};
     struct failure why;
-    assert_int_equal(grad_scaler_begin(&grad_scaler, &now, 4, &why), STATUS_OK);
-    assert_true(grad_scaler_factor(&grad_scaler) == 0.25f);
-    assert_fails(grad_scaler_begin(&grad_scaler, &none, 5, &why), &why,
+    assert_int_equal(grad_scaler_begin(&scaler, &now, 4, &why), STATUS_OK);
+    assert_true(grad_scaler_factor(&scaler) == 0.25f);
+    assert_fails(grad_scaler_begin(&scaler, &none, 5, &why), &why,
                  FAILURE_LOSS_SCALE_TOO_LOW);
     assert_non_null(strstr(why.text, "fp16.min_loss_scale, 0.25"));
     assert_non_null(strstr(why.text, "before step 5"));
     const struct job precise = {.seed = 1};
-    grad_scaler = scaled(&precise, 1);
-    assert_int_equal(grad_scaler_begin(&grad_scaler, &none, 6, &why),
-                     STATUS_OK);
+    scaler = scaled(&precise, 1);
+    assert_int_equal(grad_scaler_begin(&scaler, &none, 6, &why), STATUS_OK);
 }
 
 int main(void) {

@@ -309,16 +309,15 @@ static uint32_t found(struct device_request request, bool alone,
                       uint32_t max_devices) {
     struct local_group_search search = {
         .request = &request, .alone = alone, .max_devices = max_devices};
-    struct local_group local_group;
+    struct local_group group;
     struct failure why;
-    if (local_group_find(&local_group, &search, &why))
+    if (local_group_find(&group, &search, &why))
         fail_msg("%s", why.text);
-    uint32_t count = local_group.count;
+    uint32_t count = group.count;
     for (uint32_t i = 0; i < count; i++)
-        assert_int_equal(
-            local_group.members[i].device_replica.executor.device.index,
-            i + (alone ? 0 : request.local_rank));
-    local_group_close(&local_group);
+        assert_int_equal(group.members[i].device_replica.executor.device.index,
+                         i + (alone ? 0 : request.local_rank));
+    local_group_close(&group);
     return count;
 }
 

@@ -19,10 +19,10 @@ static const char *const names[CLI_COMMANDS] = {
 
 static const struct cli_command *found(int v) {
     enum cli_command_id number;
-    const struct cli_command *cli_command = cli_command_find(names[v], &number);
-    assert_non_null(cli_command);
+    const struct cli_command *command = cli_command_find(names[v], &number);
+    assert_non_null(command);
     assert_int_equal(number, v);
-    return cli_command;
+    return command;
 }
 
 static bool ends(const struct argp_option *option) {

@@ -29,14 +29,13 @@ static void blocks_of_every_type_are_counted(void **state) {
          NULL, 2, 0},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        struct azureml_distribution azureml_distribution;
+        struct azureml_distribution distribution;
         struct failure why = {0};
-        if (azureml_read(&azureml_distribution, forms[i].text,
-                         forms[i].instances, forms[i].num_ps, &why))
+        if (azureml_read(&distribution, forms[i].text, forms[i].instances,
+                         forms[i].num_ps, &why))
             fail_msg("%s: %s", forms[i].text, why.text);
-        assert_int_equal(azureml_num_processes(&azureml_distribution),
-                         forms[i].size);
-        assert_int_equal(azureml_num_ps(&azureml_distribution), forms[i].ps);
+        assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
+        assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
     }
 }
 
@@ -63,10 +62,9 @@ static void an_invalid_distribution_is_refused(void **state) {
          0, 0},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        struct azureml_distribution azureml_distribution;
-        if (azureml_read(&azureml_distribution, forms[i].text,
-                         forms[i].instances, forms[i].num_ps,
-                         NULL) != STATUS_CONFIG)
+        struct azureml_distribution distribution;
+        if (azureml_read(&distribution, forms[i].text, forms[i].instances,
+                         forms[i].num_ps, NULL) != STATUS_CONFIG)
             fail_msg("%s is taken", forms[i].text);
     }
 }

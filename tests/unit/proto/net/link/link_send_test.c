@@ -55,9 +55,9 @@ static void a_borrowed_buffer_is_held_until_it_is_sent(void **state) {
 
 static void a_borrowed_slice_of_shared_memory_is_not_copied(void **state) {
     struct link_fixture *fixture = *state;
-    struct shm_segment *shm_segment =
+    struct shm_segment *segment =
         shm_segment_open(1 << 20, SHM_SEGMENT_OWNER_WRITES);
-    struct buffer *buffer = buffer_open_in(shm_segment, 4096, 4000, NULL, NULL);
+    struct buffer *buffer = buffer_open_in(segment, 4096, 4000, NULL, NULL);
     struct buffer *plain = buffer_open(8, NULL, NULL);
     struct link_payload payload;
     struct link_frame frame;
@@ -76,7 +76,7 @@ static void a_borrowed_slice_of_shared_memory_is_not_copied(void **state) {
     assert_true(buffer_is_unique(buffer));
     buffer_release(&buffer);
     buffer_release(&plain);
-    shm_segment_release(&shm_segment);
+    shm_segment_release(&segment);
 }
 
 /* What the kernel queues for the connections of PORT in this process, their

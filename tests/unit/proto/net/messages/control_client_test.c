@@ -37,26 +37,25 @@ static struct control_client *open_client(struct link_fixture *fixture,
                              .restart_within = &restart_within};
     struct control_client_settings settings = {
         .process = &process, .member = &member, .port = 1234};
-    struct control_client *control_client;
+    struct control_client *client;
     struct failure why;
-    if (control_client_open(&control_client, &settings, &why))
+    if (control_client_open(&client, &settings, &why))
         fail_msg("%s", why.text);
-    return control_client;
+    return client;
 }
 
-static enum status step(struct control_client *control_client,
+static enum status step(struct control_client *client,
                         const Capstan__Control **order, struct failure *why) {
-    enum status status = control_client_step(control_client, time_now(), why);
+    enum status status = control_client_step(client, time_now(), why);
     *order = NULL;
-    return status
-               ? status
-               : control_client_receive(control_client, time_now(), order, why);
+    return status ? status
+                  : control_client_receive(client, time_now(), order, why);
 }
 
 /* The next control message that the chief gets of kind BODY; the member steps
  * meanwhile. The caller frees it. */
 static Capstan__Control *receive_message(struct link_fixture *fixture,
-                                         struct control_client *control_client,
+                                         struct control_client *client,
                                          Capstan__Control__BodyCase body,
                                          uint32_t *peer) {
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
@@ -65,7 +64,7 @@ static Capstan__Control *receive_message(struct link_fixture *fixture,
     struct failure why;
     for (;;) {
         assert_true(time_now() < deadline);
-        assert_int_equal(step(control_client, &order, &why), STATUS_OK);
+        assert_int_equal(step(client, &order, &why), STATUS_OK);
         while (link_view(fixture->server_link, &frame)) {
             Capstan__Control *control;
             assert_int_equal(message_read_control(&control, frame.header.data,
@@ -93,17 +92,15 @@ static void send_order(struct link_fixture *fixture, uint32_t peer,
 }
 
 /* The next order; fails when none comes. */
-static const Capstan__Control *await_order(
-    struct control_client *control_client) {
+static const Capstan__Control *await_order(struct control_client *client) {
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     const Capstan__Control *order = NULL;
     struct failure why;
     while (!order) {
         assert_true(time_now() < deadline);
-        if (step(control_client, &order, &why))
+        if (step(client, &order, &why))
             fail_msg("%s", why.text);
-        zmq_pollitem_t item = {control_client_socket(control_client), 0,
-                               ZMQ_POLLIN, 0};
+        zmq_pollitem_t item = {control_client_socket(client), 0, ZMQ_POLLIN, 0};
         if (!order)
             zmq_poll(&item, 1, 20);
     }
@@ -122,10 +119,10 @@ static void welcome(struct link_fixture *fixture, uint32_t peer) {
 }
 
 static uint32_t join(struct link_fixture *fixture,
-                     struct control_client *control_client) {
+                     struct control_client *client) {
     uint32_t peer;
-    Capstan__Control *control = receive_message(
-        fixture, control_client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
+    Capstan__Control *control =
+        receive_message(fixture, client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
     assert_int_equal(control->join->role, CLUSTER_WORKER);
     assert_int_equal(control->join->index, 3);
     assert_int_equal(control->join->port, 1234);
@@ -150,22 +147,22 @@ static void order_stop(struct link_fixture *fixture, uint32_t peer,
 
 static void a_client_joins_and_receives_the_welcome_first(void **state) {
     struct link_fixture *fixture = *state;
-    struct control_client *control_client = open_client(fixture, true);
-    assert_false(control_client_is_joined(control_client));
-    join(fixture, control_client);
-    const Capstan__Control *order = await_order(control_client);
+    struct control_client *client = open_client(fixture, true);
+    assert_false(control_client_is_joined(client));
+    join(fixture, client);
+    const Capstan__Control *order = await_order(client);
     assert_int_equal(order->body_case, CAPSTAN__CONTROL__BODY_WELCOME);
-    assert_true(control_client_is_joined(control_client));
+    assert_true(control_client_is_joined(client));
     assert_int_equal(process.run, RUN);
-    control_client_close(&control_client);
-    assert_null(control_client);
+    control_client_close(&client);
+    assert_null(client);
 }
 
 static void commands_arrive_once_in_order_and_from_this_run(void **state) {
     struct link_fixture *fixture = *state;
-    struct control_client *control_client = open_client(fixture, true);
-    uint32_t peer = join(fixture, control_client);
-    assert_int_equal(await_order(control_client)->body_case,
+    struct control_client *client = open_client(fixture, true);
+    uint32_t peer = join(fixture, client);
+    assert_int_equal(await_order(client)->body_case,
                      CAPSTAN__CONTROL__BODY_WELCOME);
     order_stop(fixture, peer, RUN, 1);     /* came before */
     order_stop(fixture, peer, RUN, 3);     /* too early */
@@ -174,32 +171,32 @@ static void commands_arrive_once_in_order_and_from_this_run(void **state) {
     order_stop(fixture, peer, RUN, 2);
     order_stop(fixture, peer, RUN, 2);
     order_stop(fixture, peer, RUN, 3);
-    assert_int_equal(await_order(control_client)->seq, 2);
-    assert_int_equal(await_order(control_client)->seq, 3);
+    assert_int_equal(await_order(client)->seq, 2);
+    assert_int_equal(await_order(client)->seq, 3);
     const Capstan__Control *order;
     struct failure why;
-    assert_int_equal(step(control_client, &order, &why), STATUS_OK);
+    assert_int_equal(step(client, &order, &why), STATUS_OK);
     assert_null(order);
-    control_client_close(&control_client);
+    control_client_close(&client);
 }
 
 static void messages_are_resent_until_acknowledged(void **state) {
     struct link_fixture *fixture = *state;
-    struct control_client *control_client = open_client(fixture, true);
-    uint32_t peer = join(fixture, control_client);
-    await_order(control_client);
+    struct control_client *client = open_client(fixture, true);
+    uint32_t peer = join(fixture, client);
+    await_order(client);
     Capstan__Ready ready = CAPSTAN__READY__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_READY;
     control.ready = &ready;
-    control_client_send_reliable(control_client, &control);
+    control_client_send_reliable(client, &control);
     for (int time = 0; time < 2; time++) {
         Capstan__Control *received = receive_message(
-            fixture, control_client, CAPSTAN__CONTROL__BODY_READY, &peer);
+            fixture, client, CAPSTAN__CONTROL__BODY_READY, &peer);
         assert_int_equal(received->seq, 1);
         assert_int_equal(received->run, RUN);
         message_free_control(&received);
-        assert_false(control_client_is_drained(control_client));
+        assert_false(control_client_is_drained(client));
     }
     Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
     Capstan__Control answer = CAPSTAN__CONTROL__INIT;
@@ -209,39 +206,39 @@ static void messages_are_resent_until_acknowledged(void **state) {
     answer.heartbeat = &heartbeat;
     send_order(fixture, peer, &answer);
     Capstan__Control *received = receive_message(
-        fixture, control_client, CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
+        fixture, client, CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
     message_free_control(&received);
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     const Capstan__Control *order;
     struct failure why;
-    while (!control_client_is_drained(control_client) && time_now() < deadline)
-        assert_int_equal(step(control_client, &order, &why), STATUS_OK);
-    assert_true(control_client_is_drained(control_client));
-    control_client_close(&control_client);
+    while (!control_client_is_drained(client) && time_now() < deadline)
+        assert_int_equal(step(client, &order, &why), STATUS_OK);
+    assert_true(control_client_is_drained(client));
+    control_client_close(&client);
 }
 
 static void a_heartbeat_carries_the_roles_figures(void **state) {
     struct link_fixture *fixture = *state;
-    struct control_client *control_client = open_client(fixture, true);
-    uint32_t peer = join(fixture, control_client);
-    await_order(control_client);
-    control_client_heartbeat(control_client)->clock = 17;
-    control_client_send_heartbeat(control_client);
+    struct control_client *client = open_client(fixture, true);
+    uint32_t peer = join(fixture, client);
+    await_order(client);
+    control_client_heartbeat(client)->clock = 17;
+    control_client_send_heartbeat(client);
     Capstan__Control *received = receive_message(
-        fixture, control_client, CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
+        fixture, client, CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
     assert_int_equal(received->heartbeat->clock, 17);
     assert_int_equal(received->ack, 1);
     message_free_control(&received);
-    control_client_close(&control_client);
+    control_client_close(&client);
 }
 
 static void free_memory_is_reported_until_there_is_a_plan(void **state) {
     struct link_fixture *fixture = *state;
-    struct control_client *control_client = open_client(fixture, true);
-    uint32_t peer = join(fixture, control_client);
-    await_order(control_client);
+    struct control_client *client = open_client(fixture, true);
+    uint32_t peer = join(fixture, client);
+    await_order(client);
     Capstan__Control *received = receive_message(
-        fixture, control_client, CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
+        fixture, client, CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
     assert_true(received->heartbeat->n_memory > 0);
     assert_true(received->heartbeat->memory[0]->free > 0);
     assert_true(received->heartbeat->memory[0]->most >=
@@ -254,23 +251,23 @@ static void free_memory_is_reported_until_there_is_a_plan(void **state) {
     control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
     control.plan = &plan;
     send_order(fixture, peer, &control);
-    await_order(control_client);
+    await_order(client);
     do { /* one may be under way */
         message_free_control(&received);
-        received = receive_message(fixture, control_client,
+        received = receive_message(fixture, client,
                                    CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
     } while (received->ack < 2);
     assert_int_equal(received->heartbeat->n_memory, 0);
     message_free_control(&received);
-    control_client_close(&control_client);
+    control_client_close(&client);
 }
 
 static void a_refusal_ends_the_client_with_its_code_and_text(void **state) {
     struct link_fixture *fixture = *state;
-    struct control_client *control_client = open_client(fixture, true);
+    struct control_client *client = open_client(fixture, true);
     uint32_t peer;
-    Capstan__Control *received = receive_message(
-        fixture, control_client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
+    Capstan__Control *received =
+        receive_message(fixture, client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
     message_free_control(&received);
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -285,21 +282,21 @@ static void a_refusal_ends_the_client_with_its_code_and_text(void **state) {
     struct failure why;
     enum status status = STATUS_OK;
     while (!status && time_now() < deadline)
-        status = step(control_client, &order, &why);
+        status = step(client, &order, &why);
     assert_fails(status, &why, FAILURE_SLOT_TAKEN);
     assert_string_equal(why.text, "worker 3 is already here");
     assert_null(order);
-    control_client_close(&control_client);
+    control_client_close(&client);
 }
 
 /* A chief of another job answers; then mine does. */
 static void a_refusal_from_another_run_is_ignored(void **state) {
     struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
-    struct control_client *control_client = open_client(fixture, true);
+    struct control_client *client = open_client(fixture, true);
     uint32_t peer;
-    Capstan__Control *received = receive_message(
-        fixture, control_client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
+    Capstan__Control *received =
+        receive_message(fixture, client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
     message_free_control(&received);
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -310,66 +307,63 @@ static void a_refusal_from_another_run_is_ignored(void **state) {
     control.refusal = &refusal;
     send_order(fixture, peer, &control);
     welcome(fixture, peer);
-    assert_int_equal(await_order(control_client)->body_case,
+    assert_int_equal(await_order(client)->body_case,
                      CAPSTAN__CONTROL__BODY_WELCOME);
     assert_non_null(
         strstr(link_fixture_captured_log(fixture), "another job's chief"));
-    control_client_close(&control_client);
+    control_client_close(&client);
 }
 
 static void garbage_from_the_chief_is_logged_and_ignored(void **state) {
     struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
-    struct control_client *control_client = open_client(fixture, true);
-    uint32_t peer = join(fixture, control_client);
+    struct control_client *client = open_client(fixture, true);
+    uint32_t peer = join(fixture, client);
     assert_true(link_commit(fixture->server_link, peer, "\377\377", 2, NULL));
     welcome(fixture, peer);
-    assert_int_equal(await_order(control_client)->body_case,
+    assert_int_equal(await_order(client)->body_case,
                      CAPSTAN__CONTROL__BODY_WELCOME);
     order_stop(fixture, peer, RUN, 2);
-    assert_int_equal(await_order(control_client)->seq, 2);
+    assert_int_equal(await_order(client)->seq, 2);
     assert_non_null(
         strstr(link_fixture_captured_log(fixture), "not a control message"));
-    control_client_close(&control_client);
+    control_client_close(&client);
 }
 
 /* Turns as a loop takes them, to UNTIL or the first failure. */
-static enum status step_until(struct control_client *control_client,
-                              int64_t now, int64_t until, struct failure *why) {
+static enum status step_until(struct control_client *client, int64_t now,
+                              int64_t until, struct failure *why) {
     enum status status = STATUS_OK;
     for (; !status && now <= until; now += TIME_S / 2)
-        status = control_client_step(control_client, now, why);
+        status = control_client_step(client, now, why);
     return status;
 }
 
 /* Time is an argument: nobody waits for it here. */
 static void deadlines_name_the_chief_and_their_key(void **state) {
     struct link_fixture *fixture = *state;
-    struct control_client *control_client = open_client(fixture, true);
+    struct control_client *client = open_client(fixture, true);
     struct failure why;
     char name[64];
     snprintf(name, sizeof name, "the chief at 127.0.0.1:%u", fixture->port);
     assert_int_equal(
-        control_client_step(control_client, time_now() + 29 * TIME_S, &why), 0);
-    assert_fails(
-        control_client_step(control_client, time_now() + 31 * TIME_S, &why),
-        &why, FAILURE_NO_CHIEF);
+        control_client_step(client, time_now() + 29 * TIME_S, &why), 0);
+    assert_fails(control_client_step(client, time_now() + 31 * TIME_S, &why),
+                 &why, FAILURE_NO_CHIEF);
     assert_non_null(strstr(why.text, name));
     assert_non_null(strstr(why.text, "timeouts.join"));
-    control_client_close(&control_client);
-    control_client = open_client(fixture, true);
-    join(fixture, control_client);
-    await_order(control_client);
-    control_client_set_timeout(control_client, 10);
+    control_client_close(&client);
+    client = open_client(fixture, true);
+    join(fixture, client);
+    await_order(client);
+    control_client_set_timeout(client, 10);
     int64_t now = time_now();
-    assert_int_equal(step_until(control_client, now, now + 9 * TIME_S, &why),
-                     0);
-    assert_fails(
-        step_until(control_client, now + 9 * TIME_S, now + 11 * TIME_S, &why),
-        &why, FAILURE_PEER_SILENT);
+    assert_int_equal(step_until(client, now, now + 9 * TIME_S, &why), 0);
+    assert_fails(step_until(client, now + 9 * TIME_S, now + 11 * TIME_S, &why),
+                 &why, FAILURE_PEER_SILENT);
     assert_non_null(strstr(why.text, name));
     assert_non_null(strstr(why.text, "timeouts.peer"));
-    control_client_close(&control_client);
+    control_client_close(&client);
 }
 
 /* A stopped process finds its clock far on, and blames nobody else: its chief
@@ -377,113 +371,105 @@ static void deadlines_name_the_chief_and_their_key(void **state) {
 static void a_suspended_member_reports_its_suspension(void **state) {
     struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
-    struct control_client *control_client = open_client(fixture, true);
+    struct control_client *client = open_client(fixture, true);
     struct failure why;
-    join(fixture, control_client);
-    await_order(control_client);
-    control_client_set_timeout(control_client, 10);
+    join(fixture, client);
+    await_order(client);
+    control_client_set_timeout(client, 10);
     int64_t now = time_now(), later = now + 23 * TIME_S;
-    assert_int_equal(step_until(control_client, now, now + 3 * TIME_S, &why),
-                     0);
-    assert_int_equal(
-        step_until(control_client, later, later + 6 * TIME_S, &why), 0);
+    assert_int_equal(step_until(client, now, now + 3 * TIME_S, &why), 0);
+    assert_int_equal(step_until(client, later, later + 6 * TIME_S, &why), 0);
     assert_non_null(strstr(link_fixture_captured_log(fixture),
                            "this process itself stood still for 20 s"));
-    assert_fails(step_until(control_client, later + 6 * TIME_S,
-                            later + 8 * TIME_S, &why),
-                 &why, FAILURE_PEER_SILENT);
+    assert_fails(
+        step_until(client, later + 6 * TIME_S, later + 8 * TIME_S, &why), &why,
+        FAILURE_PEER_SILENT);
     assert_non_null(strstr(why.text, "since this process itself stood still "
                                      "for 20 s"));
     assert_null(strstr(why.text, "it is gone"));
-    control_client_close(&control_client);
+    control_client_close(&client);
 }
 
 static void the_next_deadline_is_never_in_the_past(void **state) {
     struct link_fixture *fixture = *state;
     for (int known = 0; known < 2; known++) {
-        struct control_client *control_client = open_client(fixture, known);
+        struct control_client *client = open_client(fixture, known);
         struct failure why;
         if (known) /* a name server that takes long */
-            control_client_set_chief(control_client,
-                                     "name.that.is.looked.up.invalid", 1);
+            control_client_set_chief(client, "name.that.is.looked.up.invalid",
+                                     1);
         for (int64_t now = time_now(), i = 0; i < 100; i++) {
-            assert_int_equal(control_client_step(control_client, now, &why),
-                             STATUS_OK);
-            assert_true(control_client_deadline(control_client) > now);
+            assert_int_equal(control_client_step(client, now, &why), STATUS_OK);
+            assert_true(control_client_deadline(client) > now);
             now += 30 * TIME_MS;
         }
-        control_client_close(&control_client);
+        control_client_close(&client);
     }
 }
 
 static void a_stop_gives_its_code_or_announces_another_run(void **state) {
     struct link_fixture *fixture = *state;
-    struct control_client *control_client = open_client(fixture, true);
-    uint32_t peer = join(fixture, control_client);
+    struct control_client *client = open_client(fixture, true);
+    uint32_t peer = join(fixture, client);
     struct failure why = {0};
     restart_within = 0;
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     stop.text = "enough";
-    assert_int_equal(control_client_handle_stop(control_client, &stop, &why),
+    assert_int_equal(control_client_handle_stop(client, &stop, &why),
                      STATUS_OK);
-    Capstan__Control *received = receive_message(
-        fixture, control_client, CAPSTAN__CONTROL__BODY_GOODBYE, &peer);
+    Capstan__Control *received =
+        receive_message(fixture, client, CAPSTAN__CONTROL__BODY_GOODBYE, &peer);
     message_free_control(&received);
     stop.code = FAILURE_LOSS_NOT_FINITE;
-    assert_fails(control_client_handle_stop(control_client, &stop, &why), &why,
+    assert_fails(control_client_handle_stop(client, &stop, &why), &why,
                  FAILURE_LOSS_NOT_FINITE);
     assert_int_equal(why.code, FAILURE_LOSS_NOT_FINITE);
     assert_string_equal(why.text, "the chief ended the run: enough");
     assert_true(why.reported && restart_within == 0);
     stop.restart_within = 7;
-    assert_int_equal(control_client_handle_stop(control_client, &stop, &why),
+    assert_int_equal(control_client_handle_stop(client, &stop, &why),
                      STATUS_OK);
     assert_true(restart_within == 7);
-    control_client_close(&control_client);
+    control_client_close(&client);
 }
 
 static void an_announcement_gives_a_member_its_chief(void **state) {
     struct link_fixture *fixture = *state;
-    struct control_client *control_client = open_client(fixture, false);
+    struct control_client *client = open_client(fixture, false);
     char text[300];
     static const char *const wrong[] = {"",        "host",      ":1",
                                         "host:",   "host:0",    "host:65536",
                                         "host:-1", "host:words"};
-    assert_false(
-        control_client_chief_address(control_client, text, sizeof text));
+    assert_false(control_client_chief_address(client, text, sizeof text));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        control_client_set_chief_address(control_client, wrong[i]);
-    assert_false(
-        control_client_chief_address(control_client, text, sizeof text));
-    control_client_set_chief_address(control_client, "[::1]:5");
-    assert_true(
-        control_client_chief_address(control_client, text, sizeof text));
+        control_client_set_chief_address(client, wrong[i]);
+    assert_false(control_client_chief_address(client, text, sizeof text));
+    control_client_set_chief_address(client, "[::1]:5");
+    assert_true(control_client_chief_address(client, text, sizeof text));
     assert_string_equal(text, "[::1]:5");
-    control_client_set_chief_address(control_client, fixture->address);
-    assert_true(
-        control_client_chief_address(control_client, text, sizeof text));
+    control_client_set_chief_address(client, fixture->address);
+    assert_true(control_client_chief_address(client, text, sizeof text));
     assert_string_equal(text, fixture->address);
-    join(fixture, control_client);
-    await_order(control_client);
-    control_client_set_chief_address(control_client,
+    join(fixture, client);
+    await_order(client);
+    control_client_set_chief_address(client,
                                      "10.0.0.1:5"); /* no more: it has joined */
-    assert_true(
-        control_client_chief_address(control_client, text, sizeof text));
+    assert_true(control_client_chief_address(client, text, sizeof text));
     assert_string_equal(text, fixture->address);
-    control_client_close(&control_client);
+    control_client_close(&client);
 }
 
 static void a_host_of_any_length_does_no_harm(void **state) {
     struct link_fixture *fixture = *state;
-    struct control_client *control_client = open_client(fixture, false);
+    struct control_client *client = open_client(fixture, false);
     char address[400];
     memset(address, 'h', sizeof address);
     for (size_t size = 250; size < 300; size++) {
         strcpy(address + size, ":80");
-        control_client_set_chief_address(control_client, address);
+        control_client_set_chief_address(client, address);
         address[size] = 'h';
     }
-    control_client_close(&control_client);
+    control_client_close(&client);
 }
 
 #define CONTROL_CLIENT_TEST(f)                                                 \

@@ -86,14 +86,14 @@ static void holders_of_several_threads_are_counted(void **state) {
 
 static void a_slice_holds_its_memory(void **state) {
     (void)state;
-    struct shm_segment *shm_segment =
+    struct shm_segment *segment =
         shm_segment_open(8192, SHM_SEGMENT_OWNER_WRITES);
-    char *base = shm_segment_base(shm_segment);
-    struct buffer *buffer = buffer_open_in(shm_segment, 64, 100, NULL, NULL);
-    assert_ptr_equal(buffer_segment(buffer), shm_segment);
+    char *base = shm_segment_base(segment);
+    struct buffer *buffer = buffer_open_in(segment, 64, 100, NULL, NULL);
+    assert_ptr_equal(buffer_segment(buffer), segment);
     assert_ptr_equal(buffer_data(buffer), base + 64);
     assert_int_equal(buffer_bytes(buffer), 100);
-    shm_segment_release(&shm_segment);
+    shm_segment_release(&segment);
     memset(buffer_data(buffer), 1, 100);
     buffer_release(&buffer);
 }

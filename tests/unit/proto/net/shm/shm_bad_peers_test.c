@@ -42,12 +42,12 @@ static void a_payload_outside_the_segment_closes_the_connection(void **state) {
     };
     for (size_t i = 0; i < sizeof payloads / sizeof *payloads; i++) {
         shm_fixture_connect(fixture);
-        struct shm_segment *shm_segment =
+        struct shm_segment *segment =
             shm_segment_open(4096, SHM_SEGMENT_OWNER_WRITES);
-        assert_true(shm_connection_share(fixture->called, shm_segment, 0));
+        assert_true(shm_connection_share(fixture->called, segment, 0));
         forge(fixture, (struct ring_payload){.offset = 4088, .bytes = 8});
         forge(fixture, payloads[i]);
-        shm_segment_release(&shm_segment);
+        shm_segment_release(&segment);
         struct shm_connection_view view;
         assert_true(shm_connection_view(fixture->served, &view));
         shm_connection_release(fixture->served);

@@ -22,21 +22,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void send_bytes(struct shm_connection *shm_connection, uint32_t number,
+static void send_bytes(struct shm_connection *connection, uint32_t number,
                        size_t bytes) {
     static unsigned char data[SHM_FIXTURE_FRAME];
     memset(data, (int)(number & 0xff), bytes);
     struct shm_connection_payload payload = {data, bytes, NULL};
     assert_true(
-        shm_connection_send(shm_connection, &number, sizeof number, &payload));
+        shm_connection_send(connection, &number, sizeof number, &payload));
 }
 
-static void expect_bytes(struct shm_connection *shm_connection, uint32_t number,
+static void expect_bytes(struct shm_connection *connection, uint32_t number,
                          size_t bytes) {
     struct shm_connection_view view;
     uint32_t found;
-    assert_true(shm_connection_pending(shm_connection));
-    assert_true(shm_connection_view(shm_connection, &view));
+    assert_true(shm_connection_pending(connection));
+    assert_true(shm_connection_view(connection, &view));
     assert_int_equal(view.header_bytes, sizeof found);
     memcpy(&found, view.header, sizeof found);
     assert_int_equal(found, number);
@@ -44,7 +44,7 @@ static void expect_bytes(struct shm_connection *shm_connection, uint32_t number,
     const unsigned char *data = view.payload;
     assert_true(!bytes || (data[0] == (number & 0xff) &&
                            data[bytes - 1] == (number & 0xff)));
-    shm_connection_release(shm_connection);
+    shm_connection_release(connection);
 }
 
 static void messages_pass_in_both_directions(void **state) {
@@ -125,12 +125,12 @@ static void the_send_limit_holds_at_any_ring_position(void **state) {
         assert_int_equal(count_ahead(fixture, i), 4);
 }
 
-static bool has_wakeup(struct shm_connection *shm_connection) {
-    struct pollfd item = {shm_connection_wakeup(shm_connection), POLLIN, 0};
+static bool has_wakeup(struct shm_connection *connection) {
+    struct pollfd item = {shm_connection_wakeup(connection), POLLIN, 0};
     eventfd_t rung;
     bool has = poll(&item, 1, 0) == 1;
     if (has)
-        eventfd_read(shm_connection_wakeup(shm_connection), &rung);
+        eventfd_read(shm_connection_wakeup(connection), &rung);
     return has;
 }
 
@@ -176,11 +176,10 @@ static void shared_memory_is_read_in_place_and_released(void **state) {
     struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     shm_fixture_connect(fixture);
-    struct shm_segment *shm_segment =
+    struct shm_segment *segment =
         shm_segment_open(1 << 16, SHM_SEGMENT_OWNER_WRITES);
     for (int i = 0; i < 300; i++) {
-        struct buffer *buffer =
-            buffer_open_in(shm_segment, 64, 640, NULL, NULL);
+        struct buffer *buffer = buffer_open_in(segment, 64, 640, NULL, NULL);
         char *bytes = buffer_data(buffer);
         struct shm_connection_payload payload = {bytes + 40, 600, buffer};
         assert_true(shm_connection_send(fixture->served, "h", 1, &payload));
@@ -196,7 +195,7 @@ static void shared_memory_is_read_in_place_and_released(void **state) {
         buffer_release(&buffer);
     }
     assert_int_equal(fixture->called->num_mapped, 1);
-    shm_segment_release(&shm_segment);
+    shm_segment_release(&segment);
 }
 
 static void payloads_beyond_the_shareable_memory_are_copied(void **state) {
@@ -204,15 +203,15 @@ static void payloads_beyond_the_shareable_memory_are_copied(void **state) {
     struct shm_connection_view view;
     shm_fixture_connect(fixture);
     for (int i = 0; i < SHM_CONNECTION_SEGMENTS + 3; i++) {
-        struct shm_segment *shm_segment =
+        struct shm_segment *segment =
             shm_segment_open(4096, SHM_SEGMENT_OWNER_WRITES);
-        struct buffer *buffer = buffer_open_in(shm_segment, 0, 99, NULL, NULL);
+        struct buffer *buffer = buffer_open_in(segment, 0, 99, NULL, NULL);
         struct shm_connection_payload payload = {buffer_data(buffer), 99,
                                                  buffer};
         memset(buffer_data(buffer), i, 99);
         assert_true(shm_connection_send(fixture->called, "h", 1, &payload));
         buffer_release(&buffer);
-        shm_segment_release(&shm_segment);
+        shm_segment_release(&segment);
     }
     for (int i = 0; i < SHM_CONNECTION_SEGMENTS + 3; i++) {
         assert_true(shm_connection_view(fixture->served, &view));
@@ -233,18 +232,17 @@ static void connecting_to_an_unknown_name_fails(void **state) {
 
 /* In a child: a client that floods the server until it is killed. */
 static void flood(struct shm_fixture *fixture) {
-    struct shm_endpoint *shm_endpoint = shm_endpoint_open(SHM_FIXTURE_FRAME);
+    struct shm_endpoint *endpoint = shm_endpoint_open(SHM_FIXTURE_FRAME);
     char text[128];
     uint32_t number =
-        shm_endpoint_connect(shm_endpoint, fixture->name, text, sizeof text);
+        shm_endpoint_connect(endpoint, fixture->name, text, sizeof text);
     static unsigned char bytes[9999];
     for (;;) {
-        struct shm_connection *shm_connection =
-            shm_endpoint_find(shm_endpoint, number);
+        struct shm_connection *connection = shm_endpoint_find(endpoint, number);
         struct shm_connection_payload payload = {bytes, sizeof bytes, NULL};
-        if (!shm_fixture_is_open(shm_connection) ||
-            !shm_connection_send(shm_connection, "flood", 5, &payload))
-            shm_fixture_run_once(shm_endpoint);
+        if (!shm_fixture_is_open(connection) ||
+            !shm_connection_send(connection, "flood", 5, &payload))
+            shm_fixture_run_once(endpoint);
     }
 }
 
@@ -264,9 +262,9 @@ static void a_killed_client_is_dropped(void **state) {
             shm_fixture_run_once(fixture->server);
         }
     }
-    struct shm_segment *shm_segment =
+    struct shm_segment *segment =
         shm_segment_open(4096, SHM_SEGMENT_OWNER_WRITES);
-    struct buffer *buffer = buffer_open_in(shm_segment, 0, 64, NULL, NULL);
+    struct buffer *buffer = buffer_open_in(segment, 0, 64, NULL, NULL);
     struct shm_connection_payload payload = {buffer_data(buffer), 64, buffer};
     assert_true(shm_connection_send(shm_fixture_accepted(fixture), "held", 4,
                                     &payload));
@@ -276,7 +274,7 @@ static void a_killed_client_is_dropped(void **state) {
     shm_fixture_expect_dropped(fixture, NULL);
     assert_true(buffer_is_unique(buffer));
     buffer_release(&buffer);
-    shm_segment_release(&shm_segment);
+    shm_segment_release(&segment);
 }
 
 static void a_killed_server_is_detected(void **state) {
@@ -286,12 +284,11 @@ static void a_killed_server_is_detected(void **state) {
     int ready = eventfd(0, EFD_CLOEXEC);
     pid_t child = fork();
     if (!child) {
-        struct shm_endpoint *shm_endpoint =
-            shm_endpoint_open(SHM_FIXTURE_FRAME);
-        shm_endpoint_listen(shm_endpoint, name);
+        struct shm_endpoint *endpoint = shm_endpoint_open(SHM_FIXTURE_FRAME);
+        shm_endpoint_listen(endpoint, name);
         eventfd_write(ready, 1);
         for (;;)
-            shm_fixture_run_once(shm_endpoint);
+            shm_fixture_run_once(endpoint);
     }
     eventfd_t count;
     eventfd_read(ready, &count);
@@ -317,18 +314,16 @@ static void a_sleeping_peer_is_woken(void **state) {
     struct shm_fixture *fixture = *state;
     pid_t child = fork();
     if (!child) {
-        struct shm_endpoint *shm_endpoint =
-            shm_endpoint_open(SHM_FIXTURE_FRAME);
+        struct shm_endpoint *endpoint = shm_endpoint_open(SHM_FIXTURE_FRAME);
         struct shm_endpoint_message message;
         char text[128];
-        shm_endpoint_connect(shm_endpoint, fixture->name, text, sizeof text);
+        shm_endpoint_connect(endpoint, fixture->name, text, sizeof text);
         for (;;) {
-            struct pollfd item = {shm_endpoint_descriptor(shm_endpoint), POLLIN,
-                                  0};
-            shm_endpoint_prepare_wait(shm_endpoint);
+            struct pollfd item = {shm_endpoint_descriptor(endpoint), POLLIN, 0};
+            shm_endpoint_prepare_wait(endpoint);
             poll(&item, 1, -1);
-            shm_endpoint_progress(shm_endpoint, time_now());
-            while (shm_endpoint_view(shm_endpoint, &message)) {
+            shm_endpoint_progress(endpoint, time_now());
+            while (shm_endpoint_view(endpoint, &message)) {
                 shm_connection_release(message.shm_connection);
                 shm_connection_send(message.shm_connection, "pong", 4, NULL);
             }
@@ -338,10 +333,10 @@ static void a_sleeping_peer_is_woken(void **state) {
     shm_fixture_await_client(fixture);
     while (!shm_fixture_is_open(shm_fixture_accepted(fixture)))
         shm_fixture_run_once(fixture->server);
-    struct shm_connection *shm_connection = shm_fixture_accepted(fixture);
+    struct shm_connection *connection = shm_fixture_accepted(fixture);
     for (int i = 0; i < 20000; i++) {
         int64_t deadline = time_now() + SHM_FIXTURE_DEADLINE;
-        assert_true(shm_connection_send(shm_connection, "ping", 4, NULL));
+        assert_true(shm_connection_send(connection, "ping", 4, NULL));
         while (!shm_endpoint_view(fixture->server, &message)) {
             struct pollfd item = {shm_endpoint_descriptor(fixture->server),
                                   POLLIN, 0};

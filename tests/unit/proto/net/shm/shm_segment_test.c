@@ -112,11 +112,11 @@ static void a_segment_of_another_size_is_refused(void **state) {
 
 static void the_last_holder_unmaps_it(void **state) {
     (void)state;
-    struct shm_segment *shm_segment =
+    struct shm_segment *segment =
         shm_segment_open(BYTES, SHM_SEGMENT_BOTH_WRITE);
-    struct shm_segment *second = shm_segment_hold(shm_segment);
-    int descriptor = shm_segment_descriptor(shm_segment);
-    shm_segment_release(&shm_segment);
+    struct shm_segment *second = shm_segment_hold(segment);
+    int descriptor = shm_segment_descriptor(segment);
+    shm_segment_release(&segment);
     *(char *)shm_segment_base(second) = 1;
     assert_int_not_equal(fcntl(descriptor, F_GETFD), -1);
     shm_segment_release(&second);

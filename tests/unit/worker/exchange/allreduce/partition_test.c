@@ -98,11 +98,11 @@ static void without_state_all_ranks_have_the_first_bucket(void **state) {
         assert_int_equal(one.owned[0].first, BEGIN);
         assert_int_equal(one.owned[0].end, buckets[0].end);
         for (uint32_t i = 1; i < BUCKETS; i++) {
-            struct partition_range partition_range =
+            struct partition_range range =
                 partition_range_of(&buckets[i], BEGIN, rank, 3);
             assert_true(partition_shares(&one, i));
-            assert_int_equal(one.owned[i].first, partition_range.first);
-            assert_int_equal(one.owned[i].end, partition_range.end);
+            assert_int_equal(one.owned[i].first, range.first);
+            assert_int_equal(one.owned[i].end, range.end);
         }
         partition_close(&one);
     }

@@ -117,11 +117,11 @@ static struct weights_transfer *open_caller(struct fixture *fixture,
         .step_timeout = timeout,
         .cancel = -1,
     };
-    struct weights_transfer *weights_transfer;
+    struct weights_transfer *transfer;
     struct failure why;
-    assert_int_equal(weights_transfer_open(&weights_transfer, &settings, &why),
+    assert_int_equal(weights_transfer_open(&transfer, &settings, &why),
                      STATUS_OK);
-    return weights_transfer;
+    return transfer;
 }
 
 static struct weights_transfer *open_chief(struct fixture *fixture) {
