@@ -316,7 +316,7 @@ static void handle_ps(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_SQUARE_SUMS:
         handle_square_sums(run, slot, control->square_sums);
         break;
-    case CAPSTAN__CONTROL__BODY_READY:
+    case CAPSTAN__CONTROL__BODY_READY: /* in all-reduce a ps holds nothing */
         planning_receive_ready(run, slot, control->ready);
         break;
     default:

@@ -68,16 +68,16 @@ enum status bench_cluster_run(const struct options *options,
                               const char *program, const struct log *log,
                               int *exit_code, struct failure *why) {
     char **words = cluster_arguments(options->words);
-    struct launch_options launch = {.program = program,
-                                    .verb = "bench",
-                                    .workers_write_stdout = true,
-                                    .arguments_for_all = true,
-                                    .num_ps = options->num_ps,
-                                    .num_workers = 1,
-                                    .run_arguments = words,
-                                    .grace = GRACE,
-                                    .stop = STOP,
-                                    .log = log};
+    struct launch_settings launch = {.program = program,
+                                     .verb = "bench",
+                                     .workers_write_stdout = true,
+                                     .arguments_for_all = true,
+                                     .num_ps = options->num_ps,
+                                     .num_workers = 1,
+                                     .run_arguments = words,
+                                     .grace = GRACE,
+                                     .stop = STOP,
+                                     .log = log};
     enum status status =
         words ? launch_run(&launch, exit_code, why)
               : status_fail(why, FAILURE_NO_MEMORY, "no memory for a command");

@@ -127,7 +127,7 @@ enum status local_command(const struct options *options, struct failure *why) {
         setenv("CAPSTAN_LANE", options->lane, 1);
     launch_program(program, sizeof program);
     local_arguments(options, job, arguments, &texts);
-    struct launch_options launch = {
+    struct launch_settings launch = {
         .program = program,
         .num_ps = local_num_ps(options, job),
         .num_workers = options->num_workers,

@@ -321,14 +321,14 @@ void membership_join(struct run *run, const struct control_message *incoming,
 
 /* It may arrive after the slot is vacated: from a process that was declared
  * dead, or from the launcher of one that said goodbye. */
-static bool is_goodbye(const Capstan__Control *control) {
+static bool is_departure(const Capstan__Control *control) {
     return control->body_case == CAPSTAN__CONTROL__BODY_GOODBYE ||
            control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT;
 }
 
 void membership_reject_unknown(struct run *run, uint32_t peer,
                                const Capstan__Control *control) {
-    if (control->run == run->id && is_goodbye(control))
+    if (control->run == run->id && is_departure(control))
         return;
     if (link_may_log(run->link, "a message of an unknown peer"))
         log_warning(run->log, "message_refused",
@@ -360,7 +360,7 @@ static bool is_needed(const struct run *run, const struct roster_slot *slot) {
            (run->phase == RUN_FINISHING && slot->rank == 0);
 }
 
-static bool needed_by_series(struct run *run, const char *departed) {
+static bool stop_if_needed_by_series(struct run *run, const char *departed) {
     if (!run_series_requires_all(run))
         return false;
     run_stop(run,
@@ -411,7 +411,7 @@ static void remove_member(struct run *run, struct roster_slot *slot,
     vacate_slot(run, slot);
     if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
         return;
-    if (needed_by_series(run, departed))
+    if (stop_if_needed_by_series(run, departed))
         return;
     bool weights = run->allreduce ? is_needed(run, slot) : ps;
     if (weights && run->phase >= RUN_READYING)

@@ -44,7 +44,7 @@ static void enter(struct launch *launch, enum shutdown_phase shutdown_phase,
 }
 
 static void signal_chief(struct launch *launch, int number) {
-    const struct launch_options *options = launch->options;
+    const struct launch_settings *options = launch->options;
     kill(launch->processes[0].pid, number);
     if (launch->shutdown_phase == RUNNING)
         enter(launch, CHIEF_SIGNALLED, options->grace + options->stop);
@@ -231,7 +231,7 @@ static enum status check_program(const char *program, struct failure *why) {
                         "the program to start, %s", program);
 }
 
-enum status launch_run(const struct launch_options *options, int *exit_code,
+enum status launch_run(const struct launch_settings *options, int *exit_code,
                        struct failure *why) {
     struct launch launch = {.options = options,
                             .count = 1 + options->num_ps + options->num_workers,

@@ -22,7 +22,7 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
 /* Set if the chief logs to the same terminal. */
 #define LAUNCH_TOGETHER "CAPSTAN_TOGETHER"
 
-struct launch_options {
+struct launch_settings {
     const char *program;       /* the capstan binary; /proc/self/exe will do */
     const char *verb;          /* for all processes; NULL: "run" */
     bool workers_write_stdout; /* the workers write to standard output instead
@@ -39,7 +39,7 @@ struct launch_options {
     const struct log *log;      /* borrowed; NULL: log nothing */
 };
 
-/* Writes the path of the running program, for launch_options. */
+/* Writes the path of the running program, for launch_settings. */
 void launch_program(char *path, size_t size);
 
 /* Starts the cluster and returns when its last process has ended.
@@ -68,7 +68,7 @@ void launch_program(char *path, size_t size);
  *
  * Call it on the main thread of a process without other threads or children: it
  * takes these signals and SIGCHLD while it runs. */
-enum status launch_run(const struct launch_options *options, int *exit_code,
+enum status launch_run(const struct launch_settings *options, int *exit_code,
                        struct failure *why) MUST_CHECK;
 
 #endif

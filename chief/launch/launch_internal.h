@@ -32,7 +32,7 @@ enum shutdown_phase {
 };
 
 struct launch {
-    const struct launch_options *options;
+    const struct launch_settings *options;
     struct launch_process *processes; /* the chief first */
     unsigned count, alive;
     char num_ps[24]; /* value of the flag --num-ps */

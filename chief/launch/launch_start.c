@@ -49,7 +49,7 @@ static void name_processes(struct launch *launch) {
 }
 
 void launch_name_processes(struct launch *launch) {
-    const struct launch_options *options = launch->options;
+    const struct launch_settings *options = launch->options;
     if (by_ranks(launch))
         snprintf(launch->num_ps, sizeof launch->num_ps, "--num-ps=%u",
                  options->azureml_distribution->num_ps);
@@ -148,7 +148,7 @@ static void set_environment(const struct launch *launch,
 /* "capstan run" and the chief's arguments; the caller frees the list. */
 static const char **launch_start_run_command(const struct launch *launch,
                                              bool chief) {
-    const struct launch_options *options = launch->options;
+    const struct launch_settings *options = launch->options;
     char *const *extra = options->run_arguments;
     bool has_arguments = chief || options->arguments_for_all;
     size_t count = 0;

@@ -177,7 +177,8 @@ enum status strategy_choose(struct strategy *out, const struct job *job,
                  strategy == JOB_PS ? "" : " (ps are listed)",
                  job->wire == JOB_WIRE_BF16 ? ", bf16 on the wire" : "");
     else
-        log_info(log, "strategy_chosen",
-                 "one trainer and no ps: the chief keeps the weights");
+        log_info(
+            log, "strategy_chosen",
+            "one trainer and no ps: a ps inside this process keeps the weights");
     return STATUS_OK;
 }

@@ -18,9 +18,9 @@ enum status {
     STATUS_FAILED = 1,        /* a retry does not help */
     STATUS_CONFIG = 2,        /* bad configuration */
     STATUS_HUNG_UP = 129,     /* SIGHUP, as SIGTERM below */
-    STATUS_INTERRUPTED = 130, /* SIGINT at chief or ps */
+    STATUS_INTERRUPTED = 130, /* SIGINT to this process */
     STATUS_RETRY = 138,       /* worth a retry: a peer or a machine failed */
-    STATUS_TERMINATED = 143,  /* SIGTERM at chief or ps */
+    STATUS_TERMINATED = 143,  /* SIGTERM to this process */
 };
 
 /* A cause; failure_codes.h lists them. */

@@ -202,8 +202,8 @@ static void release(struct snapshot_agent *agent, uint64_t id) {
 }
 
 /* Removes what the chief cannot reach, as the folder is not shared. */
-static void retain(struct snapshot_agent *agent,
-                   const Capstan__Retain *command) {
+static void snapshot_agent_prune(struct snapshot_agent *agent,
+                                 const Capstan__Retain *command) {
     const char *dir = agent->settings.plan->checkpoint_dir;
     struct failure why;
     if (!agent->shares_folder && dir && dir_lock_is_held(agent->dir_lock) &&
@@ -229,7 +229,7 @@ enum status snapshot_agent_handle(struct snapshot_agent *agent,
         release(agent, command->snapshot_release->id);
         return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_RETAIN:
-        retain(agent, command->retain);
+        snapshot_agent_prune(agent, command->retain);
         return STATUS_OK;
     default:
         return STATUS_OK;
@@ -248,8 +248,10 @@ static void log_failed(const struct snapshot_agent *agent,
         log_warning(log, "snapshot_failed", "a snapshot was not taken: %s",
                     report->why.text);
     else
-        log_error(log, "shard_write_failed", "a checkpoint was not written: %s",
-                  report->why.text);
+        log_error(log, "shard_write_failed",
+                  "this process's part of the checkpoint of step %llu was not "
+                  "written: %s",
+                  (unsigned long long)report->id, report->why.text);
 }
 
 /* The step and the loss scaler are those of the plan's first block. */

@@ -25,7 +25,7 @@ bool ledger_open(struct ledger *ledger, uint32_t num_blocks,
 /* Frees the entries, not the struct. */
 void ledger_close(struct ledger *ledger);
 
-/* Block B's row: num_ranks entries, view. */
+/* Block B's row: num_ranks entries, borrowed. */
 struct ledger_entry *ledger_row(const struct ledger *ledger, uint32_t b);
 
 /* Copies block B's row as it belongs to the weights at VERSION into

@@ -69,8 +69,9 @@ bool update_core_next(struct update_core *core,
                       struct update_core_action *action);
 
 /* Installs view NUMBER, with one of SLOTS a rank, and rechecks every waiting
- * request and open round. If no live trainer remains for the open round, it
- * closes empty: later joiners must not wait for it. */
+ * request and open round. If no trainer that the open round awaits is live, it
+ * closes with what has arrived; with nothing, it closes empty as soon as a
+ * later joiner is live, who must not wait for it. */
 void update_core_set_view(struct update_core *core, uint64_t number,
                           const struct gate_slot *slots);
 
@@ -130,10 +131,10 @@ void update_core_ledger_row(const struct update_core *core, uint32_t block,
 /* Ranks of the plan: entries in a row. */
 uint32_t update_core_num_ranks(const struct update_core *core);
 
-/* The ledger; view. */
+/* The ledger, borrowed. */
 struct ledger *update_core_ledger(struct update_core *core);
 
-/* The gate, with the current view; view. */
+/* The gate with the current view, borrowed. */
 const struct gate *update_core_gate(const struct update_core *core);
 
 #endif

@@ -13,14 +13,14 @@ struct gradient_payload {
     unsigned references;
 };
 
-struct contribution {
+struct inbox_entry {
     struct gradient_payload *gradient_payload; /* NULL: none */
     const void *floats;                        /* NULL: a push without bytes */
 };
 
 struct gradient_inbox {
     uint32_t num_blocks, num_ranks;
-    struct contribution *contributions; /* [num_blocks, num_ranks] */
+    struct inbox_entry *contributions; /* [num_blocks, num_ranks] */
     struct gradient_payload *free;
 };
 
@@ -85,7 +85,7 @@ void gradient_inbox_release(struct gradient_inbox *inbox,
     inbox->free = payload;
 }
 
-static struct contribution *block_contributions(
+static struct inbox_entry *block_contributions(
     const struct gradient_inbox *inbox, uint32_t block) {
     return inbox->contributions + (size_t)block * inbox->num_ranks;
 }
@@ -96,16 +96,16 @@ void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
                         const void *floats) {
     payload->references++;
     block_contributions(inbox, block)[rank] =
-        (struct contribution){payload, floats};
+        (struct inbox_entry){payload, floats};
 }
 
-static bool gradient_inbox_has_bytes(const struct contribution *contribution) {
+static bool gradient_inbox_has_bytes(const struct inbox_entry *contribution) {
     return contribution->gradient_payload && contribution->floats;
 }
 
 unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,
                                uint32_t block, const void **gradients) {
-    const struct contribution *all = block_contributions(inbox, block);
+    const struct inbox_entry *all = block_contributions(inbox, block);
     unsigned count = 0;
     for (uint32_t r = 0; r < inbox->num_ranks; r++)
         if (gradient_inbox_has_bytes(&all[r]))
@@ -115,7 +115,7 @@ unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,
 
 uint32_t gradient_inbox_weight(const struct gradient_inbox *inbox,
                                uint32_t block, const uint32_t *weights) {
-    const struct contribution *all = block_contributions(inbox, block);
+    const struct inbox_entry *all = block_contributions(inbox, block);
     uint32_t sum = 0;
     for (uint32_t r = 0; r < inbox->num_ranks; r++)
         if (gradient_inbox_has_bytes(&all[r]))
@@ -125,12 +125,12 @@ uint32_t gradient_inbox_weight(const struct gradient_inbox *inbox,
 
 unsigned gradient_inbox_detach(struct gradient_inbox *inbox, uint32_t block,
                                struct gradient_payload **held) {
-    struct contribution *all = block_contributions(inbox, block);
+    struct inbox_entry *all = block_contributions(inbox, block);
     unsigned count = 0;
     for (uint32_t r = 0; r < inbox->num_ranks; r++) {
         if (all[r].gradient_payload)
             held[count++] = all[r].gradient_payload;
-        all[r] = (struct contribution){0};
+        all[r] = (struct inbox_entry){0};
     }
     return count;
 }

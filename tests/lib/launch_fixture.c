@@ -79,7 +79,7 @@ static void undo(int fd, int saved, char *text, size_t size) {
 }
 
 enum status launch_fixture_run_with(struct launch_fixture *set,
-                                    struct launch_options *options) {
+                                    struct launch_settings *options) {
     const struct log log = {.role = "local", .index = -1};
     char job[] = "job.json", flag[] = "--set", value[] = "seed=2 3";
     char *const arguments[] = {job, flag, value, NULL};
@@ -97,10 +97,10 @@ enum status launch_fixture_run_with(struct launch_fixture *set,
 
 enum status launch_fixture_run(struct launch_fixture *set, unsigned num_ps,
                                unsigned num_workers, double seconds) {
-    struct launch_options options = {.num_ps = num_ps,
-                                     .num_workers = num_workers,
-                                     .grace = seconds,
-                                     .stop = seconds};
+    struct launch_settings options = {.num_ps = num_ps,
+                                      .num_workers = num_workers,
+                                      .grace = seconds,
+                                      .stop = seconds};
     return launch_fixture_run_with(set, &options);
 }
 

@@ -25,7 +25,7 @@ void launch_fixture_set_program(struct launch_fixture *set, const char *script);
 
 /* Launches it by OPTIONS, which get the program and its words. */
 enum status launch_fixture_run_with(struct launch_fixture *set,
-                                    struct launch_options *options);
+                                    struct launch_settings *options);
 
 /* Launches it with SECONDS of grace and as many to stop. */
 enum status launch_fixture_run(struct launch_fixture *set, unsigned num_ps,

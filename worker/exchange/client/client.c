@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two threads meet here. The compute thread queues requests (client_request)
+/* Two threads meet here. The compute thread queues requests (queue_request)
  * and wakes the communication thread, which alone uses the links and the
  * window: it sends the requests and decrements `outstanding` as blocks arrive.
  * Both hold the mutex for that. The arenas have no lock: a parameter's weights
@@ -123,7 +123,8 @@ void client_close(struct client **where) {
 
 /* The mutex is held. A parameter has at most one request at a time, so the ring
  * never overflows. */
-static void request(struct client *client, struct client_request request) {
+static void queue_request(struct client *client,
+                          struct client_request request) {
     const struct layout *layout = client->settings.plan->layout;
     uint32_t capacity = layout->num_parameters + 1;
     client->requests[(client->first_request + client->num_requests++) %
@@ -135,8 +136,8 @@ static void request(struct client *client, struct client_request request) {
 void client_pull(struct client *client, uint64_t clock, uint64_t snapshot) {
     uint32_t count = client->settings.plan->layout->num_parameters;
     pthread_mutex_lock(&client->mutex);
-    request(client,
-            (struct client_request){clock, snapshot, 0, count, WINDOW_PULL});
+    queue_request(client, (struct client_request){clock, snapshot, 0, count,
+                                                  WINDOW_PULL});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
@@ -151,8 +152,8 @@ void client_announce(struct client *client, uint32_t first, uint32_t count,
     pthread_mutex_lock(&client->mutex);
     if (contribution_kind == CONTRIBUTION_OVERFLOWED)
         client->overflow_scale = client->scaler.scale;
-    request(client, (struct client_request){clock, 0, first, count,
-                                            kinds[contribution_kind]});
+    queue_request(client, (struct client_request){clock, 0, first, count,
+                                                  kinds[contribution_kind]});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }

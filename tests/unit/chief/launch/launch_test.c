@@ -80,7 +80,7 @@ static const char *const exit_text =
 static enum status launch_distribution(struct launch_fixture *set,
                                        const char *text) {
     struct azureml_distribution distribution;
-    struct launch_options options = {
+    struct launch_settings options = {
         .grace = 60, .stop = 60, .azureml_distribution = &distribution};
     const char *num_ps = strstr(text, "tensorflow") ? NULL : "1";
     assert_int_equal(azureml_read(&distribution, text, "2", num_ps, NULL),
@@ -149,7 +149,7 @@ static void mpi_processes_have_mpi_variables(void **state) {
 static void tensorflow_processes_have_a_cluster_without_a_chief(void **state) {
     struct launch_fixture *set = *state;
     struct azureml_distribution distribution;
-    struct launch_options options = {
+    struct launch_settings options = {
         .grace = 60, .stop = 60, .azureml_distribution = &distribution};
     const char *text = "{\"type\": \"tensorflow\", \"worker_count\": 2, "
                        "\"parameter_server_count\": 1}";
@@ -222,13 +222,13 @@ static void only_the_chief_has_stdout_and_no_process_has_stdin(void **state) {
 static void another_verb_forwards_its_arguments_and_workers_have_stdout(
     void **state) {
     struct launch_fixture *set = *state;
-    struct launch_options options = {.verb = "bench",
-                                     .workers_write_stdout = true,
-                                     .arguments_for_all = true,
-                                     .num_ps = 2,
-                                     .num_workers = 1,
-                                     .grace = 60,
-                                     .stop = 60};
+    struct launch_settings options = {.verb = "bench",
+                                      .workers_write_stdout = true,
+                                      .arguments_for_all = true,
+                                      .num_ps = 2,
+                                      .num_workers = 1,
+                                      .grace = 60,
+                                      .stop = 60};
     launch_fixture_set_program(
         set, "echo \"$me $1 $2\"\n"
              "case $me in worker)\n"
