@@ -111,6 +111,7 @@ void shutdown_interrupt(struct run *run, enum failure_code code) {
     if (already_interrupted) /* signalled by a ps: its checkpoint is under way
                               */
         return;
+    run->shutdown.interrupted_step = run_step(run);
     run->shutdown.grace_deadline =
         time_now() + time_from_seconds(run->job->timeouts.grace);
     log_info(run->log, "run_interrupted",
@@ -141,6 +142,14 @@ static bool is_all_saved(const struct run *run) {
            run->checkpoints.saved >= run_step(run);
 }
 
+/* Is there a checkpoint of a step after the signal? The trainers go on until
+ * the run stops: with frequent checkpoints one is always being written. */
+static bool is_interruption_saved(const struct run *run) {
+    return !snapshot_coordinator_is_requesting(run) &&
+           run->checkpoints.has_saved &&
+           run->checkpoints.saved > run->shutdown.interrupted_step;
+}
+
 /* Waits until the snapshot is written or timeouts.grace is over. A snapshot
  * that waits for rounds which no trainer will close is abandoned and taken
  * again at the current step. One that is being written may be of that same
@@ -167,8 +176,8 @@ static void end_interrupted(struct run *run, int64_t now) {
             snapshot_coordinator_request(run,
                                          (struct snapshot_reason){.save = true},
                                          !run_count_live(run));
-    if (!snapshot_coordinator_is_writing(run) &&
-        run->shutdown.final_snapshot_requested)
+    if (run->shutdown.final_snapshot_requested &&
+        (!snapshot_coordinator_is_writing(run) || is_interruption_saved(run)))
         stop_interrupted(run);
     else if (now > run->shutdown.grace_deadline)
         run_stop(run, run->shutdown.interrupted,

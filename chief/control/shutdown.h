@@ -15,6 +15,7 @@ struct run;
 
 struct run_shutdown {
     enum failure_code interrupted; /* by a signal here, or at a ps */
+    uint64_t interrupted_step;     /* the run's step then */
     int64_t grace_deadline;        /* end of timeouts.grace */
     bool final_snapshot_requested; /* the last snapshot was requested */
 };

@@ -161,6 +161,21 @@ static void with_resume_never_no_signal_message_promises_a_resume(
                "resumes from /");
 }
 
+/* There a planned checkpoint is always being written; timeouts.grace is 30 s.
+ */
+static void a_signal_ends_a_run_of_very_frequent_checkpoints(void **state) {
+    cluster_run_job(*state, "{\"steps\": 10000000}");
+    struct cluster_process *local = cluster_fixture_local(
+        *state, 1, 1,
+        (const char *[]){"checkpoint.every_steps=2",
+                         "train_micro_batch_size_per_gpu=4", NULL});
+    for (int i = 0; i < 50; i++)
+        cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, 128 + SIGTERM, 15);
+    cluster_fixture_expect_logged(local, "the same command resumes from /");
+}
+
 static void a_named_step_is_resumed_and_ends_in_the_same_bits(void **state) {
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
@@ -364,6 +379,7 @@ int main(void) {
         RESUME_TEST(a_checkpoint_past_the_last_step_is_only_evaluated),
         RESUME_TEST(a_run_extended_past_its_schedule_warns),
         RESUME_TEST(with_resume_never_no_signal_message_promises_a_resume),
+        RESUME_TEST(a_signal_ends_a_run_of_very_frequent_checkpoints),
         RESUME_TEST(a_named_step_is_resumed_and_ends_in_the_same_bits),
         RESUME_TEST(a_missing_step_is_an_error_and_deletes_nothing),
         RESUME_TEST(another_number_of_ps_resumes_to_the_same_bits),
