@@ -124,7 +124,8 @@ struct roster_slot *roster_find_expired(const struct roster *roster,
 
 void roster_remove(struct roster_slot *slot) {
     slot->state = ROSTER_VACATED;
-    slot->removed = slot->incarnation;
+    if (slot->incarnation)
+        slot->removed = slot->incarnation;
     slot->incarnation = 0;
     slot->claimant = 0;
 }

@@ -104,8 +104,9 @@ static void order_write(struct snapshot_agent *agent, uint64_t id,
     snapshots_write(agent->snapshots, id, agent->dir_lock, folder, name);
 }
 
-static void begin(struct snapshot_agent *agent, uint64_t id, bool retain) {
-    snapshots_begin(agent->snapshots, id, retain && agent->settings.can_retain);
+static bool begin(struct snapshot_agent *agent, uint64_t id, bool retain) {
+    return snapshots_begin(agent->snapshots, id,
+                           retain && agent->settings.can_retain);
 }
 
 /* A checkpoint due while one is being written is skipped, except the last one
@@ -185,7 +186,9 @@ static enum status take_snapshot(struct snapshot_agent *agent,
         return STATUS_OK;
     }
     if (!command->round) {
-        begin(agent, command->id, command->retain);
+        if (!begin(agent, command->id, command->retain))
+            return status_fail(why, FAILURE_NO_MEMORY,
+                               "no memory for a snapshot");
         return source->hold_now(source->context, command->id, why);
     }
     set_request(agent, command, command->round);

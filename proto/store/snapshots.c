@@ -40,6 +40,7 @@ struct snapshot {
     enum stage stage;
     bool retained;
     bool held, held_reported, end_reported;
+    bool abandoned; /* released before all its blocks were held */
     uint32_t added, written;
     struct held_block *blocks; /* NULL: there was no memory for them */
     unsigned char *rows;       /* one a block */
@@ -156,7 +157,8 @@ static enum status put_block(struct snapshots *all, struct shard_writer *writer,
 /* Waits for the next block to write; UINT32_MAX when all are written or the
  * thread must stop. The mutex is held. */
 static uint32_t await_block(struct snapshots *all, struct snapshot *snapshot) {
-    while (!all->stopping && snapshot->written < all->settings.num_blocks) {
+    while (!all->stopping && !snapshot->abandoned &&
+           snapshot->written < all->settings.num_blocks) {
         uint32_t b = next_block(all, snapshot);
         if (b != UINT32_MAX)
             return b;
@@ -183,7 +185,9 @@ static enum status snapshot_write_blocks(struct snapshots *all,
             release_tensors(all, block);
     }
     if (!status && snapshot->written < all->settings.num_blocks)
-        status = status_fail(why, FAILURE_RUN_ENDED, "the run has ended");
+        status = status_fail(why, FAILURE_RUN_ENDED,
+                             snapshot->abandoned ? "the chief gave it up"
+                                                 : "the run has ended");
     pthread_mutex_unlock(&all->mutex);
     return status;
 }
@@ -256,9 +260,12 @@ static void *snapshots_run_writer(void *argument) {
         pthread_mutex_unlock(&all->mutex);
         enum status status = write_snapshot(all, snapshot);
         pthread_mutex_lock(&all->mutex);
-        snapshot_end(all, snapshot,
-                     status ? CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_WRITTEN
-                            : CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN);
+        if (snapshot->abandoned)
+            snapshot_destroy(all, snapshot);
+        else
+            snapshot_end(all, snapshot,
+                         status ? CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_WRITTEN
+                                : CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN);
     }
     pthread_mutex_unlock(&all->mutex);
     return NULL;
@@ -326,12 +333,17 @@ bool snapshots_busy(struct snapshots *all) {
     return busy;
 }
 
-/* Failed ones were kept only for their later blocks. The mutex is held. */
-static void destroy_failed(struct snapshots *all) {
+/* Failed ones are kept only for their later blocks. All blocks of a planned
+ * round have come before the first of the next planned round; a requested
+ * snapshot ID may begin while some are still to come. The mutex is held. */
+static void destroy_failed(struct snapshots *all, uint64_t id) {
     struct snapshot *next;
     for (struct snapshot *s = all->first; s; s = next) {
         next = s->next;
-        if (s->end_reported && !s->retained)
+        bool expects_blocks = id >= MESSAGE_REQUESTED_SNAPSHOT &&
+                              !snapshot_is_requested(s) &&
+                              s->added < all->settings.num_blocks;
+        if (s->end_reported && !s->retained && !expects_blocks)
             snapshot_destroy(all, s);
     }
 }
@@ -339,7 +351,7 @@ static void destroy_failed(struct snapshots *all) {
 /* A new entry, from the reserve if memory lacks; NULL: the reserve is in use.
  * The mutex is held. */
 static struct snapshot *insert_snapshot(struct snapshots *all, uint64_t id) {
-    destroy_failed(all);
+    destroy_failed(all, id);
     struct snapshot *snapshot = malloc(sizeof *snapshot);
     if (!snapshot) {
         snapshot = all->reserve;
@@ -371,7 +383,7 @@ static bool allocate_blocks(const struct snapshots *all,
     return false;
 }
 
-void snapshots_begin(struct snapshots *all, uint64_t id, bool retain) {
+bool snapshots_begin(struct snapshots *all, uint64_t id, bool retain) {
     pthread_mutex_lock(&all->mutex);
     struct snapshot *snapshot = insert_snapshot(all, id);
     if (snapshot && allocate_blocks(all, snapshot)) {
@@ -385,6 +397,7 @@ void snapshots_begin(struct snapshots *all, uint64_t id, bool retain) {
                          : CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_WRITTEN);
     }
     pthread_mutex_unlock(&all->mutex);
+    return snapshot;
 }
 
 void snapshots_skip(struct snapshots *all, uint64_t id) {
@@ -492,6 +505,8 @@ void snapshots_release(struct snapshots *all, uint64_t id) {
     struct snapshot *snapshot = find_snapshot(all, id);
     if (snapshot) {
         snapshot->retained = false;
+        snapshot->abandoned = !snapshot->held;
+        pthread_cond_broadcast(&all->changed);
         if (snapshot->stage == HELD || snapshot->end_reported)
             snapshot_destroy(all, snapshot);
     }

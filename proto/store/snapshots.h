@@ -51,8 +51,9 @@ bool snapshots_busy(struct snapshots *snapshots);
 
 /* Begins snapshot ID. With RETAIN its blocks stay readable until
  * snapshots_release; else each is released once it is written. If memory lacks,
- * the next report says so, and what is added is ignored. */
-void snapshots_begin(struct snapshots *snapshots, uint64_t id, bool retain);
+ * the next report says so, and what is added is ignored; false: there is no
+ * memory even for the report. */
+bool snapshots_begin(struct snapshots *snapshots, uint64_t id, bool retain);
 
 /* Begins planned snapshot ID and ends it: an earlier one is still being
  * written. */
@@ -94,7 +95,8 @@ void snapshots_write(struct snapshots *snapshots, uint64_t id,
                      struct dir_lock *lock, const char *folder,
                      const char *name);
 
-/* Ends the retention of ID and frees it: now, or once it is written. */
+/* Ends the retention of ID and frees it: now, or once it is written. One whose
+ * blocks are not all held is not written, and not reported. */
 void snapshots_release(struct snapshots *snapshots, uint64_t id);
 
 struct snapshots_report {

@@ -375,6 +375,40 @@ static void a_partial_file_is_removed_at_the_end(void **state) {
     assert_int_equal(checkpoint_fixture_entries(fixture->folder), 0);
 }
 
+/* The last planned file fails before its last block has come, and the snapshot
+ * of the end begins meanwhile. */
+static void a_failed_round_is_not_begun_again_by_its_later_blocks(
+    void **state) {
+    struct fixture *fixture = *state;
+    snapshots_begin(fixture->snapshots, 5, false);
+    add(fixture, 5, 0, 1);
+    snapshots_write(fixture->snapshots, 5, NULL, "/proc/nowhere/at/all",
+                    "shard.mdb");
+    assert_int_equal(await(fixture).outcome, NOT_WRITTEN);
+    snapshots_begin(fixture->snapshots, REQUESTED, false);
+    assert_true(snapshots_has(fixture->snapshots, 5));
+    snapshots_begin(fixture->snapshots, 6, false);
+    assert_false(snapshots_has(fixture->snapshots, 5));
+}
+
+/* As the chief does if another holder cannot hold it, or no trainer is left. */
+static void a_snapshot_released_before_it_is_held_does_not_block_the_writer(
+    void **state) {
+    struct fixture *fixture = *state;
+    snapshots_begin(fixture->snapshots, REQUESTED, false);
+    order(fixture, REQUESTED, "given-up.mdb");
+    add(fixture, REQUESTED, 0, 1); /* the others never come */
+    snapshots_release(fixture->snapshots, REQUESTED);
+    snapshots_begin(fixture->snapshots, 7, false);
+    order(fixture, 7, "shard.mdb");
+    add_all(fixture, 7, 2);
+    struct snapshots_report report = await(fixture);
+    assert_int_equal(report.id, 7);
+    check_file(fixture, &report, 2);
+    assert_false(snapshots_has(fixture->snapshots, REQUESTED));
+    expect_none(fixture);
+}
+
 #define SNAPSHOTS_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -394,6 +428,9 @@ int main(void) {
         SNAPSHOTS_TEST(several_snapshots_are_written_in_sequence),
         SNAPSHOTS_TEST(snapshots_that_end_together_are_reported_in_order),
         SNAPSHOTS_TEST(a_partial_file_is_removed_at_the_end),
+        SNAPSHOTS_TEST(a_failed_round_is_not_begun_again_by_its_later_blocks),
+        SNAPSHOTS_TEST(
+            a_snapshot_released_before_it_is_held_does_not_block_the_writer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
