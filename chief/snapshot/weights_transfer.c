@@ -288,9 +288,14 @@ static enum status weights_transfer_complete(struct weights_transfer *transfer,
     while (!status && transfer->missing) {
         int64_t now = time_now();
         for (uint32_t p = 0; !status && p < transfer->settings.num_ps; p++) {
+            struct failure reason;
+            status = ps_links_connect(transfer->links, p, now,
+                                      transfer->peers[p].last_reply, &reason);
             /* The deadline covers a name that cannot be found. */
-            ps_links_connect(transfer->links, p, now,
-                             transfer->peers[p].last_reply, NULL);
+            if (status && reason.code != FAILURE_ADDRESS_UNRESOLVED) {
+                *why = reason;
+                return status;
+            }
             status = weights_transfer_receive(transfer, p, now, why);
         }
         if (!status)
