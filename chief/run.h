@@ -44,7 +44,7 @@ struct run_trainer {
     struct visible_devices visible_devices;
     uint32_t devices;  /* that it can compute on; from its model spec */
     uint32_t replicas; /* its replicas in the plan; 0: there is none yet */
-    bool planned;      /* the plan was sent to it */
+    bool has_plan;     /* the plan was sent to it */
     bool in_view;      /* a view that lists it was sent to it */
     bool finished;     /* has left the training loop */
     bool dismissed;    /* a joiner that was told to end */

@@ -270,7 +270,7 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
  * synchronous run it starts with the next snapshot. */
 void planning_admit_joiner(struct run *run, struct roster_slot *slot) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
-    trainer->planned = true;
+    trainer->has_plan = true;
     send_plan(run, slot);
     if (run_synchronous(run))
         return;
@@ -360,7 +360,7 @@ static void plan(struct run *run) {
     planning_check_schedule(run);
     log_nothing_left(run);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        run->trainers[r].planned = true;
+        run->trainers[r].has_plan = true;
     run_enter_phase(run, RUN_READYING);
     send_plan(run, NULL);
     checkpoint_policy_send_retained(run);

@@ -24,7 +24,7 @@
 
 struct run_snapshot *snapshot_coordinator_find(struct run *run, uint64_t id) {
     for (uint32_t i = 0; i < run->snapshots.count; i++)
-        if (run->snapshots.items[i].protocol.stage &&
+        if (run->snapshots.items[i].progress.stage &&
             run->snapshots.items[i].id == id)
             return &run->snapshots.items[i];
     return NULL;
@@ -34,7 +34,7 @@ struct run_snapshot *snapshot_coordinator_find(struct run *run, uint64_t id) {
  * others go on reporting planned rounds. */
 static struct run_snapshot *snapshot_coordinator_find_free(struct run *run) {
     uint32_t i = 0;
-    while (i < run->snapshots.count && run->snapshots.items[i].protocol.stage)
+    while (i < run->snapshots.count && run->snapshots.items[i].progress.stage)
         i++;
     if (i == run->snapshots.count) {
         struct run_snapshot *more = realloc(
@@ -60,20 +60,20 @@ static struct run_snapshot *snapshot_coordinator_begin(struct run *run,
     free(snapshot->files);
     *snapshot = (struct run_snapshot){
         .id = id, .step = id, .began = time_now(), .files = files};
-    snapshot_round_start(&snapshot->protocol, run->plan.num_holders);
+    snapshot_round_start(&snapshot->progress, run->plan.num_holders);
     return snapshot;
 }
 
 /* A snapshot that is only read, by evaluations which one slow trainer may hold
  * up for long, does not block another. */
 static bool is_only_read(const struct run_snapshot *snapshot) {
-    return snapshot->protocol.stage == SNAPSHOT_ROUND_HELD &&
+    return snapshot->progress.stage == SNAPSHOT_ROUND_HELD &&
            (!snapshot->save || snapshot->written || snapshot->failed);
 }
 
 bool snapshot_coordinator_is_requesting(const struct run *run) {
     for (uint32_t i = 0; i < run->snapshots.count; i++)
-        if (run->snapshots.items[i].protocol.stage &&
+        if (run->snapshots.items[i].progress.stage &&
             run->snapshots.items[i].id >= MESSAGE_REQUESTED_SNAPSHOT &&
             !is_only_read(&run->snapshots.items[i]))
             return true;
@@ -82,7 +82,7 @@ bool snapshot_coordinator_is_requesting(const struct run *run) {
 
 bool snapshot_coordinator_is_writing(const struct run *run) {
     for (uint32_t i = 0; i < run->snapshots.count; i++)
-        if (run->snapshots.items[i].protocol.stage &&
+        if (run->snapshots.items[i].progress.stage &&
             !is_only_read(&run->snapshots.items[i]))
             return true;
     return false;
@@ -91,7 +91,7 @@ bool snapshot_coordinator_is_writing(const struct run *run) {
 bool snapshot_coordinator_is_saving(const struct run *run) {
     for (uint32_t i = 0; i < run->snapshots.count; i++) {
         const struct run_snapshot *snapshot = &run->snapshots.items[i];
-        if (snapshot->protocol.stage && snapshot->save && !snapshot->written &&
+        if (snapshot->progress.stage && snapshot->save && !snapshot->written &&
             !snapshot->failed)
             return true;
     }
@@ -100,14 +100,14 @@ bool snapshot_coordinator_is_saving(const struct run *run) {
 
 bool snapshot_coordinator_is_pending(const struct run *run) {
     for (uint32_t i = 0; i < run->snapshots.count; i++)
-        if (run->snapshots.items[i].protocol.stage)
+        if (run->snapshots.items[i].progress.stage)
             return true;
     return false;
 }
 
 bool snapshot_coordinator_is_evaluating(const struct run *run) {
     for (uint32_t i = 0; i < run->snapshots.count; i++)
-        if (run->snapshots.items[i].protocol.stage &&
+        if (run->snapshots.items[i].progress.stage &&
             run->snapshots.items[i].evaluate)
             return true;
     return false;
@@ -170,7 +170,7 @@ bool snapshot_coordinator_request(struct run *run,
     snapshot->retain = reason.evaluate || reason.export;
     snapshot->readers = (uint32_t)reason.evaluate + reason.export;
     if (run_synchronous(run) && !end) {
-        snapshot_round_query(&snapshot->protocol, run->plan.num_holders);
+        snapshot_round_query(&snapshot->progress, run->plan.num_holders);
         send_query(run, snapshot);
     } else {
         send_take(run, snapshot->id, 0, 0, false, true);
@@ -225,7 +225,7 @@ void snapshot_coordinator_step(struct run *run, int64_t now) {
     if (run->metrics.began)
         reason = due_reason(run, now);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        reason.joins |= run->trainers[r].planned && !run->trainers[r].from &&
+        reason.joins |= run->trainers[r].has_plan && !run->trainers[r].from &&
                         run->roster.slots[r].state == ROSTER_HELD;
     if (reason.save) {
         run->checkpoints.saved_at = now;
@@ -241,7 +241,7 @@ void snapshot_coordinator_step(struct run *run, int64_t now) {
 static void assign_joiners(struct run *run, uint64_t round) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (run->roster.slots[r].state == ROSTER_HELD &&
-            run->trainers[r].planned && !run->trainers[r].from) {
+            run->trainers[r].has_plan && !run->trainers[r].from) {
             run->trainers[r].from = round + 1;
             run->trainers[r].heartbeat.clock = round;
         }
@@ -276,15 +276,15 @@ void snapshot_coordinator_receive_round(
         snapshot_coordinator_find(run, prepared->id);
     (void)slot;
     if (!snapshot ||
-        !snapshot_round_receive_highest(&snapshot->protocol, prepared->highest,
+        !snapshot_round_receive_highest(&snapshot->progress, prepared->highest,
                                         run->plan.schedule.total))
         return;
-    uint64_t round = snapshot->protocol.round;
+    uint64_t round = snapshot->progress.round;
     if (snapshot->joins)
         assign_joiners(run, round);
     if (run_schedule_saves(&run->plan.schedule, round) ||
         !(snapshot->save || snapshot->retain)) {
-        snapshot->protocol.stage = SNAPSHOT_ROUND_IDLE;
+        snapshot->progress.stage = SNAPSHOT_ROUND_IDLE;
         send_take(run, round, 0, round, false, false);
         if (snapshot->save)
             expect_planned(run, round);
@@ -301,25 +301,25 @@ void snapshot_coordinator_receive_round(
 static void release_if_finished(struct run *run,
                                 struct run_snapshot *snapshot) {
     bool saved = !snapshot->save || snapshot->written;
-    if (!saved || snapshot->readers || !snapshot->protocol.stage)
+    if (!saved || snapshot->readers || !snapshot->progress.stage)
         return;
     if (snapshot->id >= MESSAGE_REQUESTED_SNAPSHOT)
         send_release(run, snapshot->id);
-    snapshot->protocol.stage = SNAPSHOT_ROUND_IDLE;
+    snapshot->progress.stage = SNAPSHOT_ROUND_IDLE;
 }
 
 bool snapshot_coordinator_abandon(struct run *run) {
     bool any = false;
     for (uint32_t i = 0; i < run->snapshots.count; i++) {
         struct run_snapshot *snapshot = &run->snapshots.items[i];
-        bool waits = snapshot->protocol.stage == SNAPSHOT_ROUND_QUERYING ||
-                     (snapshot->protocol.stage == SNAPSHOT_ROUND_TAKING &&
-                      snapshot->protocol.round);
+        bool waits = snapshot->progress.stage == SNAPSHOT_ROUND_QUERYING ||
+                     (snapshot->progress.stage == SNAPSHOT_ROUND_TAKING &&
+                      snapshot->progress.round);
         if (snapshot->id < MESSAGE_REQUESTED_SNAPSHOT || !waits ||
-            snapshot->protocol.held)
+            snapshot->progress.held)
             continue;
         send_release(run, snapshot->id);
-        snapshot->protocol.stage = SNAPSHOT_ROUND_IDLE;
+        snapshot->progress.stage = SNAPSHOT_ROUND_IDLE;
         any = true;
     }
     return any;
@@ -329,7 +329,7 @@ bool snapshot_coordinator_take_evaluation(struct run *run, uint64_t *id,
                                           uint64_t *step) {
     for (uint32_t i = 0; i < run->snapshots.count; i++) {
         struct run_snapshot *snapshot = &run->snapshots.items[i];
-        if (snapshot->protocol.stage != SNAPSHOT_ROUND_HELD ||
+        if (snapshot->progress.stage != SNAPSHOT_ROUND_HELD ||
             !snapshot->evaluate || snapshot->evaluating)
             continue;
         snapshot->evaluating = true;
@@ -343,7 +343,7 @@ bool snapshot_coordinator_take_evaluation(struct run *run, uint64_t *id,
 bool snapshot_coordinator_take_export(struct run *run, uint64_t *id) {
     for (uint32_t i = 0; i < run->snapshots.count; i++) {
         struct run_snapshot *snapshot = &run->snapshots.items[i];
-        if (snapshot->protocol.stage != SNAPSHOT_ROUND_HELD ||
+        if (snapshot->progress.stage != SNAPSHOT_ROUND_HELD ||
             !snapshot->export || snapshot->exporting)
             continue;
         snapshot->exporting = true;
@@ -383,7 +383,7 @@ struct run_snapshot *snapshot_coordinator_next_complete(struct run *run) {
     struct run_snapshot *oldest = NULL;
     for (uint32_t i = 0; i < run->snapshots.count; i++) {
         struct run_snapshot *snapshot = &run->snapshots.items[i];
-        if (snapshot->protocol.stage && snapshot->complete &&
+        if (snapshot->progress.stage && snapshot->complete &&
             !snapshot->written && (!oldest || snapshot->step < oldest->step))
             oldest = snapshot;
     }
@@ -439,7 +439,7 @@ static void give_up(struct run *run, struct run_snapshot *snapshot) {
         snprintf(run->export_problem, sizeof run->export_problem, "%s",
                  snapshot->problem);
     send_release(run, snapshot->id);
-    snapshot->protocol.stage = SNAPSHOT_ROUND_IDLE;
+    snapshot->progress.stage = SNAPSHOT_ROUND_IDLE;
 }
 
 /* The first message about a planned snapshot arrives here. Each holder reports
@@ -457,7 +457,7 @@ void snapshot_coordinator_receive_report(
     case CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD:
         if (report->has_step)
             snapshot->step = report->step;
-        if (snapshot_round_receive_held(&snapshot->protocol))
+        if (snapshot_round_receive_held(&snapshot->progress))
             held(run, snapshot);
         return;
     case CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD:
@@ -471,6 +471,6 @@ void snapshot_coordinator_receive_report(
         record_problem(snapshot, slot, report->error);
         break;
     }
-    if (snapshot_round_receive_written(&snapshot->protocol))
+    if (snapshot_round_receive_written(&snapshot->progress))
         handle_written(run, snapshot);
 }

@@ -18,7 +18,7 @@
 struct run;
 
 struct run_snapshot {
-    struct snapshot_round protocol;
+    struct snapshot_round progress;
     uint64_t id, step;
     bool save, evaluate, export, joins, retain;
     bool ordered;               /* the order to write it was sent */

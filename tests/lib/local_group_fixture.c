@@ -154,7 +154,7 @@ void local_group_fixture_gradients(const struct local_group_fixture *fixture,
 static void add_result(struct device_replica_result *sum,
                        const struct device_replica_result *one) {
     sum->loss += one->loss;
-    sum->finite += one->finite;
+    sum->finite_loss_sum += one->finite_loss_sum;
     sum->samples += one->samples;
     sum->correct += one->correct;
     sum->last_loss += one->last_loss;

@@ -111,7 +111,7 @@ static void add_result(struct device_replica_result *result,
                        const struct mlp_result *batch_result) {
     if (!isfinite(batch_result->loss))
         return;
-    result->finite += batch_result->loss;
+    result->finite_loss_sum += batch_result->loss;
     result->samples += batch_result->count;
     result->correct += batch_result->correct;
     result->last_loss = batch_result->loss;

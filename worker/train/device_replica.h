@@ -40,9 +40,9 @@ struct device_replica_step {
 };
 
 struct device_replica_result {
-    double loss;    /* sum over the samples, finite or not */
-    bool nonfinite; /* the sum is not finite */
-    double finite;  /* the sum over micro batches with finite loss, */
+    double loss;            /* sum over the samples, finite or not */
+    bool nonfinite;         /* the sum is not finite */
+    double finite_loss_sum; /* the sum over micro batches with finite loss, */
     uint64_t samples, correct;
     double last_loss; /* the sum over the last such batch, */
     uint64_t last_samples;

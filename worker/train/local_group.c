@@ -309,7 +309,7 @@ static void sum_results(const struct local_group *group,
         const struct device_replica_result *one = &group->members[i].result;
         result->loss += one->loss;
         result->nonfinite |= one->nonfinite;
-        result->finite += one->finite;
+        result->finite_loss_sum += one->finite_loss_sum;
         result->samples += one->samples;
         result->correct += one->correct;
         result->last_loss += one->last_loss;

@@ -93,7 +93,7 @@ bool trainer_wait_all_weights(struct trainer *trainer);
 
 /* The run's loss scale of the next step, which arrives with the last parameter;
  * false as trainer_wait_weights. */
-bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now);
+bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *scaler);
 
 /* The last step was STEP of the run: adds its loss to that point. */
 void trainer_step_count(struct trainer *trainer, uint64_t step);

@@ -51,19 +51,19 @@ static void announce_all(struct trainer *trainer,
 }
 
 static void report_scale(struct trainer *trainer,
-                         const struct loss_scaler *now) {
+                         const struct loss_scaler *scaler) {
     pthread_mutex_lock(&trainer->mutex);
     if (trainer->settings.job->fp16.enabled)
-        trainer->progress.loss_scale = now->scale;
-    trainer->progress.skipped = now->skipped;
+        trainer->progress.loss_scale = scaler->scale;
+    trainer->progress.skipped = scaler->skipped;
     pthread_mutex_unlock(&trainer->mutex);
 }
 
-bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now) {
+bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *scaler) {
     if (!trainer_wait_weights(trainer, trainer->layout->num_parameters - 1))
         return false;
-    *now = exchange_scaler(trainer->exchange);
-    report_scale(trainer, now);
+    *scaler = exchange_scaler(trainer->exchange);
+    report_scale(trainer, scaler);
     return true;
 }
 
@@ -94,11 +94,12 @@ static void add_progress(struct trainer *trainer,
     double waited = exchange_waited(trainer->exchange) - trainer->waited;
     uint64_t global_step = exchange_global_step(trainer->exchange);
     pthread_mutex_lock(&trainer->mutex);
-    progress->loss_sum += result->finite;
+    progress->loss_sum += result->finite_loss_sum;
     if (result->last_samples)
         progress->last_loss = result->last_loss / (double)result->last_samples;
     if (!progress->samples && result->samples)
-        progress->first_loss = result->finite / (double)result->samples;
+        progress->first_loss =
+            result->finite_loss_sum / (double)result->samples;
     progress->samples += result->samples;
     progress->correct += result->correct;
     progress->clock = trainer->clock;
@@ -110,7 +111,7 @@ static void add_progress(struct trainer *trainer,
     progress->compute_s =
         progress->training_s - progress->input_s - progress->wire_s;
     pthread_mutex_unlock(&trainer->mutex);
-    trainer->uncounted_loss = result->finite;
+    trainer->uncounted_loss = result->finite_loss_sum;
     trainer->uncounted_samples = result->samples;
     if (trainer_is_synchronous(trainer))
         trainer_step_count(trainer, trainer->clock);
@@ -193,11 +194,12 @@ static enum status finish_gradients(struct trainer *trainer,
 
 static enum status trainer_step_begin_step(struct trainer *trainer,
                                            struct failure *why) {
-    struct loss_scaler now;
+    struct loss_scaler scaler;
     if (!grad_scaler_checks_gradients(trainer->settings.job) ||
-        !trainer_step_scale(trainer, &now))
+        !trainer_step_scale(trainer, &scaler))
         return STATUS_OK;
-    return grad_scaler_begin(&trainer->grad_scaler, &now, trainer->clock, why);
+    return grad_scaler_begin(&trainer->grad_scaler, &scaler, trainer->clock,
+                             why);
 }
 
 /* Computes all replicas' samples. */

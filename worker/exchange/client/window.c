@@ -8,8 +8,8 @@
  * Two times are kept per ps. `queried_at` is the time of the last request or
  * answer: after query_after the ps is queried for the pushes in flight, and
  * reads are sent again. `answered_at` is the time of the last answer, from
- * which its silence counts; or `unreachable`, since when no request could
- * leave. */
+ * which its silence counts; or `unreachable_since`, from which on no request
+ * could leave. */
 #include "worker/exchange/client/window.h"
 
 #include "proto/net/messages/message.h"
@@ -30,14 +30,15 @@ struct block_state {
 };
 
 struct ps_state {
-    uint64_t in_flight;     /* bytes of gradients */
-    uint32_t waiting, sent; /* blocks */
-    uint32_t cursor;        /* no waiting block has a lower number */
-    int64_t answered_at;    /* last answer, or the first request while idle */
-    int64_t queried_at;     /* last query or request */
-    int64_t retry_at;       /* no request before this time */
-    int64_t unreachable;    /* since when none could leave, or REACHABLE */
-    int64_t unreachable_before; /* `unreachable` before the last request */
+    uint64_t bytes_in_flight;           /* bytes of gradients */
+    uint32_t waiting, blocks_in_flight; /* blocks */
+    uint32_t cursor;     /* no waiting block has a lower number */
+    int64_t answered_at; /* last answer, or the first request while idle */
+    int64_t queried_at;  /* last query or request */
+    int64_t retry_at;    /* no request before this time */
+    int64_t unreachable_since; /* since when none could leave, or REACHABLE */
+    int64_t
+        unreachable_before; /* `unreachable_since` before the last request */
 };
 
 struct window {
@@ -59,7 +60,7 @@ struct window *window_open(const struct window_settings *settings) {
     else
         for (uint32_t p = 0; p < settings->num_ps; p++)
             window->ps[p] = (struct ps_state){.retry_at = INT64_MIN,
-                                              .unreachable = REACHABLE,
+                                              .unreachable_since = REACHABLE,
                                               .unreachable_before = REACHABLE};
     return window;
 }
@@ -104,28 +105,28 @@ void window_enqueue(struct window *window, uint32_t first, uint32_t count,
 /* Takes a block out of flight. */
 static void remove_in_flight(struct window *window, uint32_t b) {
     struct ps_state *ps = ps_of(window, b);
-    ps->sent--;
+    ps->blocks_in_flight--;
     if (window_has_bytes(&window->blocks[b]))
-        ps->in_flight -= window->settings.block_bytes[b];
+        ps->bytes_in_flight -= window->settings.block_bytes[b];
 }
 
 /* Silence counts from the first request, not from an earlier answer. */
 static void window_send(struct window *window, uint32_t b, int64_t now) {
     struct ps_state *ps = ps_of(window, b);
-    if (!ps->sent)
+    if (!ps->blocks_in_flight)
         ps->answered_at = now;
     window->blocks[b].stage = IN_FLIGHT;
     ps->waiting--;
-    ps->sent++;
+    ps->blocks_in_flight++;
     if (window_has_bytes(&window->blocks[b]))
-        ps->in_flight += window->settings.block_bytes[b];
+        ps->bytes_in_flight += window->settings.block_bytes[b];
 }
 
 /* True if block B is within ps P's credit, or is the only one in flight. */
 static bool has_credit(const struct window *window, uint32_t p, uint32_t b) {
     const struct ps_state *ps = &window->ps[p];
-    return !window_has_bytes(&window->blocks[b]) || !ps->in_flight ||
-           ps->in_flight + window->settings.block_bytes[b] <=
+    return !window_has_bytes(&window->blocks[b]) || !ps->bytes_in_flight ||
+           ps->bytes_in_flight + window->settings.block_bytes[b] <=
                window->settings.credit;
 }
 
@@ -171,8 +172,8 @@ static bool next_waiting(struct window *window, uint32_t p, int64_t now,
     if (!request->count)
         return false;
     ps->queried_at = now;
-    ps->unreachable_before = ps->unreachable;
-    ps->unreachable = REACHABLE;
+    ps->unreachable_before = ps->unreachable_since;
+    ps->unreachable_since = REACHABLE;
     return true;
 }
 
@@ -204,7 +205,8 @@ static bool list_in_flight(const struct window *window, uint32_t p,
 static bool next_query(struct window *window, uint32_t p, int64_t now,
                        struct window_request *request) {
     struct ps_state *ps = &window->ps[p];
-    if (!ps->sent || now - ps->queried_at < window->settings.query_after)
+    if (!ps->blocks_in_flight ||
+        now - ps->queried_at < window->settings.query_after)
         return false;
     ps->queried_at = now;
     return list_in_flight(window, p, WINDOW_QUERY, request) ||
@@ -229,7 +231,7 @@ void window_requeue(struct window *window, const struct window_request *request,
     ps->retry_at = now + window->settings.retry_after;
     if (request->kind == WINDOW_QUERY)
         return;
-    ps->unreachable =
+    ps->unreachable_since =
         ps->unreachable_before == REACHABLE ? now : ps->unreachable_before;
     for (uint32_t i = 0; i < request->count; i++) {
         remove_in_flight(window, request->blocks[i]);
@@ -282,16 +284,17 @@ void window_add_pause(struct window *window, int64_t pause) {
     for (uint32_t p = 0; p < window->settings.num_ps; p++) {
         struct ps_state *ps = &window->ps[p];
         ps->answered_at += pause;
-        if (ps->unreachable != REACHABLE)
-            ps->unreachable += pause;
+        if (ps->unreachable_since != REACHABLE)
+            ps->unreachable_since += pause;
         if (ps->unreachable_before != REACHABLE)
             ps->unreachable_before += pause;
     }
 }
 
 static int64_t silent_since(const struct ps_state *ps) {
-    int64_t since = ps->sent ? ps->answered_at : NEVER;
-    return ps->waiting && ps->unreachable < since ? ps->unreachable : since;
+    int64_t since = ps->blocks_in_flight ? ps->answered_at : NEVER;
+    return ps->waiting && ps->unreachable_since < since ? ps->unreachable_since
+                                                        : since;
 }
 
 bool window_silent(const struct window *window, uint32_t *ps, int64_t *since) {
@@ -308,10 +311,10 @@ int64_t window_deadline(const struct window *window) {
     int64_t deadline = NEVER;
     for (uint32_t p = 0; p < window->settings.num_ps; p++) {
         const struct ps_state *ps = &window->ps[p];
-        if (ps->sent &&
+        if (ps->blocks_in_flight &&
             ps->queried_at + window->settings.query_after < deadline)
             deadline = ps->queried_at + window->settings.query_after;
-        if (ps->waiting && ps->unreachable != REACHABLE &&
+        if (ps->waiting && ps->unreachable_since != REACHABLE &&
             ps->retry_at < deadline)
             deadline = ps->retry_at;
     }

@@ -36,7 +36,7 @@ static void a_step_counts_its_samples_and_their_losses(void **state) {
     assert_int_equal(result.last_samples, 3);
     assert_true(result.correct <= 6);
     assert_false(result.nonfinite);
-    assert_true(result.finite == result.loss);
+    assert_true(result.finite_loss_sum == result.loss);
     assert_true(result.last_loss > 0 && result.last_loss < result.loss);
     assert_true(fabs(result.loss / 6 - log(5)) < 0.5);
     local_group_fixture_close(&fixture);
@@ -80,7 +80,7 @@ static void a_nonfinite_loss_marks_the_step_nonfinite(void **state) {
                          STATUS_OK);
         assert_true(result.nonfinite);
         assert_true(isnan(result.loss));
-        assert_true(result.finite == 0);
+        assert_true(result.finite_loss_sum == 0);
         assert_int_equal(result.samples, 0);
         assert_int_equal(local_group_fixture_gather(&fixture, false, &why),
                          STATUS_OK);
