@@ -90,9 +90,6 @@ enum status ps_snapshot_open(struct ps *ps, struct failure *why) {
         .source = {ps, ps_snapshot_freeze, ps_snapshot_hold_at,
                    ps_snapshot_hold_now, NULL},
     };
-    ps->copy_bytes = ps->job->checkpoint.copy_mb
-                         ? ps->job->checkpoint.copy_mb << 20
-                         : free_memory_half();
     return snapshot_agent_open(&ps->snapshot_agent, &settings, why);
 }
 
@@ -114,6 +111,10 @@ bool ps_snapshot_is_full(struct ps *ps) {
         ps->copies_full = false;
         return false;
     }
+    if (!ps->copy_bytes) /* first here: the shard itself is allocated by now */
+        ps->copy_bytes = ps->job->checkpoint.copy_mb
+                             ? ps->job->checkpoint.copy_mb << 20
+                             : free_memory_half();
     if (shard_copied_bytes(server_shard(ps->server)) < ps->copy_bytes)
         return false;
     if (!ps->copies_full)

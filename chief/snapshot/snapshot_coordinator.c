@@ -22,6 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Between a snapshot that was given up and the next request. */
+static const int64_t RETRY_INTERVAL = 5 * TIME_S;
+
 struct run_snapshot *snapshot_coordinator_find(struct run *run, uint64_t id) {
     for (uint32_t i = 0; i < run->snapshots.count; i++)
         if (run->snapshots.items[i].progress.stage &&
@@ -220,7 +223,9 @@ static struct snapshot_reason due_reason(struct run *run, int64_t now) {
 void snapshot_coordinator_step(struct run *run, int64_t now) {
     struct snapshot_reason reason = {0};
     if (run->phase != RUN_TRAINING || run->shutdown.interrupted ||
-        snapshot_coordinator_is_requesting(run) || !run->membership.view_sent)
+        snapshot_coordinator_is_requesting(run) || !run->membership.view_sent ||
+        (run->snapshots.gave_up_at &&
+         now - run->snapshots.gave_up_at < RETRY_INTERVAL))
         return;
     if (run->metrics.began)
         reason = due_reason(run, now);
@@ -287,7 +292,7 @@ void snapshot_coordinator_receive_round(
         snapshot->progress.stage = SNAPSHOT_ROUND_IDLE;
         send_take(run, round, 0, round, false, false);
         if (snapshot->save)
-            expect_planned(run, round);
+            snapshot_coordinator_expect_planned(run, round);
         return;
     }
     snapshot->step = round;
@@ -396,12 +401,26 @@ void snapshot_coordinator_saved(struct run *run,
     release_if_finished(run, snapshot);
 }
 
+static void record_problem(struct run_snapshot *snapshot,
+                           const struct roster_slot *slot, const char *error) {
+    char name[64];
+    snapshot->failed = true;
+    roster_name(slot, name, sizeof name);
+    snprintf(snapshot->problem, sizeof snapshot->problem, "%s: %.440s", name,
+             error);
+}
+
 static void record_file(struct run *run, struct run_snapshot *snapshot,
                         const struct roster_slot *slot,
                         const Capstan__SnapshotReport *report) {
     struct shard_info *file =
         &snapshot->files[run->allreduce ? 0 : slot->index];
     struct failure why;
+    if (!snapshot->failed && !manifest_is_file_name(report->name)) {
+        record_problem(snapshot, slot,
+                       "it names a file outside the checkpoint's folder");
+        return;
+    }
     snprintf(file->name, sizeof file->name, "%s", report->name);
     snprintf(file->host, sizeof file->host, "%s", report->host);
     file->size = report->size;
@@ -415,15 +434,6 @@ static void record_file(struct run *run, struct run_snapshot *snapshot,
         snprintf(snapshot->problem, sizeof snapshot->problem, "%.440s",
                  why.text);
     }
-}
-
-static void record_problem(struct run_snapshot *snapshot,
-                           const struct roster_slot *slot, const char *error) {
-    char name[64];
-    snapshot->failed = true;
-    roster_name(slot, name, sizeof name);
-    snprintf(snapshot->problem, sizeof snapshot->problem, "%s: %.440s", name,
-             error);
 }
 
 /* A holder lacks its part: what the snapshot was for fails, and the other
@@ -440,6 +450,7 @@ static void give_up(struct run *run, struct run_snapshot *snapshot) {
                  snapshot->problem);
     send_release(run, snapshot->id);
     snapshot->progress.stage = SNAPSHOT_ROUND_IDLE;
+    run->snapshots.gave_up_at = time_now();
 }
 
 /* The first message about a planned snapshot arrives here. Each holder reports

@@ -38,6 +38,7 @@ struct run_snapshots {
     struct run_snapshot *items; /* [count] */
     uint32_t count;
     uint64_t requested;
+    int64_t gave_up_at; /* a holder lacked its part; 0: never */
 };
 
 struct snapshot_reason {

@@ -50,6 +50,9 @@ enum status manifest_write(const struct manifest *manifest, const char *folder,
 enum status manifest_read(struct manifest *out, const char *folder,
                           struct failure *why) MUST_CHECK;
 
+/* May NAME be that of a checkpoint's file, in its folder? */
+bool manifest_is_file_name(const char *name);
+
 /* The canonical text that manifest_write writes (the caller frees it); it is
  * also sent from chief to ps. It contains its own XXH3; `job` is stored in its
  * most compact form. NULL if `job` is not a JSON object, a count is above 2^63

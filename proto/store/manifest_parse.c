@@ -138,7 +138,7 @@ static enum status parse_rule(struct manifest *out, const json_t *root,
 
 /* The name is joined to the folder's path: it must not lead out of the
  * folder. */
-static bool name_stays_inside(const char *name) {
+bool manifest_is_file_name(const char *name) {
     return *name && !strchr(name, '/') && !strstr(name, "..") &&
            strcmp(name, ".") != 0;
 }
@@ -147,7 +147,7 @@ static enum status parse_file(struct shard_info *file, const json_t *value,
                               struct failure *why) {
     enum status status = require_text(json_object_get(value, "name"), "name",
                                       file->name, sizeof file->name, why);
-    if (!status && !name_stays_inside(file->name))
+    if (!status && !manifest_is_file_name(file->name))
         status = status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                              "file \"%s\" is outside the checkpoint's folder",
                              file->name);

@@ -4,6 +4,7 @@
 #include "chief/snapshot/snapshot_coordinator.h"
 
 #include "chief/snapshot/checkpoint_policy.h"
+#include "proto/base/time.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/run_fixture.h"
 
@@ -91,12 +92,50 @@ static void a_held_snapshot_that_is_not_written_is_still_read(void **state) {
     assert_false(snapshot_coordinator_is_pending(run));
 }
 
+static void a_file_outside_the_folder_fails_the_checkpoint(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    uint64_t id = request(run, (struct snapshot_reason){.save = true});
+    for (uint32_t holder = 0; holder < HOLDERS; holder++)
+        report(run, holder, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD);
+    Capstan__SnapshotReport message = CAPSTAN__SNAPSHOT_REPORT__INIT;
+    message.id = id;
+    message.outcome = CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN;
+    message.name = "../../shard.mdb";
+    for (uint32_t holder = 0; holder < HOLDERS; holder++)
+        snapshot_coordinator_receive_report(run, &run->roster.slots[holder],
+                                            &message);
+    assert_non_null(strstr(run->checkpoints.last_problem, "outside"));
+    assert_null(snapshot_coordinator_next_complete(run));
+}
+
+/* It would freeze the rounds again and again. */
+static void a_snapshot_that_was_given_up_is_not_requested_at_once(
+    void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    run->phase = RUN_TRAINING;
+    run->membership.view_sent = run->metrics.began = true;
+    run->plan.schedule = (struct run_schedule){
+        .total = UINT64_MAX, .accumulation = 1, .epoch_batches = 1};
+    run->checkpoints.requested = true;
+    snapshot_coordinator_step(run, time_now());
+    assert_int_equal(run->snapshots.count, 1);
+    report(run, 0, run->snapshots.items[0].id,
+           CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD);
+    run->checkpoints.requested = true;
+    snapshot_coordinator_step(run, time_now());
+    assert_false(snapshot_coordinator_is_requesting(run));
+    snapshot_coordinator_step(run, time_now() + 10 * TIME_S);
+    assert_true(snapshot_coordinator_is_requesting(run));
+}
+
 #define COORDINATOR_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         COORDINATOR_TEST(a_snapshot_that_one_holder_lacks_is_given_up),
         COORDINATOR_TEST(a_held_snapshot_that_is_not_written_is_still_read),
+        COORDINATOR_TEST(a_file_outside_the_folder_fails_the_checkpoint),
+        COORDINATOR_TEST(a_snapshot_that_was_given_up_is_not_requested_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
