@@ -43,12 +43,12 @@ static void a_job_is_simulated(void **state) {
 
 static void a_vector_needs_no_job(void **state) {
     const char *const arguments[] = {
-        "bench", "--simulate", "--bytes", "8M", "--place",
-        "one",   "--compute",  "0.25",    NULL,
+        "bench",     "--simulate", "--bytes",  "8M", "--place", "one",
+        "--compute", "0.25",       "--jitter", "0",  NULL,
     };
     const char *const json[] = {
-        "bench", "--simulate", "--bytes", "8M",     "--place",
-        "one",   "--compute",  "0.25",    "--json", NULL,
+        "bench",     "--simulate", "--bytes",  "8M", "--place", "one",
+        "--compute", "0.25",       "--jitter", "0",  "--json",  NULL,
     };
     struct cluster_process *process =
         cluster_run_start(*state, "told", arguments, NULL);

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 static struct message_arena arena;
-static struct process process;
 
 static struct discovery_listener *open_listener(struct link_fixture *fixture,
                                                 const struct cluster_task *self,
@@ -25,6 +24,7 @@ static struct discovery_listener *open_listener(struct link_fixture *fixture,
     cluster = (struct cluster){.role = CLUSTER_WORKER};
     if (ps)
         cluster.jobs[CLUSTER_PS] = *ps;
+    static struct process process;
     static struct member member;
     process = (struct process){.zmq = fixture->zmq, .log = &fixture->log};
     member = (struct member){.self = self, .discovery_cluster = &cluster};
@@ -155,6 +155,7 @@ static void an_announcement_does_not_replace_a_known_chief(void **state) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
     struct cluster_task chief = {.host = "10.0.0.1", .port = 2222};
+    struct process process = {.zmq = fixture->zmq, .log = &fixture->log};
     struct member member = {.self = &self, .chief = &chief};
     struct discovery_listener *listener;
     struct failure why;
@@ -274,6 +275,7 @@ static void garbage_at_the_port_logs_one_line(void **state) {
 static void a_port_in_use_is_an_error(void **state) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = fixture->port};
+    struct process process = {.zmq = fixture->zmq, .log = &fixture->log};
     struct member member = {.self = &self};
     struct discovery_listener *listener;
     struct failure why;
