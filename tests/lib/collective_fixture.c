@@ -61,15 +61,22 @@ static uint32_t first_missing(const struct collective_fixture *fixture) {
     return r;
 }
 
+/* The mutex is held; the number of the rendezvous that the rank waits for. */
+static uint64_t arrive(struct collective *group) {
+    struct collective_fixture *fixture = group->fixture;
+    uint64_t rendezvous = fixture->num_rendezvous;
+    fixture->ranks[group->rank].here = true;
+    if (++fixture->arrived == fixture->size)
+        all_here(fixture);
+    return rendezvous;
+}
+
 /* The mutex is held. */
 static bool wait_for_all(struct collective *group) {
     struct collective_fixture *fixture = group->fixture;
     int64_t until = time_now() + group->timeout;
     struct timespec at = {until / TIME_S, until % TIME_S};
-    uint64_t rendezvous = fixture->num_rendezvous;
-    fixture->ranks[group->rank].here = true;
-    if (++fixture->arrived == fixture->size)
-        all_here(fixture);
+    uint64_t rendezvous = arrive(group);
     while (rendezvous == fixture->num_rendezvous && !fixture->lost &&
            !group->aborted)
         if (pthread_cond_timedwait(&fixture->changed, &fixture->mutex, &at) ==
@@ -86,6 +93,17 @@ static enum status meet(struct collective *group, struct failure *why) {
     pthread_mutex_unlock(&fixture->mutex);
     return met ? STATUS_OK
                : status_fail(why, FAILURE_PEER_LOST, "rank %u was lost", lost);
+}
+
+/* Ends a call for which all have met. Every rank comes here, also one that is
+ * cancelled: until then the others read its data. */
+static void meet_at_end(struct collective *group) {
+    struct collective_fixture *fixture = group->fixture;
+    pthread_mutex_lock(&fixture->mutex);
+    uint64_t rendezvous = arrive(group);
+    while (rendezvous == fixture->num_rendezvous)
+        pthread_cond_wait(&fixture->changed, &fixture->mutex);
+    pthread_mutex_unlock(&fixture->mutex);
 }
 
 /* A planted fault of this call. */
@@ -186,18 +204,19 @@ static enum status reduce_scatter(struct collective *group, float *data,
     if (status)
         return status;
     sum_piece(group, data, count);
-    status = meet(group, why);
-    if (!status)
-        spoil_others(group, data, count);
-    return status;
+    meet_at_end(group);
+    spoil_others(group, data, count);
+    return STATUS_OK;
 }
 
 static enum status all_gather(struct collective *group, float *data,
                               size_t count, struct failure *why) {
     enum status status = begin(group, "all_gather", data, count, why);
-    if (!status)
-        copy_others(group, data, count);
-    return status ? status : meet(group, why);
+    if (status)
+        return status;
+    copy_others(group, data, count);
+    meet_at_end(group);
+    return STATUS_OK;
 }
 
 static enum status all_reduce(struct collective *group, float *data,
@@ -209,9 +228,12 @@ static enum status all_reduce(struct collective *group, float *data,
 static enum status broadcast(struct collective *group, void *data, size_t bytes,
                              uint32_t root, struct failure *why) {
     enum status status = begin(group, "broadcast", data, bytes, why);
-    if (!status && group->rank != root)
+    if (status)
+        return status;
+    if (group->rank != root)
         memcpy(data, group->fixture->ranks[root].data, bytes);
-    return status ? status : meet(group, why);
+    meet_at_end(group);
+    return STATUS_OK;
 }
 
 static void transport(const struct collective *group, char *text, size_t size) {
