@@ -432,7 +432,10 @@ static void declare_dead(struct run *run, struct roster_slot *slot,
     char departed[512];
     bool ps = slot->role == CLUSTER_PS;
     describe_departure(slot, how, departed, sizeof departed);
-    run->membership.deaths += !ps;
+    if (!ps) {
+        run->membership.trainer_died = true;
+        run->membership.death_step = run_step(run);
+    }
     log_warning(run->log, "member_died", "%s%s%s", departed, since,
                 consequence(run, ps));
     remove_member(run, slot, departed);

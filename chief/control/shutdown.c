@@ -150,15 +150,20 @@ static bool is_interruption_saved(const struct run *run) {
            run->checkpoints.saved > run->shutdown.interrupted_step;
 }
 
+/* May the round in which the last trainer died still be open? The others close
+ * it, and the next one, if they go on. */
+static bool may_lack_contributions(const struct run *run) {
+    return run->membership.trainer_died &&
+           run_step(run) < run->membership.death_step + 2;
+}
+
 /* Waits until the snapshot is written or timeouts.grace is over. A snapshot
  * that waits for rounds which no trainer will close is abandoned and taken
  * again at the current step. One that is being written may be of that same
  * step, and is waited for. */
 static void end_interrupted(struct run *run, int64_t now) {
     bool no_trainer = run_synchronous(run) && !run_count_live(run);
-    bool round_incomplete =
-        no_trainer && !count_finished(run) && run->membership.deaths;
-    if (round_incomplete) { /* some rounds lack contributions */
+    if (no_trainer && !count_finished(run) && may_lack_contributions(run)) {
         run_stop(
             run, run->shutdown.interrupted,
             "ended by a signal with no trainer left: no checkpoint of this "

@@ -271,9 +271,18 @@ void snapshot_coordinator_expect_planned(struct run *run, uint64_t round) {
         expect_planned(run, round);
 }
 
-/* If the agreed round is a planned one, the holders save it anyway, and a
- * joiner needs no snapshot. Then the request is over; what else it was for is
- * requested again. */
+/* The holders may have passed the last round already. */
+static bool is_taken_unrequested(const struct run *run,
+                                 const struct run_snapshot *snapshot,
+                                 uint64_t round) {
+    if (!snapshot->save && !snapshot->retain) /* a joiner needs none */
+        return true;
+    return round == run->plan.schedule.total &&
+           run_schedule_saves(&run->plan.schedule, round);
+}
+
+/* If the agreed round is a planned one, the request replaces it: no holder
+ * skips it, and it is abandoned if the round is never closed. */
 void snapshot_coordinator_receive_round(
     struct run *run, const struct roster_slot *slot,
     const Capstan__SnapshotPrepared *prepared) {
@@ -287,8 +296,7 @@ void snapshot_coordinator_receive_round(
     uint64_t round = snapshot->progress.round;
     if (snapshot->joins)
         assign_joiners(run, round);
-    if (run_schedule_saves(&run->plan.schedule, round) ||
-        !(snapshot->save || snapshot->retain)) {
+    if (is_taken_unrequested(run, snapshot, round)) {
         snapshot->progress.stage = SNAPSHOT_ROUND_IDLE;
         send_take(run, round, 0, round, false, false);
         if (snapshot->save)
@@ -296,6 +304,7 @@ void snapshot_coordinator_receive_round(
         return;
     }
     snapshot->step = round;
+    snapshot->save |= run_schedule_saves(&run->plan.schedule, round);
     snapshot->ordered = snapshot->save;
     send_take(run, snapshot->id, round, round, snapshot->save,
               snapshot->retain);

@@ -166,9 +166,9 @@ static void set_request(struct snapshot_agent *agent,
     pthread_mutex_unlock(&agent->mutex);
 }
 
-/* The id of a planned round means that no requested snapshot is needed: the
- * plan has one at that round, or the freeze only served joiners. The command
- * then only lifts the freeze. */
+/* The id of a planned round means that no requested snapshot is needed: it is
+ * the last one, or the freeze only served joiners. The command then only lifts
+ * the freeze. */
 static enum status take_snapshot(struct snapshot_agent *agent,
                                  const Capstan__Snapshot *command,
                                  struct failure *why) {

@@ -254,6 +254,31 @@ static void a_signal_to_every_process_leaves_one_checkpoint(void **state) {
     }
 }
 
+/* The others have closed the round in which it died. */
+static void a_death_long_before_costs_no_checkpoint(void **state) {
+    struct cluster_fixture fixture;
+    begin(&fixture, *state,
+          "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
+          " \"chief\": \"coordinate\","
+          " \"timeouts\": {\"stop\": 1, \"peer\": 2}}");
+    struct cluster_process *chief = fixture.tasks[0].process;
+    unsigned dead = cluster_fixture_find(&fixture, "worker", 1);
+    cluster_run_signal(fixture.tasks[dead].process, SIGKILL);
+    cluster_run_expect(fixture.tasks[dead].process, 128 + SIGKILL,
+                       SHORT_TIMEOUT);
+    cluster_run_await(chief, "worker 1", CLUSTER_RUN_DEADLINE);
+    for (int line = 0; line < 3; line++)
+        cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+    for (unsigned i = 0; i < fixture.count; i++)
+        if (i != dead)
+            cluster_run_signal(fixture.tasks[i].process, SIGTERM);
+    for (unsigned i = 0; i < fixture.count; i++)
+        if (i != dead)
+            cluster_run_expect(fixture.tasks[i].process, 128 + SIGTERM,
+                               SHORT_TIMEOUT);
+    assert_true(only_checkpoint(*state) > 0);
+}
+
 /* Nobody is there to see to a checkpoint, or to close the round. */
 static void a_second_signal_to_ps_or_worker_ends_it_at_once(void **state) {
     struct cluster_fixture fixture;
@@ -386,6 +411,7 @@ int main(void) {
             a_second_signal_to_the_chief_does_not_wait_for_the_checkpoint),
         SIGNAL_TEST(a_second_sighup_still_waits_for_the_checkpoint),
         SIGNAL_TEST(a_signal_to_every_process_leaves_one_checkpoint),
+        SIGNAL_TEST(a_death_long_before_costs_no_checkpoint),
         SIGNAL_TEST(a_second_signal_to_ps_or_worker_ends_it_at_once),
         SIGNAL_TEST(a_signal_before_training_ends_its_process_at_once),
         SIGNAL_TEST(a_worker_that_leaves_before_training_may_rejoin),

@@ -128,6 +128,29 @@ static void a_snapshot_that_was_given_up_is_not_requested_at_once(
     assert_true(snapshot_coordinator_is_requesting(run));
 }
 
+/* A signal's checkpoint may be agreed for a planned round that the leaving
+ * trainers never close. */
+static void a_request_at_a_planned_round_can_be_abandoned(void **state) {
+    struct run_fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    Capstan__SnapshotPrepared prepared = CAPSTAN__SNAPSHOT_PREPARED__INIT;
+    fixture->job.staleness = 0;
+    run->plan.schedule = (struct run_schedule){.total = 1000,
+                                               .accumulation = 1,
+                                               .epoch_batches = 1,
+                                               .checkpoints = true,
+                                               .every_steps = 10};
+    prepared.id = request(run, (struct snapshot_reason){.save = true});
+    prepared.highest = 9;
+    for (uint32_t holder = 0; holder < HOLDERS; holder++)
+        snapshot_coordinator_receive_round(run, &run->roster.slots[holder],
+                                           &prepared);
+    assert_true(snapshot_coordinator_is_saving(run));
+    assert_int_equal(run->snapshots.items[0].step, 10);
+    assert_true(snapshot_coordinator_abandon(run));
+    assert_false(snapshot_coordinator_is_pending(run));
+}
+
 #define COORDINATOR_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -136,6 +159,7 @@ int main(void) {
         COORDINATOR_TEST(a_held_snapshot_that_is_not_written_is_still_read),
         COORDINATOR_TEST(a_file_outside_the_folder_fails_the_checkpoint),
         COORDINATOR_TEST(a_snapshot_that_was_given_up_is_not_requested_at_once),
+        COORDINATOR_TEST(a_request_at_a_planned_round_can_be_abandoned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
