@@ -11,11 +11,11 @@
 struct run;
 
 struct run_membership {
-    uint64_t view;      /* number of the newest view */
-    bool view_sent;     /* it was sent to the trainers that it newly lists */
+    uint64_t view;  /* number of the newest view */
+    bool view_sent; /* it was sent to the trainers that it newly lists */
     bool trainer_died;
-    uint64_t death_step; /* the run's step when the last trainer died */
-    int64_t refused_at; /* when a late joiner was refused, 0: none */
+    uint64_t death_step;      /* the run's step when the last trainer died */
+    int64_t refused_at;       /* when a late joiner was refused, 0: none */
     int64_t no_trainer_since; /* since when no trainer is left, 0: one is */
     int64_t peer_lost_at; /* all-reduce: when a trainer reported a lost peer, 0:
                              none */
