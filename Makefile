@@ -11,7 +11,7 @@ Q := $(if $(V),,@)
 # One job for each core unless make was given -j.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
-CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
+CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -fPIC -I. -I$(BUILD) \
     -ffp-contract=off -fno-math-errno -fno-trapping-math -Wall -Wextra \
     -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror \
     $(shell pkg-config --cflags libzmq libprotobuf-c jansson zlib 2> /dev/null) \
@@ -74,7 +74,7 @@ CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
 
 .PHONY: all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean FORCE
 .SECONDARY:
-all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
+all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -87,6 +87,17 @@ $(BUILD)/libcapstan.a: $(OBJECTS)
 	@echo "ar   $@"
 	@rm -f $@
 	$(Q)ar rcs $@ $^
+
+# The library for models of one's own: library/capstan.h.
+LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(wildcard library/*.c))
+SONAME := libcapstan.so.0
+$(BUILD)/$(SONAME): $(LIBRARY) $(VERSION) $(BUILD)/libcapstan.a library/capstan.map
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(SONAME) -Wl,-Bsymbolic \
+	    -Wl,--version-script=library/capstan.map -Wl,--no-undefined \
+	    -o $@ $(filter %.o %.a,$^) $(LIBS)
+$(BUILD)/libcapstan.so: $(BUILD)/$(SONAME)
+	@ln -sf $(<F) $@
 
 # The commit that is built: that of the checkout, else the one that git archive wrote
 # into deploy/commit.txt, else unknown.

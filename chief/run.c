@@ -15,6 +15,10 @@ bool run_synchronous(const struct run *run) {
     return run->job->staleness == 0;
 }
 
+bool run_is_endless(const struct run *run) {
+    return run->plan.schedule.total == RUN_SCHEDULE_ENDLESS;
+}
+
 static uint64_t slowest_clock(const struct run *run) {
     uint64_t step = UINT64_MAX;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
@@ -125,12 +129,16 @@ uint32_t run_step_replicas(const struct run *run) {
                                 : run->trainers[0].replicas;
 }
 
-/* Counts whole epochs, then micro batches of the next one. The count is exact
+/* Those of a caller's model are counted by the trainers: up to now, not up to
+ * STEP. Counts whole epochs, then micro batches of the next one. The count is exact
  * for this number of replicas and this batch size, so that a resumed run
  * continues at the same sample. With steps_per_epoch an epoch does not end at a
  * sample boundary: every sample read counts. */
 uint64_t run_samples(const struct run *run, uint64_t step) {
     const struct run_schedule *run_schedule = &run->plan.schedule;
+    if (run->job->model.type == JOB_EXTERNAL)
+        return (run->plan.has_restored ? run->plan.restored.samples : 0) +
+               metrics_total(run).samples;
     uint64_t batches =
         (step - run_schedule->start + run_schedule->start_batch) *
         run_schedule->accumulation;

@@ -124,6 +124,9 @@ uint64_t run_step(const struct run *run);
 /* Is staleness 0? */
 bool run_synchronous(const struct run *run);
 
+/* Does it end only when its trainers do? */
+bool run_is_endless(const struct run *run);
+
 /* Number of trainers in the training loop. */
 uint32_t run_count_live(const struct run *run);
 

@@ -24,7 +24,11 @@ static struct role *add_role(struct composition *composition,
                              enum role_kind kind, const char *name, int index) {
     bool quiet = composition->options->cli_command == CLI_COMMAND_BENCH &&
                  !composition->options->bench.verbose;
-    return roles_add(&composition->roles, kind, name, index, quiet);
+    struct role *role =
+        roles_add(&composition->roles, kind, name, index, quiet);
+    role->log.silent = composition->process_settings.silent;
+    role->log.terminal &= !role->log.silent;
+    return role;
 }
 
 /* Two processes on one host cannot share the port: one fails with an exit code
@@ -152,6 +156,7 @@ static void add_worker(struct composition *composition, bool inproc,
         .member = role_member(composition, role),
         .ps_inproc = ps_inproc ? inside_ps : NULL,
         .weights_server_inproc = inside_ps,
+        .external = composition->process_settings.external,
         .local_peers = composition->local_peers,
     };
     if (inproc || !listed)
@@ -191,7 +196,7 @@ struct strategy_case composition_members(const struct options *options,
         .members = cluster->from_ranks ? STRATEGY_BY_RANKS : STRATEGY_BY_LISTS};
 }
 
-static enum status load_job(struct composition *composition,
+static enum status load_job(struct composition *composition, bool external,
                             const struct log *log, struct failure *why) {
     const struct options *options = composition->options;
     const char *sets[OPTIONS_MAX_SETS + 1];
@@ -199,8 +204,9 @@ static enum status load_job(struct composition *composition,
     struct job_source source = {.path = options->job,
                                 .deepspeed = options->deepspeed,
                                 .overrides = sets,
-                                .num_overrides = options->num_sets};
-    if (!options->job && !options->deepspeed)
+                                .num_overrides = options->num_sets,
+                                .external = external};
+    if (!options->job && !options->deepspeed && !external)
         return status_fail(why, FAILURE_JOB_MISSING,
                            "this process leads the run and needs the job: "
                            "capstan run JOB.json");
@@ -215,13 +221,26 @@ static enum status load_job(struct composition *composition,
     return job_load(&composition->job, &source, NULL, why);
 }
 
+enum status composition_trains(const struct options *options,
+                               const struct cluster *cluster, bool *trains,
+                               struct failure *why) {
+    struct composition composition = {.options = options, .cluster = cluster};
+    *trains = cluster->role == CLUSTER_WORKER;
+    if (cluster->role != CLUSTER_CHIEF || !cluster_is_chief(cluster))
+        return STATUS_OK;
+    enum status status = load_job(&composition, true, NULL, why);
+    *trains = !status && chief_trains(options, cluster, composition.job);
+    job_free(&composition.job);
+    return status;
+}
+
 /* The text of a job given to a process that does not lead, to compare it with
  * the chief's. An unreadable job counts as different. */
 static const char *own_job(struct composition *composition) {
     struct failure problem;
     if (!composition->options->job)
         return NULL;
-    if (load_job(composition, NULL, &problem)) {
+    if (load_job(composition, false, NULL, &problem)) {
         log_warning(
             &composition->roles.list[0].log, "job_ignored",
             "the job given here is wrong; it is ignored, as the chief's job is "
@@ -239,7 +258,8 @@ static enum status load_chief_job(struct composition *composition,
     if (composition->options->cli_command == CLI_COMMAND_BENCH)
         return bench_cluster_job(&composition->job, composition->options, why);
     if (!composition->series_run)
-        return load_job(composition, &role->log, why);
+        return load_job(composition, composition->process_settings.external,
+                        &role->log, why);
     composition->job = composition->series_run->job;
     composition->series_run->job = NULL;
     return STATUS_OK;

@@ -57,6 +57,12 @@ void composition_add_bench_client(struct composition *composition,
                                   struct baselines *baselines,
                                   const char *missing);
 
+/* Will the library's process compute gradients? A chief that leads reads the
+ * job for it. STATUS_CONFIG if the job is wrong. */
+enum status composition_trains(const struct options *options,
+                               const struct cluster *cluster, bool *trains,
+                               struct failure *why) MUST_CHECK;
+
 /* The numbers of trainers and ps for JOB in CLUSTER; this process is the
  * chief. */
 struct strategy_case composition_members(const struct options *options,

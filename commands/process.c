@@ -42,14 +42,22 @@ static enum status check_limits(struct failure *why) {
     return status ? status : limits_address_space(why);
 }
 
+/* The descriptor that gives the library its signals; -1: the program's come
+ * from the system. */
+static int interrupts(const struct composition *composition) {
+    const struct process_settings *settings = &composition->process_settings;
+    return settings->external ? settings->interrupts : -1;
+}
+
 static enum status open_process(struct composition *composition,
                                 struct failure *why) {
     enum status status = check_limits(why);
     if (!status)
-        status = roles_open(&composition->roles, why);
+        status = roles_open(&composition->roles, interrupts(composition), why);
     if (status)
         return status;
-    tune_malloc();
+    if (interrupts(composition) < 0)
+        tune_malloc();
     composition->zmq = zmq_ctx_new();
     if (!composition->zmq)
         return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
@@ -70,26 +78,37 @@ static void close_process(struct composition *composition) {
 static enum status run_roles(struct composition *composition,
                              struct failure *why) {
     enum status status = roles_run(&composition->roles, why);
+    struct failure logged = *why;
     if (status && !composition->series_run)
-        log_end(&composition->roles.list[0].log, why);
+        log_end(&composition->roles.list[0].log,
+                composition->process_settings.external ? &logged : why);
     return status;
+}
+
+static enum status answer_joins(const struct options *options,
+                                const struct process_settings *settings,
+                                const struct cluster *cluster,
+                                const struct failure *why) {
+    struct composition composition = {
+        .options = options, .cluster = cluster, .process_settings = *settings};
+    struct failure ignored;
+    enum status status = open_process(&composition, &ignored);
+    if (!status)
+        status = composition_add_refusal(&composition, why);
+    if (!status)
+        status = roles_run(&composition.roles, &ignored);
+    close_process(&composition);
+    return failure_code_status(why->code); /* even if no peer could be told */
 }
 
 /* The text may have several lines, so it is not written as a line of the
  * log. */
 enum status process_refuse(const struct options *options,
                            const struct cluster *cluster, struct failure *why) {
-    struct composition composition = {.options = options, .cluster = cluster};
-    struct failure reported = *why, ignored;
+    struct process_settings settings = {0};
+    struct failure reported = *why;
     log_failure_of_command(why);
-    enum status status = open_process(&composition, &ignored);
-    if (!status)
-        status = composition_add_refusal(&composition, &reported);
-    if (!status)
-        status = roles_run(&composition.roles, &ignored);
-    close_process(&composition);
-    return failure_code_status(
-        reported.code); /* even if no peer could be told */
+    return answer_joins(options, &settings, cluster, &reported);
 }
 
 static enum status process_run_once(struct composition *composition,
@@ -104,9 +123,12 @@ static enum status process_run_once(struct composition *composition,
     if (composed)
         status = run_roles(composition, why);
     close_process(composition);
-    if (!composed && cluster_expects_joins(cluster) && !composition->series_run)
-        status = process_refuse(composition->options, cluster, why);
-    return status;
+    if (composed || !cluster_expects_joins(cluster) || composition->series_run)
+        return status;
+    return composition->process_settings.external
+               ? answer_joins(composition->options,
+                              &composition->process_settings, cluster, why)
+               : process_refuse(composition->options, cluster, why);
 }
 
 enum status process_run(const struct options *options,

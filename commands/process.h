@@ -13,7 +13,7 @@
 
 /* Runs this process's roles until the run ends, and those of the later runs
  * that its chief leads. Returns the exit code. All is borrowed. WHY is empty if
- * the log has reported it. */
+ * the log has reported it, except in the library's process. */
 enum status process_run(const struct options *options,
                         const struct process_settings *settings,
                         const struct cluster *cluster,

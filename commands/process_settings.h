@@ -15,6 +15,10 @@ struct process_settings {
     bool shm;   /* shared memory on one host: --lane, CAPSTAN_LANE */
     int record; /* descriptor for the launch record (launch_record.h), 0: none
                  */
+    /* The library's process, whose signals and memory are the caller's: */
+    struct external *external; /* the caller's model; NULL: the program's own */
+    int interrupts; /* readable: the number of a signal, in 8 bytes */
+    bool silent;    /* nothing is logged */
 };
 
 /* Reads flags and environment. On STATUS_CONFIG WHY says what is allowed. */

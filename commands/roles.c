@@ -25,14 +25,19 @@ static sigset_t handled_signals(void) {
     return signals;
 }
 
-enum status roles_open(struct roles *roles, struct failure *why) {
+static int open_signals(void) {
     sigset_t signals = handled_signals();
-    *roles = (struct roles){0};
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+    return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+enum status roles_open(struct roles *roles, int interrupts,
+                       struct failure *why) {
+    *roles = (struct roles){.embedded = interrupts >= 0};
     roles->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    roles->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    roles->signals = roles->embedded ? dup(interrupts) : open_signals();
     if (roles->done >= 0 && roles->signals >= 0)
         return STATUS_OK;
     enum status status =
@@ -126,8 +131,13 @@ static void roles_forward_signal(struct roles *roles, int number) {
 
 static void roles_handle_signal(struct roles *roles) {
     struct signalfd_siginfo signal;
-    if (read(roles->signals, &signal, sizeof signal) == sizeof signal)
+    eventfd_t number;
+    if (roles->embedded) {
+        if (read(roles->signals, &number, sizeof number) == sizeof number)
+            roles_forward_signal(roles, (int)number);
+    } else if (read(roles->signals, &signal, sizeof signal) == sizeof signal) {
         roles_forward_signal(roles, (int)signal.ssi_signo);
+    }
 }
 
 /* If a chief has ended without telling the roles beside it, they end too. */

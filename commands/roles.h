@@ -47,15 +47,18 @@ struct roles {
     int done, signals; /* descriptors that roles_run waits for; -1: closed */
     struct role list[ROLES_MAX];
     unsigned count;
+    bool embedded;     /* the library's: `signals` gives numbers in 8 bytes */
     int stopped_by;    /* the first signal that ends the process; 0: none */
     bool usr1_ignored; /* SIGUSR1 was ignored, and the log says so */
 };
 
 /* Takes the signals of children_add_termination_signals and SIGUSR1, also in
  * every thread started later, and ignores signals that a lost peer or a full
- * disk raises. STATUS_RETRY if there is no descriptor left, STATUS_FAILED if
- * the system refuses one. */
-enum status roles_open(struct roles *roles, struct failure *why) MUST_CHECK;
+ * disk raises. With INTERRUPTS (-1: none) the process's signals are left alone,
+ * and their numbers are read from there. STATUS_RETRY if there is no descriptor
+ * left, STATUS_FAILED if the system refuses one. */
+enum status roles_open(struct roles *roles, int interrupts,
+                       struct failure *why) MUST_CHECK;
 
 /* Closes the descriptors for signals. Received signals and results of roles
  * stay. */

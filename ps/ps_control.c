@@ -45,6 +45,7 @@ static enum status open_server(struct ps *ps, struct failure *why) {
         .num_ranks = plan->num_ranks,
         .replicas = plan->replicas,
         .all_replicas = plan_all_replicas(plan),
+        .awaits_values = !plan->pull_first,
         .run_schedule = plan->run_schedule,
         .scaler = plan->scaler,
         .snapshot = ps_snapshot_reached,

@@ -16,6 +16,14 @@ static bool planned(const void *context, uint64_t round) {
     return run_schedule_saves(&server->settings.run_schedule, round);
 }
 
+static bool awaits_values(const void *context, uint32_t block) {
+    const struct server_settings *settings =
+        &((const struct server *)context)->settings;
+    const struct block *of = &settings->layout->blocks[settings->ids[block]];
+    return settings->awaits_values &&
+           settings->layout->parameters[of->parameter].values;
+}
+
 /* The update core with the settings of this run's job and plan. */
 static struct update_core *open_update_core(struct server *server) {
     const struct server_settings *s = &server->settings;
@@ -29,6 +37,7 @@ static struct update_core *open_update_core(struct server *server) {
         .fp16 = s->job->fp16,
         .scaler = loss_scaler_restore(&s->job->fp16, &s->scaler),
         .planned = synchronous ? planned : NULL,
+        .awaits_values = awaits_values,
         .context = server,
     };
     return update_core_open(&settings);

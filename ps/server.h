@@ -32,6 +32,8 @@ struct server_settings {
     uint32_t all_replicas;    /* sum over all ranks; 0: num_ranks */
     uint32_t threads; /* worker threads for block operations; 0: none, the
                          caller does the work */
+    bool awaits_values; /* blocks of parameters with `values` wait for rank 0's
+                           initial weights */
     struct run_schedule run_schedule;
     struct loss_scaler scaler; /* restored loss scaler; all 0: none was saved */
     /* BLOCK has reached VERSION, a planned or requested snapshot round. */

@@ -43,6 +43,8 @@ static const char *server_messages_push(struct server *server,
     const char *error = NULL;
     const struct link_bytes *payload = gradient_inbox_payload(gradient_payload);
     const char *floats = payload->data;
+    bool is_zero =
+        header->encoding == CAPSTAN__DATA_HEADER__ENCODING__ZERO;
     for (size_t i = 0; i < header->n_blocks && !error; i++) {
         uint32_t b = header->blocks[i];
         record_ack_request(server, b, header);
@@ -50,7 +52,8 @@ static const char *server_messages_push(struct server *server,
             server_messages_push_block(server->update_core, b, header);
         if (result == UPDATE_CORE_ACCEPTED)
             gradient_inbox_add(server->gradient_inbox, b, header->rank,
-                               gradient_payload, payload->size ? floats : NULL);
+                               gradient_payload, payload->size ? floats : NULL,
+                               payload->size || is_zero);
         if (result == UPDATE_CORE_REFUSED)
             error = "a push whose clock is out of order";
         if (floats)
@@ -121,6 +124,24 @@ static const char *pull(struct server *server, uint32_t peer,
     return NULL;
 }
 
+/* Rank 0's initial weights. Until they are here nobody reads their blocks. */
+static const char *assign_first(struct server *server,
+                                const struct link_frame *frame,
+                                const Capstan__DataHeader *header) {
+    const char *floats = frame->payload.data;
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        uint32_t b = header->blocks[i];
+        enum update_core_result result = update_core_assign(
+            server->update_core, b, header->rank, header->clock, header->seq);
+        if (result == UPDATE_CORE_REFUSED)
+            return "initial weights after the first push";
+        if (result == UPDATE_CORE_ACCEPTED)
+            shard_assign(server->shard, b, floats);
+        floats += shard_block_bytes(server->shard, b);
+    }
+    return NULL;
+}
+
 static const char *dispatch(struct server *server, struct link_frame *frame,
                             Capstan__DataHeader *header) {
     const char *error =
@@ -133,6 +154,8 @@ static const char *dispatch(struct server *server, struct link_frame *frame,
         return server_messages_push(server, frame, header);
     case CAPSTAN__DATA_HEADER__KIND__PULL:
         return pull(server, frame->peer, header);
+    case CAPSTAN__DATA_HEADER__KIND__ASSIGN:
+        return assign_first(server, frame, header);
     case CAPSTAN__DATA_HEADER__KIND__QUERY:
         server_messages_query(server, frame->peer, header);
         return NULL;

@@ -100,6 +100,8 @@ static void worker_send_model_spec(struct worker *worker,
     model_spec.test_samples = report->test_samples;
     model_spec.replicas = report->replicas;
     model_spec.adds_on_host = report->adds_on_host;
+    if (worker->settings->external)
+        model_spec.batches_per_epoch = RUN_SCHEDULE_NO_EPOCHS;
     model_spec.n_devices = report->num_devices;
     model_spec.devices = limits;
     if (report->num_devices && needs_nccl(worker->job) &&
@@ -249,7 +251,8 @@ static void forward_report(struct worker *worker,
         break;
     case TRAINER_FINISHED:
         if (!worker->leaving) /* else a goodbye follows */
-            control_client_send_finished(worker->control_client, report->clock);
+            control_client_send_finished(worker->control_client, report->clock,
+                                         report->early);
         break;
     case TRAINER_FAILED:
         control_client_send_failed(worker->control_client, &report->why);

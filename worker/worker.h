@@ -7,12 +7,15 @@
 #include "proto/config/cluster/cluster_rank.h"
 #include "proto/net/messages/member.h"
 
+struct external;
+
 struct worker_settings {
     struct process process;
     struct member member;  /* a worker, or a chief that also trains */
     const char *ps_inproc; /* the ps's link in this process, or NULL */
     const char *weights_server_inproc; /* the weights server's link if the chief
                                           is in this process */
+    struct external *external; /* the caller's model, or NULL: the job's */
     struct cluster_local_peers
         local_peers; /* they determine the choice of a device */
 };

@@ -4,6 +4,7 @@
  * job or plan is ignored. */
 #include "proto/base/limits.h"
 #include "proto/base/time.h"
+#include "worker/train/external.h"
 #include "worker/worker_internal.h"
 
 #include <stdio.h>
@@ -18,6 +19,23 @@ static uint32_t local_rank(const struct worker *worker, uint32_t *trainers) {
                                 trainers);
 }
 
+/* The job says who computes gradients, and so does what was started here. */
+static enum status check_model(const struct worker *worker,
+                               struct failure *why) {
+    bool external = worker->job->model.type == JOB_EXTERNAL;
+    if (external == (worker->settings->external != NULL))
+        return STATUS_OK;
+    return status_fail(
+        why, FAILURE_JOB_UNFIT,
+        external
+            ? "model.type is external: a trainer is a script or program that "
+              "declares the model (docs/python.md, docs/c-api.md), not "
+              "`capstan run`"
+            : "the chief's job has a built-in model (model.type mlp), and this "
+              "process declares its own: the job's model.type must be "
+              "external");
+}
+
 static enum status worker_control_handle_welcome(
     struct worker *worker, const Capstan__Welcome *welcome,
     struct failure *why) {
@@ -28,6 +46,9 @@ static enum status worker_control_handle_welcome(
                            "rank %u",
                            welcome->trainers, welcome->rank);
     enum status status = job_parse(&worker->job, welcome->job, why);
+    if (status)
+        return status;
+    status = check_model(worker, why);
     if (status)
         return status;
     worker->chief = welcome->chief_incarnation;
@@ -50,7 +71,9 @@ static enum status worker_control_handle_welcome(
                                        .rank = worker->rank,
                                        .num_ranks = worker->num_ranks,
                                        .requests_assignment = true,
-                                       .loops = worker->process.loops};
+                                       .loops = worker->process.loops,
+                                       .external =
+                                           worker->settings->external};
     trainer.reported = worker->settings->local_peers.reported >= 0;
     trainer.local_rank = local_rank(worker, &trainer.local_trainers);
     return trainer_open(&worker->trainer, &trainer, why);
@@ -60,7 +83,9 @@ static enum status worker_control_open_client(struct worker *worker,
                                               const Capstan__View *view,
                                               struct failure *why) {
     const struct job *job = worker->job;
-    bool full_credit = job->staleness == 0 && job->gradient_clipping > 0;
+    struct external *external = worker->settings->external;
+    bool full_credit =
+        external || (job->staleness == 0 && job->gradient_clipping > 0);
     struct client_settings client = {
         .process = &worker->process,
         .plan = worker->plan,
@@ -70,16 +95,22 @@ static enum status worker_control_open_client(struct worker *worker,
         .credit =
             full_credit
                 ? UINT64_MAX
-                : 0, /* clipping waits for all blocks before any is answered */
+                : 0, /* clipping waits for all blocks before any is answered;
+                        ranks push an external model in different orders */
         .link_gbits = view->link_gbits,
         .step_timeout = job->timeouts.step,
         .scaler = loss_scaler_restore(&job->fp16, &worker->plan->scaler),
     };
+    if (external) {
+        client.weight_of = external_values(external);
+        return client_open(&worker->client, &client, why);
+    }
     enum status status = trainer_allocate(worker->trainer, false, why);
     if (status)
         return status;
     trainer_arenas(worker->trainer, &client.weights, &client.gradients,
                    &client.offsets);
+    client.weight_of = trainer_weights(worker->trainer);
     return client_open(&worker->client, &client, why);
 }
 
@@ -149,6 +180,8 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         return status;
     trainer_arenas(worker->trainer, &allreduce.weights, &allreduce.gradients,
                    &allreduce.offsets);
+    if (settings->external && worker->rank == 0 && !worker->plan->pull_first)
+        external_give_weights(settings->external);
     return allreduce_open(&worker->allreduce, &allreduce, why);
 }
 

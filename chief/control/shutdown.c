@@ -198,7 +198,8 @@ static void check_finished(struct run *run) {
         return;
     }
     if (count_finished(run) && run_synchronous(run) &&
-        run->plan.schedule.total > run->plan.schedule.start)
+        run->plan.schedule.total > run->plan.schedule.start &&
+        !run_is_endless(run))
         snapshot_coordinator_expect_planned(run, run->plan.schedule.total);
     if (count_finished(run))
         run_enter_phase(run, RUN_FINISHING);

@@ -28,6 +28,8 @@ static uint64_t steps_completed(const struct run *run) {
     uint64_t samples = run->plan.train_samples,
              batches = run->plan.batches_per_epoch;
     uint64_t step = (uint64_t)run->job->micro_batch * run_step_replicas(run);
+    if (run->job->model.type == JOB_EXTERNAL)
+        return manifest->step;
     if (run->job->steps_per_epoch)
         return manifest->samples / step / run->job->accumulation;
     if (!run_synchronous(run))
@@ -61,9 +63,13 @@ static void set_rounds(struct run *run) {
     if (run->plan.schedule.every_steps)
         run->checkpoints.every_seen =
             run->plan.schedule.start / run->plan.schedule.every_steps;
-    run->plan.schedule.total =
-        job->has_steps ? job->steps
-                       : run_schedule_total(&run->plan.schedule, job->epochs);
+    if (job->has_steps)
+        run->plan.schedule.total = job->steps;
+    else if (batches == RUN_SCHEDULE_NO_EPOCHS || !job->epochs)
+        run->plan.schedule.total = RUN_SCHEDULE_ENDLESS;
+    else
+        run->plan.schedule.total =
+            run_schedule_total(&run->plan.schedule, job->epochs);
     if (run->plan.schedule.total < run->plan.schedule.start)
         run->plan.schedule.total = run->plan.schedule.start;
 }
@@ -288,17 +294,19 @@ void planning_admit_joiner(struct run *run, struct roster_slot *slot) {
 }
 
 static void log_plan(const struct run *run) {
-    char where[64];
+    char where[64], end[32] = "the trainers' end";
+    if (!run_is_endless(run))
+        snprintf(end, sizeof end, "%llu",
+                 (unsigned long long)run->plan.schedule.total);
     snprintf(where, sizeof where, "%u blocks on %u ps",
              run->plan.layout->num_blocks, run->plan.num_holders);
     log_info(run->log, "plan_made",
-             "%u tensors, %llu values %s%s; steps %llu to %llu",
+             "%u tensors, %llu values %s%s; steps %llu to %s",
              run->plan.layout->num_parameters,
              (unsigned long long)run->plan.layout->elements,
              run->allreduce ? "on every trainer" : "in ",
              run->allreduce ? "" : where,
-             (unsigned long long)run->plan.schedule.start,
-             (unsigned long long)run->plan.schedule.total);
+             (unsigned long long)run->plan.schedule.start, end);
 }
 
 /* Warns if the schedule ends before the run: the last steps would train at the

@@ -86,16 +86,21 @@ static double metrics_rate(struct run_point from, struct run_point to) {
 static double seconds_left(const struct run *run, uint64_t step) {
     double seconds = metrics_total(run).seconds;
     uint64_t steps_done = step - run->plan.schedule.start;
-    return steps_done && seconds > 0
+    return steps_done && !run_is_endless(run) && seconds > 0
                ? seconds / (double)steps_done *
                      (double)(run->plan.schedule.total - step)
                : NAN;
 }
 
+/* 0: the run is not counted in epochs. */
+static uint64_t epochs_of(const struct run *run) {
+    return run->job->has_steps || run_is_endless(run) ? 0 : run->job->epochs;
+}
+
 /* The epoch that STEP belongs to, from 1. */
 static uint64_t epoch_of(const struct run *run, uint64_t step) {
     uint64_t before = step > run->plan.schedule.start ? step - 1 : step;
-    uint64_t epochs = run->job->has_steps ? 0 : run->job->epochs;
+    uint64_t epochs = epochs_of(run);
     uint64_t epoch = run_schedule_epochs(&run->plan.schedule, before) + 1;
     return epochs && epoch > epochs ? epochs : epoch;
 }
@@ -117,9 +122,9 @@ static struct progress_numbers progress_at(const struct run *run,
                                            uint64_t step) {
     return (struct progress_numbers){
         .step = step,
-        .total_steps = run->plan.schedule.total,
+        .total_steps = run_is_endless(run) ? 0 : run->plan.schedule.total,
         .epoch = epoch_of(run, step),
-        .epochs = run->job->has_steps ? 0 : run->job->epochs,
+        .epochs = epochs_of(run),
         .loss = run->metrics.shown_loss,
         .accuracy = NAN,
         .examples_per_second = run->metrics.shown_rate,

@@ -90,8 +90,12 @@ static enum status check_compatible(const struct run *run,
     if (layout_digest(manifest->layout) != run->plan.digest)
         return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
                            "the checkpoint of step %llu in %s holds another "
-                           "model than model.layers describes: %s",
-                           step, dir, remedy);
+                           "model than %s: %s",
+                           step, dir,
+                           run->job->model.type == JOB_EXTERNAL
+                               ? "the trainers declare"
+                               : "model.layers describes",
+                           remedy);
     if (strcmp(manifest->rule, checkpoint_policy_optimizer_name(run)) ||
         manifest->num_slots != rule_slots(&run->job->optimizer))
         return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,

@@ -115,7 +115,7 @@ static void log_write_line(const struct log *log, enum level level,
                            const char *event, const char *code,
                            const char *format, va_list arguments) {
     char line[LINE_SIZE];
-    if (!log)
+    if (!log || log->silent)
         return;
     size_t length =
         log->json

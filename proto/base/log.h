@@ -19,6 +19,7 @@ struct log {
     bool json;
     bool terminal; /* a person reads it: no lines of JSON */
     bool quiet;    /* warnings and errors only */
+    bool silent;   /* nothing at all */
 };
 
 /* Are lines of logs that are opened now JSON? */

@@ -3,14 +3,26 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+/* The program's own file, or that of the library in another's program. */
+static void own_file(char *path) {
+    Dl_info info;
+    struct link_map *map = NULL;
+    if (dladdr1((void *)plugin_path, &info, (void **)&map, RTLD_DL_LINKMAP) &&
+        map->l_name[0] && realpath(map->l_name, path))
+        return;
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[length > 0 ? length : 0] = 0;
+}
+
 void plugin_path(const char *name, char *path, size_t size) {
     char folder[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    folder[length > 0 ? length : 0] = 0;
+    own_file(folder);
     char *slash = strrchr(folder, '/');
     if (slash)
         *slash = 0;

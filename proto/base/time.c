@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/time.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <time.h>
 
@@ -23,6 +24,15 @@ int64_t time_from_seconds(double seconds) {
 
 double time_to_seconds(int64_t nanoseconds) {
     return (double)nanoseconds * 1e-9;
+}
+
+bool time_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                    int64_t until) {
+    struct timespec at = {until / TIME_S, until % TIME_S};
+    if (until == TIME_NEVER)
+        return !pthread_cond_wait(cond, mutex);
+    return pthread_cond_clockwait(cond, mutex, CLOCK_MONOTONIC, &at) !=
+           ETIMEDOUT;
 }
 
 int time_poll_ms(int64_t now, int64_t deadline) {

@@ -4,6 +4,8 @@
 #ifndef CAPSTAN_TIME_H
 #define CAPSTAN_TIME_H
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define TIME_US INT64_C(1000)
@@ -22,6 +24,11 @@ int64_t time_from_seconds(double seconds);
 
 /* NANOSECONDS as seconds. */
 double time_to_seconds(int64_t nanoseconds);
+
+/* pthread_cond_wait until UNTIL (TIME_NEVER: without an end) at the latest;
+ * false then. */
+bool time_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                    int64_t until);
 
 /* Milliseconds from NOW to DEADLINE for poll(2): rounded up, 0 if it has
  * passed, at most INT_MAX, -1 for TIME_NEVER. */

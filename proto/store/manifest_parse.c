@@ -181,6 +181,20 @@ static enum status parse_files(struct manifest *out, const json_t *root,
     return STATUS_OK;
 }
 
+/* *OUT stays as it is if there is no KEY; layout_build checks its range. */
+static enum status parse_optional(const json_t *value, const char *key,
+                                  uint32_t *out, struct failure *why) {
+    const json_t *given = json_object_get(value, key);
+    json_int_t number = json_integer_value(given);
+    if (!given)
+        return STATUS_OK;
+    if (!json_is_integer(given) || number < 0 || number > UINT32_MAX)
+        return manifest_parse_report_invalid(
+            key, "an integer from 0 to 2^32 - 1", why);
+    *out = (uint32_t)number;
+    return STATUS_OK;
+}
+
 static enum status parse_parameter(struct parameter *out, const json_t *value,
                                    struct failure *why) {
     enum status status = require_text(json_object_get(value, "name"), "name",
@@ -205,7 +219,12 @@ static enum status parse_parameter(struct parameter *out, const json_t *value,
         return manifest_parse_report_invalid("init_bound",
                                              "a float, 0 or above", why);
     out->init_bound = (float)number;
-    return STATUS_OK;
+    status = parse_optional(value, "kind", &out->kind, why);
+    if (!status)
+        status = parse_optional(value, "dtype", &out->dtype, why);
+    if (!status)
+        status = parse_optional(value, "group", &out->group, why);
+    return status ? status : parse_optional(value, "values", &out->values, why);
 }
 
 static enum status parse_layout(struct manifest *out, const json_t *root,

@@ -38,6 +38,12 @@ static json_t *check_complete(json_t *all, size_t elements) {
     return NULL;
 }
 
+/* Those of a built-in model are 0 and left out. */
+static void set_nonzero(json_t *entry, const char *key, uint32_t number) {
+    if (number)
+        json_object_set_new(entry, key, json_integer(number));
+}
+
 static json_t *parameters_json(const struct layout *layout) {
     json_t *all = json_array();
     for (uint32_t p = 0; p < layout->num_parameters; p++) {
@@ -45,9 +51,14 @@ static json_t *parameters_json(const struct layout *layout) {
         json_t *dims = json_array();
         for (uint32_t d = 0; d < parameter->num_dims; d++)
             json_array_append_new(dims, json_integer(parameter->dims[d]));
-        json_array_append_new(
-            all, json_pack("{s:s, s:o, s:f}", "name", parameter->name, "dims",
-                           dims, "init_bound", (double)parameter->init_bound));
+        json_t *entry =
+            json_pack("{s:s, s:o, s:f}", "name", parameter->name, "dims", dims,
+                      "init_bound", (double)parameter->init_bound);
+        set_nonzero(entry, "kind", parameter->kind);
+        set_nonzero(entry, "dtype", parameter->dtype);
+        set_nonzero(entry, "group", parameter->group);
+        set_nonzero(entry, "values", parameter->values);
+        json_array_append_new(all, entry);
     }
     return check_complete(all, layout->num_parameters);
 }

@@ -24,7 +24,7 @@ _Static_assert(LAYOUT_MAX_ELEMENTS / (MIB / sizeof(float)) +
 
 /* layout_digest hashes the bytes of the parameters in memory. */
 _Static_assert(sizeof(struct parameter) ==
-                   LAYOUT_MAX_NAME + (LAYOUT_MAX_DIMS + 1) * sizeof(uint32_t) +
+                   LAYOUT_MAX_NAME + (LAYOUT_MAX_DIMS + 5) * sizeof(uint32_t) +
                        sizeof(float) + sizeof(uint64_t),
                "struct parameter has padding");
 
@@ -52,7 +52,25 @@ static enum status count_elements(struct parameter *parameter,
                                parameter->name);
         parameter->elements *= parameter->dims[d];
     }
+    if (parameter->dtype == PARAMETER_INT64)
+        parameter->elements *= sizeof(int64_t) / sizeof(float);
     return STATUS_OK;
+}
+
+static enum status copy_kind(struct parameter *to, const struct parameter *from,
+                             struct failure *why) {
+    to->kind = from->kind;
+    to->dtype = from->dtype;
+    to->group = from->group;
+    to->values = from->values;
+    if (from->kind < PARAMETER_KINDS && from->dtype < PARAMETER_DTYPES &&
+        from->values <= 1 &&
+        (from->dtype == PARAMETER_FLOAT32 || from->kind == PARAMETER_ASSIGNED))
+        return STATUS_OK;
+    return status_fail(why, FAILURE_MODEL_INVALID,
+                       "parameter \"%s\": kind %u with data type %u; allowed "
+                       "are float32 of any kind, and int64 if it is assigned",
+                       to->name, from->kind, from->dtype);
 }
 
 /* Copies the valid part of FROM, nothing after the end of the name or the last
@@ -82,7 +100,8 @@ static enum status copy_parameter(struct parameter *to,
             "finite number of at least 0 is allowed",
             to->name, (double)from->init_bound);
     to->init_bound = from->init_bound;
-    return count_elements(to, why);
+    enum status status = copy_kind(to, from, why);
+    return status ? status : count_elements(to, why);
 }
 
 static int compare_names(const void *a, const void *b) {

@@ -10,20 +10,40 @@
 #include <stdint.h>
 
 enum {
-    LAYOUT_MAX_DIMS = 4,
+    LAYOUT_MAX_DIMS = 8,
     LAYOUT_MAX_NAME = 128,
     LAYOUT_MAX_PARAMETERS = 1 << 16,
     LAYOUT_MAX_BLOCKS = 1 << 24,
 };
 #define LAYOUT_MAX_ELEMENTS (UINT64_C(1) << 40)
 
-/* A named float32 tensor, row-major; a scalar has no dims. Initial weights are
- * uniform in [-init_bound, init_bound), or zero if the bound is 0. */
+/* What trainers contribute to a parameter, and what its update makes of it. */
+enum parameter_kind {
+    PARAMETER_TRAINED,  /* gradients; by the optimizer of its group */
+    PARAMETER_AVERAGED, /* values; their mean. With staleness each push moves
+                           the weights towards its values by 1/n of the distance
+                         */
+    PARAMETER_ASSIGNED, /* values of the lowest rank that brings any */
+    PARAMETER_KINDS
+};
+
+enum parameter_dtype {
+    PARAMETER_FLOAT32,
+    PARAMETER_INT64, /* ASSIGNED only; each value lies in two elements */
+    PARAMETER_DTYPES
+};
+
+/* A named tensor, row-major; a scalar has no dims. Initial weights are uniform
+ * in [-init_bound, init_bound), or zero if the bound is 0; or rank 0 sends
+ * them. */
 struct parameter {
     char name[LAYOUT_MAX_NAME];
     uint32_t num_dims, dims[LAYOUT_MAX_DIMS];
     float init_bound;
-    uint64_t elements; /* product of dims */
+    uint32_t kind, dtype; /* enums above */
+    uint32_t group;       /* of the optimizer: plan.h */
+    uint32_t values;      /* 1: rank 0 sends the initial weights */
+    uint64_t elements;    /* floats of memory */
 };
 
 /* ELEMENTS floats of PARAMETER, starting at OFFSET (in floats). */
@@ -51,7 +71,8 @@ uint32_t layout_block_bytes(uint64_t total_bytes);
 
 /* Copies PARAMETERS (`elements` is computed here). STATUS_CONFIG if there are
  * none, a name is empty, too long or duplicate, a dimension is 0, a bound is
- * negative or not finite, or a limit above is exceeded. The caller frees *OUT,
+ * negative or not finite, kind and data type do not fit each other, or a limit
+ * above is exceeded. The caller frees *OUT,
  * NULL on failure. */
 enum status layout_build(struct layout **out,
                          const struct parameter *parameters, uint32_t count,
@@ -60,7 +81,7 @@ enum status layout_build(struct layout **out,
 /* Frees *LAYOUT (may be NULL) and clears it. */
 void layout_free(struct layout **layout);
 
-/* A hash of names, shapes and initial bounds. */
+/* A hash of all parameters. */
 uint64_t layout_digest(const struct layout *layout);
 
 /* Writes the initial weights of block B: element e of parameter p is Philox

@@ -24,12 +24,20 @@ static uint64_t samples_of(const struct memory_footprint_case *given) {
                : samples;
 }
 
+/* The caller of the library has activations and data, and with ps weights and
+ * gradients as well. */
+static bool is_external(const struct memory_footprint_case *given) {
+    return given->job->model.type == JOB_EXTERNAL;
+}
+
 /* Rows of all activation buffers, and of the gradients above and below a
  * layer. */
 static uint64_t activations(const struct memory_footprint_case *given) {
     const struct job_model *model = &given->job->model;
     struct recompute plan;
     uint32_t widest = 0;
+    if (is_external(given))
+        return 0;
     for (uint32_t l = 1; l < model->num_layers; l++)
         widest = memory_footprint_larger(widest, model->layers[l]);
     recompute_plan(&plan, model);
@@ -43,7 +51,7 @@ static uint64_t rounded(const struct memory_footprint_case *given) {
     const struct job_model *model = &given->job->model;
     uint64_t samples = samples_of(given), right = 0;
     uint32_t widest = model->layers[0];
-    if (model->precision == JOB_PRECISION_FP32)
+    if (model->precision == JOB_PRECISION_FP32 || is_external(given))
         return 0;
     for (uint32_t l = 1; l < model->num_layers; l++) {
         uint64_t in = model->layers[l - 1], out = model->layers[l];
@@ -111,14 +119,18 @@ static void fill_host(struct memory_footprint *out,
                       const struct memory_footprint_case *given,
                       enum memory_footprint_scope scope) {
     bool resident = given->resident && scope == MEMORY_FOOTPRINT_HOST;
+    bool external = is_external(given);
     uint64_t copies = given->adds_on_host ? replicas(given) : 1;
     uint64_t gradients = copies * given->elements * sizeof(float);
+    *out = (struct memory_footprint){{0}};
+    if (external && !given->allreduce)
+        return;
     *out = (struct memory_footprint){{
         [MEMORY_FOOTPRINT_WEIGHTS] = given->elements * sizeof(float),
         [MEMORY_FOOTPRINT_GRADIENTS] = resident ? 0 : gradients,
         [MEMORY_FOOTPRINT_STATE] = resident ? 0 : state_share(given),
-        [MEMORY_FOOTPRINT_BATCHES] = batches(given),
-        [MEMORY_FOOTPRINT_DATA] = data(given),
+        [MEMORY_FOOTPRINT_BATCHES] = external ? 0 : batches(given),
+        [MEMORY_FOOTPRINT_DATA] = external ? 0 : data(given),
     }};
 }
 
@@ -139,7 +151,8 @@ void memory_footprint_ps(struct memory_footprint *out,
                          const struct memory_footprint_case *given,
                          uint64_t elements, uint32_t remote) {
     const struct job *job = given->job;
-    bool waits = job->gradient_clipping > 0 && job->staleness == 0;
+    bool waits = is_external(given) ||
+                 (job->gradient_clipping > 0 && job->staleness == 0);
     *out = (struct memory_footprint){{
         [MEMORY_FOOTPRINT_WEIGHTS] = elements * sizeof(float),
         [MEMORY_FOOTPRINT_GRADIENTS] =

@@ -14,6 +14,10 @@ static enum status plan_read_parameter(struct parameter *out,
                                        const Capstan__Parameter *message,
                                        struct failure *why) {
     *out = (struct parameter){.init_bound = message->init_bound,
+                              .kind = message->kind,
+                              .dtype = message->dtype,
+                              .group = message->group,
+                              .values = message->values,
                               .num_dims = (uint32_t)message->n_dims};
     if (message->n_dims > LAYOUT_MAX_DIMS)
         return status_fail(why, FAILURE_BAD_MESSAGE,
@@ -63,6 +67,10 @@ Capstan__Parameter **plan_parameters(const struct layout *layout) {
         messages[p].n_dims = parameter->num_dims;
         messages[p].dims = parameter->dims;
         messages[p].init_bound = parameter->init_bound;
+        messages[p].kind = parameter->kind;
+        messages[p].dtype = parameter->dtype;
+        messages[p].group = parameter->group;
+        messages[p].values = parameter->values;
         array[p] = &messages[p];
     }
     return array;

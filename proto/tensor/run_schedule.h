@@ -8,6 +8,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Steps of a run that ends when its trainers do. */
+#define RUN_SCHEDULE_ENDLESS (UINT64_C(1) << 62)
+
+/* Micro batches of an epoch that is not counted in batches. */
+#define RUN_SCHEDULE_NO_EPOCHS (UINT64_C(1) << 50)
+
 struct run_schedule {
     uint64_t start;         /* steps done before this run */
     uint64_t start_batch;   /* steps whose samples were read before it */

@@ -28,6 +28,7 @@ struct block_state {
     uint64_t version;           /* updates applied */
     uint32_t num_contributions; /* to the open round */
     bool sum_requested;         /* SUM is queued for the open round */
+    bool awaits_values;         /* nobody reads it yet */
     bool overflowed;       /* the open round has gradients that overflowed */
     double overflow_scale; /* loss scale at which they did */
     struct loss_scaler scaler, previous; /* after the last update, before it */
@@ -69,10 +70,13 @@ struct update_core *update_core_open(
     if (!x->blocks || !x->readers || !x->actions || !ledger || !gate)
         update_core_close(&x);
     else
-        for (size_t b = 0; b < blocks; b++)
-            x->blocks[b] = (struct block_state){.version = settings->start,
-                                                .scaler = settings->scaler,
-                                                .previous = settings->scaler};
+        for (uint32_t b = 0; b < settings->num_blocks; b++)
+            x->blocks[b] = (struct block_state){
+                .version = settings->start,
+                .scaler = settings->scaler,
+                .previous = settings->scaler,
+                .awaits_values = settings->awaits_values &&
+                                 settings->awaits_values(settings->context, b)};
     if (x)
         x->ledger.by_rounds = settings->staleness == 0;
     return x;
@@ -111,7 +115,7 @@ static bool is_synchronous(const struct update_core *x) {
 static void reply_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
     struct reader *reader = reader_of(x, b, rank);
     uint64_t version = x->blocks[b].version;
-    if (!reader->waiting ||
+    if (!reader->waiting || x->blocks[b].awaits_values ||
         !gate_may_read(&x->gate, &x->ledger, b, version, reader->clock))
         return;
     reader->waiting = false;
@@ -309,6 +313,24 @@ enum update_core_result update_core_push_overflowed(struct update_core *x,
                                                     uint64_t seq,
                                                     double overflow_scale) {
     return contribute(x, b, rank, clock, seq, &overflow_scale);
+}
+
+enum update_core_result update_core_assign(struct update_core *x, uint32_t b,
+                                           uint32_t rank, uint64_t clock,
+                                           uint64_t seq) {
+    if (update_core_query(x, b, rank, clock, seq))
+        return UPDATE_CORE_DUPLICATE;
+    if (clock + 1 != x->gate.slots[rank].from)
+        return UPDATE_CORE_REFUSED;
+    if (!x->blocks[b].awaits_values) {
+        update_core_pull(x, b, rank, clock, seq);
+        return UPDATE_CORE_DUPLICATE;
+    }
+    ledger_record(&x->ledger, b, rank, x->gate.slots[rank].incarnation, clock);
+    x->blocks[b].awaits_values = false;
+    set_waiting(x, b, rank, clock, seq);
+    reply_all_ready(x, b);
+    return UPDATE_CORE_ACCEPTED;
 }
 
 void update_core_pull(struct update_core *x, uint32_t b, uint32_t rank,

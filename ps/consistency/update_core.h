@@ -20,6 +20,8 @@ struct update_core_settings {
     uint64_t staleness;
     uint64_t start; /* version of every block at the start */
     bool clip;      /* synchronous: a round waits for the global norm */
+    /* Is BLOCK read only after update_core_assign? NULL: none is. */
+    bool (*awaits_values)(const void *context, uint32_t block);
     struct job_fp16 fp16;
     struct loss_scaler scaler; /* of every block at the start */
     /* Synchronous: is a snapshot planned when ROUND closes? */
@@ -90,6 +92,13 @@ enum update_core_result update_core_push(struct update_core *core,
 enum update_core_result update_core_push_overflowed(
     struct update_core *core, uint32_t block, uint32_t rank, uint64_t clock,
     uint64_t seq, double overflow_scale);
+
+/* RANK's initial weights of BLOCK, which awaits them, in place of its
+ * contribution of CLOCK, the one before its first. Of a block that has weights
+ * it is a read. */
+enum update_core_result update_core_assign(struct update_core *core,
+                                           uint32_t block, uint32_t rank,
+                                           uint64_t clock, uint64_t seq);
 
 /* A read of BLOCK by a reader that has pushed CLOCK. */
 void update_core_pull(struct update_core *core, uint32_t block, uint32_t rank,

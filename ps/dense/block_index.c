@@ -30,7 +30,8 @@ void block_index_close(struct block_index *index) {
 static bool is_empty_push(const Capstan__DataHeader *header) {
     return header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH &&
            (header->encoding == CAPSTAN__DATA_HEADER__ENCODING__EMPTY ||
-            header->encoding == CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW);
+            header->encoding == CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW ||
+            header->encoding == CAPSTAN__DATA_HEADER__ENCODING__ZERO);
 }
 
 /* The encoding of a message's floats and of its reply's. Assigned weights and

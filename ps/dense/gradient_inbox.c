@@ -15,7 +15,8 @@ struct gradient_payload {
 
 struct inbox_entry {
     struct gradient_payload *gradient_payload; /* NULL: none */
-    const void *floats;                        /* NULL: a push without bytes */
+    const void *floats; /* NULL: a push without bytes */
+    bool counts;        /* in the divisor of the mean */
 };
 
 struct gradient_inbox {
@@ -93,10 +94,10 @@ static struct inbox_entry *block_contributions(
 /* The update core accepts a contribution once, so its place is free. */
 void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
                         uint32_t rank, struct gradient_payload *payload,
-                        const void *floats) {
+                        const void *floats, bool counts) {
     payload->references++;
     block_contributions(inbox, block)[rank] =
-        (struct inbox_entry){payload, floats};
+        (struct inbox_entry){payload, floats, counts};
 }
 
 static bool gradient_inbox_has_bytes(const struct inbox_entry *contribution) {
@@ -118,7 +119,7 @@ uint32_t gradient_inbox_weight(const struct gradient_inbox *inbox,
     const struct inbox_entry *all = block_contributions(inbox, block);
     uint32_t sum = 0;
     for (uint32_t r = 0; r < inbox->num_ranks; r++)
-        if (gradient_inbox_has_bytes(&all[r]))
+        if (all[r].counts)
             sum += weights ? weights[r] : 1;
     return sum;
 }

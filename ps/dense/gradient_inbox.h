@@ -6,6 +6,7 @@
 
 #include "proto/net/link/link.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct gradient_payload;
@@ -32,19 +33,20 @@ const struct link_bytes *gradient_inbox_payload(
 void gradient_inbox_release(struct gradient_inbox *inbox,
                             struct gradient_payload *payload);
 
-/* Records that RANK's contribution to BLOCK lies in PAYLOAD, which
- * gains a reference, at FLOATS; NULL: it has no bytes. */
+/* Records that RANK's contribution to BLOCK lies in PAYLOAD, which gains a
+ * reference, at FLOATS; NULL: it has no bytes. COUNTS: in the divisor of the
+ * mean. */
 void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
                         uint32_t rank, struct gradient_payload *payload,
-                        const void *floats);
+                        const void *floats, bool counts);
 
 /* Writes the addresses of BLOCK's contributions that have bytes, in rank order,
  * into GRADIENTS [num_ranks]. Returns how many. */
 unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,
                                uint32_t block, const void **gradients);
 
-/* The sum of the weights of those contributions: WEIGHTS [num_ranks] by rank,
- * or (NULL) 1 each. */
+/* The sum of the weights of those contributions that count: WEIGHTS [num_ranks]
+ * by rank, or (NULL) 1 each. */
 uint32_t gradient_inbox_weight(const struct gradient_inbox *inbox,
                                uint32_t block, const uint32_t *weights);
 

@@ -165,7 +165,7 @@ enum status shard_restore(struct shard *shard, uint32_t b,
     return status;
 }
 
-/* Before the first view there are no readers, so this writes in place. */
+/* Nobody has read the block before, so this writes in place. */
 void shard_assign(struct shard *shard, uint32_t b, const void *floats) {
     memcpy(buffer_data(shard->cells[b].tensors[0]), floats,
            shard_block_bytes(shard, b));

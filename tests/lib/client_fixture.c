@@ -78,7 +78,7 @@ int client_fixture_teardown(void **state) {
 
 bool client_fixture_await_weights(struct client_fixture *fixture) {
     for (uint32_t p = 0; p < SERVER_FIXTURE_BLOCKS; p++)
-        if (!client_wait(fixture->client, p))
+        if (!client_wait(fixture->client, p, TIME_NEVER))
             return false;
     return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/reducer_fixture.h"
 
+#include "proto/base/time.h"
 #include "proto/tensor/philox.h"
 #include "proto/tensor/schedule.h"
 #include "tests/gpu/stream_collective.h"
@@ -192,7 +193,7 @@ static uint64_t step_of(const struct reducer_fixture *fixture, uint64_t round) {
 
 static bool wait_all(struct reducer_rank *rank) {
     for (uint32_t p = 0; p < rank->fixture->layout->num_parameters; p++)
-        if (!reducer_wait(rank->reducer, p))
+        if (!reducer_wait(rank->reducer, p, TIME_NEVER))
             return false;
     return true;
 }
@@ -245,7 +246,7 @@ static bool announce_all(struct reducer_rank *rank, uint64_t round) {
                          CONTRIBUTION_FULL);
         unannounced = 0;
         if (rank->fixture->in_two_steps && p == count / 2 &&
-            !reducer_wait(rank->reducer, count - 1))
+            !reducer_wait(rank->reducer, count - 1, TIME_NEVER))
             return false;
     }
     return true;

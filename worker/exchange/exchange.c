@@ -8,9 +8,10 @@
 
 struct exchange_vtable {
     void (*pull)(void *context, uint64_t clock, uint64_t snapshot);
+    void (*assign)(void *context, uint64_t clock);
     void (*announce)(void *context, uint32_t first, uint32_t count,
                      uint64_t clock, enum contribution contribution_kind);
-    bool (*wait)(void *context, uint32_t parameter);
+    bool (*wait)(void *context, uint32_t parameter, int64_t until);
     uint64_t (*global_step)(void *context);
     bool (*over_network)(const void *context);
     double (*waited)(void *context);
@@ -22,14 +23,18 @@ static void pull_client(void *client, uint64_t clock, uint64_t snapshot) {
     client_pull(client, clock, snapshot);
 }
 
+static void assign_client(void *client, uint64_t clock) {
+    client_assign(client, clock);
+}
+
 static void announce_client(void *client, uint32_t first, uint32_t count,
                             uint64_t clock,
                             enum contribution contribution_kind) {
     client_announce(client, first, count, clock, contribution_kind);
 }
 
-static bool wait_client(void *client, uint32_t parameter) {
-    return client_wait(client, parameter);
+static bool wait_client(void *client, uint32_t parameter, int64_t until) {
+    return client_wait(client, parameter, until);
 }
 
 static uint64_t global_step_client(void *client) {
@@ -53,8 +58,9 @@ static void cancel_client(void *client) {
 }
 
 static const struct exchange_vtable clients = {
-    pull_client,         announce_client, wait_client,   global_step_client,
-    over_network_client, waited_client,   scaler_client, cancel_client,
+    pull_client,        assign_client,       announce_client, wait_client,
+    global_step_client, over_network_client, waited_client,   scaler_client,
+    cancel_client,
 };
 
 /* Outside of a step the weights of all trainers are equal and do not change. */
@@ -64,14 +70,19 @@ static void pull_noop(void *reducer, uint64_t clock, uint64_t snapshot) {
     (void)snapshot;
 }
 
+static void assign_noop(void *reducer, uint64_t clock) {
+    (void)reducer;
+    (void)clock;
+}
+
 static void announce_reducer(void *reducer, uint32_t first, uint32_t count,
                              uint64_t clock,
                              enum contribution contribution_kind) {
     reducer_announce(reducer, first, count, clock, contribution_kind);
 }
 
-static bool wait_reducer(void *reducer, uint32_t parameter) {
-    return reducer_wait(reducer, parameter);
+static bool wait_reducer(void *reducer, uint32_t parameter, int64_t until) {
+    return reducer_wait(reducer, parameter, until);
 }
 
 static uint64_t global_step_reducer(void *reducer) {
@@ -97,9 +108,9 @@ static void cancel_reducer(void *reducer) {
 }
 
 static const struct exchange_vtable reducers = {
-    pull_noop,           announce_reducer,     wait_reducer,
-    global_step_reducer, over_network_reducer, waited_reducer,
-    scaler_reducer,      cancel_reducer,
+    pull_noop,           assign_noop,          announce_reducer,
+    wait_reducer,        global_step_reducer,  over_network_reducer,
+    waited_reducer,      scaler_reducer,       cancel_reducer,
 };
 
 struct exchange exchange_client(struct client *client) {
@@ -116,14 +127,19 @@ void exchange_pull(struct exchange exchange, uint64_t clock,
     exchange.vtable->pull(exchange.context, clock, snapshot);
 }
 
+void exchange_assign(struct exchange exchange, uint64_t clock) {
+    exchange.vtable->assign(exchange.context, clock);
+}
+
 void exchange_announce(struct exchange exchange, uint32_t first, uint32_t count,
                        uint64_t clock, enum contribution contribution_kind) {
     exchange.vtable->announce(exchange.context, first, count, clock,
                               contribution_kind);
 }
 
-bool exchange_wait(struct exchange exchange, uint32_t parameter) {
-    return exchange.vtable->wait(exchange.context, parameter);
+bool exchange_wait(struct exchange exchange, uint32_t parameter,
+                   int64_t until) {
+    return exchange.vtable->wait(exchange.context, parameter, until);
 }
 
 uint64_t exchange_global_step(struct exchange exchange) {

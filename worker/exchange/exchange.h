@@ -30,15 +30,20 @@ struct exchange exchange_reducer(struct reducer *reducer);
 /* Requests all parameters. A reducer's weights are always current: no-op. */
 void exchange_pull(struct exchange exchange, uint64_t clock, uint64_t snapshot);
 
+/* Sends rank 0's initial weights, in place of a pull. A reducer broadcasts them
+ * itself: no-op. */
+void exchange_assign(struct exchange exchange, uint64_t clock);
+
 /* The gradients of step CLOCK for COUNT parameters from FIRST on are complete.
  * The last parameters come first, each once a step; the bytes stay unchanged
  * until exchange_wait. */
 void exchange_announce(struct exchange exchange, uint32_t first, uint32_t count,
                        uint64_t clock, enum contribution contribution_kind);
 
-/* Waits for PARAMETER's weights after its last announcement or pull. False when
- * no more weights will come. */
-bool exchange_wait(struct exchange exchange, uint32_t parameter);
+/* Waits for PARAMETER's weights after its last announcement or pull, at most
+ * until time UNTIL. False: they are not there by then, or no more weights will
+ * come. */
+bool exchange_wait(struct exchange exchange, uint32_t parameter, int64_t until);
 
 /* Steps the run has completed, as of this trainer's last read. */
 uint64_t exchange_global_step(struct exchange exchange);

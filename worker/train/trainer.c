@@ -11,6 +11,7 @@
 #include "proto/base/time.h"
 #include "proto/tensor/encoding.h"
 #include "worker/data/sampler.h"
+#include "worker/train/external.h"
 #include "worker/train/trainer_internal.h"
 
 #include <stdlib.h>
@@ -68,7 +69,7 @@ static bool wait_plan(struct trainer *trainer) {
 }
 
 bool trainer_wait_weights(struct trainer *trainer, uint32_t parameter) {
-    if (!exchange_wait(trainer->exchange, parameter))
+    if (!exchange_wait(trainer->exchange, parameter, TIME_NEVER))
         trainer->aborted = true;
     return !trainer->aborted;
 }
@@ -112,7 +113,7 @@ static uint64_t first_micro_batch(const struct trainer *trainer,
     return steps * trainer->settings.job->accumulation;
 }
 
-static bool is_leaving(struct trainer *trainer) {
+bool trainer_is_leaving(struct trainer *trainer) {
     pthread_mutex_lock(&trainer->mutex);
     bool leaving = trainer->leaving || trainer->cancelled;
     pthread_mutex_unlock(&trainer->mutex);
@@ -122,7 +123,7 @@ static bool is_leaving(struct trainer *trainer) {
 /* True if there is a step after trainer->clock. */
 static bool has_next_step(struct trainer *trainer) {
     uint64_t total = trainer->plan->run_schedule.total;
-    if (trainer->aborted || is_leaving(trainer))
+    if (trainer->aborted || trainer_is_leaving(trainer))
         return false;
     if (trainer_is_synchronous(trainer))
         return trainer->clock < total;
@@ -234,10 +235,14 @@ enum status trainer_open(struct trainer **out,
                              .logs_changes = !settings->rank};
     pthread_mutex_init(&trainer->mutex, NULL);
     pthread_cond_init(&trainer->changed, NULL);
-    int error =
-        pthread_create(&trainer->thread, NULL, trainer_run_thread, trainer);
+    int error = 0;
+    if (!settings->external)
+        error =
+            pthread_create(&trainer->thread, NULL, trainer_run_thread, trainer);
     if (!error) {
         *out = trainer;
+        if (settings->external)
+            external_attach(settings->external, trainer);
         return STATUS_OK;
     }
     event_queue_close(&trainer->event_queue);
@@ -260,7 +265,10 @@ void trainer_close(struct trainer **where) {
     pthread_mutex_unlock(&trainer->mutex);
     event_queue_cancel(&trainer->event_queue);
     event_queue_cancel(&trainer->points);
-    pthread_join(trainer->thread, NULL);
+    if (trainer->settings.external)
+        external_detach(trainer->settings.external);
+    else
+        pthread_join(trainer->thread, NULL);
     exchange_end(trainer->exchange);
     local_group_close(&trainer->local_group);
     dataset_free(&trainer->train);
@@ -310,6 +318,10 @@ void trainer_arenas(struct trainer *trainer, struct buffer **weights,
     *weights = trainer->arena.weights;
     *gradients = trainer->arena.gradients;
     *offsets = trainer->arena.offsets;
+}
+
+float *const *trainer_weights(const struct trainer *trainer) {
+    return trainer->arena.weight_of;
 }
 
 void trainer_begin(struct trainer *trainer, struct exchange exchange,

@@ -32,6 +32,8 @@ struct trainer_settings {
     const struct ops *cuda;   /* see device.h, or NULL */
     const struct collective_ops *nccl; /* see local_group.h, or NULL */
     const struct rule_loops *loops;    /* NULL: the best for this CPU */
+    struct external *external; /* computes in place of the trainer's thread;
+                                  NULL: the job's model is built in */
 };
 
 struct trainer_progress {
@@ -74,6 +76,7 @@ struct trainer_report {
     uint64_t correct, count;
     struct trainer_progress progress; /* EVALUATED: as of that step */
     uint64_t clock;                   /* FINISHED */
+    bool early;                       /* FINISHED: others go on without it */
     uint32_t replicas,
         num_devices;   /* DECLARED; DEVICES_LISTED: the number if it is alone */
     bool adds_on_host; /* DECLARED: see local_group.h */
@@ -81,9 +84,10 @@ struct trainer_report {
     struct failure why;
 };
 
+struct external;
 struct trainer;
 
-/* Starts the thread. */
+/* Starts the thread; with an external model it only attaches that. */
 enum status trainer_open(struct trainer **out,
                          const struct trainer_settings *settings,
                          struct failure *why) MUST_CHECK;
@@ -123,6 +127,9 @@ enum status trainer_allocate(struct trainer *trainer, bool padded,
  * views. After trainer_allocate. */
 void trainer_arenas(struct trainer *trainer, struct buffer **weights,
                     struct buffer **gradients, const uint64_t **offsets);
+
+/* Where each parameter's weights are; view. After trainer_allocate. */
+float *const *trainer_weights(const struct trainer *trainer);
 
 /* Begins training through EXCHANGE with push FROM. EXCHANGE and PLAN stay until
  * the trainer is closed. */

@@ -125,7 +125,8 @@ const struct executor *trainer_device_first(const struct trainer *trainer) {
 }
 
 bool trainer_has_device_memory(const struct trainer *trainer) {
-    return trainer_device_first(trainer)->device.ops->async;
+    const struct ops *ops = trainer_device_first(trainer)->device.ops;
+    return ops && ops->async; /* an external model's is the caller's */
 }
 
 uint32_t trainer_device_index(const struct trainer *trainer) {

@@ -65,6 +65,9 @@ static inline bool trainer_is_synchronous(const struct trainer *trainer) {
 /* From any thread: true if the trainer is being closed. */
 bool trainer_is_cancelled(struct trainer *trainer);
 
+/* From any thread: true if it is to leave the loop, or is being closed. */
+bool trainer_is_leaving(struct trainer *trainer);
+
 /* Reports the devices that it sees if the chief assigns them. */
 void trainer_device_report(struct trainer *trainer);
 
@@ -94,6 +97,10 @@ bool trainer_wait_all_weights(struct trainer *trainer);
 /* The run's loss scale of the next step, which arrives with the last parameter;
  * false as trainer_wait_weights. */
 bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *scaler);
+
+/* Adds RESULT of step `clock` to the progress. */
+void trainer_step_add(struct trainer *trainer,
+                      const struct device_replica_result *result);
 
 /* The last step was STEP of the run: adds its loss to that point. */
 void trainer_step_count(struct trainer *trainer, uint64_t step);

@@ -88,8 +88,8 @@ void trainer_step_count(struct trainer *trainer, uint64_t step) {
     *open = (struct trainer_point){0};
 }
 
-static void add_progress(struct trainer *trainer,
-                         const struct device_replica_result *result) {
+void trainer_step_add(struct trainer *trainer,
+                      const struct device_replica_result *result) {
     struct trainer_progress *progress = &trainer->progress;
     double waited = exchange_waited(trainer->exchange) - trainer->waited;
     uint64_t global_step = exchange_global_step(trainer->exchange);
@@ -220,7 +220,7 @@ static enum status trainer_step_compute(struct trainer *trainer,
     trainer->input += result->input;
     trainer->step_loss = result->loss;
     if (!status && !trainer->aborted)
-        add_progress(trainer, result);
+        trainer_step_add(trainer, result);
     return status;
 }
 

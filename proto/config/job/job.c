@@ -167,6 +167,14 @@ static void override(json_t *tree, const char *text,
         job_tree_remove(tree, "steps");
 }
 
+/* A caller that declares its own model need not say so in the job. */
+static void fill_external(json_t *tree, struct diagnostics *diagnostics) {
+    if (!job_tree_get(tree, "model"))
+        job_tree_override(tree, "model.type=external", diagnostics);
+    if (!job_tree_get(tree, "optimizer"))
+        job_tree_override(tree, "optimizer.type=SGD", diagnostics);
+}
+
 /* Merges the job file, DeepSpeed's configuration, then the overrides. */
 static enum status merge_sources(json_t **out, const struct job_source *source,
                                  struct diagnostics *diagnostics,
@@ -183,6 +191,8 @@ static enum status merge_sources(json_t **out, const struct job_source *source,
         json_decref(tree);
         return status;
     }
+    if (source->external)
+        fill_external(tree, diagnostics);
     for (unsigned i = 0; i < source->num_overrides; i++)
         override(tree, source->overrides[i], diagnostics);
     *out = tree;

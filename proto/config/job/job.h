@@ -15,7 +15,10 @@
 
 enum { JOB_MAX_LAYERS = 64, JOB_MAX_FILES = 64 };
 
-enum job_model_type { JOB_MLP };
+enum job_model_type {
+    JOB_MLP,
+    JOB_EXTERNAL, /* trainers compute gradients themselves: library/capstan.h */
+};
 enum job_data_format { JOB_IDX };
 enum job_activation { JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY };
 enum job_loss { JOB_SOFTMAX_CROSS_ENTROPY, JOB_SIGMOID_CROSS_ENTROPY, JOB_MSE };
@@ -39,7 +42,8 @@ enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER, JOB_RESUME_STEP };
 
 struct job_model {
     enum job_model_type type;
-    uint32_t num_layers; /* entries of `layers`: inputs, hidden, outputs */
+    uint32_t num_layers; /* entries of `layers`: inputs, hidden, outputs; 0:
+                            external */
     uint32_t layers[JOB_MAX_LAYERS];
     enum job_activation activation;
     enum job_loss loss;
@@ -152,7 +156,8 @@ struct job {
                    same job and the same text */
 };
 
-/* The sources of a job; NULL: not given. Relative paths in any of them start at
+/* The sources of a job; NULL: not given. If there is only `external`, the keys
+ * that have no default get one. Relative paths in any of them start at
  * the job file's folder, or at the current folder if there is no file. */
 struct job_source {
     const char *path;      /* the job file */
@@ -162,6 +167,7 @@ struct job_source {
                                      value, else a string; null removes the key;
                                      epochs or steps replaces the other */
     unsigned num_overrides;
+    bool external; /* model.type is external if nothing says otherwise */
 };
 
 /* Reads and checks the whole job; LOG receives warnings and the keys satisfied

@@ -11,13 +11,14 @@ static bool is_given(const struct job_input *input, const char *path) {
     return job_tree_get(input->tree, path) != NULL;
 }
 
-static void job_rules_check_length(const struct job_input *input,
+static void job_rules_check_length(const struct job *job,
+                                   const struct job_input *input,
                                    struct diagnostics *diagnostics) {
     bool epochs = is_given(input, "epochs"), steps = is_given(input, "steps");
     if (epochs && steps)
         diagnostics_add(diagnostics, "epochs",
                         "found beside steps; allowed: one of the two");
-    if (!epochs && !steps)
+    if (!epochs && !steps && job->model.type != JOB_EXTERNAL)
         diagnostics_add(diagnostics, "epochs",
                         "missing; allowed: epochs (at least 1) or steps (at "
                         "least 0), one of the two");
@@ -31,7 +32,9 @@ static void check_batch(struct job *job, const struct job_input *input,
                      : micro ? "train_batch_size and "
                                "train_micro_batch_size_per_gpu"
                              : "train_batch_size";
-    if (!all && !micro)
+    if (!all && !micro && job->model.type == JOB_EXTERNAL)
+        job->micro_batch = job->accumulation = 1;
+    else if (!all && !micro)
         diagnostics_add(diagnostics, "train_micro_batch_size_per_gpu",
                         "missing; allowed: it or train_batch_size or both, an "
                         "integer, at least 1");
@@ -220,7 +223,7 @@ static void log_recompute(const struct job *job,
 
 void job_rules_check(struct job *job, const struct job_input *input,
                      struct diagnostics *diagnostics) {
-    job_rules_check_length(input, diagnostics);
+    job_rules_check_length(job, input, diagnostics);
     check_batch(job, input, diagnostics);
     check_optimizer(job, diagnostics);
     check_rates(job, input);

@@ -11,6 +11,8 @@
 #define ADAMW (1u << OPTIMIZER_ADAMW)
 #define FTRL (1u << OPTIMIZER_FTRL)
 
+#define MLP (1u << JOB_MLP)
+
 #define WARMUP (1u << SCHEDULE_WARMUP)
 #define DECAY (1u << SCHEDULE_WARMUP_DECAY)
 #define COSINE (1u << SCHEDULE_WARMUP_COSINE)
@@ -40,27 +42,34 @@
 
 /* Ranges of the optimisers are those that torch.optim checks. */
 static const struct job_key keys[] = {
-    {"model.type", CHOICE(model.type, "mlp"), .default_value = "\"mlp\""},
+    {"model.type", CHOICE(model.type, "mlp", "external"),
+     .default_value = "\"mlp\""},
     {"model.layers", .kind = JOB_KIND_LAYERS, .field = FIELD(model), .min = 1,
-     .max = BATCH, .required = true},
+     .max = BATCH, .models = MLP, .required = true},
     {"model.activation",
      CHOICE(model.activation, "relu", "tanh", "sigmoid", "identity"),
-     .default_value = "\"relu\""},
+     .default_value = "\"relu\"", .models = MLP},
     {"model.loss",
      CHOICE(model.loss, "softmax_cross_entropy", "sigmoid_cross_entropy",
             "mse"),
-     .default_value = "\"softmax_cross_entropy\""},
-    {"data.format", CHOICE(data.format, "idx"), .default_value = "\"idx\""},
-    {"data.dir", PATH(data.dir)},
+     .default_value = "\"softmax_cross_entropy\"", .models = MLP},
+    {"data.format", CHOICE(data.format, "idx"), .default_value = "\"idx\"",
+     .models = MLP},
+    {"data.dir", PATH(data.dir), .models = MLP},
     {"data.train", .kind = JOB_KIND_FILES, .field = FIELD(data.train_images),
-     .required = true},
-    {"data.test", .kind = JOB_KIND_FILES, .field = FIELD(data.test_images)},
-    {"data.shuffle", BOOL(data.shuffle), .default_value = "true"},
-    {"data.drop_last", BOOL(data.drop_last), .default_value = "false"},
-    {"data.num_workers", U32(data.num_workers, 0, 64), .default_value = "1"},
+     .models = MLP, .required = true},
+    {"data.test", .kind = JOB_KIND_FILES, .field = FIELD(data.test_images),
+     .models = MLP},
+    {"data.shuffle", BOOL(data.shuffle), .default_value = "true",
+     .models = MLP},
+    {"data.drop_last", BOOL(data.drop_last), .default_value = "false",
+     .models = MLP},
+    {"data.num_workers", U32(data.num_workers, 0, 64), .default_value = "1",
+     .models = MLP},
     {"data.prefetch_factor", U32(data.prefetch_factor, 1, 1024),
-     .default_value = "2"},
-    {"data.pin_memory", BOOL(data.pin_memory), .default_value = "false"},
+     .default_value = "2", .models = MLP},
+    {"data.pin_memory", BOOL(data.pin_memory), .default_value = "false",
+     .models = MLP},
 
     {"seed", U64(seed, 0, LARGEST), .default_value = "0"},
     {"epochs", U64(epochs, 1, MANY)},
@@ -72,20 +81,24 @@ static const struct job_key keys[] = {
     {"gradient_clipping", REAL(gradient_clipping, 0, HUGE),
      .default_value = "0"},
 
-    {"fp16.enabled", BOOL(fp16.enabled), .default_value = "false"},
-    {"fp16.loss_scale", REAL(fp16.loss_scale, 0, HUGE), .default_value = "0"},
+    {"fp16.enabled", BOOL(fp16.enabled), .default_value = "false",
+     .models = MLP},
+    {"fp16.loss_scale", REAL(fp16.loss_scale, 0, HUGE), .default_value = "0",
+     .models = MLP},
     {"fp16.initial_scale_power", U32(fp16.initial_scale_power, 0, FLOAT_POWERS),
-     .default_value = "16"},
+     .default_value = "16", .models = MLP},
     {"fp16.loss_scale_window", U64(fp16.loss_scale_window, 1, MANY),
-     .default_value = "1000"},
-    {"fp16.hysteresis", U32(fp16.hysteresis, 1, 1e9), .default_value = "2"},
+     .default_value = "1000", .models = MLP},
+    {"fp16.hysteresis", U32(fp16.hysteresis, 1, 1e9), .default_value = "2",
+     .models = MLP},
     {"fp16.consecutive_hysteresis", BOOL(fp16.consecutive_hysteresis),
-     .default_value = "false"},
+     .default_value = "false", .models = MLP},
     {"fp16.min_loss_scale", REAL(fp16.min_loss_scale, 1e-6, HUGE),
-     .default_value = "1"},
-    {"bf16.enabled", BOOL(bf16.enabled), .default_value = "false"},
-    {"bf16.check_overflow", BOOL(bf16.check_overflow),
-     .default_value = "false"},
+     .default_value = "1", .models = MLP},
+    {"bf16.enabled", BOOL(bf16.enabled), .default_value = "false",
+     .models = MLP},
+    {"bf16.check_overflow", BOOL(bf16.check_overflow), .default_value = "false",
+     .models = MLP},
 
     {"optimizer.type",
      CHOICE(optimizer.type, "SGD", "Adagrad", "RMSprop", "Adam", "AdamW",
@@ -182,7 +195,7 @@ static const struct job_key keys[] = {
     {"zero_optimization.cpu_offload", BOOL(zero.cpu_offload),
      .default_value = "false"},
     {"activation_checkpointing.number_checkpoints", U32(model.kept, 0, 1e9),
-     .default_value = "0"},
+     .default_value = "0", .models = MLP},
     {"wire", CHOICE(wire, "float32", "bf16"), .default_value = "\"float32\""},
     {"chief", CHOICE(chief, "", "train", "coordinate")},
     {"device", CHOICE(device, "auto", "cpu", "cuda"),
@@ -240,6 +253,8 @@ const struct job_key *job_schema(size_t *count) {
 }
 
 bool job_schema_applies(const struct job_key *key, const struct job *job) {
+    if (key->models && !(key->models & 1u << job->model.type))
+        return false;
     if (key->optimizers && !(key->optimizers & 1u << job->optimizer.type))
         return false;
     return !key->schedules || key->schedules & 1u << job->schedule.type;

@@ -31,8 +31,8 @@ enum job_kind {
 };
 
 /* Defaults are JSON. A key without a default that is not given leaves its field
- * 0 and is not written. The masks (bits 1 << enum value) list the optimizer or
- * scheduler types to which the row applies, 0 for all. Several rows may give
+ * 0 and is not written. The masks (bits 1 << enum value) list the model,
+ * optimizer or scheduler types to which the row applies, 0 for all. Several rows may give
  * one path different defaults. */
 struct job_key {
     const char *path;
@@ -42,14 +42,14 @@ struct job_key {
     const char *const *words;  /* NULL-ended */
     const char *default_value; /* default */
     const char *deepspeed;     /* DeepSpeed's default, if it differs */
-    unsigned optimizers, schedules;
+    unsigned models, optimizers, schedules;
     bool required;
 };
 
 /* Rows in reading order: a key on which others depend comes before them. */
 const struct job_key *job_schema(size_t *count);
 
-/* True if KEY applies to the optimizer and schedule types of JOB. */
+/* True if KEY applies to the model, optimizer and schedule types of JOB. */
 bool job_schema_applies(const struct job_key *key, const struct job *job);
 
 #endif

@@ -385,11 +385,12 @@ void control_client_send_reliable(struct control_client *client,
     control_client_send_pending(client, time_now());
 }
 
-void control_client_send_finished(struct control_client *client,
-                                  uint64_t clock) {
+void control_client_send_finished(struct control_client *client, uint64_t clock,
+                                  bool early) {
     Capstan__Finished finished = CAPSTAN__FINISHED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     finished.clock = clock;
+    finished.early = early;
     control.body_case = CAPSTAN__CONTROL__BODY_FINISHED;
     control.finished = &finished;
     control_client_send_reliable(client, &control);

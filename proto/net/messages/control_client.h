@@ -65,9 +65,10 @@ enum status control_client_receive(struct control_client *client, int64_t now,
 void control_client_send_reliable(struct control_client *client,
                                   Capstan__Control *body);
 
-/* Sends that this trainer has finished its loop with push CLOCK. */
-void control_client_send_finished(struct control_client *client,
-                                  uint64_t clock);
+/* Sends that this trainer has finished its loop with push CLOCK; EARLY: the
+ * others go on without it. */
+void control_client_send_finished(struct control_client *client, uint64_t clock,
+                                  bool early);
 
 /* Sends that this role fails with WHY. */
 void control_client_send_failed(struct control_client *client,

@@ -53,6 +53,21 @@ struct buffer *buffer_open_in(struct shm_segment *segment, size_t offset,
                        bytes, shm_segment_hold(segment), recycle, owner);
 }
 
+struct buffer *buffer_open_foreign(buffer_recycle *recycle, void *owner) {
+    struct buffer *buffer = malloc(sizeof *buffer);
+    if (!buffer)
+        return NULL;
+    buffer_fill(buffer, NULL, 0, NULL, recycle, owner);
+    atomic_store_explicit(&buffer->references, 0, memory_order_relaxed);
+    return buffer;
+}
+
+void buffer_set_memory(struct buffer *buffer, void *data, size_t bytes) {
+    buffer->data = data;
+    buffer->bytes = bytes;
+    buffer_reuse(buffer);
+}
+
 struct buffer *buffer_open_shared(size_t bytes) {
     struct shm_segment *segment =
         bytes ? shm_segment_open(bytes, SHM_SEGMENT_OWNER_WRITES) : NULL;

@@ -26,6 +26,14 @@ struct buffer *buffer_open_in(struct shm_segment *segment, size_t offset,
                               size_t bytes, buffer_recycle *recycle,
                               void *owner);
 
+/* Over the caller's memory, which buffer_set_memory names; without a reference
+ * yet. RECYCLE is called at each last release. */
+struct buffer *buffer_open_foreign(buffer_recycle *recycle, void *owner);
+
+/* Gives BUFFER, of buffer_open_foreign and without references, its first one,
+ * over BYTES at DATA (any alignment). */
+void buffer_set_memory(struct buffer *buffer, void *data, size_t bytes);
+
 /* Like buffer_open, in a segment of its own that other processes of this host
  * can map; in ordinary memory if that fails. */
 struct buffer *buffer_open_shared(size_t bytes);
@@ -45,7 +53,7 @@ void buffer_reuse(struct buffer *buffer);
 /* True if the caller has its only reference. */
 bool buffer_is_unique(const struct buffer *buffer);
 
-/* Its memory, 64-byte aligned; view. */
+/* Its memory, 64-byte aligned unless it is foreign; view. */
 void *buffer_data(struct buffer *buffer);
 
 /* The segment that it lies in, NULL: none; view. */

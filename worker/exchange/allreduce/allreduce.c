@@ -114,7 +114,8 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
             allreduce->rank0_snapshot_agent
                 ? rank0_snapshot_agent_storage(allreduce->rank0_snapshot_agent)
                 : NULL,
-        .broadcasts_first_weights = settings->plan->pull_first,
+        .broadcasts_first_weights = settings->plan->pull_first ||
+                                    settings->job->model.type == JOB_EXTERNAL,
         .scaler = settings->plan->scaler,
         .wake = settings->wake,
         .context = settings->context,

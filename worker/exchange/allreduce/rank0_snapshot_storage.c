@@ -28,8 +28,8 @@ static void rank0_snapshot_storage_fill(float *floats, size_t count,
         floats[i] = value;
 }
 
-/* The chief has set the weights in the arena (init); state starts at its
- * initial values. */
+/* The chief (init) or the caller has set the weights in the arena; state starts
+ * at its initial values. */
 static void load_assigned(const struct rank0_snapshot_agent *agent, uint32_t b,
                           float *const *tensors) {
     const struct rank0_snapshot_agent_settings *settings = &agent->settings;

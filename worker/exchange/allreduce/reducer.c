@@ -257,14 +257,15 @@ void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
 
 /* PARAMETER's last announcement, or its initial weights, ended at the highest
  * sequence number of its residue that is not above `last`. */
-bool reducer_wait(struct reducer *reducer, uint32_t parameter) {
+bool reducer_wait(struct reducer *reducer, uint32_t parameter, int64_t until) {
     uint32_t count = reducer->num_parameters;
     if (reducer->settings.resident)
         return reducer_device_wait(reducer, parameter);
     uint64_t sequence =
         reducer->last - (reducer->last - (count - parameter)) % count;
     int64_t waited = 0;
-    bool ready = sequence_wait(&reducer->updated, sequence, &waited);
+    bool ready =
+        sequence_wait_until(&reducer->updated, sequence, until, &waited);
     if (waited)
         atomic_fetch_add(&reducer->waited, waited);
     return ready;

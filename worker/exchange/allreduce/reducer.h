@@ -152,9 +152,9 @@ void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
 /* Waits until PARAMETER has the weights of the last announced round, or the
  * initial ones. A bucket waits for the gradients of all parameters in it, so
  * the wait ends for certain once the whole round is announced. Resident: orders
- * later OPS_COMPUTE work behind the weights instead. False when the reducer has
- * failed or was cancelled. */
-bool reducer_wait(struct reducer *reducer, uint32_t parameter);
+ * later OPS_COMPUTE work behind the weights instead. False when they are not
+ * there by time UNTIL, or the reducer has failed or was cancelled. */
+bool reducer_wait(struct reducer *reducer, uint32_t parameter, int64_t until);
 
 /* Seconds the compute thread has waited for weights. */
 double reducer_waited(struct reducer *reducer);

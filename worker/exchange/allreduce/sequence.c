@@ -29,11 +29,17 @@ static bool wait_locked(const struct sequence *sequence, uint64_t value) {
 }
 
 bool sequence_wait(struct sequence *sequence, uint64_t value, int64_t *waited) {
+    return sequence_wait_until(sequence, value, TIME_NEVER, waited);
+}
+
+bool sequence_wait_until(struct sequence *sequence, uint64_t value,
+                         int64_t until, int64_t *waited) {
     pthread_mutex_lock(&sequence->mutex);
     if (wait_locked(sequence, value)) {
         int64_t start = time_now();
-        while (wait_locked(sequence, value))
-            pthread_cond_wait(&sequence->advanced, &sequence->mutex);
+        while (wait_locked(sequence, value) &&
+               time_cond_wait(&sequence->advanced, &sequence->mutex, until))
+            ;
         if (waited)
             *waited += time_now() - start;
     }

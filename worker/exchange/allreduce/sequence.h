@@ -29,6 +29,10 @@ void sequence_advance(struct sequence *sequence, uint64_t value);
  * VALUE, or at once if it was cancelled, whatever its value. */
 bool sequence_wait(struct sequence *sequence, uint64_t value, int64_t *waited);
 
+/* The same until time UNTIL; false also then. */
+bool sequence_wait_until(struct sequence *sequence, uint64_t value,
+                         int64_t until, int64_t *waited);
+
 /* The sequence rises no further; from any thread. */
 void sequence_end(struct sequence *sequence);
 

@@ -50,8 +50,10 @@ static bool client_allocate(struct client *client) {
         calloc(layout->num_parameters + 1, sizeof *client->requests);
     client->outstanding =
         calloc(layout->num_parameters + 1, sizeof *client->outstanding);
+    client->gradient_of =
+        calloc(layout->num_parameters + 1, sizeof *client->gradient_of);
     if (!client->block_bytes || !client->peers || !client->requests ||
-        !client->outstanding)
+        !client->outstanding || !client->gradient_of)
         return false;
     for (uint32_t b = 0; b < layout->num_blocks; b++)
         client->block_bytes[b] = (uint32_t)encoding_bytes(
@@ -81,8 +83,10 @@ enum status client_open(struct client **out,
     client->settings = *settings;
     client->step_limit = time_from_seconds(settings->step_timeout);
     client->scaler = settings->scaler;
-    buffer_hold(settings->weights);
-    buffer_hold(settings->gradients);
+    if (settings->weights)
+        buffer_hold(settings->weights);
+    if (settings->gradients)
+        buffer_hold(settings->gradients);
     pthread_mutex_init(&client->mutex, NULL);
     pthread_cond_init(&client->arrived, NULL);
     client->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -115,6 +119,7 @@ void client_close(struct client **where) {
     if (client->wake >= 0)
         close(client->wake);
     free(client->block_bytes);
+    free(client->gradient_of);
     free(client->peers);
     free(client->requests);
     free(client->outstanding);
@@ -142,10 +147,27 @@ void client_pull(struct client *client, uint64_t clock, uint64_t snapshot) {
     eventfd_write(client->wake, 1);
 }
 
+void client_assign(struct client *client, uint64_t clock) {
+    uint32_t count = client->settings.plan->layout->num_parameters;
+    pthread_mutex_lock(&client->mutex);
+    queue_request(client, (struct client_request){clock, 0, 0, count,
+                                                  WINDOW_ASSIGN});
+    pthread_mutex_unlock(&client->mutex);
+    eventfd_write(client->wake, 1);
+}
+
+/* The communication thread reads it after the announcement, which the mutex
+ * orders. */
+void client_set_gradient(struct client *client, uint32_t parameter,
+                         struct buffer *buffer) {
+    client->gradient_of[parameter] = buffer;
+}
+
 void client_announce(struct client *client, uint32_t first, uint32_t count,
                      uint64_t clock, enum contribution contribution_kind) {
     static const enum window_kind kinds[] = {
         [CONTRIBUTION_FULL] = WINDOW_PUSH,
+        [CONTRIBUTION_ZERO] = WINDOW_PUSH_ZERO,
         [CONTRIBUTION_EMPTY] = WINDOW_PUSH_EMPTY,
         [CONTRIBUTION_OVERFLOWED] = WINDOW_PUSH_OVERFLOWED,
     };
@@ -158,15 +180,16 @@ void client_announce(struct client *client, uint32_t first, uint32_t count,
     eventfd_write(client->wake, 1);
 }
 
-bool client_wait(struct client *client, uint32_t parameter) {
+bool client_wait(struct client *client, uint32_t parameter, int64_t until) {
     pthread_mutex_lock(&client->mutex);
     if (client->outstanding[parameter] && !client->cancelled) {
         int64_t start = time_now();
-        while (client->outstanding[parameter] && !client->cancelled)
-            pthread_cond_wait(&client->arrived, &client->mutex);
+        while (client->outstanding[parameter] && !client->cancelled &&
+               time_cond_wait(&client->arrived, &client->mutex, until))
+            ;
         client->waited += time_now() - start;
     }
-    bool ready = !client->cancelled;
+    bool ready = !client->outstanding[parameter] && !client->cancelled;
     pthread_mutex_unlock(&client->mutex);
     return ready;
 }

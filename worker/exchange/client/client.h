@@ -18,14 +18,17 @@
 #include <stdint.h>
 #include <zmq.h>
 
-/* WEIGHTS and GRADIENTS hold all parameters, parameter p at float offsets[p];
- * both are retained until the last message has left. */
+/* Parameter p's weights are at weight_of[p]. GRADIENTS hold those of all
+ * parameters, p's at float offsets[p]; NULL: client_set_gradient names the
+ * memory of each. WEIGHTS (NULL: the memory outlives the client) and GRADIENTS
+ * are retained until the last message has left. */
 struct client_settings {
     const struct process *process; /* borrowed */
     const struct plan *plan;       /* borrowed */
     uint32_t rank;
     const char *inproc; /* the ps's link in this process, or NULL */
     struct buffer *weights, *gradients;
+    float *const *weight_of;
     const uint64_t *offsets;
     enum job_wire wire;        /* of pushes, and of weights except snapshots */
     uint64_t credit;           /* bytes in flight; 0: the default */
@@ -52,6 +55,16 @@ void client_close(struct client **client);
  * reader's number of completed pushes. SNAPSHOT: 0, or a snapshot's id. */
 void client_pull(struct client *client, uint64_t clock, uint64_t snapshot);
 
+/* PARAMETER's next gradient is at the begin of BUFFER, which is retained until
+ * the last message with it has left; before client_announce. Only if the
+ * settings have no `gradients`. */
+void client_set_gradient(struct client *client, uint32_t parameter,
+                         struct buffer *buffer);
+
+/* Sends rank 0's initial weights of all parameters, as they are in `weight_of`,
+ * in place of client_pull. CLOCK: as there. */
+void client_assign(struct client *client, uint64_t clock);
+
 /* The gradients of push CLOCK for COUNT parameters from FIRST on are complete,
  * and their weights are not read before client_wait. The bytes stay unchanged
  * until then. An overflowed push is announced in one piece, with all
@@ -59,9 +72,9 @@ void client_pull(struct client *client, uint64_t clock, uint64_t snapshot);
 void client_announce(struct client *client, uint32_t first, uint32_t count,
                      uint64_t clock, enum contribution contribution_kind);
 
-/* Waits until PARAMETER has the weights of its last push or pull. False if the
- * run has ended. */
-bool client_wait(struct client *client, uint32_t parameter);
+/* Waits until PARAMETER has the weights of its last push or pull, at most until
+ * time UNTIL. False if they are not there by then, or the run has ended. */
+bool client_wait(struct client *client, uint32_t parameter, int64_t until);
 
 /* The update number of the plan's first block, as last read. */
 uint64_t client_global_step(struct client *client);

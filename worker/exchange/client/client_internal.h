@@ -28,6 +28,7 @@ struct client {
     struct client_settings settings;
     struct window *window;
     uint32_t *block_bytes; /* in a push */
+    struct buffer **gradient_of; /* per parameter, if they are apart */
     struct client_peer *peers;
     struct ps_links *links;
     uint64_t seq, snapshot;

@@ -11,11 +11,21 @@ static size_t elements_of(const struct client *client, uint32_t b) {
     return client->settings.plan->layout->blocks[b].elements;
 }
 
-/* The float of both arenas where block B begins. */
-static size_t client_messages_offset_of(const struct client *client,
-                                        uint32_t b) {
+static float *weights_of(const struct client *client, uint32_t b) {
     const struct block *block = &client->settings.plan->layout->blocks[b];
-    return client->settings.offsets[block->parameter] + block->offset;
+    return client->settings.weight_of[block->parameter] + block->offset;
+}
+
+/* The memory of block B's gradient, and the float of it where it begins. */
+static struct buffer *gradient_buffer(const struct client *client, uint32_t b,
+                                      size_t *offset) {
+    const struct block *block = &client->settings.plan->layout->blocks[b];
+    struct buffer *arena = client->settings.gradients;
+    *offset = block->offset;
+    if (!arena)
+        return client->gradient_of[block->parameter];
+    *offset += client->settings.offsets[block->parameter];
+    return arena;
 }
 
 /* The wire format of weights: snapshots are always float32. */
@@ -23,46 +33,78 @@ static enum job_wire wire_of(const struct client *client, uint64_t snapshot) {
     return snapshot ? JOB_WIRE_FLOAT32 : client->settings.wire;
 }
 
-/* True if the blocks are contiguous in the arena in their wire format. */
+/* The format of the floats that REQUEST carries. */
+static enum job_wire wire_of_request(const struct client *client,
+                                     const struct window_request *request) {
+    return request->kind == WINDOW_ASSIGN ? JOB_WIRE_FLOAT32
+                                          : client->settings.wire;
+}
+
+/* True if the gradients are contiguous in memory in their wire format. */
 static bool contiguous(const struct client *client,
                        const struct window_request *request) {
-    size_t end = client_messages_offset_of(client, request->blocks[0]);
-    if (client->settings.wire != JOB_WIRE_FLOAT32)
+    size_t end, offset;
+    struct buffer *first = gradient_buffer(client, request->blocks[0], &end);
+    if (request->kind == WINDOW_ASSIGN ||
+        client->settings.wire != JOB_WIRE_FLOAT32)
         return false;
     for (uint32_t i = 0; i < request->count; i++) {
-        if (client_messages_offset_of(client, request->blocks[i]) != end)
+        uint32_t b = request->blocks[i];
+        if (gradient_buffer(client, b, &offset) != first || offset != end)
             return false;
-        end += elements_of(client, request->blocks[i]);
+        end += elements_of(client, b);
     }
     return true;
+}
+
+/* The bytes of REQUEST's blocks: those of an assignment are float32 whatever
+ * the wire. */
+static size_t payload_bytes(const struct client *client,
+                            const struct window_request *request) {
+    size_t bytes = 0;
+    if (request->kind != WINDOW_ASSIGN)
+        return request->bytes;
+    for (uint32_t i = 0; i < request->count; i++)
+        bytes += elements_of(client, request->blocks[i]) * sizeof(float);
+    return bytes;
+}
+
+static const float *floats_of(const struct client *client,
+                              const struct window_request *request,
+                              uint32_t b) {
+    size_t offset;
+    if (request->kind == WINDOW_ASSIGN)
+        return weights_of(client, b);
+    struct buffer *buffer = gradient_buffer(client, b, &offset);
+    return (const float *)buffer_data(buffer) + offset;
 }
 
 /* Contiguous blocks are sent in place, others are gathered. */
 static bool fill_payload(struct client *client,
                          const struct window_request *request,
                          struct link_payload *payload) {
-    if (request->kind != WINDOW_PUSH) {
+    enum job_wire wire = wire_of_request(client, request);
+    if (request->kind != WINDOW_PUSH && request->kind != WINDOW_ASSIGN) {
         link_no_payload(payload);
         return true;
     }
     if (contiguous(client, request)) {
-        link_borrow(payload, client->settings.gradients,
-                    client_messages_offset_of(client, request->blocks[0]) *
-                        sizeof(float),
-                    request->bytes);
+        size_t offset;
+        struct buffer *buffer =
+            gradient_buffer(client, request->blocks[0], &offset);
+        link_borrow(payload, buffer, offset * sizeof(float), request->bytes);
         return true;
     }
     if (!link_reserve(client->peers[request->ps].link, 0, payload,
-                      request->bytes))
+                      payload_bytes(client, request)))
         return false;
     char *to = link_reserved(payload);
-    const float *from = buffer_data(client->settings.gradients);
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
-        encoding_write(client->settings.process->loops, client->settings.wire,
-                       from + client_messages_offset_of(client, b),
-                       elements_of(client, b), to);
-        to += client->block_bytes[b];
+        encoding_write(client->settings.process->loops, wire,
+                       floats_of(client, request, b), elements_of(client, b),
+                       to);
+        to += encoding_bytes(wire, elements_of(client, b));
     }
     return true;
 }
@@ -74,6 +116,10 @@ static Capstan__DataHeader__Encoding encoding_of(
         return CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
         return CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW;
+    if (request->kind == WINDOW_PUSH_ZERO)
+        return CAPSTAN__DATA_HEADER__ENCODING__ZERO;
+    if (request->kind == WINDOW_ASSIGN)
+        return CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
     return encoding_name(wire_of(client, snapshot));
 }
 
@@ -88,8 +134,10 @@ static bool client_messages_send_request(struct client *client,
                                          struct window_request *request) {
     static const Capstan__DataHeader__Kind kinds[] = {
         [WINDOW_PUSH] = CAPSTAN__DATA_HEADER__KIND__PUSH,
+        [WINDOW_PUSH_ZERO] = CAPSTAN__DATA_HEADER__KIND__PUSH,
         [WINDOW_PUSH_EMPTY] = CAPSTAN__DATA_HEADER__KIND__PUSH,
         [WINDOW_PUSH_OVERFLOWED] = CAPSTAN__DATA_HEADER__KIND__PUSH,
+        [WINDOW_ASSIGN] = CAPSTAN__DATA_HEADER__KIND__ASSIGN,
         [WINDOW_PULL] = CAPSTAN__DATA_HEADER__KIND__PULL,
         [WINDOW_QUERY] = CAPSTAN__DATA_HEADER__KIND__QUERY,
     };
@@ -115,7 +163,6 @@ static void store_weights(struct client *client,
                           const Capstan__DataHeader *header, const char *from,
                           int64_t now) {
     const struct layout *layout = client->settings.plan->layout;
-    float *weights = buffer_data(client->settings.weights);
     enum job_wire wire = wire_of(client, header->snapshot);
     pthread_mutex_lock(&client->mutex);
     if (header->step > client->global_step)
@@ -126,14 +173,13 @@ static void store_weights(struct client *client,
         if (header->snapshot == client->snapshot &&
             window_received(client->window, b, header->clock, now)) {
             encoding_read(client->settings.process->loops, wire, from,
-                          elements_of(client, b),
-                          weights + client_messages_offset_of(client, b));
+                          elements_of(client, b), weights_of(client, b));
             pthread_mutex_lock(&client->mutex);
             if (b == 0 && !header->snapshot)
                 client->scaler = (struct loss_scaler){
                     .scale = header->loss_scale, .skipped = header->skipped};
             if (!--client->outstanding[p])
-                pthread_cond_signal(&client->arrived);
+                pthread_cond_broadcast(&client->arrived);
             pthread_mutex_unlock(&client->mutex);
         }
         from += encoding_bytes(wire, elements_of(client, b));

@@ -80,7 +80,7 @@ static struct ps_state *ps_of(struct window *window, uint32_t block) {
 }
 
 static bool window_has_bytes(const struct block_state *block) {
-    return block->kind == WINDOW_PUSH;
+    return block->kind == WINDOW_PUSH || block->kind == WINDOW_ASSIGN;
 }
 
 static void window_enqueue_ps(struct window *window, uint32_t b) {

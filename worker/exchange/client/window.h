@@ -30,8 +30,10 @@ struct window_settings {
 
 enum window_kind {
     WINDOW_PUSH,
+    WINDOW_PUSH_ZERO,
     WINDOW_PUSH_EMPTY,
     WINDOW_PUSH_OVERFLOWED,
+    WINDOW_ASSIGN, /* initial weights; sent and asked for as a push is */
     WINDOW_PULL,
     WINDOW_QUERY
 };

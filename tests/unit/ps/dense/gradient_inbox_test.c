@@ -36,8 +36,9 @@ static void contributions_are_gathered_in_rank_order(void **state) {
         const char *floats = gradient_inbox_payload(payload)->data;
         assert_int_equal(gradient_inbox_payload(payload)->size, 8);
         assert_memory_equal(floats, "01234567", 8);
-        gradient_inbox_add(inbox, 0, rank, payload, floats);
-        gradient_inbox_add(inbox, 1, rank, payload, rank == 1 ? NULL : floats);
+        gradient_inbox_add(inbox, 0, rank, payload, floats, true);
+        gradient_inbox_add(inbox, 1, rank, payload, rank == 1 ? NULL : floats,
+                           rank != 1);
         gradient_inbox_release(inbox, payload);
         assert_int_equal(gradient_inbox_gather(inbox, 0, gradients),
                          RANKS - rank);
@@ -59,8 +60,8 @@ static void contributions_handed_over_are_not_gathered_again(void **state) {
     link_fixture_connect(*state);
     struct gradient_payload *payload = receive(*state, inbox, "abcd");
     const char *floats = gradient_inbox_payload(payload)->data;
-    gradient_inbox_add(inbox, 0, 2, payload, floats);
-    gradient_inbox_add(inbox, 0, 0, payload, NULL);
+    gradient_inbox_add(inbox, 0, 2, payload, floats, true);
+    gradient_inbox_add(inbox, 0, 0, payload, NULL, false);
     gradient_inbox_release(inbox, payload);
     assert_int_equal(gradient_inbox_detach(inbox, 0, held), 2);
     assert_int_equal(gradient_inbox_gather(inbox, 0, gradients), 0);

@@ -177,7 +177,7 @@ static void a_snapshot_is_read_as_the_ps_holds_it(void **state) {
 static void *wait_until_cancelled(void *argument) {
     struct client_fixture *fixture = argument;
     client_announce(fixture->client, 2, 1, 1, CONTRIBUTION_FULL);
-    fixture->passed = !client_wait(fixture->client, 2);
+    fixture->passed = !client_wait(fixture->client, 2, TIME_NEVER);
     atomic_store(&fixture->done, true);
     return NULL;
 }

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The second user of what main.c composes: a thread plays this process's roles
+ * by process_run, as `capstan run` does, with a caller's model (external.c)
+ * where the program has its own. That thread and all that it starts block every
+ * signal. */
+#include "library/capstan.h"
+
+#include "commands/process.h"
+#include "proto/base/time.h"
+#include "proto/base/version.h"
+#include "worker/train/external.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PUBLIC __attribute__((visibility("default")))
+
+struct capstan_run {
+    struct options options;
+    struct cluster *cluster;
+    struct process_settings settings;
+    struct external *external;
+    int interrupt_writer;
+    bool trains;
+    pthread_t thread;
+    bool started, over;
+    pthread_mutex_t mutex; /* `over`, `why` */
+    struct failure why;
+    int result;
+};
+
+static void *play_roles(void *argument) {
+    capstan_run *run = argument;
+    struct failure why = {0};
+    enum status status =
+        process_run(&run->options, &run->settings, run->cluster, &why);
+    external_end(run->external, status, &why);
+    return NULL;
+}
+
+static enum status start_thread(capstan_run *run, struct failure *why) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&run->thread, NULL, play_roles, run);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    run->started = !error;
+    return error ? status_errno(why, FAILURE_SYSTEM_REFUSED, error,
+                                "cannot start a thread")
+                 : STATUS_OK;
+}
+
+static enum status open_interrupts(capstan_run *run, struct failure *why) {
+    int ends[2];
+    if (pipe2(ends, O_NONBLOCK | O_CLOEXEC))
+        return status_errno(why, FAILURE_NO_DESCRIPTORS, errno,
+                            "no pipe for signals");
+    run->settings.interrupts = ends[0];
+    run->interrupt_writer = ends[1];
+    return STATUS_OK;
+}
+
+/* Copies the strings, which the thread reads later. */
+static enum status set_job(capstan_run *run, const char *job,
+                           const char *const *overrides, struct failure *why) {
+    struct options *options = &run->options;
+    options->cli_command = CLI_COMMAND_RUN;
+    options->job = job ? strdup(job) : NULL;
+    if (job && !options->job)
+        return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
+    for (; overrides && *overrides; overrides++) {
+        if (options->num_sets == OPTIONS_MAX_SETS)
+            return status_fail(why, FAILURE_JOB_INVALID,
+                               "more than %d overrides", OPTIONS_MAX_SETS);
+        char *copy = strdup(*overrides);
+        if (!copy)
+            return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
+        options->sets[options->num_sets++] = copy;
+    }
+    return STATUS_OK;
+}
+
+static enum status resolve(capstan_run *run, unsigned flags,
+                           struct failure *why) {
+    enum status status = cluster_resolve(&run->cluster, &run->options.flags,
+                                         process_settings_getenv, NULL, why);
+    if (!status)
+        status = process_settings_read(&run->settings, &run->options, why);
+    if (!status)
+        status = open_interrupts(run, why);
+    run->settings.external = run->external;
+    run->settings.silent = !(flags & CAPSTAN_LOG);
+    if (!status)
+        status =
+            composition_trains(&run->options, run->cluster, &run->trains, why);
+    return status;
+}
+
+static int fail(capstan_run *run, enum status status,
+                const struct failure *why) {
+    pthread_mutex_lock(&run->mutex);
+    if (!run->over) {
+        run->over = true;
+        run->why = *why;
+        run->result = status;
+    }
+    pthread_mutex_unlock(&run->mutex);
+    return run->result;
+}
+
+PUBLIC int capstan_open(capstan_run **out, const char *job,
+                        const char *const *overrides, unsigned flags) {
+    struct failure why = {0};
+    capstan_run *run = calloc(1, sizeof *run);
+    *out = NULL;
+    if (!run)
+        return STATUS_FAILED;
+    pthread_mutex_init(&run->mutex, NULL);
+    run->settings.interrupts = run->interrupt_writer = -1;
+    run->external = external_open();
+    if (!run->external) {
+        capstan_close(run);
+        return STATUS_FAILED;
+    }
+    *out = run;
+    enum status status = set_job(run, job, overrides, &why);
+    if (!status)
+        status = resolve(run, flags, &why);
+    if (!status)
+        status = start_thread(run, &why);
+    return status ? fail(run, status, &why) : 0;
+}
+
+PUBLIC enum capstan_role capstan_role(const capstan_run *run) {
+    return run->cluster ? (enum capstan_role)run->cluster->role
+                        : CAPSTAN_WORKER;
+}
+
+PUBLIC int capstan_trains(const capstan_run *run) {
+    return run->trains;
+}
+
+static int64_t until_of(double seconds) {
+    if (seconds < 0)
+        return TIME_NEVER;
+    int64_t wait = time_from_seconds(seconds), now = time_now();
+    return wait < TIME_NEVER - now ? now + wait : TIME_NEVER;
+}
+
+/* Waits for the end of the process's part. */
+static int wait_for_end(capstan_run *run, int64_t until) {
+    enum status status;
+    struct failure why = {0};
+    if (!run->started || run->over)
+        return run->result;
+    if (external_wait_end(run->external, until, &status, &why) == EXTERNAL_LATE)
+        return CAPSTAN_AGAIN;
+    return fail(run, status, &why);
+}
+
+/* The result of a call that the run's end may cut short. */
+static int result_of(capstan_run *run, enum external_result result) {
+    if (result != EXTERNAL_OVER)
+        return result == EXTERNAL_LATE ? CAPSTAN_AGAIN : 0;
+    int ended = wait_for_end(run, TIME_NEVER);
+    if (ended)
+        return ended;
+    if (!run->why.text[0])
+        status_fail(&run->why, FAILURE_RUN_ENDED, "the run is over");
+    return STATUS_FAILED;
+}
+
+PUBLIC int capstan_serve(capstan_run *run, double seconds) {
+    return wait_for_end(run, until_of(seconds));
+}
+
+PUBLIC int capstan_join(capstan_run *run, double seconds) {
+    if (run->over)
+        return run->result;
+    return result_of(run,
+                     external_wait_joined(run->external, until_of(seconds)));
+}
+
+PUBLIC int capstan_rank(const capstan_run *run) {
+    struct external_place place;
+    external_place(run->external, &place);
+    return (int)place.rank;
+}
+
+PUBLIC int capstan_size(const capstan_run *run) {
+    struct external_place place;
+    external_place(run->external, &place);
+    return (int)place.num_ranks;
+}
+
+PUBLIC int capstan_local_rank(const capstan_run *run) {
+    struct external_place place;
+    external_place(run->external, &place);
+    return (int)place.local_rank;
+}
+
+static enum status read_tensor(struct parameter *parameter,
+                               const struct capstan_tensor *tensor,
+                               struct failure *why) {
+    *parameter = (struct parameter){.num_dims = tensor->num_dims,
+                                    .kind = (uint32_t)tensor->kind,
+                                    .dtype = (uint32_t)tensor->dtype,
+                                    .group = tensor->group,
+                                    .values = 1};
+    if (!tensor->name || strlen(tensor->name) >= sizeof parameter->name)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "a tensor's name has 1 to %zu bytes",
+                           sizeof parameter->name - 1);
+    strcpy(parameter->name, tensor->name);
+    if (tensor->num_dims > LAYOUT_MAX_DIMS)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "tensor \"%s\" has %u dimensions; at most %d are "
+                           "allowed",
+                           tensor->name, tensor->num_dims, LAYOUT_MAX_DIMS);
+    if (tensor->num_dims)
+        memcpy(parameter->dims, tensor->dims,
+               tensor->num_dims * sizeof *tensor->dims);
+    return tensor->values
+               ? STATUS_OK
+               : status_fail(why, FAILURE_MODEL_INVALID,
+                             "tensor \"%s\" has no values", tensor->name);
+}
+
+/* A wrong call ends the run on all ranks. */
+static int end_run(capstan_run *run, const struct failure *why) {
+    external_fail(run->external, why);
+    int result = wait_for_end(run, TIME_NEVER);
+    return result ? result : (int)failure_code_status(why->code);
+}
+
+PUBLIC int capstan_declare(capstan_run *run,
+                           const struct capstan_tensor *tensor,
+                           uint32_t *number) {
+    struct parameter parameter;
+    struct failure why = {0};
+    if (run->over)
+        return run->result;
+    enum status status = read_tensor(&parameter, tensor, &why);
+    if (!status)
+        status = external_declare(run->external, &parameter, tensor->values,
+                                  number, &why);
+    return status ? end_run(run, &why) : 0;
+}
+
+PUBLIC int capstan_start(capstan_run *run, double seconds) {
+    if (run->over)
+        return run->result;
+    return result_of(run, external_start(run->external, until_of(seconds)));
+}
+
+PUBLIC void capstan_where(capstan_run *run, struct capstan_position *position) {
+    struct external_position found;
+    external_position(run->external, &found);
+    *position = (struct capstan_position){
+        .step = found.step, .total = found.total, .resumed = found.resumed};
+}
+
+PUBLIC int capstan_push(capstan_run *run, uint32_t number, const void *data,
+                        size_t bytes, enum capstan_contribution contribution) {
+    static const enum contribution kinds[] = {
+        [CAPSTAN_FULL] = CONTRIBUTION_FULL,
+        [CAPSTAN_ZERO] = CONTRIBUTION_ZERO,
+        [CAPSTAN_EMPTY] = CONTRIBUTION_EMPTY,
+        [CAPSTAN_VOID] = CONTRIBUTION_OVERFLOWED,
+    };
+    struct failure why = {0};
+    if (run->over)
+        return run->result;
+    if ((unsigned)contribution < sizeof kinds / sizeof *kinds)
+        return result_of(run, external_push(run->external, number, data, bytes,
+                                            kinds[contribution]));
+    status_fail(&why, FAILURE_MODEL_INVALID, "a push of contribution %d",
+                (int)contribution);
+    return end_run(run, &why);
+}
+
+PUBLIC int capstan_wait(capstan_run *run, uint32_t number, double seconds) {
+    if (run->over)
+        return run->result;
+    return result_of(run,
+                     external_wait(run->external, number, until_of(seconds)));
+}
+
+PUBLIC int capstan_step(capstan_run *run, double loss, uint64_t samples,
+                        uint64_t correct, enum capstan_outcome *outcome,
+                        double seconds) {
+    struct external_step step = {loss, samples, correct};
+    bool ends = false;
+    *outcome = CAPSTAN_GOES_ON;
+    if (run->over)
+        return run->result;
+    int result = result_of(
+        run, external_step(run->external, &step, &ends, until_of(seconds)));
+    if (!result && ends)
+        *outcome = CAPSTAN_ENDS;
+    return result;
+}
+
+PUBLIC void capstan_interrupt(capstan_run *run, int number) {
+    uint64_t value = (uint64_t)number;
+    int saved = errno;
+    ssize_t written = write(run->interrupt_writer, &value, sizeof value);
+    (void)written; /* a full pipe holds earlier signals */
+    errno = saved;
+}
+
+PUBLIC int capstan_end(capstan_run *run, enum capstan_end end, const char *text,
+                       double seconds) {
+    int64_t until = until_of(seconds);
+    struct failure why = {0};
+    if (run->over)
+        return run->result;
+    if (end == CAPSTAN_FAILED) {
+        status_fail(&why, FAILURE_CALLER_FAILED, "%s",
+                    text && *text ? text : "the script has failed");
+        external_fail(run->external, &why);
+    } else if (external_finish(run->external, end == CAPSTAN_EARLY, until) ==
+               EXTERNAL_LATE) {
+        return CAPSTAN_AGAIN;
+    }
+    return wait_for_end(run, until);
+}
+
+PUBLIC void capstan_close(capstan_run *run) {
+    if (!run)
+        return;
+    if (run->started) {
+        capstan_interrupt(run, SIGTERM);
+        capstan_interrupt(run, SIGTERM); /* the second does not wait */
+        pthread_join(run->thread, NULL);
+    }
+    external_close(&run->external);
+    cluster_free(&run->cluster);
+    if (run->interrupt_writer >= 0)
+        close(run->interrupt_writer);
+    if (run->settings.interrupts >= 0)
+        close(run->settings.interrupts);
+    for (unsigned i = 0; i < run->options.num_sets; i++)
+        free((char *)run->options.sets[i]);
+    free((char *)run->options.job);
+    pthread_mutex_destroy(&run->mutex);
+    free(run);
+}
+
+PUBLIC const char *capstan_error(const capstan_run *run) {
+    return run->why.text;
+}
+
+PUBLIC const char *capstan_error_name(const capstan_run *run) {
+    return failure_code_name(run->why.code);
+}
+
+PUBLIC const char *capstan_version(void) {
+    return VERSION_TEXT;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Capstan's C interface: train a model of your own by parameter server or by
+ * all-reduce. The caller computes gradients; Capstan exchanges them, applies
+ * the update rule, writes checkpoints and handles failures as for its built-in
+ * models. docs/c-api.md has a first program; docs/job.md has every key.
+ *
+ *     capstan_open      who am I: TF_CONFIG, torchrun, mpirun, srun, ...
+ *     capstan_join      the run has a chief: rank and size are known
+ *     capstan_declare   each tensor of the model, in the same order on all
+ * ranks capstan_start     the weights are in the caller's memory for each step
+ *         capstan_push  each gradient, as soon as it is there
+ *         capstan_step  ends the step: loss and samples
+ *         capstan_wait  before a tensor is read again
+ *     capstan_end, capstan_close
+ *
+ * A process whose role is ps, or a chief that only coordinates, calls
+ * capstan_serve after capstan_open and nothing else.
+ *
+ * Results. A function that returns int returns 0, CAPSTAN_AGAIN, or the exit
+ * status with which the program would end: 1 failed, 2 the configuration or a
+ * call is wrong, 138 start the same command again, 129, 130 or 143 a signal
+ * (capstan_interrupt). capstan_error then has the text and capstan_error_name
+ * the stable name of its cause, from the table in docs/running.md. After any
+ * result but 0 and CAPSTAN_AGAIN the run is over for this process; only
+ * capstan_error, capstan_error_name and capstan_close follow.
+ *
+ * Waiting. Functions with SECONDS wait at most that long and return
+ * CAPSTAN_AGAIN if what they wait for is not there: call them again. A negative
+ * SECONDS waits until it is there or the run's own deadline ends the run.
+ *
+ * Threads. The functions of one run may be called from several threads at once,
+ * except capstan_close, which must be the last. Runs are independent of each
+ * other. The library starts threads of its own, which block all signals. It
+ * installs no signal handler, never ends the process, and prints nothing unless
+ * CAPSTAN_LOG is given.
+ *
+ * Memory. Tensors belong to the caller. Values may change from the push of
+ * their gradient until capstan_wait has returned; a gradient stays readable and
+ * unchanged as long. */
+#ifndef CAPSTAN_H
+#define CAPSTAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CAPSTAN_AGAIN (-1) /* not there yet: call again */
+
+enum { CAPSTAN_MAX_DIMS = 8 };
+
+typedef struct capstan_run capstan_run;
+
+enum capstan_role {
+    CAPSTAN_CHIEF = 0,
+    CAPSTAN_WORKER = 1,
+    CAPSTAN_PS = 2,
+    CAPSTAN_EVALUATOR = 3,
+};
+
+/* Flags of capstan_open. */
+enum {
+    CAPSTAN_LOG = 1, /* log to standard error, as the program does */
+};
+
+/* Resolves the cluster from the environment as `capstan run` does, and starts
+ * this process's part of the run. JOB names the job file of the process that
+ * leads the run, NULL: defaults; OVERRIDES are settings such as
+ * "checkpoint.dir=/data/run" (NULL-ended, or NULL). Without a chief in the
+ * cluster rank 0's process leads. The job's model.type is external.
+ *
+ * *RUN is NULL only if there is no memory (result 1); else capstan_close frees
+ * it, whatever the result. */
+int capstan_open(capstan_run **run, const char *job,
+                 const char *const *overrides, unsigned flags);
+
+/* This process's role. A chief that trains has the role CAPSTAN_CHIEF. */
+enum capstan_role capstan_role(const capstan_run *run);
+
+/* Does this process compute gradients? If not, call capstan_serve. */
+int capstan_trains(const capstan_run *run);
+
+/* Plays a role without gradients until the run ends; the run's result. */
+int capstan_serve(capstan_run *run, double seconds);
+
+/* Waits until the chief has admitted this process. */
+int capstan_join(capstan_run *run, double seconds);
+
+/* After capstan_join. Ranks are 0 to size - 1. */
+int capstan_rank(const capstan_run *run);
+int capstan_size(const capstan_run *run);
+int capstan_local_rank(const capstan_run *run); /* among those of this host */
+
+enum capstan_dtype {
+    CAPSTAN_FLOAT32 = 0,
+    CAPSTAN_INT64 = 1, /* CAPSTAN_ASSIGNED only */
+};
+
+/* What a push of the tensor carries, and what the ranks get back. */
+enum capstan_kind {
+    CAPSTAN_TRAINED = 0,  /* gradients; the updated weights */
+    CAPSTAN_AVERAGED = 1, /* values; their mean over the ranks (running means).
+                             With staleness v += (x - v) / n at each push */
+    CAPSTAN_ASSIGNED = 2, /* rank 0's values; other ranks push CAPSTAN_EMPTY */
+};
+
+/* A named tensor, row-major. All ranks declare the same tensors in the same
+ * order; a difference is an error on every rank. */
+struct capstan_tensor {
+    const char *name;
+    uint32_t num_dims; /* 0: a scalar */
+    const uint32_t *dims;
+    enum capstan_dtype dtype;
+    enum capstan_kind kind;
+    uint32_t group; /* of the optimiser; 0: the job's own */
+    void *values;   /* where the weights are; set before capstan_start on
+                       rank 0, whose values count in a new run */
+};
+
+/* After capstan_join, before capstan_start. *TENSOR numbers the tensors from 0
+ * in the order of declaration. The struct is copied; VALUES stay the caller's.
+ */
+int capstan_declare(capstan_run *run, const struct capstan_tensor *tensor,
+                    uint32_t *number);
+
+/* Where the run is. */
+struct capstan_position {
+    uint64_t step; /* steps that the run has completed */
+    uint64_t
+        total; /* the run ends at this step; UINT64_MAX: when its trainers do */
+    int resumed; /* it continues a checkpoint, or joined while it ran */
+};
+
+/* Waits for the other processes, the plan and the weights. Then every tensor's
+ * VALUES are those of the run. */
+int capstan_start(capstan_run *run, double seconds);
+
+void capstan_where(capstan_run *run, struct capstan_position *position);
+
+/* What a push brings. */
+enum capstan_contribution {
+    CAPSTAN_FULL = 0,  /* bytes */
+    CAPSTAN_ZERO = 1,  /* the gradient is zero: counts as one, without bytes */
+    CAPSTAN_EMPTY = 2, /* no batch: does not count */
+    CAPSTAN_VOID = 3,  /* the gradients overflowed: the round changes nothing.
+                          All tensors of the step are pushed so */
+};
+
+/* Tensor NUMBER's gradient of this step, BYTES at DATA; each tensor once a
+ * step, in any order. Returns at once. NULL and 0 unless CAPSTAN_FULL. A block
+ * for which no rank brought bytes is left unchanged. */
+int capstan_push(capstan_run *run, uint32_t number, const void *data,
+                 size_t bytes, enum capstan_contribution contribution);
+
+/* Waits until tensor NUMBER has the values that follow its last push. */
+int capstan_wait(capstan_run *run, uint32_t number, double seconds);
+
+enum capstan_outcome {
+    CAPSTAN_GOES_ON = 0, /* compute the next step */
+    CAPSTAN_ENDS = 1,    /* that was the last step: close */
+    CAPSTAN_REWOUND = 2, /* the run went back: capstan_where says where to go
+                            on, and VALUES are those of that step */
+};
+
+/* Ends the step: every tensor has been pushed. LOSS is the mean over SAMPLES;
+ * CORRECT of them were classified right (0: not known). A loss that is not
+ * finite is an error on all ranks. Waits for the weights only with staleness
+ * or at the last step. */
+int capstan_step(capstan_run *run, double loss, uint64_t samples,
+                 uint64_t correct, enum capstan_outcome *outcome,
+                 double seconds);
+
+/* Does what the program does on signal NUMBER: a worker leaves, or the run
+ * writes a checkpoint and ends. Async-signal-safe. */
+void capstan_interrupt(capstan_run *run, int number);
+
+/* How this rank ends. */
+enum capstan_end {
+    CAPSTAN_DONE = 0,   /* it has trained to its end */
+    CAPSTAN_EARLY = 1,  /* its data is over; other ranks go on without it */
+    CAPSTAN_FAILED = 2, /* TEXT says why: the run ends on all ranks */
+};
+
+/* Ends this process's part and waits for the run's end; the run's result. TEXT
+ * only with CAPSTAN_FAILED. Synchronous runs: a rank that is CAPSTAN_DONE while
+ * another pushes a later step ends the run with an error naming both steps. */
+int capstan_end(capstan_run *run, enum capstan_end end, const char *text,
+                double seconds);
+
+/* Frees RUN (may be NULL). A run that has not ended is left: as
+ * capstan_interrupt with SIGTERM does, and without waiting for others. */
+void capstan_close(capstan_run *run);
+
+/* The text of the run's failure; "" if there is none. A view until
+ * capstan_close. */
+const char *capstan_error(const capstan_run *run);
+
+/* The stable name of its cause, such as "PEER_LOST"; "NONE". */
+const char *capstan_error_name(const capstan_run *run);
+
+/* "0.1.0": of the library. */
+const char *capstan_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model whose gradients the caller of the library computes, in place of a
+ * trainer's compute thread. It outlives the worker: the worker's communication
+ * thread attaches its trainer once the chief has admitted it, and detaches it
+ * at the end. All else is for the caller's threads, of which several may call
+ * at once.
+ *
+ * A function with UNTIL waits at most until that time. */
+#ifndef CAPSTAN_EXTERNAL_H
+#define CAPSTAN_EXTERNAL_H
+
+#include "proto/base/status.h"
+#include "proto/tensor/layout.h"
+#include "worker/exchange/client/contribution.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct external;
+struct trainer;
+
+enum external_result {
+    EXTERNAL_DONE,
+    EXTERNAL_LATE, /* not there yet: call again */
+    EXTERNAL_OVER, /* the run is over, or this call ends it: external_wait_end
+                      has the reason */
+};
+
+/* NULL: no memory. */
+struct external *external_open(void);
+
+/* Clears *EXTERNAL (may be NULL), which no worker has any more. */
+void external_close(struct external **external);
+
+/* The worker. */
+
+/* The run is joined: TRAINER is used by the calls below until external_detach,
+ * which waits for those under way. Its exchange is cancelled by then. */
+void external_attach(struct external *external, struct trainer *trainer);
+void external_detach(struct external *external);
+
+/* All-reduce: copies the caller's weights to the trainer's arena. */
+void external_give_weights(struct external *external);
+
+/* Where each parameter's weights are, in the caller's memory; view. */
+float *const *external_values(const struct external *external);
+
+/* The process's part in the run has ended with STATUS, for the reason WHY. Ends
+ * all waits. */
+void external_end(struct external *external, enum status status,
+                  const struct failure *why);
+
+/* The caller. */
+
+/* Waits for external_end; the status and its reason. */
+enum external_result external_wait_end(struct external *external, int64_t until,
+                                       enum status *status,
+                                       struct failure *why);
+
+/* Waits until the run is joined. */
+enum external_result external_wait_joined(struct external *external,
+                                          int64_t until);
+
+struct external_place {
+    uint32_t rank, num_ranks, local_rank;
+};
+
+/* After external_wait_joined. */
+void external_place(const struct external *external,
+                    struct external_place *place);
+
+/* Ends the run on all ranks for the reason WHY. */
+void external_fail(struct external *external, const struct failure *why);
+
+/* Adds PARAMETER, whose weights are at VALUES, before external_start. Its
+ * number is that of the earlier calls. STATUS_CONFIG: too late, or too many. */
+enum status external_declare(struct external *external,
+                             const struct parameter *parameter, float *values,
+                             uint32_t *number, struct failure *why) MUST_CHECK;
+
+/* Sends the model to the chief and waits for the plan, the other processes and
+ * the weights, which are then at the parameters' VALUES. */
+enum external_result external_start(struct external *external, int64_t until);
+
+struct external_position {
+    uint64_t step, total; /* total UINT64_MAX: without an end */
+    bool resumed;         /* the run did not begin at step 0 */
+};
+
+void external_position(struct external *external,
+                       struct external_position *position);
+
+/* The contribution of KIND to PARAMETER in this step: BYTES at DATA if it is
+ * CONTRIBUTION_FULL, unchanged until external_wait. */
+enum external_result external_push(struct external *external,
+                                   uint32_t parameter, const void *data,
+                                   size_t bytes, enum contribution kind);
+
+/* Waits until PARAMETER's weights are those after its last push. */
+enum external_result external_wait(struct external *external,
+                                   uint32_t parameter, int64_t until);
+
+/* What the caller measured in a step. */
+struct external_step {
+    double loss; /* mean over the samples */
+    uint64_t samples, correct;
+};
+
+/* Ends the step, in which every parameter was pushed. *ENDS: no step follows.
+ */
+enum external_result external_step(struct external *external,
+                                   const struct external_step *step, bool *ends,
+                                   int64_t until);
+
+/* No more steps: waits for the last weights and tells the chief. EARLY: the
+ * others go on without this rank. */
+enum external_result external_finish(struct external *external, bool early,
+                                     int64_t until);
+
+#endif
