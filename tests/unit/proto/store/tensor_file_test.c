@@ -22,9 +22,11 @@
 enum { NUM_TENSORS = 5 };
 
 static const struct parameter tensors[NUM_TENSORS] = {
-    {"layer0.weight", 2, {3, 5}, 0, 15},    {"layer0.bias", 1, {3}, 0, 3},
-    {"größe/\"x\"", 4, {2, 1, 2, 2}, 0, 8}, {"scalar", 0, {0}, 0, 1},
-    {"large", 2, {1000, 300}, 0, 300000},
+    {.name = "layer0.weight", .num_dims = 2, .dims = {3, 5}, .elements = 15},
+    {.name = "layer0.bias", .num_dims = 1, .dims = {3}, .elements = 3},
+    {.name = "größe/\"x\"", .num_dims = 4, .dims = {2, 1, 2, 2}, .elements = 8},
+    {.name = "scalar", .num_dims = 0, .dims = {0}, .elements = 1},
+    {.name = "large", .num_dims = 2, .dims = {1000, 300}, .elements = 300000},
 };
 
 static int setup(void **state) {
@@ -85,16 +87,21 @@ static void a_difference_from_the_model_is_named(void **state) {
         enum failure_code code;
         const char *named;
     } cases[] = {
-        {{"layer9.weight", 1, {3}, 0, 3},
+        {{.name = "layer9.weight", .num_dims = 1, .dims = {3}, .elements = 3},
          FAILURE_WEIGHTS_MISMATCH,
          "no tensor \"layer9.weight\""},
-        {{"layer0.weight", 2, {5, 3}, 0, 15},
+        {{.name = "layer0.weight",
+          .num_dims = 2,
+          .dims = {5, 3},
+          .elements = 15},
          FAILURE_WEIGHTS_MISMATCH,
          "shape [3,5], the model [5,3]"},
-        {{"layer0.weight", 1, {15}, 0, 15},
+        {{.name = "layer0.weight", .num_dims = 1, .dims = {15}, .elements = 15},
          FAILURE_WEIGHTS_MISMATCH,
          "shape [3,5], the model [15]"},
-        {{"__metadata__", 1, {15}, 0, 15}, FAILURE_WEIGHTS_INVALID, "only F32"},
+        {{.name = "__metadata__", .num_dims = 1, .dims = {15}, .elements = 15},
+         FAILURE_WEIGHTS_INVALID,
+         "only F32"},
     };
     struct tensor_file *file;
     struct failure why;
