@@ -17,8 +17,11 @@ enum status process_settings_read(struct process_settings *settings,
                                   struct failure *why) {
     const char *lane = options->lane ? options->lane : getenv("CAPSTAN_LANE");
     const char *json = getenv(LOG_JSON_VARIABLE);
-    settings->record = launch_record_inherited();
-    settings->shm = !lane || strcmp(lane, "tcp");
+    *settings = (struct process_settings){
+        .record = launch_record_inherited(),
+        .shm = !lane || strcmp(lane, "tcp"),
+        .interrupts = -1,
+    };
     if (lane && strcmp(lane, "auto") && strcmp(lane, "tcp"))
         return status_fail(why, FAILURE_BAD_VARIABLE,
                            "CAPSTAN_LANE is '%.64s'; allowed are auto and tcp",
