@@ -253,6 +253,24 @@ PUBLIC int capstan_declare(capstan_run *run,
     return status ? end_run(run, &why) : 0;
 }
 
+PUBLIC int capstan_optimizer(capstan_run *run, const char *type) {
+    struct failure why = {0};
+    if (run->over)
+        return run->result;
+    return external_optimizer(run->external, type, &why) ? end_run(run, &why)
+                                                         : 0;
+}
+
+PUBLIC int capstan_set(capstan_run *run, uint32_t group, const char *key,
+                       double value) {
+    struct failure why = {0};
+    if (run->over)
+        return run->result;
+    return external_set(run->external, group, key, value, &why)
+               ? end_run(run, &why)
+               : 0;
+}
+
 PUBLIC int capstan_start(capstan_run *run, double seconds) {
     if (run->over)
         return run->result;

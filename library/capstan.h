@@ -125,6 +125,23 @@ struct capstan_tensor {
 int capstan_declare(capstan_run *run, const struct capstan_tensor *tensor,
                     uint32_t *number);
 
+/* Before capstan_start and any capstan_set: the optimiser, in place of the
+ * job's, with its defaults: "SGD", "Adam", "AdamW", "Adagrad", "RMSprop",
+ * "Ftrl". */
+int capstan_optimizer(capstan_run *run, const char *type);
+
+/* Sets KEY of GROUP: "lr", "momentum", "dampening", "weight_decay", "beta1",
+ * "beta2", "eps", "alpha", "lr_decay", and before capstan_start also
+ * "nesterov", "maximize", "centered", "amsgrad" (0 or 1),
+ * "initial_accumulator_value", "learning_rate_power",
+ * "l1_regularization_strength", "l2_regularization_strength"; which an
+ * optimiser has, and their meaning, is as in the job's optimizer.params. Groups
+ * count from 0, those not set have the optimiser's defaults. After
+ * capstan_start it holds from the next step on; a round uses the values of the
+ * lowest live rank. */
+int capstan_set(capstan_run *run, uint32_t group, const char *key,
+                double value);
+
 /* Where the run is. */
 struct capstan_position {
     uint64_t step; /* steps that the run has completed */

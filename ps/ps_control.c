@@ -45,6 +45,8 @@ static enum status open_server(struct ps *ps, struct failure *why) {
         .num_ranks = plan->num_ranks,
         .replicas = plan->replicas,
         .all_replicas = plan_all_replicas(plan),
+        .groups = plan->groups,
+        .num_groups = plan->num_groups,
         .awaits_values = !plan->pull_first,
         .run_schedule = plan->run_schedule,
         .scaler = plan->scaler,
@@ -61,7 +63,7 @@ static enum status open_server(struct ps *ps, struct failure *why) {
 
 static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
                              struct failure *why) {
-    enum status status = plan_solve_batch(ps->job, message, why);
+    enum status status = plan_settle_job(ps->job, message, why);
     if (!status)
         status = plan_read(&ps->plan, message, ps->job, why);
     if (!status && ps->member->index >= ps->plan->num_ps)

@@ -121,9 +121,14 @@ void reply_queue_refuse(struct reply_queue *queue, uint32_t peer,
     link_reply(queue->settings.link, peer, queue->header, bytes);
 }
 
+static enum job_wire reply_queue_wire(const struct reply_queue *queue,
+                                      uint32_t b) {
+    return shard_wire(queue->settings.shard, b, queue->settings.wire);
+}
+
 static size_t reply_queue_block_bytes(const struct reply_queue *queue,
                                       uint32_t b) {
-    return encoding_bytes(queue->settings.wire,
+    return encoding_bytes(reply_queue_wire(queue, b),
                           shard_block(queue->settings.shard, b)->elements);
 }
 
@@ -133,7 +138,8 @@ static void write_weights(const struct reply_queue *queue,
     const struct shard *shard = queue->settings.shard;
     for (uint32_t i = 0; i < outbox->count; i++) {
         uint32_t b = outbox->blocks[i];
-        encoding_write(queue->settings.process->loops, queue->settings.wire,
+        encoding_write(queue->settings.process->loops,
+                       reply_queue_wire(queue, b),
                        buffer_data(outbox->weights[i]),
                        shard_block(shard, b)->elements, to);
         to += reply_queue_block_bytes(queue, b);
@@ -189,7 +195,8 @@ static bool reply_queue_gather(struct reply_queue *queue,
         link_no_payload(payload);
         return true;
     }
-    if (outbox->count == 1 && s->wire == JOB_WIRE_FLOAT32) {
+    if (outbox->count == 1 &&
+        reply_queue_wire(queue, outbox->blocks[0]) == JOB_WIRE_FLOAT32) {
         link_borrow(payload, outbox->weights[0], 0, outbox->bytes);
         return true;
     }
@@ -259,9 +266,10 @@ static void reply_queue_put(struct reply_queue *queue,
     struct request answered = {reply->seq, reply->clock,
                                s->same_weights ? reply->version : 0, !weights};
     /* Gathering copies; a message of its own for a mapped block does not. */
-    bool unbatched = weights && bytes >= UNBATCHED_BYTES &&
-                     s->wire == JOB_WIRE_FLOAT32 &&
-                     link_can_share(s->link, outbox->peer, weights);
+    bool unbatched =
+        weights && bytes >= UNBATCHED_BYTES &&
+        reply_queue_wire(queue, reply->block) == JOB_WIRE_FLOAT32 &&
+        link_can_share(s->link, outbox->peer, weights);
     if (outbox->count &&
         (!can_batch(&outbox->request, &answered) || unbatched ||
          outbox->unbatched || outbox->bytes + bytes > MESSAGE_GROUP_BYTES ||

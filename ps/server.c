@@ -88,8 +88,8 @@ enum status server_open(struct server **out,
                                               ? settings->all_replicas
                                               : settings->num_ranks);
     size_t cells = (size_t)settings->num_blocks * settings->num_ranks;
-    server->gradient_inbox =
-        gradient_inbox_open(settings->num_blocks, settings->num_ranks);
+    server->gradient_inbox = gradient_inbox_open(
+        settings->num_blocks, settings->num_ranks, settings->num_groups);
     server->last_ack_request =
         calloc(cells + 1, sizeof *server->last_ack_request);
     server->sums = calloc(settings->num_blocks + 1, sizeof(double));
@@ -177,17 +177,40 @@ static void collect_gradients(struct server *server, struct work_item *item) {
     item->round = (struct shard_round){
         .gradients = item->gradients,
         .num_gradients = count,
-        .wire = server->settings.job->wire,
+        .wire = shard_wire(server->shard, item->action.block,
+                           server->settings.job->wire),
         .scale = count ? 1.0f / (float)weight : 1.0f,
     };
+}
+
+/* The optimizer of ITEM's block with the values of the round, and its rate. */
+static void set_rule(const struct server *server, struct work_item *item) {
+    const struct server_settings *s = &server->settings;
+    const struct parameter *parameter =
+        shard_parameter(server->shard, item->action.block);
+    item->round.rate = schedule_rate(&server->schedule, item->round.step);
+    if (parameter->kind == PARAMETER_AVERAGED)
+        item->round.rate = s->job->staleness ? 1.0 / s->num_ranks : 1;
+    if (!s->groups)
+        return;
+    struct optimizer_group group = s->groups[parameter->group];
+    const double *values = gradient_inbox_values(
+        server->gradient_inbox, item->action.block, parameter->group);
+    if (values)
+        optimizer_group_put(&group, values);
+    item->optimizer = group.optimizer;
+    item->round.optimizer = &item->optimizer;
+    if (parameter->kind == PARAMETER_TRAINED)
+        item->round.rate = group.lr;
 }
 
 /* Clipping by the global norm, as torch.nn.utils.clip_grad_norm_ does: the
  * gradient times limit / (norm + 1e-6) where that is below 1. The chief
  * computes the norm of the mean gradient over all blocks of all ps. */
-static float clipping_factor(const struct server *server) {
+static float clipping_factor(const struct server *server, uint32_t block) {
     double limit = server->settings.job->gradient_clipping;
-    if (server->settings.job->staleness || limit <= 0)
+    if (server->settings.job->staleness || limit <= 0 ||
+        shard_parameter(server->shard, block)->kind != PARAMETER_TRAINED)
         return 1.0f;
     double factor = limit / (server->norm + 1e-6);
     return factor < 1 ? (float)factor : 1.0f;
@@ -216,8 +239,8 @@ static enum status submit_action(struct server *server,
         item->round.step = action->step;
     }
     if (action->kind == UPDATE_CORE_UPDATE) {
-        item->round.rate = schedule_rate(&server->schedule, action->step);
-        item->round.scale *= clipping_factor(server);
+        set_rule(server, item);
+        item->round.scale *= clipping_factor(server, action->block);
         /* Gradients of the block's next round may arrive while it runs. */
         item->num_payloads = gradient_inbox_detach(
             server->gradient_inbox, action->block, item->payloads);

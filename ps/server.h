@@ -11,6 +11,7 @@
 #include "proto/net/messages/message.h"
 #include "proto/store/snapshots.h"
 #include "proto/tensor/layout.h"
+#include "proto/tensor/optimizer_group.h"
 #include "proto/tensor/run_schedule.h"
 #include "ps/consistency/update_core.h"
 #include "ps/dense/shard.h"
@@ -30,8 +31,11 @@ struct server_settings {
     const uint32_t *replicas; /* [num_ranks]: device replicas whose gradients
                                  one push of the rank sums; NULL: 1 each */
     uint32_t all_replicas;    /* sum over all ranks; 0: num_ranks */
-    uint32_t threads; /* worker threads for block operations; 0: none, the
-                         caller does the work */
+    const struct optimizer_group *groups; /* [num_groups], by parameter; NULL:
+                                             the job's optimizer */
+    uint32_t num_groups;
+    uint32_t threads;   /* worker threads for block operations; 0: none, the
+                           caller does the work */
     bool awaits_values; /* blocks of parameters with `values` wait for rank 0's
                            initial weights */
     struct run_schedule run_schedule;

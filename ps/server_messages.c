@@ -21,8 +21,9 @@ static void record_ack_request(struct server *server, uint32_t b,
 
 static size_t server_messages_block_bytes(const struct server *server,
                                           uint32_t b) {
-    return encoding_bytes(server->settings.job->wire,
-                          shard_block(server->shard, b)->elements);
+    return encoding_bytes(
+        shard_wire(server->shard, b, server->settings.job->wire),
+        shard_block(server->shard, b)->elements);
 }
 
 static enum update_core_result server_messages_push_block(
@@ -33,6 +34,20 @@ static enum update_core_result server_messages_push_block(
     return update_core_push(core, b, header->rank, header->clock, header->seq);
 }
 
+/* False: they are not allowed. */
+static bool record_values(const struct server *server,
+                          struct gradient_payload *payload,
+                          const Capstan__DataHeader *header) {
+    for (size_t i = 0; i < header->n_groups; i++) {
+        const Capstan__GroupValues *group = header->groups[i];
+        if (group->group >= server->settings.num_groups ||
+            optimizer_group_check(group->values, group->n_values, NULL))
+            return false;
+        gradient_inbox_set_values(payload, group->group, group->values);
+    }
+    return true;
+}
+
 static const char *server_messages_push(struct server *server,
                                         struct link_frame *frame,
                                         const Capstan__DataHeader *header) {
@@ -41,10 +56,11 @@ static const char *server_messages_push(struct server *server,
     if (!gradient_payload)
         return "no memory";
     const char *error = NULL;
+    if (!record_values(server, gradient_payload, header))
+        error = "values of an optimizer's group that are not allowed";
     const struct link_bytes *payload = gradient_inbox_payload(gradient_payload);
     const char *floats = payload->data;
-    bool is_zero =
-        header->encoding == CAPSTAN__DATA_HEADER__ENCODING__ZERO;
+    bool is_zero = header->encoding == CAPSTAN__DATA_HEADER__ENCODING__ZERO;
     for (size_t i = 0; i < header->n_blocks && !error; i++) {
         uint32_t b = header->blocks[i];
         record_ack_request(server, b, header);

@@ -18,10 +18,11 @@ struct gradient_payload; /* the caller's: received bytes that hold gradients */
 
 struct work_item {
     struct thread_pool_task task;
-    struct update_core_action action;   /* UPDATE, SUM or REPLY */
-    bool ack_only;                      /* REPLY: without weights */
-    struct shard_round round;           /* UPDATE, SUM */
-    const void **gradients;             /* [num_ranks]: the round's gradients */
+    struct update_core_action action; /* UPDATE, SUM or REPLY */
+    bool ack_only;                    /* REPLY: without weights */
+    struct shard_round round;         /* UPDATE, SUM */
+    struct optimizer optimizer;       /* of its group, if `round` points here */
+    const void **gradients;           /* [num_ranks]: the round's gradients */
     struct gradient_payload **payloads; /* [num_ranks] */
     unsigned num_payloads; /* UPDATE: how many to release after it */
 

@@ -8,6 +8,7 @@
 #include "proto/base/plugin.h"
 #include "proto/base/time.h"
 #include "proto/net/link/link.h"
+#include "worker/train/external.h"
 #include "worker/worker_internal.h"
 
 #include <stdlib.h>
@@ -112,6 +113,14 @@ static void worker_send_model_spec(struct worker *worker,
         fill_device_limit(worker, &report->devices[i], &devices[i]);
         limits[i] = &devices[i].limit;
     }
+    if (worker->settings->external) {
+        uint32_t count;
+        const struct optimizer_group *groups =
+            external_groups(worker->settings->external, &count);
+        model_spec.groups =
+            count ? optimizer_group_messages(groups, count) : NULL;
+        model_spec.n_groups = model_spec.groups ? count : 0;
+    }
     if (worker->rank == 0) {
         parameters = plan_parameters(layout);
         model_spec.n_parameters = parameters ? layout->num_parameters : 0;
@@ -121,6 +130,7 @@ static void worker_send_model_spec(struct worker *worker,
     control.model_spec = &model_spec;
     control_client_send_reliable(worker->control_client, &control);
     plan_free_parameters(&parameters);
+    optimizer_group_free(&model_spec.groups);
 }
 
 static void send_visible_devices(struct worker *worker,

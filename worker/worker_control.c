@@ -72,8 +72,7 @@ static enum status worker_control_handle_welcome(
                                        .num_ranks = worker->num_ranks,
                                        .requests_assignment = true,
                                        .loops = worker->process.loops,
-                                       .external =
-                                           worker->settings->external};
+                                       .external = worker->settings->external};
     trainer.reported = worker->settings->local_peers.reported >= 0;
     trainer.local_rank = local_rank(worker, &trainer.local_trainers);
     return trainer_open(&worker->trainer, &trainer, why);
@@ -203,7 +202,7 @@ static enum status handle_plan(struct worker *worker, const Capstan__Plan *plan,
                                struct failure *why) {
     if (worker->plan || !worker->job)
         return STATUS_OK;
-    enum status status = plan_solve_batch(worker->job, plan, why);
+    enum status status = plan_settle_job(worker->job, plan, why);
     if (!status)
         status = plan_read(&worker->plan, plan, worker->job, why);
     if (!status)

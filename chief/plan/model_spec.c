@@ -16,10 +16,16 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
         return;
     enum status status = plan_layout(&run->plan.layout, model_spec->parameters,
                                      model_spec->n_parameters, &why);
+    if (!status)
+        status = optimizer_group_read(&run->plan.groups, model_spec->groups,
+                                      model_spec->n_groups, &why);
     if (status) {
         run_stop(run, why.code, "the parameters of rank 0: %s", why.text);
         return;
     }
+    run->plan.num_groups = (uint32_t)model_spec->n_groups;
+    if (run->plan.groups)
+        run->job->optimizer = run->plan.groups[0].optimizer;
     run->plan.digest = layout_digest(run->plan.layout);
     run->plan.train_samples = model_spec->train_samples;
     run->plan.test_samples = model_spec->test_samples;

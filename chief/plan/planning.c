@@ -208,6 +208,12 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
     if (!message->parameters || !block_ps || !endpoints)
         return false;
     message->n_parameters = run->plan.layout->num_parameters;
+    if (run->plan.num_groups)
+        message->groups =
+            optimizer_group_messages(run->plan.groups, run->plan.num_groups);
+    message->n_groups = message->groups ? run->plan.num_groups : 0;
+    if (message->n_groups != run->plan.num_groups)
+        return false;
     message->block_ps.len = run->allreduce ? 0 : blocks * sizeof *block_ps;
     message->n_ps = count;
     for (uint32_t b = 0; b < blocks; b++)
@@ -225,6 +231,7 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
 
 static void planning_free_plan(Capstan__Plan *message) {
     plan_free_parameters(&message->parameters);
+    optimizer_group_free(&message->groups);
     free(message->block_ps.data);
     if (message->ps)
         free(message->ps[0]);

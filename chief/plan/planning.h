@@ -9,6 +9,7 @@
 #include "proto/net/messages/message.h"
 #include "proto/store/manifest.h"
 #include "proto/tensor/layout.h"
+#include "proto/tensor/optimizer_group.h"
 #include "proto/tensor/run_schedule.h"
 
 #include <stdbool.h>
@@ -21,6 +22,9 @@ struct run_plan {
     uint64_t digest, train_samples, test_samples;
     uint64_t batches_per_epoch; /* of one replica */
     uint32_t num_replicas;      /* of all trainers; 0: there is no plan yet */
+    struct optimizer_group *groups; /* [num_groups], from rank 0's model spec;
+                                       NULL: the job's optimizer */
+    uint32_t num_groups;
     uint32_t *ps_of_block;
     /* ps 0 .. num_holders - 1 hold blocks, because placement fills the lowest
      * first; in all-reduce 1. */

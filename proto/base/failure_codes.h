@@ -125,9 +125,6 @@
     X(110, LOSS_NOT_FINITE, FAILED, "the loss is NaN or infinite")             \
     X(111, LOSS_SCALE_TOO_LOW, FAILED,                                         \
       "gradients overflow at the least loss scale")                            \
-    X(117, CALLER_FAILED, FAILED, "the script or program of a trainer failed") \
-    X(118, ENDS_DIFFER, FAILED,                                                \
-      "a trainer ended its loop while another went on")                        \
     X(112, COMPARE_IMPOSSIBLE, CONFIG, "no case of a comparison is possible")  \
     X(113, COMPARE_FAILED, FAILED,                                             \
       "a comparison, or a case of it, could not be measured")                  \
@@ -135,6 +132,9 @@
       "a run of a comparison took longer than its limit")                      \
     X(115, SIMULATION_INVALID, CONFIG,                                         \
       "a simulation's figures are not allowed")                                \
-    X(116, SIMULATION_FAILED, FAILED, "a simulation did not reach its end")
+    X(116, SIMULATION_FAILED, FAILED, "a simulation did not reach its end")    \
+    X(117, CALLER_FAILED, FAILED, "the script or program of a trainer failed") \
+    X(118, ENDS_DIFFER, FAILED,                                                \
+      "a trainer ended its loop while another went on")
 
 #endif

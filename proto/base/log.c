@@ -25,7 +25,7 @@ void log_open(struct log *log, const char *role, int index) {
     log->index = index;
     log->json = log_is_json();
     log->terminal = !log->json && isatty(STDERR_FILENO);
-    log->quiet = false;
+    log->quiet = log->silent = false;
 }
 
 /* Control characters become spaces, so that no text can imitate a line of its

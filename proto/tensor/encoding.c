@@ -16,6 +16,13 @@ size_t encoding_bytes(enum job_wire wire, size_t elements) {
            (wire == JOB_WIRE_BF16 ? sizeof(uint16_t) : sizeof(float));
 }
 
+enum job_wire encoding_of_block(const struct layout *layout, uint32_t b,
+                                enum job_wire wire) {
+    uint32_t p = layout->blocks[b].parameter;
+    return layout->parameters[p].kind == PARAMETER_TRAINED ? wire
+                                                           : JOB_WIRE_FLOAT32;
+}
+
 void encoding_write(const struct rule_loops *loops, enum job_wire wire,
                     const float *floats, size_t elements, void *to) {
     if (wire == JOB_WIRE_BF16)

@@ -6,12 +6,18 @@
 
 #include "proto/config/job/job.h"
 #include "proto/net/messages/data.pb-c.h"
+#include "proto/tensor/layout.h"
 #include "proto/tensor/rule.h"
 
 #include <stddef.h>
 
 /* Bytes of ELEMENTS floats in WIRE. */
 size_t encoding_bytes(enum job_wire wire, size_t elements);
+
+/* The format of block B of LAYOUT in messages of format WIRE: only gradients
+ * and trained weights may be rounded. */
+enum job_wire encoding_of_block(const struct layout *layout, uint32_t b,
+                                enum job_wire wire);
 
 /* Encodes FLOATS to TO, encoding_bytes of it. LOOPS: NULL for the best. */
 void encoding_write(const struct rule_loops *loops, enum job_wire wire,

@@ -214,8 +214,8 @@ static enum status check_replicas(const Capstan__Plan *message,
     return STATUS_OK;
 }
 
-enum status plan_solve_batch(struct job *job, const Capstan__Plan *message,
-                             struct failure *why) {
+enum status plan_settle_job(struct job *job, const Capstan__Plan *message,
+                            struct failure *why) {
     struct job_replicas replicas = {message->trainers, 0, 1};
     enum status status = check_replicas(message, why);
     if (status)
@@ -224,7 +224,29 @@ enum status plan_solve_batch(struct job *job, const Capstan__Plan *message,
         replicas.all += replicas.each = message->replicas[r];
     if (!message->n_replicas)
         replicas.all = message->trainers;
-    return job_solve_replicas(job, replicas, why);
+    struct optimizer_group *groups;
+    status =
+        optimizer_group_read(&groups, message->groups, message->n_groups, why);
+    if (groups)
+        job->optimizer = groups[0].optimizer;
+    free(groups);
+    return status ? status : job_solve_replicas(job, replicas, why);
+}
+
+/* Without groups all parameters are in the first. */
+static enum status read_groups(struct plan *plan, const Capstan__Plan *message,
+                               struct failure *why) {
+    enum status status = optimizer_group_read(&plan->groups, message->groups,
+                                              message->n_groups, why);
+    uint32_t most = message->n_groups ? (uint32_t)message->n_groups : 1;
+    plan->num_groups = (uint32_t)message->n_groups;
+    for (uint32_t p = 0; !status && p < plan->layout->num_parameters; p++)
+        if (plan->layout->parameters[p].group >= most)
+            status = status_fail(why, FAILURE_BAD_MESSAGE,
+                                 "parameter \"%s\" in group %u of %u",
+                                 plan->layout->parameters[p].name,
+                                 plan->layout->parameters[p].group, most);
+    return status;
 }
 
 static enum status read_replicas(struct plan *plan,
@@ -293,6 +315,8 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
         status = plan_layout(&plan->layout, message->parameters,
                              message->n_parameters, why);
     if (!status)
+        status = read_groups(plan, message, why);
+    if (!status)
         status = read_ps_info(plan, message, why);
     if (!status)
         status = read_block_ps(plan, message, why);
@@ -310,6 +334,7 @@ void plan_close(struct plan **where) {
     layout_free(&plan->layout);
     free(plan->block_ps);
     free(plan->replicas);
+    free(plan->groups);
     free(plan->ps);
     free(plan->restore_folder);
     free(plan->restore_manifest);

@@ -10,6 +10,7 @@
 #include "proto/net/messages/ps_links.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/loss_scaler.h"
+#include "proto/tensor/optimizer_group.h"
 #include "proto/tensor/rule.h"
 #include "proto/tensor/run_schedule.h"
 
@@ -28,6 +29,9 @@ struct plan {
     char *restore_folder, *restore_manifest; /* NULL: a new run */
     char *checkpoint_dir;                    /* NULL: none */
     struct loss_scaler scaler; /* from the checkpoint; all 0: initial */
+    struct optimizer_group
+        *groups; /* [num_groups]; NULL: the job's optimizer */
+    uint32_t num_groups;
     bool pull_first;
     bool allreduce;   /* no block is on a ps */
     char backend[16]; /* all-reduce: name of the collectives */
@@ -35,9 +39,10 @@ struct plan {
         resident; /* all-reduce: reduced values stay on the trainers' devices */
 };
 
-/* Solves the batch of JOB for the replicas of the plan. */
-enum status plan_solve_batch(struct job *job, const Capstan__Plan *message,
-                             struct failure *why) MUST_CHECK;
+/* Gives JOB what is the plan's: its batch, solved for the replicas, and the
+ * optimizer of the first group. */
+enum status plan_settle_job(struct job *job, const Capstan__Plan *message,
+                            struct failure *why) MUST_CHECK;
 
 /* Reads MESSAGE. JOB, whose batch is solved, gives the checkpoint settings of
  * the schedule. STATUS_FAILED names the field that is out of range. The caller

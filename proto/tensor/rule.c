@@ -160,6 +160,34 @@ void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
     }
 }
 
+void rule_average(const struct rule_loops *loops,
+                  const struct rule_update *update) {
+    float tile[TILE], take = (float)update->rate, keep = 1 - take;
+    if (update->num_gradients == 0) {
+        rule_copy(update->weights_out, update->weights, update->elements);
+        return;
+    }
+    for (size_t first = 0; first < update->elements; first += TILE) {
+        size_t count = rule_smaller(TILE, update->elements - first);
+        loops->sum[update->wire](update->gradients, update->num_gradients,
+                                 first, count, tile);
+        for (size_t i = 0; i < count; i++) {
+            float mean = update->scale * tile[i];
+            update->weights_out[first + i] =
+                take == 1 ? mean
+                          : keep * update->weights[first + i] + take * mean;
+        }
+    }
+}
+
+void rule_assign(const struct rule_update *update) {
+    const void *from =
+        update->num_gradients ? update->gradients[0] : update->weights;
+    if (from != update->weights_out)
+        memcpy(update->weights_out, from,
+               update->elements * sizeof *update->weights_out);
+}
+
 /* Adds one half of the lanes to the other until one is left, so that the order
  * of additions does not depend on the vector width. */
 static double rule_tree_sum(double lanes[RULE_LANES]) {

@@ -62,6 +62,15 @@ const char *rule_variant_name(const struct rule_loops *loops);
 void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
                 const struct rule_update *update);
 
+/* Moves the weights by the share `rate` towards the scaled sum of the
+ * gradients, which are values: at rate 1 they become that mean. */
+void rule_average(const struct rule_loops *loops,
+                  const struct rule_update *update);
+
+/* The weights become the first of the gradients, which are values of any bits.
+ */
+void rule_assign(const struct rule_update *update);
+
 /* Sums of squares of UPDATE's scale * (sum of the gradients), in double with
  * fixed lanes and a fixed tree, over pieces of RULE_PIECE floats: parts of the
  * global norm. PIECES receives ceil(elements / RULE_PIECE) doubles, one a

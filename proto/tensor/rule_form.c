@@ -4,7 +4,7 @@
 #include "proto/tensor/rule.h"
 
 static enum rule_form rmsprop_form(const struct optimizer *rule) {
-    bool momentum = rule->momentum > 0;
+    bool momentum = rule->momentum > 0 || rule->keeps_momentum;
     if (rule->centered)
         return momentum ? RULE_RMSPROP_CENTERED_MOMENTUM
                         : RULE_RMSPROP_CENTERED;
@@ -14,7 +14,8 @@ static enum rule_form rmsprop_form(const struct optimizer *rule) {
 enum rule_form rule_form_of(const struct optimizer *rule) {
     switch (rule->type) {
     case OPTIMIZER_SGD:
-        return rule->momentum != 0 ? RULE_SGD_MOMENTUM : RULE_SGD;
+        return rule->momentum != 0 || rule->keeps_momentum ? RULE_SGD_MOMENTUM
+                                                           : RULE_SGD;
     case OPTIMIZER_ADAGRAD:
         return RULE_ADAGRAD;
     case OPTIMIZER_RMSPROP:
@@ -29,12 +30,14 @@ enum rule_form rule_form_of(const struct optimizer *rule) {
 }
 
 /* As in torch, the first update's buffer is the gradient itself, without
- * dampening. */
+ * dampening; and there is neither dampening nor Nesterov without momentum. */
 static void sgd_constants(struct rule_constants *c,
                           const struct optimizer *rule, uint64_t step) {
     c->momentum = (float)rule->momentum;
-    c->gradient_factor = step <= 1 ? 1 : (float)(1 - rule->dampening);
-    c->nesterov = rule->nesterov;
+    bool momentum = rule->momentum != 0;
+    c->gradient_factor =
+        step <= 1 || !momentum ? 1 : (float)(1 - rule->dampening);
+    c->nesterov = rule->nesterov && momentum;
 }
 
 static void rmsprop_constants(struct rule_constants *c,

@@ -47,7 +47,7 @@ static enum job_wire expected_encoding(const struct block_index *index,
 const char *block_index_check(const struct block_index *index,
                               Capstan__DataHeader *header, size_t payload) {
     enum job_wire wire = expected_encoding(index, header);
-    size_t elements = 0;
+    size_t bytes = 0;
     if (!is_empty_push(header) && header->encoding != encoding_name(wire))
         return wire == JOB_WIRE_BF16
                    ? "an encoding other than bf16, the job's wire: run the "
@@ -61,12 +61,13 @@ const char *block_index_check(const struct block_index *index,
         if (i && index->local[id] <= header->blocks[i - 1])
             return "blocks out of the plan's order";
         header->blocks[i] = index->local[id];
-        elements += index->layout->blocks[id].elements;
+        bytes += encoding_bytes(encoding_of_block(index->layout, id, wire),
+                                index->layout->blocks[id].elements);
     }
     bool is_push = header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH;
     bool has_payload = (is_push && !is_empty_push(header)) ||
                        header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN;
-    return payload == (has_payload ? encoding_bytes(wire, elements) : 0)
+    return payload == (has_payload ? bytes : 0)
                ? NULL
                : "a payload that is not the size of its blocks";
 }

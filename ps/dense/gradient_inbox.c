@@ -4,34 +4,43 @@
  * one for the handler that reads it. One thread does all this. */
 #include "ps/dense/gradient_inbox.h"
 
+#include "proto/tensor/optimizer_group.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct gradient_payload {
     struct gradient_payload *next; /* in the free list */
     struct link_held held;
     unsigned references;
+    struct group_values {
+        bool given;
+        double values[OPTIMIZER_VALUES];
+    } groups[]; /* [num_groups] */
 };
 
 struct inbox_entry {
     struct gradient_payload *gradient_payload; /* NULL: none */
-    const void *floats; /* NULL: a push without bytes */
-    bool counts;        /* in the divisor of the mean */
+    const void *floats;                        /* NULL: a push without bytes */
+    bool counts;                               /* in the divisor of the mean */
 };
 
 struct gradient_inbox {
-    uint32_t num_blocks, num_ranks;
+    uint32_t num_blocks, num_ranks, num_groups;
     struct inbox_entry *contributions; /* [num_blocks, num_ranks] */
     struct gradient_payload *free;
 };
 
 struct gradient_inbox *gradient_inbox_open(uint32_t num_blocks,
-                                           uint32_t num_ranks) {
+                                           uint32_t num_ranks,
+                                           uint32_t num_groups) {
     struct gradient_inbox *inbox = calloc(1, sizeof *inbox);
     if (!inbox)
         return NULL;
     inbox->num_blocks = num_blocks;
     inbox->num_ranks = num_ranks;
+    inbox->num_groups = num_groups;
     inbox->contributions = calloc((size_t)num_blocks * num_ranks + 1,
                                   sizeof *inbox->contributions);
     if (!inbox->contributions)
@@ -62,10 +71,13 @@ struct gradient_payload *gradient_inbox_receive(struct gradient_inbox *inbox,
     if (payload)
         inbox->free = payload->next;
     else
-        payload = malloc(sizeof *payload);
+        payload = malloc(sizeof *payload +
+                         inbox->num_groups * sizeof *payload->groups);
     if (!payload)
         return NULL;
     payload->references = 1;
+    for (uint32_t g = 0; g < inbox->num_groups; g++)
+        payload->groups[g].given = false;
     if (link_hold(frame, &payload->held))
         return payload;
     gradient_inbox_release(inbox, payload);
@@ -102,6 +114,25 @@ void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
 
 static bool gradient_inbox_has_bytes(const struct inbox_entry *contribution) {
     return contribution->gradient_payload && contribution->floats;
+}
+
+void gradient_inbox_set_values(struct gradient_payload *payload, uint32_t group,
+                               const double *values) {
+    payload->groups[group].given = true;
+    memcpy(payload->groups[group].values, values,
+           sizeof payload->groups[group].values);
+}
+
+const double *gradient_inbox_values(const struct gradient_inbox *inbox,
+                                    uint32_t block, uint32_t group) {
+    const struct inbox_entry *all = block_contributions(inbox, block);
+    uint32_t r = 0;
+    while (r < inbox->num_ranks && !all[r].gradient_payload)
+        r++;
+    if (r == inbox->num_ranks || group >= inbox->num_groups ||
+        !all[r].gradient_payload->groups[group].given)
+        return NULL;
+    return all[r].gradient_payload->groups[group].values;
 }
 
 unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,

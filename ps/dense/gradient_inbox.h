@@ -15,7 +15,8 @@ struct gradient_inbox;
 /* Room for one contribution of each of NUM_RANKS to each of NUM_BLOCKS. NULL:
  * no memory. */
 struct gradient_inbox *gradient_inbox_open(uint32_t num_blocks,
-                                           uint32_t num_ranks);
+                                           uint32_t num_ranks,
+                                           uint32_t num_groups);
 
 /* Releases all payloads and clears *INBOX (may be NULL). */
 void gradient_inbox_close(struct gradient_inbox **inbox);
@@ -39,6 +40,16 @@ void gradient_inbox_release(struct gradient_inbox *inbox,
 void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
                         uint32_t rank, struct gradient_payload *payload,
                         const void *floats, bool counts);
+
+/* The sender of PAYLOAD has set GROUP (< num_groups) of the optimizer to VALUES
+ * [OPTIMIZER_VALUES] for it; copied. */
+void gradient_inbox_set_values(struct gradient_payload *payload, uint32_t group,
+                               const double *values);
+
+/* The values of GROUP with which the lowest rank that has contributed to BLOCK
+ * pushed; NULL: the plan's. A view until gradient_inbox_detach. */
+const double *gradient_inbox_values(const struct gradient_inbox *inbox,
+                                    uint32_t block, uint32_t group);
 
 /* Writes the addresses of BLOCK's contributions that have bytes, in rank order,
  * into GRADIENTS [num_ranks]. Returns how many. */

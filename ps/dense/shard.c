@@ -7,6 +7,7 @@
 #include "ps/dense/shard.h"
 
 #include "proto/config/byte_size.h"
+#include "proto/tensor/encoding.h"
 #include "ps/dense/buffer_pool.h"
 
 #include <stdlib.h>
@@ -213,7 +214,9 @@ enum status shard_update(struct shard *shard, uint32_t b,
                          const struct shard_round *round, struct failure *why) {
     struct buffer *out[SHARD_MAX_TENSORS];
     struct cell *cell = &shard->cells[b];
-    for (unsigned t = 0; t < shard->num_tensors; t++) {
+    uint32_t kind = shard_parameter(shard, b)->kind;
+    unsigned count = kind == PARAMETER_TRAINED ? shard->num_tensors : 1;
+    for (unsigned t = 0; t < count; t++) {
         out[t] = target(shard, b, t);
         if (out[t])
             continue;
@@ -227,12 +230,23 @@ enum status shard_update(struct shard *shard, uint32_t b,
     struct rule_update update = update_of(shard, b, round);
     update.weights = buffer_data(cell->tensors[0]);
     update.weights_out = buffer_data(out[0]);
-    for (unsigned t = 1; t < shard->num_tensors; t++) {
+    for (unsigned t = 1; t < count; t++) {
         update.state[t - 1] = buffer_data(cell->tensors[t]);
         update.state_out[t - 1] = buffer_data(out[t]);
     }
-    rule_apply(shard->loops, &shard->optimizer, &update);
-    for (unsigned t = 0; t < shard->num_tensors; t++)
+    switch ((enum parameter_kind)kind) {
+    case PARAMETER_AVERAGED:
+        rule_average(shard->loops, &update);
+        break;
+    case PARAMETER_ASSIGNED:
+        rule_assign(&update);
+        break;
+    default:
+        rule_apply(shard->loops,
+                   round->optimizer ? round->optimizer : &shard->optimizer,
+                   &update);
+    }
+    for (unsigned t = 0; t < count; t++)
         replace(shard, b, t, out[t]);
     return STATUS_OK;
 }
@@ -243,6 +257,8 @@ double shard_square_sum(const struct shard *shard, uint32_t b,
                   RULE_PIECE]; /* of the largest block */
     struct rule_update update = update_of(shard, b, round);
     size_t count = (update.elements + RULE_PIECE - 1) / RULE_PIECE;
+    if (shard_parameter(shard, b)->kind != PARAMETER_TRAINED)
+        return 0;
     rule_square_sums(shard->loops, &update, pieces);
     double sum = 0;
     for (size_t i = 0; i < count; i++)
@@ -263,8 +279,17 @@ uint32_t shard_blocks(const struct shard *shard) {
     return shard->count;
 }
 
+const struct parameter *shard_parameter(const struct shard *shard, uint32_t b) {
+    return &shard->layout->parameters[shard->blocks[b]->parameter];
+}
+
 const struct block *shard_block(const struct shard *shard, uint32_t b) {
     return shard->blocks[b];
+}
+
+enum job_wire shard_wire(const struct shard *shard, uint32_t b,
+                         enum job_wire wire) {
+    return encoding_of_block(shard->layout, shard->ids[b], wire);
 }
 
 size_t shard_block_bytes(const struct shard *shard, uint32_t b) {

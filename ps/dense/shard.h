@@ -54,12 +54,14 @@ struct shard_round {
     unsigned num_gradients;
     enum job_wire wire; /* encoding of the gradients */
     uint64_t step;      /* the rule's step number (update_core.h) */
-    double rate;
+    const struct optimizer *optimizer; /* with the slots of the shard's; NULL:
+                                          that one */
+    double rate; /* AVERAGED: the share by which values move */
     float scale;
 };
 
-/* Applies the optimizer's rule to block B. STATUS_RETRY if there is no memory
- * for a copy; the block is then unchanged. */
+/* Applies to block B the rule of its parameter's kind. STATUS_RETRY if there is
+ * no memory for a copy; the block is then unchanged. */
 enum status shard_update(struct shard *shard, uint32_t b,
                          const struct shard_round *round,
                          struct failure *why) MUST_CHECK;
@@ -79,8 +81,15 @@ unsigned shard_tensors(const struct shard *shard);
 /* The number of blocks. */
 uint32_t shard_blocks(const struct shard *shard);
 
+/* The parameter of block B; view. */
+const struct parameter *shard_parameter(const struct shard *shard, uint32_t b);
+
 /* Where block B lies in its parameter; view. */
 const struct block *shard_block(const struct shard *shard, uint32_t b);
+
+/* The format of block B in messages of format WIRE. */
+enum job_wire shard_wire(const struct shard *shard, uint32_t b,
+                         enum job_wire wire);
 
 /* Bytes of one tensor of block B. */
 size_t shard_block_bytes(const struct shard *shard, uint32_t b);

@@ -25,6 +25,9 @@ int client_fixture_setup(void **state) {
     fixture->weights = buffer_open(64 * sizeof(float), NULL, NULL);
     fixture->gradients = buffer_open(64 * sizeof(float), NULL, NULL);
     memset(buffer_data(fixture->weights), 0, 64 * sizeof(float));
+    for (uint32_t b = 0; b < SERVER_FIXTURE_BLOCKS; b++)
+        fixture->weight_of[b] =
+            (float *)buffer_data(fixture->weights) + fixture->offsets[b];
     memset(buffer_data(fixture->gradients), 0, 64 * sizeof(float));
     fixture->now = time_now();
     fixture->passed = true;
@@ -54,6 +57,7 @@ void client_fixture_open(struct client_fixture *fixture, uint64_t credit) {
     struct client_settings settings = {.process = &fixture->process,
                                        .plan = &fixture->plan,
                                        .weights = fixture->weights,
+                                       .weight_of = fixture->weight_of,
                                        .gradients = fixture->gradients,
                                        .offsets = fixture->offsets,
                                        .wire = fixture->server->job.wire,

@@ -21,6 +21,7 @@ struct client_fixture {
     struct ps_links_peer place;
     uint64_t offsets[SERVER_FIXTURE_BLOCKS];
     struct buffer *weights, *gradients;
+    float *weight_of[SERVER_FIXTURE_BLOCKS];
     struct client *client;
     pthread_t compute;
     uint64_t rounds;

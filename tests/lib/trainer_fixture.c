@@ -204,6 +204,7 @@ void trainer_fixture_begin_with(struct trainer_fixture *fixture,
                      STATUS_OK);
     trainer_arenas(fixture->trainer, &settings.weights, &settings.gradients,
                    &settings.offsets);
+    settings.weight_of = trainer_weights(fixture->trainer);
     if (client_open(&fixture->client, &settings, &why))
         fail_msg("%s", why.text);
     if (cancelled)

@@ -9,6 +9,8 @@
 struct exchange_vtable {
     void (*pull)(void *context, uint64_t clock, uint64_t snapshot);
     void (*assign)(void *context, uint64_t clock);
+    void (*set_values)(void *context, uint64_t clock, uint32_t group,
+                       const double *values);
     void (*announce)(void *context, uint32_t first, uint32_t count,
                      uint64_t clock, enum contribution contribution_kind);
     bool (*wait)(void *context, uint32_t parameter, int64_t until);
@@ -25,6 +27,11 @@ static void pull_client(void *client, uint64_t clock, uint64_t snapshot) {
 
 static void assign_client(void *client, uint64_t clock) {
     client_assign(client, clock);
+}
+
+static void set_values_client(void *client, uint64_t clock, uint32_t group,
+                              const double *values) {
+    client_set_values(client, clock, group, values);
 }
 
 static void announce_client(void *client, uint32_t first, uint32_t count,
@@ -58,9 +65,9 @@ static void cancel_client(void *client) {
 }
 
 static const struct exchange_vtable clients = {
-    pull_client,        assign_client,       announce_client, wait_client,
-    global_step_client, over_network_client, waited_client,   scaler_client,
-    cancel_client,
+    pull_client,   assign_client,      set_values_client,   announce_client,
+    wait_client,   global_step_client, over_network_client, waited_client,
+    scaler_client, cancel_client,
 };
 
 /* Outside of a step the weights of all trainers are equal and do not change. */
@@ -73,6 +80,11 @@ static void pull_noop(void *reducer, uint64_t clock, uint64_t snapshot) {
 static void assign_noop(void *reducer, uint64_t clock) {
     (void)reducer;
     (void)clock;
+}
+
+static void set_values_reducer(void *reducer, uint64_t clock, uint32_t group,
+                               const double *values) {
+    reducer_set_values(reducer, clock, group, values);
 }
 
 static void announce_reducer(void *reducer, uint32_t first, uint32_t count,
@@ -108,9 +120,9 @@ static void cancel_reducer(void *reducer) {
 }
 
 static const struct exchange_vtable reducers = {
-    pull_noop,           assign_noop,          announce_reducer,
-    wait_reducer,        global_step_reducer,  over_network_reducer,
-    waited_reducer,      scaler_reducer,       cancel_reducer,
+    pull_noop,      assign_noop,         set_values_reducer,   announce_reducer,
+    wait_reducer,   global_step_reducer, over_network_reducer, waited_reducer,
+    scaler_reducer, cancel_reducer,
 };
 
 struct exchange exchange_client(struct client *client) {
@@ -129,6 +141,11 @@ void exchange_pull(struct exchange exchange, uint64_t clock,
 
 void exchange_assign(struct exchange exchange, uint64_t clock) {
     exchange.vtable->assign(exchange.context, clock);
+}
+
+void exchange_set_values(struct exchange exchange, uint64_t clock,
+                         uint32_t group, const double *values) {
+    exchange.vtable->set_values(exchange.context, clock, group, values);
 }
 
 void exchange_announce(struct exchange exchange, uint32_t first, uint32_t count,

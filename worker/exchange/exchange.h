@@ -34,6 +34,11 @@ void exchange_pull(struct exchange exchange, uint64_t clock, uint64_t snapshot);
  * itself: no-op. */
 void exchange_assign(struct exchange exchange, uint64_t clock);
 
+/* Sets GROUP of the plan's optimizer to VALUES [OPTIMIZER_VALUES], copied, from
+ * step CLOCK on; before its first announcement. */
+void exchange_set_values(struct exchange exchange, uint64_t clock,
+                         uint32_t group, const double *values);
+
 /* The gradients of step CLOCK for COUNT parameters from FIRST on are complete.
  * The last parameters come first, each once a step; the bytes stay unchanged
  * until exchange_wait. */

@@ -11,6 +11,7 @@
 #include "worker/train/external.h"
 
 #include "proto/base/time.h"
+#include "proto/tensor/rule.h"
 #include "worker/exchange/client/window.h"
 #include "worker/train/trainer_internal.h"
 
@@ -44,7 +45,11 @@ struct external {
     struct tensor *tensors;
     uint32_t count, capacity, num_pushed;
     bool declared, requested, started, finished;
-    bool counted;   /* the step that ends was counted */
+    bool counted;                   /* the step that ends was counted */
+    struct optimizer_group *groups; /* [num_groups]; NULL: the job's */
+    uint32_t num_groups;
+    bool has_optimizer, values_changed;
+    struct optimizer_group first_group; /* of groups that are not set */
     uint32_t first; /* ps: of the pushes that wait; reducer: announced from here
                        on */
     uint32_t num_waiting;           /* ps: pushes not announced yet, a range */
@@ -71,6 +76,7 @@ void external_close(struct external **where) {
             buffer_destroy(external->tensors[p].gradient);
     pthread_mutex_destroy(&external->mutex);
     pthread_cond_destroy(&external->changed);
+    free(external->groups);
     free(external->parameters);
     free(external->values);
     free(external->tensors);
@@ -242,6 +248,120 @@ enum status external_declare(struct external *external,
     return STATUS_OK;
 }
 
+static struct optimizer_group group_of_job(const struct job *job) {
+    return (struct optimizer_group){job->optimizer, job->schedule.lr};
+}
+
+enum status external_optimizer(struct external *external, const char *type,
+                               struct failure *why) {
+    char override[128];
+    const char *overrides[] = {override};
+    struct job_source source = {
+        .overrides = overrides, .num_overrides = 1, .external = true};
+    struct job *job;
+    if (external->declared || external->num_groups)
+        return status_fail(why, FAILURE_JOB_INVALID,
+                           "the optimizer is named before its values are set "
+                           "and before the start");
+    snprintf(override, sizeof override, "optimizer.type=%.64s", type);
+    enum status status = job_load(&job, &source, NULL, why);
+    if (status)
+        return status;
+    external->first_group = group_of_job(job);
+    external->has_optimizer = true;
+    job_free(&job);
+    return STATUS_OK;
+}
+
+static enum status add_groups(struct external *external, uint32_t count,
+                              struct failure *why) {
+    if (count <= external->num_groups)
+        return STATUS_OK;
+    if (count > OPTIMIZER_GROUPS_MAX || external->declared)
+        return status_fail(why, FAILURE_JOB_INVALID,
+                           "group %u of the optimizer: at most %d are allowed, "
+                           "and none is new after the start",
+                           count - 1, OPTIMIZER_GROUPS_MAX);
+    struct optimizer_group *groups =
+        reallocarray(external->groups, count, sizeof *groups);
+    if (!groups)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %u groups",
+                           count);
+    external->groups = groups;
+    while (external->num_groups < count)
+        groups[external->num_groups++] = external->first_group;
+    return STATUS_OK;
+}
+
+/* The state's tensors are those of the start. */
+static enum status change_group(struct external *external, uint32_t group,
+                                const char *key, double value,
+                                struct failure *why) {
+    struct optimizer_group changed = external->groups[group];
+    double before[OPTIMIZER_VALUES], after[OPTIMIZER_VALUES];
+    optimizer_group_get(&changed, before);
+    enum status status = optimizer_group_set(&changed, key, value, why);
+    if (status)
+        return status;
+    optimizer_group_get(&changed, after);
+    const struct optimizer *old = &external->groups[group].optimizer;
+    if (external->declared &&
+        (rule_form_of(&changed.optimizer) != rule_form_of(old) ||
+         changed.optimizer.nesterov != old->nesterov ||
+         changed.optimizer.maximize != old->maximize))
+        return status_fail(why, FAILURE_JOB_INVALID,
+                           "\"%s\" of the optimizer cannot change after the "
+                           "start",
+                           key);
+    external->values_changed |= memcmp(before, after, sizeof before) != 0;
+    external->groups[group] = changed;
+    return STATUS_OK;
+}
+
+enum status external_set(struct external *external, uint32_t group,
+                         const char *key, double value, struct failure *why) {
+    struct trainer *trainer = external_enter(external);
+    if (!trainer)
+        return status_fail(why, FAILURE_RUN_ENDED, "the run is over");
+    pthread_mutex_lock(&external->mutex);
+    if (!external->has_optimizer)
+        external->first_group = group_of_job(trainer->settings.job);
+    external->has_optimizer = true;
+    enum status status = add_groups(external, group + 1, why);
+    if (!status)
+        status = change_group(external, group, key, value, why);
+    pthread_mutex_unlock(&external->mutex);
+    external_leave(external);
+    return status;
+}
+
+const struct optimizer_group *external_groups(const struct external *external,
+                                              uint32_t *count) {
+    *count = external->num_groups;
+    return external->groups;
+}
+
+/* With an optimizer of its own every tensor has a group. */
+static enum status settle_groups(struct external *external,
+                                 struct failure *why) {
+    uint32_t most = 0;
+    for (uint32_t p = 0; p < external->count; p++)
+        if (external->parameters[p].group > most)
+            most = external->parameters[p].group;
+    if (!external->has_optimizer && most == 0)
+        return STATUS_OK;
+    if (!external->has_optimizer)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "a tensor is in group %u, and no value of a group "
+                           "is set",
+                           most);
+    enum status status = add_groups(external, most + 1, why);
+    if (!status)
+        optimizer_group_align(external->groups, external->num_groups);
+    external->values_changed = false;
+    return status;
+}
+
 /* From now on the tensors do not move. */
 static enum status open_gradients(struct external *external,
                                   const struct layout *layout,
@@ -263,6 +383,8 @@ static enum status send_model(struct external *external,
     struct trainer_report declared = {.event = TRAINER_DECLARED, .replicas = 1};
     enum status status = layout_build(&trainer->layout, external->parameters,
                                       external->count, why);
+    if (!status)
+        status = settle_groups(external, why);
     if (!status)
         status = open_gradients(external, trainer->layout, why);
     if (status)
@@ -422,20 +544,16 @@ static void push_to_ps(struct external *external, struct trainer *trainer,
         flush(external, trainer);
 }
 
-/* A reducer takes parameters from the last to the first, and a step without
- * gradients whole. */
-static void push_to_reducer(struct external *external, struct trainer *trainer,
-                            enum contribution kind) {
+/* A reducer takes parameters from the last to the first. */
+static void push_to_reducer(struct external *external,
+                            struct trainer *trainer) {
     uint32_t end = external->first;
-    if (kind == CONTRIBUTION_EMPTY || kind == CONTRIBUTION_OVERFLOWED)
-        external->first = external->num_pushed == external->count ? 0 : end;
-    else
-        while (external->first && external->tensors[external->first - 1].pushed)
-            external->first--;
+    while (external->first && external->tensors[external->first - 1].pushed)
+        external->first--;
     if (external->first < end)
         exchange_announce(trainer->exchange, external->first,
                           end - external->first, trainer->clock + 1,
-                          kind == CONTRIBUTION_ZERO ? CONTRIBUTION_FULL : kind);
+                          CONTRIBUTION_FULL);
 }
 
 static void lend(struct external *external, struct trainer *trainer, uint32_t p,
@@ -447,13 +565,19 @@ static void lend(struct external *external, struct trainer *trainer, uint32_t p,
     client_set_gradient(trainer->exchange.context, p, tensor->gradient);
 }
 
-static void copy_to_arena(const struct external *external,
-                          const struct trainer *trainer, uint32_t p,
-                          const void *data, enum contribution kind) {
-    size_t bytes = external->parameters[p].elements * sizeof(float);
-    if (kind == CONTRIBUTION_FULL)
+/* A gradient without bytes is zeros; assigned values go beside the arena. */
+static void give_to_reducer(const struct external *external,
+                            const struct trainer *trainer, uint32_t p,
+                            const void *data, enum contribution kind) {
+    const struct parameter *parameter = &external->parameters[p];
+    bool assigned = parameter->kind == PARAMETER_ASSIGNED;
+    bool has_bytes = kind == CONTRIBUTION_FULL;
+    size_t bytes = parameter->elements * sizeof(float);
+    reducer_contribute(trainer->exchange.context, trainer->clock + 1, p, kind,
+                       assigned && has_bytes ? data : NULL);
+    if (has_bytes && !assigned)
         memcpy(trainer->arena.gradient_of[p], data, bytes);
-    else if (kind == CONTRIBUTION_ZERO)
+    else
         memset(trainer->arena.gradient_of[p], 0, bytes);
 }
 
@@ -485,16 +609,19 @@ static bool check_push(const struct external *external,
                     "expected are %zu",
                     parameter->name, step, bytes,
                     kind == CONTRIBUTION_FULL ? expected : 0);
-    else if (trainer->exchange.provides_first_weights && external->num_pushed &&
-             (kind == CONTRIBUTION_EMPTY || kind == CONTRIBUTION_OVERFLOWED ||
-              external->waiting_kind == CONTRIBUTION_EMPTY ||
-              external->waiting_kind == CONTRIBUTION_OVERFLOWED) &&
-             kind != external->waiting_kind)
-        status_fail(why, FAILURE_MODEL_INVALID,
-                    "tensor \"%s\" is empty in step %llu and others are not: "
-                    "in all-reduce all tensors of a step are, or none",
-                    parameter->name, step);
     return why->code == FAILURE_NONE;
+}
+
+/* Values that were once changed go with every step. */
+static void begin_step(struct external *external, struct trainer *trainer) {
+    double values[OPTIMIZER_VALUES];
+    if (trainer->exchange.provides_first_weights)
+        external->first = external->count;
+    for (uint32_t g = 0; external->values_changed && g < external->num_groups;
+         g++) {
+        optimizer_group_get(&external->groups[g], values);
+        exchange_set_values(trainer->exchange, trainer->clock + 1, g, values);
+    }
 }
 
 static enum external_result push(struct external *external,
@@ -507,15 +634,14 @@ static enum external_result push(struct external *external,
         report_failure(trainer, &why);
         return EXTERNAL_OVER;
     }
-    if (!external->num_pushed && reduces)
-        external->first = external->count;
+    if (!external->num_pushed)
+        begin_step(external, trainer);
     external->tensors[p].pushed = true;
     external->num_pushed++;
     if (reduces) {
-        external->waiting_kind = kind;
         external->tensors[p].stale = true;
-        copy_to_arena(external, trainer, p, data, kind);
-        push_to_reducer(external, trainer, kind);
+        give_to_reducer(external, trainer, p, data, kind);
+        push_to_reducer(external, trainer);
         return EXTERNAL_DONE;
     }
     if (kind == CONTRIBUTION_FULL)

@@ -11,6 +11,7 @@
 
 #include "proto/base/status.h"
 #include "proto/tensor/layout.h"
+#include "proto/tensor/optimizer_group.h"
 #include "worker/exchange/client/contribution.h"
 
 #include <stdbool.h>
@@ -77,6 +78,21 @@ void external_fail(struct external *external, const struct failure *why);
 enum status external_declare(struct external *external,
                              const struct parameter *parameter, float *values,
                              uint32_t *number, struct failure *why) MUST_CHECK;
+
+/* Before external_start: the optimizer in place of the job's, by its name
+ * there, with its defaults in every group. STATUS_CONFIG: no such optimizer. */
+enum status external_optimizer(struct external *external, const char *type,
+                               struct failure *why) MUST_CHECK;
+
+/* Sets KEY of GROUP (optimizer_group_set). After external_start it holds from
+ * the next step on, for what may change. */
+enum status external_set(struct external *external, uint32_t group,
+                         const char *key, double value,
+                         struct failure *why) MUST_CHECK;
+
+/* The groups that were set, *COUNT of them; NULL: none. View. */
+const struct optimizer_group *external_groups(const struct external *external,
+                                              uint32_t *count);
 
 /* Sends the model to the chief and waits for the plan, the other processes and
  * the weights, which are then at the parameters' VALUES. */

@@ -32,6 +32,7 @@ struct optimizer {
     double beta1, beta2; /* Adam, AdamW */
     bool amsgrad;
     double learning_rate_power, l1, l2; /* Ftrl */
+    bool keeps_momentum; /* SGD, RMSprop: a buffer even while momentum is 0 */
 };
 
 enum schedule_type {

@@ -132,7 +132,7 @@ static enum status message_check_data(const Capstan__DataHeader *header,
         header->kind > CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY)
         return status_fail(why, FAILURE_BAD_MESSAGE, "an unknown kind %d",
                            (int)header->kind);
-    if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW ||
+    if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__ZERO ||
         (int)header->encoding < 0)
         return status_fail(why, FAILURE_BAD_MESSAGE, "an unknown encoding %d",
                            (int)header->encoding);

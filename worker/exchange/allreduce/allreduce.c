@@ -116,6 +116,9 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                 : NULL,
         .broadcasts_first_weights = settings->plan->pull_first ||
                                     settings->job->model.type == JOB_EXTERNAL,
+        .external = settings->job->model.type == JOB_EXTERNAL,
+        .groups = settings->plan->groups,
+        .num_groups = settings->plan->num_groups,
         .scaler = settings->plan->scaler,
         .wake = settings->wake,
         .context = settings->context,

@@ -50,23 +50,34 @@ static enum status reducer_update(struct reducer *reducer, uint32_t i,
     return status;
 }
 
-/* Publishes this rank's header of ROUND once its first gradients are
- * complete. */
-void reducer_begin_round(struct reducer *reducer, uint64_t round) {
+/* Is a save of ROUND requested? Says so once. */
+static bool take_save(struct reducer *reducer, uint64_t round) {
     uint64_t save = atomic_load(&reducer->save);
     bool request_save = save && save <= round;
     if (request_save)
         atomic_store(&reducer->save, 0);
-    reduction_begin(&reducer->reduction, round,
-                    reducer->contribution_kind[round % 2], request_save);
+    return request_save;
 }
 
-/* With clipping all buckets are summed before the first is updated. *COMPLETED
- * is false if no more is announced. */
+/* Publishes this rank's header of ROUND once its first gradients are
+ * complete. */
+void reducer_begin_round(struct reducer *reducer, uint64_t round) {
+    bool external = reducer->settings.external;
+    reduction_begin(&reducer->reduction, round,
+                    external ? CONTRIBUTION_FULL
+                             : reducer->contribution_kind[round % 2],
+                    !external && take_save(reducer, round));
+}
+
+/* With clipping, and with the trailer of an external model, all buckets are
+ * summed before the first is updated. *COMPLETED is false if no more is
+ * announced. */
 static enum status run_round(struct reducer *reducer, uint64_t round,
                              bool *completed, struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
     bool clips = reducer->settings.job->gradient_clipping > 0;
+    bool external = reducer->settings.external;
+    bool updates_last = clips || external;
     enum status status = STATUS_OK;
     *completed = false;
     for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
@@ -76,14 +87,18 @@ static enum status run_round(struct reducer *reducer, uint64_t round,
         if (i == 0)
             reducer_begin_round(reducer, round);
         status = reduction_sum(reduction, i, why);
-        if (!status && i == 0)
+        if (!status && i == 0 && !external)
             status = reduction_wait_header(reduction, why);
-        if (!status && !clips)
+        if (!status && !updates_last)
             status = reducer_update(reducer, i, why);
     }
+    if (!status && external)
+        status =
+            reduction_sum_trailer(reduction, take_save(reducer, round), why);
     if (!status && clips)
         status = reduction_clip(reduction, why);
-    for (uint32_t i = 0; !status && clips && i < reduction->num_buckets; i++)
+    for (uint32_t i = 0; !status && updates_last && i < reduction->num_buckets;
+         i++)
         status = reducer_update(reducer, i, why);
     *completed = !status;
     return status;
@@ -269,6 +284,18 @@ bool reducer_wait(struct reducer *reducer, uint32_t parameter, int64_t until) {
     if (waited)
         atomic_fetch_add(&reducer->waited, waited);
     return ready;
+}
+
+void reducer_contribute(struct reducer *reducer, uint64_t clock,
+                        uint32_t parameter, enum contribution kind,
+                        const void *values) {
+    round_trailer_contribute(reducer->reduction.trailer, clock, parameter, kind,
+                             values);
+}
+
+void reducer_set_values(struct reducer *reducer, uint64_t clock, uint32_t group,
+                        const double *values) {
+    round_trailer_set(reducer->reduction.trailer, clock, group, values);
 }
 
 double reducer_waited(struct reducer *reducer) {

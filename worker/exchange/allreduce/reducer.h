@@ -24,6 +24,7 @@
 #include "proto/net/shm/buffer.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/loss_scaler.h"
+#include "proto/tensor/optimizer_group.h"
 #include "proto/tensor/rule.h"
 #include "proto/tensor/run_schedule.h"
 #include "worker/collective/collective.h"
@@ -79,6 +80,12 @@ struct reducer_settings {
                                       equal on all ranks */
     bool large_buckets; /* for collectives whose cost per call outweighs the
                            cost per byte */
+    /* The model is external: every contribution is told by reducer_contribute,
+     * and the round's header follows the last bucket. */
+    bool external;
+    const struct optimizer_group *groups; /* [num_groups], by parameter; NULL:
+                                             the job's optimizer */
+    uint32_t num_groups;
     bool resident;
     /* Resident: asks the compute thread to call reducer_serve. */
     void (*wake)(void *context);
@@ -148,6 +155,18 @@ bool reducer_peer_lost(struct reducer *reducer, struct failure *why);
  * ranks leave weights and state unchanged. */
 void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
                       uint64_t clock, enum contribution contribution_kind);
+
+/* External, before reducer_announce: the contribution of KIND to PARAMETER in
+ * round CLOCK, whatever announce says; an assigned parameter's bytes at VALUES,
+ * copied. Gradients without bytes are zeros in the arena. */
+void reducer_contribute(struct reducer *reducer, uint64_t clock,
+                        uint32_t parameter, enum contribution kind,
+                        const void *values);
+
+/* External: GROUP of the optimizer has VALUES [OPTIMIZER_VALUES] in round
+ * CLOCK. Rank 0's count. */
+void reducer_set_values(struct reducer *reducer, uint64_t clock, uint32_t group,
+                        const double *values);
 
 /* Waits until PARAMETER has the weights of the last announced round, or the
  * initial ones. A bucket waits for the gradients of all parameters in it, so

@@ -57,6 +57,9 @@ static size_t count_pieces(const struct reduction *reduction) {
         size_t count = 0;
         for (uint32_t i = 0; i < reduction->num_buckets; i++)
             count += reduction_pieces_of(reduction_range_of(reduction, i, r));
+        if (reduction->trailer) /* each parameter in a bucket begins its own */
+            count += reduction->settings->layout->num_parameters +
+                     reduction->num_buckets;
         maximum = count > maximum ? count : maximum;
     }
     return maximum;
@@ -133,7 +136,10 @@ static enum status reduction_allocate(struct reduction *reduction,
                      s->offsets, max_bucket_elements(reduction), why);
     if (status)
         return status;
-    if (!allocate_small(reduction))
+    if (s->external)
+        reduction->trailer =
+            round_trailer_open(s->layout, s->groups, s->num_groups);
+    if ((s->external && !reduction->trailer) || !allocate_small(reduction))
         return reduction_no_memory(reduction, why);
     struct partition_settings partition = {
         .ops = reduction->ops,
@@ -236,6 +242,7 @@ void reduction_close(struct reduction *reduction) {
     }
     if (reduction->owns_device)
         ops->close(&reduction->device);
+    round_trailer_close(&reduction->trailer);
     free(reduction->buckets);
     *reduction = (struct reduction){0};
 }
@@ -320,7 +327,7 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
         reduction->shared && i > 0
             ? group_reduce_scatter(reduction->ranks, data, count, why)
             : group_all_reduce(reduction->ranks, data, count, why);
-    if (status || i > 0)
+    if (status || i > 0 || reduction->trailer)
         return status;
     ops->download(reduction->device, OPS_EXCHANGE,
                   reduction->host_result->header, reduction->gradients,
@@ -335,6 +342,10 @@ static void reduction_apply(struct reduction *reduction, uint32_t i) {
     const struct optimizer *rule = &reduction->settings->job->optimizer;
     const void *sum = reduction->gradients + owned->first;
     uint64_t step = reduction->round - reduction->scaler.skipped;
+    if (reduction->trailer) {
+        reduction_apply_parameters(reduction, i);
+        return;
+    }
     float *weights = reduction->weights + owned->first;
     struct rule_update update = {
         .step = step,
@@ -400,6 +411,10 @@ static void reduction_clip_square(struct reduction *reduction, uint32_t rank) {
     size_t count = 0;
     for (uint32_t i = 0; i < reduction->num_buckets; i++) {
         struct partition_range range = reduction_range_of(reduction, i, rank);
+        if (reduction->trailer) {
+            count = reduction_square_parameters(reduction, range, count);
+            continue;
+        }
         if (range.first < range.end)
             ops->square_sums(reduction->device, OPS_EXCHANGE,
                              reduction->gradients + range.first,

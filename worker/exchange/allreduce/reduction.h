@@ -11,6 +11,7 @@
 #include "worker/exchange/allreduce/bucket.h"
 #include "worker/exchange/allreduce/partition.h"
 #include "worker/exchange/allreduce/reducer.h"
+#include "worker/exchange/allreduce/round_trailer.h"
 #include "worker/ops/ops.h"
 
 #include <stdatomic.h>
@@ -36,6 +37,7 @@ struct reduction {
     uint32_t num_buckets;
     struct partition partition;
     struct group *ranks;
+    struct round_trailer *trailer;  /* of an external model, or NULL */
     atomic_int_least64_t update_ns; /* nanoseconds in the rule */
 
     uint64_t round;
@@ -73,6 +75,12 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
 
 /* After the first bucket: waits for the header summed over all ranks. */
 enum status reduction_wait_header(struct reduction *reduction,
+                                  struct failure *why) MUST_CHECK;
+
+/* An external model, after all its buckets are summed: its trailer, in place of
+ * the header. */
+enum status reduction_sum_trailer(struct reduction *reduction,
+                                  bool request_save,
                                   struct failure *why) MUST_CHECK;
 
 /* After all buckets are summed: clips the mean gradient by its norm, without a

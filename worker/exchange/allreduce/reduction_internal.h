@@ -33,6 +33,14 @@ static inline size_t reduction_norms(const struct reduction *reduction) {
     return (size_t)reduction->ranks->size * REDUCTION_NORM;
 }
 
+/* External: applies to bucket I the rule of each parameter in it. */
+void reduction_apply_parameters(struct reduction *reduction, uint32_t i);
+
+/* External: adds the pieces of the squares of RANGE to those before; returns
+ * how many there are now. */
+size_t reduction_square_parameters(struct reduction *reduction,
+                                   struct partition_range range, size_t count);
+
 /* True if the round changes weights and state; all ranks agree. */
 static inline bool reduction_changes(const struct reduction *reduction) {
     return reduction->contributors > 0 && !reduction->overflowed;

@@ -52,12 +52,14 @@ static bool client_allocate(struct client *client) {
         calloc(layout->num_parameters + 1, sizeof *client->outstanding);
     client->gradient_of =
         calloc(layout->num_parameters + 1, sizeof *client->gradient_of);
+    client->push_values = push_values_open(plan->num_groups);
     if (!client->block_bytes || !client->peers || !client->requests ||
-        !client->outstanding || !client->gradient_of)
+        !client->outstanding || !client->gradient_of || !client->push_values)
         return false;
     for (uint32_t b = 0; b < layout->num_blocks; b++)
         client->block_bytes[b] = (uint32_t)encoding_bytes(
-            client->settings.wire, layout->blocks[b].elements);
+            encoding_of_block(layout, b, client->settings.wire),
+            layout->blocks[b].elements);
     struct window_settings window = {
         .num_blocks = layout->num_blocks,
         .num_ps = plan->num_ps,
@@ -120,6 +122,7 @@ void client_close(struct client **where) {
         close(client->wake);
     free(client->block_bytes);
     free(client->gradient_of);
+    push_values_close(&client->push_values);
     free(client->peers);
     free(client->requests);
     free(client->outstanding);
@@ -147,11 +150,18 @@ void client_pull(struct client *client, uint64_t clock, uint64_t snapshot) {
     eventfd_write(client->wake, 1);
 }
 
+void client_set_values(struct client *client, uint64_t clock, uint32_t group,
+                       const double *values) {
+    pthread_mutex_lock(&client->mutex);
+    push_values_set(client->push_values, clock, group, values);
+    pthread_mutex_unlock(&client->mutex);
+}
+
 void client_assign(struct client *client, uint64_t clock) {
     uint32_t count = client->settings.plan->layout->num_parameters;
     pthread_mutex_lock(&client->mutex);
-    queue_request(client, (struct client_request){clock, 0, 0, count,
-                                                  WINDOW_ASSIGN});
+    queue_request(client,
+                  (struct client_request){clock, 0, 0, count, WINDOW_ASSIGN});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }

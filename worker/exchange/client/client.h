@@ -61,6 +61,11 @@ void client_pull(struct client *client, uint64_t clock, uint64_t snapshot);
 void client_set_gradient(struct client *client, uint32_t parameter,
                          struct buffer *buffer);
 
+/* Sets GROUP of the plan's optimizer to VALUES [OPTIMIZER_VALUES], copied, from
+ * push CLOCK on; before its first announcement. */
+void client_set_values(struct client *client, uint64_t clock, uint32_t group,
+                       const double *values);
+
 /* Sends rank 0's initial weights of all parameters, as they are in `weight_of`,
  * in place of client_pull. CLOCK: as there. */
 void client_assign(struct client *client, uint64_t clock);

@@ -5,6 +5,7 @@
 
 #include "proto/net/messages/ps_links.h"
 #include "worker/exchange/client/client.h"
+#include "worker/exchange/client/push_values.h"
 #include "worker/exchange/client/window.h"
 
 #include <pthread.h>
@@ -27,7 +28,7 @@ struct client_peer {
 struct client {
     struct client_settings settings;
     struct window *window;
-    uint32_t *block_bytes; /* in a push */
+    uint32_t *block_bytes;       /* in a push */
     struct buffer **gradient_of; /* per parameter, if they are apart */
     struct client_peer *peers;
     struct ps_links *links;
@@ -35,6 +36,8 @@ struct client {
     int64_t step_limit, logged_wait;
     int64_t stepped_at; /* time of the last step */
     char refusal[256];  /* last refusal logged */
+
+    struct push_values *push_values; /* under the mutex */
 
     pthread_mutex_t mutex;
     pthread_cond_t arrived;

@@ -33,6 +33,12 @@ static enum job_wire wire_of(const struct client *client, uint64_t snapshot) {
     return snapshot ? JOB_WIRE_FLOAT32 : client->settings.wire;
 }
 
+/* The format of block B in a message of format WIRE. */
+static enum job_wire wire_of_block(const struct client *client, uint32_t b,
+                                   enum job_wire wire) {
+    return encoding_of_block(client->settings.plan->layout, b, wire);
+}
+
 /* The format of the floats that REQUEST carries. */
 static enum job_wire wire_of_request(const struct client *client,
                                      const struct window_request *request) {
@@ -101,10 +107,11 @@ static bool fill_payload(struct client *client,
     char *to = link_reserved(payload);
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
-        encoding_write(client->settings.process->loops, wire,
+        enum job_wire format = wire_of_block(client, b, wire);
+        encoding_write(client->settings.process->loops, format,
                        floats_of(client, request, b), elements_of(client, b),
                        to);
-        to += encoding_bytes(wire, elements_of(client, b));
+        to += encoding_bytes(format, elements_of(client, b));
     }
     return true;
 }
@@ -130,6 +137,23 @@ static double overflow_scale_of(struct client *client) {
     return scale;
 }
 
+/* The groups of REQUEST's blocks that are not as in the plan. */
+static void add_values(struct client *client,
+                       const struct window_request *request,
+                       Capstan__DataHeader *header) {
+    const struct layout *layout = client->settings.plan->layout;
+    if (!client->settings.plan->num_groups)
+        return;
+    pthread_mutex_lock(&client->mutex);
+    push_values_begin(client->push_values, request->clock);
+    for (uint32_t i = 0; i < request->count; i++) {
+        uint32_t p = layout->blocks[request->blocks[i]].parameter;
+        push_values_add(client->push_values, layout->parameters[p].group);
+    }
+    header->n_groups = push_values_list(client->push_values, &header->groups);
+    pthread_mutex_unlock(&client->mutex);
+}
+
 static bool client_messages_send_request(struct client *client,
                                          struct window_request *request) {
     static const Capstan__DataHeader__Kind kinds[] = {
@@ -153,6 +177,8 @@ static bool client_messages_send_request(struct client *client,
     header.encoding = encoding_of(client, request, header.snapshot);
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
         header.loss_scale = overflow_scale_of(client);
+    if (header.kind == CAPSTAN__DATA_HEADER__KIND__PUSH)
+        add_values(client, request, &header);
     return fill_payload(client, request, &payload) &&
            ps_links_send(client->links, request->ps, &header, &payload);
 }
@@ -170,9 +196,10 @@ static void store_weights(struct client *client,
     pthread_mutex_unlock(&client->mutex);
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i], p = layout->blocks[b].parameter;
+        enum job_wire format = wire_of_block(client, b, wire);
         if (header->snapshot == client->snapshot &&
             window_received(client->window, b, header->clock, now)) {
-            encoding_read(client->settings.process->loops, wire, from,
+            encoding_read(client->settings.process->loops, format, from,
                           elements_of(client, b), weights_of(client, b));
             pthread_mutex_lock(&client->mutex);
             if (b == 0 && !header->snapshot)
@@ -182,7 +209,7 @@ static void store_weights(struct client *client,
                 pthread_cond_broadcast(&client->arrived);
             pthread_mutex_unlock(&client->mutex);
         }
-        from += encoding_bytes(wire, elements_of(client, b));
+        from += encoding_bytes(format, elements_of(client, b));
     }
 }
 
@@ -200,7 +227,8 @@ static bool client_messages_is_valid(const struct client *client, uint32_t ps,
         if (header->blocks[i] >= plan->layout->num_blocks ||
             plan->block_ps[header->blocks[i]] != ps)
             return false;
-        bytes += encoding_bytes(wire, elements_of(client, header->blocks[i]));
+        bytes += encoding_bytes(wire_of_block(client, header->blocks[i], wire),
+                                elements_of(client, header->blocks[i]));
     }
     if (header->kind != CAPSTAN__DATA_HEADER__KIND__WEIGHTS)
         return !payload;

@@ -5,8 +5,9 @@
 
 enum contribution {
     CONTRIBUTION_FULL,
-    CONTRIBUTION_ZERO,  /* no bytes: a gradient of zero, which counts in the mean */
-    CONTRIBUTION_EMPTY, /* no bytes: the mean is over the other trainers */
+    CONTRIBUTION_ZERO, /* no bytes: a gradient of zero, which counts in the mean
+                        */
+    CONTRIBUTION_EMPTY,      /* no bytes: the mean is over the other trainers */
     CONTRIBUTION_OVERFLOWED, /* no bytes: its gradients overflowed, so that the
                                 round applies none */
 };

@@ -253,7 +253,7 @@ static void a_field_out_of_range_is_named(void **state) {
         {"parameters", "\"many\"", "parameters"},
         {"parameters.0.name", "\"\"", "name"},
         {"parameters.1.name", "\"layer0.weight\"", "layer0.weight"},
-        {"parameters.0.dims", "[1,2,3,4,5]", "dims"},
+        {"parameters.0.dims", "[1,2,3,4,5,6,7,8,9]", "dims"},
         {"parameters.0.dims", "[4294967296]", "dims"},
         {"parameters.0.dims", "[0]", "dim"},
         {"parameters.0.dims", "[4294967295,4294967295]", "elements"},

@@ -210,12 +210,12 @@ static void parameters_out_of_range_are_refused(void **state) {
     struct fixture *fixture = *state;
     Capstan__Parameter *parameter = fixture->parameters[0];
     Capstan__Parameter sound = *parameter;
-    uint32_t dims[5] = {1, 1, 1, 1, 1}, none[] = {0},
+    uint32_t dims[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, none[] = {0},
              many[] = {1u << 31, 1u << 31};
     char name[LAYOUT_MAX_NAME + 1] = {0};
     parameter->dims = dims;
-    parameter->n_dims = 5;
-    refused(fixture, FAILURE_BAD_MESSAGE, "5 dimensions");
+    parameter->n_dims = 9;
+    refused(fixture, FAILURE_BAD_MESSAGE, "9 dimensions");
     *parameter = sound;
     memset(name, 'n', LAYOUT_MAX_NAME);
     parameter->name = name;
@@ -279,26 +279,26 @@ static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
     struct failure why;
     fixture->message.replicas = replicas;
     fixture->message.n_replicas = 2;
-    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+    assert_int_equal(plan_settle_job(&job, &fixture->message, &why),
                      STATUS_OK);
     assert_int_equal(job.micro_batch, 4);
     job = (struct job){.train_batch_size = 48, .accumulation = 2};
     fixture->message.n_replicas = 0;
-    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+    assert_int_equal(plan_settle_job(&job, &fixture->message, &why),
                      STATUS_OK);
     assert_int_equal(job.micro_batch, 12);
     job =
         (struct job){.train_batch_size = 48, .accumulation = 2, .staleness = 1};
     fixture->message.n_replicas = 2;
     replicas[0] = 2;
-    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+    assert_int_equal(plan_settle_job(&job, &fixture->message, &why),
                      STATUS_OK);
     assert_int_equal(job.micro_batch, 12);
     replicas[1] = JOB_MAX_DEVICES + 1;
-    assert_fails(plan_solve_batch(&job, &fixture->message, &why), &why,
+    assert_fails(plan_settle_job(&job, &fixture->message, &why), &why,
                  FAILURE_BAD_MESSAGE);
     replicas[1] = 0;
-    assert_fails(plan_solve_batch(&job, &fixture->message, &why), &why,
+    assert_fails(plan_settle_job(&job, &fixture->message, &why), &why,
                  FAILURE_BAD_MESSAGE);
     refused(fixture, FAILURE_BAD_MESSAGE, "0 replicas");
     fixture->message.n_replicas = 1;
@@ -330,7 +330,7 @@ static void a_batch_is_not_solved_for_zero_trainers(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct job job = {.train_batch_size = 48, .accumulation = 2};
         fixture->message.trainers = wrong[i];
-        assert_fails(plan_solve_batch(&job, &fixture->message, &why), &why,
+        assert_fails(plan_settle_job(&job, &fixture->message, &why), &why,
                      FAILURE_BAD_MESSAGE);
         assert_non_null(strstr(why.text, "trainers (1.."));
     }

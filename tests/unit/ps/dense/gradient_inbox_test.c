@@ -27,7 +27,7 @@ static struct gradient_payload *receive(struct link_fixture *fixture,
 }
 
 static void contributions_are_gathered_in_rank_order(void **state) {
-    struct gradient_inbox *inbox = gradient_inbox_open(BLOCKS, RANKS);
+    struct gradient_inbox *inbox = gradient_inbox_open(BLOCKS, RANKS, 0);
     const void *gradients[RANKS];
     assert_non_null(inbox);
     link_fixture_connect(*state);
@@ -54,7 +54,7 @@ static void contributions_are_gathered_in_rank_order(void **state) {
 }
 
 static void contributions_handed_over_are_not_gathered_again(void **state) {
-    struct gradient_inbox *inbox = gradient_inbox_open(BLOCKS, RANKS);
+    struct gradient_inbox *inbox = gradient_inbox_open(BLOCKS, RANKS, 0);
     struct gradient_payload *held[RANKS];
     const void *gradients[RANKS];
     link_fixture_connect(*state);

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rounds of an external model: each parameter has its own divisor, kind and
+ * group, so what is one call for a bucket of a built-in model is one for each
+ * parameter in it. */
+#include "proto/tensor/schedule.h"
+#include "worker/exchange/allreduce/reduction_internal.h"
+
+#include <string.h>
+
+enum status reduction_sum_trailer(struct reduction *reduction,
+                                  bool request_save, struct failure *why) {
+    struct round_trailer *trailer = reduction->trailer;
+    const struct job_fp16 *fp16 = &reduction->settings->job->fp16;
+    enum status status = round_trailer_sum(trailer, reduction->ranks,
+                                           reduction->round, request_save, why);
+    if (status)
+        return status;
+    reduction->save_requested = round_trailer_is_saved(trailer);
+    reduction->overflowed = round_trailer_overflowed(trailer);
+    reduction->contributors = 0;
+    for (uint32_t p = 0; p < reduction->settings->layout->num_parameters; p++)
+        reduction->contributors += round_trailer_has_bytes(trailer, p);
+    if (reduction->overflowed)
+        loss_scaler_overflow(&reduction->scaler, fp16, reduction->scaler.scale);
+    else
+        loss_scaler_no_overflow(&reduction->scaler, fp16);
+    return STATUS_OK;
+}
+
+/* The part of a parameter that lies in a range of the arena. */
+struct part {
+    uint32_t parameter;
+    uint64_t first, end;
+};
+
+/* The next part of RANGE behind *PART, whose `end` is at first where the range
+ * begins and whose `parameter` is above all. Parameters descend in memory. */
+static bool next_part(const struct reduction *reduction,
+                      struct partition_range range, struct part *part) {
+    const struct reducer_settings *s = reduction->settings;
+    while (part->parameter-- > 0) {
+        uint64_t begin = s->offsets[part->parameter];
+        uint64_t end = begin + s->layout->parameters[part->parameter].elements;
+        part->first = begin > range.first ? begin : range.first;
+        part->end = end < range.end ? end : range.end;
+        if (begin >= range.end)
+            return false;
+        if (part->first < part->end)
+            return true;
+    }
+    return false;
+}
+
+static struct part before_first(const struct reduction *reduction) {
+    return (struct part){.parameter =
+                             reduction->settings->layout->num_parameters};
+}
+
+/* Assigned values may have any bits, which a sum would not keep. */
+static void apply_part(struct reduction *reduction, uint32_t i,
+                       const struct part *part) {
+    const struct reducer_settings *s = reduction->settings;
+    const struct partition_range *owned = &reduction->partition.owned[i];
+    const struct optimizer_group *group =
+        round_trailer_group(reduction->trailer, part->parameter);
+    const struct optimizer *rule =
+        group ? &group->optimizer : &s->job->optimizer;
+    uint64_t step = reduction->round - reduction->scaler.skipped;
+    uint32_t kind = s->layout->parameters[part->parameter].kind;
+    const void *sum = reduction->gradients + part->first;
+    float *weights = reduction->weights + part->first;
+    if (kind == PARAMETER_ASSIGNED)
+        sum = round_trailer_values(reduction->trailer, part->parameter) +
+              (part->first - s->offsets[part->parameter]);
+    struct rule_update update = {
+        .step = step,
+        .rate = group ? group->lr : schedule_rate(&reduction->schedule, step),
+        .scale = round_trailer_scale(reduction->trailer, part->parameter),
+        .elements = part->end - part->first,
+        .num_gradients =
+            !reduction->overflowed &&
+            round_trailer_has_bytes(reduction->trailer, part->parameter),
+        .gradients = &sum,
+        .weights = weights,
+        .weights_out = weights,
+    };
+    for (unsigned slot = 0; slot < reduction->partition.slots; slot++)
+        update.state[slot] = update.state_out[slot] =
+            partition_state(&reduction->partition, i, slot) +
+            (part->first - owned->first);
+    if (kind == PARAMETER_AVERAGED) {
+        size_t variants;
+        update.rate = 1;
+        rule_average(s->loops ? s->loops : rule_variants(&variants)[0],
+                     &update);
+    } else if (kind == PARAMETER_ASSIGNED) {
+        rule_assign(&update);
+    } else {
+        reduction->ops->rule(reduction->device, OPS_EXCHANGE, rule, &update,
+                             reduction->clips ? reduction->clip : NULL);
+    }
+}
+
+void reduction_apply_parameters(struct reduction *reduction, uint32_t i) {
+    struct part part = before_first(reduction);
+    while (next_part(reduction, reduction->partition.owned[i], &part))
+        apply_part(reduction, i, &part);
+}
+
+size_t reduction_square_parameters(struct reduction *reduction,
+                                   struct partition_range range, size_t count) {
+    const struct layout *layout = reduction->settings->layout;
+    struct part part = before_first(reduction);
+    while (next_part(reduction, range, &part)) {
+        size_t elements = part.end - part.first;
+        if (layout->parameters[part.parameter].kind != PARAMETER_TRAINED)
+            continue;
+        reduction->ops->square_sums(
+            reduction->device, OPS_EXCHANGE, reduction->gradients + part.first,
+            elements, round_trailer_scale(reduction->trailer, part.parameter),
+            reduction->pieces + count);
+        count += (elements + RULE_PIECE - 1) / RULE_PIECE;
+    }
+    return count;
+}

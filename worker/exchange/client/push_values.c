@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/exchange/client/push_values.h"
+
+#include "proto/tensor/optimizer_group.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct group_state {
+    bool given[2];                      /* by the clock's parity */
+    double values[2][OPTIMIZER_VALUES]; /* likewise */
+    bool listed;
+    Capstan__GroupValues message;
+};
+
+struct push_values {
+    uint32_t num_groups;
+    uint64_t clock;  /* of the newest values */
+    unsigned parity; /* of the header that is listed */
+    uint32_t num_listed;
+    Capstan__GroupValues **list; /* [num_groups] */
+    struct group_state groups[]; /* [num_groups] */
+};
+
+struct push_values *push_values_open(uint32_t num_groups) {
+    struct push_values *all =
+        calloc(1, sizeof *all + num_groups * sizeof *all->groups);
+    if (!all)
+        return NULL;
+    all->num_groups = num_groups;
+    all->list = calloc(num_groups + 1, sizeof *all->list);
+    if (!all->list)
+        push_values_close(&all);
+    return all;
+}
+
+void push_values_close(struct push_values **where) {
+    struct push_values *all = *where;
+    *where = NULL;
+    if (!all)
+        return;
+    free(all->list);
+    free(all);
+}
+
+/* The values of the clock before hold until they are set again. */
+static void carry_over(struct push_values *all, uint64_t clock) {
+    unsigned from = all->clock & 1, to = clock & 1;
+    for (uint32_t g = 0; from != to && g < all->num_groups; g++) {
+        struct group_state *group = &all->groups[g];
+        group->given[to] = group->given[from];
+        memcpy(group->values[to], group->values[from],
+               sizeof group->values[to]);
+    }
+    all->clock = clock;
+}
+
+void push_values_set(struct push_values *all, uint64_t clock, uint32_t group,
+                     const double *values) {
+    if (clock != all->clock)
+        carry_over(all, clock);
+    all->groups[group].given[clock & 1] = true;
+    memcpy(all->groups[group].values[clock & 1], values,
+           sizeof all->groups[group].values[0]);
+}
+
+/* A push of a clock for which nothing was set has the newest values. */
+void push_values_begin(struct push_values *all, uint64_t clock) {
+    all->parity = (clock > all->clock ? all->clock : clock) & 1;
+    all->num_listed = 0;
+    for (uint32_t g = 0; g < all->num_groups; g++)
+        all->groups[g].listed = false;
+}
+
+void push_values_add(struct push_values *all, uint32_t group) {
+    struct group_state *state = &all->groups[group];
+    if (state->listed || !state->given[all->parity])
+        return;
+    state->listed = true;
+    capstan__group_values__init(&state->message);
+    state->message.group = group;
+    state->message.n_values = OPTIMIZER_VALUES;
+    state->message.values = state->values[all->parity];
+    all->list[all->num_listed++] = &state->message;
+}
+
+size_t push_values_list(struct push_values *all, Capstan__GroupValues ***out) {
+    *out = all->list;
+    return all->num_listed;
+}
