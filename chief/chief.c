@@ -179,6 +179,7 @@ static void close_run(struct run *run) {
     link_close(&run->link);
     roster_close(&run->roster);
     layout_free(&run->plan.layout);
+    free(run->plan.groups);
     if (run->plan.has_restored)
         manifest_clear(&run->plan.restored);
     for (uint32_t i = 0; i < run->snapshots.count; i++)
@@ -189,6 +190,8 @@ static void close_run(struct run *run) {
         free(run->evaluations.items[i].rank_points);
     }
     free(run->evaluations.items);
+    for (uint32_t r = 0; run->trainers && r < run->roster.num_ranks; r++)
+        layout_free(&run->trainers[r].layout);
     free(run->trainers);
     free(run->ps);
     free(run->plan.limits);

@@ -24,7 +24,7 @@ static uint64_t slowest_clock(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];
         if (run->roster.slots[r].state == ROSTER_HELD && trainer->in_view &&
-            trainer->heartbeat.clock < step)
+            !trainer->ended_early && trainer->heartbeat.clock < step)
             step = trainer->heartbeat.clock;
     }
     return step;

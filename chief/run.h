@@ -38,6 +38,7 @@ enum run_phase {
 struct run_trainer {
     bool declared;
     uint64_t digest, train_samples, test_samples; /* from its model spec */
+    struct layout *layout; /* likewise, of an external model; or NULL */
     bool synthetic;  /* holds no parameters; from its model spec */
     char device[64]; /* memory key of its first compute device; "": the host */
     char without_nccl[256];
@@ -46,7 +47,8 @@ struct run_trainer {
     uint32_t replicas; /* its replicas in the plan; 0: there is none yet */
     bool has_plan;     /* the plan was sent to it */
     bool in_view;      /* a view that lists it was sent to it */
-    bool finished;     /* has left the training loop */
+    bool finished;     /* has left the training loop, */
+    bool ended_early;  /* and the others go on without it */
     bool dismissed;    /* a joiner that was told to end */
     bool measured;  /* has reported its bandwidth while all trainers transfer at
                        once */

@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Buffers for the chief's arguments. */
 struct local_texts {
@@ -101,6 +102,72 @@ static enum status check_local_job(
     return status ? status : check_data_files(&(*job)->data, why);
 }
 
+/* The job and the overrides reach worker 0, which leads, by its environment
+ * (library/capstan.h). */
+static enum status set_script_environment(const struct options *options,
+                                          const struct job *job,
+                                          struct failure *why) {
+    size_t size = sizeof "strategy.ps_threads=1\n";
+    for (unsigned i = 0; i < options->num_sets; i++)
+        size += strlen(options->sets[i]) + 1;
+    char *sets = malloc(size), *end = sets;
+    if (!sets)
+        return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
+    if (!job->ps_threads)
+        end += sprintf(end, "strategy.ps_threads=1\n");
+    for (unsigned i = 0; i < options->num_sets; i++)
+        end += sprintf(end, "%s\n", options->sets[i]);
+    *end = 0;
+    setenv(SCRIPT_SETS, sets, 1);
+    if (options->job)
+        setenv(SCRIPT_JOB, options->job, 1);
+    free(sets);
+    return STATUS_OK;
+}
+
+/* Workers are processes of a caller of the library; its own settings are not
+ * known here. */
+static enum status local_script(const struct options *options,
+                                const struct log *log, int *code,
+                                struct failure *why) {
+    char program[4096];
+    struct job *job;
+    struct job_source source = {.path = options->job,
+                                .deepspeed = options->deepspeed,
+                                .overrides = options->sets,
+                                .num_overrides = options->num_sets,
+                                .external = true};
+    enum status status = job_load(&job, &source, NULL, why);
+    if (status)
+        return status;
+    if (job->model.type != JOB_EXTERNAL)
+        status = status_fail(why, FAILURE_JOB_UNFIT,
+                             "%s trains a built-in model; with a command its "
+                             "model.type is external",
+                             options->job);
+    else if (options->json || !options->num_workers)
+        status = status_fail(
+            why, FAILURE_FLAG_CONFLICT, "%s",
+            options->json ? "--json with a command: the command has the "
+                            "standard output"
+                          : "--workers 0 with a command: worker 0 leads");
+    if (!status)
+        status = set_script_environment(options, job, why);
+    launch_program(program, sizeof program);
+    struct launch_settings launch = {.program = program,
+                                     .command = options->launch.command,
+                                     .workers_write_stdout = true,
+                                     .num_ps = local_num_ps(options, job),
+                                     .num_workers = options->num_workers,
+                                     .grace = job->timeouts.grace,
+                                     .stop = job->timeouts.stop,
+                                     .log = log};
+    if (!status)
+        status = launch_run(&launch, code, why);
+    job_free(&job);
+    return status;
+}
+
 enum status local_command(const struct options *options, struct failure *why) {
     char program[4096], *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
     struct process_settings
@@ -112,6 +179,12 @@ enum status local_command(const struct options *options, struct failure *why) {
     int code = STATUS_FAILED;
     log_open(&log, "local", -1);
     enum status status = process_settings_read(&settings, options, why);
+    if (options->lane)
+        setenv("CAPSTAN_LANE", options->lane, 1);
+    if (!status && options->launch.command) {
+        status = local_script(options, &log, &code, why);
+        return status ? status : (enum status)code;
+    }
     if (!status && options->azureml_distribution)
         status = azureml_read(&distribution, options->azureml_distribution,
                               options->instances, options->flags.num_ps, why);
@@ -123,8 +196,6 @@ enum status local_command(const struct options *options, struct failure *why) {
         job_free(&job);
         return status;
     }
-    if (options->lane)
-        setenv("CAPSTAN_LANE", options->lane, 1);
     launch_program(program, sizeof program);
     local_arguments(options, job, arguments, &texts);
     struct launch_settings launch = {

@@ -10,6 +10,11 @@
 
 #include <stdbool.h>
 
+/* What `capstan local -- COMMAND` adds to the job of a caller of the library:
+ * the job's path, and overrides, each ended by a newline. */
+#define SCRIPT_JOB "CAPSTAN_JOB"
+#define SCRIPT_SETS "CAPSTAN_SET"
+
 struct process_settings {
     const struct rule_loops *loops; /* CAPSTAN_CPU, else the best */
     bool shm;   /* shared memory on one host: --lane, CAPSTAN_LANE */

@@ -6,6 +6,7 @@
 #include "library/capstan.h"
 
 #include "commands/process.h"
+#include "commands/process_settings.h"
 #include "proto/base/time.h"
 #include "proto/base/version.h"
 #include "worker/train/external.h"
@@ -66,24 +67,39 @@ static enum status open_interrupts(capstan_run *run, struct failure *why) {
     return STATUS_OK;
 }
 
-/* Copies the strings, which the thread reads later. */
+static enum status add_override(struct options *options, const char *text,
+                                size_t length, struct failure *why) {
+    if (options->num_sets == OPTIONS_MAX_SETS)
+        return status_fail(why, FAILURE_JOB_INVALID, "more than %d overrides",
+                           OPTIONS_MAX_SETS);
+    char *copy = strndup(text, length);
+    if (!copy)
+        return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
+    options->sets[options->num_sets++] = copy;
+    return STATUS_OK;
+}
+
+/* Copies the strings, which the thread reads later. The environment's come
+ * last, as they are those of the command line. */
 static enum status set_job(capstan_run *run, const char *job,
                            const char *const *overrides, struct failure *why) {
     struct options *options = &run->options;
+    const char *sets = getenv(SCRIPT_SETS);
+    enum status status = STATUS_OK;
     options->cli_command = CLI_COMMAND_RUN;
+    if (getenv(SCRIPT_JOB))
+        job = getenv(SCRIPT_JOB);
     options->job = job ? strdup(job) : NULL;
     if (job && !options->job)
         return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
-    for (; overrides && *overrides; overrides++) {
-        if (options->num_sets == OPTIONS_MAX_SETS)
-            return status_fail(why, FAILURE_JOB_INVALID,
-                               "more than %d overrides", OPTIONS_MAX_SETS);
-        char *copy = strdup(*overrides);
-        if (!copy)
-            return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
-        options->sets[options->num_sets++] = copy;
+    for (; !status && overrides && *overrides; overrides++)
+        status = add_override(options, *overrides, strlen(*overrides), why);
+    while (!status && sets && *sets) {
+        size_t length = strcspn(sets, "\n");
+        status = add_override(options, sets, length, why);
+        sets += length + (sets[length] == '\n');
     }
-    return STATUS_OK;
+    return status;
 }
 
 static enum status resolve(capstan_run *run, unsigned flags,
@@ -236,7 +252,10 @@ static enum status read_tensor(struct parameter *parameter,
 static int end_run(capstan_run *run, const struct failure *why) {
     external_fail(run->external, why);
     int result = wait_for_end(run, TIME_NEVER);
-    return result ? result : (int)failure_code_status(why->code);
+    if (!result)
+        result = (int)failure_code_status(why->code);
+    run->why = *why; /* the chief's text names this process, which knows it */
+    return run->result = result;
 }
 
 PUBLIC int capstan_declare(capstan_run *run,
@@ -298,7 +317,7 @@ PUBLIC int capstan_push(capstan_run *run, uint32_t number, const void *data,
     if ((unsigned)contribution < sizeof kinds / sizeof *kinds)
         return result_of(run, external_push(run->external, number, data, bytes,
                                             kinds[contribution]));
-    status_fail(&why, FAILURE_MODEL_INVALID, "a push of contribution %d",
+    status_fail(&why, FAILURE_WRONG_CALL, "a push of contribution %d",
                 (int)contribution);
     return end_run(run, &why);
 }

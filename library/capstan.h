@@ -69,7 +69,9 @@ enum {
  * this process's part of the run. JOB names the job file of the process that
  * leads the run, NULL: defaults; OVERRIDES are settings such as
  * "checkpoint.dir=/data/run" (NULL-ended, or NULL). Without a chief in the
- * cluster rank 0's process leads. The job's model.type is external.
+ * cluster rank 0's process leads. The job's model.type is external. `capstan
+ * local -- COMMAND` gives a job and overrides by the variables CAPSTAN_JOB,
+ * which replaces JOB, and CAPSTAN_SET, which follow OVERRIDES.
  *
  * *RUN is NULL only if there is no memory (result 1); else capstan_close frees
  * it, whatever the result. */

@@ -121,7 +121,7 @@ static void worker_send_model_spec(struct worker *worker,
             count ? optimizer_group_messages(groups, count) : NULL;
         model_spec.n_groups = model_spec.groups ? count : 0;
     }
-    if (worker->rank == 0) {
+    if (worker->rank == 0 || worker->settings->external) {
         parameters = plan_parameters(layout);
         model_spec.n_parameters = parameters ? layout->num_parameters : 0;
         model_spec.parameters = parameters;
@@ -177,6 +177,7 @@ static void worker_fill_heartbeat(struct worker *worker) {
         reducer_times(allreduce_reducer(worker->allreduce), &times);
     trainer_progress(worker->trainer, &progress);
     heartbeat->clock = progress.clock;
+    heartbeat->pushing = progress.pushing;
     heartbeat->global_step = progress.global_step;
     heartbeat->loss_sum = progress.loss_sum;
     heartbeat->last_loss = progress.last_loss;

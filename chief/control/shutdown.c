@@ -21,7 +21,7 @@ static enum failure_code code_of(const struct run *run,
                                  const Capstan__Failed *failed) {
     enum failure_code code = (enum failure_code)failed->code;
     if (failure_code_status(code) == STATUS_CONFIG &&
-        run->phase >= RUN_TRAINING)
+        code != FAILURE_WRONG_CALL && run->phase >= RUN_TRAINING)
         return FAILURE_MEMBER_MISCONFIGURED;
     return run_code_of_members(code);
 }
@@ -60,6 +60,7 @@ void shutdown_receive_finished(struct run *run, struct roster_slot *slot,
                                const Capstan__Finished *finished) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
     trainer->finished = true;
+    trainer->ended_early = finished->early;
     if (finished->clock > trainer->heartbeat.clock)
         trainer->heartbeat.clock = finished->clock;
     if (run->phase == RUN_TRAINING)
@@ -191,6 +192,38 @@ static void end_interrupted(struct run *run, int64_t now) {
                  run->job->timeouts.grace);
 }
 
+/* The last step of which RANK is known to have pushed something. */
+static uint64_t reached(const struct run *run, uint32_t rank) {
+    const Capstan__Heartbeat *heartbeat = &run->trainers[rank].heartbeat;
+    return heartbeat->pushing > heartbeat->clock ? heartbeat->pushing
+                                                 : heartbeat->clock;
+}
+
+/* Callers of the library end by themselves. In a synchronous run all take the
+ * same steps, except one that has said that it ends early. */
+static bool ends_differ(struct run *run) {
+    char names[2][64];
+    if (run->job->model.type != JOB_EXTERNAL || !run_synchronous(run))
+        return false;
+    for (uint32_t a = 0; a < run->roster.num_ranks; a++)
+        for (uint32_t b = 0; b < run->roster.num_ranks; b++) {
+            const struct run_trainer *ended = &run->trainers[a];
+            if (!ended->finished || ended->ended_early ||
+                reached(run, b) <= ended->heartbeat.clock)
+                continue;
+            roster_name(&run->roster.slots[a], names[0], sizeof names[0]);
+            roster_name(&run->roster.slots[b], names[1], sizeof names[1]);
+            run_stop(run, FAILURE_ENDS_DIFFER,
+                     "%s has ended after step %llu, and %s is in step %llu: "
+                     "all trainers take the same steps, or one says that it "
+                     "ends early",
+                     names[0], (unsigned long long)ended->heartbeat.clock,
+                     names[1], (unsigned long long)reached(run, b));
+            return true;
+        }
+    return false;
+}
+
 /* Ends training once all trainers have left the loop, or none is left. */
 static void check_finished(struct run *run) {
     if (run_count_live(run) || !run->membership.view) {
@@ -306,7 +339,7 @@ void shutdown_step(struct run *run, int64_t now) {
         shutdown_stop(run, now);
     else if (run->shutdown.interrupted && run->phase >= RUN_TRAINING)
         end_interrupted(run, now);
-    else if (run->phase == RUN_TRAINING)
+    else if (run->phase == RUN_TRAINING && !ends_differ(run))
         check_finished(run);
     else if (run->phase == RUN_FINISHING)
         shutdown_finish(run);

@@ -234,7 +234,8 @@ static enum status check_program(const char *program, struct failure *why) {
 enum status launch_run(const struct launch_settings *options, int *exit_code,
                        struct failure *why) {
     struct launch launch = {.options = options,
-                            .count = 1 + options->num_ps + options->num_workers,
+                            .count = !options->command + options->num_ps +
+                                     options->num_workers,
                             .deadline = TIME_NEVER};
     enum status status = check_program(options->program, why);
     if (status)

@@ -28,6 +28,8 @@ struct launch_settings {
     bool workers_write_stdout; /* the workers write to standard output instead
                                   of the chief */
     bool arguments_for_all;
+    char *const *command; /* of the workers instead, NULL-terminated: worker 0
+                             leads, and there is no chief; or NULL */
     unsigned num_ps, num_workers;
     /* Starts the processes of this distribution instead, without a chief; or
      * NULL. */

@@ -33,13 +33,16 @@ static void name_distributed(struct launch *launch) {
     }
 }
 
+/* The leader, the ps, the workers. A leader that is worker 0 counts. */
 static void name_processes(struct launch *launch) {
     unsigned num_ps = launch->options->num_ps;
+    bool chief = !launch->options->command;
     for (unsigned i = 0; i < launch->count; i++) {
         struct launch_process *process = &launch->processes[i];
-        process->type = i == 0 ? "chief" : i <= num_ps ? "ps" : "worker";
-        process->index = i == 0 ? 0 : i <= num_ps ? i - 1 : i - 1 - num_ps;
-        if (i == 0)
+        bool ps = i > 0 && i <= num_ps;
+        process->type = i == 0 && chief ? "chief" : ps ? "ps" : "worker";
+        process->index = i == 0 ? 0 : ps ? i - 1 : i - num_ps - chief;
+        if (i == 0 && chief)
             snprintf(process->name, sizeof process->name, "chief");
         else
             snprintf(process->name, sizeof process->name, "%s %u",
@@ -145,10 +148,26 @@ static void set_environment(const struct launch *launch,
                            (uint32_t)(process - launch->processes));
 }
 
-/* "capstan run" and the chief's arguments; the caller frees the list. */
-static const char **launch_start_run_command(const struct launch *launch,
-                                             bool chief) {
+static bool runs_command(const struct launch *launch,
+                         const struct launch_process *process) {
+    return launch->options->command && !strcmp(process->type, "worker");
+}
+
+/* "capstan run" and the chief's arguments, or the workers' command; the caller
+ * frees the list. */
+static const char **launch_start_run_command(
+    const struct launch *launch, const struct launch_process *process) {
     const struct launch_settings *options = launch->options;
+    bool chief = process == launch->processes && !options->command;
+    if (runs_command(launch, process)) {
+        size_t words = 0;
+        while (options->command[words])
+            words++;
+        const char **copy = calloc(words + 1, sizeof *copy);
+        if (copy)
+            memcpy(copy, options->command, words * sizeof *copy);
+        return copy;
+    }
     char *const *extra = options->run_arguments;
     bool has_arguments = chief || options->arguments_for_all;
     size_t count = 0;
@@ -193,17 +212,17 @@ static bool writes_stdout(const struct launch *launch,
 static enum status launch_start_start(struct launch *launch,
                                       struct launch_process *process,
                                       struct failure *why) {
-    const char **command =
-        launch_start_run_command(launch, process == launch->processes);
+    const char **command = launch_start_run_command(launch, process);
     struct preparation preparation = {launch, process};
-    struct children_command child = {.name = process->name,
-                                     .program = launch->options->program,
-                                     .arguments = (char *const *)command,
-                                     .writes_stdout =
-                                         writes_stdout(launch, process),
-                                     .prepare = launch_start_prepare,
-                                     .context = &preparation,
-                                     .log = launch->options->log};
+    struct children_command child = {
+        .name = process->name,
+        .program = runs_command(launch, process) ? launch->options->command[0]
+                                                 : launch->options->program,
+        .arguments = (char *const *)command,
+        .writes_stdout = writes_stdout(launch, process),
+        .prepare = launch_start_prepare,
+        .context = &preparation,
+        .log = launch->options->log};
     child.record = process->record = launch_record_open();
     if (!command)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory to start %s",

@@ -7,6 +7,7 @@
 #include "proto/tensor/plan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Rank 0's first spec defines the model; a later incarnation of rank 0 is
  * compared with it. */
@@ -32,14 +33,56 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
     run->plan.batches_per_epoch = model_spec->batches_per_epoch;
 }
 
+static void describe_parameter(const struct layout *layout, uint32_t p,
+                               char *text, size_t size) {
+    if (p >= layout->num_parameters) {
+        snprintf(text, size, "none");
+        return;
+    }
+    const struct parameter *parameter = &layout->parameters[p];
+    size_t used =
+        (size_t)snprintf(text, size, "\"%s\" [", parameter->name);
+    for (uint32_t d = 0; d < parameter->num_dims && used < size; d++)
+        used += (size_t)snprintf(text + used, size - used, d ? ", %u" : "%u",
+                                 parameter->dims[d]);
+    if (used < size)
+        snprintf(text + used, size - used, "], kind %u, type %u, group %u",
+                 parameter->kind, parameter->dtype, parameter->group);
+}
+
+/* The first tensor in which OTHER differs from rank 0's model. */
+static void describe_difference(const struct run *run, const char *name,
+                                const struct layout *other, char *text,
+                                size_t size) {
+    const struct layout *own = run->plan.layout;
+    char tensors[2][320];
+    uint32_t p = 0;
+    while (p < own->num_parameters && p < other->num_parameters &&
+           !memcmp(&own->parameters[p], &other->parameters[p],
+                   sizeof own->parameters[p]))
+        p++;
+    describe_parameter(other, p, tensors[0], sizeof tensors[0]);
+    describe_parameter(own, p, tensors[1], sizeof tensors[1]);
+    snprintf(text, size,
+             "%s has another model than rank 0: its tensor number %u is %s, "
+             "rank 0's is %s; all ranks declare the same tensors in the same "
+             "order",
+             name, p, tensors[0], tensors[1]);
+}
+
 /* Compares digests: the chief knows nothing about models and can only see that
- * two differ. False: TEXT says how the rank differs. */
+ * two differ, except of callers' models. False: TEXT says how the rank
+ * differs. */
 static bool matches_rank_0(const struct run *run,
                            const struct roster_slot *slot, char *text,
                            size_t size) {
     const struct run_trainer *trainer = &run->trainers[slot->rank];
     char name[64];
     roster_name(slot, name, sizeof name);
+    if (trainer->digest != run->plan.digest && trainer->layout) {
+        describe_difference(run, name, trainer->layout, text, size);
+        return false;
+    }
     if (trainer->digest != run->plan.digest) {
         snprintf(text, size,
                  "%s on host %s has other parameters than rank 0: is it the "
@@ -63,7 +106,7 @@ static bool matches_rank_0(const struct run *run,
 /* Before there is a plan it is unknown which of two trainers is wrong, so the
  * run ends. Afterwards the joiner is wrong and is dismissed. */
 static void model_spec_check(struct run *run, struct roster_slot *slot) {
-    char text[512];
+    char text[1024];
     if (matches_rank_0(run, slot, text, sizeof text))
         return;
     if (!membership_is_joining(run, slot)) {
@@ -71,6 +114,16 @@ static void model_spec_check(struct run *run, struct roster_slot *slot) {
         return;
     }
     membership_dismiss(run, slot, FAILURE_MODEL_MISMATCH, text);
+}
+
+/* Only for the text of a difference. */
+static void store_layout(struct run_trainer *trainer,
+                         const Capstan__ModelSpec *model_spec) {
+    struct failure ignored;
+    layout_free(&trainer->layout);
+    if (plan_layout(&trainer->layout, model_spec->parameters,
+                    model_spec->n_parameters, &ignored))
+        trainer->layout = NULL;
 }
 
 void model_spec_receive(struct run *run, struct roster_slot *slot,
@@ -85,6 +138,8 @@ void model_spec_receive(struct run *run, struct roster_slot *slot,
     collective_select_declare(trainer, model_spec);
     if (slot->rank == 0)
         store_spec(run, model_spec);
+    else if (model_spec->n_parameters)
+        store_layout(trainer, model_spec);
     for (uint32_t r = 0; run->plan.layout && r < run->roster.num_ranks; r++)
         if (run->trainers[r].declared)
             model_spec_check(run, &run->roster.slots[r]);

@@ -135,6 +135,7 @@
     X(116, SIMULATION_FAILED, FAILED, "a simulation did not reach its end")    \
     X(117, CALLER_FAILED, FAILED, "the script or program of a trainer failed") \
     X(118, ENDS_DIFFER, FAILED,                                                \
-      "a trainer ended its loop while another went on")
+      "a trainer ended its loop while another went on")                        \
+    X(119, WRONG_CALL, CONFIG, "a call of the library that is not allowed")
 
 #endif

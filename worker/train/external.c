@@ -589,7 +589,7 @@ static bool check_push(const struct external *external,
     unsigned long long step = trainer->clock + 1;
     why->code = FAILURE_NONE;
     if (!external->started || external->finished || p >= external->count) {
-        status_fail(why, FAILURE_MODEL_INVALID,
+        status_fail(why, FAILURE_WRONG_CALL,
                     p < external->count
                         ? "a push %s"
                         : "a push of a tensor that was not declared",
@@ -599,12 +599,12 @@ static bool check_push(const struct external *external,
     const struct parameter *parameter = &external->parameters[p];
     size_t expected = parameter->elements * sizeof(float);
     if (external->tensors[p].pushed)
-        status_fail(why, FAILURE_MODEL_INVALID,
+        status_fail(why, FAILURE_WRONG_CALL,
                     "tensor \"%s\" is pushed twice in step %llu",
                     parameter->name, step);
     else if (kind == CONTRIBUTION_FULL ? !data || bytes != expected
                                        : data || bytes)
-        status_fail(why, FAILURE_MODEL_INVALID,
+        status_fail(why, FAILURE_WRONG_CALL,
                     "the push of tensor \"%s\" in step %llu has %zu bytes, "
                     "expected are %zu",
                     parameter->name, step, bytes,
@@ -615,6 +615,9 @@ static bool check_push(const struct external *external,
 /* Values that were once changed go with every step. */
 static void begin_step(struct external *external, struct trainer *trainer) {
     double values[OPTIMIZER_VALUES];
+    pthread_mutex_lock(&trainer->mutex);
+    trainer->progress.pushing = trainer->clock + 1;
+    pthread_mutex_unlock(&trainer->mutex);
     if (trainer->exchange.provides_first_weights)
         external->first = external->count;
     for (uint32_t g = 0; external->values_changed && g < external->num_groups;
@@ -715,7 +718,7 @@ static bool check_step(const struct external *external, struct trainer *trainer,
     if (external->num_pushed < external->count) {
         while (external->tensors[p].pushed)
             p++;
-        status_fail(&why, FAILURE_MODEL_INVALID,
+        status_fail(&why, FAILURE_WRONG_CALL,
                     "tensor \"%s\" was not pushed in step %llu; a tensor "
                     "without a gradient is pushed as zero or empty",
                     external->parameters[p].name, number);
@@ -742,6 +745,8 @@ static enum external_result end_step(struct external *external,
         flush_pushes(external, trainer);
         count_step(external, trainer, step);
     }
+    if (trainer_is_cancelled(trainer))
+        return external_late(external, until);
     *ends = trainer_is_leaving(trainer) || trainer->clock >= total;
     if (!*ends && !trainer_is_synchronous(trainer) &&
         total != RUN_SCHEDULE_ENDLESS) {
@@ -772,7 +777,19 @@ enum external_result external_finish(struct external *external, bool early,
     struct trainer *trainer = external_enter(external);
     if (!trainer)
         return EXTERNAL_OVER;
+    struct failure why;
     enum external_result result = EXTERNAL_DONE;
+    if (early && external->started &&
+        trainer->exchange.provides_first_weights &&
+        trainer->settings.num_ranks > 1) {
+        status_fail(&why, FAILURE_WRONG_CALL,
+                    "an early end after step %llu: all-reduce does not go on "
+                    "without a rank; push the steps that are left as empty",
+                    (unsigned long long)trainer->clock);
+        report_failure(trainer, &why);
+        external_leave(external);
+        return EXTERNAL_OVER;
+    }
     flush_pushes(external, trainer);
     if (external->started && !external_wait_all(external, trainer, until)) {
         result = external_late(external, until);

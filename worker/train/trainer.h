@@ -38,6 +38,7 @@ struct trainer_settings {
 
 struct trainer_progress {
     uint64_t clock, samples, correct, global_step;
+    uint64_t pushing; /* external: the step that is pushed, or the last */
     double loss_sum, last_loss;
     double first_loss; /* mean of the first step; 0: none yet */
     double input_s, compute_s, wire_s, training_s;

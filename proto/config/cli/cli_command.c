@@ -360,11 +360,15 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "--worker_hosts=c:2222 \\\n"
          "    --job_name=ps --task_index=0"},
     [CLI_COMMAND_LOCAL] =
-        {"local", "JOB.json", "Starts a whole cluster on this machine.",
+        {"local", "[JOB.json] [-- COMMAND...]",
+         "Starts a whole cluster on this machine.",
          "The cluster is a chief, ps and workers; each is a process of "
-         "`capstan run`.",
+         "`capstan run`. With COMMAND, a script or program that trains a model "
+         "of its own, each worker is a process of it, and worker 0 leads; the "
+         "job and --set apply on top of what it says itself.",
          local_options, 1, 1, EXITS "\n\n" LOOPS,
          "capstan local --ps 2 --workers 2 job.json\n"
+         "capstan local --ps 1 --workers 2 -- python train.py\n"
          "capstan local --workers 4 --set strategy.staleness=2 --json "
          "job.json"},
     [CLI_COMMAND_LAUNCH] =

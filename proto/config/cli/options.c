@@ -308,7 +308,9 @@ static error_t options_parse(int key, char *text, struct argp_state *state) {
     case CLI_COMMAND_KEY_STEP:
         return step(parser, text);
     case ARGP_KEY_ARG:
-        if (options->cli_command == CLI_COMMAND_LAUNCH)
+        if (options->cli_command == CLI_COMMAND_LAUNCH ||
+            (options->cli_command == CLI_COMMAND_LOCAL && state->quoted &&
+             state->next > state->quoted))
             return command(parser, state);
         return add_argument(parser, text);
     case ARGP_KEY_ERROR:
