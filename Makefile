@@ -413,7 +413,14 @@ check check-all:
 	@$(MAKE) --no-print-directory $(JOBS) build-tests
 	@SOAK_COUNT=1 tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
-build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH)
+# A caller of the library, as one outside would be built.
+CALLER := $(BUILD)/tests/caller
+$(CALLER): tests/library/caller.c library/capstan.h $(BUILD)/libcapstan.so
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $< -L$(BUILD) -lcapstan -Wl,-rpath,'$$ORIGIN/..'
+
+build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(CALLER)
 
 # ROOM=ps: the tests of tests/unit/ps and its folders; TEST=gate: gate_test.c.
 UNIT_CHOSEN = $(if $(TEST),$(filter %/$(TEST)_test,$(UNIT_IN_ROOM)),$(UNIT_IN_ROOM))

@@ -82,6 +82,10 @@ static enum status check_local_job(
     enum status status = job_load(job, &source, NULL, why);
     if (status)
         return status;
+    if ((*job)->model.type == JOB_EXTERNAL)
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "model.type is external: give the program or "
+                           "script that declares the model after \"--\"");
     uint32_t trainers =
         options->num_workers + ((*job)->chief == JOB_CHIEF_TRAIN);
     struct strategy_case given = {.trainers = trainers,

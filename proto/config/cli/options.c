@@ -308,9 +308,7 @@ static error_t options_parse(int key, char *text, struct argp_state *state) {
     case CLI_COMMAND_KEY_STEP:
         return step(parser, text);
     case ARGP_KEY_ARG:
-        if (options->cli_command == CLI_COMMAND_LAUNCH ||
-            (options->cli_command == CLI_COMMAND_LOCAL && state->quoted &&
-             state->next > state->quoted))
+        if (options->cli_command == CLI_COMMAND_LAUNCH)
             return command(parser, state);
         return add_argument(parser, text);
     case ARGP_KEY_ERROR:
@@ -328,6 +326,17 @@ static error_t options_parse(int key, char *text, struct argp_state *state) {
     return known == ARGP_ERR_UNKNOWN ? set_flag(options, key, text) : known;
 }
 
+/* The words after "--" are local's command, whose flags are its own. Returns
+ * the number of words before. */
+static int cut_command(struct options *options, int argc, char **argv) {
+    for (int i = 1; options->cli_command == CLI_COMMAND_LOCAL && i < argc; i++)
+        if (!strcmp(argv[i], "--") && argv[i + 1]) {
+            options->launch.command = argv + i + 1;
+            return i;
+        }
+    return argc;
+}
+
 static enum status parse_command(struct options *options,
                                  const struct cli_command *command, int argc,
                                  char **argv, struct failure *why) {
@@ -335,6 +344,7 @@ static enum status parse_command(struct options *options,
         argc > 1 ? cli_command_subcommand(command, argv[1]) : NULL;
     if (subcommand)
         command = subcommand;
+    argc = cut_command(options, argc, argv);
     struct parser parser = {
         .options = options, .cli_command = command, .why = why};
     char name[64];
@@ -358,7 +368,8 @@ static enum status parse_command(struct options *options,
     enum status status = options_check(options, why);
     if (status)
         return status;
-    if (parser.num_arguments < command->min_arguments)
+    if (parser.num_arguments < command->min_arguments &&
+        !options->launch.command)
         return status_fail(why, FAILURE_USAGE,
                            "capstan %s takes %s; `capstan %s --help` shows "
                            "examples",

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The library, as a program outside uses it: tests/library/caller.c in the
+ * workers of `capstan local`, by ps and by all-reduce. */
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONFIG = 2, FAILED = 1, MAX_ARGUMENTS = 32 };
+
+/* Without sets; NULL-ended, as the sets below. */
+static const char *const clusters[] = {"1", "3", "0"};
+enum { CLUSTERS = sizeof clusters / sizeof *clusters };
+
+/* build/tests/caller, beside the program. */
+static void caller_path(char path[PATH_MAX]) {
+    const char *capstan = getenv("CAPSTAN");
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", capstan ? capstan : "build/capstan");
+    *strrchr(folder, '/') = 0;
+    snprintf(path, PATH_MAX, "%.4000s/tests/caller", folder);
+    if (access(path, X_OK))
+        fail_msg("no program %s: make build-tests", path);
+}
+
+/* `capstan local --ps NUM_PS --workers WORKERS --set ... -- caller NAME`. */
+static struct cluster_process *start(struct cluster_run *run,
+                                     const char *num_ps, const char *workers,
+                                     const char *name,
+                                     const char *const *sets) {
+    const char *arguments[MAX_ARGUMENTS] = {"local", "--ps", num_ps,
+                                            "--workers", workers};
+    char caller[PATH_MAX];
+    unsigned count = 5;
+    caller_path(caller);
+    for (; sets && *sets; sets++) {
+        arguments[count++] = "--set";
+        arguments[count++] = *sets;
+    }
+    arguments[count++] = "--";
+    arguments[count++] = caller;
+    arguments[count++] = name;
+    return cluster_run_start(run, "local", arguments, NULL);
+}
+
+static struct cluster_process *play(void **state, const char *num_ps,
+                                    const char *workers, const char *name,
+                                    int code, const char *const *sets) {
+    struct cluster_process *local =
+        start(cluster_fixture_reset(state), num_ps, workers, name, sets);
+    cluster_run_expect(local, code, CLUSTER_RUN_DEADLINE);
+    return local;
+}
+
+#define SETS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void weights_are_the_exact_sums_on_all_ranks(void **state) {
+    for (unsigned c = 0; c < CLUSTERS; c++)
+        (void)play(state, clusters[c], "2", "sums", 0,
+                   SETS("optimizer.params.lr=1"));
+    (void)play(state, "2", "4", "sums", 0, SETS("optimizer.params.lr=1"));
+    (void)play(state, "0", "4", "sums", 0, SETS("optimizer.params.lr=1"));
+}
+
+static void zero_counts_and_empty_does_not(void **state) {
+    const char *const *sets =
+        SETS("optimizer.params.lr=1", "optimizer.params.momentum=0.5");
+    for (unsigned c = 0; c < CLUSTERS; c++)
+        (void)play(state, clusters[c], "2", "contributions", 0, sets);
+    (void)play(state, "0", "2", "contributions", 0,
+               SETS("optimizer.params.lr=1", "optimizer.params.momentum=0.5",
+                    "zero_optimization.stage=2"));
+}
+
+static void averaged_and_assigned_values_are_exact(void **state) {
+    for (unsigned c = 0; c < CLUSTERS; c++) {
+        (void)play(state, clusters[c], "2", "kinds", 0, NULL);
+        (void)play(state, clusters[c], "2", "kinds", 0,
+                   SETS("gradient_clipping=0.1"));
+    }
+    (void)play(state, "2", "2", "kinds", 0, SETS("wire=bf16"));
+    (void)play(state, "0", "2", "kinds", 0,
+               SETS("optimizer.type=Adam", "zero_optimization.stage=1"));
+}
+
+static void a_round_uses_rank_0s_values_of_each_group(void **state) {
+    for (unsigned c = 0; c < CLUSTERS; c++)
+        (void)play(state, clusters[c], "2", "groups", 0, NULL);
+}
+
+static void ranks_may_push_in_different_orders(void **state) {
+    for (unsigned c = 0; c < CLUSTERS; c++)
+        (void)play(state, clusters[c], "3", "orders", 0,
+                   SETS("optimizer.params.lr=1"));
+}
+
+static void two_runs_of_a_process_do_not_meet(void **state) {
+    char caller[PATH_MAX];
+    caller_path(caller);
+    struct cluster_process *two =
+        cluster_run_program(*state, "two", caller, SETS("two"), NULL);
+    cluster_run_expect(two, 0, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(cluster_run_errors(two), ""); /* it did not ask */
+}
+
+/* On every rank: `local` shows what all of them write. */
+static void a_wrong_call_is_named_on_every_rank(void **state) {
+    static const struct {
+        const char *name, *text;
+        int code;
+    } cases[] = {
+        {"twice", "tensor \"w\" is pushed twice in step 10", CONFIG},
+        {"never", "tensor \"w\" was not pushed in step 10", CONFIG},
+        {"size", "in step 10 has 4 bytes, expected are 12", CONFIG},
+        {"differ",
+         "number 0 is \"w\" [4], kind 0, type 0, group 0, rank 0's "
+         "is \"w\" [3]",
+         CONFIG},
+        {"name", "\"w\" is listed twice", CONFIG},
+        {"nan", "the loss is nan at step 10", FAILED},
+        {"ends", "worker 1 has ended after step 9, and worker 0 is in step",
+         FAILED},
+        {"fails", "worker 1 on host ", FAILED},
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int allreduce = 0; allreduce < 2; allreduce++) {
+            const char *text =
+                cluster_run_errors(play(state, allreduce ? "0" : "1", "2",
+                                        cases[i].name, cases[i].code, NULL));
+            const char *first = strstr(text, cases[i].text);
+            assert_non_null(first);
+            assert_non_null(strstr(first + 1, cases[i].text));
+        }
+}
+
+static void an_early_end_leaves_the_others_training(void **state) {
+    const char *text =
+        cluster_run_errors(play(state, "1", "2", "early", 0, NULL));
+    assert_non_null(strstr(text, " 40 steps in "));
+    text = cluster_run_errors(play(state, "0", "2", "early", CONFIG, NULL));
+    assert_non_null(strstr(text, "all-reduce does not go on without a rank"));
+}
+
+/* The last line of standard output. */
+static const char *weights_of(const struct cluster_process *local) {
+    const char *text = strstr(cluster_run_output(local), "from ");
+    assert_non_null(text);
+    return strchr(text, ' ') + 1;
+}
+
+static void a_resumed_run_has_the_same_bits(void **state) {
+    static const char *const optimizers[] = {
+        "optimizer.params.momentum=0.9",
+        "optimizer.type=Adam",
+    };
+    for (unsigned o = 0; o < 2; o++)
+        for (unsigned c = 0; c < CLUSTERS; c++) {
+            char whole[64], parts[64];
+            snprintf(whole, sizeof whole, "%s",
+                     weights_of(play(state, clusters[c], "2", "resume", 0,
+                                     SETS(optimizers[o], "steps=40"))));
+            struct cluster_run *run = cluster_fixture_reset(state);
+            for (int half = 1; half <= 2; half++) {
+                struct cluster_process *local = start(
+                    run, clusters[c], "2", "resume",
+                    SETS(optimizers[o], half == 1 ? "steps=17" : "steps=40",
+                         "checkpoint.dir=kept", "checkpoint.every_steps=5"));
+                cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+                snprintf(parts, sizeof parts, "%s", weights_of(local));
+            }
+            assert_int_equal(whole[0], '0'); /* not resumed */
+            assert_int_equal(parts[0], '1');
+            assert_string_equal(parts + 1, whole + 1);
+        }
+}
+
+static void a_signal_leaves_a_checkpoint(void **state) {
+    for (unsigned c = 0; c < CLUSTERS; c++) {
+        uint64_t steps[8];
+        (void)play(state, clusters[c], "2", "interrupt", 128 + SIGTERM,
+                   SETS("checkpoint.dir=kept"));
+        assert_int_equal(cluster_fixture_checkpoints(*state, "kept", steps, 8),
+                         1);
+        assert_true(steps[0] > 0);
+    }
+}
+
+static void a_model_of_ones_own_and_a_built_in_job_do_not_go_together(
+    void **state) {
+    char caller[PATH_MAX];
+    cluster_run_job(*state, NULL);
+    caller_path(caller);
+    struct cluster_process *local = cluster_run_start(
+        *state, "local", SETS("local", "job.json", "--", caller, "sums"), NULL);
+    cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
+    assert_non_null(
+        strstr(cluster_run_errors(local), "model.type is external"));
+    local = cluster_run_start(*state, "program",
+                              SETS("local", "--set",
+                                   "model={\"type\": \"external\"}", "--set",
+                                   "data=null", "job.json"),
+                              NULL);
+    cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(cluster_run_errors(local), "declares the model"));
+}
+
+#define LIBRARY_TEST(name)                                                     \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        LIBRARY_TEST(weights_are_the_exact_sums_on_all_ranks),
+        LIBRARY_TEST(zero_counts_and_empty_does_not),
+        LIBRARY_TEST(averaged_and_assigned_values_are_exact),
+        LIBRARY_TEST(a_round_uses_rank_0s_values_of_each_group),
+        LIBRARY_TEST(ranks_may_push_in_different_orders),
+        LIBRARY_TEST(two_runs_of_a_process_do_not_meet),
+        LIBRARY_TEST(a_wrong_call_is_named_on_every_rank),
+        LIBRARY_TEST(an_early_end_leaves_the_others_training),
+        LIBRARY_TEST(a_resumed_run_has_the_same_bits),
+        LIBRARY_TEST(a_signal_leaves_a_checkpoint),
+        LIBRARY_TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

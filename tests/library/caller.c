@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A caller of the library for cluster_library_test.c: `caller CASE` trains with
+ * gradients that are small integers, so that every sum is exact, and checks the
+ * values that come back. It ends with the run's result, or with 99 after a line
+ * on standard error if a value is wrong. */
+#include "library/capstan.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WRONG = 99, LARGE = 40000, MAX_TENSORS = 40 };
+
+struct caller {
+    capstan_run *run;
+    int rank, size;
+    uint32_t count;
+    float *values[MAX_TENSORS], *gradients[MAX_TENSORS];
+    uint32_t elements[MAX_TENSORS];
+};
+
+static int expect(bool holds, const char *what, double found) {
+    if (!holds)
+        fprintf(stderr, "wrong: %s: %.9g\n", what, found);
+    return holds ? 0 : WRONG;
+}
+
+static int declare(struct caller *caller, const char *name, uint32_t elements,
+                   enum capstan_kind kind, uint32_t group, float value) {
+    uint32_t number, n = caller->count++;
+    float *values = malloc(elements * sizeof *values);
+    caller->values[n] = values;
+    caller->gradients[n] = calloc(elements, sizeof(float));
+    caller->elements[n] = elements;
+    for (uint32_t i = 0; i < elements; i++)
+        values[i] = value;
+    struct capstan_tensor tensor = {.name = name,
+                                    .num_dims = 1,
+                                    .dims = &elements,
+                                    .kind = kind,
+                                    .group = group,
+                                    .values = values};
+    int result = capstan_declare(caller->run, &tensor, &number);
+    return result ? result : expect(number == n, "tensor number", number);
+}
+
+static int push(struct caller *caller, uint32_t n, float gradient,
+                enum capstan_contribution contribution) {
+    bool full = contribution == CAPSTAN_FULL;
+    for (uint32_t i = 0; full && i < caller->elements[n]; i++)
+        caller->gradients[n][i] = gradient;
+    return capstan_push(caller->run, n, full ? caller->gradients[n] : NULL,
+                        full ? caller->elements[n] * sizeof(float) : 0,
+                        contribution);
+}
+
+/* Ends the step and waits for all values. */
+static int step(struct caller *caller, double loss,
+                enum capstan_outcome *outcome) {
+    int result = capstan_step(caller->run, loss, 1, 0, outcome, -1);
+    for (uint32_t n = 0; !result && n < caller->count; n++)
+        result = capstan_wait(caller->run, n, -1);
+    return result;
+}
+
+static int expect_all(const struct caller *caller, uint32_t n, float value,
+                      const char *what) {
+    for (uint32_t i = 0; i < caller->elements[n]; i++)
+        if (caller->values[n][i] != value)
+            return expect(false, what, (double)caller->values[n][i]);
+    return 0;
+}
+
+/* Rank 0's first values are 5, others' 7; weights fall by the mean. */
+static int sums(struct caller *caller) {
+    enum capstan_outcome outcome;
+    float weight = 5, mine = caller->rank ? 7 : 5;
+    int result = declare(caller, "large", LARGE, CAPSTAN_TRAINED, 0, mine);
+    if (!result)
+        result = declare(caller, "small", 3, CAPSTAN_TRAINED, 0, mine);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    for (uint32_t n = 0; !result && n < 2; n++)
+        result = expect_all(caller, n, 5, "first values");
+    for (int s = 1; !result && s <= 30; s++) {
+        float gradient = (float)(s * (caller->rank + 1) * 4);
+        float mean = 0;
+        for (int r = 0; r < caller->size; r++)
+            mean += (float)(s * (r + 1) * 4);
+        weight -= (1.0f / (float)caller->size) * mean;
+        for (uint32_t n = 2; !result && n-- > 0;)
+            result = push(caller, n, gradient, CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, 1, &outcome);
+        for (uint32_t n = 0; !result && n < 2; n++)
+            result = expect_all(caller, n, weight, "weights");
+    }
+    return result;
+}
+
+/* What counts in the divisor, and what leaves momentum and weights alone. */
+static int contributions(struct caller *caller) {
+    static const struct {
+        enum capstan_contribution of[2]; /* by rank */
+        float fall;                      /* of the weights, momentum aside */
+        bool moves;
+    } steps[] = {
+        {{CAPSTAN_FULL, CAPSTAN_ZERO}, 2, true},
+        {{CAPSTAN_FULL, CAPSTAN_EMPTY}, 4, true},
+        {{CAPSTAN_EMPTY, CAPSTAN_EMPTY}, 0, false},
+        {{CAPSTAN_ZERO, CAPSTAN_ZERO}, 0, false},
+        {{CAPSTAN_EMPTY, CAPSTAN_FULL}, 4, true},
+        {{CAPSTAN_VOID, CAPSTAN_FULL}, 0, false},
+        {{CAPSTAN_FULL, CAPSTAN_FULL}, 4, true},
+    };
+    enum capstan_outcome outcome;
+    float weight = 0, momentum = 0, other = 0;
+    int result = declare(caller, "w", LARGE, CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = declare(caller, "always", 4, CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    for (unsigned s = 0; !result && s < sizeof steps / sizeof *steps; s++) {
+        enum capstan_contribution own = steps[s].of[caller->rank];
+        bool is_void = steps[s].of[0] == CAPSTAN_VOID;
+        result = push(caller, 1, 0, own == CAPSTAN_VOID ? own : CAPSTAN_FULL);
+        if (!result)
+            result = push(caller, 0, 4, own);
+        if (!result)
+            result = step(caller, 1, &outcome);
+        if (steps[s].moves) {
+            momentum = s ? 0.5f * momentum + steps[s].fall : steps[s].fall;
+            weight -= momentum;
+        }
+        if (!result && !is_void)
+            result = expect_all(caller, 0, weight, "weights of contributions");
+        if (!result)
+            result = expect_all(caller, 1, other, "the tensor beside");
+    }
+    return result;
+}
+
+/* Means, and rank 0's integers of any bits. */
+static int kinds(struct caller *caller) {
+    static const int64_t numbers[] = {INT64_C(1) << 31, -1, 0, INT64_MIN,
+                                      INT64_C(0x7fc0000180000000)};
+    enum { NUMBERS = sizeof numbers / sizeof *numbers };
+    enum capstan_outcome outcome;
+    int64_t values[NUMBERS] = {0}, mine[NUMBERS];
+    uint32_t dims = NUMBERS, number;
+    struct capstan_tensor tensor = {.name = "count",
+                                    .num_dims = 1,
+                                    .dims = &dims,
+                                    .dtype = CAPSTAN_INT64,
+                                    .kind = CAPSTAN_ASSIGNED,
+                                    .values = values};
+    int result = declare(caller, "weight", 10, CAPSTAN_TRAINED, 0, 1);
+    if (!result)
+        result = declare(caller, "mean", LARGE, CAPSTAN_AVERAGED, 0, 0);
+    if (!result)
+        result = capstan_declare(caller->run, &tensor, &number);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    for (int s = 1; !result && s <= 5; s++) {
+        for (int i = 0; i < NUMBERS; i++)
+            mine[i] = numbers[(i + s) % NUMBERS];
+        result =
+            push(caller, 1, (float)(4 * s * (caller->rank + 1)), CAPSTAN_FULL);
+        if (!result && caller->rank == 0)
+            result = capstan_push(caller->run, number, mine, sizeof mine,
+                                  CAPSTAN_FULL);
+        else if (!result)
+            result = capstan_push(caller->run, number, NULL, 0, CAPSTAN_EMPTY);
+        if (!result)
+            result = push(caller, 0, 0, CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, 1, &outcome);
+        if (!result)
+            result = capstan_wait(caller->run, number, -1);
+        float sum = 0;
+        for (int r = 0; r < caller->size; r++)
+            sum += (float)(4 * s * (r + 1));
+        if (!result)
+            result = expect_all(caller, 1, (1.0f / (float)caller->size) * sum,
+                                "averaged");
+        if (!result)
+            result = expect(!memcmp(values, mine, sizeof mine), "assigned", s);
+    }
+    return result;
+}
+
+/* Two groups; from step 3 on other rates, which only rank 0's are. */
+static int groups(struct caller *caller) {
+    enum capstan_outcome outcome;
+    float weights[2] = {0, 0};
+    double rates[2] = {1, 0.5};
+    int result = declare(caller, "first", 100, CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = declare(caller, "second", LARGE, CAPSTAN_TRAINED, 1, 0);
+    if (!result)
+        result = capstan_optimizer(caller->run, "SGD");
+    for (uint32_t g = 0; !result && g < 2; g++)
+        result = capstan_set(caller->run, g, "lr", rates[g]);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    for (int s = 1; !result && s <= 8; s++) {
+        if (s >= 3 && s != 6) { /* what is not set again holds */
+            rates[0] = 0.25 * s;
+            rates[1] = 2;
+            result =
+                capstan_set(caller->run, 0, "lr", caller->rank ? 77 : rates[0]);
+            if (!result)
+                result = capstan_set(caller->run, 1, "lr",
+                                     caller->rank ? 99 : rates[1]);
+        }
+        for (uint32_t n = 2; !result && n-- > 0;)
+            result = push(caller, n, 4, CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, 1, &outcome);
+        for (uint32_t n = 0; !result && n < 2; n++) {
+            weights[n] -= (float)rates[n] * 4;
+            result = expect_all(caller, n, weights[n], "weights of a group");
+        }
+    }
+    return result;
+}
+
+/* Each rank has another order, in which blocks of all sizes are ready. */
+static int orders(struct caller *caller) {
+    enum capstan_outcome outcome;
+    char name[16];
+    int result = 0;
+    for (uint32_t n = 0; !result && n < MAX_TENSORS; n++) {
+        snprintf(name, sizeof name, "tensor%u", n);
+        result = declare(caller, name, n % 7 ? 100 * n + 1 : LARGE,
+                         CAPSTAN_TRAINED, 0, 0);
+    }
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    for (int s = 1; !result && s <= 20; s++) {
+        for (uint32_t i = 0; !result && i < MAX_TENSORS; i++) {
+            uint32_t n =
+                (i * 7 + (uint32_t)(caller->rank * 11 + s)) % MAX_TENSORS;
+            if (caller->rank == 1)
+                n = MAX_TENSORS - 1 - n;
+            result = push(caller, n, 1, CAPSTAN_FULL);
+        }
+        if (!result)
+            result = step(caller, 1, &outcome);
+        for (uint32_t n = 0; !result && n < MAX_TENSORS; n++)
+            result = expect_all(caller, n, (float)-s, "weights in any order");
+    }
+    return result;
+}
+
+/* A few steps, then rank 1 does what WHAT says. */
+static int misuse(struct caller *caller, const char *what) {
+    enum capstan_outcome outcome = CAPSTAN_GOES_ON;
+    bool culprit = caller->rank == 1;
+    int result =
+        declare(caller, "w", culprit && !strcmp(what, "differ") ? 4 : 3,
+                CAPSTAN_TRAINED, 0, 0);
+    if (!result && culprit && !strcmp(what, "name"))
+        result = declare(caller, "w", 3, CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    for (int s = 1; !result && outcome == CAPSTAN_GOES_ON && s <= 40; s++) {
+        bool now = culprit && s == 10;
+        if (now && !strcmp(what, "ends"))
+            return 0;
+        if (now && !strcmp(what, "early"))
+            return capstan_end(caller->run, CAPSTAN_EARLY, NULL, -1);
+        if (now && !strcmp(what, "fails"))
+            return capstan_end(caller->run, CAPSTAN_FAILED, "out of luck", -1);
+        if (now && !strcmp(what, "size"))
+            result = capstan_push(caller->run, 0, caller->gradients[0], 4,
+                                  CAPSTAN_FULL);
+        else if (!(now && !strcmp(what, "never")))
+            result = push(caller, 0, 1, CAPSTAN_FULL);
+        if (!result && now && !strcmp(what, "twice"))
+            result = push(caller, 0, 1, CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, now && !strcmp(what, "nan") ? 0.0 / 0.0 : 1,
+                          &outcome);
+    }
+    return result;
+}
+
+/* Prints the sum of the weights after the job's last step, whatever the run
+ * continues. */
+static int resume(struct caller *caller) {
+    enum capstan_outcome outcome = CAPSTAN_GOES_ON;
+    struct capstan_position position;
+    int result =
+        declare(caller, "w", LARGE, CAPSTAN_TRAINED, 0, caller->rank ? 9 : 3);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    capstan_where(caller->run, &position);
+    if (position.step >= position.total)
+        outcome = CAPSTAN_ENDS;
+    while (!result && outcome == CAPSTAN_GOES_ON) {
+        float gradient =
+            0.1f * (float)(position.step % 7) - 0.2f * (float)caller->rank;
+        result = push(caller, 0, gradient, CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, 1, &outcome);
+        capstan_where(caller->run, &position);
+    }
+    if (!result && caller->rank == 0)
+        printf("from %d to %llu: %.9g\n", position.resumed,
+               (unsigned long long)position.step,
+               (double)caller->values[0][LARGE - 1]);
+    return result;
+}
+
+/* Trains until the signal that rank 0 sends to its own run. */
+static int interrupt(struct caller *caller) {
+    enum capstan_outcome outcome = CAPSTAN_GOES_ON;
+    int result = declare(caller, "w", 3, CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    for (int s = 0; !result && outcome == CAPSTAN_GOES_ON; s++) {
+        if (caller->rank == 0 && s == 100)
+            capstan_interrupt(caller->run, 15);
+        result = push(caller, 0, 1, CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, 1, &outcome);
+    }
+    return result;
+}
+
+static int play(struct caller *caller, const char *name) {
+    if (!strcmp(name, "sums"))
+        return sums(caller);
+    if (!strcmp(name, "contributions"))
+        return contributions(caller);
+    if (!strcmp(name, "kinds"))
+        return kinds(caller);
+    if (!strcmp(name, "groups"))
+        return groups(caller);
+    if (!strcmp(name, "orders"))
+        return orders(caller);
+    if (!strcmp(name, "resume"))
+        return resume(caller);
+    if (!strcmp(name, "interrupt"))
+        return interrupt(caller);
+    return misuse(caller, name);
+}
+
+static int finish(struct caller *caller, int result) {
+    if (!result)
+        result = capstan_end(caller->run, CAPSTAN_DONE, NULL, -1);
+    if (result && result != WRONG)
+        fprintf(stderr, "%s: %s\n", capstan_error_name(caller->run),
+                capstan_error(caller->run));
+    capstan_close(caller->run);
+    for (uint32_t n = 0; n < caller->count; n++) {
+        free(caller->values[n]);
+        free(caller->gradients[n]);
+    }
+    return result;
+}
+
+static int run_case(const char *name) {
+    struct caller caller = {0};
+    int result = capstan_open(&caller.run, NULL, NULL, CAPSTAN_LOG);
+    if (!result && !capstan_trains(caller.run)) {
+        result = capstan_serve(caller.run, -1);
+        capstan_close(caller.run);
+        return result;
+    }
+    do
+        result = result && result != CAPSTAN_AGAIN
+                     ? result
+                     : capstan_join(caller.run, 0.05);
+    while (result == CAPSTAN_AGAIN);
+    if (!result) {
+        caller.rank = capstan_rank(caller.run);
+        caller.size = capstan_size(caller.run);
+        result = play(&caller, name);
+    }
+    return finish(&caller, result);
+}
+
+/* Two runs of one process, in turns. */
+static int run_two(void) {
+    static const char *const overrides[] = {"optimizer.params.lr=1", NULL};
+    struct caller callers[2] = {{0}, {0}};
+    enum capstan_outcome outcome;
+    int result = 0;
+    for (int i = 0; !result && i < 2; i++) {
+        result = capstan_open(&callers[i].run, NULL, overrides, 0);
+        if (!result)
+            result = capstan_join(callers[i].run, -1);
+        if (!result)
+            result = declare(&callers[i], "w", 5, CAPSTAN_TRAINED, 0, 0);
+        if (!result)
+            result = capstan_start(callers[i].run, -1);
+    }
+    for (int s = 1; s <= 50; s++)
+        for (int i = 0; !result && i < 2; i++) {
+            result = push(&callers[i], 0, (float)(i + 1), CAPSTAN_FULL);
+            if (!result)
+                result = step(&callers[i], 1, &outcome);
+            if (!result)
+                result = expect_all(&callers[i], 0, (float)(-s * (i + 1)),
+                                    "weights of two runs");
+        }
+    int second = finish(&callers[1], result);
+    result = finish(&callers[0], result);
+    return result ? result : second;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2)
+        return 2;
+    return strcmp(argv[1], "two") ? run_case(argv[1]) : run_two();
+}
