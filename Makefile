@@ -452,10 +452,17 @@ SHARE := $(DESTDIR)$(PREFIX)/share
 # A job's relative paths start at its folder, where users may not write after
 # installation, so the installed jobs have no keys for output files.
 WRITING := checkpoint\|tensorboard\|export
+RELEASE := $(shell sed -n 's/^.define VERSION_TEXT "\(.*\)"/\1/p' proto/base/version.h)
 install: all ## install to DESTDIR/PREFIX (PREFIX=/usr/local)
-	install -d $(LIB) $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/capstan/docs $(SHARE)/capstan/jobs
-	install $(BUILD)/capstan $(wildcard $(BUILD)/capstan-*.so) $(LIB)
+	install -d $(LIB) $(addprefix $(DESTDIR)$(PREFIX)/,bin include lib/pkgconfig) \
+	    $(SHARE)/doc/capstan/docs $(SHARE)/capstan/jobs
+	install $(BUILD)/capstan $(BUILD)/$(SONAME) $(wildcard $(BUILD)/capstan-*.so) $(LIB)
 	ln -sfr $(LIB)/capstan $(DESTDIR)$(PREFIX)/bin/capstan
+	ln -sfr $(LIB)/$(SONAME) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
+	ln -sfr $(LIB)/$(SONAME) $(DESTDIR)$(PREFIX)/lib/libcapstan.so
+	install -m 644 library/capstan.h $(DESTDIR)$(PREFIX)/include
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(RELEASE)|' library/capstan.pc.in \
+	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/capstan.pc
 	install -m 644 README.md CHANGELOG.md LICENSE $(SHARE)/doc/capstan
 	install -m 644 $(wildcard docs/*.md) $(SHARE)/doc/capstan/docs
 	for job in $(notdir $(wildcard deploy/*.json)); do \

@@ -130,8 +130,8 @@ uint32_t run_step_replicas(const struct run *run) {
 }
 
 /* Those of a caller's model are counted by the trainers: up to now, not up to
- * STEP. Counts whole epochs, then micro batches of the next one. The count is exact
- * for this number of replicas and this batch size, so that a resumed run
+ * STEP. Counts whole epochs, then micro batches of the next one. The count is
+ * exact for this number of replicas and this batch size, so that a resumed run
  * continues at the same sample. With steps_per_epoch an epoch does not end at a
  * sample boundary: every sample read counts. */
 uint64_t run_samples(const struct run *run, uint64_t step) {

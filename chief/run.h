@@ -39,7 +39,7 @@ struct run_trainer {
     bool declared;
     uint64_t digest, train_samples, test_samples; /* from its model spec */
     struct layout *layout; /* likewise, of an external model; or NULL */
-    bool synthetic;  /* holds no parameters; from its model spec */
+    bool synthetic;        /* holds no parameters; from its model spec */
     char device[64]; /* memory key of its first compute device; "": the host */
     char without_nccl[256];
     struct visible_devices visible_devices;

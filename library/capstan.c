@@ -45,7 +45,7 @@ static void *play_roles(void *argument) {
     return NULL;
 }
 
-static enum status start_thread(capstan_run *run, struct failure *why) {
+static enum status start_roles(capstan_run *run, struct failure *why) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -118,8 +118,8 @@ static enum status resolve(capstan_run *run, unsigned flags,
     return status;
 }
 
-static int fail(capstan_run *run, enum status status,
-                const struct failure *why) {
+static int end_with(capstan_run *run, enum status status,
+                    const struct failure *why) {
     pthread_mutex_lock(&run->mutex);
     if (!run->over) {
         run->over = true;
@@ -149,8 +149,8 @@ PUBLIC int capstan_open(capstan_run **out, const char *job,
     if (!status)
         status = resolve(run, flags, &why);
     if (!status)
-        status = start_thread(run, &why);
-    return status ? fail(run, status, &why) : 0;
+        status = start_roles(run, &why);
+    return status ? end_with(run, status, &why) : 0;
 }
 
 PUBLIC enum capstan_role capstan_role(const capstan_run *run) {
@@ -177,7 +177,7 @@ static int wait_for_end(capstan_run *run, int64_t until) {
         return run->result;
     if (external_wait_end(run->external, until, &status, &why) == EXTERNAL_LATE)
         return CAPSTAN_AGAIN;
-    return fail(run, status, &why);
+    return end_with(run, status, &why);
 }
 
 /* The result of a call that the run's end may cut short. */
@@ -221,9 +221,9 @@ PUBLIC int capstan_local_rank(const capstan_run *run) {
     return (int)place.local_rank;
 }
 
-static enum status read_tensor(struct parameter *parameter,
-                               const struct capstan_tensor *tensor,
-                               struct failure *why) {
+static enum status read_declared(struct parameter *parameter,
+                                 const struct capstan_tensor *tensor,
+                                 struct failure *why) {
     *parameter = (struct parameter){.num_dims = tensor->num_dims,
                                     .kind = (uint32_t)tensor->kind,
                                     .dtype = (uint32_t)tensor->dtype,
@@ -265,7 +265,7 @@ PUBLIC int capstan_declare(capstan_run *run,
     struct failure why = {0};
     if (run->over)
         return run->result;
-    enum status status = read_tensor(&parameter, tensor, &why);
+    enum status status = read_declared(&parameter, tensor, &why);
     if (!status)
         status = external_declare(run->external, &parameter, tensor->values,
                                   number, &why);

@@ -40,8 +40,7 @@ static void describe_parameter(const struct layout *layout, uint32_t p,
         return;
     }
     const struct parameter *parameter = &layout->parameters[p];
-    size_t used =
-        (size_t)snprintf(text, size, "\"%s\" [", parameter->name);
+    size_t used = (size_t)snprintf(text, size, "\"%s\" [", parameter->name);
     for (uint32_t d = 0; d < parameter->num_dims && used < size; d++)
         used += (size_t)snprintf(text + used, size - used, d ? ", %u" : "%u",
                                  parameter->dims[d]);

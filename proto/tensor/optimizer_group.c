@@ -79,7 +79,7 @@ void optimizer_group_put(struct optimizer_group *group, const double *values) {
         *real_at(group, v) = values[v];
 }
 
-static bool is_allowed(const struct value_row *row, double value) {
+static bool is_value_allowed(const struct value_row *row, double value) {
     return isfinite(value) && value >= row->min && value <= row->max;
 }
 
@@ -102,7 +102,7 @@ enum status optimizer_group_set(struct optimizer_group *group, const char *key,
     if (!row)
         return status_fail(why, FAILURE_JOB_INVALID,
                            "the optimizer has no \"%.64s\"", key);
-    if (!is_allowed(row, value) || (is_flag && value != 0 && value != 1))
+    if (!is_value_allowed(row, value) || (is_flag && value != 0 && value != 1))
         return status_fail(why, FAILURE_JOB_INVALID,
                            "\"%s\" of the optimizer: found %g; allowed are %g "
                            "to %g",
@@ -126,7 +126,7 @@ enum status optimizer_group_check(const double *values, size_t count,
                                   struct failure *why) {
     bool allowed = count == OPTIMIZER_VALUES;
     for (unsigned v = 0; allowed && v < OPTIMIZER_VALUES; v++)
-        allowed = is_allowed(&reals[v], values[v]);
+        allowed = is_value_allowed(&reals[v], values[v]);
     return allowed ? STATUS_OK
                    : status_fail(why, FAILURE_BAD_MESSAGE,
                                  "values of an optimizer's group that are not "
@@ -185,7 +185,7 @@ static bool read_group(struct optimizer_group *group,
         .optimizer = {.type = (enum optimizer_type)message->type,
                       .keeps_momentum = message->keeps_momentum}};
     for (unsigned v = 0; v < REALS; v++) {
-        if (!is_allowed(&reals[v], message->values[v]))
+        if (!is_value_allowed(&reals[v], message->values[v]))
             return false;
         *real_at(group, v) = message->values[v];
     }

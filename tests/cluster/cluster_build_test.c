@@ -206,6 +206,32 @@ static void an_installation_has_the_program_and_its_licence(void **state) {
     expect(cluster_run_output(shell(run, command, 0)), "capstan 0.");
 }
 
+/* With nothing but what `make install` has put there. */
+static void a_program_is_built_by_pkg_config_alone(void **state) {
+    struct cluster_run *run = *state;
+    char build[PATH_MAX], command[3 * PATH_MAX];
+    skip_unless_installed("pkg-config", "pkg-config");
+    assert_true(build_folder_find(build));
+    arrange(run, "-");
+    snprintf(
+        command, sizeof command,
+        "set -e; make -C \"$TREE\" -f Makefile -o all BUILD='%s' "
+        "PREFIX=\"$PWD/to\" install >&2; "
+        "export PKG_CONFIG_PATH=\"$PWD/to/lib/pkgconfig\"; "
+        "gcc -Wall -Wextra -Werror \"$TREE\"/python/capstan/examples/linear.c "
+        "$(pkg-config --cflags --libs capstan) -o linear; "
+        "export LD_LIBRARY_PATH=\"$PWD/to/lib\"; ./linear; "
+        "nm -D --defined-only to/lib/libcapstan.so | "
+        "sed -n 's/.* T \\([a-z_]*\\)@.*/\\1/p' | sort > symbols; "
+        "sed -n 's/^ *\\(capstan_[a-z_]*\\);/\\1/p' "
+        "\"$TREE\"/library/capstan.map | sort | diff symbols -; "
+        "grep -o 'capstan_[a-z_]*(capstan_run\\|capstan_[a-z_]*(const "
+        "capstan_run\\|capstan_version(' to/include/capstan.h | "
+        "sed 's/(.*//' | sort | diff symbols -",
+        build);
+    expect(cluster_run_output(shell(run, command, 0)), "2.000 -3.000 1.000\n");
+}
+
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
@@ -217,6 +243,7 @@ int main(void) {
         TEST(the_last_line_of_all_checks_has_the_totals),
         TEST(the_commit_comes_from_the_checkout_or_the_export),
         TEST(an_installation_has_the_program_and_its_licence),
+        TEST(a_program_is_built_by_pkg_config_alone),
     };
     if (!realpath(".", tree))
         return 1;

@@ -32,8 +32,8 @@ enum job_kind {
 
 /* Defaults are JSON. A key without a default that is not given leaves its field
  * 0 and is not written. The masks (bits 1 << enum value) list the model,
- * optimizer or scheduler types to which the row applies, 0 for all. Several rows may give
- * one path different defaults. */
+ * optimizer or scheduler types to which the row applies, 0 for all. Several
+ * rows may give one path different defaults. */
 struct job_key {
     const char *path;
     enum job_kind kind;

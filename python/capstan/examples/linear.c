@@ -9,7 +9,7 @@
 
 enum { STEPS = 200, BATCH = 32 };
 
-static int fail(capstan_run *run, int result) {
+static int explain(capstan_run *run, int result) {
     fprintf(stderr, "%s: %s\n", capstan_error_name(run), capstan_error(run));
     capstan_close(run);
     return result;
@@ -39,9 +39,10 @@ int main(void) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     capstan_run *run;
     int result = capstan_open(&run, NULL, overrides, CAPSTAN_LOG);
-    if (!result && !capstan_trains(run)) { /* a ps, or a chief without gradients */
+    if (!result &&
+        !capstan_trains(run)) { /* a ps, or a chief without gradients */
         result = capstan_serve(run, -1);
-        return result ? fail(run, result) : (capstan_close(run), 0);
+        return result ? explain(run, result) : (capstan_close(run), 0);
     }
     if (!result)
         result = capstan_join(run, -1);
@@ -71,7 +72,7 @@ int main(void) {
     if (!result)
         result = capstan_end(run, CAPSTAN_DONE, NULL, -1);
     if (result)
-        return fail(run, result);
+        return explain(run, result);
     capstan_close(run);
     printf("%.3f %.3f %.3f\n", weight[0], weight[1], bias[0]);
 }

@@ -35,8 +35,8 @@ struct part {
 
 /* The next part of RANGE behind *PART, whose `end` is at first where the range
  * begins and whose `parameter` is above all. Parameters descend in memory. */
-static bool next_part(const struct reduction *reduction,
-                      struct partition_range range, struct part *part) {
+static bool next_parameter(const struct reduction *reduction,
+                           struct partition_range range, struct part *part) {
     const struct reducer_settings *s = reduction->settings;
     while (part->parameter-- > 0) {
         uint64_t begin = s->offsets[part->parameter];
@@ -103,7 +103,7 @@ static void apply_part(struct reduction *reduction, uint32_t i,
 
 void reduction_apply_parameters(struct reduction *reduction, uint32_t i) {
     struct part part = before_first(reduction);
-    while (next_part(reduction, reduction->partition.owned[i], &part))
+    while (next_parameter(reduction, reduction->partition.owned[i], &part))
         apply_part(reduction, i, &part);
 }
 
@@ -111,7 +111,7 @@ size_t reduction_square_parameters(struct reduction *reduction,
                                    struct partition_range range, size_t count) {
     const struct layout *layout = reduction->settings->layout;
     struct part part = before_first(reduction);
-    while (next_part(reduction, range, &part)) {
+    while (next_parameter(reduction, range, &part)) {
         size_t elements = part.end - part.first;
         if (layout->parameters[part.parameter].kind != PARAMETER_TRAINED)
             continue;

@@ -11,7 +11,7 @@ static size_t elements_of(const struct client *client, uint32_t b) {
     return client->settings.plan->layout->blocks[b].elements;
 }
 
-static float *weights_of(const struct client *client, uint32_t b) {
+static float *caller_weights(const struct client *client, uint32_t b) {
     const struct block *block = &client->settings.plan->layout->blocks[b];
     return client->settings.weight_of[block->parameter] + block->offset;
 }
@@ -80,7 +80,7 @@ static const float *floats_of(const struct client *client,
                               uint32_t b) {
     size_t offset;
     if (request->kind == WINDOW_ASSIGN)
-        return weights_of(client, b);
+        return caller_weights(client, b);
     struct buffer *buffer = gradient_buffer(client, b, &offset);
     return (const float *)buffer_data(buffer) + offset;
 }
@@ -200,7 +200,7 @@ static void store_weights(struct client *client,
         if (header->snapshot == client->snapshot &&
             window_received(client->window, b, header->clock, now)) {
             encoding_read(client->settings.process->loops, format, from,
-                          elements_of(client, b), weights_of(client, b));
+                          elements_of(client, b), caller_weights(client, b));
             pthread_mutex_lock(&client->mutex);
             if (b == 0 && !header->snapshot)
                 client->scaler = (struct loss_scaler){

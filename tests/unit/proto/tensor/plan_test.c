@@ -279,20 +279,17 @@ static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
     struct failure why;
     fixture->message.replicas = replicas;
     fixture->message.n_replicas = 2;
-    assert_int_equal(plan_settle_job(&job, &fixture->message, &why),
-                     STATUS_OK);
+    assert_int_equal(plan_settle_job(&job, &fixture->message, &why), STATUS_OK);
     assert_int_equal(job.micro_batch, 4);
     job = (struct job){.train_batch_size = 48, .accumulation = 2};
     fixture->message.n_replicas = 0;
-    assert_int_equal(plan_settle_job(&job, &fixture->message, &why),
-                     STATUS_OK);
+    assert_int_equal(plan_settle_job(&job, &fixture->message, &why), STATUS_OK);
     assert_int_equal(job.micro_batch, 12);
     job =
         (struct job){.train_batch_size = 48, .accumulation = 2, .staleness = 1};
     fixture->message.n_replicas = 2;
     replicas[0] = 2;
-    assert_int_equal(plan_settle_job(&job, &fixture->message, &why),
-                     STATUS_OK);
+    assert_int_equal(plan_settle_job(&job, &fixture->message, &why), STATUS_OK);
     assert_int_equal(job.micro_batch, 12);
     replicas[1] = JOB_MAX_DEVICES + 1;
     assert_fails(plan_settle_job(&job, &fixture->message, &why), &why,

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of an external model, for external.c, its life; external_model.c,
+ * what is declared; and external_step.c, the steps. */
+#ifndef CAPSTAN_EXTERNAL_INTERNAL_H
+#define CAPSTAN_EXTERNAL_INTERNAL_H
+
+#include "worker/train/external.h"
+#include "worker/train/trainer_internal.h"
+
+struct tensor {
+    struct external *external;
+    struct buffer *gradient; /* over the caller's bytes */
+    bool pushed;             /* in this step */
+    bool lent;               /* a message may still read the gradient */
+    bool owned;              /* this file has a reference to it */
+    bool stale;              /* all-reduce: VALUES are not those of the arena */
+};
+
+struct external {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct trainer *trainer; /* attached, or NULL */
+    struct external_place place;
+    unsigned inside; /* calls that use the trainer */
+    bool joined, detached, ended;
+    enum status status;
+    struct failure why;
+
+    struct parameter *parameters;
+    float **values;
+    struct tensor *tensors;
+    uint32_t count, capacity, num_pushed;
+    bool declared, requested, started, finished;
+    bool counted;                   /* the step that ends was counted */
+    struct optimizer_group *groups; /* [num_groups]; NULL: the job's */
+    uint32_t num_groups;
+    bool has_optimizer, values_changed;
+    struct optimizer_group first_group; /* of groups that are not set */
+    uint32_t first; /* ps: of the pushes that wait; reducer: announced from here
+                       on */
+    uint32_t num_waiting;           /* ps: pushes not announced yet, a range */
+    uint64_t waiting_elements;      /* of it */
+    enum contribution waiting_kind; /* of all of it */
+};
+
+/* Begins a call that uses the trainer; NULL if the run is over. */
+struct trainer *external_enter(struct external *external);
+void external_leave(struct external *external);
+
+/* A wait has ended early: the run is over, or its end is on the way, which then
+ * is waited for in place of what does not come. */
+enum external_result external_late(struct external *external, int64_t until);
+
+/* Ends the run on all ranks for the reason WHY. */
+void external_report(struct trainer *trainer, const struct failure *why);
+
+/* Waits until PARAMETER's weights, or all, are those after the last push and
+ * its gradient may be changed. False: not until then. */
+bool external_wait_weights(struct external *external, struct trainer *trainer,
+                           uint32_t parameter, int64_t until);
+bool external_wait_all(struct external *external, struct trainer *trainer,
+                       int64_t until);
+
+#endif

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the caller declares before its first step: tensors, the optimizer's
+ * groups, first values. */
+#include "worker/train/external_internal.h"
+
+#include "proto/base/time.h"
+#include "proto/tensor/rule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_CAPACITY = 64 };
+
+/* Takes the gradient back from its last message; on any thread. */
+static void take_back(void *owner, struct buffer *buffer) {
+    struct tensor *tensor = owner;
+    struct external *external = tensor->external;
+    (void)buffer;
+    pthread_mutex_lock(&external->mutex);
+    tensor->lent = false;
+    pthread_cond_broadcast(&external->changed);
+    pthread_mutex_unlock(&external->mutex);
+}
+
+static bool grow_tensors(struct external *external) {
+    uint32_t capacity =
+        external->capacity ? 2 * external->capacity : FIRST_CAPACITY;
+    struct parameter *parameters = reallocarray(external->parameters, capacity,
+                                                sizeof *external->parameters);
+    if (parameters)
+        external->parameters = parameters;
+    float **values =
+        reallocarray(external->values, capacity, sizeof *external->values);
+    if (values)
+        external->values = values;
+    struct tensor *tensors =
+        reallocarray(external->tensors, capacity, sizeof *external->tensors);
+    if (tensors)
+        external->tensors = tensors;
+    if (!parameters || !values || !tensors)
+        return false;
+    external->capacity = capacity;
+    return true;
+}
+
+enum status external_declare(struct external *external,
+                             const struct parameter *parameter, float *values,
+                             uint32_t *number, struct failure *why) {
+    if (external->declared)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "tensor \"%s\" is declared after the start",
+                           parameter->name);
+    if (external->count == LAYOUT_MAX_PARAMETERS)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "more than %d tensors are declared",
+                           LAYOUT_MAX_PARAMETERS);
+    if (external->count == external->capacity && !grow_tensors(external))
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %u tensors",
+                           external->count + 1);
+    uint32_t p = external->count;
+    external->parameters[p] = *parameter;
+    external->values[p] = values;
+    external->tensors[p] = (struct tensor){0};
+    *number = p;
+    external->count++;
+    return STATUS_OK;
+}
+
+static struct optimizer_group group_of_job(const struct job *job) {
+    return (struct optimizer_group){job->optimizer, job->schedule.lr};
+}
+
+enum status external_optimizer(struct external *external, const char *type,
+                               struct failure *why) {
+    char override[128];
+    const char *overrides[] = {override};
+    struct job_source source = {
+        .overrides = overrides, .num_overrides = 1, .external = true};
+    struct job *job;
+    if (external->declared || external->num_groups)
+        return status_fail(why, FAILURE_JOB_INVALID,
+                           "the optimizer is named before its values are set "
+                           "and before the start");
+    snprintf(override, sizeof override, "optimizer.type=%.64s", type);
+    enum status status = job_load(&job, &source, NULL, why);
+    if (status)
+        return status;
+    external->first_group = group_of_job(job);
+    external->has_optimizer = true;
+    job_free(&job);
+    return STATUS_OK;
+}
+
+static enum status external_add_groups(struct external *external,
+                                       uint32_t count, struct failure *why) {
+    if (count <= external->num_groups)
+        return STATUS_OK;
+    if (count > OPTIMIZER_GROUPS_MAX || external->declared)
+        return status_fail(why, FAILURE_JOB_INVALID,
+                           "group %u of the optimizer: at most %d are allowed, "
+                           "and none is new after the start",
+                           count - 1, OPTIMIZER_GROUPS_MAX);
+    struct optimizer_group *groups =
+        reallocarray(external->groups, count, sizeof *groups);
+    if (!groups)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %u groups",
+                           count);
+    external->groups = groups;
+    while (external->num_groups < count)
+        groups[external->num_groups++] = external->first_group;
+    return STATUS_OK;
+}
+
+/* The state's tensors are those of the start. */
+static enum status change_group(struct external *external, uint32_t group,
+                                const char *key, double value,
+                                struct failure *why) {
+    struct optimizer_group changed = external->groups[group];
+    double before[OPTIMIZER_VALUES], after[OPTIMIZER_VALUES];
+    optimizer_group_get(&changed, before);
+    enum status status = optimizer_group_set(&changed, key, value, why);
+    if (status)
+        return status;
+    optimizer_group_get(&changed, after);
+    const struct optimizer *old = &external->groups[group].optimizer;
+    if (external->declared &&
+        (rule_form_of(&changed.optimizer) != rule_form_of(old) ||
+         changed.optimizer.nesterov != old->nesterov ||
+         changed.optimizer.maximize != old->maximize))
+        return status_fail(why, FAILURE_JOB_INVALID,
+                           "\"%s\" of the optimizer cannot change after the "
+                           "start",
+                           key);
+    external->values_changed |= memcmp(before, after, sizeof before) != 0;
+    external->groups[group] = changed;
+    return STATUS_OK;
+}
+
+enum status external_set(struct external *external, uint32_t group,
+                         const char *key, double value, struct failure *why) {
+    struct trainer *trainer = external_enter(external);
+    if (!trainer)
+        return status_fail(why, FAILURE_RUN_ENDED, "the run is over");
+    pthread_mutex_lock(&external->mutex);
+    if (!external->has_optimizer)
+        external->first_group = group_of_job(trainer->settings.job);
+    external->has_optimizer = true;
+    enum status status = external_add_groups(external, group + 1, why);
+    if (!status)
+        status = change_group(external, group, key, value, why);
+    pthread_mutex_unlock(&external->mutex);
+    external_leave(external);
+    return status;
+}
+
+const struct optimizer_group *external_groups(const struct external *external,
+                                              uint32_t *count) {
+    *count = external->num_groups;
+    return external->groups;
+}
+
+/* With an optimizer of its own every tensor has a group. */
+static enum status settle_groups(struct external *external,
+                                 struct failure *why) {
+    uint32_t most = 0;
+    for (uint32_t p = 0; p < external->count; p++)
+        if (external->parameters[p].group > most)
+            most = external->parameters[p].group;
+    if (!external->has_optimizer && most == 0)
+        return STATUS_OK;
+    if (!external->has_optimizer)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "a tensor is in group %u, and no value of a group "
+                           "is set",
+                           most);
+    enum status status = external_add_groups(external, most + 1, why);
+    if (!status)
+        optimizer_group_align(external->groups, external->num_groups);
+    external->values_changed = false;
+    return status;
+}
+
+/* From now on the tensors do not move. */
+static enum status open_gradients(struct external *external,
+                                  const struct layout *layout,
+                                  struct failure *why) {
+    for (uint32_t p = 0; p < external->count; p++) {
+        struct tensor *tensor = &external->tensors[p];
+        external->parameters[p].elements = layout->parameters[p].elements;
+        tensor->external = external;
+        tensor->gradient = buffer_open_foreign(take_back, tensor);
+        if (!tensor->gradient)
+            return status_fail(why, FAILURE_NO_MEMORY,
+                               "no memory for %u tensors", external->count);
+    }
+    return STATUS_OK;
+}
+
+static enum status send_model(struct external *external,
+                              struct trainer *trainer, struct failure *why) {
+    struct trainer_report declared = {.event = TRAINER_DECLARED, .replicas = 1};
+    enum status status = layout_build(&trainer->layout, external->parameters,
+                                      external->count, why);
+    if (!status)
+        status = settle_groups(external, why);
+    if (!status)
+        status = open_gradients(external, trainer->layout, why);
+    if (status)
+        return status;
+    external->declared = true;
+    event_queue_push(&trainer->event_queue, &declared);
+    return STATUS_OK;
+}
+
+/* Waits for trainer_begin. */
+static bool wait_exchange(struct trainer *trainer, int64_t until) {
+    pthread_mutex_lock(&trainer->mutex);
+    bool in_time = true;
+    while (!trainer->exchange.vtable && !trainer->cancelled && in_time)
+        in_time = time_cond_wait(&trainer->changed, &trainer->mutex, until);
+    bool here = trainer->exchange.vtable && !trainer->cancelled;
+    pthread_mutex_unlock(&trainer->mutex);
+    return here;
+}
+
+/* Rank 0 of a new run sends its weights, the others ask for them. */
+static void request_weights(struct external *external,
+                            struct trainer *trainer) {
+    const struct plan *plan = trainer->plan;
+    struct exchange exchange = trainer->exchange;
+    bool first = !plan->pull_first && trainer->from == 1;
+    trainer->clock = trainer->from - 1;
+    for (uint32_t p = 0; p < external->count; p++)
+        external->tensors[p].stale = exchange.provides_first_weights;
+    if (first && trainer->settings.rank == 0)
+        exchange_assign(exchange, trainer->clock);
+    else
+        exchange_pull(exchange, trainer->clock, 0);
+    external->requested = true;
+}
+
+void external_give_weights(struct external *external) {
+    const struct trainer *trainer = external->trainer;
+    for (uint32_t p = 0; p < external->count; p++)
+        memcpy(trainer->arena.weight_of[p], external->values[p],
+               external->parameters[p].elements * sizeof(float));
+}
+
+static enum external_result start_training(struct external *external,
+                                           struct trainer *trainer,
+                                           int64_t until) {
+    struct failure why;
+    if (!external->declared && send_model(external, trainer, &why)) {
+        external_report(trainer, &why);
+        return EXTERNAL_OVER;
+    }
+    if (!wait_exchange(trainer, until))
+        return external_late(external, until);
+    if (!external->requested)
+        request_weights(external, trainer);
+    if (!external_wait_all(external, trainer, until))
+        return external_late(external, until);
+    trainer->started_at = time_now();
+    trainer->waited = exchange_waited(trainer->exchange);
+    external->started = true;
+    return EXTERNAL_DONE;
+}
+
+enum external_result external_start(struct external *external, int64_t until) {
+    struct trainer *trainer = external_enter(external);
+    if (!trainer)
+        return EXTERNAL_OVER;
+    enum external_result result = EXTERNAL_DONE;
+    if (!external->started)
+        result = start_training(external, trainer, until);
+    external_leave(external);
+    return result;
+}
+
+void external_position(struct external *external,
+                       struct external_position *position) {
+    struct trainer *trainer = external_enter(external);
+    *position = (struct external_position){.total = UINT64_MAX};
+    if (!trainer)
+        return;
+    const struct run_schedule *schedule =
+        trainer->plan ? &trainer->plan->run_schedule : NULL;
+    if (schedule) {
+        position->step = trainer_is_synchronous(trainer)
+                             ? trainer->clock
+                             : exchange_global_step(trainer->exchange);
+        position->total = schedule->total == RUN_SCHEDULE_ENDLESS
+                              ? UINT64_MAX
+                              : schedule->total;
+        position->resumed = schedule->start || trainer->from > 1;
+    }
+    external_leave(external);
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step of the caller: gradients are lent to the client or copied to the
+ * reducer's arena as they come; its end is checked and counted. */
+#include "worker/train/external_internal.h"
+
+#include "proto/base/time.h"
+#include "worker/exchange/client/window.h"
+
+#include <math.h>
+#include <string.h>
+
+/* With ps: the gradient may be changed once no message reads it. */
+static bool await_gradient(struct external *external, struct tensor *tensor,
+                           int64_t until) {
+    bool in_time = true;
+    pthread_mutex_lock(&external->mutex);
+    while (tensor->lent && in_time && !external->detached)
+        in_time = time_cond_wait(&external->changed, &external->mutex, until);
+    bool here = !tensor->lent;
+    pthread_mutex_unlock(&external->mutex);
+    return here;
+}
+
+bool external_wait_weights(struct external *external, struct trainer *trainer,
+                           uint32_t p, int64_t until) {
+    struct tensor *tensor = &external->tensors[p];
+    if (!exchange_wait(trainer->exchange, p, until))
+        return false;
+    if (tensor->lent) {
+        struct buffer *own = tensor->gradient;
+        if (tensor->owned) /* the first wait after the push */
+            buffer_release(&own);
+        tensor->owned = false;
+        return await_gradient(external, tensor, until);
+    }
+    if (tensor->stale)
+        memcpy(external->values[p], trainer->arena.weight_of[p],
+               external->parameters[p].elements * sizeof(float));
+    tensor->stale = false;
+    return true;
+}
+
+bool external_wait_all(struct external *external, struct trainer *trainer,
+                       int64_t until) {
+    for (uint32_t p = 0; p < external->count; p++)
+        if (!external_wait_weights(external, trainer, p, until))
+            return false;
+    return true;
+}
+
+/* Announces the pushes that wait for a larger message. */
+static void announce_waiting(struct external *external,
+                             struct trainer *trainer) {
+    if (!external->num_waiting)
+        return;
+    exchange_announce(trainer->exchange, external->first, external->num_waiting,
+                      trainer->clock + 1, external->waiting_kind);
+    external->num_waiting = 0;
+    external->waiting_elements = 0;
+}
+
+/* Small gradients are announced together, as in trainer_step.c, if they come in
+ * the order of a backward pass. */
+static void push_to_ps(struct external *external, struct trainer *trainer,
+                       uint32_t p, enum contribution kind) {
+    if (external->num_waiting &&
+        (p + 1 != external->first || kind != external->waiting_kind))
+        announce_waiting(external, trainer);
+    external->first = p;
+    external->num_waiting++;
+    external->waiting_kind = kind;
+    external->waiting_elements += external->parameters[p].elements;
+    if (external->waiting_elements >= WINDOW_MIN_FLOATS ||
+        external->num_pushed == external->count ||
+        exchange_over_network(trainer->exchange))
+        announce_waiting(external, trainer);
+}
+
+/* A reducer takes parameters from the last to the first. */
+static void push_to_reducer(struct external *external,
+                            struct trainer *trainer) {
+    uint32_t end = external->first;
+    while (external->first && external->tensors[external->first - 1].pushed)
+        external->first--;
+    if (external->first < end)
+        exchange_announce(trainer->exchange, external->first,
+                          end - external->first, trainer->clock + 1,
+                          CONTRIBUTION_FULL);
+}
+
+static void lend_gradient(struct external *external, struct trainer *trainer,
+                          uint32_t p, const void *data) {
+    struct tensor *tensor = &external->tensors[p];
+    tensor->lent = tensor->owned = true;
+    buffer_set_memory(tensor->gradient, (void *)data,
+                      external->parameters[p].elements * sizeof(float));
+    client_set_gradient(trainer->exchange.context, p, tensor->gradient);
+}
+
+/* A gradient without bytes is zeros; assigned values go beside the arena. */
+static void give_to_reducer(const struct external *external,
+                            const struct trainer *trainer, uint32_t p,
+                            const void *data, enum contribution kind) {
+    const struct parameter *parameter = &external->parameters[p];
+    bool assigned = parameter->kind == PARAMETER_ASSIGNED;
+    bool has_bytes = kind == CONTRIBUTION_FULL;
+    size_t bytes = parameter->elements * sizeof(float);
+    reducer_contribute(trainer->exchange.context, trainer->clock + 1, p, kind,
+                       assigned && has_bytes ? data : NULL);
+    if (has_bytes && !assigned)
+        memcpy(trainer->arena.gradient_of[p], data, bytes);
+    else
+        memset(trainer->arena.gradient_of[p], 0, bytes);
+}
+
+/* False and WHY: the caller must not push this now. */
+static bool check_push(const struct external *external,
+                       const struct trainer *trainer, uint32_t p,
+                       const void *data, size_t bytes, enum contribution kind,
+                       struct failure *why) {
+    unsigned long long step = trainer->clock + 1;
+    why->code = FAILURE_NONE;
+    if (!external->started || external->finished || p >= external->count) {
+        status_fail(why, FAILURE_WRONG_CALL,
+                    p < external->count
+                        ? "a push %s"
+                        : "a push of a tensor that was not declared",
+                    external->finished ? "after the end" : "before the start");
+        return false;
+    }
+    const struct parameter *parameter = &external->parameters[p];
+    size_t expected = parameter->elements * sizeof(float);
+    if (external->tensors[p].pushed)
+        status_fail(why, FAILURE_WRONG_CALL,
+                    "tensor \"%s\" is pushed twice in step %llu",
+                    parameter->name, step);
+    else if (kind == CONTRIBUTION_FULL ? !data || bytes != expected
+                                       : data || bytes)
+        status_fail(why, FAILURE_WRONG_CALL,
+                    "the push of tensor \"%s\" in step %llu has %zu bytes, "
+                    "expected are %zu",
+                    parameter->name, step, bytes,
+                    kind == CONTRIBUTION_FULL ? expected : 0);
+    return why->code == FAILURE_NONE;
+}
+
+/* Values that were once changed go with every step. */
+static void begin_step(struct external *external, struct trainer *trainer) {
+    double values[OPTIMIZER_VALUES];
+    pthread_mutex_lock(&trainer->mutex);
+    trainer->progress.pushing = trainer->clock + 1;
+    pthread_mutex_unlock(&trainer->mutex);
+    if (trainer->exchange.provides_first_weights)
+        external->first = external->count;
+    for (uint32_t g = 0; external->values_changed && g < external->num_groups;
+         g++) {
+        optimizer_group_get(&external->groups[g], values);
+        exchange_set_values(trainer->exchange, trainer->clock + 1, g, values);
+    }
+}
+
+static enum external_result push_tensor(struct external *external,
+                                        struct trainer *trainer, uint32_t p,
+                                        const void *data, size_t bytes,
+                                        enum contribution kind) {
+    struct failure why;
+    bool reduces = trainer->exchange.provides_first_weights;
+    if (!check_push(external, trainer, p, data, bytes, kind, &why)) {
+        external_report(trainer, &why);
+        return EXTERNAL_OVER;
+    }
+    if (!external->num_pushed)
+        begin_step(external, trainer);
+    external->tensors[p].pushed = true;
+    external->num_pushed++;
+    if (reduces) {
+        external->tensors[p].stale = true;
+        give_to_reducer(external, trainer, p, data, kind);
+        push_to_reducer(external, trainer);
+        return EXTERNAL_DONE;
+    }
+    if (kind == CONTRIBUTION_FULL)
+        lend_gradient(external, trainer, p, data);
+    push_to_ps(external, trainer, p, kind);
+    return EXTERNAL_DONE;
+}
+
+enum external_result external_push(struct external *external,
+                                   uint32_t parameter, const void *data,
+                                   size_t bytes, enum contribution kind) {
+    struct trainer *trainer = external_enter(external);
+    if (!trainer)
+        return EXTERNAL_OVER;
+    pthread_mutex_lock(&external->mutex);
+    enum external_result result =
+        push_tensor(external, trainer, parameter, data, bytes, kind);
+    pthread_mutex_unlock(&external->mutex);
+    external_leave(external);
+    return result;
+}
+
+static void flush_pushes(struct external *external, struct trainer *trainer) {
+    pthread_mutex_lock(&external->mutex);
+    if (!trainer->exchange.provides_first_weights)
+        announce_waiting(external, trainer);
+    pthread_mutex_unlock(&external->mutex);
+}
+
+enum external_result external_wait(struct external *external,
+                                   uint32_t parameter, int64_t until) {
+    struct trainer *trainer = external_enter(external);
+    if (!trainer)
+        return EXTERNAL_OVER;
+    enum external_result result = EXTERNAL_DONE;
+    if (external->started && parameter < external->count) {
+        flush_pushes(external, trainer);
+        if (!external_wait_weights(external, trainer, parameter, until))
+            result = external_late(external, until);
+    }
+    external_leave(external);
+    return result;
+}
+
+/* With staleness the answer to the step before says which of the run it was. */
+static void count_step(struct external *external, struct trainer *trainer,
+                       const struct external_step *step) {
+    double sum = step->loss * (double)step->samples;
+    struct device_replica_result result = {.loss = sum,
+                                           .finite_loss_sum = sum,
+                                           .samples = step->samples,
+                                           .correct = step->correct,
+                                           .last_loss = sum,
+                                           .last_samples = step->samples};
+    if (!trainer_is_synchronous(trainer) && trainer->clock >= trainer->from)
+        trainer_step_count(trainer, exchange_global_step(trainer->exchange));
+    for (uint32_t p = 0; p < external->count; p++)
+        external->tensors[p].pushed = false;
+    external->num_pushed = 0;
+    trainer->clock++;
+    trainer_step_add(trainer, &result);
+    external->counted = true;
+}
+
+/* False: the step cannot end so. */
+static bool check_step(const struct external *external, struct trainer *trainer,
+                       const struct external_step *step) {
+    unsigned long long number = trainer->clock + 1;
+    struct failure why;
+    uint32_t p = 0;
+    if (external->num_pushed < external->count) {
+        while (external->tensors[p].pushed)
+            p++;
+        status_fail(&why, FAILURE_WRONG_CALL,
+                    "tensor \"%s\" was not pushed in step %llu; a tensor "
+                    "without a gradient is pushed as zero or empty",
+                    external->parameters[p].name, number);
+    } else if (!isfinite(step->loss) && !trainer->settings.job->nan_skip) {
+        status_fail(&why, FAILURE_LOSS_NOT_FINITE,
+                    "the loss is %g at step %llu: try a smaller rate, or "
+                    "gradient_clipping",
+                    fabs(step->loss), number);
+    } else {
+        return true;
+    }
+    external_report(trainer, &why);
+    return false;
+}
+
+static enum external_result external_end_step(struct external *external,
+                                              struct trainer *trainer,
+                                              const struct external_step *step,
+                                              bool *ends, int64_t until) {
+    uint64_t total = trainer->plan->run_schedule.total;
+    if (!external->counted) {
+        if (!check_step(external, trainer, step))
+            return EXTERNAL_OVER;
+        flush_pushes(external, trainer);
+        count_step(external, trainer, step);
+    }
+    if (trainer_is_cancelled(trainer))
+        return external_late(external, until);
+    *ends = trainer_is_leaving(trainer) || trainer->clock >= total;
+    if (!*ends && !trainer_is_synchronous(trainer) &&
+        total != RUN_SCHEDULE_ENDLESS) {
+        if (!external_wait_weights(external, trainer, external->count - 1,
+                                   until))
+            return external_late(external, until);
+        *ends = exchange_global_step(trainer->exchange) >= total;
+    }
+    external->counted = false;
+    return EXTERNAL_DONE;
+}
+
+enum external_result external_step(struct external *external,
+                                   const struct external_step *step, bool *ends,
+                                   int64_t until) {
+    struct trainer *trainer = external_enter(external);
+    enum external_result result = EXTERNAL_OVER;
+    *ends = false;
+    if (!trainer)
+        return EXTERNAL_OVER;
+    if (external->started && !external->finished)
+        result = external_end_step(external, trainer, step, ends, until);
+    external_leave(external);
+    return result;
+}
+
+enum external_result external_finish(struct external *external, bool early,
+                                     int64_t until) {
+    struct trainer *trainer = external_enter(external);
+    if (!trainer)
+        return EXTERNAL_OVER;
+    struct failure why;
+    enum external_result result = EXTERNAL_DONE;
+    if (early && external->started &&
+        trainer->exchange.provides_first_weights &&
+        trainer->settings.num_ranks > 1) {
+        status_fail(&why, FAILURE_WRONG_CALL,
+                    "an early end after step %llu: all-reduce does not go on "
+                    "without a rank; push the steps that are left as empty",
+                    (unsigned long long)trainer->clock);
+        external_report(trainer, &why);
+        external_leave(external);
+        return EXTERNAL_OVER;
+    }
+    flush_pushes(external, trainer);
+    if (external->started && !external_wait_all(external, trainer, until)) {
+        result = external_late(external, until);
+    } else if (!external->finished) {
+        struct trainer_report finished = {
+            .event = TRAINER_FINISHED, .clock = trainer->clock, .early = early};
+        external->finished = true;
+        event_queue_push(&trainer->event_queue, &finished);
+    }
+    external_leave(external);
+    return result;
+}
