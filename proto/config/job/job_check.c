@@ -150,15 +150,17 @@ static const char *type_word(const struct check *check, const char *path,
     return "?";
 }
 
-/* The key is known, but not for this type of optimizer or schedule. */
+/* The key is known, but not for this type of model, optimizer or schedule. */
 static void report_misplaced(const struct check *check, const char *prefix,
-                             const char *path, bool optimizer) {
+                             const char *path, const struct job_key *key) {
     char list[LIST];
     list_keys(check, prefix, list);
     const struct job *job = check->job;
     const char *type =
-        optimizer ? type_word(check, "optimizer.type", job->optimizer.type)
-                  : type_word(check, "scheduler.type", job->schedule.type);
+        key->models ? type_word(check, "model.type", job->model.type)
+        : key->optimizers
+            ? type_word(check, "optimizer.type", job->optimizer.type)
+            : type_word(check, "scheduler.type", job->schedule.type);
     diagnostics_add(check->diagnostics, path, "not a key of %s; allowed: %s",
                     type, *list ? list : "none");
 }
@@ -176,7 +178,7 @@ static bool check_leaf(const struct check *check, const char *prefix,
         found = key;
     }
     if (found)
-        report_misplaced(check, prefix, path, found->optimizers != 0);
+        report_misplaced(check, prefix, path, found);
     return found != NULL;
 }
 
