@@ -94,7 +94,7 @@ SONAME := libcapstan.so.0
 $(BUILD)/$(SONAME): $(LIBRARY) $(VERSION) $(BUILD)/libcapstan.a library/capstan.map
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(SONAME) -Wl,-Bsymbolic \
-	    -Wl,--version-script=library/capstan.map -Wl,--no-undefined \
+	    -Wl,--version-script=library/capstan.map $(if $(SAN),,-Wl,--no-undefined) \
 	    -o $@ $(filter %.o %.a,$^) $(LIBS)
 $(BUILD)/libcapstan.so: $(BUILD)/$(SONAME)
 	@ln -sf $(<F) $@

@@ -107,8 +107,9 @@ void compare_arguments_build(struct compare_arguments *command,
         compare_arguments_add(command, "--deepspeed_config=%s",
                               flags->deepspeed);
     set_all(command, flags, request);
-    compare_arguments_add(command, "--");
-    compare_arguments_add(command, "%s", flags->job);
+    /* What follows "--" would be a command. */
+    compare_arguments_add(command, "%s%s", flags->job[0] == '-' ? "./" : "",
+                          flags->job);
     command->argv[command->count] = NULL;
 }
 

@@ -161,6 +161,14 @@ void cluster_run_describe(struct cluster_run *run, unsigned num_chiefs,
 struct cluster_process *cluster_run_task(struct cluster_run *run,
                                          const char *type, unsigned index,
                                          const char *const *arguments) {
+    return cluster_run_task_program(run, type, index, NULL, arguments);
+}
+
+struct cluster_process *cluster_run_task_program(struct cluster_run *run,
+                                                 const char *type,
+                                                 unsigned index,
+                                                 const char *program,
+                                                 const char *const *arguments) {
     const char *all[32] = {"run"};
     char name[64], variable[8192];
     for (size_t i = 0; arguments && arguments[i]; i++) {
@@ -175,7 +183,9 @@ struct cluster_process *cluster_run_task(struct cluster_run *run,
     json_decref(config);
     snprintf(name, sizeof name, "%s-%u", type, index);
     const char *environment[] = {variable, NULL};
-    return cluster_run_start(run, name, all, environment);
+    return program
+               ? cluster_run_program(run, name, program, arguments, environment)
+               : cluster_run_start(run, name, all, environment);
 }
 
 int cluster_run_teardown(void **state) {

@@ -72,6 +72,13 @@ struct cluster_process *cluster_run_task(struct cluster_run *run,
                                          const char *type, unsigned index,
                                          const char *const *arguments);
 
+/* The same of another PROGRAM, a path; NULL: `capstan run`. */
+struct cluster_process *cluster_run_task_program(struct cluster_run *run,
+                                                 const char *type,
+                                                 unsigned index,
+                                                 const char *program,
+                                                 const char *const *arguments);
+
 /* Waits for the next line with TEXT on standard error, counted from the one
  * found last; views it until the next call. */
 const char *cluster_run_await(struct cluster_process *process, const char *text,

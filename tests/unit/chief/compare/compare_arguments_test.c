@@ -42,7 +42,7 @@ static void each_mode_has_its_strategy_and_the_same_batch(void **state) {
     expect(text, "--set train_batch_size=null --set "
                  "train_micro_batch_size_per_gpu=16 --set "
                  "gradient_accumulation_steps=2 ");
-    expect(text, "--set steps=20 --set data.test=null -- -job.json ");
+    expect(text, "--set steps=20 --set data.test=null ./-job.json ");
     request.spec.mode = COST_MODEL_PS_ASYNC;
     spell(&flags, request, text);
     expect(text, "strategy.staleness=inf ");

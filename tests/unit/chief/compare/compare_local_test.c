@@ -146,7 +146,7 @@ static void cases_take_turns_with_the_same_batch(void **state) {
                            "strategy.staleness=0", "train_batch_size=null",
                            "train_micro_batch_size_per_gpu=16",
                            "gradient_accumulation_steps=2", "steps=20 ",
-                           "data.test=null -- job.json"));
+                           "data.test=null job.json"));
         expect_words(fixture, 2 + 2 * lap,
                      WORDS("--ps=1 --workers=2", "strategy.staleness=inf",
                            "train_micro_batch_size_per_gpu=16", "steps=40 ",
@@ -164,8 +164,8 @@ static void the_final_round_has_equal_time_and_the_test_set(void **state) {
     struct failure why;
     json_t *result;
     assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
-    expect_words(fixture, 5, WORDS("staleness=0", "steps=20 -- job.json"));
-    expect_words(fixture, 6, WORDS("staleness=inf", "steps=20 -- job.json"));
+    expect_words(fixture, 5, WORDS("staleness=0", "steps=20 job.json"));
+    expect_words(fixture, 6, WORDS("staleness=inf", "steps=20 job.json"));
     assert_true(json_number_value(json_object_get(result, "equal_seconds")) ==
                 2);
     assert_true(json_number_value(json_object_get(case_at(result, 1),

@@ -37,7 +37,7 @@ static void declare(struct run *run, uint32_t rank, uint64_t digest,
     matrix.name = "matrix";
     matrix.n_dims = 2;
     matrix.dims = dims;
-    model_spec.n_parameters = 1;
+    model_spec.n_parameters = rank == 0;
     model_spec.parameters = list;
     model_spec.digest = digest ? digest : run->plan.digest;
     model_spec.train_samples = samples;

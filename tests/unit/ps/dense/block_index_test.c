@@ -17,7 +17,11 @@ static struct block blocks[BLOCKS] = {{.elements = 10},
                                       {.elements = 30},
                                       {.elements = 40},
                                       {.elements = 50}};
-static const struct layout layout = {.num_blocks = BLOCKS, .blocks = blocks};
+static struct parameter parameter; /* that all belong to */
+static const struct layout layout = {.num_parameters = 1,
+                                     .num_blocks = BLOCKS,
+                                     .parameters = &parameter,
+                                     .blocks = blocks};
 
 struct message {
     Capstan__DataHeader__Kind kind;

@@ -215,7 +215,7 @@ static void local_counts_ps_and_workers(void **state) {
     assert_string_equal(parse_valid("local --lane tcp job.json")->lane, "tcp");
     assert_string_equal(parse_valid("run --lane=auto job.json")->lane, "auto");
     expect_error("run --lane shm j", "auto or tcp, not 'shm'");
-    expect_error("local", "local takes JOB.json");
+    expect_error("local", "local takes [JOB.json] [-- COMMAND...]");
     expect_error("local --ps two j",
                  "--ps takes a count from 0 to 1024, not 'two'");
     expect_code("local --ps -1 j", FAILURE_BAD_FLAG_VALUE);

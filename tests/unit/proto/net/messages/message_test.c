@@ -107,7 +107,7 @@ static void fields_out_of_range_are_named(void **state) {
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
     assert_int_equal(read_header(&header, NULL), STATUS_OK);
     header.version = MESSAGE_VERSION + 1;
-    refused(&header, FAILURE_VERSION_MISMATCH, "version 6 (this is 5)");
+    refused(&header, FAILURE_VERSION_MISMATCH, "version 7 (this is 6)");
     header.version = MESSAGE_VERSION;
     header.kind = CAPSTAN__DATA_HEADER__KIND__NONE;
     refused(&header, FAILURE_BAD_MESSAGE, "kind 0");
