@@ -118,8 +118,8 @@ static void fields_out_of_range_are_named(void **state) {
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
     header.encoding = (Capstan__DataHeader__Encoding)-3;
     refused(&header, FAILURE_BAD_MESSAGE, "encoding -3");
-    header.encoding = (Capstan__DataHeader__Encoding)4;
-    refused(&header, FAILURE_BAD_MESSAGE, "encoding 4");
+    header.encoding = (Capstan__DataHeader__Encoding)5;
+    refused(&header, FAILURE_BAD_MESSAGE, "encoding 5");
     header.encoding = CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
     header.loss_scale = -1;
     refused(&header, FAILURE_BAD_MESSAGE, "scale of -1");
