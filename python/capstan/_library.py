@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C interface, library/capstan.h, by ctypes. That header is the manual."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t
+from ctypes import c_uint, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+
+AGAIN = -1
+LOG = 1
+GOES_ON, ENDS, REWOUND = 0, 1, 2
+DONE, EARLY, FAILED = 0, 1, 2
+DTYPES = {"float32": 0, "int64": 1}
+KINDS = {"trained": 0, "averaged": 1, "assigned": 2}
+
+
+class Tensor(ctypes.Structure):
+    """struct capstan_tensor"""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("num_dims", c_uint32),
+        ("dims", POINTER(c_uint32)),
+        ("dtype", c_int),
+        ("kind", c_int),
+        ("group", c_uint32),
+        ("values", c_void_p),
+    ]
+
+
+class Position(ctypes.Structure):
+    """struct capstan_position; a library without epochs leaves them 0."""
+
+    _fields_ = [
+        ("step", c_uint64),
+        ("total", c_uint64),
+        ("resumed", c_int),
+        ("epoch", c_uint64),
+        ("epoch_step", c_uint64),
+    ]
+
+
+_RUN = c_void_p
+_FUNCTIONS = {
+    "open": [POINTER(_RUN), c_char_p, POINTER(c_char_p), c_uint],
+    "role": [_RUN],
+    "trains": [_RUN],
+    "serve": [_RUN, c_double],
+    "join": [_RUN, c_double],
+    "rank": [_RUN],
+    "size": [_RUN],
+    "local_rank": [_RUN],
+    "declare": [_RUN, POINTER(Tensor), POINTER(c_uint32)],
+    "start": [_RUN, c_double],
+    "where": [_RUN, POINTER(Position)],
+    "push": [_RUN, c_uint32, c_void_p, c_size_t, c_int],
+    "wait": [_RUN, c_uint32, c_double],
+    "step": [_RUN, c_double, c_uint64, c_uint64, POINTER(c_int), c_double],
+    "interrupt": [_RUN, c_int],
+    "end": [_RUN, c_int, c_char_p, c_double],
+    "close": [_RUN],
+    "error": [_RUN],
+    "error_name": [_RUN],
+    "version": [],
+}
+_OPTIONAL = {
+    "optimizer": [_RUN, c_char_p],
+    "set": [_RUN, c_uint32, c_char_p, c_double],
+    "epoch": [_RUN, c_uint64],
+    "checkpoint": [_RUN],
+    "keep": [_RUN, c_char_p, c_char_p, c_size_t],
+    "kept": [_RUN, c_char_p, POINTER(c_void_p), POINTER(c_size_t)],
+}
+_RESULTS = {
+    "where": None,
+    "interrupt": None,
+    "close": None,
+    "error": c_char_p,
+    "error_name": c_char_p,
+    "version": c_char_p,
+}
+
+
+def _find() -> str:
+    """The library's file, or its name for the dynamic linker."""
+    named = os.environ.get("CAPSTAN_LIBRARY")
+    if named:
+        return named
+    package = Path(__file__).resolve().parent
+    for path in (
+        package / "lib" / "libcapstan.so",
+        package.parent.parent / "build" / "libcapstan.so",
+    ):
+        if path.exists():
+            return str(path)
+    return "libcapstan.so.0"
+
+
+def _load() -> ctypes.CDLL:
+    library = ctypes.CDLL(_find())
+    optional = {k: v for k, v in _OPTIONAL.items() if has(k, library)}
+    for name, arguments in {**_FUNCTIONS, **optional}.items():
+        function = getattr(library, "capstan_" + name)
+        function.argtypes = arguments
+        function.restype = _RESULTS.get(name, c_int)
+    return library
+
+
+def has(name: str, library: ctypes.CDLL | None = None) -> bool:
+    """Does the library export capstan_NAME?"""
+    return hasattr(library or capstan, "capstan_" + name)
+
+
+capstan = _load()
+

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process with a run does on a signal, an exception, its end, a fork."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import traceback
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .errors import Error, Interrupted
+
+if TYPE_CHECKING:
+    from .run import Run
+
+_DEFAULTS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
+_runs: list[Run] = []  # those that are open
+_installed: list[signal.Signals] = []
+_signalled = False
+_previous_excepthook: Any = None
+
+
+def add(run: Run) -> None:
+    """RUN is open: signals and the script's end are now its end."""
+    global _previous_excepthook
+    _runs.append(run)
+    _install_handlers()
+    if _previous_excepthook is None:
+        _previous_excepthook = sys.excepthook
+        sys.excepthook = _on_exception
+        atexit.register(_on_exit)
+
+
+def remove(run: Run) -> None:
+    """RUN is closed."""
+    if run in _runs:
+        _runs.remove(run)
+    if not _runs:
+        _restore_handlers()
+
+
+def end(run: Run, error: BaseException) -> None:
+    """Closes RUN because of ERROR, which the caller reports."""
+    if isinstance(error, KeyboardInterrupt):
+        run.interrupt(signal.SIGINT)
+    text = "".join(traceback.format_exception_only(error)).strip()
+    run.fail(text)
+
+
+def _install_handlers() -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number, default in _DEFAULTS.items():
+        if signal.getsignal(number) is default:
+            signal.signal(number, _on_signal)
+            _installed.append(number)
+
+
+def _restore_handlers() -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    while _installed:
+        number = _installed.pop()
+        if signal.getsignal(number) is _on_signal:
+            signal.signal(number, _DEFAULTS[number])
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:
+    """The first signal ends the run in order, a second one at once."""
+    global _signalled
+    for run in _runs:
+        run.interrupt(number)
+    if _signalled:
+        name = signal.Signals(number).name
+        raise Interrupted(f"a second {name}", "TERMINATED", 128 + number)
+    _signalled = True
+
+
+def _on_exception(
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
+    _previous_excepthook(kind, error, trace)
+    if not _runs and not isinstance(error, Error):
+        return
+    for run in list(_runs):
+        end(run, error)
+    if isinstance(error, KeyboardInterrupt):
+        raise SystemExit(128 + signal.SIGINT)
+    raise SystemExit(getattr(error, "status", 1))
+
+
+def _on_exit() -> None:
+    """Falling off the script's end is success, unless the run says no."""
+    status = 0
+    for run in list(_runs):
+        if run.error:
+            status = run.error.status
+        try:
+            run.close()
+        except Error as error:
+            status = error.status
+            if not run.logs:
+                print(f"error: {error}", file=sys.stderr)
+    if status:
+        atexit.unregister(_on_exit)
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _in_child() -> None:
+    for run in _runs:
+        run.forget()
+    _runs.clear()
+    _restore_handlers()
+
+
+os.register_at_fork(after_in_child=_in_child)

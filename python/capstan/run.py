@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process's part in a run."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+from collections.abc import Iterator
+from ctypes import byref
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from . import _library, process_hooks
+from ._library import capstan as _c
+from .errors import ConfigError, Error, error_of
+from .overrides import overrides
+
+_TURN = 0.1  # seconds of a wait, after which Python's signal handlers run
+
+# The launchers' variables (docs/cluster.md): another package that finds them
+# would start a data parallelism of its own.
+_RANK_VARIABLES = (
+    "TF_CONFIG CLUSTER_SPEC JOB_NAME TASK_INDEX RANK WORLD_SIZE LOCAL_RANK "
+    "LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK "
+    "ROLE_WORLD_SIZE ROLE_NAME MASTER_ADDR MASTER_PORT SLURM_PROCID "
+    "SLURM_LOCALID SLURM_NODEID SLURM_NTASKS SLURM_STEP_NUM_TASKS "
+    "SLURM_STEP_TASKS_PER_NODE MPI_LOCALRANKID MPI_LOCALNRANKS"
+).split()
+_RANK_PREFIXES = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "TORCHELASTIC_")
+
+
+class Contribution(enum.IntEnum):
+    """What a push brings (enum capstan_contribution)."""
+
+    FULL = 0
+    ZERO = 1
+    EMPTY = 2
+    VOID = 3
+
+
+class Outcome(enum.IntEnum):
+    """What follows a step (enum capstan_outcome)."""
+
+    GOES_ON = _library.GOES_ON
+    ENDS = _library.ENDS
+    REWOUND = _library.REWOUND
+
+
+FULL, ZERO, EMPTY, VOID = Contribution
+GOES_ON, ENDS, REWOUND = Outcome
+
+
+class Position(NamedTuple):
+    """Where a run is."""
+
+    step: int  # steps that the run has completed
+    total: int | None  # the run ends at this step; None: with its trainers
+    resumed: bool  # it continues a checkpoint, or was joined while it ran
+    epoch: int  # number of the present epoch, from 0
+    epoch_step: int  # steps completed in it
+
+
+class Run:
+    """One process's part in a run; init() makes it."""
+
+    def __init__(self, handle: ctypes.c_void_p, log: bool):
+        self.rank = self.local_rank = 0
+        self.size = 1
+        self.ended = False  # no step follows
+        self.logs = log
+        self.error: Error | None = None  # the end of the run, if it failed
+        self._open: ctypes.c_void_p | None = handle
+        self._closed_because = "the run is closed"
+        self._names: list[str] = []
+        self._values: list[Any] = []  # keeps the tensors' memory alive
+        self._pushed: dict[int, Any] = {}  # number: gradient, until the wait
+
+    # Handle and results
+
+    @property
+    def _handle(self) -> ctypes.c_void_p:
+        if self._open is None:
+            raise ConfigError(self._closed_because, "USAGE")
+        return self._open
+
+    def _fail(self, result: int) -> NoReturn:
+        text = _c.capstan_error(self._handle).decode(errors="replace")
+        code = _c.capstan_error_name(self._handle).decode()
+        self.error = error_of(result, code, text)
+        self.ended = True
+        raise self.error
+
+    def _check(self, result: int) -> None:
+        if result:
+            self._fail(result)
+
+    def _await(self, function: Any, *arguments: Any) -> None:
+        while result := function(self._handle, *arguments, _TURN):
+            if result != _library.AGAIN:
+                self._fail(result)
+
+    def _join(self) -> None:
+        self._await(_c.capstan_join)
+        self.rank = _c.capstan_rank(self._handle)
+        self.size = _c.capstan_size(self._handle)
+        self.local_rank = _c.capstan_local_rank(self._handle)
+
+    # The model
+
+    def declare(
+        self, name: str, values: Any, kind: str = "trained", group: int = 0
+    ) -> int:
+        """Adds a tensor and returns its number.
+
+        VALUES is an array of float32 (int64 if it is assigned), row-major and
+        contiguous, into which the run writes. KIND is "trained", "averaged"
+        or "assigned". All ranks declare the same tensors in the same order;
+        rank 0's first values count.
+        """
+        allowed = ("float32", "int64") if kind == "assigned" else ("float32",)
+        _check_array(name, values, allowed)
+        if not values.flags.writeable:
+            raise ConfigError(f'tensor "{name}" is read-only', "MODEL_INVALID")
+        dtype = _library.DTYPES[values.dtype.name]
+        return self._declare(
+            name, _address(values), values.shape, dtype, kind, group, values
+        )
+
+    def _declare(
+        self,
+        name: str,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: int,
+        kind: str,
+        group: int,
+        owner: Any,
+    ) -> int:
+        dims = (ctypes.c_uint32 * len(shape))(*shape)
+        tensor = _library.Tensor(
+            name.encode(),
+            len(shape),
+            dims,
+            dtype,
+            _library.KINDS[kind],
+            group,
+            address,
+        )
+        number = ctypes.c_uint32()
+        self._values.append(owner)
+        self._names.append(name)
+        self._check(
+            _c.capstan_declare(self._handle, byref(tensor), byref(number))
+        )
+        return number.value
+
+    def start(self) -> None:
+        """Waits for the other processes and for the run's weights."""
+        self._await(_c.capstan_start)
+
+    # Steps
+
+    def push(
+        self,
+        tensor: int,
+        gradient: Any = None,
+        contribution: Contribution = FULL,
+    ) -> None:
+        """Sends the gradient of a tensor in this step, in any order.
+
+        GRADIENT is an array as declare() takes it, in the tensor's shape. It
+        must not change until wait() has returned. With ZERO, EMPTY or VOID
+        there is no gradient.
+        """
+        if contribution is not FULL:
+            return self._push(tensor, None, 0, contribution, None)
+        values, name = self._values[tensor], self._names[tensor]
+        array = np.asarray(gradient)
+        _check_array(name, array, (values.dtype.name,))
+        if array.shape != values.shape:
+            raise ConfigError(
+                f'the gradient of tensor "{name}" has shape {array.shape}; '
+                f"expected is {values.shape}",
+                "MODEL_INVALID",
+            )
+        self._push(tensor, _address(array), array.nbytes, FULL, array)
+
+    def _push(
+        self,
+        tensor: int,
+        address: int | None,
+        size: int,
+        contribution: int,
+        owner: Any,
+    ) -> None:
+        if self.ended:
+            self._leave()
+        result = _c.capstan_push(
+            self._handle, tensor, address, size, contribution
+        )
+        if result:
+            self._fail(result)
+        self._pushed[tensor] = owner
+
+    def _leave(self) -> NoReturn:
+        """Ends a script that pushes after the run's last step."""
+        if self.error:
+            raise self.error
+        self.close()
+        raise SystemExit(0)
+
+    def wait(self, tensor: int | None = None) -> None:
+        """Waits for the values that follow a push; None: all tensors'."""
+        for number in list(self._pushed) if tensor is None else (tensor,):
+            self._await(_c.capstan_wait, number)
+            self._pushed.pop(number, None)
+
+    def step(
+        self, loss: float = 0.0, samples: int = 0, correct: int = 0
+    ) -> Outcome:
+        """Ends a step, in which each tensor was pushed.
+
+        LOSS is the mean over SAMPLES, of which CORRECT were classified right.
+        """
+        outcome = ctypes.c_int()
+        self._await(
+            _c.capstan_step, float(loss), samples, correct, byref(outcome)
+        )
+        if outcome.value == _library.ENDS:
+            self.ended = True
+        return Outcome(outcome.value)
+
+    @property
+    def position(self) -> Position:
+        """Where the run is; after start()."""
+        found = _library.Position()
+        _c.capstan_where(self._handle, byref(found))
+        total = None if found.total == 2**64 - 1 else found.total
+        return Position(
+            found.step,
+            total,
+            bool(found.resumed),
+            found.epoch,
+            found.epoch_step,
+        )
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Epochs from the run's present one to COUNT - 1, while it goes on."""
+        epoch = self.position.epoch
+        while epoch < count and not self.ended:
+            if _library.has("epoch"):
+                self._check(_c.capstan_epoch(self._handle, epoch))
+            yield epoch
+            epoch += 1
+
+    def steps(self, count: int) -> Iterator[int]:
+        """Steps from the run's present one to COUNT - 1, while it goes on."""
+        for step in range(self.position.step, count):
+            if self.ended:
+                return
+            yield step
+
+    def checkpoint(self) -> None:
+        """Requests a checkpoint at the next possible step."""
+        self._check(_c.capstan_checkpoint(self._handle))
+
+    # The end
+
+    def interrupt(self, number: int) -> None:
+        """Does what the program does on signal NUMBER."""
+        if self._open is not None:
+            _c.capstan_interrupt(self._open, number)
+
+    def close(self, early: bool = False) -> None:
+        """Ends this process's part with success and waits for the run's end.
+
+        EARLY: this rank's data is over; the others go on without it.
+        """
+        if self._open is None:
+            return
+        try:
+            if not self.error:
+                end = _library.EARLY if early else _library.DONE
+                self._await(_c.capstan_end, end, None)
+        finally:
+            self._free()
+
+    def fail(self, text: str) -> None:
+        """Ends the run on all ranks, because of TEXT."""
+        if self._open is None:
+            return
+        try:
+            if not self.error:
+                self._await(_c.capstan_end, _library.FAILED, text.encode())
+        except Error:
+            pass  # the caller has the reason
+        finally:
+            self._free()
+
+    def _free(self) -> None:
+        self.ended = True
+        process_hooks.remove(self)
+        handle, self._open = self._open, None
+        _c.capstan_close(handle)
+        self._pushed.clear()
+
+    def forget(self) -> None:
+        """In a forked child: the run is the parent's."""
+        self.ended = True
+        self._open = None
+        self._closed_because = "the run belongs to the parent process"
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None or _is_success(error):
+            self.close()
+        else:
+            process_hooks.end(self, error)
+
+
+def _is_success(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
+def _check_array(name: str, array: Any, dtypes: tuple[str, ...]) -> None:
+    """Raises ConfigError if the library cannot use ARRAY where it lies."""
+    fault = ""
+    if not isinstance(array, np.ndarray):
+        fault = f"is of type {type(array).__name__}; expected is a NumPy array"
+    elif array.dtype.name not in dtypes:
+        fault = f"has the data type {array.dtype}; expected is "
+        fault += " or ".join(dtypes)
+    elif not array.flags.c_contiguous:
+        fault = "is not contiguous in row-major order"
+    if fault:
+        raise ConfigError(f'tensor "{name}" {fault}', "MODEL_INVALID")
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+_current: Run | None = None
+
+
+def current() -> Run:
+    """The run that this process opened last."""
+    if _current is None:
+        raise ConfigError("call capstan.init() first", "USAGE")
+    return _current
+
+
+def version() -> str:
+    """The library's, "0.1.0"."""
+    return _c.capstan_version().decode()
+
+
+def init(
+    job: str | os.PathLike[str] | None = None,
+    *,
+    keep_env: bool = False,
+    log: bool = True,
+    run_class: type[Run] = Run,
+    **keys: Any,
+) -> Run:
+    """Finds this process's part in the run from the environment and joins it.
+
+    JOB names the job file; KEYS are the job's keys (docs/job.md), such as
+    strategy="allreduce", checkpoint="run/checkpoint", clip=1.0 or
+    optimizer={"type": "SGD", "params": {"lr": 0.1}}, and win over the file's.
+    Only the process that leads the run needs either.
+
+    A ps, or a chief that only coordinates, serves here until the run ends and
+    raises SystemExit with its result.
+    """
+    global _current
+    texts = [text.encode() for text in overrides(keys)]
+    array = (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
+    handle = ctypes.c_void_p()
+    result = _c.capstan_open(
+        byref(handle),
+        os.fsencode(job) if job is not None else None,
+        array,
+        _library.LOG if log else 0,
+    )
+    if not handle:
+        raise error_of(1, "NO_MEMORY", "out of memory")
+    run = run_class(handle, log)
+    process_hooks.add(run)
+    try:
+        run._check(result)
+        if not _c.capstan_trains(handle):
+            run._await(_c.capstan_serve)
+            run._free()
+            raise SystemExit(0)
+        run._join()
+    except Error as error:
+        run._free()
+        raise (SystemExit(error.status) if log else error)
+    if not keep_env:
+        _take_rank_variables()
+    _current = run
+    return run
+
+
+def _take_rank_variables() -> None:
+    for name in list(os.environ):
+        if name in _RANK_VARIABLES or name.startswith(_RANK_PREFIXES):
+            del os.environ[name]
