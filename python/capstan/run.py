@@ -262,6 +262,9 @@ class Run:
                 return
             yield step
 
+    def _set(self, group: int, key: str, value: float) -> None:
+        self._check(_c.capstan_set(self._handle, group, key.encode(), value))
+
     def checkpoint(self) -> None:
         """Requests a checkpoint at the next possible step."""
         self._check(_c.capstan_checkpoint(self._handle))
