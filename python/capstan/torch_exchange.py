@@ -20,7 +20,7 @@ from . import _library
 from .errors import ConfigError
 from .run import EMPTY, FULL, VOID, ZERO, Contribution, Run
 
-_BUFFERS = False  # the library exchanges averaged and assigned tensors
+_BUFFERS = True  # the library exchanges averaged and assigned tensors
 
 
 def wrong(text: str) -> ConfigError:
