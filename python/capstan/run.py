@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import os
+import sys
 from collections.abc import Iterator
 from ctypes import byref
 from typing import Any, NamedTuple, NoReturn
@@ -106,6 +107,18 @@ class Run:
         self.rank = _c.capstan_rank(self._handle)
         self.size = _c.capstan_size(self._handle)
         self.local_rank = _c.capstan_local_rank(self._handle)
+
+    def _serve(self) -> NoReturn:
+        """A role without gradients."""
+        status = 0
+        try:
+            self._await(_c.capstan_serve)
+        except Error as error:
+            status = error.status
+            if not self.logs:
+                print(f"error: {error}", file=sys.stderr)
+        self._free()
+        raise SystemExit(status)
 
     # The model
 
@@ -311,7 +324,6 @@ class Run:
 
     def forget(self) -> None:
         """In a forked child: the run is the parent's."""
-        self.ended = True
         self._open = None
         self._closed_because = "the run belongs to the parent process"
 
@@ -397,13 +409,11 @@ def init(
     try:
         run._check(result)
         if not _c.capstan_trains(handle):
-            run._await(_c.capstan_serve)
-            run._free()
-            raise SystemExit(0)
+            run._serve()
         run._join()
-    except Error as error:
+    except Error:
         run._free()
-        raise (SystemExit(error.status) if log else error)
+        raise
     if not keep_env:
         _take_rank_variables()
     _current = run

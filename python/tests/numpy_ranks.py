@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of test_numpy.py do."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import processes
+
+import capstan
+
+SGD = {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}
+BATCH = 12  # of all ranks together
+SIZES = (5, 7, 3)
+
+
+def data(steps):
+    """Inputs (steps, BATCH, 5) and targets (steps, BATCH, 3)."""
+    random = np.random.default_rng(1)
+    x = random.standard_normal((steps, BATCH, SIZES[0]))
+    return x.astype(np.float32), np.tanh(x[:, :, : SIZES[2]]).astype(np.float32)
+
+
+def weights(seed):
+    random = np.random.default_rng(seed)
+    shapes = [(a, b) for a, b in zip(SIZES, SIZES[1:])]
+    return [random.standard_normal(s).astype(np.float32) / 2 for s in shapes]
+
+
+def gradients(w, x, y):
+    """Loss and gradients of a network of two layers, mean squared error."""
+    hidden = np.tanh(x @ w[0])
+    error = hidden @ w[1] - y
+    out = 2 * error / error.size
+    back = out @ w[1].T * (1 - hidden**2)
+    return float((error**2).mean()), [x.T @ back, hidden.T @ out]
+
+
+def train(steps, sleep=0.0, at=-1, do=None, loop=0, **keys):
+    """Trains; before step AT rank 1 calls DO(run, numbers)."""
+    run = capstan.init(optimizer=SGD, **keys)
+    w = weights(run.rank)
+    numbers = [run.declare(f"w{i}", a) for i, a in enumerate(w)]
+    run.start()
+    first = [a.tolist() for a in w]
+    print("started", flush=True)
+    x, y = data(loop or steps)
+    share = BATCH // run.size
+    part = slice(run.rank * share, (run.rank + 1) * share)
+    begin = run.position.step
+    for step in run.steps(loop or steps):
+        if step == at and run.rank == 1 and do:
+            do(run, numbers)
+        loss, grads = gradients(w, x[step, part], y[step, part])
+        for number, gradient in zip(reversed(numbers), reversed(grads)):
+            run.push(number, gradient.astype(np.float32))
+        run.step(loss, share)
+        run.wait()
+        time.sleep(sleep)
+    result = {"weights": [a.tolist() for a in w], "first": first, "begin": begin}
+    print(json.dumps({**result, "rank": run.rank, "size": run.size}), flush=True)
+
+
+def planned(steps, loop):
+    """The run ends before the script's loop does."""
+    real, capstan.init = capstan.init, lambda **keys: real(steps=steps, **keys)
+    train(steps, loop=loop)
+
+
+def boom(run, numbers):
+    raise ValueError("boom at step 5")
+
+
+def dtype(run, numbers):
+    run.push(numbers[0], np.zeros((5, 7)))
+
+
+def shape(run, numbers):
+    run.push(numbers[0], np.zeros((7, 5), np.float32))
+
+
+def strides(run, numbers):
+    run.push(numbers[0], np.zeros((7, 5), np.float32).T)
+
+
+def twice(run, numbers):
+    run.push(numbers[0], contribution=capstan.ZERO)
+    run.push(numbers[0], contribution=capstan.ZERO)
+
+
+def never(run, numbers):
+    run.push(numbers[0], contribution=capstan.ZERO)
+    run.step(1.0, 1)
+
+
+def nan(run, numbers):
+    for number in numbers:
+        run.push(number, contribution=capstan.ZERO)
+    run.step(float("nan"), 1)
+
+
+def kill(run, numbers):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def early(run, numbers):
+    run.close(early=True)
+    raise SystemExit(0)
+
+
+def done(run, numbers):
+    run.close()
+
+
+def fork(run, numbers):
+    child = os.fork()
+    if not child:
+        try:
+            run.push(numbers[0], contribution=capstan.ZERO)
+        except capstan.ConfigError as error:
+            os._exit(7 if "parent" in str(error) else 8)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 7:
+        raise RuntimeError("the child used the run")
+
+
+def trouble(kind, **keys):
+    """Trains 20 steps; rank 1 does what KIND names before step 5."""
+    train(20, at=5, do=globals()[kind], **keys)
+
+
+def other_model():
+    run = capstan.init()
+    run.declare("a", np.zeros(3, np.float32))
+    run.declare("b", np.zeros(4 + run.rank, np.float32))
+    run.start()
+
+
+def environment():
+    run = capstan.init()
+    found = [name for name in os.environ if name == "TF_CONFIG"]
+    run.declare("a", np.zeros(3, np.float32))
+    run.start()
+    print(json.dumps({"left": found, "ranks": [run.rank, run.size]}))
+
+
+def caught():
+    """The run ends with its exception, which the script handles."""
+    try:
+        train(20, at=5, do=boom)
+    except capstan.Failed as error:
+        print(json.dumps({"code": error.code, "status": error.status}))
+        capstan.current().close()
+
+
+def within():
+    with capstan.init() as run:
+        run.declare("a", np.zeros(3, np.float32))
+        run.start()
+        if run.rank == 1:
+            sys.exit(3)
+        run.push(0, np.zeros(3, np.float32))
+        run.step()
+        run.wait()
+
+
+if __name__ == "__main__":
+    processes.main(globals())

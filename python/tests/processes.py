@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the processes of a run as a legacy cluster does, by TF_CONFIG."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parent
+DEADLINE = 60  # seconds of a whole run
+
+
+def _free_port() -> int:
+    """Below the ports that the system gives to outgoing connections."""
+    while True:
+        port = random.randrange(12000, 32000)
+        with socket.socket() as found:
+            try:
+                found.bind(("", port))
+                return port
+            except OSError:
+                continue
+
+
+class Cluster:
+    """PROGRAM's function NAME in the roles of a cluster."""
+
+    def __init__(self, program: str, name: str, ps: int, workers: int, **arguments: Any):
+        self.folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+        self._command = [sys.executable, str(TESTS / program), name, json.dumps(arguments)]
+        jobs = {"ps": ps, "worker": workers}
+        self._cluster = {
+            job: [f"localhost:{_free_port()}" for _ in range(count)]
+            for job, count in jobs.items()
+            if count
+        }
+        self.processes = {
+            f"{job}{i}": self._start(job, i)
+            for job, count in jobs.items()
+            for i in range(count)
+        }
+
+    def _start(self, job: str, index: int) -> subprocess.Popen[bytes]:
+        task = {"cluster": self._cluster, "task": {"type": job, "index": index}}
+        environment = {
+            **os.environ,
+            "TF_CONFIG": json.dumps(task),
+            "PYTHONPATH": str(TESTS.parent),
+            "OMP_NUM_THREADS": "1",
+        }
+        with (
+            open(self.path(f"{job}{index}.out"), "wb") as out,
+            open(self.path(f"{job}{index}.err"), "wb") as error,
+        ):
+            return subprocess.Popen(
+                self._command,
+                env=environment,
+                cwd=self.folder.name,
+                stdout=out,
+                stderr=error,
+            )
+
+    def path(self, name: str) -> Path:
+        return Path(self.folder.name) / name
+
+    def error(self, process: str) -> str:
+        """What PROCESS wrote to standard error."""
+        return self.path(f"{process}.err").read_text()
+
+    def result(self, process: str) -> Any:
+        """The last line of PROCESS's standard output, JSON."""
+        return json.loads(self.path(f"{process}.out").read_text().splitlines()[-1])
+
+    def wait_for(self, process: str, text: str) -> None:
+        """Waits until PROCESS has printed TEXT."""
+        end = time.monotonic() + DEADLINE
+        while text not in self.path(f"{process}.out").read_text():
+            if time.monotonic() > end or self.processes[process].poll() is not None:
+                raise TimeoutError(f"{process}: no {text}\n{self.error(process)}")
+            time.sleep(0.01)
+
+    def wait(self) -> dict[str, int]:
+        """The exit status of each process; a process that hangs is killed."""
+        end = time.monotonic() + DEADLINE
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        return {name: p.returncode for name, p in self.processes.items()}
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        self.folder.cleanup()
+
+
+def main(functions: dict[str, Any]) -> None:
+    """In a process of the cluster: calls the function that its command names."""
+    functions[sys.argv[1]](**json.loads(sys.argv[2]))

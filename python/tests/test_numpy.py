@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package with NumPy alone; processes are started for real."""
+
+import math
+import signal
+import unittest
+
+import numpy as np
+import numpy_ranks
+from processes import Cluster
+
+from capstan.overrides import overrides
+
+STEPS = 200
+CLUSTERS = {"ps": (1, 2), "all-reduce": (0, 2)}
+
+
+def ranks(name, ps, workers, **arguments):
+    return Cluster("numpy_ranks.py", name, ps, workers, **arguments)
+
+
+def reference(first, steps):
+    """Weights of one process that takes the whole batch, in double."""
+    w = [np.array(a) for a in first]
+    v = [np.zeros_like(a) for a in w]
+    x, y = (a.astype(np.float64) for a in numpy_ranks.data(steps))
+    for step in range(steps):
+        _, gradients = numpy_ranks.gradients(w, x[step], y[step])
+        for a, b, g in zip(w, v, gradients):
+            b *= 0.9
+            b += g
+            a -= 0.1 * b
+    return w
+
+
+def distance(found, expected):
+    a, b = (np.concatenate([np.ravel(t) for t in w]) for w in (found, expected))
+    return np.linalg.norm(a - b) / np.linalg.norm(b)
+
+
+class Training(unittest.TestCase):
+    def test_two_ranks_train_as_one_does_with_the_whole_batch(self):
+        for name, (ps, workers) in CLUSTERS.items():
+            with self.subTest(name), ranks("train", ps, workers, steps=STEPS) as run:
+                self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+                zero, one = run.result("worker0"), run.result("worker1")
+                self.assertEqual(zero["first"], [w.tolist() for w in numpy_ranks.weights(0)])
+                self.assertEqual(zero["weights"], one["weights"])
+                expected = reference(zero["first"], STEPS)
+                self.assertLess(distance(zero["weights"], expected), 1e-5)
+
+    def test_any_number_of_ps_gives_the_same_bits(self):
+        found = []
+        for ps in 1, 2, 3:
+            with ranks("train", ps, 2, steps=20) as run:
+                self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+                found.append(run.result("worker1")["weights"])
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
+
+    def test_a_resumed_run_ends_with_the_same_bits(self):
+        with ranks("train", 1, 2, steps=20) as run:
+            run.wait()
+            whole = run.result("worker0")["weights"]
+        with ranks("train", 1, 2, steps=20) as other:
+            other.wait()
+            folder = str(other.path("checkpoint"))
+            for steps in 10, 20:
+                with ranks("train", 1, 2, steps=steps, checkpoint=folder) as run:
+                    self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+                    result = run.result("worker0")
+        self.assertEqual(result["begin"], 10)
+        self.assertEqual(result["weights"], whole)
+
+    def test_a_longer_loop_ends_at_the_runs_last_step(self):
+        with ranks("train", 1, 2, steps=20) as run:
+            run.wait()
+            whole = run.result("worker0")["weights"]
+        # The job's `steps` is an argument of init; the loop would go on to 30.
+        with ranks("planned", 1, 2, steps=20, loop=30) as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            self.assertEqual(run.result("worker0")["weights"], whole)
+
+    def test_rank_variables_are_taken_out_of_the_environment(self):
+        with ranks("environment", 0, 2) as run:
+            run.wait()
+            self.assertEqual(run.result("worker1"), {"left": [], "ranks": [1, 2]})
+
+    def test_staleness_trains(self):
+        keys = {"strategy": {"staleness": "inf"}, "steps": 100}
+        with ranks("train", 1, 2, **keys) as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+
+
+class Failing(unittest.TestCase):
+    def check(self, kind, text, status, own_status=None, ps=(1, 0)):
+        for count in ps:
+            with self.subTest(kind=kind, ps=count), ranks("trouble", count, 2, kind=kind) as run:
+                found = run.wait()
+                own = found.pop("worker1")
+                self.assertEqual(set(found.values()), {status}, run.error("worker0"))
+                self.assertEqual(own, own_status or status, run.error("worker1"))
+                for process in run.processes:
+                    self.assertIn(text, run.error(process))
+
+    def test_an_exception_ends_all_ranks_with_its_text(self):
+        self.check("boom", "ValueError: boom at step 5", 1)
+
+    def test_a_wrong_data_type_is_named_on_every_rank(self):
+        self.check("dtype", 'tensor "w0" has the data type float64', 1, 2)
+
+    def test_a_wrong_shape_is_named_on_every_rank(self):
+        self.check("shape", '"w0" has shape (7, 5); expected is (5, 7)', 1, 2)
+
+    def test_wrong_strides_are_named_on_every_rank(self):
+        self.check("strides", 'tensor "w0" is not contiguous', 1, 2)
+
+    def test_a_second_push_is_named_on_every_rank(self):
+        self.check("twice", 'tensor "w0" is pushed twice in step 6', 2)
+
+    def test_a_missing_push_is_named_on_every_rank(self):
+        self.check("never", 'tensor "w1" was not pushed in step 6', 2)
+
+    def test_a_loss_that_is_not_a_number_is_named_on_every_rank(self):
+        self.check("nan", "the loss is nan at step 6", 1)
+
+    def test_models_that_differ_are_an_error_on_every_rank(self):
+        for ps, workers in CLUSTERS.values():
+            with ranks("other_model", ps, workers) as run:
+                self.assertEqual(set(run.wait().values()), {2})
+                for process in run.processes:
+                    self.assertIn("has another model than rank 0", run.error(process))
+
+    def test_a_wrong_key_ends_with_2_and_is_named(self):
+        with ranks("train", 0, 1, steps=5, strategy={"stalness": 1}) as run:
+            self.assertEqual(run.wait(), {"worker0": 2})
+            self.assertIn("strategy.stalness: unknown key", run.error("worker0"))
+
+    def test_ps_go_on_when_a_worker_is_killed(self):
+        keys = {"kind": "kill", "timeouts": {"peer": 2}}
+        with ranks("trouble", 1, 2, **keys) as run:
+            expected = {"ps0": 0, "worker0": 0, "worker1": -signal.SIGKILL}
+            self.assertEqual(run.wait(), expected, run.error("worker0"))
+
+    def test_all_reduce_ends_with_138_when_a_worker_is_killed(self):
+        with ranks("trouble", 0, 2, kind="kill") as run:
+            expected = {"worker0": 138, "worker1": -signal.SIGKILL}
+            self.assertEqual(run.wait(), expected)
+            self.assertIn("PeerLost", run.error("worker0"))
+
+    def test_ps_go_on_when_a_worker_gets_sigterm(self):
+        with ranks("train", 1, 2, steps=60, sleep=0.05) as run:
+            run.wait_for("worker1", "started")
+            run.processes["worker1"].send_signal(signal.SIGTERM)
+            expected = {"ps0": 0, "worker0": 0, "worker1": 143}
+            self.assertEqual(run.wait(), expected, run.error("worker1"))
+
+    def test_ctrl_c_at_the_leader_ends_all(self):
+        with ranks("train", 1, 2, steps=200, sleep=0.05) as run:
+            run.wait_for("worker0", "started")
+            run.processes["worker0"].send_signal(signal.SIGINT)
+            expected = {"ps0": 138, "worker0": 130, "worker1": 138}
+            self.assertEqual(run.wait(), expected, run.error("worker0"))
+
+    def test_ps_go_on_when_a_rank_ends_early(self):
+        with ranks("trouble", 1, 2, kind="early") as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+
+    def test_a_rank_that_is_done_too_soon_ends_the_run(self):
+        for ps in 1, 0:
+            with self.subTest(ps=ps), ranks("trouble", ps, 2, kind="done") as run:
+                found = run.wait()
+                self.assertNotIn(0, (found["worker0"],), run.error("worker0"))
+
+    def test_a_forked_child_gets_an_error_and_the_parent_goes_on(self):
+        with ranks("trouble", 1, 2, kind="fork") as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker1"))
+
+    def test_a_script_may_handle_the_end_of_its_run(self):
+        with ranks("caught", 0, 2) as run:
+            self.assertEqual(run.wait(), {"worker0": 0, "worker1": 1})
+            expected = {"code": "CALLER_FAILED", "status": 1}
+            self.assertEqual(run.result("worker0"), expected)
+
+    def test_sys_exit_within_a_run_is_no_success(self):
+        with ranks("within", 1, 2) as run:
+            self.assertEqual(run.wait(), {"ps0": 1, "worker0": 1, "worker1": 3})
+
+
+class Overrides(unittest.TestCase):
+    def test_keys_become_overrides(self):
+        cases = [
+            ({}, []),
+            ({"clip": 1.5}, ["gradient_clipping=1.5"]),
+            ({"clip": None}, []),
+            ({"strategy": "ps"}, ['strategy.type="ps"']),
+            ({"strategy": {"staleness": math.inf}}, ['strategy.staleness="inf"']),
+            ({"checkpoint": "run"}, ['checkpoint.dir="run"']),
+            (
+                {"optimizer": {"type": "Adam", "params": {"betas": [0, 0.5]}}},
+                ['optimizer.type="Adam"', "optimizer.params.betas=[0, 0.5]"],
+            ),
+            ({"tensorboard": {"enabled": True}}, ["tensorboard.enabled=true"]),
+        ]
+        for keys, expected in cases:
+            self.assertEqual(overrides(keys), expected)
+
+
+if __name__ == "__main__":
+    unittest.main()
