@@ -35,7 +35,8 @@ class Cluster:
 
     def __init__(self, program: str, name: str, ps: int, workers: int, **arguments: Any):
         self.folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
-        self._command = [sys.executable, str(TESTS / program), name, json.dumps(arguments)]
+        self._command = [sys.executable, str(TESTS / program), name]
+        self._arguments = arguments
         jobs = {"ps": ps, "worker": workers}
         self._cluster = {
             job: [f"localhost:{_free_port()}" for _ in range(count)]
@@ -61,12 +62,18 @@ class Cluster:
             open(self.path(f"{job}{index}.err"), "wb") as error,
         ):
             return subprocess.Popen(
-                self._command,
+                [*self._command, json.dumps(self._arguments)],
                 env=environment,
                 cwd=self.folder.name,
                 stdout=out,
                 stderr=error,
             )
+
+    def restart(self, process: str, **arguments: Any) -> None:
+        """Starts PROCESS again, with other arguments."""
+        self._arguments = arguments
+        job, index = process[:-1], int(process[-1])
+        self.processes[process] = self._start(job, index)
 
     def path(self, name: str) -> Path:
         return Path(self.folder.name) / name

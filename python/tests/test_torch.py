@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""capstan.torch against plain torch; processes are started for real."""
+
+import signal
+import unittest
+
+try:
+    import torch
+    import torch_ranks
+    from torch import nn
+except ImportError:
+    raise unittest.SkipTest("torch is not installed")
+
+from processes import Cluster
+
+CLUSTERS = {"ps": (1, 2), "all-reduce": (0, 2)}
+SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
+
+
+def ranks(name, ps, workers=2, **arguments):
+    return Cluster("torch_ranks.py", name, ps, workers, **arguments)
+
+
+def load(state):
+    return {k: torch.tensor(v) for k, v in state.items()}
+
+
+def distance(found, expected):
+    a, b = (torch.cat([v.flatten().float() for v in load(s).values()]) for s in (found, expected))
+    return float((a - b).norm() / b.norm())
+
+
+def reference(first, steps, model="mlp", optimizer="SGD", settings=SGD, decay=False):
+    """One process: the parts of two ranks, gradients and buffers averaged."""
+    nets = [torch_ranks.model_of(model, 0) for _ in range(2)]
+    for net in nets:
+        net.load_state_dict(load(first))
+    rule = torch_ranks.optimizer_of(optimizer, nets[0].parameters(), settings)
+    scheduler = torch.optim.lr_scheduler.StepLR(rule, 5) if decay else None
+    x, y = torch_ranks.data(steps)
+    share = torch_ranks.BATCH // 2
+    for step in range(steps):
+        for rank, net in enumerate(nets):
+            if model == "branches":
+                net.branch = (step + rank) % 2
+            rows = slice(rank * share, (rank + 1) * share)
+            net.zero_grad()
+            nn.functional.cross_entropy(net(x[step, rows]), y[step, rows]).backward()
+        for a, b in zip(nets[0].parameters(), nets[1].parameters()):
+            found = [p.grad for p in (a, b) if p.grad is not None]
+            a.grad = sum(found) / 2 if found else None
+        rule.step()
+        if scheduler:
+            scheduler.step()
+        with torch.no_grad():
+            for a, b in zip(nets[0].parameters(), nets[1].parameters()):
+                b.copy_(a)
+            for a, b in zip(nets[0].buffers(), nets[1].buffers()):
+                if a.is_floating_point():
+                    a.copy_((a + b) / 2)
+                b.copy_(a)
+    return {k: v.tolist() for k, v in nets[0].state_dict().items()}
+
+
+class Equality(unittest.TestCase):
+    def check(self, steps=200, bound=1e-5, clusters=CLUSTERS, plain=None, **arguments):
+        """Both ranks end as plain torch does."""
+        for name, (ps, workers) in clusters.items():
+            with self.subTest(name), ranks("train", ps, workers, steps=steps, **arguments) as run:
+                self.assertEqual(set(run.wait().values()), {0}, run.error("worker1"))
+                zero, one = run.result("worker0"), run.result("worker1")
+                self.assertEqual(zero["last"], one["last"])
+                known = ("model", "optimizer", "settings", "decay")
+                used = {k: v for k, v in arguments.items() if k in known}
+                expected = reference(zero["first"], steps, **used)
+                self.assertLess(distance(zero["last"], expected), bound)
+
+    def test_mlp(self):
+        self.check()
+
+    def test_tied_weights(self):
+        self.check(model="tied")
+
+    def test_batch_norm(self):
+        self.check(model="norm")
+
+    def test_frozen_parameters(self):
+        self.check(model="frozen")
+
+    def test_unused_parameters(self):
+        self.check(model="branches", steps=40)
+
+    def test_accumulation(self):
+        self.check(steps=20, passes=2)
+
+    def test_zero_grad_to_zero(self):
+        self.check(steps=20, set_to_none=False)
+
+    def test_lazy(self):
+        self.check(steps=20, lazy=True)
+
+    def test_lazy_batch_norm_and_zero_grad(self):
+        self.check(steps=20, lazy=True, model="norm", set_to_none=False)
+
+    def test_two_ps(self):
+        self.check(steps=20, clusters={"two": (2, 2)})
+
+
+class Shards(unittest.TestCase):
+    def test_ranks_share_each_epoch(self):
+        for workers in 0, 2:
+            with ranks("shard", 1, workers=2) as run:
+                self.assertEqual(set(run.wait().values()), {0}, run.error("worker1"))
+                zero, one = run.result("worker0"), run.result("worker1")
+                self.assertTrue(zero["isinstance"])
+                for a, b in zip(zero["seen"], one["seen"]):
+                    self.assertEqual(len(a), len(b))
+                    self.assertEqual(set(a) | set(b), set(range(21)))
+                self.assertNotEqual(zero["seen"][0], zero["seen"][1])
+
+    def test_other_loaders_are_refused_by_name(self):
+        with ranks("refused", 0, 1) as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            found = " ".join(run.result("worker0"))
+            for name in "IterableDataset", "batch_sampler", "SubsetRandomSampler":
+                self.assertIn(name, found)
+
+
+class Errors(unittest.TestCase):
+    def check(self, text, name="train", own=2, **arguments):
+        with ranks(name, 1, **arguments) as run:
+            found = run.wait()
+            self.assertEqual(found["worker1"], own, run.error("worker1"))
+            self.assertNotIn(0, found.values())
+            for process in run.processes:
+                self.assertIn(text, run.error(process))
+
+    def test_a_changed_gradient(self):
+        self.check("was changed after backward()", steps=9, do="clip")
+
+    def test_a_second_backward_pass(self):
+        self.check("has a second gradient in this step", steps=9, do="again")
+
+    def test_a_replaced_parameter(self):
+        self.check("has other memory than at the start", steps=9, do="replace")
+
+    def test_float64(self):
+        self.check("torch.float64; expected is a dense tensor", "double")
+
+    def test_an_optimiser_without_a_rule_on_the_ps(self):
+        self.check("rule server knows SGD", "unknown_rule")
+
+    def test_a_scaler_that_was_not_told(self):
+        self.check("was not told of the scaler", "unknown_scaler")
+
+
+class Scaling(unittest.TestCase):
+    def test_an_overflow_of_one_rank_changes_nothing(self):
+        for ps, workers in CLUSTERS.values():
+            with ranks("overflow", ps, workers) as run:
+                self.assertEqual(set(run.wait().values()), {0}, run.error("worker1"))
+                zero, one = run.result("worker0"), run.result("worker1")
+                self.assertEqual(zero, one)
+                self.assertNotEqual(zero[0], zero[1])
+                self.assertEqual(zero[1], zero[2])
+                self.assertNotEqual(zero[2], zero[3])
+
+
+class Killed(unittest.TestCase):
+    def test_a_restart_does_not_wait_for_the_orphans_of_a_kill(self):
+        with ranks("sleeping", 0, 1, seconds=0.5) as run:
+            run.wait_for("worker0", "step")
+            run.processes["worker0"].send_signal(signal.SIGKILL)
+            run.processes["worker0"].wait()
+            run.restart("worker0", seconds=0)
+            self.assertEqual(run.wait(), {"worker0": 0}, run.error("worker0"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of test_torch.py do."""
+
+import contextlib
+import json
+import os
+import time
+
+import processes
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import capstan.torch as capstan
+
+BATCH = 16  # of all ranks together
+INPUTS, CLASSES = 8, 4
+
+
+class Tied(nn.Module):
+    """One matrix is used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(INPUTS, INPUTS)
+        self.outer = nn.Linear(INPUTS, INPUTS)
+        self.outer.weight = self.inner.weight
+        self.last = nn.Linear(INPUTS, CLASSES)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.outer(torch.tanh(self.inner(x)))))
+
+
+class Branches(nn.Module):
+    """Each batch uses one of two layers, a third is never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(INPUTS, CLASSES) for _ in range(3))
+        self.branch = 0
+
+    def forward(self, x):
+        return self.layers[self.branch](x)
+
+
+def model_of(name, seed):
+    """The first weights and data of all processes."""
+    torch.manual_seed(seed)
+    if name == "tied":
+        return Tied()
+    if name == "branches":
+        return Branches()
+    norm = [nn.BatchNorm1d(16)] if name == "norm" else []
+    model = nn.Sequential(
+        nn.Linear(INPUTS, 16), *norm, nn.Tanh(), nn.Linear(16, CLASSES)
+    )
+    if name == "frozen":
+        model[0].weight.requires_grad_(False)
+    return model
+
+
+def data(steps):
+    """Inputs (steps, BATCH, INPUTS) and classes (steps, BATCH)."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(steps, BATCH, INPUTS, generator=generator)
+    return x, torch.randint(CLASSES, (steps, BATCH), generator=generator)
+
+
+def optimizer_of(name, parameters, settings):
+    return getattr(torch.optim, name)(parameters, **settings)
+
+
+def state(model):
+    return {k: v.tolist() for k, v in model.state_dict().items()}
+
+
+def open_run(optimizer, settings, **keys):
+    """While the library takes the rule from the job alone."""
+    if not capstan._library.has("optimizer"):
+        keys["optimizer"] = {"type": optimizer, "params": settings}
+    return capstan.init(**keys)
+
+
+def train(
+    steps,
+    model="mlp",
+    optimizer="SGD",
+    settings=None,
+    set_to_none=True,
+    passes=1,
+    do=None,
+    lazy=False,
+    rule="server",
+    decay=False,
+    **keys,
+):
+    """Trains and prints state and first state; DO(...) before step 3's end."""
+    settings = settings or {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
+    run = open_run(optimizer, settings, **keys)
+    net = model_of(model, run.rank)
+    wrapped = capstan.DistributedOptimizer(
+        optimizer_of(optimizer, net.parameters(), settings),
+        net,
+        rule=rule,
+        lazy=lazy,
+    )
+    first = state(net)
+    scheduler = torch.optim.lr_scheduler.StepLR(wrapped, 5) if decay else None
+    x, y = data(steps)
+    share = BATCH // run.size
+    for step in run.steps(steps):
+        if model == "branches":
+            net.branch = (step + run.rank) % 2
+        wrapped.zero_grad(set_to_none)
+        begin, part = run.rank * share, share // passes
+        for i in range(passes):
+            rows = slice(begin + i * part, begin + (i + 1) * part)
+            last = i + 1 == passes
+            with contextlib.nullcontext() if last else run.no_sync():
+                loss = nn.functional.cross_entropy(net(x[step, rows]), y[step, rows])
+                (loss / passes).backward()
+        if step == 3 and do and run.rank == 1:
+            globals()[do](run, net, wrapped, loss)
+        run.report(loss.item(), share)
+        wrapped.step()
+        if scheduler:
+            scheduler.step()
+    print(json.dumps({"first": first, "last": state(net)}), flush=True)
+
+
+def clip(run, net, optimizer, loss):
+    nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+
+
+def again(run, net, optimizer, loss):
+    net(torch.ones(2, INPUTS)).sum().backward()
+
+
+def replace(run, net, optimizer, loss):
+    net[0].weight.data = net[0].weight.data.clone()
+
+
+def double():
+    run = open_run("SGD", {"lr": 0.1})
+    net = model_of("mlp", 0).double()
+    capstan.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net)
+
+
+def unknown_rule():
+    run = open_run("SGD", {"lr": 0.1})
+    net = model_of("mlp", 0)
+    capstan.DistributedOptimizer(
+        torch.optim.Rprop(net.parameters()), net, rule="server"
+    )
+
+
+def shard(workers=0):
+    """Two epochs over 21 samples; prints the samples of each."""
+    run = open_run("SGD", {"lr": 0.1})
+    net = model_of("mlp", 0)
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 0.1), net
+    )
+    samples = TensorDataset(torch.arange(21.0)[:, None].expand(-1, INPUTS))
+    loader = DataLoader(samples, batch_size=3, shuffle=True, num_workers=workers)
+    seen = []
+    for epoch in run.epochs(2):
+        seen.append([])
+        for (x,) in run.shard(loader, epoch):
+            seen[-1] += x[:, 0].tolist()
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            optimizer.step()
+    print(json.dumps({"seen": seen, "isinstance": isinstance(optimizer, torch.optim.SGD)}))
+
+
+def refused():
+    """What run.shard does not take."""
+    run = open_run("SGD", {"lr": 0.1})
+    net = model_of("mlp", 0)
+    capstan.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net)
+    data = TensorDataset(torch.zeros(4, 1))
+
+    class Endless(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield 1
+
+    found = []
+    for loader in (
+        DataLoader(Endless()),
+        DataLoader(data, batch_sampler=[[0, 1], [2, 3]]),
+        DataLoader(data, sampler=torch.utils.data.SubsetRandomSampler([0])),
+    ):
+        try:
+            run.shard(loader, 0)
+        except capstan.ConfigError as error:
+            found.append(str(error))
+    print(json.dumps(found))
+
+
+def overflow():
+    """With a GradScaler rank 1's gradients overflow in step 2."""
+    run = open_run("SGD", {"lr": 0.1})
+    net = model_of("mlp", 0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 0.1), net, scaler=scaler
+    )
+    x, y = data(4)
+    states = []
+    for step in range(4):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x[step]), y[step])
+        if step == 2 and run.rank == 1:
+            loss = loss * float("inf")
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        states.append(state(net))
+    print(json.dumps(states))
+
+
+def unknown_scaler():
+    run = open_run("SGD", {"lr": 0.1})
+    net = model_of("mlp", 0)
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 0.1), net
+    )
+    scaler.scale(net(torch.ones(2, INPUTS)).sum()).backward()
+    scaler.step(optimizer)
+
+
+def sleeping(seconds):
+    """Trains with four DataLoader workers until it is killed."""
+    run = open_run("SGD", {"lr": 0.1}, checkpoint="checkpoint")
+    net = model_of("mlp", 0)
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 0.1), net
+    )
+    loader = DataLoader(TensorDataset(torch.zeros(64, INPUTS)), 2, num_workers=4)
+    for epoch in run.epochs(1):
+        for (x,) in run.shard(loader, epoch):
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            optimizer.step()
+            print("step", flush=True)
+            time.sleep(seconds)
+    print(json.dumps({"pid": os.getpid()}))
+
+
+if __name__ == "__main__":
+    processes.main(globals())
