@@ -20,8 +20,22 @@ capstan.torch has the optimiser for PyTorch.
 """
 
 from .errors import ConfigError, Error, Failed, Interrupted, PeerLost
-from .run import EMPTY, ENDS, FULL, GOES_ON, REWOUND, VOID, ZERO
-from .run import Contribution, Outcome, Position, Run, current, init, version
+from .run import (
+    EMPTY,
+    ENDS,
+    FULL,
+    GOES_ON,
+    REWOUND,
+    VOID,
+    ZERO,
+    Contribution,
+    Outcome,
+    Position,
+    Run,
+    current,
+    init,
+    version,
+)
 
 __all__ = [
     "ConfigError",

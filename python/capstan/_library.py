@@ -5,8 +5,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t
-from ctypes import c_uint, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_double,
+    c_int,
+    c_size_t,
+    c_uint,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from pathlib import Path
 
 AGAIN = -1
@@ -115,4 +124,3 @@ def has(name: str, library: ctypes.CDLL | None = None) -> bool:
 
 
 capstan = _load()
-

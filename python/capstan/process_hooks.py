@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process with a run does on a signal, an exception, its end, a fork."""
+"""What a process does with its runs on a signal, exception, exit or fork."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .errors import Error, Interrupted
 if TYPE_CHECKING:
     from .run import Run
 
-_DEFAULTS = {
+_DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
 }

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from ctypes import byref
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -22,13 +22,32 @@ _TURN = 0.1  # seconds of a wait, after which Python's signal handlers run
 
 # The launchers' variables (docs/cluster.md): another package that finds them
 # would start a data parallelism of its own.
-_RANK_VARIABLES = (
-    "TF_CONFIG CLUSTER_SPEC JOB_NAME TASK_INDEX RANK WORLD_SIZE LOCAL_RANK "
-    "LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK "
-    "ROLE_WORLD_SIZE ROLE_NAME MASTER_ADDR MASTER_PORT SLURM_PROCID "
-    "SLURM_LOCALID SLURM_NODEID SLURM_NTASKS SLURM_STEP_NUM_TASKS "
-    "SLURM_STEP_TASKS_PER_NODE MPI_LOCALRANKID MPI_LOCALNRANKS"
-).split()
+_RANK_VARIABLES = [
+    "TF_CONFIG",
+    "CLUSTER_SPEC",
+    "JOB_NAME",
+    "TASK_INDEX",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "ROLE_NAME",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_NTASKS",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+]
 _RANK_PREFIXES = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "TORCHELASTIC_")
 
 
@@ -275,7 +294,16 @@ class Run:
                 return
             yield step
 
-    def _set(self, group: int, key: str, value: float) -> None:
+    def set_optimizer(self, name: str) -> None:
+        """Sets the update rule, in place of the job's; before start().
+
+        NAME is "SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Ftrl" or "None":
+        then wait() brings the mean of the gradients, which the script applies.
+        """
+        self._check(_c.capstan_optimizer(self._handle, name.encode()))
+
+    def set_group(self, group: int, key: str, value: float) -> None:
+        """Sets KEY, such as "lr", of a group of tensors, between steps."""
         self._check(_c.capstan_set(self._handle, group, key.encode(), value))
 
     def checkpoint(self) -> None:
@@ -360,6 +388,7 @@ def _address(array: np.ndarray) -> int:
 
 
 _current: Run | None = None
+AnyRun = TypeVar("AnyRun", bound=Run)
 
 
 def current() -> Run:
@@ -379,7 +408,6 @@ def init(
     *,
     keep_env: bool = False,
     log: bool = True,
-    run_class: type[Run] = Run,
     **keys: Any,
 ) -> Run:
     """Finds this process's part in the run from the environment and joins it.
@@ -387,31 +415,42 @@ def init(
     JOB names the job file; KEYS are the job's keys (docs/job.md), such as
     strategy="allreduce", checkpoint="run/checkpoint", clip=1.0 or
     optimizer={"type": "SGD", "params": {"lr": 0.1}}, and win over the file's.
-    Only the process that leads the run needs either.
+    Only the process that leads the run needs either. KEEP_ENV leaves the
+    launcher's rank variables in os.environ. LOG: log to standard error.
 
     A ps, or a chief that only coordinates, serves here until the run ends and
     raises SystemExit with its result.
     """
+    return join(Run, job, keep_env, log, keys)
+
+
+def join(
+    kind: type[AnyRun],
+    job: str | os.PathLike[str] | None,
+    keep_env: bool,
+    log: bool,
+    keys: dict[str, Any],
+) -> AnyRun:
+    """init() for a subclass of Run."""
     global _current
     texts = [text.encode() for text in overrides(keys)]
-    array = (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
     handle = ctypes.c_void_p()
     result = _c.capstan_open(
         byref(handle),
         os.fsencode(job) if job is not None else None,
-        array,
+        (ctypes.c_char_p * (len(texts) + 1))(*texts, None),
         _library.LOG if log else 0,
     )
     if not handle:
         raise error_of(1, "NO_MEMORY", "out of memory")
-    run = run_class(handle, log)
+    run = kind(handle, log)
     process_hooks.add(run)
     try:
         run._check(result)
         if not _c.capstan_trains(handle):
             run._serve()
         run._join()
-    except Error:
+    except BaseException:
         run._free()
         raise
     if not keep_env:

@@ -8,9 +8,7 @@ in pinned host memory instead, in each direction.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +16,10 @@ from torch.autograd.graph import increment_version
 
 from . import _library
 from .errors import ConfigError
-from .run import EMPTY, FULL, VOID, ZERO, Contribution, Run
+from .run import EMPTY, FULL, VOID, ZERO, Contribution
 
-_BUFFERS = True  # the library exchanges averaged and assigned tensors
+if TYPE_CHECKING:
+    from .torch import Run
 
 
 def wrong(text: str) -> ConfigError:
@@ -42,7 +41,7 @@ def check_memory(name: str, tensor: Tensor) -> None:
 class Trained:
     """A parameter, and its gradient of the present step."""
 
-    def __init__(self, name: str, parameter: nn.Parameter):
+    def __init__(self, name: str, parameter: nn.Parameter) -> None:
         check_memory(name, parameter)
         self.name = name
         self.parameter = parameter
@@ -60,11 +59,31 @@ class Trained:
                 f'parameter "{self.name}" has other memory than at the start: '
                 "move or replace parameters before DistributedOptimizer"
             )
-        if self.gradient is not None and self.gradient._version != self.version:
+        if (
+            self.gradient is not None
+            and self.gradient._version != self.version
+        ):
             raise wrong(
                 f'the gradient of "{self.name}" was changed after backward() '
                 "had sent it: clip by init(clip=...), or take rule='worker'"
             )
+
+
+class Buffer:
+    """A tensor of the model that has no gradient."""
+
+    def __init__(self, name: str, tensor: Tensor, kind: str) -> None:
+        if tensor.dtype is not torch.int64:
+            check_memory(name, tensor)
+        self.tensor = tensor
+        self.kind = kind
+        self.number = -1
+        self.values = host_copy(tensor)  # where the run writes
+
+    def arrived(self) -> None:
+        """The run has written VALUES."""
+        if self.values.data_ptr() != self.tensor.data_ptr():
+            self.tensor.detach().copy_(self.values)
 
 
 def host_copy(tensor: Tensor) -> Tensor:
@@ -80,147 +99,141 @@ def pinned(tensor: Tensor) -> Tensor:
 
 
 class Exchange:
-    """What DistributedOptimizer's rules share.
+    """A model's tensors in a run, for an optimiser with GROUPS of parameters.
 
-    GROUPS are the optimiser's parameters by group.
+    Parameters that are frozen or not the optimiser's, and buffers of integers,
+    are rank 0's; other buffers are averaged once a step.
     """
 
     def __init__(
         self, run: Run, model: nn.Module, groups: list[list[nn.Parameter]]
-    ):
+    ) -> None:
         self.run = run
         self.model = model
         self.trained: list[Trained] = []
-        self.buffers: list[tuple[int, Tensor, Tensor, str]] = []
+        self.buffers: list[Buffer] = []
+        self.num_pushed = 0  # of TRAINED, in this step
         group_of = {p: i for i, group in enumerate(groups) for p in group}
-        rest = dict(group_of)
         for name, parameter in model.named_parameters():
-            rest.pop(parameter, None)
             if parameter in group_of and parameter.requires_grad:
-                self._declare(Trained(name, parameter), group_of[parameter])
+                self._declare_trained(name, parameter, group_of[parameter])
             else:
                 self._declare_buffer(name, parameter, "assigned")
-        if rest:
+        unknown = set(group_of).difference(model.parameters())
+        if unknown:
+            shapes = ", ".join(str(tuple(p.shape)) for p in unknown)
             raise wrong(
-                f"the optimiser has {len(rest)} parameters that the model has "
-                "not"
+                f"the optimiser has parameters of shapes {shapes} that are "
+                "not in the model"
             )
         for name, buffer in model.named_buffers():
             kind = "averaged" if buffer.is_floating_point() else "assigned"
             self._declare_buffer(name, buffer, kind)
 
-    def _declare(self, trained: Trained, group: int) -> None:
-        weights = trained.weights
-        trained.number = self.run._declare(
-            trained.name,
-            weights.data_ptr(),
-            tuple(weights.shape),
-            _library.DTYPES["float32"],
-            "trained",
-            group,
-            weights,
-        )
-        self.trained.append(trained)
+    def _declare_trained(
+        self, name: str, parameter: nn.Parameter, group: int
+    ) -> None:
+        t = Trained(name, parameter)
+        t.number = self._declare(name, t.weights, "trained", group)
+        self.trained.append(t)
 
-    def _declare_buffer(self, name: str, buffer: Tensor, kind: str) -> None:
-        if not _BUFFERS:
-            if kind == "averaged" and not self.buffers:
-                warnings.warn(
-                    f'buffer "{name}" and others stay local to each rank',
-                    stacklevel=4,
-                )
-                self.buffers.append((-1, buffer, buffer, kind))
-            return
-        values = host_copy(buffer)
-        number = self.run._declare(
-            name,
-            values.data_ptr(),
-            tuple(values.shape),
-            _library.DTYPES[str(values.dtype).removeprefix("torch.")],
-            kind,
-            0,
-            values,
+    def _declare_buffer(self, name: str, tensor: Tensor, kind: str) -> None:
+        b = Buffer(name, tensor, kind)
+        b.number = self._declare(name, b.values, kind, 0)
+        self.buffers.append(b)
+
+    def _declare(
+        self, name: str, values: Tensor, kind: str, group: int
+    ) -> int:
+        dtype = _library.DTYPES[str(values.dtype).removeprefix("torch.")]
+        shape = tuple(values.shape)
+        address = values.data_ptr()
+        return self.run._declare(
+            name, address, shape, dtype, kind, group, values
         )
-        self.buffers.append((number, buffer, values, kind))
 
     def start(self) -> None:
         """Waits for the run's weights, which are then in the model."""
         self.run.start()
         self._arrived(self.trained)
+        for b in self.buffers:
+            b.arrived()
 
-    def _arrived(self, trained: Iterable[Trained]) -> None:
-        """Weights have been written behind autograd's back."""
+    def _arrived(self, trained: list[Trained]) -> None:
         for t in trained:
             if t.weights.data_ptr() != t.address:
                 t.parameter.data.copy_(t.weights, non_blocking=True)
         increment_version([t.parameter for t in trained])
 
-    def push(self, t: Trained, gradient: Tensor) -> None:
+    def push(self, t: Trained, gradient: Tensor | None) -> None:
         """Sends GRADIENT, which is kept until the wait."""
-        if t.pushed:
+        if t.pushed or gradient is None:
             raise wrong(
                 f'parameter "{t.name}" has a second gradient in this step: '
                 "wrap every backward pass but the last in run.no_sync()"
             )
         check_memory(f"the gradient of {t.name}", gradient)
+        if t.number in self.run._pushed:
+            self.wait([t])  # lazy, and not read since
         t.pushed = True
         t.gradient, t.version = gradient, gradient._version
+        self.num_pushed += 1
         sent = host_copy(gradient)
         self.run._push(t.number, sent.data_ptr(), sent.nbytes, FULL, sent)
 
-    def push_without(self, t: Trained, contribution: Contribution) -> None:
-        """Pushes no bytes for T."""
-        t.pushed = True
-        self.run.push(t.number, contribution=contribution)
-
     def push_rest(self) -> None:
         """Pushes what has not been pushed in this step."""
-        has_batch = any(
-            t.pushed or t.parameter.grad is not None for t in self.trained
+        has_batch = self.num_pushed > 0 or any(
+            t.parameter.grad is not None for t in self.trained
         )
         for t in self.trained:
-            if t.pushed:
-                continue
-            if t.parameter.grad is not None:
+            if not t.pushed and t.parameter.grad is not None:
                 self.push(t, t.parameter.grad)
-            else:
-                self.push_without(t, ZERO if has_batch else EMPTY)
+        self._push_without(ZERO if has_batch else EMPTY)
         self._push_buffers(has_batch)
 
     def push_void(self) -> None:
         """Pushes a step whose gradients overflowed."""
-        for t in self.trained:
-            self.push_without(t, VOID)
+        self._push_without(VOID)
         self._push_buffers(False)
 
+    def _push_without(self, contribution: Contribution) -> None:
+        for t in self.trained:
+            if not t.pushed:
+                if t.number in self.run._pushed:
+                    self.wait([t])
+                t.pushed = True
+                self.run.push(t.number, contribution=contribution)
+
     def _push_buffers(self, has_batch: bool) -> None:
-        for number, buffer, _, kind in self.buffers if _BUFFERS else ():
-            if has_batch and (kind == "averaged" or self.run.rank == 0):
-                sent = buffer.detach().to("cpu", copy=True)
+        for b in self.buffers:
+            if has_batch and (b.kind == "averaged" or self.run.rank == 0):
+                sent = b.tensor.detach().to("cpu", copy=True)
                 self.run._push(
-                    number, sent.data_ptr(), sent.nbytes, FULL, sent
+                    b.number, sent.data_ptr(), sent.nbytes, FULL, sent
                 )
             else:
-                self.run.push(number, contribution=EMPTY)
+                self.run.push(b.number, contribution=EMPTY)
 
-    def end_step(self, loss: float, samples: int, correct: int) -> None:
+    def end_step(self) -> None:
         """All is pushed."""
         for t in self.trained:
             t.check_unchanged()
-        self.run.step(loss, samples, correct)
+        self.run.step(*self.run.reported)
+        self.run.reported = 0.0, 0, 0
+        self.num_pushed = 0
         for t in self.trained:
             t.pushed, t.gradient = False, None
+        for b in self.buffers:  # the next forward pass changes them
+            self.run.wait(b.number)
+            b.arrived()
 
     def wait(self, trained: list[Trained] | None = None) -> None:
-        """Waits for weights; None: for all, and for the buffers."""
+        """Waits for weights; None: for all."""
         if trained is None:
             trained = self.trained
-            for number, buffer, values, _ in self.buffers if _BUFFERS else ():
-                self.run.wait(number)
-                if values.data_ptr() != buffer.data_ptr():
-                    buffer.copy_(values)
-        pushed = [t for t in trained if t.number in self.run._pushed]
-        for t in pushed:
+        waiting = [t for t in trained if t.number in self.run._pushed]
+        for t in waiting:
             self.run.wait(t.number)
-        if pushed:
-            self._arrived(pushed)
+        if waiting:
+            self._arrived(waiting)

@@ -21,7 +21,9 @@ def data(steps):
     """Inputs (steps, BATCH, 5) and targets (steps, BATCH, 3)."""
     random = np.random.default_rng(1)
     x = random.standard_normal((steps, BATCH, SIZES[0]))
-    return x.astype(np.float32), np.tanh(x[:, :, : SIZES[2]]).astype(np.float32)
+    return x.astype(np.float32), np.tanh(x[:, :, : SIZES[2]]).astype(
+        np.float32
+    )
 
 
 def weights(seed):
@@ -60,8 +62,14 @@ def train(steps, sleep=0.0, at=-1, do=None, loop=0, **keys):
         run.step(loss, share)
         run.wait()
         time.sleep(sleep)
-    result = {"weights": [a.tolist() for a in w], "first": first, "begin": begin}
-    print(json.dumps({**result, "rank": run.rank, "size": run.size}), flush=True)
+    result = {
+        "weights": [a.tolist() for a in w],
+        "first": first,
+        "begin": begin,
+    }
+    print(
+        json.dumps({**result, "rank": run.rank, "size": run.size}), flush=True
+    )
 
 
 def planned(steps, loop):

@@ -34,17 +34,26 @@ def reference(first, steps):
 
 
 def distance(found, expected):
-    a, b = (np.concatenate([np.ravel(t) for t in w]) for w in (found, expected))
+    a, b = (
+        np.concatenate([np.ravel(t) for t in w]) for w in (found, expected)
+    )
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
 class Training(unittest.TestCase):
     def test_two_ranks_train_as_one_does_with_the_whole_batch(self):
         for name, (ps, workers) in CLUSTERS.items():
-            with self.subTest(name), ranks("train", ps, workers, steps=STEPS) as run:
-                self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            with (
+                self.subTest(name),
+                ranks("train", ps, workers, steps=STEPS) as run,
+            ):
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker0")
+                )
                 zero, one = run.result("worker0"), run.result("worker1")
-                self.assertEqual(zero["first"], [w.tolist() for w in numpy_ranks.weights(0)])
+                self.assertEqual(
+                    zero["first"], [w.tolist() for w in numpy_ranks.weights(0)]
+                )
                 self.assertEqual(zero["weights"], one["weights"])
                 expected = reference(zero["first"], STEPS)
                 self.assertLess(distance(zero["weights"], expected), 1e-5)
@@ -53,7 +62,9 @@ class Training(unittest.TestCase):
         found = []
         for ps in 1, 2, 3:
             with ranks("train", ps, 2, steps=20) as run:
-                self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker0")
+                )
                 found.append(run.result("worker1")["weights"])
         self.assertEqual(found[0], found[1])
         self.assertEqual(found[0], found[2])
@@ -66,8 +77,12 @@ class Training(unittest.TestCase):
             other.wait()
             folder = str(other.path("checkpoint"))
             for steps in 10, 20:
-                with ranks("train", 1, 2, steps=steps, checkpoint=folder) as run:
-                    self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+                with ranks(
+                    "train", 1, 2, steps=steps, checkpoint=folder
+                ) as run:
+                    self.assertEqual(
+                        set(run.wait().values()), {0}, run.error("worker0")
+                    )
                     result = run.result("worker0")
         self.assertEqual(result["begin"], 10)
         self.assertEqual(result["weights"], whole)
@@ -78,28 +93,41 @@ class Training(unittest.TestCase):
             whole = run.result("worker0")["weights"]
         # The job's `steps` is an argument of init; the loop would go on to 30.
         with ranks("planned", 1, 2, steps=20, loop=30) as run:
-            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("worker0")
+            )
             self.assertEqual(run.result("worker0")["weights"], whole)
 
     def test_rank_variables_are_taken_out_of_the_environment(self):
         with ranks("environment", 0, 2) as run:
             run.wait()
-            self.assertEqual(run.result("worker1"), {"left": [], "ranks": [1, 2]})
+            self.assertEqual(
+                run.result("worker1"), {"left": [], "ranks": [1, 2]}
+            )
 
     def test_staleness_trains(self):
         keys = {"strategy": {"staleness": "inf"}, "steps": 100}
         with ranks("train", 1, 2, **keys) as run:
-            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("worker0")
+            )
 
 
 class Failing(unittest.TestCase):
     def check(self, kind, text, status, own_status=None, ps=(1, 0)):
         for count in ps:
-            with self.subTest(kind=kind, ps=count), ranks("trouble", count, 2, kind=kind) as run:
+            with (
+                self.subTest(kind=kind, ps=count),
+                ranks("trouble", count, 2, kind=kind) as run,
+            ):
                 found = run.wait()
                 own = found.pop("worker1")
-                self.assertEqual(set(found.values()), {status}, run.error("worker0"))
-                self.assertEqual(own, own_status or status, run.error("worker1"))
+                self.assertEqual(
+                    set(found.values()), {status}, run.error("worker0")
+                )
+                self.assertEqual(
+                    own, own_status or status, run.error("worker1")
+                )
                 for process in run.processes:
                     self.assertIn(text, run.error(process))
 
@@ -129,12 +157,16 @@ class Failing(unittest.TestCase):
             with ranks("other_model", ps, workers) as run:
                 self.assertEqual(set(run.wait().values()), {2})
                 for process in run.processes:
-                    self.assertIn("has another model than rank 0", run.error(process))
+                    self.assertIn(
+                        "has another model than rank 0", run.error(process)
+                    )
 
     def test_a_wrong_key_ends_with_2_and_is_named(self):
         with ranks("train", 0, 1, steps=5, strategy={"stalness": 1}) as run:
             self.assertEqual(run.wait(), {"worker0": 2})
-            self.assertIn("strategy.stalness: unknown key", run.error("worker0"))
+            self.assertIn(
+                "strategy.stalness: unknown key", run.error("worker0")
+            )
 
     def test_ps_go_on_when_a_worker_is_killed(self):
         keys = {"kind": "kill", "timeouts": {"peer": 2}}
@@ -164,17 +196,24 @@ class Failing(unittest.TestCase):
 
     def test_ps_go_on_when_a_rank_ends_early(self):
         with ranks("trouble", 1, 2, kind="early") as run:
-            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("worker0")
+            )
 
     def test_a_rank_that_is_done_too_soon_ends_the_run(self):
         for ps in 1, 0:
-            with self.subTest(ps=ps), ranks("trouble", ps, 2, kind="done") as run:
+            with (
+                self.subTest(ps=ps),
+                ranks("trouble", ps, 2, kind="done") as run,
+            ):
                 found = run.wait()
                 self.assertNotIn(0, (found["worker0"],), run.error("worker0"))
 
     def test_a_forked_child_gets_an_error_and_the_parent_goes_on(self):
         with ranks("trouble", 1, 2, kind="fork") as run:
-            self.assertEqual(set(run.wait().values()), {0}, run.error("worker1"))
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("worker1")
+            )
 
     def test_a_script_may_handle_the_end_of_its_run(self):
         with ranks("caught", 0, 2) as run:
@@ -184,7 +223,9 @@ class Failing(unittest.TestCase):
 
     def test_sys_exit_within_a_run_is_no_success(self):
         with ranks("within", 1, 2) as run:
-            self.assertEqual(run.wait(), {"ps0": 1, "worker0": 1, "worker1": 3})
+            self.assertEqual(
+                run.wait(), {"ps0": 1, "worker0": 1, "worker1": 3}
+            )
 
 
 class Overrides(unittest.TestCase):
@@ -194,7 +235,10 @@ class Overrides(unittest.TestCase):
             ({"clip": 1.5}, ["gradient_clipping=1.5"]),
             ({"clip": None}, []),
             ({"strategy": "ps"}, ['strategy.type="ps"']),
-            ({"strategy": {"staleness": math.inf}}, ['strategy.staleness="inf"']),
+            (
+                {"strategy": {"staleness": math.inf}},
+                ['strategy.staleness="inf"'],
+            ),
             ({"checkpoint": "run"}, ['checkpoint.dir="run"']),
             (
                 {"optimizer": {"type": "Adam", "params": {"betas": [0, 0.5]}}},

@@ -9,7 +9,7 @@ try:
     import torch_ranks
     from torch import nn
 except ImportError:
-    raise unittest.SkipTest("torch is not installed")
+    raise unittest.SkipTest("torch is not installed") from None
 
 from processes import Cluster
 
@@ -26,11 +26,16 @@ def load(state):
 
 
 def distance(found, expected):
-    a, b = (torch.cat([v.flatten().float() for v in load(s).values()]) for s in (found, expected))
+    a, b = (
+        torch.cat([v.flatten().float() for v in load(s).values()])
+        for s in (found, expected)
+    )
     return float((a - b).norm() / b.norm())
 
 
-def reference(first, steps, model="mlp", optimizer="SGD", settings=SGD, decay=False):
+def reference(
+    first, steps, model="mlp", optimizer="SGD", settings=SGD, decay=False
+):
     """One process: the parts of two ranks, gradients and buffers averaged."""
     nets = [torch_ranks.model_of(model, 0) for _ in range(2)]
     for net in nets:
@@ -45,7 +50,9 @@ def reference(first, steps, model="mlp", optimizer="SGD", settings=SGD, decay=Fa
                 net.branch = (step + rank) % 2
             rows = slice(rank * share, (rank + 1) * share)
             net.zero_grad()
-            nn.functional.cross_entropy(net(x[step, rows]), y[step, rows]).backward()
+            nn.functional.cross_entropy(
+                net(x[step, rows]), y[step, rows]
+            ).backward()
         for a, b in zip(nets[0].parameters(), nets[1].parameters()):
             found = [p.grad for p in (a, b) if p.grad is not None]
             a.grad = sum(found) / 2 if found else None
@@ -63,11 +70,18 @@ def reference(first, steps, model="mlp", optimizer="SGD", settings=SGD, decay=Fa
 
 
 class Equality(unittest.TestCase):
-    def check(self, steps=200, bound=1e-5, clusters=CLUSTERS, plain=None, **arguments):
+    def check(
+        self, steps=200, bound=1e-5, clusters=CLUSTERS, plain=None, **arguments
+    ):
         """Both ranks end as plain torch does."""
         for name, (ps, workers) in clusters.items():
-            with self.subTest(name), ranks("train", ps, workers, steps=steps, **arguments) as run:
-                self.assertEqual(set(run.wait().values()), {0}, run.error("worker1"))
+            with (
+                self.subTest(name),
+                ranks("train", ps, workers, steps=steps, **arguments) as run,
+            ):
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker1")
+                )
                 zero, one = run.result("worker0"), run.result("worker1")
                 self.assertEqual(zero["last"], one["last"])
                 known = ("model", "optimizer", "settings", "decay")
@@ -109,8 +123,10 @@ class Equality(unittest.TestCase):
 class Shards(unittest.TestCase):
     def test_ranks_share_each_epoch(self):
         for workers in 0, 2:
-            with ranks("shard", 1, workers=2) as run:
-                self.assertEqual(set(run.wait().values()), {0}, run.error("worker1"))
+            with ranks("shard", 1, num_workers=workers) as run:
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker1")
+                )
                 zero, one = run.result("worker0"), run.result("worker1")
                 self.assertTrue(zero["isinstance"])
                 for a, b in zip(zero["seen"], one["seen"]):
@@ -120,9 +136,15 @@ class Shards(unittest.TestCase):
 
     def test_other_loaders_are_refused_by_name(self):
         with ranks("refused", 0, 1) as run:
-            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("worker0")
+            )
             found = " ".join(run.result("worker0"))
-            for name in "IterableDataset", "batch_sampler", "SubsetRandomSampler":
+            for name in (
+                "IterableDataset",
+                "batch_sampler",
+                "SubsetRandomSampler",
+            ):
                 self.assertIn(name, found)
 
 
@@ -158,7 +180,9 @@ class Scaling(unittest.TestCase):
     def test_an_overflow_of_one_rank_changes_nothing(self):
         for ps, workers in CLUSTERS.values():
             with ranks("overflow", ps, workers) as run:
-                self.assertEqual(set(run.wait().values()), {0}, run.error("worker1"))
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker1")
+                )
                 zero, one = run.result("worker0"), run.result("worker1")
                 self.assertEqual(zero, one)
                 self.assertNotEqual(zero[0], zero[1])

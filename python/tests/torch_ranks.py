@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import capstan.torch as capstan
+from capstan import _library
 
 BATCH = 16  # of all ranks together
 INPUTS, CLASSES = 8, 4
@@ -36,7 +37,9 @@ class Branches(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(INPUTS, CLASSES) for _ in range(3))
+        self.layers = nn.ModuleList(
+            nn.Linear(INPUTS, CLASSES) for _ in range(3)
+        )
         self.branch = 0
 
     def forward(self, x):
@@ -76,7 +79,7 @@ def state(model):
 
 def open_run(optimizer, settings, **keys):
     """While the library takes the rule from the job alone."""
-    if not capstan._library.has("optimizer"):
+    if not _library.has("optimizer"):
         keys["optimizer"] = {"type": optimizer, "params": settings}
     return capstan.init(**keys)
 
@@ -117,7 +120,9 @@ def train(
             rows = slice(begin + i * part, begin + (i + 1) * part)
             last = i + 1 == passes
             with contextlib.nullcontext() if last else run.no_sync():
-                loss = nn.functional.cross_entropy(net(x[step, rows]), y[step, rows])
+                loss = nn.functional.cross_entropy(
+                    net(x[step, rows]), y[step, rows]
+                )
                 (loss / passes).backward()
         if step == 3 and do and run.rank == 1:
             globals()[do](run, net, wrapped, loss)
@@ -141,20 +146,20 @@ def replace(run, net, optimizer, loss):
 
 
 def double():
-    run = open_run("SGD", {"lr": 0.1})
+    open_run("SGD", {"lr": 0.1})
     net = model_of("mlp", 0).double()
     capstan.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net)
 
 
 def unknown_rule():
-    run = open_run("SGD", {"lr": 0.1})
+    open_run("SGD", {"lr": 0.1})
     net = model_of("mlp", 0)
     capstan.DistributedOptimizer(
         torch.optim.Rprop(net.parameters()), net, rule="server"
     )
 
 
-def shard(workers=0):
+def shard(num_workers=0):
     """Two epochs over 21 samples; prints the samples of each."""
     run = open_run("SGD", {"lr": 0.1})
     net = model_of("mlp", 0)
@@ -162,7 +167,9 @@ def shard(workers=0):
         torch.optim.SGD(net.parameters(), 0.1), net
     )
     samples = TensorDataset(torch.arange(21.0)[:, None].expand(-1, INPUTS))
-    loader = DataLoader(samples, batch_size=3, shuffle=True, num_workers=workers)
+    loader = DataLoader(
+        samples, batch_size=3, shuffle=True, num_workers=num_workers
+    )
     seen = []
     for epoch in run.epochs(2):
         seen.append([])
@@ -171,7 +178,14 @@ def shard(workers=0):
             optimizer.zero_grad()
             net(x).sum().backward()
             optimizer.step()
-    print(json.dumps({"seen": seen, "isinstance": isinstance(optimizer, torch.optim.SGD)}))
+    print(
+        json.dumps(
+            {
+                "seen": seen,
+                "isinstance": isinstance(optimizer, torch.optim.SGD),
+            }
+        )
+    )
 
 
 def refused():
@@ -221,7 +235,7 @@ def overflow():
 
 
 def unknown_scaler():
-    run = open_run("SGD", {"lr": 0.1})
+    open_run("SGD", {"lr": 0.1})
     net = model_of("mlp", 0)
     scaler = torch.amp.GradScaler("cpu")
     optimizer = capstan.DistributedOptimizer(
@@ -238,7 +252,9 @@ def sleeping(seconds):
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), 0.1), net
     )
-    loader = DataLoader(TensorDataset(torch.zeros(64, INPUTS)), 2, num_workers=4)
+    loader = DataLoader(
+        TensorDataset(torch.zeros(64, INPUTS)), 2, num_workers=4
+    )
     for epoch in run.epochs(1):
         for (x,) in run.shard(loader, epoch):
             optimizer.zero_grad()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A script for torch's DistributedDataParallel; ddp.py is the same with Capstan.
+# Trains by torch's DistributedDataParallel; ddp.py is the same with Capstan.
 # torchrun --nproc_per_node 2 ddp_plain.py
 import torch
 import torch.distributed as dist

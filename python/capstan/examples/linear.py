@@ -19,7 +19,9 @@ def main() -> None:
     random = np.random.default_rng(run.rank)
     for _ in run.steps(STEPS):
         x = random.random((BATCH, 2), np.float32)
-        error = x @ weight + bias - (x @ np.float32([2, -3]) + 1)  # (BATCH,)
+        error = (
+            x @ weight + bias - (x @ np.array([2, -3], np.float32) + 1)
+        )  # (BATCH,)
         run.push(w, 2 * error @ x / BATCH)
         run.push(b, np.float32(2 * error.mean()))
         run.step(np.square(error).mean(), BATCH)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedOptimizer's two rules, each mixed into the optimiser's class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from . import _library
+from .torch_exchange import Exchange, Trained, wrong
+
+if TYPE_CHECKING:
+    from .torch import Run
+
+_ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+# The optimisers of the ps, and the keys of their parameter groups.
+SERVER_RULES: dict[type, tuple[str, ...]] = {
+    torch.optim.SGD: tuple(
+        ["lr", "momentum", "dampening", "nesterov", "weight_decay", "maximize"]
+    ),
+    torch.optim.Adam: _ADAM,
+    torch.optim.AdamW: _ADAM,
+    torch.optim.Adagrad: tuple(
+        [
+            "lr",
+            "lr_decay",
+            "weight_decay",
+            "initial_accumulator_value",
+            "eps",
+            "maximize",
+        ]
+    ),
+    torch.optim.RMSprop: tuple(
+        [
+            "lr",
+            "alpha",
+            "eps",
+            "weight_decay",
+            "momentum",
+            "centered",
+            "maximize",
+        ]
+    ),
+}
+
+
+class Rule(torch.optim.Optimizer):
+    """What both rules share."""
+
+    _step_supports_amp_scaling = True  # GradScaler leaves infinities to step()
+    _kind: type  # the optimiser's own class
+
+    def capstan_open(
+        self, run: Run, model: nn.Module, scaler: Any, lazy: bool
+    ) -> None:
+        """Joins the run with MODEL, whose weights are then the run's."""
+        self._run, self._scaler, self._lazy = run, scaler, lazy
+        groups = [group["params"] for group in self.param_groups]
+        self._exchange = run.exchange = Exchange(run, model, groups)
+        for t in self._exchange.trained:
+            t.parameter.register_post_accumulate_grad_hook(self._hook(t))
+        self._start()
+        self._exchange.start()
+
+    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
+        raise NotImplementedError
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if "_exchange" in self.__dict__:
+            raise wrong("add parameter groups before DistributedOptimizer")
+        super().add_param_group(param_group)
+
+    def _set_rule(self, name: str) -> None:
+        if _library.has("optimizer"):
+            self._run.set_optimizer(name)
+
+
+class Server(Rule):
+    """The ps apply the optimiser's rule; step() brings the new weights."""
+
+    _sent: list[dict[str, float]] = []  # what the run knows of the groups
+
+    def _start(self) -> None:
+        self._set_rule(self._kind.__name__)
+        self._send_groups()
+        if self._lazy:
+            self._wait_in_modules(self._exchange.model)
+
+    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
+        def push(parameter: Tensor) -> None:
+            if self._run.syncs and self._scaler is None:
+                if not self._exchange.num_pushed:
+                    self._send_groups()
+                self._exchange.push(t, parameter.grad)
+
+        return push
+
+    def _groups(self) -> list[dict[str, float]]:
+        """The parameter groups' values, as capstan_set takes them."""
+        found = []
+        for group in self.param_groups:
+            values = {k: group[k] for k in SERVER_RULES[self._kind]}
+            if "betas" in values:
+                values["beta1"], values["beta2"] = values.pop("betas")
+            found.append({k: float(v) for k, v in values.items()})
+        return found
+
+    def _send_groups(self) -> None:
+        """Tells the run which rates and other values have changed."""
+        groups = self._groups()
+        if groups == self._sent or not _library.has("set"):
+            return
+        for number, group in enumerate(groups):
+            sent = self._sent[number] if self._sent else {}
+            for key, value in group.items():
+                if sent.get(key) != value:
+                    self._run.set_group(number, key, value)
+        self._sent = groups
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Ends the step; the model then has the new weights."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._push_rest()
+        self._exchange.end_step()
+        if not self._lazy or self._run.ended:
+            self._exchange.wait()
+        return loss
+
+    def _push_rest(self) -> None:
+        if not self._exchange.num_pushed:
+            self._send_groups()
+        elif self._sent and self._groups() != self._sent:
+            raise wrong(
+                "a parameter group was changed between backward() and step()"
+            )
+        # GradScaler.step sets both.
+        scale = getattr(self, "grad_scale", None)
+        infinite = getattr(self, "found_inf", None)
+        if infinite is not None and self._scaler is None:
+            raise wrong("DistributedOptimizer was not told of the scaler")
+        if infinite is not None and infinite.item():
+            return self._exchange.push_void()
+        if scale is not None:
+            for t in self._exchange.trained:
+                if t.parameter.grad is not None:
+                    t.parameter.grad.div_(scale)
+        self._exchange.push_rest()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        if self._lazy and not set_to_none:
+            self._exchange.wait()  # messages read the gradients
+        super().zero_grad(set_to_none)
+
+    def _wait_in_modules(self, model: nn.Module) -> None:
+        """A module that owns parameters waits for its whole subtree."""
+        of_parameter = {t.parameter: t for t in self._exchange.trained}
+
+        def hook_of(trained: list[Trained]) -> Callable[..., None]:
+            def wait(module: nn.Module, inputs: Any) -> None:
+                trains = module.training and torch.is_grad_enabled()
+                self._exchange.wait(trained if trains else None)
+
+            return wait
+
+        for module in model.modules():
+            if next(module.parameters(recurse=False), None) is not None:
+                found = [of_parameter.get(p) for p in module.parameters()]
+                hook = hook_of([t for t in found if t])
+                module.register_forward_pre_hook(hook)
+        model.register_state_dict_pre_hook(lambda *_: self._exchange.wait())
