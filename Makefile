@@ -72,7 +72,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean FORCE
+.PHONY: check-python all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -429,6 +429,17 @@ UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_
 unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests that need no cluster; ROOM=ps TEST=gate: one file
 	@$(if $(UNIT_CHOSEN),,echo "no test $(TEST) in tests/unit/$(ROOM)"; exit 1;) \
 	SOAK_COUNT=1 TEST_LIMIT=$(if $(SAN),900,300) tests/run.sh $(UNIT_CHOSEN)
+
+# Frameworks come from PyPI into an environment of their own, which only these tests
+# use.
+PYTHON_ENVIRONMENT := $(BUILD)/python
+$(PYTHON_ENVIRONMENT)/bin/python:
+	python3 -m venv $(PYTHON_ENVIRONMENT)
+	$(PYTHON_ENVIRONMENT)/bin/pip install --quiet numpy torch
+
+check-python: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins $(PYTHON_ENVIRONMENT)/bin/python ## run the Python package's tests, with torch from PyPI
+	CAPSTAN_LIBRARY=$(abspath $(BUILD)/libcapstan.so) PYTHONPATH=python \
+	    $(PYTHON_ENVIRONMENT)/bin/python -m unittest discover -s python/tests
 
 COUNT ?= 10
 SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \

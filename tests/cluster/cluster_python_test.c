@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Python package's own tests, those that need no more than NumPy
+ * (python/tests); `make check-python` has those with torch. */
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/build_folder.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SECONDS = 200 };
+
+static void the_package_trains_numpy_models(void **state) {
+    char tree[PATH_MAX], build[PATH_MAX], tests[PATH_MAX + 16],
+        path[PATH_MAX + 32], library[PATH_MAX + 64];
+    assert_non_null(realpath(".", tree));
+    assert_true(build_folder_find(build));
+    const char *python = NULL;
+    if (!system("python3 -c 'import numpy' 2> /dev/null"))
+        python = "python3";
+    else if (!system("/usr/bin/python3 -c 'import numpy' 2> /dev/null"))
+        python = "/usr/bin/python3"; /* that of the package python3-numpy */
+    else
+        skip_test("no python3 with numpy");
+    snprintf(tests, sizeof tests, "%s/python/tests", tree);
+    snprintf(path, sizeof path, "PYTHONPATH=%s/python", tree);
+    snprintf(library, sizeof library, "CAPSTAN_LIBRARY=%s/libcapstan.so",
+             build);
+    const char *const arguments[] = {python, "-m",  "unittest", "discover",
+                                     "-s",   tests, "-p",       "test_numpy.py",
+                                     NULL};
+    const char *const environment[] = {path, library, NULL};
+    struct cluster_process *process = cluster_run_program(
+        *state, "python", "/usr/bin/env", arguments, environment);
+    cluster_run_expect(process, 0, SECONDS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
+        the_package_trains_numpy_models, cluster_run_setup,
+        cluster_run_teardown)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
