@@ -271,15 +271,17 @@ static void log_diverged(const struct run *run) {
 void summary_print(const struct run *run, bool json) {
     uint64_t step = run->end_step;
     double seconds = training_seconds(run);
-    char loss[32];
+    uint64_t samples = metrics_total(run).samples;
+    char loss[32], figures[96] = ""; /* a caller may not tell its samples */
     progress_loss_text(loss, sizeof loss, run_loss(run));
+    if (samples)
+        snprintf(figures, sizeof figures, ", %.0f examples/s; train %s",
+                 (double)samples / seconds, loss);
     if (run->metrics.began && seconds > 0)
         log_info(run->log, "training_summarized",
-                 "%" PRIu64 " steps in %.1f s: %.1f steps/s, %.0f examples/s; "
-                 "train %s%s",
+                 "%" PRIu64 " steps in %.1f s: %.1f steps/s%s%s",
                  step - run->plan.schedule.start, seconds,
-                 steps_per_second(run),
-                 (double)metrics_total(run).samples / seconds, loss,
+                 steps_per_second(run), figures,
                  run->code ? "; not complete" : "");
     if (run->metrics.began)
         log_diverged(run);

@@ -32,9 +32,11 @@ static void check_batch(struct job *job, const struct job_input *input,
                      : micro ? "train_batch_size and "
                                "train_micro_batch_size_per_gpu"
                              : "train_batch_size";
-    if (!all && !micro && job->model.type == JOB_EXTERNAL)
+    if (!all && !micro && job->model.type == JOB_EXTERNAL) {
         job->micro_batch = job->accumulation = 1;
-    else if (!all && !micro)
+        job->batch_key = "the caller's batch";
+    }
+    if (!all && !micro && job->model.type != JOB_EXTERNAL)
         diagnostics_add(diagnostics, "train_micro_batch_size_per_gpu",
                         "missing; allowed: it or train_batch_size or both, an "
                         "integer, at least 1");
