@@ -102,9 +102,12 @@ class Cluster:
 
     def result(self, process: str) -> Any:
         """The last line of PROCESS's standard output, JSON."""
-        return json.loads(
-            self.path(f"{process}.out").read_text().splitlines()[-1]
-        )
+        return self.results(process)[-1]
+
+    def results(self, process: str) -> list[Any]:
+        """The lines of PROCESS's standard output that are JSON."""
+        lines = self.path(f"{process}.out").read_text().splitlines()
+        return [json.loads(line) for line in lines if line[:1] in "{["]
 
     def wait_for(self, process: str, text: str) -> None:
         """Waits until PROCESS has printed TEXT."""

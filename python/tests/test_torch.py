@@ -34,13 +34,19 @@ def distance(found, expected):
 
 
 def reference(
-    first, steps, model="mlp", optimizer="SGD", settings=SGD, decay=False
+    first,
+    steps,
+    model="mlp",
+    optimizer="SGD",
+    settings=SGD,
+    decay=False,
+    split=False,
 ):
     """One process: the parts of two ranks, gradients and buffers averaged."""
     nets = [torch_ranks.model_of(model, 0) for _ in range(2)]
     for net in nets:
         net.load_state_dict(load(first))
-    rule = torch_ranks.optimizer_of(optimizer, nets[0].parameters(), settings)
+    rule = torch_ranks.optimizer_of(optimizer, nets[0], settings, split)
     scheduler = torch.optim.lr_scheduler.StepLR(rule, 5) if decay else None
     x, y = torch_ranks.data(steps)
     share = torch_ranks.BATCH // 2
@@ -115,6 +121,33 @@ class Equality(unittest.TestCase):
 
     def test_lazy_batch_norm_and_zero_grad(self):
         self.check(steps=20, lazy=True, model="norm", set_to_none=False)
+
+    def test_rules_of_the_ps(self):
+        adam = {"lr": 0.01, "betas": [0.8, 0.9], "weight_decay": 0.02}
+        rules = {
+            "SGD": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+            "Adam": {**adam, "amsgrad": True},
+            "AdamW": adam,
+            "Adagrad": {"lr": 0.05, "lr_decay": 0.1, "weight_decay": 0.02},
+            "RMSprop": {"lr": 0.005, "momentum": 0.5, "centered": True},
+        }
+        cases = [
+            {"optimizer": name, "settings": settings, "steps": steps, **more}
+            for name, settings in rules.items()
+            for steps, more in (
+                (1, {}),
+                (60, {"decay": True}),
+                (20, {"split": name != "RMSprop"}),
+            )
+        ]
+        with ranks("several", 0, 1, cases=cases) as run:
+            self.assertEqual(run.wait(), {"worker0": 0}, run.error("worker0"))
+            results = run.results("worker0")
+        for case, found in zip(cases, results, strict=True):
+            with self.subTest(**case):
+                bound = 1e-5 if case["steps"] == 1 else 5e-4
+                expected = reference(found["first"], **case)
+                self.assertLess(distance(found["last"], expected), bound)
 
     def test_two_ps(self):
         self.check(steps=20, clusters={"two": (2, 2)})

@@ -12,7 +12,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import capstan.torch as capstan
-from capstan import _library
 
 BATCH = 16  # of all ranks together
 INPUTS, CLASSES = 8, 4
@@ -69,19 +68,23 @@ def data(steps):
     return x, torch.randint(CLASSES, (steps, BATCH), generator=generator)
 
 
-def optimizer_of(name, parameters, settings):
+def optimizer_of(name, net, settings, split=False):
+    """SPLIT: biases are a group with another rate and no decay."""
+    parameters = list(net.parameters())
+    if split:
+        parameters = [
+            {"params": [p for p in parameters if p.dim() > 1]},
+            {
+                "params": [p for p in parameters if p.dim() == 1],
+                "lr": settings["lr"] / 2,
+                "weight_decay": 0,
+            },
+        ]
     return getattr(torch.optim, name)(parameters, **settings)
 
 
 def state(model):
     return {k: v.tolist() for k, v in model.state_dict().items()}
-
-
-def open_run(optimizer, settings, **keys):
-    """While the library takes the rule from the job alone."""
-    if not _library.has("optimizer"):
-        keys["optimizer"] = {"type": optimizer, "params": settings}
-    return capstan.init(**keys)
 
 
 def train(
@@ -95,14 +98,15 @@ def train(
     lazy=False,
     rule="server",
     decay=False,
+    split=False,
     **keys,
 ):
     """Trains and prints state and first state; DO(...) before step 3's end."""
     settings = settings or {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
-    run = open_run(optimizer, settings, **keys)
+    run = capstan.init(**keys)
     net = model_of(model, run.rank)
     wrapped = capstan.DistributedOptimizer(
-        optimizer_of(optimizer, net.parameters(), settings),
+        optimizer_of(optimizer, net, settings, split),
         net,
         rule=rule,
         lazy=lazy,
@@ -133,6 +137,13 @@ def train(
     print(json.dumps({"first": first, "last": state(net)}), flush=True)
 
 
+def several(cases):
+    """Trains each of CASES in a run of its own."""
+    for case in cases:
+        train(keep_env=True, **case)
+        capstan.current().close()
+
+
 def clip(run, net, optimizer, loss):
     nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
 
@@ -146,13 +157,13 @@ def replace(run, net, optimizer, loss):
 
 
 def double():
-    open_run("SGD", {"lr": 0.1})
+    capstan.init()
     net = model_of("mlp", 0).double()
     capstan.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net)
 
 
 def unknown_rule():
-    open_run("SGD", {"lr": 0.1})
+    capstan.init()
     net = model_of("mlp", 0)
     capstan.DistributedOptimizer(
         torch.optim.Rprop(net.parameters()), net, rule="server"
@@ -161,7 +172,7 @@ def unknown_rule():
 
 def shard(num_workers=0):
     """Two epochs over 21 samples; prints the samples of each."""
-    run = open_run("SGD", {"lr": 0.1})
+    run = capstan.init()
     net = model_of("mlp", 0)
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), 0.1), net
@@ -190,7 +201,7 @@ def shard(num_workers=0):
 
 def refused():
     """What run.shard does not take."""
-    run = open_run("SGD", {"lr": 0.1})
+    run = capstan.init()
     net = model_of("mlp", 0)
     capstan.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net)
     data = TensorDataset(torch.zeros(4, 1))
@@ -214,7 +225,7 @@ def refused():
 
 def overflow():
     """With a GradScaler rank 1's gradients overflow in step 2."""
-    run = open_run("SGD", {"lr": 0.1})
+    run = capstan.init()
     net = model_of("mlp", 0)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
     optimizer = capstan.DistributedOptimizer(
@@ -235,7 +246,7 @@ def overflow():
 
 
 def unknown_scaler():
-    open_run("SGD", {"lr": 0.1})
+    capstan.init()
     net = model_of("mlp", 0)
     scaler = torch.amp.GradScaler("cpu")
     optimizer = capstan.DistributedOptimizer(
@@ -247,7 +258,7 @@ def unknown_scaler():
 
 def sleeping(seconds):
     """Trains with four DataLoader workers until it is killed."""
-    run = open_run("SGD", {"lr": 0.1}, checkpoint="checkpoint")
+    run = capstan.init(checkpoint="checkpoint")
     net = model_of("mlp", 0)
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), 0.1), net

@@ -53,12 +53,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=64, help="per rank")
     arguments = parser.parse_args()
-    sgd = {"lr": 0.05, "momentum": 0.9}
-    run = capstan.init(optimizer={"type": "SGD", "params": sgd})
+    run = capstan.init()
     torch.manual_seed(0)
     model = network()
     optimizer = capstan.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), **sgd), model
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model
     )
     loader = DataLoader(
         read(Path(arguments.data), "train"), arguments.batch, shuffle=True
