@@ -63,6 +63,8 @@ _FUNCTIONS = {
     "size": [_RUN],
     "local_rank": [_RUN],
     "declare": [_RUN, POINTER(Tensor), POINTER(c_uint32)],
+    "optimizer": [_RUN, c_char_p],
+    "set": [_RUN, c_uint32, c_char_p, c_double],
     "start": [_RUN, c_double],
     "where": [_RUN, POINTER(Position)],
     "push": [_RUN, c_uint32, c_void_p, c_size_t, c_int],
@@ -76,8 +78,6 @@ _FUNCTIONS = {
     "version": [],
 }
 _OPTIONAL = {
-    "optimizer": [_RUN, c_char_p],
-    "set": [_RUN, c_uint32, c_char_p, c_double],
     "epoch": [_RUN, c_uint64],
     "checkpoint": [_RUN],
     "keep": [_RUN, c_char_p, c_char_p, c_size_t],

@@ -6,6 +6,8 @@ from __future__ import annotations
 import ctypes
 import enum
 import os
+import pickle
+import random
 import sys
 from collections.abc import Iterator
 from ctypes import byref
@@ -18,6 +20,7 @@ from ._library import capstan as _c
 from .errors import ConfigError, Error, error_of
 from .overrides import overrides
 
+_KEPT = b"python"  # the name of what keep() saves
 _TURN = 0.1  # seconds of a wait, after which Python's signal handlers run
 
 # The launchers' variables (docs/cluster.md): another package that finds them
@@ -95,6 +98,8 @@ class Run:
         self._closed_because = "the run is closed"
         self._names: list[str] = []
         self._values: list[Any] = []  # keeps the tensors' memory alive
+        self._kept: tuple[Any, ...] | None = None  # what keep() saves
+        self._rewound = False  # since the present epoch began
         self._pushed: dict[int, Any] = {}  # number: gradient, until the wait
 
     # Handle and results
@@ -262,6 +267,7 @@ class Run:
         )
         if outcome.value == _library.ENDS:
             self.ended = True
+        self._rewound |= outcome.value == _library.REWOUND
         return Outcome(outcome.value)
 
     @property
@@ -282,17 +288,20 @@ class Run:
         """Epochs from the run's present one to COUNT - 1, while it goes on."""
         epoch = self.position.epoch
         while epoch < count and not self.ended:
+            self._rewound = False
             if _library.has("epoch"):
                 self._check(_c.capstan_epoch(self._handle, epoch))
             yield epoch
-            epoch += 1
+            epoch = self.position.epoch if self._rewound else epoch + 1
 
     def steps(self, count: int) -> Iterator[int]:
         """Steps from the run's present one to COUNT - 1, while it goes on."""
-        for step in range(self.position.step, count):
-            if self.ended:
-                return
+        step = self.position.step
+        while step < count and not self.ended:
+            self._rewound = False
+            self._save_kept()
             yield step
+            step = self.position.step if self._rewound else step + 1
 
     def set_optimizer(self, name: str) -> None:
         """Sets the update rule, in place of the job's; before start().
@@ -309,6 +318,40 @@ class Run:
     def checkpoint(self) -> None:
         """Requests a checkpoint at the next possible step."""
         self._check(_c.capstan_checkpoint(self._handle))
+
+    def keep(self, *objects: Any) -> None:
+        """Saves OBJECTS and Python's and NumPy's generators with checkpoints.
+
+        Each of OBJECTS has state_dict() and load_state_dict(). After start();
+        in a resumed run they are as at the checkpoint then. Their state is
+        taken where steps() or shard() begins a step.
+        """
+        self._kept = objects
+        data, size = ctypes.c_void_p(), ctypes.c_size_t()
+        self._check(
+            _c.capstan_kept(self._handle, _KEPT, byref(data), byref(size))
+        )
+        if data:
+            states, generators = pickle.loads(
+                ctypes.string_at(data, size.value)
+            )
+            for item, state in zip(objects, states, strict=True):
+                item.load_state_dict(state)
+            self._set_generators(generators)
+
+    def _save_kept(self) -> None:
+        if self._kept is None:
+            return
+        states = [item.state_dict() for item in self._kept]
+        data = pickle.dumps((states, self._generators()))
+        self._check(_c.capstan_keep(self._handle, _KEPT, data, len(data)))
+
+    def _generators(self) -> dict[str, Any]:
+        return {"python": random.getstate(), "numpy": np.random.get_state()}
+
+    def _set_generators(self, states: dict[str, Any]) -> None:
+        random.setstate(states["python"])
+        np.random.set_state(states["numpy"])
 
     # The end
 

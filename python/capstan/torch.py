@@ -54,7 +54,7 @@ from . import (
 from . import Run as PlainRun
 from .run import current, join, version
 from .torch_exchange import Exchange, wrong
-from .torch_rules import SERVER_RULES, Server
+from .torch_rules import SERVER_RULES, Server, Worker
 
 __all__ = [
     "ConfigError",
@@ -109,6 +109,13 @@ class Run(PlainRun):
             if self.exchange and not self.ended:
                 self.exchange.wait()
 
+    def _generators(self) -> dict[str, Any]:
+        return {**super()._generators(), "torch": torch.get_rng_state()}
+
+    def _set_generators(self, states: dict[str, Any]) -> None:
+        super()._set_generators(states)
+        torch.set_rng_state(states["torch"])
+
     def shard(self, loader: DataLoader, epoch: int) -> Shard:
         """This rank's batches of EPOCH, of LOADER's batch size each."""
         return Shard(self, loader, epoch)
@@ -149,7 +156,11 @@ class Shard:
             timeout=loader.timeout,
             worker_init_fn=loader.worker_init_fn,
             multiprocessing_context=loader.multiprocessing_context,
-            generator=loader.generator,
+            # Not the global one, whose state a resumed run continues.
+            generator=loader.generator
+            or torch.Generator().manual_seed(
+                run.seed + epoch * run.size + run.rank
+            ),
             prefetch_factor=loader.prefetch_factor,
         )
 
@@ -158,8 +169,9 @@ class Shard:
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self._loader:
-            if self._run.ended:
+            if self._run.ended or self._run._rewound:
                 return
+            self._run._save_kept()
             yield batch
 
 
@@ -207,14 +219,15 @@ def DistributedOptimizer(
             print(f"capstan: {kind.__name__} by rule {rule}", file=sys.stderr)
     if rule not in ("server", "worker"):
         raise wrong(f'rule is "{rule}"; allowed: auto, server, worker')
-    if rule == "worker":
-        raise wrong("rule worker is not there yet")
-    if kind not in SERVER_RULES:
+    if rule == "server" and kind not in SERVER_RULES:
         names = ", ".join(known.__name__ for known in SERVER_RULES)
         raise wrong(f"rule server knows {names}; not {kind.__name__}")
     if lazy and isinstance(model, torch._dynamo.OptimizedModule):
         raise wrong("lazy=True does not work with torch.compile")
-    made: Any = type(kind.__name__, (Server, kind), {"_kind": kind})
+    if lazy and rule == "worker":
+        raise wrong("lazy=True does not work with rule worker")
+    base = Server if rule == "server" else Worker
+    made: Any = type(kind.__name__, (base, kind), {"_kind": kind})
     wrapper = made.__new__(made)
     wrapper.__setstate__(optimizer.__dict__)
     wrapper.capstan_open(run, model, scaler, lazy)

@@ -41,13 +41,17 @@ def check_memory(name: str, tensor: Tensor) -> None:
 class Trained:
     """A parameter, and its gradient of the present step."""
 
-    def __init__(self, name: str, parameter: nn.Parameter) -> None:
+    def __init__(
+        self, name: str, parameter: nn.Parameter, in_place: bool
+    ) -> None:
         check_memory(name, parameter)
         self.name = name
         self.parameter = parameter
         self.number = -1
         self.address = parameter.data_ptr()
-        self.weights = host_copy(parameter)  # where the run writes
+        # Where the run writes: weights, or the mean of the gradients.
+        values = host_copy(parameter)
+        self.values = values if in_place else values.clone()
         self.pushed = False
         self.gradient: Tensor | None = None
         self.version = 0  # of the gradient when it was pushed
@@ -102,13 +106,19 @@ class Exchange:
     """A model's tensors in a run, for an optimiser with GROUPS of parameters.
 
     Parameters that are frozen or not the optimiser's, and buffers of integers,
-    are rank 0's; other buffers are averaged once a step.
+    are rank 0's; other buffers are averaged once a step. IN_PLACE: the run
+    brings weights; else it brings gradients.
     """
 
     def __init__(
-        self, run: Run, model: nn.Module, groups: list[list[nn.Parameter]]
+        self,
+        run: Run,
+        model: nn.Module,
+        groups: list[list[nn.Parameter]],
+        in_place: bool,
     ) -> None:
         self.run = run
+        self.in_place = in_place
         self.model = model
         self.trained: list[Trained] = []
         self.buffers: list[Buffer] = []
@@ -133,8 +143,8 @@ class Exchange:
     def _declare_trained(
         self, name: str, parameter: nn.Parameter, group: int
     ) -> None:
-        t = Trained(name, parameter)
-        t.number = self._declare(name, t.weights, "trained", group)
+        t = Trained(name, parameter, self.in_place)
+        t.number = self._declare(name, t.values, "trained", group)
         self.trained.append(t)
 
     def _declare_buffer(self, name: str, tensor: Tensor, kind: str) -> None:
@@ -155,15 +165,22 @@ class Exchange:
     def start(self) -> None:
         """Waits for the run's weights, which are then in the model."""
         self.run.start()
-        self._arrived(self.trained)
+        self._take_weights(self.trained)
         for b in self.buffers:
             b.arrived()
 
-    def _arrived(self, trained: list[Trained]) -> None:
+    def _take_weights(self, trained: list[Trained]) -> None:
         for t in trained:
-            if t.weights.data_ptr() != t.address:
-                t.parameter.data.copy_(t.weights, non_blocking=True)
+            if t.values.data_ptr() != t.address:
+                t.parameter.data.copy_(t.values, non_blocking=True)
         increment_version([t.parameter for t in trained])
+
+    def _take_means(self, trained: list[Trained]) -> None:
+        for t in trained:
+            if t.parameter.grad is not None:
+                t.parameter.grad.copy_(t.values, non_blocking=True)
+            elif not t.values.isnan().all():  # another rank had a gradient
+                t.parameter.grad = t.values.to(t.parameter.device, copy=True)
 
     def push(self, t: Trained, gradient: Tensor | None) -> None:
         """Sends GRADIENT, which is kept until the wait."""
@@ -203,6 +220,8 @@ class Exchange:
                 if t.number in self.run._pushed:
                     self.wait([t])
                 t.pushed = True
+                if not self.in_place:
+                    t.values.fill_(torch.nan)  # stays if no rank has bytes
                 self.run.push(t.number, contribution=contribution)
 
     def _push_buffers(self, has_batch: bool) -> None:
@@ -235,5 +254,7 @@ class Exchange:
         waiting = [t for t in trained if t.number in self.run._pushed]
         for t in waiting:
             self.run.wait(t.number)
-        if waiting:
-            self._arrived(waiting)
+        if waiting and self.in_place:
+            self._take_weights(waiting)
+        elif waiting:
+            self._take_means(waiting)

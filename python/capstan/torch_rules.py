@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from . import _library
 from .torch_exchange import Exchange, Trained, wrong
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ SERVER_RULES: dict[type, tuple[str, ...]] = {
 class Rule(torch.optim.Optimizer):
     """What both rules share."""
 
-    _step_supports_amp_scaling = True  # GradScaler leaves infinities to step()
     _kind: type  # the optimiser's own class
 
     def capstan_open(
@@ -59,7 +57,9 @@ class Rule(torch.optim.Optimizer):
         """Joins the run with MODEL, whose weights are then the run's."""
         self._run, self._scaler, self._lazy = run, scaler, lazy
         groups = [group["params"] for group in self.param_groups]
-        self._exchange = run.exchange = Exchange(run, model, groups)
+        self._exchange = run.exchange = Exchange(
+            run, model, groups, in_place=isinstance(self, Server)
+        )
         for t in self._exchange.trained:
             t.parameter.register_post_accumulate_grad_hook(self._hook(t))
         self._start()
@@ -76,18 +76,15 @@ class Rule(torch.optim.Optimizer):
             raise wrong("add parameter groups before DistributedOptimizer")
         super().add_param_group(param_group)
 
-    def _set_rule(self, name: str) -> None:
-        if _library.has("optimizer"):
-            self._run.set_optimizer(name)
-
 
 class Server(Rule):
     """The ps apply the optimiser's rule; step() brings the new weights."""
 
+    _step_supports_amp_scaling = True  # GradScaler leaves infinities to step()
     _sent: list[dict[str, float]] = []  # what the run knows of the groups
 
     def _start(self) -> None:
-        self._set_rule(self._kind.__name__)
+        self._run.set_optimizer(self._kind.__name__)
         self._send_groups()
         if self._lazy:
             self._wait_in_modules(self._exchange.model)
@@ -114,7 +111,7 @@ class Server(Rule):
     def _send_groups(self) -> None:
         """Tells the run which rates and other values have changed."""
         groups = self._groups()
-        if groups == self._sent or not _library.has("set"):
+        if groups == self._sent:
             return
         for number, group in enumerate(groups):
             sent = self._sent[number] if self._sent else {}
@@ -177,3 +174,38 @@ class Server(Rule):
                 hook = hook_of([t for t in found if t])
                 module.register_forward_pre_hook(hook)
         model.register_state_dict_pre_hook(lambda *_: self._exchange.wait())
+
+
+class Worker(Rule):
+    """When backward() returns, .grad is the mean over the ranks."""
+
+    _averaged = False  # since the last step()
+
+    def _start(self) -> None:
+        self._run.set_optimizer("None")
+
+    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
+        def push(parameter: Tensor) -> None:
+            if not self._run.syncs:
+                return
+            if not self._exchange.num_pushed:
+                engine = torch.autograd.Variable._execution_engine
+                engine.queue_callback(self._average)
+            self._exchange.push(t, parameter.grad)
+
+        return push
+
+    def _average(self) -> None:
+        """The end of a backward pass."""
+        self._exchange.push_rest()
+        self._exchange.end_step()
+        self._exchange.wait()
+        self._averaged = True
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Applies the means to this rank's weights."""
+        if closure is None and not self._averaged:
+            self._average()  # this rank has no batch
+        self._averaged = False
+        return super().step(closure)
