@@ -282,6 +282,9 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_VISIBLE_DEVICES:
         device_assignment_receive(run, slot, control->visible_devices);
         break;
+    case CAPSTAN__CONTROL__BODY_EPOCH:
+        planning_receive_epoch(run, slot, control->epoch);
+        break;
     case CAPSTAN__CONTROL__BODY_POINTS:
         metrics_receive_points(run, slot, control->points);
         break;

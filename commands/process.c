@@ -9,14 +9,17 @@
 #include "commands/composition.h"
 #include "proto/base/limits.h"
 #include "proto/base/plugin.h"
+#include "proto/base/time.h"
 
 #include <errno.h>
 #include <malloc.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 
-enum { MAX_SOCKETS = 16384 };
+enum { MAX_SOCKETS = 16384, ORPHAN_PAUSE_MS = 500 };
+static const int64_t ORPHAN_TIME = 10 * TIME_S;
 
 /* A step must not cause page faults: freed memory is kept, and few arenas share
  * it. */
@@ -131,16 +134,30 @@ static enum status process_run_once(struct composition *composition,
                : process_refuse(composition->options, cluster, why);
 }
 
+/* An orphan of a killed process may hold the port or the lock for a while: the
+ * library's start waits for it. False: it is interrupted, or it was long
+ * enough. */
+static bool waits_for_orphan(const struct composition *composition,
+                             const struct failure *why, int64_t since) {
+    struct pollfd item = {interrupts(composition), POLLIN, 0};
+    bool is_taken = why->code == FAILURE_PORT_IN_USE ||
+                    why->code == FAILURE_DIRECTORY_LOCKED;
+    return composition->process_settings.external && is_taken &&
+           time_now() - since < ORPHAN_TIME && !poll(&item, 1, ORPHAN_PAUSE_MS);
+}
+
 enum status process_run(const struct options *options,
                         const struct process_settings *settings,
                         const struct cluster *cluster, struct failure *why) {
     struct composition composition = {
         .options = options, .cluster = cluster, .process_settings = *settings};
     enum status status;
+    int64_t since = time_now();
     do {
         status = process_run_once(&composition, why);
         composition.rejoin_within = composition.roles.list[0].restart_within;
-    } while (!status && composition.rejoin_within > 0);
+    } while ((!status && composition.rejoin_within > 0) ||
+             (status && waits_for_orphan(&composition, why, since)));
     return status;
 }
 

@@ -7,6 +7,7 @@
 
 #include "commands/process.h"
 #include "commands/process_settings.h"
+#include "proto/base/fork_guard.h"
 #include "proto/base/time.h"
 #include "proto/base/version.h"
 #include "worker/train/external.h"
@@ -31,6 +32,7 @@ struct capstan_run {
     bool trains;
     pthread_t thread;
     bool started, over;
+    unsigned generation;   /* fork_guard's, of the process that opened it */
     pthread_mutex_t mutex; /* `over`, `why` */
     struct failure why;
     int result;
@@ -130,6 +132,20 @@ static int end_with(capstan_run *run, enum status status,
     return run->result;
 }
 
+static bool is_forked(const capstan_run *run) {
+    return run->generation != fork_guard_generation();
+}
+
+/* In a forked child every run of the parent is. */
+static bool is_over(capstan_run *run) {
+    if (is_forked(run) && run->why.code != FAILURE_WRONG_CALL) {
+        run->over = true;
+        run->result = (int)status_fail(&run->why, FAILURE_WRONG_CALL,
+                                       "the run belongs to the parent process");
+    }
+    return run->over;
+}
+
 PUBLIC int capstan_open(capstan_run **out, const char *job,
                         const char *const *overrides, unsigned flags) {
     struct failure why = {0};
@@ -138,6 +154,8 @@ PUBLIC int capstan_open(capstan_run **out, const char *job,
     if (!run)
         return STATUS_FAILED;
     pthread_mutex_init(&run->mutex, NULL);
+    fork_guard_install();
+    run->generation = fork_guard_generation();
     run->settings.interrupts = run->interrupt_writer = -1;
     run->external = external_open();
     if (!run->external) {
@@ -193,11 +211,13 @@ static int result_of(capstan_run *run, enum external_result result) {
 }
 
 PUBLIC int capstan_serve(capstan_run *run, double seconds) {
+    if (is_over(run))
+        return run->result;
     return wait_for_end(run, until_of(seconds));
 }
 
 PUBLIC int capstan_join(capstan_run *run, double seconds) {
-    if (run->over)
+    if (is_over(run))
         return run->result;
     return result_of(run,
                      external_wait_joined(run->external, until_of(seconds)));
@@ -263,7 +283,7 @@ PUBLIC int capstan_declare(capstan_run *run,
                            uint32_t *number) {
     struct parameter parameter;
     struct failure why = {0};
-    if (run->over)
+    if (is_over(run))
         return run->result;
     enum status status = read_declared(&parameter, tensor, &why);
     if (!status)
@@ -274,7 +294,7 @@ PUBLIC int capstan_declare(capstan_run *run,
 
 PUBLIC int capstan_optimizer(capstan_run *run, const char *type) {
     struct failure why = {0};
-    if (run->over)
+    if (is_over(run))
         return run->result;
     return external_optimizer(run->external, type, &why) ? end_run(run, &why)
                                                          : 0;
@@ -283,7 +303,7 @@ PUBLIC int capstan_optimizer(capstan_run *run, const char *type) {
 PUBLIC int capstan_set(capstan_run *run, uint32_t group, const char *key,
                        double value) {
     struct failure why = {0};
-    if (run->over)
+    if (is_over(run))
         return run->result;
     return external_set(run->external, group, key, value, &why)
                ? end_run(run, &why)
@@ -291,16 +311,28 @@ PUBLIC int capstan_set(capstan_run *run, uint32_t group, const char *key,
 }
 
 PUBLIC int capstan_start(capstan_run *run, double seconds) {
-    if (run->over)
+    if (is_over(run))
         return run->result;
     return result_of(run, external_start(run->external, until_of(seconds)));
 }
 
 PUBLIC void capstan_where(capstan_run *run, struct capstan_position *position) {
     struct external_position found;
+    *position = (struct capstan_position){.total = UINT64_MAX};
+    if (is_over(run))
+        return;
     external_position(run->external, &found);
-    *position = (struct capstan_position){
-        .step = found.step, .total = found.total, .resumed = found.resumed};
+    *position = (struct capstan_position){.step = found.step,
+                                          .total = found.total,
+                                          .resumed = found.resumed,
+                                          .epoch = found.epoch,
+                                          .epoch_step = found.epoch_step};
+}
+
+PUBLIC int capstan_epoch(capstan_run *run, uint64_t number) {
+    if (is_over(run))
+        return run->result;
+    return result_of(run, external_epoch(run->external, number));
 }
 
 PUBLIC int capstan_push(capstan_run *run, uint32_t number, const void *data,
@@ -312,7 +344,7 @@ PUBLIC int capstan_push(capstan_run *run, uint32_t number, const void *data,
         [CAPSTAN_VOID] = CONTRIBUTION_OVERFLOWED,
     };
     struct failure why = {0};
-    if (run->over)
+    if (is_over(run))
         return run->result;
     if ((unsigned)contribution < sizeof kinds / sizeof *kinds)
         return result_of(run, external_push(run->external, number, data, bytes,
@@ -323,7 +355,7 @@ PUBLIC int capstan_push(capstan_run *run, uint32_t number, const void *data,
 }
 
 PUBLIC int capstan_wait(capstan_run *run, uint32_t number, double seconds) {
-    if (run->over)
+    if (is_over(run))
         return run->result;
     return result_of(run,
                      external_wait(run->external, number, until_of(seconds)));
@@ -335,7 +367,7 @@ PUBLIC int capstan_step(capstan_run *run, double loss, uint64_t samples,
     struct external_step step = {loss, samples, correct};
     bool ends = false;
     *outcome = CAPSTAN_GOES_ON;
-    if (run->over)
+    if (is_over(run))
         return run->result;
     int result = result_of(
         run, external_step(run->external, &step, &ends, until_of(seconds)));
@@ -345,6 +377,8 @@ PUBLIC int capstan_step(capstan_run *run, double loss, uint64_t samples,
 }
 
 PUBLIC void capstan_interrupt(capstan_run *run, int number) {
+    if (is_forked(run))
+        return;
     uint64_t value = (uint64_t)number;
     int saved = errno;
     ssize_t written = write(run->interrupt_writer, &value, sizeof value);
@@ -356,7 +390,7 @@ PUBLIC int capstan_end(capstan_run *run, enum capstan_end end, const char *text,
                        double seconds) {
     int64_t until = until_of(seconds);
     struct failure why = {0};
-    if (run->over)
+    if (is_over(run))
         return run->result;
     if (end == CAPSTAN_FAILED) {
         status_fail(&why, FAILURE_CALLER_FAILED, "%s",
@@ -370,7 +404,7 @@ PUBLIC int capstan_end(capstan_run *run, enum capstan_end end, const char *text,
 }
 
 PUBLIC void capstan_close(capstan_run *run) {
-    if (!run)
+    if (!run || is_forked(run)) /* the parent has the run and its threads */
         return;
     if (run->started) {
         capstan_interrupt(run, SIGTERM);

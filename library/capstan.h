@@ -34,6 +34,11 @@
  * installs no signal handler, never ends the process, and prints nothing unless
  * CAPSTAN_LOG is given.
  *
+ * Forks. A forked child has no part in the run: what would keep ports or locks
+ * busy is closed in it, and every call returns 2. capstan_close does nothing
+ * there. A start that finds its port or its checkpoint directory taken tries
+ * again for 10 s, as an orphan of a killed process may still have them.
+ *
  * Memory. Tensors belong to the caller. Values may change from the push of
  * their gradient until capstan_wait has returned; a gradient stays readable and
  * unchanged as long. */
@@ -149,7 +154,9 @@ struct capstan_position {
     uint64_t step; /* steps that the run has completed */
     uint64_t
         total; /* the run ends at this step; UINT64_MAX: when its trainers do */
-    int resumed; /* it continues a checkpoint, or joined while it ran */
+    int resumed;    /* it continues a checkpoint, or joined while it ran */
+    uint64_t epoch; /* number of the last epoch that capstan_epoch has begun */
+    uint64_t epoch_step; /* steps done in it */
 };
 
 /* Waits for the other processes, the plan and the weights. Then every tensor's
@@ -190,6 +197,11 @@ enum capstan_outcome {
 int capstan_step(capstan_run *run, double loss, uint64_t samples,
                  uint64_t correct, enum capstan_outcome *outcome,
                  double seconds);
+
+/* Epoch NUMBER begins with the next step. What rank 0 tells is saved in
+ * checkpoints, and capstan_where of a resumed run has it; with
+ * checkpoint.every_epochs a checkpoint follows the end of an epoch. */
+int capstan_epoch(capstan_run *run, uint64_t number);
 
 /* Does what the program does on signal NUMBER: a worker leaves, or the run
  * writes a checkpoint and ends. Async-signal-safe. */

@@ -166,6 +166,17 @@ static void send_evaluated(struct worker *worker,
     control_client_send_reliable(worker->control_client, &control);
 }
 
+static void send_epoch(struct worker *worker,
+                       const struct trainer_report *report) {
+    Capstan__Epoch epoch = CAPSTAN__EPOCH__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    epoch.number = report->id;
+    epoch.step = report->step;
+    control.body_case = CAPSTAN__CONTROL__BODY_EPOCH;
+    control.epoch = &epoch;
+    control_client_send_reliable(worker->control_client, &control);
+}
+
 static void worker_fill_heartbeat(struct worker *worker) {
     struct trainer_progress progress;
     struct reducer_times times = {0};
@@ -256,6 +267,9 @@ static void forward_report(struct worker *worker,
         break;
     case TRAINER_DECLARED:
         worker_send_model_spec(worker, report);
+        break;
+    case TRAINER_EPOCH:
+        send_epoch(worker, report);
         break;
     case TRAINER_EVALUATED:
         send_evaluated(worker, report);

@@ -349,6 +349,19 @@ static void log_nothing_left(const struct run *run) {
              done_before, unit, requested, unit);
 }
 
+static void restore_epoch(struct run *run) {
+    const struct manifest *manifest = &run->plan.restored;
+    run->plan.lineage = run->plan.has_restored ? manifest->lineage : run->id;
+    if (!run->plan.has_restored)
+        return;
+    unsigned place = manifest->epoch % RUN_PLAN_EPOCHS;
+    run->plan.epochs[place].number = manifest->epoch;
+    run->plan.epochs[place].first_step =
+        manifest->step - (manifest->epoch_step < manifest->step
+                              ? manifest->epoch_step
+                              : manifest->step);
+}
+
 static void plan(struct run *run) {
     struct failure why;
     bool settled =
@@ -370,6 +383,7 @@ static void plan(struct run *run) {
                  "init is ignored: the run resumes, and %s is not read",
                  run->job->init);
     set_rounds(run);
+    restore_epoch(run);
     metrics_begin(run);
     log_plan(run);
     planning_check_schedule(run);
@@ -379,6 +393,34 @@ static void plan(struct run *run) {
     run_enter_phase(run, RUN_READYING);
     send_plan(run, NULL);
     checkpoint_policy_send_retained(run);
+}
+
+/* A checkpoint that is due at an epoch's end is requested when the next one
+ * begins. */
+void planning_receive_epoch(struct run *run, const struct roster_slot *slot,
+                            const Capstan__Epoch *epoch) {
+    uint64_t every = run->job->checkpoint.every_epochs;
+    if (slot->rank != 0 || run->job->model.type != JOB_EXTERNAL)
+        return;
+    unsigned place = epoch->number % RUN_PLAN_EPOCHS;
+    run->plan.epochs[place].number = epoch->number;
+    run->plan.epochs[place].first_step = epoch->step;
+    if (every && epoch->number && epoch->number % every == 0 &&
+        run->job->checkpoint.dir)
+        run->checkpoints.requested = true;
+}
+
+void planning_epoch_at(const struct run *run, uint64_t step, uint64_t *number,
+                       uint64_t *epoch_step) {
+    uint64_t first = 0;
+    *number = 0;
+    for (unsigned i = 0; i < RUN_PLAN_EPOCHS; i++)
+        if (run->plan.epochs[i].number >= *number &&
+            run->plan.epochs[i].first_step <= step) {
+            *number = run->plan.epochs[i].number;
+            first = run->plan.epochs[i].first_step;
+        }
+    *epoch_step = step - first;
 }
 
 static bool all_ready(const struct run *run) {

@@ -17,6 +17,8 @@
 
 struct run;
 
+enum { RUN_PLAN_EPOCHS = 4 };
+
 struct run_plan {
     struct layout *layout; /* from rank 0's model spec; NULL: not declared */
     uint64_t digest, train_samples, test_samples;
@@ -40,6 +42,11 @@ struct run_plan {
                                   has_restored */
     bool has_restored;
     char restore_folder[4096];
+    /* External model: the last epochs that rank 0 has told, by number. */
+    struct {
+        uint64_t number, first_step;
+    } epochs[RUN_PLAN_EPOCHS];
+    uint64_t lineage;
     bool init_wanted; /* all ps wait for the weights of job.init */
     bool init_done;
 };
@@ -52,6 +59,14 @@ void planning_step(struct run *run);
 /* SLOT's trainer joined during training and has sent its model spec: sends it
  * the plan. */
 void planning_admit_joiner(struct run *run, struct roster_slot *slot);
+
+/* Rank 0 of an external model has begun an epoch. */
+void planning_receive_epoch(struct run *run, const struct roster_slot *slot,
+                            const Capstan__Epoch *epoch);
+
+/* The epoch that STEP is in, and the steps done in it. */
+void planning_epoch_at(const struct run *run, uint64_t step, uint64_t *number,
+                       uint64_t *epoch_step);
 
 /* A ps holds its blocks. Once all do, job.init is loaded into them, unless the
  * run resumes. */

@@ -102,7 +102,9 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
         .epoch = run_schedule_epochs(&run->plan.schedule, snapshot->step),
         .samples = run_samples(run, snapshot->step),
         .seed = run->job->seed,
-        .final = snapshot->step >= run->plan.schedule.total,
+        .lineage = run->plan.lineage,
+        .final = snapshot->step >= run->plan.schedule.total ||
+                 (run_is_endless(run) && run->phase == RUN_FINISHING),
         .job = run->job->text,
         .rule = (char *)checkpoint_policy_optimizer_name(run),
         .layout = run->plan.layout,
@@ -111,6 +113,9 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
         .block_file = run->plan.ps_of_block,
         .scaler = snapshot->scaler,
     };
+    if (run->job->model.type == JOB_EXTERNAL)
+        planning_epoch_at(run, snapshot->step, &commit->manifest.epoch,
+                          &commit->manifest.epoch_step);
 }
 
 static enum status checkpoint_commit_start(struct run *run,

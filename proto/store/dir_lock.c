@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/store/dir_lock.h"
 
+#include "proto/base/fork_guard.h"
 #include "proto/store/checkpoint.h"
 
 #include <dirent.h>
@@ -70,6 +71,7 @@ static enum status open_lock_file(struct dir_lock *lock, struct failure *why) {
         if (lock->file < 0)
             return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
                                 "cannot write %s", lock->path);
+        fork_guard_add_file(lock->file);
         lock->locked = set_lock(lock->file, F_RDLCK);
         if (!lock->locked) {
             log_warning(lock->settings.log, "lock_unavailable",
@@ -82,6 +84,7 @@ static enum status open_lock_file(struct dir_lock *lock, struct failure *why) {
             write_owner(lock);
             return STATUS_OK;
         }
+        fork_guard_remove_file(lock->file);
         close(lock->file);
         lock->file = -1;
     }
@@ -149,6 +152,7 @@ static void dir_lock_unlock_file(struct dir_lock *lock) {
         return;
     if (!is_locked(lock->file) && is_current(lock))
         unlink(lock->path);
+    fork_guard_remove_file(lock->file);
     close(lock->file);
     lock->file = -1;
 }

@@ -21,9 +21,12 @@ enum {
 
 struct manifest {
     uint64_t run;
+    uint64_t lineage; /* the run that was not resumed from another */
     uint64_t step;    /* rounds (synchronous) or updates (otherwise) */
-    uint64_t epoch;   /* whole epochs done */
-    uint64_t samples; /* read by all trainers together */
+    uint64_t epoch;   /* whole epochs done; of an external model the number of
+                         the epoch that rank 0 is in, */
+    uint64_t epoch_step; /* and the steps done in it */
+    uint64_t samples;    /* read by all trainers together */
     uint64_t seed;
     bool final; /* the last of the run */
     char *job;  /* the job's text, one JSON object, or NULL */

@@ -99,6 +99,12 @@ static enum status parse_counts(struct manifest *out, const json_t *root,
         status = require_hex(root, "run", 1, &out->run, why);
     if (!status)
         status = require_hex(root, "seed", 1, &out->seed, why);
+    out->lineage = out->run;
+    if (!status && json_object_get(root, "lineage"))
+        status = require_hex(root, "lineage", 1, &out->lineage, why);
+    if (!status && json_object_get(root, "epoch_step"))
+        status = require_integer(root, "epoch_step", INT64_MAX,
+                                 &out->epoch_step, why);
     if (status)
         return status;
     const json_t *final = json_object_get(root, "final");

@@ -128,6 +128,11 @@ char *manifest_text(const struct manifest *manifest) {
         parameters_json(manifest->layout), "job", job_json(manifest),
         "block_file", block_file_json(manifest));
     char digits[17], *text = NULL;
+    if (manifest->epoch_step)
+        json_object_set_new(root, "epoch_step",
+                            manifest_text_count(manifest->epoch_step));
+    if (manifest->lineage && manifest->lineage != manifest->run)
+        json_object_set_new(root, "lineage", hex(manifest->lineage));
     if (root && add_scaler(root, &manifest->scaler) &&
         manifest_text_digest(root, digits) &&
         !json_object_set_new(root, "xxh3", json_string(digits)))

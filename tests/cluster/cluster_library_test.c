@@ -197,6 +197,43 @@ static void a_resumed_run_has_the_same_bits(void **state) {
         }
 }
 
+static void a_resumed_run_knows_its_place_in_the_data(void **state) {
+    for (unsigned c = 0; c < CLUSTERS; c++) {
+        struct cluster_run *run = cluster_fixture_reset(state);
+        for (int half = 1; half <= 2; half++) {
+            struct cluster_process *local =
+                start(run, clusters[c], "2", "epochs",
+                      SETS(half == 1 ? "steps=10" : "steps=20",
+                           "checkpoint.dir=kept"));
+            cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+            assert_non_null(
+                strstr(cluster_run_output(local),
+                       half == 1 ? "epoch 0, 0 steps" : "epoch 2, 2 steps"));
+        }
+    }
+}
+
+/* Its port and its directory lock are free at once. */
+static void an_orphan_of_a_killed_process_keeps_nothing(void **state) {
+    struct cluster_run *run = *state;
+    char caller[PATH_MAX];
+    caller_path(caller);
+    cluster_run_describe(run, 0, 1, 1);
+    for (int life = 0; life < 2; life++) {
+        setenv("CAPSTAN_SET", "checkpoint.dir=kept\noptimizer.params.lr=1", 1);
+        struct cluster_process *worker = cluster_run_task_program(
+            run, "worker", 0, caller, SETS(life ? "sums" : "orphan"));
+        unsetenv("CAPSTAN_SET");
+        struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
+        cluster_run_expect(worker, life ? 0 : 128 + SIGKILL, 9);
+        if (life)
+            cluster_run_expect(ps, 0, CLUSTER_RUN_DEADLINE);
+        else
+            cluster_run_signal(ps, SIGKILL);
+        (void)cluster_run_exit(ps, CLUSTER_RUN_DEADLINE);
+    }
+}
+
 static void a_signal_leaves_a_checkpoint(void **state) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
         uint64_t steps[8];
@@ -242,6 +279,8 @@ int main(void) {
         LIBRARY_TEST(a_wrong_call_is_named_on_every_rank),
         LIBRARY_TEST(an_early_end_leaves_the_others_training),
         LIBRARY_TEST(a_resumed_run_has_the_same_bits),
+        LIBRARY_TEST(a_resumed_run_knows_its_place_in_the_data),
+        LIBRARY_TEST(an_orphan_of_a_killed_process_keeps_nothing),
         LIBRARY_TEST(a_signal_leaves_a_checkpoint),
         LIBRARY_TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together),
     };

@@ -5,10 +5,13 @@
  * on standard error if a value is wrong. */
 #include "library/capstan.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { WRONG = 99, LARGE = 40000, MAX_TENSORS = 40 };
 
@@ -330,6 +333,56 @@ static int interrupt(struct caller *caller) {
     return result;
 }
 
+/* Epochs of four steps; prints where a resumed run goes on. */
+static int epochs(struct caller *caller) {
+    enum capstan_outcome outcome = CAPSTAN_GOES_ON;
+    struct capstan_position position;
+    int result = declare(caller, "w", 3, CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    capstan_where(caller->run, &position);
+    if (!result && caller->rank == 0)
+        printf("epoch %llu, %llu steps of it\n",
+               (unsigned long long)position.epoch,
+               (unsigned long long)position.epoch_step);
+    while (!result && outcome == CAPSTAN_GOES_ON) {
+        if (position.step % 4 == 0)
+            result = capstan_epoch(caller->run, position.step / 4);
+        if (!result)
+            result = push(caller, 0, 1, CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, 1, &outcome);
+        capstan_where(caller->run, &position);
+    }
+    return result;
+}
+
+/* A child may not use the run, and outlives its parent, which is killed. */
+static int orphan(struct caller *caller) {
+    int result = declare(caller, "w", 3, CAPSTAN_TRAINED, 0, 0), status;
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    if (!result)
+        result = push(caller, 0, 1, CAPSTAN_FULL);
+    pid_t child = result ? -1 : fork();
+    if (child == 0) {
+        result = capstan_wait(caller->run, 0, -1);
+        capstan_close(caller->run);
+        _exit(result == 2 ? 0 : WRONG);
+    }
+    if (!result && (waitpid(child, &status, 0) != child || status))
+        return expect(false, "the child's call", status);
+    if (!result && fork() == 0) {
+        fclose(stdout);
+        fclose(stderr);
+        sleep(20);
+        _exit(0);
+    }
+    if (!result)
+        kill(getpid(), SIGKILL);
+    return result;
+}
+
 static int play(struct caller *caller, const char *name) {
     if (!strcmp(name, "sums"))
         return sums(caller);
@@ -343,6 +396,10 @@ static int play(struct caller *caller, const char *name) {
         return orders(caller);
     if (!strcmp(name, "resume"))
         return resume(caller);
+    if (!strcmp(name, "epochs"))
+        return epochs(caller);
+    if (!strcmp(name, "orphan"))
+        return orphan(caller);
     if (!strcmp(name, "interrupt"))
         return interrupt(caller);
     return misuse(caller, name);

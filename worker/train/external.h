@@ -99,12 +99,16 @@ const struct optimizer_group *external_groups(const struct external *external,
 enum external_result external_start(struct external *external, int64_t until);
 
 struct external_position {
-    uint64_t step, total; /* total UINT64_MAX: without an end */
-    bool resumed;         /* the run did not begin at step 0 */
+    uint64_t step, total;       /* total UINT64_MAX: without an end */
+    uint64_t epoch, epoch_step; /* the last that has begun, steps done in it */
+    bool resumed;               /* the run did not begin at step 0 */
 };
 
 void external_position(struct external *external,
                        struct external_position *position);
+
+/* Epoch NUMBER begins with the next step. */
+enum external_result external_epoch(struct external *external, uint64_t number);
 
 /* The contribution of KIND to PARAMETER in this step: BYTES at DATA if it is
  * CONTRIBUTION_FULL, unchanged until external_wait. */

@@ -31,6 +31,7 @@ struct external {
     struct tensor *tensors;
     uint32_t count, capacity, num_pushed;
     bool declared, requested, started, finished;
+    uint64_t epoch, epoch_first;    /* its number, the steps before it */
     bool counted;                   /* the step that ends was counted */
     struct optimizer_group *groups; /* [num_groups]; NULL: the job's */
     uint32_t num_groups;

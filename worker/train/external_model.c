@@ -4,6 +4,7 @@
 #include "worker/train/external_internal.h"
 
 #include "proto/base/time.h"
+#include "proto/store/manifest.h"
 #include "proto/tensor/rule.h"
 
 #include <stdio.h>
@@ -247,6 +248,39 @@ void external_give_weights(struct external *external) {
                external->parameters[p].elements * sizeof(float));
 }
 
+/* Where the checkpoint that the run continues stood in its data. */
+static void read_position(struct external *external,
+                          const struct trainer *trainer) {
+    const char *text = trainer->plan->restore_manifest;
+    struct manifest manifest;
+    struct failure ignored;
+    external->epoch_first = trainer->plan->run_schedule.start;
+    if (!text || manifest_parse(&manifest, text, &ignored))
+        return;
+    external->epoch = manifest.epoch;
+    external->epoch_first -= manifest.epoch_step < manifest.step
+                                 ? manifest.epoch_step
+                                 : manifest.step;
+    manifest_clear(&manifest);
+}
+
+enum external_result external_epoch(struct external *external,
+                                    uint64_t number) {
+    struct trainer *trainer = external_enter(external);
+    if (!trainer)
+        return EXTERNAL_OVER;
+    struct trainer_report begun = {
+        .event = TRAINER_EPOCH, .id = number, .step = trainer->clock};
+    if (external->started) {
+        external->epoch = number;
+        external->epoch_first = trainer->clock;
+        if (trainer->settings.rank == 0)
+            event_queue_push(&trainer->event_queue, &begun);
+    }
+    external_leave(external);
+    return EXTERNAL_DONE;
+}
+
 static enum external_result start_training(struct external *external,
                                            struct trainer *trainer,
                                            int64_t until) {
@@ -261,6 +295,7 @@ static enum external_result start_training(struct external *external,
         request_weights(external, trainer);
     if (!external_wait_all(external, trainer, until))
         return external_late(external, until);
+    read_position(external, trainer);
     trainer->started_at = time_now();
     trainer->waited = exchange_waited(trainer->exchange);
     external->started = true;
@@ -293,6 +328,10 @@ void external_position(struct external *external,
         position->total = schedule->total == RUN_SCHEDULE_ENDLESS
                               ? UINT64_MAX
                               : schedule->total;
+        position->epoch = external->epoch;
+        position->epoch_step = position->step > external->epoch_first
+                                   ? position->step - external->epoch_first
+                                   : 0;
         position->resumed = schedule->start || trainer->from > 1;
     }
     external_leave(external);

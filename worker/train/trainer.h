@@ -57,6 +57,7 @@ enum trainer_event {
     TRAINER_DEVICES_LISTED, /* device ids; if there are any, it waits for
                                trainer_assign_device */
     TRAINER_DECLARED,       /* the data is read; layout and counts are set */
+    TRAINER_EPOCH,          /* external: epoch `id` begins after `step` */
     TRAINER_EVALUATED,      /* its part of the test set is evaluated */
     TRAINER_FINISHED,       /* left the loop; stays for evaluations */
     TRAINER_FAILED,         /* `why` */

@@ -12,8 +12,10 @@
  * answered. */
 #include "proto/net/link/link.h"
 
+#include "proto/base/fork_guard.h"
 #include "proto/base/time.h"
 #include "proto/net/link/link_internal.h"
+#include "proto/net/link/port_holder.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -108,6 +110,8 @@ void link_close(struct link **where) {
         zmq_socket_monitor(link->socket, NULL, 0);
         zmq_close(link->monitor);
     }
+    if (link->port)
+        fork_guard_remove_port(link->port);
     if (link->inproc[0]) /* closing alone frees the name only later */
         zmq_unbind(link->socket, link->inproc);
     zmq_close(link->socket);
@@ -123,13 +127,16 @@ enum status link_bind(struct link *link, uint16_t port, struct failure *why) {
     snprintf(endpoint, sizeof endpoint, port ? "tcp://*:%u" : "tcp://*:*",
              port);
     if (zmq_bind(link->socket, endpoint)) {
-        if (zmq_errno() == EADDRINUSE)
+        if (zmq_errno() == EADDRINUSE) {
+            char holder[128];
+            port_holder_text(port, holder, sizeof holder);
             return status_fail(
                 why, FAILURE_PORT_IN_USE,
-                "port %u is in use on this machine: end the process that has "
+                "port %u is in use on this machine%s: end the process that has "
                 "it (`ss -ltnp 'sport = :%u'` shows it) or give this task "
                 "another port in the cluster description",
-                port, port);
+                port, holder, port);
+        }
         return status_errno(why, FAILURE_CANNOT_LISTEN, zmq_errno(),
                             "cannot listen on port %u", port);
     }
@@ -138,6 +145,7 @@ enum status link_bind(struct link *link, uint16_t port, struct failure *why) {
     zmq_getsockopt(link->socket, ZMQ_LAST_ENDPOINT, bound, &size);
     const char *colon = strrchr(bound, ':');
     link->port = colon ? (uint16_t)strtoul(colon + 1, NULL, 10) : port;
+    fork_guard_add_port(link->port);
     return STATUS_OK;
 }
 
