@@ -26,7 +26,7 @@ enum { CLUSTERS = sizeof clusters / sizeof *clusters };
 static void caller_path(char path[PATH_MAX]) {
     const char *capstan = getenv("CAPSTAN");
     char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", capstan ? capstan : "build/capstan");
+    assert_non_null(realpath(capstan ? capstan : "build/capstan", folder));
     *strrchr(folder, '/') = 0;
     snprintf(path, PATH_MAX, "%.4000s/tests/caller", folder);
     if (access(path, X_OK))
