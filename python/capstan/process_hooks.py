@@ -78,8 +78,9 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     for run in _runs:
         run.interrupt(number)
     if _signalled:
+        code = "INTERRUPTED" if number == signal.SIGINT else "TERMINATED"
         name = signal.Signals(number).name
-        raise Interrupted(f"a second {name}", "TERMINATED", 128 + number)
+        raise Interrupted(f"a second {name}", code, 128 + number)
     _signalled = True
 
 

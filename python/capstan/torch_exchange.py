@@ -8,6 +8,8 @@ in pinned host memory instead, in each direction.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -76,13 +78,19 @@ class Trained:
 class Buffer:
     """A tensor of the model that has no gradient."""
 
-    def __init__(self, name: str, tensor: Tensor, kind: str) -> None:
-        if tensor.dtype is not torch.int64:
-            check_memory(name, tensor)
+    def __init__(self, tensor: Tensor, kind: str) -> None:
         self.tensor = tensor
+        self.version = tensor._version  # when it was pushed
         self.kind = kind
         self.number = -1
         self.values = host_copy(tensor)  # where the run writes
+
+    def has_news(self, rank: int) -> bool:
+        """Does RANK bring bytes in a step with a batch?"""
+        if self.kind == "averaged":
+            return True  # BatchNorm does not count versions
+        version, self.version = self.version, self.tensor._version
+        return rank == 0 and version != self.version
 
     def arrived(self) -> None:
         """The run has written VALUES."""
@@ -102,12 +110,38 @@ def pinned(tensor: Tensor) -> Tensor:
     return copy.copy_(tensor)
 
 
+class Copier:
+    """Copies gradients from a GPU to pinned memory, on a stream of its own."""
+
+    def __init__(self) -> None:
+        self._stream: torch.cuda.Stream | None = None
+        self._copies: deque[tuple[Trained, Tensor, torch.cuda.Event]] = deque()
+
+    def start(self, t: Trained, gradient: Tensor) -> None:
+        """Begins to copy GRADIENT once the present stream has computed it."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(gradient.device)
+        copy = torch.empty_like(gradient, device="cpu", pin_memory=True)
+        self._stream.wait_stream(torch.cuda.current_stream(gradient.device))
+        with torch.cuda.stream(self._stream):
+            copy.copy_(gradient, non_blocking=True)
+            self._copies.append((t, copy, self._stream.record_event()))
+
+    def finished(self, wait: bool) -> Iterator[tuple[Trained, Tensor]]:
+        """The copies that are complete; WAIT: all of them."""
+        while self._copies and (wait or self._copies[0][2].query()):
+            t, copy, event = self._copies.popleft()
+            event.synchronize()
+            yield t, copy
+
+
 class Exchange:
     """A model's tensors in a run, for an optimiser with GROUPS of parameters.
 
     Parameters that are frozen or not the optimiser's, and buffers of integers,
-    are rank 0's; other buffers are averaged once a step. IN_PLACE: the run
-    brings weights; else it brings gradients.
+    are rank 0's; buffers of float32 are averaged once a step; those of other
+    types than float32 and int64 stay local. IN_PLACE: the run brings weights;
+    else it brings gradients.
     """
 
     def __init__(
@@ -123,6 +157,7 @@ class Exchange:
         self.trained: list[Trained] = []
         self.buffers: list[Buffer] = []
         self.num_pushed = 0  # of TRAINED, in this step
+        self._copier = Copier()
         group_of = {p: i for i, group in enumerate(groups) for p in group}
         for name, parameter in model.named_parameters():
             if parameter in group_of and parameter.requires_grad:
@@ -148,7 +183,11 @@ class Exchange:
         self.trained.append(t)
 
     def _declare_buffer(self, name: str, tensor: Tensor, kind: str) -> None:
-        b = Buffer(name, tensor, kind)
+        if tensor.dtype not in (torch.float32, torch.int64):
+            return
+        if not tensor.is_contiguous():
+            raise wrong(f'tensor "{name}" is not contiguous')
+        b = Buffer(tensor, kind)
         b.number = self._declare(name, b.values, kind, 0)
         self.buffers.append(b)
 
@@ -195,8 +234,19 @@ class Exchange:
         t.pushed = True
         t.gradient, t.version = gradient, gradient._version
         self.num_pushed += 1
-        sent = host_copy(gradient)
+        if gradient.device.type == "cpu":
+            self._send(t, gradient.detach())
+        else:
+            self._copier.start(t, gradient)
+            self._send_copied(wait=False)
+
+    def _send(self, t: Trained, sent: Tensor) -> None:
         self.run._push(t.number, sent.data_ptr(), sent.nbytes, FULL, sent)
+
+    def _send_copied(self, wait: bool) -> None:
+        """Sends the gradients of a GPU that are in host memory by now."""
+        for t, copy in self._copier.finished(wait):
+            self._send(t, copy)
 
     def push_rest(self) -> None:
         """Pushes what has not been pushed in this step."""
@@ -206,6 +256,7 @@ class Exchange:
         for t in self.trained:
             if not t.pushed and t.parameter.grad is not None:
                 self.push(t, t.parameter.grad)
+        self._send_copied(wait=True)
         self._push_without(ZERO if has_batch else EMPTY)
         self._push_buffers(has_batch)
 
@@ -226,7 +277,7 @@ class Exchange:
 
     def _push_buffers(self, has_batch: bool) -> None:
         for b in self.buffers:
-            if has_batch and (b.kind == "averaged" or self.run.rank == 0):
+            if has_batch and b.has_news(self.run.rank):
                 sent = b.tensor.detach().to("cpu", copy=True)
                 self.run._push(
                     b.number, sent.data_ptr(), sent.nbytes, FULL, sent

@@ -16,6 +16,7 @@ from typing import Any
 
 TESTS = Path(__file__).resolve().parent
 BUILD = TESTS.parents[1] / "build" / "libcapstan.so"
+sys.path.insert(0, str(TESTS.parent))  # the package of this checkout
 DEADLINE = 60  # seconds of a whole run
 
 
