@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -137,6 +138,45 @@ def fork(run, numbers):
 def trouble(kind, **keys):
     """Trains 20 steps; rank 1 does what KIND names before step 5."""
     train(20, at=5, do=globals()[kind], **keys)
+
+
+def waiting():
+    """Rank 0 waits for rank 1 while another thread of it counts."""
+    run = capstan.init()
+    w = np.zeros(3, np.float32)
+    number = run.declare("w", w)
+    run.start()
+    count = [0]
+
+    def tick():
+        while True:
+            count[0] += 1
+            time.sleep(0.001)
+
+    threading.Thread(target=tick, daemon=True).start()
+    if run.rank == 1:
+        time.sleep(1)
+    run.push(number, np.ones(3, np.float32))
+    run.step(1.0, 1)
+    before = count[0]
+    run.wait()
+    print(json.dumps({"count": count[0] - before, "rank": run.rank}))
+
+
+def memory(steps):
+    """Python's objects before and after many steps."""
+    run = capstan.init()
+    w = np.zeros(3, np.float32)
+    number = run.declare("w", w)
+    run.start()
+    gradient = np.ones(3, np.float32)
+    for step in run.steps(steps):
+        if step == steps // 2:
+            before = sys.getallocatedblocks()
+        run.push(number, gradient)
+        run.step(1.0, 1)
+        run.wait()
+    print(json.dumps({"grown": sys.getallocatedblocks() - before}))
 
 
 def other_model():

@@ -113,6 +113,18 @@ class Training(unittest.TestCase):
             )
 
 
+class Costs(unittest.TestCase):
+    def test_the_interpreters_lock_is_free_in_a_wait(self):
+        with ranks("waiting", 1, 2) as run:
+            run.wait()
+            self.assertGreater(run.result("worker0")["count"], 50)
+
+    def test_no_allocation_grows(self):
+        with ranks("memory", 1, 1, steps=2000) as run:
+            run.wait()
+            self.assertLess(run.result("worker0")["grown"], 100)
+
+
 class Failing(unittest.TestCase):
     def check(self, kind, text, status, own_status=None, ps=(1, 0)):
         for count in ps:

@@ -41,6 +41,7 @@ def reference(
     settings=SGD,
     decay=False,
     split=False,
+    clip=None,
 ):
     """One process: the parts of two ranks, gradients and buffers averaged."""
     nets = [torch_ranks.model_of(model, 0) for _ in range(2)]
@@ -62,6 +63,8 @@ def reference(
         for a, b in zip(nets[0].parameters(), nets[1].parameters()):
             found = [p.grad for p in (a, b) if p.grad is not None]
             a.grad = sum(found) / 2 if found else None
+        if clip:
+            nn.utils.clip_grad_norm_(nets[0].parameters(), clip)
         rule.step()
         if scheduler:
             scheduler.step()
@@ -76,9 +79,7 @@ def reference(
 
 
 class Equality(unittest.TestCase):
-    def check(
-        self, steps=200, bound=1e-5, clusters=CLUSTERS, plain=None, **arguments
-    ):
+    def check(self, steps=200, bound=1e-5, clusters=CLUSTERS, **arguments):
         """Both ranks end as plain torch does."""
         for name, (ps, workers) in clusters.items():
             with (
@@ -90,8 +91,10 @@ class Equality(unittest.TestCase):
                 )
                 zero, one = run.result("worker0"), run.result("worker1")
                 self.assertEqual(zero["last"], one["last"])
-                known = ("model", "optimizer", "settings", "decay")
+                known = ("model", "optimizer", "settings", "decay", "clip")
                 used = {k: v for k, v in arguments.items() if k in known}
+                if "own_clip" in arguments:
+                    used["clip"] = arguments["own_clip"]
                 expected = reference(zero["first"], steps, **used)
                 self.assertLess(distance(zero["last"], expected), bound)
 
@@ -121,6 +124,22 @@ class Equality(unittest.TestCase):
 
     def test_lazy_batch_norm_and_zero_grad(self):
         self.check(steps=20, lazy=True, model="norm", set_to_none=False)
+
+    def test_clipping_by_the_run(self):
+        self.check(steps=40, clip=0.2)
+
+    @unittest.skip("the library has no optimizer None yet")
+    def test_rule_worker(self):
+        settings = {"lr": 0.01, "weight_decay": 0.1}
+        for model in "tied", "norm", "branches":
+            self.check(
+                steps=40,
+                rule="worker",
+                model=model,
+                optimizer="NAdam",
+                settings=settings,
+                own_clip=0.2,
+            )
 
     def test_rules_of_the_ps(self):
         adam = {"lr": 0.01, "betas": [0.8, 0.9], "weight_decay": 0.02}
@@ -221,6 +240,18 @@ class Scaling(unittest.TestCase):
                 self.assertNotEqual(zero[0], zero[1])
                 self.assertEqual(zero[1], zero[2])
                 self.assertNotEqual(zero[2], zero[3])
+
+
+class Costs(unittest.TestCase):
+    def test_gradients_and_weights_are_not_copied(self):
+        with ranks("passes", 1) as run:
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("worker0")
+            )
+            result = run.result("worker0")
+            plain, shared = result["operations"]
+            self.assertEqual(plain, shared)
+            self.assertFalse(result["moved"])
 
 
 class Killed(unittest.TestCase):

@@ -9,6 +9,7 @@ import time
 import processes
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 import capstan.torch as capstan
@@ -99,9 +100,11 @@ def train(
     rule="server",
     decay=False,
     split=False,
+    own_clip=None,
     **keys,
 ):
-    """Trains and prints state and first state; DO(...) before step 3's end."""
+    """Trains and prints the first state and the last; DO names what to do in
+    step 3. OWN_CLIP: the script clips the gradients."""
     settings = settings or {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
     run = capstan.init(**keys)
     net = model_of(model, run.rank)
@@ -128,6 +131,8 @@ def train(
                     net(x[step, rows]), y[step, rows]
                 )
                 (loss / passes).backward()
+        if own_clip:
+            nn.utils.clip_grad_norm_(net.parameters(), own_clip)
         if step == 3 and do and run.rank == 1:
             globals()[do](run, net, wrapped, loss)
         run.report(loss.item(), share)
@@ -160,6 +165,45 @@ def double():
     capstan.init()
     net = model_of("mlp", 0).double()
     capstan.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net)
+
+
+class Operations(TorchDispatchMode):
+    """Counts torch's operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), keys=None):
+        self.names.append(str(function))
+        return function(*arguments, **(keys or {}))
+
+
+def passes():
+    """The operations that the exchange adds to backward() and step()."""
+    run = capstan.init()
+    x, y = data(3)
+    found = []
+    plain, shared = model_of("mlp", 0), model_of("mlp", 0)
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(shared.parameters(), 0.1), shared
+    )
+    for net in plain, shared:
+        loss = nn.functional.cross_entropy(net(x[0]), y[0])
+        with Operations() as operations:
+            loss.backward()
+            if net is shared:
+                pointers = [p.data_ptr() for p in net.parameters()]
+                optimizer.step()
+        found.append(
+            [
+                n
+                for n in operations.names
+                if n.startswith("aten.") and "detach" not in n
+            ]
+        )
+    moved = pointers != [p.data_ptr() for p in shared.parameters()]
+    print(json.dumps({"operations": found, "moved": moved, "rank": run.rank}))
 
 
 def unknown_rule():
