@@ -332,24 +332,22 @@ class Run:
             _c.capstan_kept(self._handle, _KEPT, byref(data), byref(size))
         )
         if data:
-            states, generators = pickle.loads(
-                ctypes.string_at(data, size.value)
-            )
+            states, own = pickle.loads(ctypes.string_at(data, size.value))
             for item, state in zip(objects, states, strict=True):
                 item.load_state_dict(state)
-            self._set_generators(generators)
+            self._set_own_state(own)
 
     def _save_kept(self) -> None:
         if self._kept is None:
             return
         states = [item.state_dict() for item in self._kept]
-        data = pickle.dumps((states, self._generators()))
+        data = pickle.dumps((states, self._own_state()))
         self._check(_c.capstan_keep(self._handle, _KEPT, data, len(data)))
 
-    def _generators(self) -> dict[str, Any]:
+    def _own_state(self) -> dict[str, Any]:
         return {"python": random.getstate(), "numpy": np.random.get_state()}
 
-    def _set_generators(self, states: dict[str, Any]) -> None:
+    def _set_own_state(self, states: dict[str, Any]) -> None:
         random.setstate(states["python"])
         np.random.set_state(states["numpy"])
 

@@ -87,6 +87,7 @@ class Run(PlainRun):
     syncs = True  # backward() sends gradients
     seed = 0
     exchange: Exchange | None = None
+    optimizer: torch.optim.Optimizer | None = None  # DistributedOptimizer's
     reported = (0.0, 0, 0)  # with the next step: loss, samples, correct
 
     @contextlib.contextmanager
@@ -109,12 +110,22 @@ class Run(PlainRun):
             if self.exchange and not self.ended:
                 self.exchange.wait()
 
-    def _generators(self) -> dict[str, Any]:
-        return {**super()._generators(), "torch": torch.get_rng_state()}
+    def _own_state(self) -> dict[str, Any]:
+        found = {**super()._own_state(), "torch": torch.get_rng_state()}
+        if self.optimizer:
+            groups = self.optimizer.param_groups
+            found["groups"] = [{**group, "params": None} for group in groups]
+        return found
 
-    def _set_generators(self, states: dict[str, Any]) -> None:
-        super()._set_generators(states)
+    def _set_own_state(self, states: dict[str, Any]) -> None:
+        super()._set_own_state(states)
         torch.set_rng_state(states["torch"])
+        if self.optimizer:
+            pairs = zip(
+                self.optimizer.param_groups, states["groups"], strict=True
+            )
+            for group, saved in pairs:
+                group.update({**saved, "params": group["params"]})
 
     def shard(self, loader: DataLoader, epoch: int) -> Shard:
         """This rank's batches of EPOCH, of LOADER's batch size each."""

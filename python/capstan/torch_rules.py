@@ -56,6 +56,7 @@ class Rule(torch.optim.Optimizer):
     ) -> None:
         """Joins the run with MODEL, whose weights are then the run's."""
         self._run, self._scaler, self._lazy = run, scaler, lazy
+        run.optimizer = self
         groups = [group["params"] for group in self.param_groups]
         self._exchange = run.exchange = Exchange(
             run, model, groups, in_place=isinstance(self, Server)

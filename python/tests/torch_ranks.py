@@ -243,6 +243,30 @@ def shard(num_workers=0):
     )
 
 
+def resumable(steps, **keys):
+    """Keeps its state; prints the parameters at step STEPS."""
+    run = capstan.init(steps=steps, **keys)
+    torch.manual_seed(run.rank)
+    net = model_of("mlp", 0)
+    net.insert(1, nn.Dropout(0.5))
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 0.1, momentum=0.9), net
+    )
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    torch.manual_seed(run.rank)
+    run.keep(scheduler)
+    x, y = data(3)
+    samples = TensorDataset(x.flatten(0, 1), y.flatten())
+    loader = DataLoader(samples, batch_size=4, shuffle=True)
+    for epoch in run.epochs(4):
+        for x, y in run.shard(loader, epoch):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+            scheduler.step()
+    print(json.dumps(state(net)))
+
+
 def refused():
     """What run.shard does not take."""
     run = capstan.init()
