@@ -79,6 +79,11 @@ def planned(steps, loop):
     train(steps, loop=loop)
 
 
+def led(steps):
+    """The chief only coordinates."""
+    train(steps, chief="coordinate")
+
+
 def boom(run, numbers):
     raise ValueError("boom at step 5")
 

@@ -36,12 +36,18 @@ class Cluster:
     """PROGRAM's function NAME in the roles of a cluster."""
 
     def __init__(
-        self, program: str, name: str, ps: int, workers: int, **arguments: Any
+        self,
+        program: str,
+        name: str,
+        ps: int,
+        workers: int,
+        chief: int = 0,
+        **arguments: Any,
     ):
         self.folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
         self._program, self._name = program, name
         self._arguments = arguments
-        jobs = {"ps": ps, "worker": workers}
+        jobs = {"chief": chief, "ps": ps, "worker": workers}
         self._cluster = {
             job: [f"localhost:{_free_port()}" for _ in range(count)]
             for job, count in jobs.items()

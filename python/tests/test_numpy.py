@@ -98,6 +98,23 @@ class Training(unittest.TestCase):
             )
             self.assertEqual(run.result("worker0")["weights"], whole)
 
+    def test_a_listed_chief_trains_too(self):
+        with ranks("train", 1, 1, chief=1, steps=20) as run:
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("chief0")
+            )
+            zero, one = run.result("chief0"), run.result("worker0")
+            self.assertEqual((zero["size"], one["size"]), (2, 2))
+            self.assertEqual(zero["weights"], one["weights"])
+
+    def test_a_chief_that_coordinates_serves_in_init(self):
+        with ranks("led", 1, 2, chief=1, steps=20) as run:
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("chief0")
+            )
+            self.assertEqual(run.result("worker1")["size"], 2)
+            self.assertEqual(run.results("chief0"), [])
+
     def test_rank_variables_are_taken_out_of_the_environment(self):
         with ranks("environment", 0, 2) as run:
             run.wait()
@@ -204,6 +221,13 @@ class Failing(unittest.TestCase):
             run.wait_for("worker0", "started")
             run.processes["worker0"].send_signal(signal.SIGINT)
             expected = {"ps0": 138, "worker0": 130, "worker1": 138}
+            self.assertEqual(run.wait(), expected, run.error("worker0"))
+
+    def test_sigterm_at_a_ps_ends_all(self):
+        with ranks("train", 1, 2, steps=200, sleep=0.05) as run:
+            run.wait_for("worker0", "started")
+            run.processes["ps0"].send_signal(signal.SIGTERM)
+            expected = {"ps0": 143, "worker0": 138, "worker1": 138}
             self.assertEqual(run.wait(), expected, run.error("worker0"))
 
     def test_ps_go_on_when_a_rank_ends_early(self):
