@@ -99,6 +99,8 @@ class Run:
         self._names: list[str] = []
         self._values: list[Any] = []  # keeps the tensors' memory alive
         self._kept: tuple[Any, ...] | None = None  # what keep() saves
+        self._kept_at = -1  # the count of steps when it was saved last
+        self._count = 0  # of this process's steps
         self._rewound = False  # since the present epoch began
         self._pushed: dict[int, Any] = {}  # number: gradient, until the wait
 
@@ -265,6 +267,7 @@ class Run:
         self._await(
             _c.capstan_step, float(loss), samples, correct, byref(outcome)
         )
+        self._count += 1
         if outcome.value == _library.ENDS:
             self.ended = True
         self._rewound |= outcome.value == _library.REWOUND
@@ -292,6 +295,8 @@ class Run:
             if _library.has("epoch"):
                 self._check(_c.capstan_epoch(self._handle, epoch))
             yield epoch
+            if self._rewound:
+                self._load_kept()
             epoch = self.position.epoch if self._rewound else epoch + 1
 
     def steps(self, count: int) -> Iterator[int]:
@@ -301,6 +306,8 @@ class Run:
             self._rewound = False
             self._save_kept()
             yield step
+            if self._rewound:
+                self._load_kept()
             step = self.position.step if self._rewound else step + 1
 
     def set_optimizer(self, name: str) -> None:
@@ -327,19 +334,25 @@ class Run:
         taken where steps() or shard() begins a step.
         """
         self._kept = objects
+        self._load_kept()
+
+    def _load_kept(self) -> None:
+        if self._kept is None:
+            return
         data, size = ctypes.c_void_p(), ctypes.c_size_t()
         self._check(
             _c.capstan_kept(self._handle, _KEPT, byref(data), byref(size))
         )
         if data:
             states, own = pickle.loads(ctypes.string_at(data, size.value))
-            for item, state in zip(objects, states, strict=True):
+            for item, state in zip(self._kept, states, strict=True):
                 item.load_state_dict(state)
             self._set_own_state(own)
 
     def _save_kept(self) -> None:
-        if self._kept is None:
+        if self._kept is None or self._kept_at == self._count:
             return
+        self._kept_at = self._count
         states = [item.state_dict() for item in self._kept]
         data = pickle.dumps((states, self._own_state()))
         self._check(_c.capstan_keep(self._handle, _KEPT, data, len(data)))

@@ -89,6 +89,8 @@ class Run(PlainRun):
     exchange: Exchange | None = None
     optimizer: torch.optim.Optimizer | None = None  # DistributedOptimizer's
     reported = (0.0, 0, 0)  # with the next step: loss, samples, correct
+    _batch = 0  # of the epoch, that shard() has given last
+    _kept_batch: int | None = None  # where a resumed run goes on
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -111,7 +113,8 @@ class Run(PlainRun):
                 self.exchange.wait()
 
     def _own_state(self) -> dict[str, Any]:
-        found = {**super()._own_state(), "torch": torch.get_rng_state()}
+        found = super()._own_state()
+        found.update(torch=torch.get_rng_state(), batch=self._batch)
         if self.optimizer:
             groups = self.optimizer.param_groups
             found["groups"] = [{**group, "params": None} for group in groups]
@@ -120,12 +123,21 @@ class Run(PlainRun):
     def _set_own_state(self, states: dict[str, Any]) -> None:
         super()._set_own_state(states)
         torch.set_rng_state(states["torch"])
+        self._kept_batch = states["batch"]
         if self.optimizer:
             pairs = zip(
                 self.optimizer.param_groups, states["groups"], strict=True
             )
             for group, saved in pairs:
                 group.update({**saved, "params": group["params"]})
+
+    def _first_batch(self, epoch: int) -> int:
+        """The batch at which EPOCH begins: not 0 if the run was resumed."""
+        kept, self._kept_batch = self._kept_batch, None
+        position = self.position
+        if epoch != position.epoch:
+            return 0
+        return position.epoch_step if kept is None else kept
 
     def shard(self, loader: DataLoader, epoch: int) -> Shard:
         """This rank's batches of EPOCH, of LOADER's batch size each."""
@@ -143,6 +155,10 @@ class Shard:
         if type(loader.sampler) not in (RandomSampler, SequentialSampler):
             name = type(loader.sampler).__name__
             raise wrong(f"run.shard takes no loader with a {name}")
+        samples: Any = loader.dataset
+        drawn: Any = loader.sampler
+        if len(drawn) != len(samples):
+            raise wrong("run.shard takes no RandomSampler with num_samples")
         self._run = run
         sampler: DistributedSampler[Any] = DistributedSampler(
             loader.dataset,
@@ -153,9 +169,8 @@ class Shard:
             drop_last=loader.drop_last,
         )
         sampler.set_epoch(epoch)
-        position = run.position
-        done = position.epoch_step if epoch == position.epoch else 0
-        first = done * (loader.batch_size or 0)
+        self._first = run._first_batch(epoch)
+        first = self._first * (loader.batch_size or 0)
         self._loader = DataLoader(
             loader.dataset,
             batch_size=loader.batch_size,
@@ -179,9 +194,10 @@ class Shard:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        for batch in self._loader:
+        for number, batch in enumerate(self._loader, self._first):
             if self._run.ended or self._run._rewound:
                 return
+            self._run._batch = number
             self._run._save_kept()
             yield batch
 

@@ -196,6 +196,22 @@ class Shards(unittest.TestCase):
 
 
 class Resuming(unittest.TestCase):
+    def test_a_resumed_run_goes_on_within_its_epoch(self):
+        with ranks("shard", 1) as whole:  # an epoch has 4 steps
+            whole.wait()
+            epochs = whole.result("worker1")["seen"]
+            folder = str(whole.path("checkpoint"))
+            for steps, expected in (
+                (5, [epochs[0], epochs[1][:3]]),
+                (8, [epochs[1][3:]]),
+            ):
+                keys = {"steps": steps, "checkpoint": folder}
+                with ranks("shard", 1, **keys) as run:
+                    found = set(run.wait().values())
+                    self.assertEqual(found, {0}, run.error("worker0"))
+                    seen = run.result("worker1")["seen"]
+                    self.assertEqual(seen, expected)
+
     @unittest.skipUnless(_library.has("keep"), "capstan_keep is missing")
     def test_a_run_that_keeps_its_state_ends_with_the_same_bits(self):
         for ps, workers in CLUSTERS.values():

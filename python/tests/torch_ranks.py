@@ -214,9 +214,9 @@ def unknown_rule():
     )
 
 
-def shard(num_workers=0):
+def shard(num_workers=0, **keys):
     """Two epochs over 21 samples; prints the samples of each."""
-    run = capstan.init()
+    run = capstan.init(**keys)
     net = model_of("mlp", 0)
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), 0.1), net
