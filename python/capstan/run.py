@@ -289,15 +289,19 @@ class Run:
 
     def epochs(self, count: int) -> Iterator[int]:
         """Epochs from the run's present one to COUNT - 1, while it goes on."""
-        epoch = self.position.epoch
+        position = self.position
+        epoch = position.epoch
         while epoch < count and not self.ended:
             self._rewound = False
-            if _library.has("epoch"):
+            within = epoch == position.epoch and position.epoch_step > 0
+            if not within and _library.has("epoch"):
                 self._check(_c.capstan_epoch(self._handle, epoch))
             yield epoch
+            epoch += 1
             if self._rewound:
                 self._load_kept()
-            epoch = self.position.epoch if self._rewound else epoch + 1
+                position = self.position
+                epoch = position.epoch
 
     def steps(self, count: int) -> Iterator[int]:
         """Steps from the run's present one to COUNT - 1, while it goes on."""
