@@ -50,7 +50,7 @@ def end(run: Run, error: BaseException) -> None:
     """Closes RUN because of ERROR, which the caller reports."""
     if isinstance(error, KeyboardInterrupt):
         run.interrupt(signal.SIGINT)
-    text = "".join(traceback.format_exception_only(error)).strip()
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
     run.fail(text)
 
 

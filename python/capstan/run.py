@@ -349,7 +349,13 @@ class Run:
         )
         if data:
             states, own = pickle.loads(ctypes.string_at(data, size.value))
-            for item, state in zip(self._kept, states, strict=True):
+            if len(states) != len(self._kept):
+                raise ConfigError(
+                    f"keep() has {len(self._kept)} objects, the checkpoint "
+                    f"{len(states)}",
+                    "MODEL_INVALID",
+                )
+            for item, state in zip(self._kept, states):
                 item.load_state_dict(state)
             self._set_own_state(own)
 

@@ -125,10 +125,8 @@ class Run(PlainRun):
         torch.set_rng_state(states["torch"])
         self._kept_batch = states["batch"]
         if self.optimizer:
-            pairs = zip(
-                self.optimizer.param_groups, states["groups"], strict=True
-            )
-            for group, saved in pairs:
+            groups = self.optimizer.param_groups
+            for group, saved in zip(groups, states["groups"]):
                 group.update({**saved, "params": group["params"]})
 
     def _first_batch(self, epoch: int) -> int:

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp_plain.py with Capstan: four lines of code differ.
+# ddp_plain.py with Capstan: four lines are changed, the last is dropped.
 # torchrun --nproc_per_node 2 ddp.py
-import os
-
 import torch
 import capstan.torch as capstan
 from torch import nn
 
-rank = int(os.environ["RANK"])
 run = capstan.init()
+rank = run.rank
 torch.manual_seed(0)
 teacher = nn.Linear(8, 1)
 model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
@@ -24,4 +22,3 @@ for step in range(200):
 if rank == 0:
     weights = nn.utils.parameters_to_vector(model.parameters())
     print(f"norm of the weights {weights.norm():.6f}")
-run.close()

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Trains by torch's DistributedDataParallel; ddp.py is the same with Capstan.
 # torchrun --nproc_per_node 2 ddp_plain.py
-import os
-
 import torch
 import torch.distributed as dist
 from torch import nn
 
-rank = int(os.environ["RANK"])
 dist.init_process_group("gloo")
+rank = dist.get_rank()
 torch.manual_seed(0)
 teacher = nn.Linear(8, 1)
 model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
