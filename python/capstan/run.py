@@ -328,6 +328,7 @@ class Run:
 
     def checkpoint(self) -> None:
         """Requests a checkpoint at the next possible step."""
+        _need("checkpoint")
         self._check(_c.capstan_checkpoint(self._handle))
 
     def keep(self, *objects: Any) -> None:
@@ -337,6 +338,7 @@ class Run:
         in a resumed run they are as at the checkpoint then. Their state is
         taken where steps() or shard() begins a step.
         """
+        _need("keep")
         self._kept = objects
         self._load_kept()
 
@@ -431,6 +433,14 @@ class Run:
 
 def _is_success(error: BaseException) -> bool:
     return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
+def _need(name: str) -> None:
+    """Raises ConfigError if the library is older than capstan_NAME."""
+    if not _library.has(name):
+        raise ConfigError(
+            f"libcapstan {version()} has no capstan_{name}", "USAGE"
+        )
 
 
 def _check_array(name: str, array: Any, dtypes: tuple[str, ...]) -> None:
