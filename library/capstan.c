@@ -146,6 +146,17 @@ static bool is_over(capstan_run *run) {
     return run->over;
 }
 
+/* The result of a call after the run's end, however well that was. */
+static int over_result(capstan_run *run) {
+    pthread_mutex_lock(&run->mutex);
+    int result = run->result;
+    if (!result)
+        result =
+            (int)status_fail(&run->why, FAILURE_RUN_ENDED, "the run is over");
+    pthread_mutex_unlock(&run->mutex);
+    return result;
+}
+
 PUBLIC int capstan_open(capstan_run **out, const char *job,
                         const char *const *overrides, unsigned flags) {
     struct failure why = {0};
@@ -199,15 +210,12 @@ static int wait_for_end(capstan_run *run, int64_t until) {
 }
 
 /* The result of a call that the run's end may cut short. */
-static int result_of(capstan_run *run, enum external_result result) {
+static int result_of(capstan_run *run, enum external_result result,
+                     int64_t until) {
     if (result != EXTERNAL_OVER)
         return result == EXTERNAL_LATE ? CAPSTAN_AGAIN : 0;
-    int ended = wait_for_end(run, TIME_NEVER);
-    if (ended)
-        return ended;
-    if (!run->why.text[0])
-        status_fail(&run->why, FAILURE_RUN_ENDED, "the run is over");
-    return STATUS_FAILED;
+    int ended = wait_for_end(run, until);
+    return ended ? ended : over_result(run);
 }
 
 PUBLIC int capstan_serve(capstan_run *run, double seconds) {
@@ -219,8 +227,8 @@ PUBLIC int capstan_serve(capstan_run *run, double seconds) {
 PUBLIC int capstan_join(capstan_run *run, double seconds) {
     if (is_over(run))
         return run->result;
-    return result_of(run,
-                     external_wait_joined(run->external, until_of(seconds)));
+    int64_t until = until_of(seconds);
+    return result_of(run, external_wait_joined(run->external, until), until);
 }
 
 PUBLIC int capstan_rank(const capstan_run *run) {
@@ -259,6 +267,10 @@ static enum status read_declared(struct parameter *parameter,
                            "tensor \"%s\" has %u dimensions; at most %d are "
                            "allowed",
                            tensor->name, tensor->num_dims, LAYOUT_MAX_DIMS);
+    if (tensor->num_dims && !tensor->dims)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "tensor \"%s\" has %u dimensions and no dims",
+                           tensor->name, tensor->num_dims);
     if (tensor->num_dims)
         memcpy(parameter->dims, tensor->dims,
                tensor->num_dims * sizeof *tensor->dims);
@@ -270,9 +282,13 @@ static enum status read_declared(struct parameter *parameter,
 
 /* A wrong call ends the run on all ranks. */
 static int end_run(capstan_run *run, const struct failure *why) {
-    external_fail(run->external, why);
+    bool sent = external_fail(run->external, why);
+    if (!sent) { /* not joined yet: the process leaves */
+        capstan_interrupt(run, SIGTERM);
+        capstan_interrupt(run, SIGTERM);
+    }
     int result = wait_for_end(run, TIME_NEVER);
-    if (!result)
+    if (!result || !sent)
         result = (int)failure_code_status(why->code);
     run->why = *why; /* the chief's text names this process, which knows it */
     return run->result = result;
@@ -284,7 +300,7 @@ PUBLIC int capstan_declare(capstan_run *run,
     struct parameter parameter;
     struct failure why = {0};
     if (is_over(run))
-        return run->result;
+        return over_result(run);
     enum status status = read_declared(&parameter, tensor, &why);
     if (!status)
         status = external_declare(run->external, &parameter, tensor->values,
@@ -295,25 +311,27 @@ PUBLIC int capstan_declare(capstan_run *run,
 PUBLIC int capstan_optimizer(capstan_run *run, const char *type) {
     struct failure why = {0};
     if (is_over(run))
-        return run->result;
-    return external_optimizer(run->external, type, &why) ? end_run(run, &why)
-                                                         : 0;
+        return over_result(run);
+    return external_optimizer(run->external, type ? type : "", &why)
+               ? end_run(run, &why)
+               : 0;
 }
 
 PUBLIC int capstan_set(capstan_run *run, uint32_t group, const char *key,
                        double value) {
     struct failure why = {0};
     if (is_over(run))
-        return run->result;
-    return external_set(run->external, group, key, value, &why)
+        return over_result(run);
+    return external_set(run->external, group, key ? key : "", value, &why)
                ? end_run(run, &why)
                : 0;
 }
 
 PUBLIC int capstan_start(capstan_run *run, double seconds) {
     if (is_over(run))
-        return run->result;
-    return result_of(run, external_start(run->external, until_of(seconds)));
+        return over_result(run);
+    int64_t until = until_of(seconds);
+    return result_of(run, external_start(run->external, until), until);
 }
 
 PUBLIC void capstan_where(capstan_run *run, struct capstan_position *position) {
@@ -331,8 +349,8 @@ PUBLIC void capstan_where(capstan_run *run, struct capstan_position *position) {
 
 PUBLIC int capstan_epoch(capstan_run *run, uint64_t number) {
     if (is_over(run))
-        return run->result;
-    return result_of(run, external_epoch(run->external, number));
+        return over_result(run);
+    return result_of(run, external_epoch(run->external, number), TIME_NEVER);
 }
 
 PUBLIC int capstan_push(capstan_run *run, uint32_t number, const void *data,
@@ -345,10 +363,12 @@ PUBLIC int capstan_push(capstan_run *run, uint32_t number, const void *data,
     };
     struct failure why = {0};
     if (is_over(run))
-        return run->result;
+        return over_result(run);
     if ((unsigned)contribution < sizeof kinds / sizeof *kinds)
-        return result_of(run, external_push(run->external, number, data, bytes,
-                                            kinds[contribution]));
+        return result_of(run,
+                         external_push(run->external, number, data, bytes,
+                                       kinds[contribution]),
+                         TIME_NEVER);
     status_fail(&why, FAILURE_WRONG_CALL, "a push of contribution %d",
                 (int)contribution);
     return end_run(run, &why);
@@ -356,9 +376,9 @@ PUBLIC int capstan_push(capstan_run *run, uint32_t number, const void *data,
 
 PUBLIC int capstan_wait(capstan_run *run, uint32_t number, double seconds) {
     if (is_over(run))
-        return run->result;
-    return result_of(run,
-                     external_wait(run->external, number, until_of(seconds)));
+        return over_result(run);
+    int64_t until = until_of(seconds);
+    return result_of(run, external_wait(run->external, number, until), until);
 }
 
 PUBLIC int capstan_step(capstan_run *run, double loss, uint64_t samples,
@@ -368,9 +388,10 @@ PUBLIC int capstan_step(capstan_run *run, double loss, uint64_t samples,
     bool ends = false;
     *outcome = CAPSTAN_GOES_ON;
     if (is_over(run))
-        return run->result;
+        return over_result(run);
+    int64_t until = until_of(seconds);
     int result = result_of(
-        run, external_step(run->external, &step, &ends, until_of(seconds)));
+        run, external_step(run->external, &step, &ends, until), until);
     if (!result && ends)
         *outcome = CAPSTAN_ENDS;
     return result;

@@ -6,8 +6,9 @@
  *
  *     capstan_open      who am I: TF_CONFIG, torchrun, mpirun, srun, ...
  *     capstan_join      the run has a chief: rank and size are known
- *     capstan_declare   each tensor of the model, in the same order on all
- * ranks capstan_start     the weights are in the caller's memory for each step
+ *     capstan_declare   each tensor of the model, alike on all ranks
+ *     capstan_start     the weights are in the caller's memory
+ *     for each step
  *         capstan_push  each gradient, as soon as it is there
  *         capstan_step  ends the step: loss and samples
  *         capstan_wait  before a tensor is read again
@@ -175,8 +176,9 @@ enum capstan_contribution {
 };
 
 /* Tensor NUMBER's gradient of this step, BYTES at DATA; each tensor once a
- * step, in any order. Returns at once. NULL and 0 unless CAPSTAN_FULL. A block
- * for which no rank brought bytes is left unchanged. */
+ * step, in any order. Returns at once if the tensor was waited for since its
+ * last push, else it waits first. NULL and 0 unless CAPSTAN_FULL. A block for
+ * which no rank brought bytes is left unchanged. */
 int capstan_push(capstan_run *run, uint32_t number, const void *data,
                  size_t bytes, enum capstan_contribution contribution);
 
@@ -185,9 +187,10 @@ int capstan_wait(capstan_run *run, uint32_t number, double seconds);
 
 enum capstan_outcome {
     CAPSTAN_GOES_ON = 0, /* compute the next step */
-    CAPSTAN_ENDS = 1,    /* that was the last step: close */
+    CAPSTAN_ENDS = 1,    /* that was the last step */
     CAPSTAN_REWOUND = 2, /* the run went back: capstan_where says where to go
-                            on, and VALUES are those of that step */
+                            on, and VALUES are those of that step. No run of
+                            this version does */
 };
 
 /* Ends the step: every tensor has been pushed. LOSS is the mean over SAMPLES;

@@ -401,13 +401,22 @@ static void describe_departure(const struct roster_slot *slot, const char *how,
              slot->pid, how);
 }
 
+/* May the ps lack first values, which rank 0 sends? They have them once a step
+ * is complete. */
+static bool may_lack_values(const struct run *run, uint32_t rank) {
+    return run->phase == RUN_TRAINING && rank == 0 &&
+           run->job->model.type == JOB_EXTERNAL && !run->plan.has_restored &&
+           !run->trainers[0].finished && run_step(run) == 0;
+}
+
 /* The effect of a loss depends on the phase. The loss of a ps that holds
  * weights ends the run. The loss of a trainer ends it only between the plan and
- * the first step, because the first view counts on all trainers, or while
- * joining if no process can be restarted. */
+ * the first step, because the first view counts on all trainers, and a caller's
+ * model on rank 0's values; or while joining if no process can be restarted. */
 static void remove_member(struct run *run, struct roster_slot *slot,
                           const char *departed) {
     bool ps = slot->role == CLUSTER_PS;
+    bool values = !ps && may_lack_values(run, slot->rank);
     vacate_slot(run, slot);
     if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
         return;
@@ -416,9 +425,9 @@ static void remove_member(struct run *run, struct roster_slot *slot,
     bool weights = run->allreduce ? is_needed(run, slot) : ps;
     if (weights && run->phase >= RUN_READYING)
         stop_without(run, departed);
-    else if (run->phase == RUN_TRAINING)
+    else if (run->phase == RUN_TRAINING && !values)
         membership_broadcast_view(run);
-    else if (run->phase == RUN_READYING ||
+    else if (run->phase == RUN_READYING || values ||
              (run->phase == RUN_JOINING && run->no_restart))
         run_stop(run,
                  run->shutdown.interrupted ? run->shutdown.interrupted

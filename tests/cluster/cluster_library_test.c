@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CONFIG = 2, FAILED = 1, MAX_ARGUMENTS = 32 };
+enum { CONFIG = 2, FAILED = 1, RETRY = 138, MAX_ARGUMENTS = 32 };
 
 /* Without sets; NULL-ended, as the sets below. */
 static const char *const clusters[] = {"1", "3", "0"};
@@ -145,6 +145,8 @@ static void a_wrong_call_is_named_on_every_rank(void **state) {
          "is \"w\" [3]",
          CONFIG},
         {"name", "\"w\" is listed twice", CONFIG},
+        {"group", "group 4294967295 of the optimizer", CONFIG},
+        {"soon", "a step before the start", CONFIG},
         {"nan", "the loss is nan at step 10", FAILED},
         {"ends", "worker 1 has ended after step 9, and worker 0 is in step",
          FAILED},
@@ -245,6 +247,29 @@ static void a_signal_leaves_a_checkpoint(void **state) {
     }
 }
 
+/* The ps may not have all of its first values yet. */
+static void rank_0_is_needed_until_the_first_step(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_process *others[3];
+    char caller[PATH_MAX];
+    caller_path(caller);
+    cluster_run_describe(run, 1, 1, 2);
+    others[1] = cluster_run_task(run, "ps", 0, NULL);
+    setenv("CAPSTAN_SET", "chief=coordinate\ntimeouts.peer=2", 1);
+    others[0] = cluster_run_task_program(run, "chief", 0, caller, SETS("none"));
+    for (unsigned r = 2; r-- > 0;) {
+        struct cluster_process *worker = cluster_run_task_program(
+            run, "worker", r, caller, SETS("die-first"));
+        if (r)
+            others[2] = worker;
+        else
+            cluster_run_expect(worker, 128 + SIGKILL, CLUSTER_RUN_DEADLINE);
+    }
+    unsetenv("CAPSTAN_SET");
+    for (unsigned i = 0; i < 3; i++)
+        cluster_run_expect(others[i], RETRY, CLUSTER_RUN_DEADLINE);
+}
+
 static void a_model_of_ones_own_and_a_built_in_job_do_not_go_together(
     void **state) {
     char caller[PATH_MAX];
@@ -282,6 +307,7 @@ int main(void) {
         LIBRARY_TEST(a_resumed_run_knows_its_place_in_the_data),
         LIBRARY_TEST(an_orphan_of_a_killed_process_keeps_nothing),
         LIBRARY_TEST(a_signal_leaves_a_checkpoint),
+        LIBRARY_TEST(rank_0_is_needed_until_the_first_step),
         LIBRARY_TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

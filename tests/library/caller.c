@@ -266,6 +266,10 @@ static int misuse(struct caller *caller, const char *what) {
                 CAPSTAN_TRAINED, 0, 0);
     if (!result && culprit && !strcmp(what, "name"))
         result = declare(caller, "w", 3, CAPSTAN_TRAINED, 0, 0);
+    if (!result && culprit && !strcmp(what, "group"))
+        result = capstan_set(caller->run, UINT32_MAX, "lr", 1);
+    if (!result && culprit && !strcmp(what, "soon"))
+        result = capstan_step(caller->run, 0, 1, 0, &outcome, -1);
     if (!result)
         result = capstan_start(caller->run, -1);
     for (int s = 1; !result && outcome == CAPSTAN_GOES_ON && s <= 40; s++) {
@@ -317,14 +321,17 @@ static int resume(struct caller *caller) {
     return result;
 }
 
-/* Trains until the signal that rank 0 sends to its own run. */
-static int interrupt(struct caller *caller) {
+/* Trains until rank 0, with FIRST steps done, sends its own run SIGTERM, or is
+ * KILLED. */
+static int interrupt(struct caller *caller, int first, bool killed) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     int result = declare(caller, "w", 3, CAPSTAN_TRAINED, 0, 0);
     if (!result)
         result = capstan_start(caller->run, -1);
     for (int s = 0; !result && outcome == CAPSTAN_GOES_ON; s++) {
-        if (caller->rank == 0 && s == 100)
+        if (caller->rank == 0 && s == first && killed)
+            raise(SIGKILL);
+        if (caller->rank == 0 && s == first)
             capstan_interrupt(caller->run, 15);
         result = push(caller, 0, 1, CAPSTAN_FULL);
         if (!result)
@@ -401,7 +408,9 @@ static int play(struct caller *caller, const char *name) {
     if (!strcmp(name, "orphan"))
         return orphan(caller);
     if (!strcmp(name, "interrupt"))
-        return interrupt(caller);
+        return interrupt(caller, 100, false);
+    if (!strcmp(name, "die-first"))
+        return interrupt(caller, 0, true);
     return misuse(caller, name);
 }
 

@@ -138,10 +138,17 @@ void external_report(struct trainer *trainer, const struct failure *why) {
     event_queue_push(&trainer->event_queue, &failed);
 }
 
-void external_fail(struct external *external, const struct failure *why) {
+void external_misused(struct trainer *trainer, const char *text) {
+    struct failure why;
+    status_fail(&why, FAILURE_WRONG_CALL, "%s", text);
+    external_report(trainer, &why);
+}
+
+bool external_fail(struct external *external, const struct failure *why) {
     struct trainer *trainer = external_enter(external);
     if (!trainer)
-        return;
+        return false;
     external_report(trainer, why);
     external_leave(external);
+    return true;
 }

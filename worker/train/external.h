@@ -70,8 +70,9 @@ struct external_place {
 void external_place(const struct external *external,
                     struct external_place *place);
 
-/* Ends the run on all ranks for the reason WHY. */
-void external_fail(struct external *external, const struct failure *why);
+/* Ends the run on all ranks for the reason WHY. False: it has not been joined,
+ * or is over. */
+bool external_fail(struct external *external, const struct failure *why);
 
 /* Adds PARAMETER, whose weights are at VALUES, before external_start. Its
  * number is that of the earlier calls. STATUS_CONFIG: too late, or too many. */

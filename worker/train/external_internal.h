@@ -55,6 +55,9 @@ enum external_result external_late(struct external *external, int64_t until);
 /* Ends the run on all ranks for the reason WHY. */
 void external_report(struct trainer *trainer, const struct failure *why);
 
+/* The same for a call that was not allowed at this time. */
+void external_misused(struct trainer *trainer, const char *text);
+
 /* Waits until PARAMETER's weights, or all, are those after the last push and
  * its gradient may be changed. False: not until then. */
 bool external_wait_weights(struct external *external, struct trainer *trainer,

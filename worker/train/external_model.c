@@ -93,15 +93,16 @@ enum status external_optimizer(struct external *external, const char *type,
     return STATUS_OK;
 }
 
-static enum status external_add_groups(struct external *external,
-                                       uint32_t count, struct failure *why) {
-    if (count <= external->num_groups)
+static enum status external_add_group(struct external *external, uint32_t group,
+                                      struct failure *why) {
+    uint32_t count = group + 1;
+    if (group < external->num_groups)
         return STATUS_OK;
-    if (count > OPTIMIZER_GROUPS_MAX || external->declared)
+    if (group >= OPTIMIZER_GROUPS_MAX || external->declared)
         return status_fail(why, FAILURE_JOB_INVALID,
                            "group %u of the optimizer: at most %d are allowed, "
                            "and none is new after the start",
-                           count - 1, OPTIMIZER_GROUPS_MAX);
+                           group, OPTIMIZER_GROUPS_MAX);
     struct optimizer_group *groups =
         reallocarray(external->groups, count, sizeof *groups);
     if (!groups)
@@ -147,7 +148,7 @@ enum status external_set(struct external *external, uint32_t group,
     if (!external->has_optimizer)
         external->first_group = group_of_job(trainer->settings.job);
     external->has_optimizer = true;
-    enum status status = external_add_groups(external, group + 1, why);
+    enum status status = external_add_group(external, group, why);
     if (!status)
         status = change_group(external, group, key, value, why);
     pthread_mutex_unlock(&external->mutex);
@@ -175,7 +176,7 @@ static enum status settle_groups(struct external *external,
                            "a tensor is in group %u, and no value of a group "
                            "is set",
                            most);
-    enum status status = external_add_groups(external, most + 1, why);
+    enum status status = external_add_group(external, most, why);
     if (!status)
         optimizer_group_align(external->groups, external->num_groups);
     external->values_changed = false;
@@ -212,6 +213,20 @@ static enum status send_model(struct external *external,
     external->declared = true;
     event_queue_push(&trainer->event_queue, &declared);
     return STATUS_OK;
+}
+
+/* The plan has the values of the rank 0 that was there first. */
+static bool differs_from_plan(const struct external *external,
+                              const struct plan *plan) {
+    double own[OPTIMIZER_VALUES], planned[OPTIMIZER_VALUES];
+    bool differs = false;
+    for (uint32_t g = 0; g < external->num_groups && g < plan->num_groups;
+         g++) {
+        optimizer_group_get(&external->groups[g], own);
+        optimizer_group_get(&plan->groups[g], planned);
+        differs |= memcmp(own, planned, sizeof own) != 0;
+    }
+    return differs;
 }
 
 /* Waits for trainer_begin. */
@@ -271,14 +286,17 @@ enum external_result external_epoch(struct external *external,
         return EXTERNAL_OVER;
     struct trainer_report begun = {
         .event = TRAINER_EPOCH, .id = number, .step = trainer->clock};
-    if (external->started) {
+    bool started = external->started;
+    if (!started) {
+        external_misused(trainer, "an epoch begins before the start");
+    } else {
         external->epoch = number;
         external->epoch_first = trainer->clock;
         if (trainer->settings.rank == 0)
             event_queue_push(&trainer->event_queue, &begun);
     }
     external_leave(external);
-    return EXTERNAL_DONE;
+    return started ? EXTERNAL_DONE : EXTERNAL_OVER;
 }
 
 static enum external_result start_training(struct external *external,
@@ -296,6 +314,7 @@ static enum external_result start_training(struct external *external,
     if (!external_wait_all(external, trainer, until))
         return external_late(external, until);
     read_position(external, trainer);
+    external->values_changed |= differs_from_plan(external, trainer->plan);
     trainer->started_at = time_now();
     trainer->waited = exchange_waited(trainer->exchange);
     external->started = true;
@@ -319,9 +338,8 @@ void external_position(struct external *external,
     *position = (struct external_position){.total = UINT64_MAX};
     if (!trainer)
         return;
-    const struct run_schedule *schedule =
-        trainer->plan ? &trainer->plan->run_schedule : NULL;
-    if (schedule) {
+    if (external->started) {
+        const struct run_schedule *schedule = &trainer->plan->run_schedule;
         position->step = trainer_is_synchronous(trainer)
                              ? trainer->clock
                              : exchange_global_step(trainer->exchange);

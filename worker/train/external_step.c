@@ -26,13 +26,15 @@ bool external_wait_weights(struct external *external, struct trainer *trainer,
     struct tensor *tensor = &external->tensors[p];
     if (!exchange_wait(trainer->exchange, p, until))
         return false;
-    if (tensor->lent) {
-        struct buffer *own = tensor->gradient;
-        if (tensor->owned) /* the first wait after the push */
-            buffer_release(&own);
-        tensor->owned = false;
+    pthread_mutex_lock(&external->mutex);
+    struct buffer *own = tensor->owned ? tensor->gradient : NULL;
+    bool lent = tensor->lent;
+    tensor->owned = false;
+    pthread_mutex_unlock(&external->mutex);
+    if (own) /* the first wait after the push */
+        buffer_release(&own);
+    if (lent)
         return await_gradient(external, tensor, until);
-    }
     if (tensor->stale)
         memcpy(external->values[p], trainer->arena.weight_of[p],
                external->parameters[p].elements * sizeof(float));
@@ -152,8 +154,8 @@ static void begin_step(struct external *external, struct trainer *trainer) {
     pthread_mutex_unlock(&trainer->mutex);
     if (trainer->exchange.provides_first_weights)
         external->first = external->count;
-    for (uint32_t g = 0; external->values_changed && g < external->num_groups;
-         g++) {
+    uint32_t num_groups = external->values_changed ? external->num_groups : 0;
+    for (uint32_t g = 0; g < num_groups && g < trainer->plan->num_groups; g++) {
         optimizer_group_get(&external->groups[g], values);
         exchange_set_values(trainer->exchange, trainer->clock + 1, g, values);
     }
@@ -162,13 +164,11 @@ static void begin_step(struct external *external, struct trainer *trainer) {
 static enum external_result push_tensor(struct external *external,
                                         struct trainer *trainer, uint32_t p,
                                         const void *data, size_t bytes,
-                                        enum contribution kind) {
-    struct failure why;
+                                        enum contribution kind,
+                                        struct failure *why) {
     bool reduces = trainer->exchange.provides_first_weights;
-    if (!check_push(external, trainer, p, data, bytes, kind, &why)) {
-        external_report(trainer, &why);
+    if (!check_push(external, trainer, p, data, bytes, kind, why))
         return EXTERNAL_OVER;
-    }
     if (!external->num_pushed)
         begin_step(external, trainer);
     external->tensors[p].pushed = true;
@@ -185,16 +185,35 @@ static enum external_result push_tensor(struct external *external,
     return EXTERNAL_DONE;
 }
 
+/* The push of a step before may still be under way: nobody has to read the
+ * values of an averaged or assigned tensor. */
+static bool await_push_before(struct external *external,
+                              struct trainer *trainer, uint32_t p) {
+    pthread_mutex_lock(&external->mutex);
+    bool pushable = external->started && !external->finished &&
+                    p < external->count && !external->tensors[p].pushed;
+    pthread_mutex_unlock(&external->mutex);
+    return !pushable || external_wait_weights(external, trainer, p, TIME_NEVER);
+}
+
 enum external_result external_push(struct external *external,
                                    uint32_t parameter, const void *data,
                                    size_t bytes, enum contribution kind) {
     struct trainer *trainer = external_enter(external);
     if (!trainer)
         return EXTERNAL_OVER;
-    pthread_mutex_lock(&external->mutex);
-    enum external_result result =
-        push_tensor(external, trainer, parameter, data, bytes, kind);
-    pthread_mutex_unlock(&external->mutex);
+    struct failure why;
+    enum external_result result;
+    if (await_push_before(external, trainer, parameter)) {
+        pthread_mutex_lock(&external->mutex);
+        result =
+            push_tensor(external, trainer, parameter, data, bytes, kind, &why);
+        pthread_mutex_unlock(&external->mutex);
+        if (result == EXTERNAL_OVER)
+            external_report(trainer, &why);
+    } else {
+        result = external_late(external, TIME_NEVER);
+    }
     external_leave(external);
     return result;
 }
@@ -211,11 +230,15 @@ enum external_result external_wait(struct external *external,
     struct trainer *trainer = external_enter(external);
     if (!trainer)
         return EXTERNAL_OVER;
-    enum external_result result = EXTERNAL_DONE;
+    enum external_result result = EXTERNAL_OVER;
     if (external->started && parameter < external->count) {
         flush_pushes(external, trainer);
-        if (!external_wait_weights(external, trainer, parameter, until))
-            result = external_late(external, until);
+        result = external_wait_weights(external, trainer, parameter, until)
+                     ? EXTERNAL_DONE
+                     : external_late(external, until);
+    } else {
+        external_misused(trainer, "a wait before the start, or for a tensor "
+                                  "that was not declared");
     }
     external_leave(external);
     return result;
@@ -226,7 +249,8 @@ static void count_step(struct external *external, struct trainer *trainer,
                        const struct external_step *step) {
     double sum = step->loss * (double)step->samples;
     struct device_replica_result result = {.loss = sum,
-                                           .finite_loss_sum = sum,
+                                           .finite_loss_sum =
+                                               isfinite(sum) ? sum : 0,
                                            .samples = step->samples,
                                            .correct = step->correct,
                                            .last_loss = sum,
@@ -287,6 +311,8 @@ static enum external_result external_end_step(struct external *external,
             return external_late(external, until);
         *ends = exchange_global_step(trainer->exchange) >= total;
     }
+    if (*ends && !external_wait_all(external, trainer, until))
+        return external_late(external, until);
     external->counted = false;
     return EXTERNAL_DONE;
 }
@@ -301,6 +327,10 @@ enum external_result external_step(struct external *external,
         return EXTERNAL_OVER;
     if (external->started && !external->finished)
         result = external_end_step(external, trainer, step, ends, until);
+    else
+        external_misused(trainer, external->finished
+                                      ? "a step after the end"
+                                      : "a step before the start");
     external_leave(external);
     return result;
 }

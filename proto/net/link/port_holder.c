@@ -14,7 +14,7 @@
 enum { LISTENING = 0x0a /* as the kernel numbers states of TCP */ };
 
 /* 0: nobody listens there, or TABLE cannot be read. */
-static uint64_t find_socket(const char *table, uint16_t port) {
+static uint64_t find_listening_socket(const char *table, uint16_t port) {
     char line[512];
     uint64_t number = 0;
     FILE *file = fopen(table, "re");
@@ -66,11 +66,11 @@ static void describe_process(const char *process, char *text, size_t size) {
 }
 
 void port_holder_text(uint16_t port, char *text, size_t size) {
-    uint64_t number = find_socket("/proc/net/tcp", port);
+    uint64_t number = find_listening_socket("/proc/net/tcp", port);
     struct dirent *entry;
     text[0] = 0;
     if (!number)
-        number = find_socket("/proc/net/tcp6", port);
+        number = find_listening_socket("/proc/net/tcp6", port);
     DIR *folder = number ? opendir("/proc") : NULL;
     while (folder && !text[0] && (entry = readdir(folder)))
         if (atoi(entry->d_name) > 0 && holds_socket(entry->d_name, number))
