@@ -304,7 +304,7 @@ PUBLIC int capstan_declare(capstan_run *run,
     enum status status = read_declared(&parameter, tensor, &why);
     if (!status)
         status = external_declare(run->external, &parameter, tensor->values,
-                                  number, &why);
+                                  tensor->mean, number, &why);
     return status ? end_run(run, &why) : 0;
 }
 

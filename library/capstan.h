@@ -125,6 +125,8 @@ struct capstan_tensor {
     uint32_t group; /* of the optimiser; 0: the job's own */
     void *values;   /* where the weights are; set before capstan_start on
                        rank 0, whose values count in a new run */
+    void *mean;     /* optimizer "None", CAPSTAN_TRAINED: where the mean of the
+                       gradients goes; else NULL */
 };
 
 /* After capstan_join, before capstan_start. *TENSOR numbers the tensors from 0
@@ -135,7 +137,14 @@ int capstan_declare(capstan_run *run, const struct capstan_tensor *tensor,
 
 /* Before capstan_start and any capstan_set: the optimiser, in place of the
  * job's, with its defaults: "SGD", "Adam", "AdamW", "Adagrad", "RMSprop",
- * "Ftrl". */
+ * "Ftrl".
+ *
+ * Or "None", without staleness: after capstan_wait the tensor's MEAN is the
+ * mean of the ranks' gradients, and the caller applies what it likes to VALUES,
+ * alike on all ranks. MEAN is left unchanged where no rank has brought bytes.
+ * VALUES are those after a step from the first push of the next step on, or
+ * from capstan_end on, until the next capstan_wait: a checkpoint reads them
+ * then. */
 int capstan_optimizer(capstan_run *run, const char *type);
 
 /* Sets KEY of GROUP: "lr", "momentum", "dampening", "weight_decay", "beta1",

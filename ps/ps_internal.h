@@ -27,6 +27,7 @@ struct ps {
     struct background_task *init_task; /* while weights are set, else NULL */
     struct server *server;
     struct snapshot_agent *snapshot_agent;
+    uint64_t held_now;   /* the snapshot of blocks as they are; 0: none */
     uint64_t copy_bytes; /* limit of copies for snapshots */
     bool copies_full;    /* they have reached it, and the log says so */
     uint32_t *ids, num_blocks;
@@ -55,10 +56,6 @@ enum status ps_snapshot_open(struct ps *ps, struct failure *why) MUST_CHECK;
 void ps_snapshot_reached(void *context, uint32_t block, uint64_t version);
 void ps_snapshot_send_square_sums(void *context, uint64_t round,
                                   const double *sums);
-
-/* Adds BLOCK, in its present state at VERSION, to snapshot ID. */
-void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t block,
-                     uint64_t version);
 
 /* Have the copies for a snapshot reached their limit? The ps then reads no
  * pushes until the writer has caught up. */

@@ -14,7 +14,8 @@ struct row {
 
 /* Row and buffers are taken together, between two actions of the update core:
  * both are at VERSION. */
-void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b, uint64_t version) {
+static void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b,
+                            uint64_t version) {
     struct update_core *core = server_update_core(ps->server);
     const struct shard *shard = server_shard(ps->server);
     struct buffer *tensors[SHARD_MAX_TENSORS];
@@ -33,8 +34,8 @@ void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b, uint64_t version) {
 
 void ps_snapshot_reached(void *context, uint32_t b, uint64_t version) {
     struct ps *ps = context;
-    uint64_t id;
-    if (snapshot_agent_due(ps->snapshot_agent, version, &id))
+    uint64_t id = ps->held_now;
+    if (id || snapshot_agent_due(ps->snapshot_agent, version, &id))
         ps_snapshot_add(ps, id, b, version);
 }
 
@@ -47,20 +48,19 @@ static enum status ps_snapshot_hold_at(void *context, uint64_t round,
                                        bool write, struct failure *why) {
     struct ps *ps = context;
     (void)write;
+    ps->held_now = 0;
     update_core_set_snapshot_round(server_update_core(ps->server), round);
     return server_run_actions(ps->server, why);
 }
 
-/* With staleness the snapshot is taken when the command arrives, after
- * server_drain: the weights then include all that the ledger rows count. */
+/* With staleness, or after the last round, the snapshot is taken when the
+ * command arrives. No other follows in a synchronous run. */
 static enum status ps_snapshot_hold_now(void *context, uint64_t id,
                                         struct failure *why) {
     struct ps *ps = context;
-    enum status status = server_drain(ps->server, why);
-    for (uint32_t b = 0; !status && b < ps->num_blocks; b++)
-        ps_snapshot_add(ps, id, b,
-                        update_core_version(server_update_core(ps->server), b));
-    return status;
+    ps->held_now = id;
+    update_core_hold_now(server_update_core(ps->server));
+    return server_run_actions(ps->server, why);
 }
 
 static void ps_snapshot_send(void *control_client, Capstan__Control *control) {

@@ -22,6 +22,7 @@ struct request {
     uint64_t seq, clock;
     uint64_t version; /* of its blocks; 0: they may differ */
     bool ack_only;    /* an ack, without weights */
+    bool mean;        /* gradients */
 };
 
 /* Blocks waiting to leave in one message for one rank. */
@@ -39,6 +40,7 @@ struct outbox {
 struct gathered_weights {
     struct buffer *buffer; /* or NULL */
     uint64_t version;
+    bool mean;
     uint32_t count;
     uint32_t blocks[MESSAGE_MAX_BLOCKS];
 };
@@ -115,6 +117,11 @@ void reply_queue_send(struct reply_queue *queue, uint32_t peer,
     link_commit(queue->settings.link, peer, queue->header, bytes, payload);
 }
 
+void reply_queue_send_to(struct reply_queue *queue, uint32_t rank,
+                         Capstan__DataHeader *header) {
+    reply_queue_send(queue, queue->outboxes[rank].peer, header, NULL);
+}
+
 void reply_queue_refuse(struct reply_queue *queue, uint32_t peer,
                         Capstan__DataHeader *header) {
     size_t bytes = message_write_data(header, queue->header);
@@ -150,6 +157,7 @@ static bool is_cached(const struct gathered_weights *cached,
                       const struct outbox *outbox) {
     return cached->buffer && cached->count == outbox->count &&
            cached->version == outbox->request.version &&
+           cached->mean == outbox->request.mean &&
            !memcmp(cached->blocks, outbox->blocks,
                    outbox->count * sizeof *outbox->blocks);
 }
@@ -177,6 +185,7 @@ static bool gather_cached(struct reply_queue *queue,
             return false;
         cached->count = outbox->count;
         cached->version = outbox->request.version;
+        cached->mean = outbox->request.mean;
         memcpy(cached->blocks, outbox->blocks,
                outbox->count * sizeof *outbox->blocks);
         write_weights(queue, outbox, buffer_data(cached->buffer));
@@ -251,20 +260,23 @@ void reply_queue_flush_ready(struct reply_queue *queue) {
 static bool can_batch(const struct request *pending,
                       const struct request *next) {
     if (pending->ack_only || next->ack_only)
-        return pending->ack_only && next->ack_only;
+        return pending->ack_only && next->ack_only &&
+               pending->mean == next->mean &&
+               (!next->mean || pending->clock == next->clock);
     return pending->seq == next->seq && pending->clock == next->clock &&
-           pending->version == next->version;
+           pending->version == next->version && pending->mean == next->mean;
 }
 
 /* WEIGHTS: taken; NULL for an ack. */
 static void reply_queue_put(struct reply_queue *queue,
                             const struct update_core_action *reply,
-                            struct buffer *weights) {
+                            struct buffer *weights, bool mean) {
     const struct reply_queue_settings *s = &queue->settings;
     struct outbox *outbox = &queue->outboxes[reply->rank];
     size_t bytes = reply_queue_block_bytes(queue, reply->block);
     struct request answered = {reply->seq, reply->clock,
-                               s->same_weights ? reply->version : 0, !weights};
+                               s->same_weights ? reply->version : 0, !weights,
+                               mean};
     /* Gathering copies; a message of its own for a mapped block does not. */
     bool unbatched =
         weights && bytes >= UNBATCHED_BYTES &&
@@ -284,11 +296,11 @@ static void reply_queue_put(struct reply_queue *queue,
 
 void reply_queue_put_weights(struct reply_queue *queue,
                              const struct update_core_action *reply,
-                             struct buffer *weights) {
-    reply_queue_put(queue, reply, weights);
+                             struct buffer *weights, bool mean) {
+    reply_queue_put(queue, reply, weights, mean);
 }
 
 void reply_queue_put_ack(struct reply_queue *queue,
-                         const struct update_core_action *reply) {
-    reply_queue_put(queue, reply, NULL);
+                         const struct update_core_action *reply, bool mean) {
+    reply_queue_put(queue, reply, NULL, mean);
 }

@@ -38,16 +38,17 @@ void reply_queue_close(struct reply_queue **queue);
 void reply_queue_set_peer(struct reply_queue *queue, uint32_t rank,
                           uint32_t peer);
 
-/* Queues WEIGHTS (taken) of REPLY's block for its rank. They are sent at the
- * latest by reply_queue_flush. */
+/* Queues WEIGHTS (taken; MEAN: gradients in their place) of REPLY's block for
+ * its rank. They are sent at the latest by reply_queue_flush. */
 void reply_queue_put_weights(struct reply_queue *queue,
                              const struct update_core_action *reply,
-                             struct buffer *weights);
+                             struct buffer *weights, bool mean);
 
 /* Queues an ack: the block's gradient is accepted, no weights are sent. Batched
- * acks carry the request and clock of the last one. */
+ * acks carry the request and clock of the last one. MEAN: the round had no
+ * bytes; batched only with others of its clock. */
 void reply_queue_put_ack(struct reply_queue *queue,
-                         const struct update_core_action *reply);
+                         const struct update_core_action *reply, bool mean);
 
 /* Sends everything pending. */
 void reply_queue_flush(struct reply_queue *queue);
@@ -70,6 +71,10 @@ void reply_queue_set_scaler(struct reply_queue *queue, double scale,
 void reply_queue_send(struct reply_queue *queue, uint32_t peer,
                       Capstan__DataHeader *header,
                       struct link_payload *payload);
+
+/* Sends HEADER, with run and sender filled in, to RANK's newest connection. */
+void reply_queue_send_to(struct reply_queue *queue, uint32_t rank,
+                         Capstan__DataHeader *header);
 
 /* Sends HEADER to a peer that may be unknown, without run or sender. Dropped
  * while too many earlier ones are unread (link_reply). */

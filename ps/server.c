@@ -24,6 +24,15 @@ static bool awaits_values(const void *context, uint32_t block) {
            settings->layout->parameters[of->parameter].values;
 }
 
+static bool kept_by_trainers(const void *context, uint32_t block) {
+    const struct server_settings *settings =
+        &((const struct server *)context)->settings;
+    const struct block *of = &settings->layout->blocks[settings->ids[block]];
+    return settings->job->optimizer.type == OPTIMIZER_NONE &&
+           settings->layout->parameters[of->parameter].kind ==
+               PARAMETER_TRAINED;
+}
+
 /* The update core with the settings of this run's job and plan. */
 static struct update_core *open_update_core(struct server *server) {
     const struct server_settings *s = &server->settings;
@@ -38,6 +47,7 @@ static struct update_core *open_update_core(struct server *server) {
         .scaler = loss_scaler_restore(&s->job->fp16, &s->scaler),
         .planned = synchronous ? planned : NULL,
         .awaits_values = awaits_values,
+        .kept_by_trainers = kept_by_trainers,
         .context = server,
     };
     return update_core_open(&settings);
@@ -224,6 +234,13 @@ static bool wants_ack(const struct server *server,
     return action->seq && server->last_ack_request[cell] == action->seq;
 }
 
+/* Does ACTION answer a push, and not the read before the first one? */
+static bool answers_push(const struct server *server,
+                         const struct update_core_action *action) {
+    const struct gate *gate = update_core_gate(server->update_core);
+    return action->clock >= gate->slots[action->rank].from;
+}
+
 /* Submits ACTION to the threads. SUM reads the received gradients and leaves
  * them; UPDATE, the last to need them, takes them. */
 static enum status submit_action(struct server *server,
@@ -234,6 +251,8 @@ static enum status submit_action(struct server *server,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for an update");
     if (action->kind == UPDATE_CORE_REPLY) {
         item->ack_only = wants_ack(server, action);
+        item->mean = shard_means(server->shard, action->block) &&
+                     answers_push(server, action);
     } else {
         collect_gradients(server, item);
         item->round.step = action->step;
@@ -265,9 +284,10 @@ static void server_reply(struct server *server, struct work_item *item) {
     struct buffer *weights = item->weights;
     item->weights = NULL;
     if (item->ack_only)
-        reply_queue_put_ack(server->reply_queue, &item->action);
+        reply_queue_put_ack(server->reply_queue, &item->action, item->mean);
     else
-        reply_queue_put_weights(server->reply_queue, &item->action, weights);
+        reply_queue_put_weights(server->reply_queue, &item->action, weights,
+                                item->mean);
 }
 
 static enum status complete_item(struct server *server, struct work_item *item,
@@ -310,6 +330,28 @@ static enum status server_snapshot(struct server *server,
     return status;
 }
 
+static void server_want(struct server *server,
+                        const struct update_core_action *action) {
+    uint32_t block = server->settings.ids[action->block];
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__WANTED;
+    header.clock = action->version;
+    header.n_blocks = 1;
+    header.blocks = &block;
+    reply_queue_send_to(server->reply_queue, action->rank, &header);
+}
+
+static enum status server_carry_out(struct server *server,
+                                    const struct update_core_action *action,
+                                    struct failure *why) {
+    if (action->kind == UPDATE_CORE_SNAPSHOT)
+        return server_snapshot(server, action, why);
+    if (action->kind != UPDATE_CORE_WANT)
+        return submit_action(server, action, why);
+    server_want(server, action);
+    return STATUS_OK;
+}
+
 /* With threads, the caller collects their results when server_descriptor is
  * readable. */
 static enum status server_run_queued_actions(struct server *server,
@@ -317,9 +359,7 @@ static enum status server_run_queued_actions(struct server *server,
     struct update_core_action action;
     enum status status = STATUS_OK;
     while (!status && update_core_next(server->update_core, &action))
-        status = action.kind == UPDATE_CORE_SNAPSHOT
-                     ? server_snapshot(server, &action, why)
-                     : submit_action(server, &action, why);
+        status = server_carry_out(server, &action, why);
     work_items_dispatch(server->work_items);
     if (!status && server_descriptor(server) < 0)
         status = complete_items(server, why);

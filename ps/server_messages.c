@@ -140,7 +140,8 @@ static const char *pull(struct server *server, uint32_t peer,
     return NULL;
 }
 
-/* Rank 0's initial weights. Until they are here nobody reads their blocks. */
+/* Rank 0's initial weights: until they are here nobody reads their blocks. Or
+ * those of a snapshot's round, from a trainer that keeps them. */
 static const char *assign_first(struct server *server,
                                 const struct link_frame *frame,
                                 const Capstan__DataHeader *header) {
@@ -152,7 +153,10 @@ static const char *assign_first(struct server *server,
         if (result == UPDATE_CORE_REFUSED)
             return "initial weights after the first push";
         if (result == UPDATE_CORE_ACCEPTED)
-            shard_assign(server->shard, b, floats);
+            work_items_wait(server->work_items);
+        if (result == UPDATE_CORE_ACCEPTED &&
+            !shard_assign(server->shard, b, floats))
+            return "no memory";
         floats += shard_block_bytes(server->shard, b);
     }
     return NULL;
@@ -189,7 +193,8 @@ static const char *assign(struct server *server, struct link_frame *frame,
     const char *floats = frame->payload.data;
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i];
-        shard_assign(server->shard, b, floats);
+        if (!shard_assign(server->shard, b, floats))
+            return "no memory";
         floats += shard_block_bytes(server->shard, b);
         header->blocks[i] = server->settings.ids[b];
     }

@@ -37,6 +37,15 @@ static void work_item_update(struct work_items *items, struct work_item *item) {
         work_item_record_failure(items, &why);
 }
 
+/* Without a mean the reply is an ack. */
+static void work_item_hold(struct work_items *items, struct work_item *item) {
+    uint32_t b = item->action.block;
+    struct buffer *buffer = item->mean ? shard_mean(items->shard, b)
+                                       : shard_tensor(items->shard, b, 0);
+    item->ack_only = !buffer;
+    item->weights = buffer ? buffer_hold(buffer) : NULL;
+}
+
 static void run_item(void *context, struct thread_pool_task *task) {
     struct work_items *items = context;
     struct work_item *item = (struct work_item *)task;
@@ -46,7 +55,7 @@ static void run_item(void *context, struct thread_pool_task *task) {
     else if (item->action.kind == UPDATE_CORE_SUM)
         item->sum = shard_square_sum(items->shard, b, &item->round);
     else if (!item->ack_only)
-        item->weights = buffer_hold(shard_tensor(items->shard, b, 0));
+        work_item_hold(items, item);
 }
 
 enum status work_items_open(struct work_items **out, struct shard *shard,
@@ -104,7 +113,7 @@ struct work_item *work_items_alloc(struct work_items *items,
         return NULL;
     item->task.block = action->block;
     item->action = *action;
-    item->ack_only = false;
+    item->ack_only = item->mean = false;
     item->num_payloads = 0;
     item->status = STATUS_OK;
     item->weights = NULL;

@@ -20,6 +20,7 @@ struct work_item {
     struct thread_pool_task task;
     struct update_core_action action; /* UPDATE, SUM or REPLY */
     bool ack_only;                    /* REPLY: without weights */
+    bool mean;                        /* REPLY: the mean in place of weights */
     struct shard_round round;         /* UPDATE, SUM */
     struct optimizer optimizer;       /* of its group, if `round` points here */
     const void **gradients;           /* [num_ranks]: the round's gradients */

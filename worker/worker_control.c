@@ -80,6 +80,7 @@ static enum status worker_control_handle_welcome(
 
 static enum status worker_control_open_client(struct worker *worker,
                                               const Capstan__View *view,
+                                              uint64_t from,
                                               struct failure *why) {
     const struct job *job = worker->job;
     struct external *external = worker->settings->external;
@@ -102,6 +103,10 @@ static enum status worker_control_open_client(struct worker *worker,
     };
     if (external) {
         client.weight_of = external_values(external);
+        client.mean_of = job->optimizer.type == OPTIMIZER_NONE
+                             ? external_means(external)
+                             : NULL;
+        client.from = from;
         return client_open(&worker->client, &client, why);
     }
     enum status status = trainer_allocate(worker->trainer, false, why);
@@ -138,7 +143,8 @@ static enum status worker_control_handle_view(struct worker *worker,
         if (!status)
             exchange = exchange_reducer(allreduce_reducer(worker->allreduce));
     } else {
-        status = worker_control_open_client(worker, view, why);
+        status =
+            worker_control_open_client(worker, view, own_slot->from_clock, why);
         if (!status)
             exchange = exchange_client(worker->client);
     }
@@ -150,6 +156,10 @@ static enum status worker_control_handle_view(struct worker *worker,
 
 static void wake_trainer(void *trainer) {
     trainer_request_serve(trainer);
+}
+
+static void collect_weights(void *external) {
+    external_collect_weights(external);
 }
 
 static enum status open_allreduce(struct worker *worker, struct failure *why) {
@@ -174,6 +184,10 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .wake = wake_trainer,
         .context = worker->trainer,
     };
+    if (settings->external) {
+        allreduce.collect = collect_weights;
+        allreduce.collect_context = settings->external;
+    }
     enum status status = trainer_allocate(worker->trainer, true, why);
     if (status)
         return status;

@@ -402,11 +402,12 @@ static void describe_departure(const struct roster_slot *slot, const char *how,
 }
 
 /* May the ps lack first values, which rank 0 sends? They have them once a step
- * is complete. */
+ * is complete, or a checkpoint of one. */
 static bool may_lack_values(const struct run *run, uint32_t rank) {
     return run->phase == RUN_TRAINING && rank == 0 &&
            run->job->model.type == JOB_EXTERNAL && !run->plan.has_restored &&
-           !run->trainers[0].finished && run_step(run) == 0;
+           !run->checkpoints.has_saved && !run->trainers[0].finished &&
+           run_step(run) == 0;
 }
 
 /* The effect of a loss depends on the phase. The loss of a ps that holds

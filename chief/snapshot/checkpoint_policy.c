@@ -74,6 +74,8 @@ const char *checkpoint_policy_optimizer_name(const struct run *run) {
         return "AdamW";
     case OPTIMIZER_FTRL:
         return "Ftrl";
+    case OPTIMIZER_NONE:
+        return "None";
     }
     return "";
 }

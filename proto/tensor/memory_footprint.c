@@ -151,13 +151,15 @@ void memory_footprint_ps(struct memory_footprint *out,
                          const struct memory_footprint_case *given,
                          uint64_t elements, uint32_t remote) {
     const struct job *job = given->job;
+    bool means = job->optimizer.type == OPTIMIZER_NONE;
     bool waits = is_external(given) ||
                  (job->gradient_clipping > 0 && job->staleness == 0);
     *out = (struct memory_footprint){{
         [MEMORY_FOOTPRINT_WEIGHTS] = elements * sizeof(float),
         [MEMORY_FOOTPRINT_GRADIENTS] =
             waits ? remote * encoding_bytes(job->wire, elements) : 0,
-        [MEMORY_FOOTPRINT_STATE] = state(given, elements),
+        [MEMORY_FOOTPRINT_STATE] =
+            means ? elements * sizeof(float) : state(given, elements),
     }};
 }
 

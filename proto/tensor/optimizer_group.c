@@ -178,7 +178,7 @@ void optimizer_group_free(Capstan__OptimizerGroup ***list) {
 
 static bool read_group(struct optimizer_group *group,
                        const Capstan__OptimizerGroup *message) {
-    if (message->type > OPTIMIZER_FTRL || message->n_values != REALS ||
+    if (message->type > OPTIMIZER_NONE || message->n_values != REALS ||
         message->n_flags != FLAGS)
         return false;
     *group = (struct optimizer_group){

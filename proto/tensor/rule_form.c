@@ -25,6 +25,8 @@ enum rule_form rule_form_of(const struct optimizer *rule) {
         return rule->amsgrad ? RULE_ADAM_AMSGRAD : RULE_ADAM;
     case OPTIMIZER_FTRL:
         return rule->learning_rate_power == -0.5 ? RULE_FTRL : RULE_FTRL_POWER;
+    case OPTIMIZER_NONE:
+        break;
     }
     return RULE_SGD;
 }
@@ -98,6 +100,8 @@ struct rule_constants rule_form_constants(const struct optimizer *rule,
         break;
     case OPTIMIZER_FTRL:
         ftrl_constants(&c, rule, update->rate);
+        break;
+    case OPTIMIZER_NONE:
         break;
     }
     return c;

@@ -13,7 +13,12 @@
  * there is no timer. After each event the core rechecks what it may unblock:
  * that block after a push, all blocks after a view, a norm or a snapshot
  * command. Actions are queued in execution order, so a snapshot stands between
- * two updates. The core counts an action as done once it is queued. */
+ * two updates. The core counts an action as done once it is queued.
+ *
+ * Where the trainers keep the weights, a block that is due for a snapshot asks
+ * the lowest live rank for those of its round, and again after a view or a
+ * query, as that rank may be another by then. Until they are here the block
+ * closes no further round: so every trainer still has them. */
 #include "ps/consistency/update_core.h"
 
 #include <stdlib.h>
@@ -29,6 +34,9 @@ struct block_state {
     uint32_t num_contributions; /* to the open round */
     bool sum_requested;         /* SUM is queued for the open round */
     bool awaits_values;         /* nobody reads it yet */
+    bool kept;                  /* by the trainers */
+    bool wanted;                /* its weights of `version` */
+    uint64_t stored;            /* version of the weights here, if `kept` */
     bool overflowed;       /* the open round has gradients that overflowed */
     double overflow_scale; /* loss scale at which they did */
     struct loss_scaler scaler, previous; /* after the last update, before it */
@@ -60,7 +68,7 @@ struct update_core *update_core_open(
     x->highest = x->norm_round = settings->start;
     x->limit = UINT64_MAX;
     size_t blocks = settings->num_blocks, ranks = settings->num_ranks;
-    x->capacity = blocks * (ranks + 3) + 1;
+    x->capacity = blocks * (ranks + 4) + 1;
     x->blocks = calloc(blocks + 1, sizeof *x->blocks);
     x->readers = calloc(blocks * ranks + 1, sizeof *x->readers);
     x->actions = calloc(x->capacity, sizeof *x->actions);
@@ -76,7 +84,10 @@ struct update_core *update_core_open(
                 .scaler = settings->scaler,
                 .previous = settings->scaler,
                 .awaits_values = settings->awaits_values &&
-                                 settings->awaits_values(settings->context, b)};
+                                 settings->awaits_values(settings->context, b),
+                .stored = settings->start,
+                .kept = settings->kept_by_trainers &&
+                        settings->kept_by_trainers(settings->context, b)};
     if (x)
         x->ledger.by_rounds = settings->staleness == 0;
     return x;
@@ -95,8 +106,8 @@ void update_core_close(struct update_core **where) {
     free(x);
 }
 
-/* `capacity` covers one event: UPDATE, SUM and SNAPSHOT once a block, REPLY
- * once a reader. */
+/* `capacity` covers one event: UPDATE, SUM, SNAPSHOT and WANT once a block,
+ * REPLY once a reader. */
 static void update_core_enqueue(struct update_core *x,
                                 struct update_core_action action) {
     x->actions[x->count++] = action;
@@ -111,11 +122,19 @@ static bool is_synchronous(const struct update_core *x) {
     return x->settings.staleness == 0;
 }
 
+/* A read of weights that are on their way from a trainer; pushes are answered
+ * by the mean. */
+static bool awaits_stored(const struct update_core *x, uint32_t b,
+                          uint32_t rank, uint64_t clock) {
+    return x->blocks[b].wanted && clock < x->gate.slots[rank].from;
+}
+
 /* Replies to a waiting request if the gate lets it read. */
 static void reply_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
     struct reader *reader = reader_of(x, b, rank);
     uint64_t version = x->blocks[b].version;
     if (!reader->waiting || x->blocks[b].awaits_values ||
+        awaits_stored(x, b, rank, reader->clock) ||
         !gate_may_read(&x->gate, &x->ledger, b, version, reader->clock))
         return;
     reader->waiting = false;
@@ -158,9 +177,39 @@ static void update_core_update(struct update_core *x, uint32_t b) {
     block->sum_requested = block->overflowed = false;
 }
 
+/* The rank that has contributed to BLOCK's last round, and so has its weights:
+ * the lowest live one, else the lowest. UINT32_MAX: none. */
+static uint32_t keeper_of(const struct update_core *x, uint32_t b) {
+    uint64_t version = x->blocks[b].version;
+    uint32_t keeper = UINT32_MAX;
+    for (uint32_t r = x->settings.num_ranks; r-- > 0;) {
+        const struct gate_slot *slot = &x->gate.slots[r];
+        bool live = keeper < UINT32_MAX && x->gate.slots[keeper].live;
+        if (slot->incarnation && (slot->live || !live) &&
+            ledger_has(&x->ledger, b, r, slot->incarnation, version))
+            keeper = r;
+    }
+    return keeper;
+}
+
+static void want_weights(struct update_core *x, uint32_t b) {
+    uint32_t keeper = keeper_of(x, b);
+    x->blocks[b].wanted = true;
+    if (keeper < UINT32_MAX)
+        update_core_enqueue(
+            x, (struct update_core_action){.kind = UPDATE_CORE_WANT,
+                                           .block = b,
+                                           .rank = keeper,
+                                           .version = x->blocks[b].version});
+}
+
 /* The queue places it after the update to this version and before the next one,
  * so the caller holds the block at this version. */
 static void update_core_snapshot(struct update_core *x, uint32_t b) {
+    if (x->blocks[b].kept && x->blocks[b].stored < x->blocks[b].version) {
+        want_weights(x, b);
+        return;
+    }
     update_core_enqueue(
         x, (struct update_core_action){.kind = UPDATE_CORE_SNAPSHOT,
                                        .block = b,
@@ -183,7 +232,7 @@ static void try_close(struct update_core *x, uint32_t b) {
     uint64_t round = block->version + 1;
     bool empty = !block->num_contributions;
     if ((empty && !gate_any_live(&x->gate)) || round > x->limit ||
-        !gate_round_full(&x->gate, &x->ledger, b, round))
+        block->wanted || !gate_round_full(&x->gate, &x->ledger, b, round))
         return;
     if (empty && block->version > x->lowest) {
         x->has_deferred = true;
@@ -251,6 +300,9 @@ void update_core_set_view(struct update_core *x, uint64_t number,
                 reader_of(x, b, r)->waiting = false;
         x->gate.slots[r] = slots[r];
     }
+    for (uint32_t b = 0; b < x->settings.num_blocks; b++)
+        if (x->blocks[b].wanted)
+            want_weights(x, b);
     recheck_all(x);
 }
 
@@ -315,9 +367,24 @@ enum update_core_result update_core_push_overflowed(struct update_core *x,
     return contribute(x, b, rank, clock, seq, &overflow_scale);
 }
 
+/* The weights of the snapshot that BLOCK waits for. */
+static void store_weights(struct update_core *x, uint32_t b) {
+    x->blocks[b].wanted = false;
+    x->blocks[b].stored = x->blocks[b].version;
+    update_core_snapshot(x, b);
+    reply_all_ready(x, b);
+    try_close(x, b);
+}
+
 enum update_core_result update_core_assign(struct update_core *x, uint32_t b,
                                            uint32_t rank, uint64_t clock,
                                            uint64_t seq) {
+    if (x->blocks[b].kept && clock >= x->gate.slots[rank].from) {
+        if (!x->blocks[b].wanted || clock != x->blocks[b].version)
+            return UPDATE_CORE_DUPLICATE;
+        store_weights(x, b);
+        return UPDATE_CORE_ACCEPTED;
+    }
     if (update_core_query(x, b, rank, clock, seq))
         return UPDATE_CORE_DUPLICATE;
     if (clock + 1 != x->gate.slots[rank].from)
@@ -347,6 +414,8 @@ bool update_core_query(struct update_core *x, uint32_t b, uint32_t rank,
         return false;
     set_waiting(x, b, rank, clock, seq);
     reply_if_ready(x, b, rank);
+    if (x->blocks[b].wanted && keeper_of(x, b) == rank)
+        want_weights(x, b);
     return true;
 }
 
@@ -373,6 +442,11 @@ void update_core_set_snapshot_round(struct update_core *x, uint64_t round) {
         if (x->blocks[b].version == round)
             update_core_snapshot(x, b);
     recheck_all(x);
+}
+
+void update_core_hold_now(struct update_core *x) {
+    for (uint32_t b = 0; b < x->settings.num_blocks; b++)
+        update_core_snapshot(x, b);
 }
 
 uint64_t update_core_version(const struct update_core *x, uint32_t b) {

@@ -22,6 +22,9 @@ struct update_core_settings {
     bool clip;      /* synchronous: a round waits for the global norm */
     /* Is BLOCK read only after update_core_assign? NULL: none is. */
     bool (*awaits_values)(const void *context, uint32_t block);
+    /* Do the trainers keep BLOCK's weights (optimizer None), so that a snapshot
+     * of it waits for update_core_assign? NULL: of none. */
+    bool (*kept_by_trainers)(const void *context, uint32_t block);
     struct job_fp16 fp16;
     struct loss_scaler scaler; /* of every block at the start */
     /* Synchronous: is a snapshot planned when ROUND closes? */
@@ -37,6 +40,7 @@ enum update_core_kind {
     UPDATE_CORE_SNAPSHOT, /* hold the block's buffers, which are at `version` */
     UPDATE_CORE_REPLY,    /* send the block to `rank`, as the reply to request
                              `seq` */
+    UPDATE_CORE_WANT,     /* ask `rank` for the block's weights of `version` */
 };
 
 struct update_core_action {
@@ -95,7 +99,8 @@ enum update_core_result update_core_push_overflowed(
 
 /* RANK's initial weights of BLOCK, which awaits them, in place of its
  * contribution of CLOCK, the one before its first. Of a block that has weights
- * it is a read. */
+ * it is a read. Or the weights of round CLOCK that UPDATE_CORE_WANT asked for,
+ * which are not answered. */
 enum update_core_result update_core_assign(struct update_core *core,
                                            uint32_t block, uint32_t rank,
                                            uint64_t clock, uint64_t seq);
@@ -120,6 +125,9 @@ uint64_t update_core_freeze(struct update_core *core);
  * closes ROUND, or now if it has. ROUND 0 only lifts the freeze (the snapshot
  * falls on a planned round). */
 void update_core_set_snapshot_round(struct update_core *core, uint64_t round);
+
+/* Takes the snapshot of each block as it is. */
+void update_core_hold_now(struct update_core *core);
 
 /* BLOCK's version, counting updates before this run. */
 uint64_t update_core_version(const struct update_core *core, uint32_t block);

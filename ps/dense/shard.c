@@ -17,12 +17,14 @@ enum { SPARE = 32 }; /* blocks with room for a second shared copy */
 
 struct cell {
     struct buffer *tensors[SHARD_MAX_TENSORS];
+    struct buffer *mean; /* of the last round, in place of new weights */
 };
 
 struct shard {
     const struct layout *layout;
     struct optimizer optimizer;
     const struct rule_loops *loops;
+    bool means; /* optimizer None */
     uint32_t count;
     unsigned num_tensors;
     const struct block **blocks;
@@ -47,11 +49,12 @@ static void add_shared_weights(struct shard *shard, const uint32_t *ids) {
         buffer_pool_add_shared(shard->buffer_pool, total + spare);
 }
 
-/* Takes weights from shared memory while there is room. */
-static struct buffer *shard_take_buffer(struct shard *shard, unsigned tensor,
+/* Takes what trainers read, weights or means, from shared memory while there is
+ * room. */
+static struct buffer *shard_take_buffer(struct shard *shard, bool is_read,
                                         size_t bytes) {
     struct buffer *shared =
-        tensor == 0 ? buffer_pool_take_shared(shard->buffer_pool, bytes) : NULL;
+        is_read ? buffer_pool_take_shared(shard->buffer_pool, bytes) : NULL;
     return shared ? shared : buffer_pool_take(shard->buffer_pool, bytes);
 }
 
@@ -80,11 +83,13 @@ static enum status shard_allocate(struct shard *shard, const uint32_t *ids,
         shard->blocks[b] = &shard->layout->blocks[ids[b]];
         size_t bytes = shard_block_bytes(shard, b);
         for (unsigned t = 0; t < shard->num_tensors; t++) {
-            shard->cells[b].tensors[t] = shard_take_buffer(shard, t, bytes);
+            shard->cells[b].tensors[t] =
+                shard_take_buffer(shard, t == 0 && !shard->means, bytes);
             if (!shard->cells[b].tensors[t])
                 return shard_no_memory(shard, ids, why);
             shard->bytes += bytes;
         }
+        shard->bytes += shard_means(shard, b) ? bytes : 0;
     }
     return STATUS_OK;
 }
@@ -101,6 +106,7 @@ enum status shard_open(struct shard **out, const struct layout *layout,
     shard->loops = rule_variants(&variants)[0];
     shard->count = count;
     shard->num_tensors = 1 + rule_slots(optimizer);
+    shard->means = optimizer->type == OPTIMIZER_NONE;
     shard->blocks = calloc(count + 1, sizeof *shard->blocks);
     shard->ids = calloc(count + 1, sizeof *shard->ids);
     shard->cells = calloc(count + 1, sizeof *shard->cells);
@@ -128,6 +134,8 @@ void shard_close(struct shard **where) {
     for (uint32_t b = 0; shard->cells && b < shard->count; b++)
         for (unsigned t = 0; t < shard->num_tensors; t++)
             buffer_release(&shard->cells[b].tensors[t]);
+    for (uint32_t b = 0; shard->cells && b < shard->count; b++)
+        buffer_release(&shard->cells[b].mean);
     buffer_pool_close(&shard->buffer_pool);
     free(shard->blocks);
     free(shard->ids);
@@ -166,21 +174,16 @@ enum status shard_restore(struct shard *shard, uint32_t b,
     return status;
 }
 
-/* Nobody has read the block before, so this writes in place. */
-void shard_assign(struct shard *shard, uint32_t b, const void *floats) {
-    memcpy(buffer_data(shard->cells[b].tensors[0]), floats,
-           shard_block_bytes(shard, b));
-}
-
 /* The buffer that an update of tensor T writes: its own if the shard alone
  * holds it, else a new one. NULL: no memory. */
 static struct buffer *target(struct shard *shard, uint32_t b, unsigned t) {
     struct buffer *own = shard->cells[b].tensors[t];
     struct buffer *shared = NULL;
     if (!buffer_is_unique(own))
-        return shard_take_buffer(shard, t, buffer_bytes(own));
+        return shard_take_buffer(shard, t == 0 && !shard->means,
+                                 buffer_bytes(own));
     /* Left shared memory while it was full of copies: return to it. */
-    if (t == 0 && !buffer_segment(own))
+    if (t == 0 && !shard->means && !buffer_segment(own))
         shared = buffer_pool_take_shared(shard->buffer_pool, buffer_bytes(own));
     return shared ? shared : own;
 }
@@ -191,6 +194,15 @@ static void replace(struct shard *shard, uint32_t b, unsigned t,
         return;
     buffer_release(&shard->cells[b].tensors[t]);
     shard->cells[b].tensors[t] = with;
+}
+
+bool shard_assign(struct shard *shard, uint32_t b, const void *floats) {
+    struct buffer *out = target(shard, b, 0);
+    if (!out)
+        return false;
+    memcpy(buffer_data(out), floats, shard_block_bytes(shard, b));
+    replace(shard, b, 0, out);
+    return true;
 }
 
 /* The update without its weights and state. */
@@ -207,6 +219,28 @@ static struct rule_update update_of(const struct shard *shard, uint32_t b,
     };
 }
 
+/* Replies in flight may hold the mean of the round before. */
+static enum status update_mean(struct shard *shard, uint32_t b,
+                               const struct shard_round *round,
+                               struct failure *why) {
+    struct cell *cell = &shard->cells[b];
+    struct rule_update update = update_of(shard, b, round);
+    if (cell->mean && (!round->num_gradients || !buffer_is_unique(cell->mean)))
+        buffer_release(&cell->mean);
+    if (round->num_gradients && !cell->mean)
+        cell->mean =
+            shard_take_buffer(shard, true, shard_block_bytes(shard, b));
+    if (!cell->mean)
+        return round->num_gradients
+                   ? status_fail(why, FAILURE_NO_MEMORY,
+                                 "no memory for the mean of a block")
+                   : STATUS_OK;
+    update.rate = 1;
+    update.weights = update.weights_out = buffer_data(cell->mean);
+    rule_average(shard->loops, &update);
+    return STATUS_OK;
+}
+
 /* A snapshot or a reply in flight may hold any of the tensors; the update
  * leaves those unchanged and writes new ones. It takes all buffers first, so
  * that a failure changes nothing. */
@@ -216,6 +250,8 @@ enum status shard_update(struct shard *shard, uint32_t b,
     struct cell *cell = &shard->cells[b];
     uint32_t kind = shard_parameter(shard, b)->kind;
     unsigned count = kind == PARAMETER_TRAINED ? shard->num_tensors : 1;
+    if (shard_means(shard, b))
+        return update_mean(shard, b, round, why);
     for (unsigned t = 0; t < count; t++) {
         out[t] = target(shard, b, t);
         if (out[t])
@@ -269,6 +305,14 @@ double shard_square_sum(const struct shard *shard, uint32_t b,
 struct buffer *shard_tensor(const struct shard *shard, uint32_t b,
                             unsigned tensor) {
     return shard->cells[b].tensors[tensor];
+}
+
+bool shard_means(const struct shard *shard, uint32_t b) {
+    return shard->means && shard_parameter(shard, b)->kind == PARAMETER_TRAINED;
+}
+
+struct buffer *shard_mean(const struct shard *shard, uint32_t b) {
+    return shard->cells[b].mean;
 }
 
 unsigned shard_tensors(const struct shard *shard) {

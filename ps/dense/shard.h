@@ -2,7 +2,10 @@
 /* The blocks of one ps in memory: weights and optimizer state in
  * reference-counted buffers. An update writes in place if the shard alone holds
  * the buffer, else into one from a pool. So replies, snapshots and evaluations
- * read without copying. */
+ * read without copying.
+ *
+ * With optimizer None an update leaves the weights of a trained parameter as
+ * they are: its result is the mean of the gradients. */
 #ifndef CAPSTAN_SHARD_H
 #define CAPSTAN_SHARD_H
 
@@ -45,8 +48,9 @@ enum status shard_restore(struct shard *shard, uint32_t b,
                           struct checkpoint_reader *reader,
                           struct failure *why) MUST_CHECK;
 
-/* Sets block B's weights from FLOATS (any alignment). */
-void shard_assign(struct shard *shard, uint32_t b, const void *floats);
+/* Sets block B's weights from FLOATS (any alignment). False: no memory for a
+ * copy; the block is then unchanged. */
+bool shard_assign(struct shard *shard, uint32_t b, const void *floats);
 
 /* The gradients of one round for a block, in rank order. */
 struct shard_round {
@@ -74,6 +78,12 @@ double shard_square_sum(const struct shard *shard, uint32_t b,
 /* Tensor 0 is the weights, 1.. the state; views. */
 struct buffer *shard_tensor(const struct shard *shard, uint32_t b,
                             unsigned tensor);
+
+/* Does an update of block B give the mean of the gradients? */
+bool shard_means(const struct shard *shard, uint32_t b);
+
+/* The mean of block B's last round; view. NULL: nobody brought bytes. */
+struct buffer *shard_mean(const struct shard *shard, uint32_t b);
 
 /* 1 + the number of state slots. */
 unsigned shard_tensors(const struct shard *shard);

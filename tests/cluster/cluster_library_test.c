@@ -173,30 +173,46 @@ static const char *weights_of(const struct cluster_process *local) {
     return strchr(text, ' ') + 1;
 }
 
+/* NAME with OPTIMIZER, whole and in two parts. */
+static void expect_same_bits(void **state, const char *num_ps, const char *name,
+                             const char *optimizer) {
+    char whole[64], parts[64];
+    snprintf(whole, sizeof whole, "%s",
+             weights_of(play(state, num_ps, "2", name, 0,
+                             SETS(optimizer, "steps=40"))));
+    struct cluster_run *run = cluster_fixture_reset(state);
+    for (int half = 1; half <= 2; half++) {
+        struct cluster_process *local =
+            start(run, num_ps, "2", name,
+                  SETS(optimizer, half == 1 ? "steps=17" : "steps=40",
+                       "checkpoint.dir=kept", "checkpoint.every_steps=5"));
+        cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+        snprintf(parts, sizeof parts, "%s", weights_of(local));
+    }
+    assert_int_equal(whole[0], '0'); /* not resumed */
+    assert_int_equal(parts[0], '1');
+    assert_string_equal(parts + 1, whole + 1);
+}
+
 static void a_resumed_run_has_the_same_bits(void **state) {
-    static const char *const optimizers[] = {
-        "optimizer.params.momentum=0.9",
-        "optimizer.type=Adam",
-    };
-    for (unsigned o = 0; o < 2; o++)
-        for (unsigned c = 0; c < CLUSTERS; c++) {
-            char whole[64], parts[64];
-            snprintf(whole, sizeof whole, "%s",
-                     weights_of(play(state, clusters[c], "2", "resume", 0,
-                                     SETS(optimizers[o], "steps=40"))));
-            struct cluster_run *run = cluster_fixture_reset(state);
-            for (int half = 1; half <= 2; half++) {
-                struct cluster_process *local = start(
-                    run, clusters[c], "2", "resume",
-                    SETS(optimizers[o], half == 1 ? "steps=17" : "steps=40",
-                         "checkpoint.dir=kept", "checkpoint.every_steps=5"));
-                cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
-                snprintf(parts, sizeof parts, "%s", weights_of(local));
-            }
-            assert_int_equal(whole[0], '0'); /* not resumed */
-            assert_int_equal(parts[0], '1');
-            assert_string_equal(parts + 1, whole + 1);
-        }
+    for (unsigned c = 0; c < CLUSTERS; c++) {
+        expect_same_bits(state, clusters[c], "resume",
+                         "optimizer.params.momentum=0.9");
+        expect_same_bits(state, clusters[c], "resume", "optimizer.type=Adam");
+        expect_same_bits(state, clusters[c], "own", "seed=1");
+    }
+}
+
+/* The sums are those of `own`, by its own check. */
+static void an_optimizer_of_ones_own_gets_exact_means(void **state) {
+    for (unsigned c = 0; c < CLUSTERS; c++) {
+        (void)play(state, clusters[c], "2", "own", 0, SETS("steps=40"));
+        (void)play(state, clusters[c], "4", "own", 0, SETS("steps=40"));
+    }
+    (void)play(state, "0", "3", "own", 0, SETS("steps=40"));
+    const char *text = cluster_run_errors(play(
+        state, "1", "2", "own", CONFIG, SETS("strategy.staleness=\"inf\"")));
+    assert_non_null(strstr(text, "SGD, Adagrad, RMSprop, Adam, AdamW, Ftrl"));
 }
 
 static void a_resumed_run_knows_its_place_in_the_data(void **state) {
@@ -270,6 +286,41 @@ static void rank_0_is_needed_until_the_first_step(void **state) {
         cluster_run_expect(others[i], RETRY, CLUSTER_RUN_DEADLINE);
 }
 
+/* Each task of a chief, two ps and three workers that play NAME; the code of
+ * the last worker. */
+static void play_tasks(struct cluster_run *run, const char *name,
+                       const char *sets, struct cluster_process **last) {
+    char caller[PATH_MAX];
+    caller_path(caller);
+    cluster_run_describe(run, 1, 2, 3);
+    setenv("CAPSTAN_SET", sets, 1);
+    (void)cluster_run_task_program(run, "chief", 0, caller, SETS(name));
+    for (unsigned p = 0; p < 2; p++)
+        (void)cluster_run_task(run, "ps", p, NULL);
+    for (unsigned r = 0; r < 3; r++)
+        *last = cluster_run_task_program(run, "worker", r, caller, SETS(name));
+    unsetenv("CAPSTAN_SET");
+}
+
+/* Rank 0 is killed with the weights that the checkpoint of step 20 needs. */
+static void another_rank_has_the_weights_of_a_checkpoint(void **state) {
+    struct cluster_process *last;
+    char whole[64];
+    snprintf(whole, sizeof whole, "%s",
+             weights_of(play(state, "2", "3", "own", 0, SETS("steps=20"))));
+    struct cluster_run *run = cluster_fixture_reset(state);
+    play_tasks(run, "own-dies",
+               "chief=coordinate\ntimeouts.peer=2\nsteps=40\n"
+               "checkpoint.dir=kept\ncheckpoint.every_steps=10",
+               &last);
+    cluster_run_expect(last, 0, CLUSTER_RUN_DEADLINE);
+    struct cluster_process *local =
+        start(run, "1", "3", "own",
+              SETS("steps=20", "checkpoint.dir=kept", "checkpoint.resume=20"));
+    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(weights_of(local) + 1, whole + 1);
+}
+
 static void a_model_of_ones_own_and_a_built_in_job_do_not_go_together(
     void **state) {
     char caller[PATH_MAX];
@@ -304,10 +355,12 @@ int main(void) {
         LIBRARY_TEST(a_wrong_call_is_named_on_every_rank),
         LIBRARY_TEST(an_early_end_leaves_the_others_training),
         LIBRARY_TEST(a_resumed_run_has_the_same_bits),
+        LIBRARY_TEST(an_optimizer_of_ones_own_gets_exact_means),
         LIBRARY_TEST(a_resumed_run_knows_its_place_in_the_data),
         LIBRARY_TEST(an_orphan_of_a_killed_process_keeps_nothing),
         LIBRARY_TEST(a_signal_leaves_a_checkpoint),
         LIBRARY_TEST(rank_0_is_needed_until_the_first_step),
+        LIBRARY_TEST(another_rank_has_the_weights_of_a_checkpoint),
         LIBRARY_TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,5 +89,7 @@ void rule_oracle_step(const struct optimizer *rule, double rate, uint64_t step,
     case OPTIMIZER_FTRL:
         exact_ftrl(rule, rate, g, x);
         break;
+    case OPTIMIZER_NONE:
+        break;
     }
 }

@@ -11,6 +11,7 @@ struct exchange_vtable {
     void (*assign)(void *context, uint64_t clock);
     void (*set_values)(void *context, uint64_t clock, uint32_t group,
                        const double *values);
+    void (*settle)(void *context);
     void (*announce)(void *context, uint32_t first, uint32_t count,
                      uint64_t clock, enum contribution contribution_kind);
     bool (*wait)(void *context, uint32_t parameter, int64_t until);
@@ -32,6 +33,10 @@ static void assign_client(void *client, uint64_t clock) {
 static void set_values_client(void *client, uint64_t clock, uint32_t group,
                               const double *values) {
     client_set_values(client, clock, group, values);
+}
+
+static void settle_client(void *client) {
+    client_settle(client);
 }
 
 static void announce_client(void *client, uint32_t first, uint32_t count,
@@ -65,9 +70,9 @@ static void cancel_client(void *client) {
 }
 
 static const struct exchange_vtable clients = {
-    pull_client,   assign_client,      set_values_client,   announce_client,
-    wait_client,   global_step_client, over_network_client, waited_client,
-    scaler_client, cancel_client,
+    pull_client,     assign_client, set_values_client,  settle_client,
+    announce_client, wait_client,   global_step_client, over_network_client,
+    waited_client,   scaler_client, cancel_client,
 };
 
 /* Outside of a step the weights of all trainers are equal and do not change. */
@@ -85,6 +90,10 @@ static void assign_noop(void *reducer, uint64_t clock) {
 static void set_values_reducer(void *reducer, uint64_t clock, uint32_t group,
                                const double *values) {
     reducer_set_values(reducer, clock, group, values);
+}
+
+static void settle_reducer(void *reducer) {
+    reducer_settle(reducer);
 }
 
 static void announce_reducer(void *reducer, uint32_t first, uint32_t count,
@@ -120,9 +129,9 @@ static void cancel_reducer(void *reducer) {
 }
 
 static const struct exchange_vtable reducers = {
-    pull_noop,      assign_noop,         set_values_reducer,   announce_reducer,
-    wait_reducer,   global_step_reducer, over_network_reducer, waited_reducer,
-    scaler_reducer, cancel_reducer,
+    pull_noop,        assign_noop,    set_values_reducer,  settle_reducer,
+    announce_reducer, wait_reducer,   global_step_reducer, over_network_reducer,
+    waited_reducer,   scaler_reducer, cancel_reducer,
 };
 
 struct exchange exchange_client(struct client *client) {
@@ -148,6 +157,10 @@ void exchange_set_values(struct exchange exchange, uint64_t clock,
     exchange.vtable->set_values(exchange.context, clock, group, values);
 }
 
+void exchange_settle(struct exchange exchange) {
+    exchange.vtable->settle(exchange.context);
+}
+
 void exchange_announce(struct exchange exchange, uint32_t first, uint32_t count,
                        uint64_t clock, enum contribution contribution_kind) {
     exchange.vtable->announce(exchange.context, first, count, clock,
@@ -157,6 +170,11 @@ void exchange_announce(struct exchange exchange, uint32_t first, uint32_t count,
 bool exchange_wait(struct exchange exchange, uint32_t parameter,
                    int64_t until) {
     return exchange.vtable->wait(exchange.context, parameter, until);
+}
+
+bool exchange_has_bytes(struct exchange exchange, uint32_t parameter) {
+    return !exchange.provides_first_weights ||
+           reducer_has_bytes(exchange.context, parameter);
 }
 
 uint64_t exchange_global_step(struct exchange exchange) {

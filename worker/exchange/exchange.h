@@ -39,6 +39,10 @@ void exchange_assign(struct exchange exchange, uint64_t clock);
 void exchange_set_values(struct exchange exchange, uint64_t clock,
                          uint32_t group, const double *values);
 
+/* No step follows: the trainer has the weights of the last one, if it keeps
+ * them itself. */
+void exchange_settle(struct exchange exchange);
+
 /* The gradients of step CLOCK for COUNT parameters from FIRST on are complete.
  * The last parameters come first, each once a step; the bytes stay unchanged
  * until exchange_wait. */
@@ -49,6 +53,10 @@ void exchange_announce(struct exchange exchange, uint32_t first, uint32_t count,
  * until time UNTIL. False: they are not there by then, or no more weights will
  * come. */
 bool exchange_wait(struct exchange exchange, uint32_t parameter, int64_t until);
+
+/* After exchange_wait: has any rank brought bytes for PARAMETER of an external
+ * model? Of a client always true, as it leaves the memory alone. */
+bool exchange_has_bytes(struct exchange exchange, uint32_t parameter);
 
 /* Steps the run has completed, as of this trainer's last read. */
 uint64_t exchange_global_step(struct exchange exchange);

@@ -36,6 +36,7 @@ void external_close(struct external **where) {
     free(external->groups);
     free(external->parameters);
     free(external->values);
+    free(external->means);
     free(external->tensors);
     free(external);
 }
@@ -63,6 +64,10 @@ void external_detach(struct external *external) {
 
 float *const *external_values(const struct external *external) {
     return external->values;
+}
+
+float *const *external_means(const struct external *external) {
+    return external->means;
 }
 
 void external_end(struct external *external, enum status status,

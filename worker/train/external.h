@@ -43,6 +43,14 @@ void external_detach(struct external *external);
 /* All-reduce: copies the caller's weights to the trainer's arena. */
 void external_give_weights(struct external *external);
 
+/* The same for those of trained parameters, on any thread, unless it is being
+ * detached. */
+void external_collect_weights(struct external *external);
+
+/* Where the means of the gradients of each parameter go with optimizer None, in
+ * the caller's memory, NULL for other kinds; view. */
+float *const *external_means(const struct external *external);
+
 /* Where each parameter's weights are, in the caller's memory; view. */
 float *const *external_values(const struct external *external);
 
@@ -74,11 +82,13 @@ void external_place(const struct external *external,
  * or is over. */
 bool external_fail(struct external *external, const struct failure *why);
 
-/* Adds PARAMETER, whose weights are at VALUES, before external_start. Its
- * number is that of the earlier calls. STATUS_CONFIG: too late, or too many. */
+/* Adds PARAMETER, whose weights are at VALUES, before external_start; MEAN (may
+ * be NULL): where the mean of its gradients goes with optimizer None. Its number
+ * is that of the earlier calls. STATUS_CONFIG: too late, or too many. */
 enum status external_declare(struct external *external,
                              const struct parameter *parameter, float *values,
-                             uint32_t *number, struct failure *why) MUST_CHECK;
+                             float *mean, uint32_t *number,
+                             struct failure *why) MUST_CHECK;
 
 /* Before external_start: the optimizer in place of the job's, by its name
  * there, with its defaults in every group. STATUS_CONFIG: no such optimizer. */

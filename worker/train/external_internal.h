@@ -27,7 +27,7 @@ struct external {
     struct failure why;
 
     struct parameter *parameters;
-    float **values;
+    float **values, **means;
     struct tensor *tensors;
     uint32_t count, capacity, num_pushed;
     bool declared, requested, started, finished;
@@ -36,6 +36,7 @@ struct external {
     struct optimizer_group *groups; /* [num_groups]; NULL: the job's */
     uint32_t num_groups;
     bool has_optimizer, values_changed;
+    bool takes_means; /* optimizer None */
     struct optimizer_group first_group; /* of groups that are not set */
     uint32_t first; /* ps: of the pushes that wait; reducer: announced from here
                        on */

@@ -4,6 +4,7 @@
 #include "worker/train/external_internal.h"
 
 #include "proto/base/time.h"
+#include "proto/config/job/job_rules.h"
 #include "proto/store/manifest.h"
 #include "proto/tensor/rule.h"
 
@@ -35,11 +36,15 @@ static bool grow_tensors(struct external *external) {
         reallocarray(external->values, capacity, sizeof *external->values);
     if (values)
         external->values = values;
+    float **means =
+        reallocarray(external->means, capacity, sizeof *external->means);
+    if (means)
+        external->means = means;
     struct tensor *tensors =
         reallocarray(external->tensors, capacity, sizeof *external->tensors);
     if (tensors)
         external->tensors = tensors;
-    if (!parameters || !values || !tensors)
+    if (!parameters || !values || !means || !tensors)
         return false;
     external->capacity = capacity;
     return true;
@@ -47,7 +52,8 @@ static bool grow_tensors(struct external *external) {
 
 enum status external_declare(struct external *external,
                              const struct parameter *parameter, float *values,
-                             uint32_t *number, struct failure *why) {
+                             float *mean, uint32_t *number,
+                             struct failure *why) {
     if (external->declared)
         return status_fail(why, FAILURE_MODEL_INVALID,
                            "tensor \"%s\" is declared after the start",
@@ -62,6 +68,7 @@ enum status external_declare(struct external *external,
     uint32_t p = external->count;
     external->parameters[p] = *parameter;
     external->values[p] = values;
+    external->means[p] = parameter->kind == PARAMETER_TRAINED ? mean : NULL;
     external->tensors[p] = (struct tensor){0};
     *number = p;
     external->count++;
@@ -183,6 +190,28 @@ static enum status settle_groups(struct external *external,
     return status;
 }
 
+/* With optimizer None the trainers apply one of their own. */
+static enum status settle_means(struct external *external,
+                                const struct job *job, struct failure *why) {
+    const struct optimizer *optimizer = external->has_optimizer
+                                            ? &external->first_group.optimizer
+                                            : &job->optimizer;
+    external->takes_means = optimizer->type == OPTIMIZER_NONE;
+    if (external->takes_means && job->staleness)
+        return status_fail(
+            why, FAILURE_JOB_INVALID,
+            "optimizer None with strategy.staleness: each push "
+            "would need an update of its own; allowed there: " JOB_RULES_OPTIMIZERS);
+    for (uint32_t p = 0; external->takes_means && p < external->count; p++)
+        if (external->parameters[p].kind == PARAMETER_TRAINED &&
+            !external->means[p])
+            return status_fail(why, FAILURE_MODEL_INVALID,
+                               "tensor \"%s\" has no memory for the mean of "
+                               "its gradients, which optimizer None needs",
+                               external->parameters[p].name);
+    return STATUS_OK;
+}
+
 /* From now on the tensors do not move. */
 static enum status open_gradients(struct external *external,
                                   const struct layout *layout,
@@ -206,6 +235,8 @@ static enum status send_model(struct external *external,
                                       external->count, why);
     if (!status)
         status = settle_groups(external, why);
+    if (!status)
+        status = settle_means(external, trainer->settings.job, why);
     if (!status)
         status = open_gradients(external, trainer->layout, why);
     if (status)
@@ -256,11 +287,24 @@ static void request_weights(struct external *external,
     external->requested = true;
 }
 
-void external_give_weights(struct external *external) {
-    const struct trainer *trainer = external->trainer;
+static void give_weights(const struct external *external,
+                         const struct trainer *trainer, bool trained_only) {
     for (uint32_t p = 0; p < external->count; p++)
-        memcpy(trainer->arena.weight_of[p], external->values[p],
-               external->parameters[p].elements * sizeof(float));
+        if (!trained_only || external->parameters[p].kind == PARAMETER_TRAINED)
+            memcpy(trainer->arena.weight_of[p], external->values[p],
+                   external->parameters[p].elements * sizeof(float));
+}
+
+void external_give_weights(struct external *external) {
+    give_weights(external, external->trainer, false);
+}
+
+void external_collect_weights(struct external *external) {
+    const struct trainer *trainer = external_enter(external);
+    if (!trainer)
+        return;
+    give_weights(external, trainer, true);
+    external_leave(external);
 }
 
 /* Where the checkpoint that the run continues stood in its data. */

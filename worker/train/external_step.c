@@ -21,6 +21,17 @@ static bool await_gradient(struct external *external, struct tensor *tensor,
     return here;
 }
 
+/* All-reduce: what the round left in the arena. */
+static void take_from_arena(const struct external *external,
+                            const struct trainer *trainer, uint32_t p) {
+    bool mean =
+        external->started && external->takes_means && external->means[p];
+    if (!mean || exchange_has_bytes(trainer->exchange, p))
+        memcpy(mean ? external->means[p] : external->values[p],
+               trainer->arena.weight_of[p],
+               external->parameters[p].elements * sizeof(float));
+}
+
 bool external_wait_weights(struct external *external, struct trainer *trainer,
                            uint32_t p, int64_t until) {
     struct tensor *tensor = &external->tensors[p];
@@ -36,8 +47,7 @@ bool external_wait_weights(struct external *external, struct trainer *trainer,
     if (lent)
         return await_gradient(external, tensor, until);
     if (tensor->stale)
-        memcpy(external->values[p], trainer->arena.weight_of[p],
-               external->parameters[p].elements * sizeof(float));
+        take_from_arena(external, trainer, p);
     tensor->stale = false;
     return true;
 }
@@ -335,6 +345,15 @@ enum external_result external_step(struct external *external,
     return result;
 }
 
+/* VALUES are the last step's: a checkpoint may need them yet. */
+static void settle(struct external *external, struct trainer *trainer) {
+    if (!external->started || !external->takes_means)
+        return;
+    if (trainer->exchange.provides_first_weights)
+        external_collect_weights(external);
+    exchange_settle(trainer->exchange);
+}
+
 enum external_result external_finish(struct external *external, bool early,
                                      int64_t until) {
     struct trainer *trainer = external_enter(external);
@@ -360,6 +379,7 @@ enum external_result external_finish(struct external *external, bool early,
         struct trainer_report finished = {
             .event = TRAINER_FINISHED, .clock = trainer->clock, .early = early};
         external->finished = true;
+        settle(external, trainer);
         event_queue_push(&trainer->event_queue, &finished);
     }
     external_leave(external);

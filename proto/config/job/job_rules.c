@@ -52,6 +52,14 @@ static void check_optimizer(const struct job *job,
             "found true with momentum %g and dampening %g; allowed: "
             "with momentum over 0 and no dampening",
             optimizer->momentum, optimizer->dampening);
+    if (optimizer->type == OPTIMIZER_NONE && job->model.type != JOB_EXTERNAL)
+        diagnostics_add(diagnostics, "optimizer.type",
+                        "found \"None\"; allowed: only with model.type "
+                        "\"external\", whose trainers apply one themselves");
+    if (optimizer->type == OPTIMIZER_NONE && job->staleness)
+        diagnostics_add(diagnostics, "optimizer.type",
+                        "found \"None\" with strategy.staleness; allowed "
+                        "there: " JOB_RULES_OPTIMIZERS);
 }
 
 /* As in DeepSpeed, a schedule with its own rates ignores the optimizer's rate.

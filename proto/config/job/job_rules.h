@@ -9,6 +9,9 @@
 
 #include <jansson.h>
 
+/* Those that a ps applies. */
+#define JOB_RULES_OPTIMIZERS "SGD, Adagrad, RMSprop, Adam, AdamW, Ftrl"
+
 /* The input of a job. */
 struct job_input {
     const json_t *tree; /* the keys as written, without defaults */

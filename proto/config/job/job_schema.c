@@ -102,7 +102,7 @@ static const struct job_key keys[] = {
 
     {"optimizer.type",
      CHOICE(optimizer.type, "SGD", "Adagrad", "RMSprop", "Adam", "AdamW",
-            "Ftrl"),
+            "Ftrl", "None"),
      .required = true},
     {"optimizer.params.lr", REAL(schedule.lr, 0, HUGE),
      .default_value = "0.001", .optimizers = SGD | ADAM | ADAMW | FTRL},

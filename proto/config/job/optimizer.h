@@ -14,6 +14,7 @@ enum optimizer_type {
     OPTIMIZER_ADAM,
     OPTIMIZER_ADAMW,
     OPTIMIZER_FTRL,
+    OPTIMIZER_NONE, /* the trainers apply one of their own to the mean gradient */
 };
 
 /* Names and defaults are those of torch.optim, Ftrl's those of

@@ -122,6 +122,8 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .scaler = settings->plan->scaler,
         .wake = settings->wake,
         .context = settings->context,
+        .collect = settings->collect,
+        .collect_context = settings->collect_context,
         .replicas = plan_replicas(settings->plan, settings->rank),
         .all_replicas = plan_all_replicas(settings->plan),
     };

@@ -35,6 +35,8 @@ struct allreduce_settings {
     bool has_device_memory; /* the trainer computes in a device's own memory */
     void (*wake)(void *context); /* see reducer_settings */
     void *context;
+    void (*collect)(void *collect_context); /* likewise */
+    void *collect_context;
 };
 
 struct allreduce;

@@ -69,6 +69,36 @@ void reducer_begin_round(struct reducer *reducer, uint64_t round) {
                     !external && take_save(reducer, round));
 }
 
+static bool keeps_means(const struct reducer *reducer) {
+    return reducer->settings.job->optimizer.type == OPTIMIZER_NONE;
+}
+
+/* Waits for an announcement up to SEQUENCE. False: no round follows, and the
+ * state is to be saved or the reducer was cancelled. */
+static bool await_announced(struct reducer *reducer, uint64_t sequence) {
+    if (!sequence_wait(&reducer->announced, sequence, NULL))
+        return false;
+    return !atomic_load(&reducer->settled) ||
+           sequence_wait(&reducer->announced, UINT64_MAX, NULL);
+}
+
+/* Saves the round before ROUND once the trainer has its weights: with the last
+ * gradient of ROUND, or at its end. *GOES_ON: ROUND takes place. */
+static enum status save_deferred(struct reducer *reducer, uint64_t round,
+                                 bool *goes_on, struct failure *why) {
+    uint64_t all = reducer_round_begin(reducer, round + 1);
+    *goes_on = true;
+    if (!reducer->deferred)
+        return STATUS_OK;
+    *goes_on = sequence_wait(&reducer->announced, all, NULL);
+    if (!*goes_on)
+        return STATUS_OK;
+    reducer->deferred = false;
+    if (!atomic_load(&reducer->settled))
+        reducer->settings.collect(reducer->settings.collect_context);
+    return state_io_save(&reducer->state_io, why);
+}
+
 /* With clipping, and with the trailer of an external model, all buckets are
  * summed before the first is updated. *COMPLETED is false if no more is
  * announced. */
@@ -78,11 +108,12 @@ static enum status run_round(struct reducer *reducer, uint64_t round,
     bool clips = reducer->settings.job->gradient_clipping > 0;
     bool external = reducer->settings.external;
     bool updates_last = clips || external;
-    enum status status = STATUS_OK;
+    bool goes_on;
+    enum status status = save_deferred(reducer, round, &goes_on, why);
     *completed = false;
     for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
-        if (!sequence_wait(&reducer->announced,
-                           required_sequence(reducer, round, i), NULL))
+        if (!goes_on ||
+            !await_announced(reducer, required_sequence(reducer, round, i)))
             return STATUS_OK;
         if (i == 0)
             reducer_begin_round(reducer, round);
@@ -115,8 +146,11 @@ enum status reducer_end_round(struct reducer *reducer, struct failure *why) {
     const struct reducer_storage *rank0_snapshot_agent =
         reducer->settings.rank0_snapshot_agent;
     enum status status = STATUS_OK;
-    if (reduction_is_saved(&reducer->reduction))
+    reducer->deferred = reduction_is_saved(&reducer->reduction);
+    if (reducer->deferred && !keeps_means(reducer)) {
+        reducer->deferred = false;
         status = state_io_save(&reducer->state_io, why);
+    }
     if (!status && rank0_snapshot_agent && rank0_snapshot_agent->pause &&
         may_continue(reducer))
         rank0_snapshot_agent->pause(rank0_snapshot_agent->context,
@@ -268,6 +302,19 @@ void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
         reducer_device_announce(reducer, first, count, clock);
     else
         sequence_advance(&reducer->announced, reducer->last);
+}
+
+/* The thread looks once more whether a round follows. */
+void reducer_settle(struct reducer *reducer) {
+    if (!keeps_means(reducer))
+        return;
+    atomic_store(&reducer->settled, true);
+    sequence_advance(&reducer->announced,
+                     reducer->last + reducer->num_parameters);
+}
+
+bool reducer_has_bytes(const struct reducer *reducer, uint32_t parameter) {
+    return round_trailer_has_bytes(reducer->reduction.trailer, parameter);
 }
 
 /* PARAMETER's last announcement, or its initial weights, ended at the highest

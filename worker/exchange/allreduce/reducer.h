@@ -90,6 +90,11 @@ struct reducer_settings {
     /* Resident: asks the compute thread to call reducer_serve. */
     void (*wake)(void *context);
     void *context;
+    /* Optimizer None: copies the trainer's weights into WEIGHTS, where a round
+     * leaves means. A save then follows when the next round is announced, or
+     * reducer_settle, as the trainer has the round's weights by then. */
+    void (*collect)(void *collect_context);
+    void *collect_context;
 };
 
 /* A device with its own memory; floats lie as in the arenas. */
@@ -167,6 +172,13 @@ void reducer_contribute(struct reducer *reducer, uint64_t clock,
  * CLOCK. Rank 0's count. */
 void reducer_set_values(struct reducer *reducer, uint64_t clock, uint32_t group,
                         const double *values);
+
+/* Optimizer None, after the last announcement: no round follows, and WEIGHTS are
+ * those of the trainer. */
+void reducer_settle(struct reducer *reducer);
+
+/* External, after reducer_wait: did any rank bring bytes for PARAMETER? */
+bool reducer_has_bytes(const struct reducer *reducer, uint32_t parameter);
 
 /* Waits until PARAMETER has the weights of the last announced round, or the
  * initial ones. A bucket waits for the gradients of all parameters in it, so

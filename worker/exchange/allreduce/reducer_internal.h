@@ -43,6 +43,8 @@ struct reducer {
     atomic_uint_least64_t save; /* the round to save, 0: none */
     atomic_bool cancelled;
     atomic_bool finishing; /* no round follows and the current state is saved */
+    atomic_bool settled;   /* no round follows */
+    bool deferred; /* the last round's save waits for the trainer's weights */
 
     int descriptor;
     pthread_mutex_t mutex;

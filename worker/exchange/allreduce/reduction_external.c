@@ -88,7 +88,11 @@ static void apply_part(struct reduction *reduction, uint32_t i,
         update.state[slot] = update.state_out[slot] =
             partition_state(&reduction->partition, i, slot) +
             (part->first - owned->first);
-    if (kind == PARAMETER_AVERAGED) {
+    if (kind == PARAMETER_TRAINED && reduction->clips &&
+        rule->type == OPTIMIZER_NONE)
+        update.scale *= *reduction->clip;
+    if (kind == PARAMETER_AVERAGED ||
+        (kind == PARAMETER_TRAINED && rule->type == OPTIMIZER_NONE)) {
         size_t variants;
         update.rate = 1;
         rule_average(s->loops ? s->loops : rule_variants(&variants)[0],

@@ -166,6 +166,13 @@ void client_assign(struct client *client, uint64_t clock) {
     eventfd_write(client->wake, 1);
 }
 
+void client_settle(struct client *client) {
+    pthread_mutex_lock(&client->mutex);
+    client->settled = true;
+    pthread_mutex_unlock(&client->mutex);
+    eventfd_write(client->wake, 1);
+}
+
 /* The communication thread reads it after the announcement, which the mutex
  * orders. */
 void client_set_gradient(struct client *client, uint32_t parameter,
@@ -260,6 +267,8 @@ static void start_requests(struct client *client) {
     eventfd_t count;
     eventfd_read(client->wake, &count);
     pthread_mutex_lock(&client->mutex);
+    if (client->settled)
+        window_settle(client->window);
     while (client->num_requests) {
         struct client_request request = client->requests[client->first_request];
         client->first_request =

@@ -18,7 +18,9 @@
 #include <stdint.h>
 #include <zmq.h>
 
-/* Parameter p's weights are at weight_of[p]. GRADIENTS hold those of all
+/* Parameter p's weights are at weight_of[p]. MEAN_OF (NULL: pushes are answered
+ * by weights) has the memory of the means that answer pushes from clock FROM
+ * on; NULL for a parameter that gets weights. GRADIENTS hold those of all
  * parameters, p's at float offsets[p]; NULL: client_set_gradient names the
  * memory of each. WEIGHTS (NULL: the memory outlives the client) and GRADIENTS
  * are retained until the last message has left. */
@@ -28,7 +30,8 @@ struct client_settings {
     uint32_t rank;
     const char *inproc; /* the ps's link in this process, or NULL */
     struct buffer *weights, *gradients;
-    float *const *weight_of;
+    float *const *weight_of, *const *mean_of;
+    uint64_t from;
     const uint64_t *offsets;
     enum job_wire wire;        /* of pushes, and of weights except snapshots */
     uint64_t credit;           /* bytes in flight; 0: the default */
@@ -69,6 +72,11 @@ void client_set_values(struct client *client, uint64_t clock, uint32_t group,
 /* Sends rank 0's initial weights of all parameters, as they are in `weight_of`,
  * in place of client_pull. CLOCK: as there. */
 void client_assign(struct client *client, uint64_t clock);
+
+/* No push follows: the weights of the last one's clock are in `weight_of`, for
+ * a ps that wants them. With means, each push says that for the clock before.
+ */
+void client_settle(struct client *client);
 
 /* The gradients of push CLOCK for COUNT parameters from FIRST on are complete,
  * and their weights are not read before client_wait. The bytes stay unchanged

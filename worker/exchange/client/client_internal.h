@@ -48,7 +48,7 @@ struct client {
     uint64_t global_step;
     struct loss_scaler scaler;
     double overflow_scale; /* loss scale of the last overflowed push */
-    bool cancelled;
+    bool cancelled, settled;
     int64_t waited;
 };
 

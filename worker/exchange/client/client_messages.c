@@ -16,6 +16,20 @@ static float *caller_weights(const struct client *client, uint32_t b) {
     return client->settings.weight_of[block->parameter] + block->offset;
 }
 
+/* Where the answer to CLOCK goes. */
+static float *destination(const struct client *client, uint32_t b,
+                          uint64_t clock) {
+    const struct client_settings *s = &client->settings;
+    const struct block *block = &s->plan->layout->blocks[b];
+    if (!s->mean_of || clock < s->from || !s->mean_of[block->parameter])
+        return caller_weights(client, b);
+    return s->mean_of[block->parameter] + block->offset;
+}
+
+static bool sends_weights(const struct window_request *request) {
+    return request->kind == WINDOW_ASSIGN || request->kind == WINDOW_STORE;
+}
+
 /* The memory of block B's gradient, and the float of it where it begins. */
 static struct buffer *gradient_buffer(const struct client *client, uint32_t b,
                                       size_t *offset) {
@@ -42,8 +56,7 @@ static enum job_wire wire_of_block(const struct client *client, uint32_t b,
 /* The format of the floats that REQUEST carries. */
 static enum job_wire wire_of_request(const struct client *client,
                                      const struct window_request *request) {
-    return request->kind == WINDOW_ASSIGN ? JOB_WIRE_FLOAT32
-                                          : client->settings.wire;
+    return sends_weights(request) ? JOB_WIRE_FLOAT32 : client->settings.wire;
 }
 
 /* True if the gradients are contiguous in memory in their wire format. */
@@ -51,8 +64,7 @@ static bool contiguous(const struct client *client,
                        const struct window_request *request) {
     size_t end, offset;
     struct buffer *first = gradient_buffer(client, request->blocks[0], &end);
-    if (request->kind == WINDOW_ASSIGN ||
-        client->settings.wire != JOB_WIRE_FLOAT32)
+    if (sends_weights(request) || client->settings.wire != JOB_WIRE_FLOAT32)
         return false;
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
@@ -68,7 +80,7 @@ static bool contiguous(const struct client *client,
 static size_t payload_bytes(const struct client *client,
                             const struct window_request *request) {
     size_t bytes = 0;
-    if (request->kind != WINDOW_ASSIGN)
+    if (!sends_weights(request))
         return request->bytes;
     for (uint32_t i = 0; i < request->count; i++)
         bytes += elements_of(client, request->blocks[i]) * sizeof(float);
@@ -79,7 +91,7 @@ static const float *floats_of(const struct client *client,
                               const struct window_request *request,
                               uint32_t b) {
     size_t offset;
-    if (request->kind == WINDOW_ASSIGN)
+    if (sends_weights(request))
         return caller_weights(client, b);
     struct buffer *buffer = gradient_buffer(client, b, &offset);
     return (const float *)buffer_data(buffer) + offset;
@@ -90,7 +102,7 @@ static bool fill_payload(struct client *client,
                          const struct window_request *request,
                          struct link_payload *payload) {
     enum job_wire wire = wire_of_request(client, request);
-    if (request->kind != WINDOW_PUSH && request->kind != WINDOW_ASSIGN) {
+    if (request->kind != WINDOW_PUSH && !sends_weights(request)) {
         link_no_payload(payload);
         return true;
     }
@@ -125,7 +137,7 @@ static Capstan__DataHeader__Encoding encoding_of(
         return CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW;
     if (request->kind == WINDOW_PUSH_ZERO)
         return CAPSTAN__DATA_HEADER__ENCODING__ZERO;
-    if (request->kind == WINDOW_ASSIGN)
+    if (sends_weights(request))
         return CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
     return encoding_name(wire_of(client, snapshot));
 }
@@ -162,6 +174,7 @@ static bool client_messages_send_request(struct client *client,
         [WINDOW_PUSH_EMPTY] = CAPSTAN__DATA_HEADER__KIND__PUSH,
         [WINDOW_PUSH_OVERFLOWED] = CAPSTAN__DATA_HEADER__KIND__PUSH,
         [WINDOW_ASSIGN] = CAPSTAN__DATA_HEADER__KIND__ASSIGN,
+        [WINDOW_STORE] = CAPSTAN__DATA_HEADER__KIND__ASSIGN,
         [WINDOW_PULL] = CAPSTAN__DATA_HEADER__KIND__PULL,
         [WINDOW_QUERY] = CAPSTAN__DATA_HEADER__KIND__QUERY,
     };
@@ -183,8 +196,9 @@ static bool client_messages_send_request(struct client *client,
            ps_links_send(client->links, request->ps, &header, &payload);
 }
 
-/* Copies the weights of a reply's missing blocks into place. The step is stored
- * before waiting threads are woken. */
+/* Copies the weights of a reply's missing blocks into place; FROM NULL: the
+ * round left them as they are. The step is stored before waiting threads are
+ * woken. */
 static void store_weights(struct client *client,
                           const Capstan__DataHeader *header, const char *from,
                           int64_t now) {
@@ -199,8 +213,10 @@ static void store_weights(struct client *client,
         enum job_wire format = wire_of_block(client, b, wire);
         if (header->snapshot == client->snapshot &&
             window_received(client->window, b, header->clock, now)) {
-            encoding_read(client->settings.process->loops, format, from,
-                          elements_of(client, b), caller_weights(client, b));
+            if (from)
+                encoding_read(client->settings.process->loops, format, from,
+                              elements_of(client, b),
+                              destination(client, b, header->clock));
             pthread_mutex_lock(&client->mutex);
             if (b == 0 && !header->snapshot)
                 client->scaler = (struct loss_scaler){
@@ -209,7 +225,8 @@ static void store_weights(struct client *client,
                 pthread_cond_broadcast(&client->arrived);
             pthread_mutex_unlock(&client->mutex);
         }
-        from += encoding_bytes(format, elements_of(client, b));
+        if (from)
+            from += encoding_bytes(format, elements_of(client, b));
     }
 }
 
@@ -241,6 +258,13 @@ static void handle_reply(struct client *client, uint32_t ps,
     switch (header->kind) {
     case CAPSTAN__DATA_HEADER__KIND__WEIGHTS:
         store_weights(client, header, frame->payload.data, now);
+        break;
+    case CAPSTAN__DATA_HEADER__KIND__ACK:
+        store_weights(client, header, NULL, now);
+        break;
+    case CAPSTAN__DATA_HEADER__KIND__WANTED:
+        for (size_t i = 0; i < header->n_blocks; i++)
+            window_wanted(client->window, header->blocks[i], header->clock);
         break;
     case CAPSTAN__DATA_HEADER__KIND__MISSING:
         window_answered(client->window, ps, now);

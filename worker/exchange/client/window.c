@@ -26,12 +26,15 @@ enum stage { IDLE, WAITING, IN_FLIGHT };
 
 struct block_state {
     uint64_t clock;
+    uint64_t wanted; /* the ps wants the weights of this clock; 0: none */
     uint8_t stage, kind;
 };
 
 struct ps_state {
     uint64_t bytes_in_flight;           /* bytes of gradients */
     uint32_t waiting, blocks_in_flight; /* blocks */
+    uint32_t wanted;                    /* blocks whose weights it wants */
+    bool store_failed;   /* some of them could not leave: see retry_at */
     uint32_t cursor;     /* no waiting block has a lower number */
     int64_t answered_at; /* last answer, or the first request while idle */
     int64_t queried_at;  /* last query or request */
@@ -46,6 +49,7 @@ struct window {
     struct block_state *blocks;
     struct ps_state *ps;
     uint32_t outstanding;
+    bool settled;
 };
 
 struct window *window_open(const struct window_settings *settings) {
@@ -213,11 +217,48 @@ static bool next_query(struct window *window, uint32_t p, int64_t now,
            list_in_flight(window, p, WINDOW_PULL, request);
 }
 
+/* Does the caller have the weights that block B's ps wants? */
+static bool has_wanted(const struct window *window, uint32_t b) {
+    const struct block_state *block = &window->blocks[b];
+    if (!block->wanted)
+        return false;
+    return block->stage == IDLE
+               ? window->settled && block->clock == block->wanted
+               : block->clock == block->wanted + 1;
+}
+
+/* Fills REQUEST with weights that ps P wants, all of one clock. */
+static bool next_wanted(struct window *window, uint32_t p,
+                        struct window_request *request) {
+    request->kind = WINDOW_STORE;
+    request->ps = p;
+    request->count = 0;
+    request->bytes = 0;
+    window->ps[p].store_failed = false;
+    for (uint32_t b = 0;
+         window->ps[p].wanted && b < window->settings.num_blocks; b++) {
+        uint64_t clock = window->blocks[b].wanted;
+        if (window->settings.block_ps[b] != p || !has_wanted(window, b) ||
+            (request->count &&
+             (clock != request->clock || request->count == WINDOW_MAX_BLOCKS ||
+              request->bytes + window->settings.block_bytes[b] >
+                  window->settings.group_bytes)))
+            continue;
+        request->clock = clock;
+        request->bytes += window->settings.block_bytes[b];
+        request->blocks[request->count++] = b;
+        window->blocks[b].wanted = 0;
+        window->ps[p].wanted--;
+    }
+    return request->count;
+}
+
 bool window_next(struct window *window, int64_t now,
                  struct window_request *request) {
     for (uint32_t p = 0; p < window->settings.num_ps; p++)
         if (now >= window->ps[p].retry_at &&
-            (next_query(window, p, now, request) ||
+            (next_wanted(window, p, request) ||
+             next_query(window, p, now, request) ||
              next_waiting(window, p, now, request)))
             return true;
     return false;
@@ -229,7 +270,11 @@ void window_requeue(struct window *window, const struct window_request *request,
                     int64_t now) {
     struct ps_state *ps = &window->ps[request->ps];
     ps->retry_at = now + window->settings.retry_after;
-    if (request->kind == WINDOW_QUERY)
+    for (uint32_t i = 0; request->kind == WINDOW_STORE && i < request->count;
+         i++)
+        window_wanted(window, request->blocks[i], request->clock);
+    ps->store_failed = request->kind == WINDOW_STORE;
+    if (request->kind == WINDOW_QUERY || request->kind == WINDOW_STORE)
         return;
     ps->unreachable_since =
         ps->unreachable_before == REACHABLE ? now : ps->unreachable_before;
@@ -276,6 +321,23 @@ void window_missing(struct window *window, uint32_t b, uint64_t clock) {
     window_enqueue_ps(window, b);
 }
 
+/* A block that has gone further has been through the ps's round: it no longer
+ * wants them. */
+void window_wanted(struct window *window, uint32_t b, uint64_t clock) {
+    struct block_state *block = &window->blocks[b];
+    bool past =
+        block->stage == IDLE ? block->clock > clock : block->clock > clock + 1;
+    if (past || !clock)
+        return;
+    if (!block->wanted)
+        ps_of(window, b)->wanted++;
+    block->wanted = clock;
+}
+
+void window_settle(struct window *window) {
+    window->settled = true;
+}
+
 uint32_t window_outstanding(const struct window *window) {
     return window->outstanding;
 }
@@ -314,7 +376,8 @@ int64_t window_deadline(const struct window *window) {
         if (ps->blocks_in_flight &&
             ps->queried_at + window->settings.query_after < deadline)
             deadline = ps->queried_at + window->settings.query_after;
-        if (ps->waiting && ps->unreachable_since != REACHABLE &&
+        if (((ps->waiting && ps->unreachable_since != REACHABLE) ||
+             ps->store_failed) &&
             ps->retry_at < deadline)
             deadline = ps->retry_at;
     }

@@ -34,6 +34,7 @@ enum window_kind {
     WINDOW_PUSH_EMPTY,
     WINDOW_PUSH_OVERFLOWED,
     WINDOW_ASSIGN, /* initial weights; sent and asked for as a push is */
+    WINDOW_STORE,  /* weights that the ps wants; sent once, as it asks again */
     WINDOW_PULL,
     WINDOW_QUERY
 };
@@ -82,6 +83,14 @@ void window_answered(struct window *window, uint32_t ps, int64_t now);
 
 /* PS reports that BLOCK's contribution of CLOCK is missing. */
 void window_missing(struct window *window, uint32_t block, uint64_t clock);
+
+/* BLOCK's ps wants its weights of CLOCK, which the caller has while the block's
+ * push of the next clock is outstanding, and after window_settle. Sent then,
+ * unless that has passed. */
+void window_wanted(struct window *window, uint32_t block, uint64_t clock);
+
+/* No push follows: the caller has the weights of each block's last push. */
+void window_settle(struct window *window);
 
 /* Number of outstanding blocks, sent or not. */
 uint32_t window_outstanding(const struct window *window);
