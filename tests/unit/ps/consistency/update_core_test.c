@@ -361,8 +361,99 @@ static void with_staleness_a_push_is_applied_and_its_reply_deferred(
 #define UPDATE_CORE_TEST(f)                                                    \
     cmocka_unit_test_teardown(f, update_core_fixture_teardown)
 
+static bool first_block(const void *context, uint32_t block) {
+    (void)context;
+    return block == 0;
+}
+
+static bool round_2(const void *context, uint64_t round) {
+    (void)context;
+    return round == 2;
+}
+
+/* Two ranks have pushed round 2, at which a snapshot is planned: the trainers
+ * keep block 0's weights, the ps block 1's. */
+static void reach_snapshot(void) {
+    struct update_core_settings settings = {.num_blocks = 2,
+                                            .num_ranks = 3,
+                                            .planned = round_2,
+                                            .kept_by_trainers = first_block};
+    update_core_fixture_open(&settings);
+    for (uint64_t clock = 1; clock <= 2; clock++)
+        for (uint32_t r = 0; r < 3; r++)
+            for (uint32_t b = 0; b < 2; b++)
+                update_core_fixture_push(b, r, clock, clock);
+}
+
+static unsigned wants(uint32_t rank) {
+    struct update_core_action want;
+    unsigned count = update_core_fixture_count(UPDATE_CORE_WANT, &want);
+    if (count) {
+        assert_int_equal(want.block, 0);
+        assert_int_equal(want.rank, rank);
+        assert_int_equal(want.version, 2);
+    }
+    return count;
+}
+
+static void a_snapshot_waits_for_weights_that_trainers_keep(void **state) {
+    (void)state;
+    struct update_core_action action;
+    reach_snapshot(); /* the last push was block 1's */
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, &action),
+                     1);
+    assert_int_equal(action.block, 1);
+    for (uint32_t r = 0; r < 3; r++)
+        update_core_fixture_push(0, r, 3, 3);
+    assert_int_equal(update_core_fixture.count, 0); /* it closes no round */
+    struct update_core *core = update_core_fixture.update_core;
+    assert_int_equal(update_core_assign(core, 0, 1, 1, 9),
+                     UPDATE_CORE_DUPLICATE); /* of another round */
+    assert_int_equal(update_core_assign(core, 0, 1, 2, 9),
+                     UPDATE_CORE_ACCEPTED);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture.actions[0].kind, UPDATE_CORE_SNAPSHOT);
+    assert_int_equal(update_core_fixture.actions[0].version, 2);
+    assert_int_equal(update_core_fixture.actions[1].kind, UPDATE_CORE_UPDATE);
+    assert_int_equal(update_core_fixture.actions[1].version, 3);
+    assert_int_equal(update_core_assign(core, 0, 0, 2, 9),
+                     UPDATE_CORE_DUPLICATE); /* late */
+    update_core_hold_now(core);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_WANT, &action), 1);
+    assert_int_equal(action.version, 3);
+}
+
+static void the_lowest_live_rank_of_the_round_is_asked(void **state) {
+    (void)state;
+    reach_snapshot();
+    struct update_core *core = update_core_fixture.update_core;
+    assert_true(update_core_query(core, 0, 0, 2, 7)); /* its reply is lost */
+    update_core_fixture_collect();
+    assert_int_equal(wants(0), 1);
+    assert_true(update_core_query(core, 0, 1, 2, 7));
+    update_core_fixture_collect();
+    assert_int_equal(wants(1), 0);
+    update_core_fixture.slots[0] = (struct gate_slot){900, 3, true};
+    update_core_fixture_set_view(); /* a successor: it was not in the round */
+    assert_int_equal(wants(1), 1);
+    update_core_fixture.slots[1].live = false;
+    update_core_fixture.slots[2].live = false;
+    update_core_fixture_set_view(); /* both have finished */
+    assert_int_equal(wants(1), 1);
+    update_core_pull(core, 0, 0, 2, 8);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture.count, 0); /* the successor waits */
+    assert_int_equal(update_core_assign(core, 0, 1, 2, 9),
+                     UPDATE_CORE_ACCEPTED);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        UPDATE_CORE_TEST(a_snapshot_waits_for_weights_that_trainers_keep),
+        UPDATE_CORE_TEST(the_lowest_live_rank_of_the_round_is_asked),
         UPDATE_CORE_TEST(a_round_closes_with_its_last_contribution),
         UPDATE_CORE_TEST(blocks_close_independently),
         UPDATE_CORE_TEST(a_late_push_is_answered_and_not_applied),

@@ -338,8 +338,52 @@ static void every_block_is_answered_under_message_loss(void **state) {
     }
 }
 
+/* Answers the blocks of the last request. */
+static void answer(struct window *window, uint64_t clock) {
+    for (uint32_t i = 0; i < request.count; i++)
+        assert_true(window_received(window, request.blocks[i], clock, 0));
+}
+
+static void wanted_weights_leave_while_the_next_push_is_outstanding(
+    void **state) {
+    (void)state;
+    struct window *window = open_window(10000, 10000);
+    window_enqueue(window, 0, 1, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 1);
+    window_wanted(window, 0, 1); /* before the answer */
+    assert_false(next(window, 0));
+    answer(window, 1);
+    assert_false(next(window, 0)); /* the caller applies the mean */
+    window_enqueue(window, 0, 1, WINDOW_PUSH, 2);
+    expect(window, 0, WINDOW_STORE, 0, 1);
+    assert_int_equal(request.clock, 1);
+    window_requeue(window, &request, 0);
+    expect(window, 0, WINDOW_STORE, 0, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 1);
+    window_wanted(window, 0, 1); /* the ps asks again */
+    expect(window, 0, WINDOW_STORE, 0, 1);
+    request.blocks[0] = 0;
+    request.count = 1;
+    window_wanted(window, 0, 1);
+    answer(window, 2);
+    assert_false(next(window, 0)); /* they are changed by now */
+    window_wanted(window, 0, 1);
+    window_enqueue(window, 0, 1, WINDOW_PUSH, 3);
+    expect(window, 0, WINDOW_PUSH, 0, 1);
+    answer(window, 3);
+    window_wanted(window, 0, 3);
+    assert_false(next(window, 0));
+    window_settle(window); /* after the last step */
+    expect(window, 0, WINDOW_STORE, 0, 1);
+    window_wanted(window, 0, 3);
+    expect(window, 0, WINDOW_STORE, 0, 1);
+    window_close(&window);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            wanted_weights_leave_while_the_next_push_is_outstanding),
         cmocka_unit_test(blocks_are_sent_in_order_in_groups),
         cmocka_unit_test(a_group_smaller_than_a_block_holds_one),
         cmocka_unit_test(credit_bounds_the_bytes_in_flight_to_each_ps),
