@@ -274,6 +274,7 @@ static void handle_holder(struct run *run, struct roster_slot *slot,
 
 static void handle_trainer(struct run *run, struct roster_slot *slot,
                            const Capstan__Control *control, int64_t now) {
+    char name[64];
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_HEARTBEAT:
         membership_update_memory(run, slot, control->heartbeat);
@@ -284,6 +285,13 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
         break;
     case CAPSTAN__CONTROL__BODY_EPOCH:
         planning_receive_epoch(run, slot, control->epoch);
+        break;
+    case CAPSTAN__CONTROL__BODY_KEPT:
+        kept_states_receive(run, slot, control->kept);
+        break;
+    case CAPSTAN__CONTROL__BODY_SAVE_REQUEST:
+        roster_name(slot, name, sizeof name);
+        checkpoint_policy_receive_signal(run, name);
         break;
     case CAPSTAN__CONTROL__BODY_POINTS:
         metrics_receive_points(run, slot, control->points);
@@ -368,7 +376,7 @@ static void read_interrupt(struct run *run, int descriptor) {
     if (descriptor < 0 || eventfd_read(descriptor, &number))
         return;
     if (number == SIGUSR1)
-        checkpoint_policy_receive_signal(run);
+        checkpoint_policy_receive_signal(run, "SIGUSR1");
     else
         shutdown_interrupt(run, failure_code_of_signal((int)number));
 }

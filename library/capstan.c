@@ -353,6 +353,40 @@ PUBLIC int capstan_epoch(capstan_run *run, uint64_t number) {
     return result_of(run, external_epoch(run->external, number), TIME_NEVER);
 }
 
+PUBLIC int capstan_keep(capstan_run *run, const char *name, const void *data,
+                        size_t bytes) {
+    if (is_over(run))
+        return over_result(run);
+    return result_of(run, external_keep(run->external, name, data, bytes),
+                     TIME_NEVER);
+}
+
+PUBLIC enum capstan_due capstan_due(capstan_run *run, int ending) {
+    static const enum capstan_due dues[] = {
+        [EXTERNAL_NOT_DUE] = CAPSTAN_NOT_DUE,
+        [EXTERNAL_DUE] = CAPSTAN_DUE,
+        [EXTERNAL_DUE_LEAD] = CAPSTAN_DUE_LEAD,
+    };
+    return is_over(run) ? CAPSTAN_NOT_DUE
+                        : dues[external_due(run->external, ending)];
+}
+
+PUBLIC int capstan_kept(capstan_run *run, const char *name, const void **data,
+                        size_t *bytes) {
+    *data = NULL;
+    *bytes = 0;
+    if (is_over(run))
+        return over_result(run);
+    return result_of(run, external_kept(run->external, name, data, bytes),
+                     TIME_NEVER);
+}
+
+PUBLIC int capstan_checkpoint(capstan_run *run) {
+    if (is_over(run))
+        return over_result(run);
+    return result_of(run, external_request_save(run->external), TIME_NEVER);
+}
+
 PUBLIC int capstan_push(capstan_run *run, uint32_t number, const void *data,
                         size_t bytes, enum capstan_contribution contribution) {
     static const enum contribution kinds[] = {

@@ -175,6 +175,35 @@ int capstan_start(capstan_run *run, double seconds);
 
 void capstan_where(capstan_run *run, struct capstan_position *position);
 
+/* Bytes of the caller's own that belong to the state after the last step, such
+ * as an optimiser's or a generator's: saved with a checkpoint of that step, in
+ * its folder, which this host must be able to write. Copied; they hold until
+ * NAME is kept again. NAME: 1 to 31 of a-z, 0-9, _; at most 8 a rank. From a
+ * rank's first call on checkpoints wait for what it keeps. With staleness
+ * nothing is saved. */
+int capstan_keep(capstan_run *run, const char *name, const void *data,
+                 size_t bytes);
+
+enum capstan_due {
+    CAPSTAN_NOT_DUE = 0,
+    CAPSTAN_DUE = 1,
+    CAPSTAN_DUE_LEAD = 2, /* this rank also keeps what is alike on all ranks */
+};
+
+/* Is a checkpoint taken of the state after the last step? After capstan_wait
+ * for all tensors, and before the next push, or (ENDING: no step follows)
+ * capstan_end: what is kept by then is saved with it. */
+enum capstan_due capstan_due(capstan_run *run, int ending);
+
+/* After capstan_start of a run that continues: what this rank has kept under
+ * NAME, else what the lowest rank has. A view until the next call or
+ * capstan_close; NULL and 0: nothing. */
+int capstan_kept(capstan_run *run, const char *name, const void **data,
+                 size_t *bytes);
+
+/* Asks for a checkpoint as soon as possible, as SIGUSR1 to the program. */
+int capstan_checkpoint(capstan_run *run);
+
 /* What a push brings. */
 enum capstan_contribution {
     CAPSTAN_FULL = 0,  /* bytes */

@@ -50,7 +50,8 @@ struct reply_queue {
     struct buffer_pool *buffer_pool;
     struct gathered_weights cached;
     struct outbox *outboxes; /* one a rank */
-    uint64_t step, skipped;
+    uint64_t step, skipped, due;
+    uint32_t lead;
     double loss_scale;
     unsigned char header[MESSAGE_MAX_HEADER];
 };
@@ -100,6 +101,12 @@ void reply_queue_set_peer(struct reply_queue *queue, uint32_t rank,
 
 void reply_queue_set_step(struct reply_queue *queue, uint64_t step) {
     queue->step = step;
+}
+
+void reply_queue_set_due(struct reply_queue *queue, uint64_t round,
+                         uint32_t lead) {
+    queue->due = round;
+    queue->lead = lead;
 }
 
 void reply_queue_set_scaler(struct reply_queue *queue, double scale,
@@ -237,6 +244,8 @@ static void reply_queue_flush_rank(struct reply_queue *queue, uint32_t rank) {
         header.step = queue->step;
         header.loss_scale = queue->loss_scale;
         header.skipped = queue->skipped;
+        header.due = queue->due;
+        header.lead = queue->lead;
         header.encoding = encoding_name(queue->settings.wire);
         reply_queue_send(queue, outbox->peer, &header, &payload);
     }

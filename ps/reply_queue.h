@@ -61,6 +61,11 @@ void reply_queue_flush_ready(struct reply_queue *queue);
  * the block is on another ps. */
 void reply_queue_set_step(struct reply_queue *queue, uint64_t step);
 
+/* Sets the round of a requested snapshot (update_core_due) and the lowest live
+ * rank, sent in every reply. */
+void reply_queue_set_due(struct reply_queue *queue, uint64_t round,
+                         uint32_t lead);
+
 /* Sets the loss scale and the number of skipped steps of the plan's first
  * block, sent with its step. */
 void reply_queue_set_scaler(struct reply_queue *queue, double scale,

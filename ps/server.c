@@ -358,6 +358,10 @@ static enum status server_run_queued_actions(struct server *server,
                                              struct failure *why) {
     struct update_core_action action;
     enum status status = STATUS_OK;
+    if (!server->settings.job->staleness)
+        reply_queue_set_due(server->reply_queue,
+                            update_core_due(server->update_core),
+                            gate_lead(update_core_gate(server->update_core)));
     while (!status && update_core_next(server->update_core, &action))
         status = server_carry_out(server, &action, why);
     work_items_dispatch(server->work_items);

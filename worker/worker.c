@@ -177,6 +177,40 @@ static void send_epoch(struct worker *worker,
     control_client_send_reliable(worker->control_client, &control);
 }
 
+static void send_kept(struct worker *worker,
+                      const struct trainer_report *report) {
+    Capstan__Kept kept = CAPSTAN__KEPT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    Capstan__Kept__File files[KEPT_FILE_KEYS], *list[KEPT_FILE_KEYS];
+    for (uint32_t f = 0; f < report->kept.count; f++) {
+        const struct shard_info *info = &report->kept.files[f];
+        capstan__kept__file__init(&files[f]);
+        files[f].name = (char *)info->name;
+        files[f].host = (char *)info->host;
+        files[f].size = info->size;
+        files[f].hash_low = info->hash[0];
+        files[f].hash_high = info->hash[1];
+        list[f] = &files[f];
+    }
+    kept.step = report->step;
+    kept.lead = report->kept.lead;
+    kept.n_files = report->kept.failed ? 0 : report->kept.count;
+    kept.files = list;
+    if (report->kept.failed)
+        kept.error = (char *)report->why.text;
+    control.body_case = CAPSTAN__CONTROL__BODY_KEPT;
+    control.kept = &kept;
+    control_client_send_reliable(worker->control_client, &control);
+}
+
+static void send_save_request(struct worker *worker) {
+    Capstan__SaveRequest request = CAPSTAN__SAVE_REQUEST__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_SAVE_REQUEST;
+    control.save_request = &request;
+    control_client_send_reliable(worker->control_client, &control);
+}
+
 static void worker_fill_heartbeat(struct worker *worker) {
     struct trainer_progress progress;
     struct reducer_times times = {0};
@@ -270,6 +304,12 @@ static void forward_report(struct worker *worker,
         break;
     case TRAINER_EPOCH:
         send_epoch(worker, report);
+        break;
+    case TRAINER_KEPT:
+        send_kept(worker, report);
+        break;
+    case TRAINER_SAVE_REQUESTED:
+        send_save_request(worker);
         break;
     case TRAINER_EVALUATED:
         send_evaluated(worker, report);

@@ -68,6 +68,7 @@ static enum status worker_control_handle_welcome(
              worker->num_ranks);
     struct trainer_settings trainer = {.log = log,
                                        .job = worker->job,
+                                       .run = worker->process.run,
                                        .rank = worker->rank,
                                        .num_ranks = worker->num_ranks,
                                        .requests_assignment = true,

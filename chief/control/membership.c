@@ -349,6 +349,7 @@ static void vacate_slot(struct run *run, struct roster_slot *slot) {
     if (slot->rank != ROSTER_NO_RANK) {
         run->trainers[slot->rank].from = 0;
         run->trainers[slot->rank].finished = false;
+        run->trainers[slot->rank].keeps = false;
     }
     roster_remove(slot);
 }

@@ -35,10 +35,10 @@ struct checkpoint_commit {
 /* Checks that this process sees the files: the directory may disappear after
  * the ps have written, or the ps may see another one. */
 static enum status checkpoint_commit_verify_files(
-    const struct checkpoint_commit *commit, struct failure *why) {
-    const struct manifest *manifest = &commit->manifest;
-    for (uint32_t i = 0; i < manifest->num_files; i++) {
-        const struct shard_info *file = &manifest->files[i];
+    const struct checkpoint_commit *commit, const struct shard_info *files,
+    uint32_t count, struct failure *why) {
+    for (uint32_t i = 0; i < count; i++) {
+        const struct shard_info *file = &files[i];
         char path[sizeof commit->folder + sizeof file->name];
         struct stat about;
         snprintf(path, sizeof path, "%s/%s", commit->folder, file->name);
@@ -68,7 +68,11 @@ static enum status write_checkpoint(void *context, int cancel,
         status =
             checkpoint_make_folder(commit->dir, commit->manifest.step, why);
     if (!status)
-        status = checkpoint_commit_verify_files(commit, why);
+        status = checkpoint_commit_verify_files(
+            commit, commit->manifest.files, commit->manifest.num_files, why);
+    if (!status)
+        status = checkpoint_commit_verify_files(commit, commit->manifest.kept,
+                                                commit->manifest.num_kept, why);
     if (!status)
         status = manifest_write(&commit->manifest, commit->folder, why);
     if (!status)
@@ -127,6 +131,11 @@ static enum status checkpoint_commit_start(struct run *run,
         checkpoint_commit_fill(commit, run, snapshot);
     if (!commit || !name_slots(run, &commit->manifest))
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a manifest");
+    enum status status =
+        kept_states_take(run, snapshot->step, &commit->manifest.kept,
+                         &commit->manifest.num_kept, why);
+    if (status)
+        return status;
     return background_task_open(&commit->background_task, write_checkpoint,
                                 commit, why);
 }
@@ -138,6 +147,7 @@ static void free_commit(struct run *run) {
         return;
     background_task_close(&commit->background_task);
     free(commit->manifest.slot_names);
+    free(commit->manifest.kept);
     free(commit);
 }
 
@@ -185,7 +195,12 @@ static void checkpoint_commit_begin(struct run *run,
                                     struct run_snapshot *snapshot) {
     struct failure why;
     enum status status = STATUS_OK;
-    if (run->checkpoints.has_saved && snapshot->step < run->checkpoints.saved)
+    char name[64];
+    if (kept_states_awaited(run, snapshot->step, name))
+        status = status_fail(&why, FAILURE_CHECKPOINT_NOT_WRITTEN,
+                             "%s has not written what it keeps", name);
+    else if (run->checkpoints.has_saved &&
+             snapshot->step < run->checkpoints.saved)
         status = status_fail(
             &why, FAILURE_CHECKPOINT_NOT_WRITTEN,
             "the checkpoint of step %llu was complete before it, and older "
@@ -206,6 +221,16 @@ static bool is_progress_written(struct run *run,
            time_now() - snapshot->completed_at > TIME_S;
 }
 
+/* Trainers write what they keep when they begin the next step. */
+static bool is_kept(const struct run *run,
+                    const struct run_snapshot *snapshot) {
+    char name[64];
+    return run->phase >= RUN_STOPPING ||
+           !kept_states_awaited(run, snapshot->step, name) ||
+           time_now() - snapshot->completed_at >
+               time_from_seconds(run->job->timeouts.step);
+}
+
 void checkpoint_commit_step(struct run *run) {
     struct run_snapshot *snapshot;
     enum status status;
@@ -218,7 +243,7 @@ void checkpoint_commit_step(struct run *run) {
             status, &why);
     while (!run->checkpoints.commit &&
            (snapshot = snapshot_coordinator_next_complete(run)) &&
-           is_progress_written(run, snapshot))
+           is_progress_written(run, snapshot) && is_kept(run, snapshot))
         checkpoint_commit_begin(run, snapshot);
 }
 

@@ -44,9 +44,10 @@ enum status checkpoint_policy_open(struct run *run, struct failure *why) {
 
 void checkpoint_policy_close(struct run *run) {
     dir_lock_release(&run->checkpoints.dir_lock);
+    kept_states_free(run);
 }
 
-void checkpoint_policy_receive_signal(struct run *run) {
+void checkpoint_policy_receive_signal(struct run *run, const char *who) {
     const char *outcome = "one checkpoint, and the run goes on";
     if (!run->job->checkpoint.dir)
         outcome = "no checkpoint, as the job has no checkpoint.dir; the run "
@@ -57,7 +58,7 @@ void checkpoint_policy_receive_signal(struct run *run) {
         outcome = "a checkpoint is in progress already; the run goes on";
     else
         run->checkpoints.requested = true;
-    log_info(run->log, "checkpoint_requested", "SIGUSR1: %s", outcome);
+    log_info(run->log, "checkpoint_requested", "%s: %s", who, outcome);
 }
 
 const char *checkpoint_policy_optimizer_name(const struct run *run) {

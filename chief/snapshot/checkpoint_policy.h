@@ -3,6 +3,7 @@
 #ifndef CAPSTAN_CHECKPOINT_POLICY_H
 #define CAPSTAN_CHECKPOINT_POLICY_H
 
+#include "chief/snapshot/kept_states.h"
 #include "proto/base/status.h"
 
 #include <stdbool.h>
@@ -24,6 +25,7 @@ struct run_checkpoints {
     uint64_t last_failed;   /* highest step whose checkpoint failed */
     char last_problem[512]; /* why the last checkpoint was not written, or "" */
     struct checkpoint_commit *commit; /* in progress, or NULL */
+    struct run_kept kept;
 };
 
 enum { CHECKPOINT_POLICY_RESUME_HINT_SIZE = 4400 /* bytes for any hint */ };
@@ -34,8 +36,9 @@ enum { CHECKPOINT_POLICY_RESUME_HINT_SIZE = 4400 /* bytes for any hint */ };
 enum status checkpoint_policy_open(struct run *run,
                                    struct failure *why) MUST_CHECK;
 
-/* SIGUSR1: takes a checkpoint as soon as possible; the run continues. */
-void checkpoint_policy_receive_signal(struct run *run);
+/* SIGUSR1: takes a checkpoint as soon as possible; the run continues. WHO: for
+ * the log. */
+void checkpoint_policy_receive_signal(struct run *run, const char *who);
 
 /* Releases the directory lock. */
 void checkpoint_policy_close(struct run *run);

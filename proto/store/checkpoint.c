@@ -190,7 +190,8 @@ enum status checkpoint_incomplete(const char *dir, uint64_t **steps,
  * stay. */
 static bool is_capstan_file(const char *name) {
     return strncmp(name, "manifest.json", 13) == 0 ||
-           (strncmp(name, "ps-", 3) == 0 && strstr(name, ".mdb"));
+           (strncmp(name, "ps-", 3) == 0 && strstr(name, ".mdb")) ||
+           (strncmp(name, "kept-", 5) == 0 && strstr(name, ".bin"));
 }
 
 /* Removes Capstan's files from the open FOLDER, whose path is PATH. */

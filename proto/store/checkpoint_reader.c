@@ -8,6 +8,7 @@
 #include "proto/store/checkpoint_reader.h"
 
 #include "proto/store/checkpoint.h"
+#include "proto/store/kept_file.h"
 #include "proto/store/shard_reader.h"
 
 #include <errno.h>
@@ -150,6 +151,10 @@ static enum status checkpoint_reader_verify_files(
     for (uint32_t f = 0; f < manifest->num_files && !status; f++)
         if (!checkpoint_reader_is_remote(reader->folder, &manifest->files[f]))
             status = checkpoint_reader_open_file(reader, f, why);
+    for (uint32_t k = 0; k < manifest->num_kept && !status; k++)
+        if (!checkpoint_reader_is_remote(reader->folder, &manifest->kept[k]))
+            status =
+                kept_file_read(reader->folder, &manifest->kept[k], NULL, why);
     for (uint32_t b = 0; b < manifest->layout->num_blocks && !status; b++)
         if (reader->shards[manifest->block_file[b]])
             status = verify_block(reader, b, why);

@@ -37,6 +37,8 @@ struct manifest {
     uint32_t num_files;
     struct shard_info *files;
     uint32_t *block_file; /* layout->num_blocks indexes into files */
+    uint32_t num_kept;
+    struct shard_info *kept; /* what trainers keep: kept_file.h */
     struct loss_scaler
         scaler; /* written unless it is the initial state of a fixed scale */
 };

@@ -167,22 +167,22 @@ static enum status parse_file(struct shard_info *file, const json_t *value,
     return status;
 }
 
-static enum status parse_files(struct manifest *out, const json_t *root,
+static enum status parse_files(const json_t *root, const char *key,
+                               struct shard_info **out, uint32_t *count,
                                struct failure *why) {
     json_t *files;
     enum status status =
-        require_array(root, "files", MANIFEST_MAX_FILES, &files, why);
+        require_array(root, key, MANIFEST_MAX_FILES, &files, why);
     if (status)
         return status;
-    out->num_files = (uint32_t)json_array_size(files);
-    out->files =
-        manifest_parse_allocate(out->num_files, sizeof *out->files, why);
-    if (!out->files)
+    *count = (uint32_t)json_array_size(files);
+    *out = manifest_parse_allocate(*count, sizeof **out, why);
+    if (!*out)
         return STATUS_FAILED;
-    for (uint32_t f = 0; f < out->num_files; f++) {
-        status = parse_file(&out->files[f], json_array_get(files, f), why);
+    for (uint32_t f = 0; f < *count; f++) {
+        status = parse_file(&(*out)[f], json_array_get(files, f), why);
         if (status)
-            return status_context(why, "files[%" PRIu32 "]", f);
+            return status_context(why, "%s[%" PRIu32 "]", key, f);
     }
     return STATUS_OK;
 }
@@ -368,7 +368,9 @@ static enum status parse_root(struct manifest *out, json_t *root,
     if (!status)
         status = parse_rule(out, root, why);
     if (!status)
-        status = parse_files(out, root, why);
+        status = parse_files(root, "files", &out->files, &out->num_files, why);
+    if (!status && json_object_get(root, "kept"))
+        status = parse_files(root, "kept", &out->kept, &out->num_kept, why);
     if (!status)
         status = parse_layout(out, root, why);
     if (!status)
@@ -384,6 +386,7 @@ void manifest_clear(struct manifest *manifest) {
     free(manifest->slot_names);
     layout_free(&manifest->layout);
     free(manifest->files);
+    free(manifest->kept);
     free(manifest->block_file);
     memset(manifest, 0, sizeof *manifest);
 }

@@ -70,10 +70,10 @@ static json_t *slots_json(const struct manifest *manifest) {
     return check_complete(all, manifest->num_slots);
 }
 
-static json_t *files_json(const struct manifest *manifest) {
+static json_t *files_json(const struct shard_info *files, uint32_t count) {
     json_t *all = json_array();
-    for (uint32_t f = 0; f < manifest->num_files; f++) {
-        const struct shard_info *file = &manifest->files[f];
+    for (uint32_t f = 0; f < count; f++) {
+        const struct shard_info *file = &files[f];
         char hash[33];
         snprintf(hash, sizeof hash, "%016" PRIx64 "%016" PRIx64, file->hash[1],
                  file->hash[0]);
@@ -82,7 +82,7 @@ static json_t *files_json(const struct manifest *manifest) {
                            file->host, "size", manifest_text_count(file->size),
                            "xxh3", hash));
     }
-    return check_complete(all, manifest->num_files);
+    return check_complete(all, count);
 }
 
 static json_t *block_file_json(const struct manifest *manifest) {
@@ -123,7 +123,8 @@ char *manifest_text(const struct manifest *manifest) {
         manifest_text_count(manifest->epoch), "samples",
         manifest_text_count(manifest->samples), "seed", hex(manifest->seed),
         "final", manifest->final, "rule", manifest->rule, "slots",
-        slots_json(manifest), "files", files_json(manifest), "block_elements",
+        slots_json(manifest), "files",
+        files_json(manifest->files, manifest->num_files), "block_elements",
         (int)manifest->layout->block_elements, "parameters",
         parameters_json(manifest->layout), "job", job_json(manifest),
         "block_file", block_file_json(manifest));
@@ -131,6 +132,9 @@ char *manifest_text(const struct manifest *manifest) {
     if (manifest->epoch_step)
         json_object_set_new(root, "epoch_step",
                             manifest_text_count(manifest->epoch_step));
+    if (manifest->num_kept)
+        json_object_set_new(root, "kept",
+                            files_json(manifest->kept, manifest->num_kept));
     if (manifest->lineage && manifest->lineage != manifest->run)
         json_object_set_new(root, "lineage", hex(manifest->lineage));
     if (root && add_scaler(root, &manifest->scaler) &&

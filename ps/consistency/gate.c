@@ -31,6 +31,13 @@ bool gate_any_live(const struct gate *gate) {
     return false;
 }
 
+uint32_t gate_lead(const struct gate *gate) {
+    for (uint32_t r = 0; r < gate->num_ranks; r++)
+        if (gate->slots[r].live)
+            return r;
+    return 0;
+}
+
 uint64_t gate_clock(const struct gate *gate, const struct ledger *ledger,
                     uint32_t b, uint32_t rank) {
     const struct gate_slot *slot = &gate->slots[rank];

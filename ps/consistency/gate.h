@@ -40,6 +40,9 @@ bool gate_is_current(const struct gate *gate, uint32_t rank,
 /* Is any trainer live? Its first round may lie ahead. */
 bool gate_any_live(const struct gate *gate);
 
+/* The lowest live rank; 0 without any. */
+uint32_t gate_lead(const struct gate *gate);
+
 /* The clock of RANK's last contribution to block B; one below its first clock
  * if it has none. */
 uint64_t gate_clock(const struct gate *gate, const struct ledger *ledger,

@@ -444,6 +444,10 @@ void update_core_set_snapshot_round(struct update_core *x, uint64_t round) {
     recheck_all(x);
 }
 
+uint64_t update_core_due(const struct update_core *x) {
+    return x->limit < UINT64_MAX ? x->limit : x->snapshot_round;
+}
+
 void update_core_hold_now(struct update_core *x) {
     for (uint32_t b = 0; b < x->settings.num_blocks; b++)
         update_core_snapshot(x, b);

@@ -126,6 +126,11 @@ uint64_t update_core_freeze(struct update_core *core);
  * falls on a planned round). */
 void update_core_set_snapshot_round(struct update_core *core, uint64_t round);
 
+/* The round of a requested snapshot; while it is not known, the lowest that it
+ * can be, which this ps closes if it is; 0: none. So whoever reads the block at
+ * that round learns of the snapshot. */
+uint64_t update_core_due(const struct update_core *core);
+
 /* Takes the snapshot of each block as it is. */
 void update_core_hold_now(struct update_core *core);
 

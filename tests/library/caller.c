@@ -331,12 +331,56 @@ static enum capstan_contribution own_push(uint64_t step, int r, float *value) {
     return step % 5 == 1 && r == 0 ? CAPSTAN_ZERO : CAPSTAN_FULL;
 }
 
-/* Optimizer None. Applies the mean itself, alike on all ranks, checks it while
- * all ranks live, and prints the last weights. Rank 0 is killed after DIES
- * steps and the checkpoint of step 10, by which the chief knows of steps. */
-static int own(struct caller *caller, uint64_t dies) {
+/* The state of `own`: alike on all ranks, and of one rank. */
+struct own_state {
+    float velocity[2];
+    uint64_t step, rank;
+};
+
+/* Keeps STATE where a checkpoint is due. */
+static int own_keep(struct caller *caller, struct own_state *state, bool last) {
+    enum capstan_due due = capstan_due(caller->run, last);
+    int result = 0;
+    if (due != CAPSTAN_NOT_DUE)
+        result = capstan_keep(caller->run, "rank", state, sizeof *state);
+    if (!result && due == CAPSTAN_DUE_LEAD)
+        result = capstan_keep(caller->run, "velocity", state->velocity,
+                              sizeof state->velocity);
+    return result;
+}
+
+/* In a run that continues at STEP. */
+static int own_take(struct caller *caller, struct own_state *state) {
+    const void *data;
+    size_t bytes;
+    struct own_state mine = {.step = UINT64_MAX};
+    uint64_t step = state->step;
+    int result = capstan_kept(caller->run, "rank", &data, &bytes);
+    if (!result && bytes == sizeof mine)
+        memcpy(&mine, data, sizeof mine);
+    if (!result)
+        result =
+            expect(mine.step == step && mine.rank == (uint64_t)caller->rank,
+                   "the step of what a rank has kept", (double)mine.step);
+    if (!result)
+        result = capstan_kept(caller->run, "velocity", &data, &bytes);
+    if (!result)
+        result =
+            expect(bytes == sizeof state->velocity, "velocity", (double)bytes);
+    if (!result)
+        memcpy(state->velocity, data, bytes);
+    return result;
+}
+
+/* Optimizer None, with momentum that it KEEPS. Applies the mean itself, alike
+ * on all ranks, checks it while all ranks live, and prints the last weights.
+ * Rank 0 is killed after DIES steps and the checkpoint of step 10, by which the
+ * chief knows of steps; each rank asks for a checkpoint after step ASKS. */
+static int own(struct caller *caller, bool keeps, uint64_t dies,
+               uint64_t asks) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     struct capstan_position position;
+    struct own_state state = {.rank = (uint64_t)caller->rank};
     int result = capstan_optimizer(caller->run, "None");
     for (uint32_t n = 0; !result && n < 2; n++)
         result = declare(caller, n ? "small" : "large", n ? 3 : LARGE,
@@ -344,6 +388,11 @@ static int own(struct caller *caller, uint64_t dies) {
     if (!result)
         result = capstan_start(caller->run, -1);
     capstan_where(caller->run, &position);
+    state.step = position.step;
+    if (!result && keeps && position.resumed)
+        result = own_take(caller, &state);
+    if (!result && keeps) /* from now on checkpoints wait for it */
+        result = capstan_keep(caller->run, "rank", &state, sizeof state);
     if (position.step >= position.total)
         outcome = CAPSTAN_ENDS;
     while (!result && outcome == CAPSTAN_GOES_ON) {
@@ -372,10 +421,17 @@ static int own(struct caller *caller, uint64_t dies) {
                 continue;
             if (position.step < dies)
                 result = expect(first == (1.0f / count) * sum, "mean", first);
+            state.velocity[n] =
+                (keeps ? 0.5f * state.velocity[n] : 0) + mean[1];
             for (uint32_t i = 0; i < caller->elements[n]; i++)
-                caller->values[n][i] -= 0.5f * mean[i];
+                caller->values[n][i] -= 0.5f * state.velocity[n];
         }
         capstan_where(caller->run, &position);
+        state.step = position.step;
+        if (!result && position.step == asks)
+            result = capstan_checkpoint(caller->run);
+        if (!result && keeps)
+            result = own_keep(caller, &state, outcome == CAPSTAN_ENDS);
     }
     if (!result && caller->rank == (position.step > dies))
         printf("from %d to %llu: %.9g\n", position.resumed,
@@ -467,9 +523,13 @@ static int play(struct caller *caller, const char *name) {
     if (!strcmp(name, "resume"))
         return resume(caller);
     if (!strcmp(name, "own"))
-        return own(caller, UINT64_MAX);
+        return own(caller, true, UINT64_MAX, 0);
+    if (!strcmp(name, "own-plain"))
+        return own(caller, false, UINT64_MAX, 0);
+    if (!strcmp(name, "own-asks"))
+        return own(caller, true, UINT64_MAX, 7);
     if (!strcmp(name, "own-dies"))
-        return own(caller, 20);
+        return own(caller, false, 20, 0);
     if (!strcmp(name, "epochs"))
         return epochs(caller);
     if (!strcmp(name, "orphan"))

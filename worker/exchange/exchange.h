@@ -54,6 +54,10 @@ void exchange_announce(struct exchange exchange, uint32_t first, uint32_t count,
  * come. */
 bool exchange_wait(struct exchange exchange, uint32_t parameter, int64_t until);
 
+/* Synchronous, after exchange_wait: the last round that is known to be snapshot
+ * without being planned, 0: none; and the lowest live rank. */
+uint64_t exchange_due(struct exchange exchange, uint32_t *lead);
+
 /* After exchange_wait: has any rank brought bytes for PARAMETER of an external
  * model? Of a client always true, as it leaves the memory alone. */
 bool exchange_has_bytes(struct exchange exchange, uint32_t parameter);

@@ -20,6 +20,7 @@ struct external *external_open(void) {
         return NULL;
     pthread_mutex_init(&external->mutex, NULL);
     pthread_cond_init(&external->changed, NULL);
+    pthread_mutex_init(&external->kept_mutex, NULL);
     return external;
 }
 
@@ -33,6 +34,10 @@ void external_close(struct external **where) {
             buffer_destroy(external->tensors[p].gradient);
     pthread_mutex_destroy(&external->mutex);
     pthread_cond_destroy(&external->changed);
+    pthread_mutex_destroy(&external->kept_mutex);
+    for (uint32_t k = 0; k < external->num_kept; k++)
+        free(external->kept[k].data);
+    free(external->given);
     free(external->groups);
     free(external->parameters);
     free(external->values);

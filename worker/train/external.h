@@ -83,8 +83,8 @@ void external_place(const struct external *external,
 bool external_fail(struct external *external, const struct failure *why);
 
 /* Adds PARAMETER, whose weights are at VALUES, before external_start; MEAN (may
- * be NULL): where the mean of its gradients goes with optimizer None. Its number
- * is that of the earlier calls. STATUS_CONFIG: too late, or too many. */
+ * be NULL): where the mean of its gradients goes with optimizer None. Its
+ * number is that of the earlier calls. STATUS_CONFIG: too late, or too many. */
 enum status external_declare(struct external *external,
                              const struct parameter *parameter, float *values,
                              float *mean, uint32_t *number,
@@ -120,6 +120,29 @@ void external_position(struct external *external,
 
 /* Epoch NUMBER begins with the next step. */
 enum external_result external_epoch(struct external *external, uint64_t number);
+
+/* SIZE bytes at DATA (copied) under KEY belong to the step that ended last:
+ * they are saved with a checkpoint of it. */
+enum external_result external_keep(struct external *external, const char *key,
+                                   const void *data, size_t size);
+
+/* What the checkpoint that the run continues has under KEY, of this rank, else
+ * of the lowest that has it. *DATA is valid until the next call; NULL: none. */
+enum external_result external_kept(struct external *external, const char *key,
+                                   const void **data, size_t *size);
+
+enum external_due {
+    EXTERNAL_NOT_DUE,
+    EXTERNAL_DUE,
+    EXTERNAL_DUE_LEAD /* and this is the lowest rank that trains */
+};
+
+/* Is a checkpoint taken of the step that ended last, whose weights are here?
+ * ENDING: no step follows. */
+enum external_due external_due(struct external *external, bool ending);
+
+/* Asks the chief for a checkpoint as soon as possible. */
+enum external_result external_request_save(struct external *external);
 
 /* The contribution of KIND to PARAMETER in this step: BYTES at DATA if it is
  * CONTRIBUTION_FULL, unchanged until external_wait. */

@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_EXTERNAL_INTERNAL_H
 #define CAPSTAN_EXTERNAL_INTERNAL_H
 
+#include "proto/store/kept_file.h"
 #include "worker/train/external.h"
 #include "worker/train/trainer_internal.h"
 
@@ -14,6 +15,12 @@ struct tensor {
     bool lent;               /* a message may still read the gradient */
     bool owned;              /* this file has a reference to it */
     bool stale;              /* all-reduce: VALUES are not those of the arena */
+};
+
+struct kept_item {
+    char key[KEPT_FILE_KEY_BYTES];
+    void *data;
+    size_t size;
 };
 
 struct external {
@@ -36,13 +43,20 @@ struct external {
     struct optimizer_group *groups; /* [num_groups]; NULL: the job's */
     uint32_t num_groups;
     bool has_optimizer, values_changed;
-    bool takes_means; /* optimizer None */
+    bool takes_means;                   /* optimizer None */
     struct optimizer_group first_group; /* of groups that are not set */
     uint32_t first; /* ps: of the pushes that wait; reducer: announced from here
                        on */
     uint32_t num_waiting;           /* ps: pushes not announced yet, a range */
     uint64_t waiting_elements;      /* of it */
     enum contribution waiting_kind; /* of all of it */
+
+    pthread_mutex_t kept_mutex;
+    struct kept_item kept[KEPT_FILE_KEYS];
+    uint32_t num_kept;
+    uint64_t kept_checked; /* the last step that was checked for being due */
+    uint64_t saved_kept;   /* the last step whose kept bytes were written */
+    void *given;         /* to the caller by external_kept */
 };
 
 /* Begins a call that uses the trainer; NULL if the run is over. */
@@ -58,6 +72,11 @@ void external_report(struct trainer *trainer, const struct failure *why);
 
 /* The same for a call that was not allowed at this time. */
 void external_misused(struct trainer *trainer, const char *text);
+
+/* Writes what is kept if a checkpoint is due at the step that ended last, or it
+ * is the LAST one; once a step. */
+void external_save_kept(struct external *external, struct trainer *trainer,
+                        bool last);
 
 /* Waits until PARAMETER's weights, or all, are those after the last push and
  * its gradient may be changed. False: not until then. */

@@ -215,6 +215,8 @@ enum external_result external_push(struct external *external,
     struct failure why;
     enum external_result result;
     if (await_push_before(external, trainer, parameter)) {
+        if (external->started && !external->finished)
+            external_save_kept(external, trainer, false);
         pthread_mutex_lock(&external->mutex);
         result =
             push_tensor(external, trainer, parameter, data, bytes, kind, &why);
@@ -380,6 +382,8 @@ enum external_result external_finish(struct external *external, bool early,
             .event = TRAINER_FINISHED, .clock = trainer->clock, .early = early};
         external->finished = true;
         settle(external, trainer);
+        if (external->started)
+            external_save_kept(external, trainer, !early);
         event_queue_push(&trainer->event_queue, &finished);
     }
     external_leave(external);

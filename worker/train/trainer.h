@@ -9,6 +9,7 @@
 #include "proto/base/status.h"
 #include "proto/config/job/job.h"
 #include "proto/net/shm/buffer.h"
+#include "proto/store/kept_file.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/plan.h"
 #include "proto/tensor/rule.h"
@@ -23,6 +24,7 @@
 struct trainer_settings {
     const struct log *log;
     const struct job *job;
+    uint64_t run;
     uint32_t rank, num_ranks;
     uint32_t local_rank, local_trainers; /* see device.h: from the cluster
                                             description or the launcher */
@@ -58,6 +60,9 @@ enum trainer_event {
                                trainer_assign_device */
     TRAINER_DECLARED,       /* the data is read; layout and counts are set */
     TRAINER_EPOCH,          /* external: epoch `id` begins after `step` */
+    TRAINER_KEPT, /* external: `kept` with step `step`; 0: a first time
+                     is to come */
+    TRAINER_SAVE_REQUESTED, /* external */
     TRAINER_EVALUATED,      /* its part of the test set is evaluated */
     TRAINER_FINISHED,       /* left the loop; stays for evaluations */
     TRAINER_FAILED,         /* `why` */
@@ -67,6 +72,13 @@ enum trainer_event {
 struct trainer_device {
     uint64_t free; /* bytes */
     char name[192], id[DEVICE_ID];
+};
+
+/* The files of what the caller keeps, or (failed) the report's `why`. */
+struct kept_report {
+    struct shard_info files[KEPT_FILE_KEYS];
+    uint32_t count;
+    bool lead, failed;
 };
 
 struct trainer_report {
@@ -83,6 +95,7 @@ struct trainer_report {
         num_devices;   /* DECLARED; DEVICES_LISTED: the number if it is alone */
     bool adds_on_host; /* DECLARED: see local_group.h */
     struct trainer_device devices[JOB_MAX_DEVICES];
+    struct kept_report kept;
     struct failure why;
 };
 

@@ -313,6 +313,10 @@ void reducer_settle(struct reducer *reducer) {
                      reducer->last + reducer->num_parameters);
 }
 
+uint64_t reducer_due(const struct reducer *reducer) {
+    return reducer->reduction.save_requested ? reducer->reduction.round : 0;
+}
+
 bool reducer_has_bytes(const struct reducer *reducer, uint32_t parameter) {
     return round_trailer_has_bytes(reducer->reduction.trailer, parameter);
 }

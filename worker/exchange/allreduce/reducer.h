@@ -180,6 +180,10 @@ void reducer_settle(struct reducer *reducer);
 /* External, after reducer_wait: did any rank bring bytes for PARAMETER? */
 bool reducer_has_bytes(const struct reducer *reducer, uint32_t parameter);
 
+/* External, after reducer_wait: the last round if it is saved on request; 0:
+ * it is not. */
+uint64_t reducer_due(const struct reducer *reducer);
+
 /* Waits until PARAMETER has the weights of the last announced round, or the
  * initial ones. A bucket waits for the gradients of all parameters in it, so
  * the wait ends for certain once the whole round is announced. Resident: orders

@@ -218,6 +218,14 @@ uint64_t client_global_step(struct client *client) {
     return step;
 }
 
+uint64_t client_due(struct client *client, uint32_t *lead) {
+    pthread_mutex_lock(&client->mutex);
+    uint64_t due = client->due;
+    *lead = client->lead;
+    pthread_mutex_unlock(&client->mutex);
+    return due;
+}
+
 struct loss_scaler client_scaler(struct client *client) {
     pthread_mutex_lock(&client->mutex);
     struct loss_scaler scaler = client->scaler;

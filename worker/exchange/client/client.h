@@ -92,6 +92,10 @@ bool client_wait(struct client *client, uint32_t parameter, int64_t until);
 /* The update number of the plan's first block, as last read. */
 uint64_t client_global_step(struct client *client);
 
+/* Synchronous, after client_wait: the last round that is known to be snapshot
+ * without being planned, 0: none; and the lowest live rank. */
+uint64_t client_due(struct client *client, uint32_t *lead);
+
 /* The loss scale of the next step and the steps skipped so far, as received
  * with the weights of the last parameter; no other fields are set. */
 struct loss_scaler client_scaler(struct client *client);

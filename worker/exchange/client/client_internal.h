@@ -45,7 +45,8 @@ struct client {
     struct client_request *requests; /* ring of num_parameters + 1 */
     uint32_t first_request, num_requests;
     uint32_t *outstanding; /* blocks to be received, per parameter */
-    uint64_t global_step;
+    uint64_t global_step, due;
+    uint32_t lead;
     struct loss_scaler scaler;
     double overflow_scale; /* loss scale of the last overflowed push */
     bool cancelled, settled;

@@ -207,6 +207,9 @@ static void store_weights(struct client *client,
     pthread_mutex_lock(&client->mutex);
     if (header->step > client->global_step)
         client->global_step = header->step;
+    if (header->due > client->due)
+        client->due = header->due;
+    client->lead = header->lead;
     pthread_mutex_unlock(&client->mutex);
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i], p = layout->blocks[b].parameter;

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/snapshot/kept_states.h"
+
+#include "chief/run.h"
+#include "proto/store/kept_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void free_state(struct kept_state *state) {
+    free(state->files);
+    *state = (struct kept_state){0};
+}
+
+/* Forgets the states of steps up to STEP. */
+static void forget(struct run_kept *kept, uint64_t step) {
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < kept->count; i++)
+        if (kept->items[i].step > step)
+            kept->items[left++] = kept->items[i];
+        else
+            free_state(&kept->items[i]);
+    kept->count = left;
+}
+
+static bool take_files(struct kept_state *state, const Capstan__Kept *kept) {
+    state->files = calloc(kept->n_files + 1, sizeof *state->files);
+    if (!state->files || kept->n_files > KEPT_FILE_KEYS)
+        return false;
+    for (size_t f = 0; f < kept->n_files; f++) {
+        const Capstan__Kept__File *from = kept->files[f];
+        struct shard_info *info = &state->files[state->num_files++];
+        snprintf(info->name, sizeof info->name, "%s", from->name);
+        snprintf(info->host, sizeof info->host, "%s", from->host);
+        info->size = from->size;
+        info->hash[0] = from->hash_low;
+        info->hash[1] = from->hash_high;
+        if (!manifest_is_file_name(from->name))
+            return false;
+    }
+    return true;
+}
+
+void kept_states_receive(struct run *run, const struct roster_slot *slot,
+                         const Capstan__Kept *kept) {
+    struct run_kept *all = &run->checkpoints.kept;
+    struct kept_state state = {
+        .rank = slot->rank, .step = kept->step, .lead = kept->lead};
+    run->trainers[slot->rank].keeps = true;
+    if (!kept->step)
+        return;
+    struct kept_state *items =
+        reallocarray(all->items, all->count + 1, sizeof *items);
+    if (items)
+        all->items = items;
+    snprintf(state.error, sizeof state.error, "%s", kept->error);
+    if (!take_files(&state, kept) && !*state.error)
+        snprintf(state.error, sizeof state.error,
+                 "what it keeps cannot be listed");
+    all->needs_lead |= state.lead;
+    if (items)
+        items[all->count++] = state;
+    else
+        free_state(&state);
+}
+
+static const struct kept_state *find_state(const struct run_kept *kept,
+                                           uint32_t rank, uint64_t step) {
+    for (uint32_t i = 0; i < kept->count; i++)
+        if (kept->items[i].rank == rank && kept->items[i].step == step)
+            return &kept->items[i];
+    return NULL;
+}
+
+bool kept_states_awaited(const struct run *run, uint64_t step, char *name) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        const struct roster_slot *slot = &run->roster.slots[r];
+        if (trainer->keeps && slot->incarnation && trainer->from <= step &&
+            !trainer->ended_early &&
+            !find_state(&run->checkpoints.kept, r, step)) {
+            roster_name(slot, name, 64);
+            return true;
+        }
+    }
+    return false;
+}
+
+enum status kept_states_take(struct run *run, uint64_t step,
+                             struct shard_info **files, uint32_t *count,
+                             struct failure *why) {
+    struct run_kept *kept = &run->checkpoints.kept;
+    size_t room = (size_t)run->roster.num_ranks * KEPT_FILE_KEYS;
+    struct shard_info *all = calloc(room + 1, sizeof *all);
+    enum status status = STATUS_OK;
+    bool has_lead = false;
+    *count = 0;
+    if (!all)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a manifest");
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct kept_state *state = find_state(kept, r, step);
+        if (state && *state->error)
+            status = status_fail(why, FAILURE_CHECKPOINT_NOT_WRITTEN,
+                                 "what rank %u keeps: %s", r, state->error);
+        for (uint32_t f = 0; state && f < state->num_files; f++)
+            all[(*count)++] = state->files[f];
+        has_lead |= state && state->lead;
+    }
+    if (!status && kept->needs_lead && !has_lead)
+        status = status_fail(why, FAILURE_CHECKPOINT_NOT_WRITTEN,
+                             "no rank has kept what is alike on all of them");
+    forget(kept, step);
+    if (status)
+        free(all);
+    else
+        *files = all;
+    return status;
+}
+
+void kept_states_free(struct run *run) {
+    forget(&run->checkpoints.kept, UINT64_MAX);
+    free(run->checkpoints.kept.items);
+    run->checkpoints.kept.items = NULL;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the caller keeps: bytes that belong to a step. With the first push of
+ * the next step, or at its end, the bytes of a step at which a checkpoint is
+ * taken are written into its folder, and the chief is told. */
+#include "worker/train/external_internal.h"
+
+#include "proto/base/time.h"
+#include "proto/store/checkpoint.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const int64_t POLL_TIME = 10 * TIME_MS;
+
+static struct kept_item *find_item(struct external *external, const char *key) {
+    for (uint32_t k = 0; k < external->num_kept; k++)
+        if (!strcmp(external->kept[k].key, key))
+            return &external->kept[k];
+    return NULL;
+}
+
+/* The first bytes: from now on checkpoints wait for this rank's. */
+static void announce_keeping(struct trainer *trainer) {
+    struct trainer_report keeps = {.event = TRAINER_KEPT};
+    event_queue_push(&trainer->event_queue, &keeps);
+}
+
+static enum status set_item(struct external *external, struct trainer *trainer,
+                            const char *key, const void *data, size_t size,
+                            struct failure *why) {
+    struct kept_item *item = find_item(external, key);
+    if (!kept_file_is_key(key))
+        return status_fail(why, FAILURE_WRONG_CALL,
+                           "kept \"%.40s\": a name has 1 to %d of a-z, 0-9, _",
+                           key, KEPT_FILE_KEY_BYTES - 1);
+    if (!item && external->num_kept == KEPT_FILE_KEYS)
+        return status_fail(why, FAILURE_WRONG_CALL,
+                           "kept \"%s\": a rank keeps at most %d names", key,
+                           KEPT_FILE_KEYS);
+    void *copy = malloc(size + 1);
+    if (!copy)
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for %zu bytes to keep", size);
+    memcpy(copy, data, size);
+    if (!item) {
+        if (!external->num_kept)
+            announce_keeping(trainer);
+        item = &external->kept[external->num_kept++];
+        snprintf(item->key, sizeof item->key, "%s", key);
+    }
+    free(item->data);
+    item->data = copy;
+    item->size = size;
+    return STATUS_OK;
+}
+
+enum external_result external_keep(struct external *external, const char *key,
+                                   const void *data, size_t size) {
+    struct trainer *trainer = external_enter(external);
+    struct failure why;
+    if (!trainer)
+        return EXTERNAL_OVER;
+    pthread_mutex_lock(&external->kept_mutex);
+    enum status status = set_item(external, trainer, key, data, size, &why);
+    pthread_mutex_unlock(&external->kept_mutex);
+    if (status)
+        external_report(trainer, &why);
+    external_leave(external);
+    return status ? EXTERNAL_OVER : EXTERNAL_DONE;
+}
+
+/* Is a checkpoint taken of the state after the last step? *LEAD: is this the
+ * lowest rank that trains? */
+static bool is_due(const struct trainer *trainer, bool last, bool *lead) {
+    uint64_t clock = trainer->clock;
+    uint32_t lowest;
+    uint64_t requested = exchange_due(trainer->exchange, &lowest);
+    *lead = lowest == trainer->settings.rank;
+    return trainer->plan->checkpoint_dir && trainer_is_synchronous(trainer) &&
+           clock >= trainer->from &&
+           (last || requested == clock ||
+            run_schedule_saves(&trainer->plan->run_schedule, clock));
+}
+
+enum external_due external_due(struct external *external, bool ending) {
+    struct trainer *trainer = external_enter(external);
+    enum external_due due = EXTERNAL_NOT_DUE;
+    bool lead;
+    if (!trainer)
+        return due;
+    if (external->started && is_due(trainer, ending, &lead))
+        due = lead ? EXTERNAL_DUE_LEAD : EXTERNAL_DUE;
+    external_leave(external);
+    return due;
+}
+
+/* As a ps does: the chief's file shows whether the directory is shared. */
+static void fill_host(const struct trainer *trainer, struct shard_info *info) {
+    char path[PATH_MAX];
+    checkpoint_run_file(trainer->plan->checkpoint_dir, trainer->settings.run,
+                        path, sizeof path);
+    if (access(path, F_OK))
+        gethostname(info->host, sizeof info->host - 1);
+}
+
+static enum status write_items(struct external *external,
+                               const struct trainer *trainer, uint64_t step,
+                               struct kept_report *report,
+                               struct failure *why) {
+    const char *dir = trainer->plan->checkpoint_dir;
+    char folder[PATH_MAX];
+    checkpoint_folder(dir, step, folder, sizeof folder);
+    enum status status = checkpoint_make_folder(dir, step, why);
+    for (uint32_t k = 0; !status && k < external->num_kept; k++) {
+        const struct kept_item *item = &external->kept[k];
+        struct shard_info *info = &report->files[report->count++];
+        status = kept_file_write(folder, trainer->settings.rank, item->key,
+                                 trainer->settings.run, item->data, item->size,
+                                 info, why);
+        fill_host(trainer, info);
+    }
+    return status;
+}
+
+void external_save_kept(struct external *external, struct trainer *trainer,
+                        bool last) {
+    struct trainer_report saved = {.event = TRAINER_KEPT,
+                                   .step = trainer->clock};
+    bool lead, due = false;
+    pthread_mutex_lock(&external->kept_mutex);
+    if (external->num_kept && external->kept_checked != trainer->clock + last) {
+        external->kept_checked = trainer->clock + last;
+        due = is_due(trainer, last, &lead) &&
+              external->saved_kept != trainer->clock;
+    }
+    if (due) {
+        external->saved_kept = trainer->clock;
+        saved.kept.lead = lead;
+        if (write_items(external, trainer, trainer->clock, &saved.kept,
+                        &saved.why))
+            saved.kept.failed = true;
+    }
+    pthread_mutex_unlock(&external->kept_mutex);
+    if (due)
+        event_queue_push(&trainer->event_queue, &saved);
+}
+
+/* A trainer that joins reads what was kept at the step before its first, once
+ * the checkpoint is complete. */
+static enum status await_manifest(const struct trainer *trainer,
+                                  const char *folder, struct manifest *manifest,
+                                  struct failure *why) {
+    int64_t until =
+        time_now() + time_from_seconds(trainer->settings.job->timeouts.step);
+    while (manifest_read(manifest, folder, why)) {
+        if (time_now() > until)
+            return status_fail(why, FAILURE_CHECKPOINT_MISSING,
+                               "no checkpoint in %s within %g s "
+                               "(timeouts.step), whose kept state this trainer "
+                               "joins with",
+                               folder, trainer->settings.job->timeouts.step);
+        usleep((useconds_t)(POLL_TIME / TIME_US));
+    }
+    return STATUS_OK;
+}
+
+/* The manifest with what is given back, and its FOLDER; empty in a new run. */
+static enum status open_restored(const struct trainer *trainer,
+                                 char folder[PATH_MAX],
+                                 struct manifest *manifest,
+                                 struct failure *why) {
+    const struct plan *plan = trainer->plan;
+    *manifest = (struct manifest){0};
+    if (trainer->from > plan->run_schedule.start + 1) {
+        if (!plan->checkpoint_dir)
+            return STATUS_OK;
+        checkpoint_folder(plan->checkpoint_dir, trainer->from - 1, folder,
+                          PATH_MAX);
+        return await_manifest(trainer, folder, manifest, why);
+    }
+    if (!plan->restore_manifest)
+        return STATUS_OK;
+    snprintf(folder, PATH_MAX, "%s", plan->restore_folder);
+    return manifest_parse(manifest, plan->restore_manifest, why);
+}
+
+static enum status read_kept(struct external *external,
+                             const struct trainer *trainer, const char *key,
+                             size_t *size, struct failure *why) {
+    struct manifest manifest;
+    char folder[PATH_MAX];
+    enum status status = open_restored(trainer, folder, &manifest, why);
+    const struct shard_info *info =
+        status ? NULL : kept_file_find(&manifest, trainer->settings.rank, key);
+    free(external->given);
+    external->given = NULL;
+    *size = info ? info->size : 0;
+    if (info)
+        status = kept_file_read(folder, info, &external->given, why);
+    manifest_clear(&manifest);
+    return status;
+}
+
+enum external_result external_kept(struct external *external, const char *key,
+                                   const void **data, size_t *size) {
+    struct trainer *trainer = external_enter(external);
+    struct failure why;
+    *data = NULL;
+    *size = 0;
+    if (!trainer)
+        return EXTERNAL_OVER;
+    bool failed = !external->started;
+    if (failed)
+        external_misused(trainer, "kept state is read before the start");
+    if (!failed && read_kept(external, trainer, key, size, &why)) {
+        failed = true;
+        external_report(trainer, &why);
+    }
+    *data = external->given;
+    external_leave(external);
+    return failed ? EXTERNAL_OVER : EXTERNAL_DONE;
+}
+
+enum external_result external_request_save(struct external *external) {
+    struct trainer *trainer = external_enter(external);
+    struct trainer_report request = {.event = TRAINER_SAVE_REQUESTED};
+    if (!trainer)
+        return EXTERNAL_OVER;
+    event_queue_push(&trainer->event_queue, &request);
+    external_leave(external);
+    return EXTERNAL_DONE;
+}
