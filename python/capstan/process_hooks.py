@@ -92,11 +92,14 @@ def _on_exception(
     _previous_excepthook(kind, error, trace)
     if not _runs and not isinstance(error, Error):
         return
+    # A framework may have made another exception of the run's own.
+    causes = [error, *(run.error for run in _runs)]
     for run in list(_runs):
         end(run, error)
     if isinstance(error, KeyboardInterrupt):
         raise SystemExit(128 + signal.SIGINT)
-    raise SystemExit(getattr(error, "status", 1))
+    found = (e.status for e in causes if isinstance(e, Error))
+    raise SystemExit(next(found, 1))
 
 
 def _on_exit() -> None:

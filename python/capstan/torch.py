@@ -32,6 +32,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    Subset,
 )
 
 from . import (
@@ -140,6 +141,20 @@ class Run(PlainRun):
     def shard(self, loader: DataLoader, epoch: int) -> Shard:
         """This rank's batches of EPOCH, of LOADER's batch size each."""
         return Shard(self, loader, epoch)
+
+    def share(self, dataset: Any) -> Any:
+        """This rank's part of DATASET, for a trainer that draws batches itself.
+
+        Sample i is of rank i modulo size. All parts have the same length: the
+        first samples are there twice if need be. Of Hugging Face's datasets
+        the part is a dataset too.
+        """
+        count = len(dataset)
+        padded = -(-count // self.size) * self.size
+        rows = [i % count for i in range(self.rank, padded, self.size)]
+        if hasattr(dataset, "select"):
+            return dataset.select(rows)
+        return Subset(dataset, rows)
 
 
 class Shard:

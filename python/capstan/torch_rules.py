@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -177,6 +178,15 @@ class Server(Rule):
         model.register_state_dict_pre_hook(lambda *_: self._exchange.wait())
 
 
+def _accumulates() -> bool:
+    """Is this a backward pass of accelerate's before the last of a step?"""
+    accelerate = sys.modules.get("accelerate.state")
+    return (
+        accelerate is not None
+        and not accelerate.GradientState().sync_gradients
+    )
+
+
 class Worker(Rule):
     """When backward() returns, .grad is the mean over the ranks."""
 
@@ -187,7 +197,7 @@ class Worker(Rule):
 
     def _hook(self, t: Trained) -> Callable[[Tensor], None]:
         def push(parameter: Tensor) -> None:
-            if not self._run.syncs:
+            if not self._run.syncs or _accumulates():
                 return
             if not self._exchange.num_pushed:
                 engine = torch.autograd.Variable._execution_engine
@@ -203,10 +213,21 @@ class Worker(Rule):
         self._exchange.wait()
         self._averaged = True
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Applies the means to this rank's weights."""
-        if closure is None and not self._averaged:
-            self._average()  # this rank has no batch
+        if closure is not None:
+            return super().step(lambda: self._closed(closure))
+        self._take_part()
+        return super().step()
+
+    def _closed(self, closure: Callable[[], Any]) -> Any:
+        loss = closure()
+        self._take_part()
+        return loss
+
+    def _take_part(self) -> None:
+        """A rank without a batch has had no backward pass."""
+        if not self._averaged:
+            with torch.no_grad():
+                self._average()
         self._averaged = False
-        return super().step(closure)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is promised of each framework; test_NAME.py has one class of it.
+
+A program NAME_ranks.py has a function train(steps, ...) that prints the
+weights: each rank takes BATCH / size of each step's samples.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import unittest
+from typing import Any
+
+import numpy as np
+from processes import DEADLINE, PROGRAM, TESTS, Cluster, free_port
+
+BATCH = 16  # of all ranks together
+STEPS = 8
+INPUTS, CLASSES = 8, 4
+EXAMPLES = TESTS.parent / "capstan" / "examples"
+
+
+def samples() -> tuple[np.ndarray, np.ndarray]:
+    """Inputs (STEPS * BATCH, INPUTS) of float32, and classes."""
+    random = np.random.default_rng(3)
+    x = random.standard_normal((STEPS * BATCH, INPUTS), np.float32)
+    return x, random.integers(CLASSES, size=len(x))
+
+
+def distance(found: list[float], expected: list[float]) -> float:
+    """Of weights, relative to the norm of EXPECTED."""
+    a, b = np.array(found), np.array(expected)
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+class ExampleCluster(Cluster):
+    """An example in the roles of a cluster by TF_CONFIG."""
+
+    def _command(self, job: str) -> list[str]:
+        if job == "ps":
+            return super()._command(job)
+        return [sys.executable, self._program, *self._arguments["arguments"]]
+
+
+class Framework:
+    """The tests of one framework."""
+
+    program: str
+    example: str
+    example_arguments: tuple[str, ...] = ()
+
+    def expected(self) -> list[float]:
+        """The weights of one plain process with the whole batches."""
+        raise NotImplementedError
+
+    def ranks(self, ps: int, **arguments: Any) -> Cluster:
+        return Cluster(self.program, "train", ps, 2, **arguments)
+
+    def weights(self: Any, ps: int, **arguments: Any) -> list[float]:
+        """What both ranks end with."""
+        with self.ranks(ps, **arguments) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker1"))
+            zero, one = run.result("worker0"), run.result("worker1")
+            self.assertEqual(zero, one)
+            return zero
+
+    def test_a_run_by_ps_ends_as_one_process(self: Any) -> None:
+        found = self.weights(1, steps=STEPS)
+        self.assertLess(distance(found, self.expected()), 1e-5)
+
+    def test_a_resumed_all_reduce_run_ends_as_one_process(self: Any) -> None:
+        with self.ranks(0, steps=STEPS // 2, save="saved") as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            path = str(run.path("saved"))
+            found = self.weights(0, steps=STEPS, resume=path)
+        self.assertLess(distance(found, self.expected()), 1e-5)
+
+    def test_a_ps_run_goes_on_without_a_killed_worker(self: Any) -> None:
+        timeouts = {"peer": 5}  # seconds of silence
+        with self.ranks(
+            1, steps=STEPS, pause=STEPS // 2, timeouts=timeouts
+        ) as run:
+            run.wait_for("worker1", "pauses")
+            run.processes["worker1"].kill()
+            found = run.wait()
+            self.assertEqual(found["worker0"], 0, run.error("worker0"))
+            self.assertEqual(found["ps0"], 0, run.error("ps0"))
+
+    def test_the_example_runs_by_tf_config(self: Any) -> None:
+        with ExampleCluster(
+            str(EXAMPLES / self.example),
+            "",
+            1,
+            2,
+            arguments=self.example_arguments,
+        ) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+
+    def test_the_example_runs_by_torchrun(self) -> None:
+        port = str(free_port())
+        module = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
+        self.run_example([sys.executable, *module, "--master_port", port])
+
+    def test_the_example_runs_by_capstan_local(self) -> None:
+        local = ["local", "--ps", "1", "--workers", "2", "--", sys.executable]
+        self.run_example([str(PROGRAM), *local])
+
+    def run_example(self: Any, launcher: list[str]) -> None:
+        with Cluster(self.program, "", 0, 0) as folder:  # no process
+            done = subprocess.run(
+                [
+                    *launcher,
+                    str(EXAMPLES / self.example),
+                    *self.example_arguments,
+                ],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(TESTS.parent),
+                    "OMP_NUM_THREADS": "1",
+                },
+                cwd=folder.folder.name,
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+
+def skip(name: str) -> None:
+    """Skips a file of tests whose framework NAME is not installed."""
+    raise unittest.SkipTest(f"{name} is not installed") from None

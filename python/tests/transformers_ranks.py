@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of test_transformers.py do."""
+
+import json
+import signal
+
+import frameworks
+import processes
+import torch
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+import capstan.torch as capstan
+
+WORDS = 16
+
+
+def network():
+    """Without dropout, which would differ from one process's."""
+    torch.manual_seed(0)
+    return BertForSequenceClassification(
+        BertConfig(
+            vocab_size=WORDS,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            max_position_embeddings=frameworks.INPUTS,
+            num_labels=frameworks.CLASSES,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )
+
+
+def dataset():
+    x, y = frameworks.samples()
+    words = (torch.tensor(x).sigmoid() * WORDS).long()
+    return [{"input_ids": a, "labels": int(b)} for a, b in zip(words, y)]
+
+
+def sgd(net):
+    return torch.optim.SGD(net.parameters(), 0.5, momentum=0.9)
+
+
+def trainer_of(net, optimizer, data, steps, size, **settings):
+    """Two backward passes a step; a scheduler and clipping of the Trainer's."""
+    return Trainer(
+        net,
+        TrainingArguments(
+            max_steps=steps,
+            per_device_train_batch_size=frameworks.BATCH // size // 2,
+            gradient_accumulation_steps=2,
+            lr_scheduler_type="constant_with_warmup",
+            warmup_steps=3,
+            max_grad_norm=0.3,
+            train_sampling_strategy="sequential",
+            report_to="none",
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+            use_cpu=True,
+            **settings,
+        ),
+        train_dataset=data,
+        optimizers=(optimizer, None),
+    )
+
+
+def weights(net):
+    return torch.nn.utils.parameters_to_vector(net.parameters()).tolist()
+
+
+class Pause(TrainerCallback):
+    def __init__(self, run, step):
+        self.run, self.at = run, step
+
+    def on_step_begin(self, args, state, control, **more):
+        if self.run.rank == 1 and state.global_step == self.at:
+            print("pauses", flush=True)
+            signal.pause()
+
+
+def train(steps, save=None, resume=None, pause=None, **keys):
+    run = capstan.init(**keys)
+    net = network()
+    optimizer = capstan.DistributedOptimizer(sgd(net), net)
+    saves = save and run.rank == 0
+    trainer = trainer_of(
+        net,
+        optimizer,
+        run.share(dataset()),
+        steps,
+        run.size,
+        output_dir=save or "none",
+        save_strategy="steps" if saves else "no",
+        save_steps=steps,
+    )
+    trainer.add_callback(Pause(run, pause))
+    trainer.train(resume_from_checkpoint=resume and f"{resume}/checkpoint-4")
+    print(json.dumps(weights(net)), flush=True)
+
+
+if __name__ == "__main__":
+    processes.main(globals())
