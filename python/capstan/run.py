@@ -287,6 +287,10 @@ class Run:
             found.epoch_step,
         )
 
+    def begin_epoch(self, number: int) -> None:
+        """Epoch NUMBER begins with the next step; epochs() calls it."""
+        self._check(_c.capstan_epoch(self._handle, number))
+
     def epochs(self, count: int) -> Iterator[int]:
         """Epochs from the run's present one to COUNT - 1, while it goes on."""
         position = self.position
@@ -295,7 +299,7 @@ class Run:
             self._rewound = False
             within = epoch == position.epoch and position.epoch_step > 0
             if not within and _library.has("epoch"):
-                self._check(_c.capstan_epoch(self._handle, epoch))
+                self.begin_epoch(epoch)
             yield epoch
             epoch += 1
             if self._rewound:

@@ -143,7 +143,7 @@ class Run(PlainRun):
         return Shard(self, loader, epoch)
 
     def share(self, dataset: Any) -> Any:
-        """This rank's part of DATASET, for a trainer that draws batches itself.
+        """This rank's part of DATASET, for a trainer that draws batches.
 
         Sample i is of rank i modulo size. All parts have the same length: the
         first samples are there twice if need be. Of Hugging Face's datasets

@@ -49,7 +49,7 @@ def sgd(net):
 
 
 def trainer_of(net, optimizer, data, steps, size, **settings):
-    """Two backward passes a step; a scheduler and clipping of the Trainer's."""
+    """Two backward passes a step; the Trainer clips and sets rates."""
     return Trainer(
         net,
         TrainingArguments(

@@ -5,24 +5,20 @@ capstan local --ps 1 --workers 2 -- python -m capstan.examples.fashion_mnist
 """
 
 import argparse
-import gzip
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import capstan.torch as capstan
+from capstan.examples.images import FOLDER, read
 
 
-def read(folder: Path, part: str) -> TensorDataset:
-    """Images, float32 of shape (n, 1, 28, 28) in 0..1, and classes."""
-    images = gzip.open(folder / f"{part}-images-idx3-ubyte.gz").read()
-    labels = gzip.open(folder / f"{part}-labels-idx1-ubyte.gz").read()
-    x = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 1, 28, 28)
-    y = np.frombuffer(labels, np.uint8, offset=8).astype(np.int64)
-    return TensorDataset(torch.tensor(x) / 255, torch.tensor(y))
+def dataset(part: str, folder: str) -> TensorDataset:
+    """Images of shape (n, 1, 28, 28) and classes."""
+    x, y = read(part, folder=Path(folder))
+    return TensorDataset(torch.from_numpy(x)[:, None], torch.from_numpy(y))
 
 
 def network() -> nn.Module:
@@ -49,7 +45,7 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    parser.add_argument("--data", default=str(FOLDER))
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=64, help="per rank")
     arguments = parser.parse_args()
@@ -60,9 +56,9 @@ def main() -> None:
         torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model
     )
     loader = DataLoader(
-        read(Path(arguments.data), "train"), arguments.batch, shuffle=True
+        dataset("train", arguments.data), arguments.batch, shuffle=True
     )
-    test = read(Path(arguments.data), "t10k")
+    test = dataset("t10k", arguments.data)
     for epoch in run.epochs(arguments.epochs):
         for x, y in run.shard(loader, epoch):
             optimizer.zero_grad()

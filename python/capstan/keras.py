@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Capstan for Keras 3 over TensorFlow.
+
+import capstan.keras, keras
+
+run = capstan.init()
+model.compile(
+    capstan.keras.DistributedOptimizer(keras.optimizers.SGD(0.05)), loss=...)
+model.fit(
+    dataset.shard(run.size, run.rank).batch(32),
+    callbacks=[capstan.keras.Callback()])
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from . import EMPTY, ConfigError, Run, current
+
+__all__ = ["Callback", "DistributedOptimizer"]
+
+
+def wrong(text: str) -> ConfigError:
+    """A wrong call or model."""
+    return ConfigError(text, "MODEL_INVALID")
+
+
+class Exchange:
+    """A model's variables in a run that brings the means of gradients.
+
+    Statistics, such as those of BatchNormalization, are averaged once a step;
+    frozen weights are rank 0's from the start on. Variables of other types
+    than float32 stay local.
+    """
+
+    def __init__(self, run: Run, model: keras.Model) -> None:
+        self._run = run
+        self._values: list[np.ndarray] = []  # by number: where the run writes
+        self._number_of: dict[int, int] = {}  # by the identity of a variable
+        self._statistics = list(_statistics(model))
+        kinds = {id(v): "averaged" for v in self._statistics}
+        kinds.update({id(v): "trained" for v in model.trainable_weights})
+        weights = [v for v in model.weights if v.dtype == "float32"]
+        for variable in weights:
+            values = np.array(variable)
+            self._values.append(values)
+            self._number_of[id(variable)] = run.declare(
+                variable.path, values, kinds.get(id(variable), "assigned")
+            )
+        run.set_optimizer("None")
+        run.start()
+        for variable, values in zip(weights, self._values):
+            variable.assign(values)
+
+    def mean(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        """The mean over the ranks of each gradient that is not None."""
+        brought = [v for v, g in zip(variables, gradients) if g is not None]
+        sent = [g for g in gradients if g is not None]
+        numbers = [self._number(v) for v in brought + self._statistics]
+        tensors = [tf.convert_to_tensor(s) for s in sent + self._statistics]
+
+        def step(*tensors: tf.Tensor) -> list[np.ndarray]:
+            return self._step(numbers, tensors)
+
+        means = tf.py_function(step, tensors, [t.dtype for t in tensors])
+        for mean, tensor in zip(means, tensors):
+            mean.set_shape(tensor.shape)
+        for variable, mean in zip(self._statistics, means[len(sent) :]):
+            variable.assign(mean)
+        found = iter(means)
+        return [None if g is None else next(found) for g in gradients]
+
+    def _number(self, variable: keras.Variable) -> int:
+        if id(variable) not in self._number_of:
+            raise wrong(
+                f'variable "{variable.path}" of {variable.dtype} was not in '
+                "the model when the training began; expected is float32"
+            )
+        return self._number_of[id(variable)]
+
+    def _step(
+        self, numbers: list[int], tensors: tuple[tf.Tensor, ...]
+    ) -> list[np.ndarray]:
+        """A step of the run, to which this rank brings TENSORS."""
+        for number, tensor in zip(numbers, tensors):
+            # The tensor's own memory, which the run keeps until the wait.
+            self._run.push(number, np.asarray(memoryview(tensor)))
+        for number in set(range(len(self._values))).difference(numbers):
+            self._run.push(number, contribution=EMPTY)
+        self._run.step()
+        self._run.wait()
+        return [self._values[number] for number in numbers]
+
+
+def _statistics(model: keras.Model) -> Iterator[keras.Variable]:
+    """What layers change in their forward passes."""
+    for layer in model._flatten_layers():
+        for variable in layer._non_trainable_variables:
+            if layer.trainable and variable.dtype == "float32":
+                yield variable
+
+
+class _Mean:
+    """Mixed into an optimiser's class: it applies the ranks' mean."""
+
+    capstan_exchange: Exchange | None = None
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        if self.capstan_exchange is None:
+            raise wrong("fit() needs callbacks=[capstan.keras.Callback()]")
+        variables = list(trainable_variables or self._trainable_variables)
+        means = self.capstan_exchange.mean(list(grads), variables)
+        super().apply(means, trainable_variables)
+
+
+def DistributedOptimizer(
+    optimizer: str | keras.optimizers.Optimizer,
+) -> keras.optimizers.Optimizer:
+    """OPTIMIZER, which from now on applies the mean of the ranks' gradients.
+
+    Its clipping acts on the mean. A model that is saved with it loads without
+    Capstan. A LossScaleOptimizer is given to DistributedOptimizer, and not the
+    other way round.
+    """
+    made = keras.optimizers.get(optimizer)
+    kind = type(made)
+    made.__class__ = type(
+        kind.__name__, (_Mean, kind), {"__module__": "keras.optimizers"}
+    )
+    return made
+
+
+class Callback(keras.callbacks.Callback):
+    """Starts the run with fit(): all ranks begin with rank 0's weights.
+
+    It sets jit_compile to False, as XLA cannot call the exchange, and stops
+    the training when the run ends.
+    """
+
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(model)
+        run = current()
+        if model.jit_compile:
+            model.jit_compile = False
+            if run.logs and run.rank == 0:
+                print("capstan: jit_compile is set to False", file=sys.stderr)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        optimizer = self.model.optimizer
+        if not isinstance(optimizer, _Mean):
+            raise wrong(
+                f"the model's optimizer is {type(optimizer).__name__}; "
+                "expected is capstan.keras.DistributedOptimizer(...)"
+            )
+        if optimizer.capstan_exchange is None:
+            optimizer.capstan_exchange = Exchange(current(), self.model)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        current().begin_epoch(epoch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.stop_training |= current().ended

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of test_keras.py do."""
+
+import json
+import signal
+
+import frameworks
+import keras
+import numpy as np
+import processes
+import tensorflow as tf
+
+import capstan.keras
+
+
+def network(seed=0, norm=False):
+    """NORM: with statistics, and with frozen weights."""
+    keras.utils.set_random_seed(seed)
+    more = [keras.layers.Dense(16, trainable=False)]
+    more.append(keras.layers.BatchNormalization())
+    return keras.Sequential(
+        [
+            keras.Input((frameworks.INPUTS,)),
+            *(more if norm else []),
+            keras.layers.Dense(16, activation="tanh"),
+            keras.layers.Dense(frameworks.CLASSES),
+        ]
+    )
+
+
+def sgd():
+    return keras.optimizers.SGD(0.5, momentum=0.9, global_clipnorm=0.3)
+
+
+def fit(net, optimizer, data, batch, first, last, callbacks=()):
+    net.compile(
+        optimizer,
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=True,
+    )
+    net.fit(
+        data.batch(batch).skip(first).take(last - first),
+        callbacks=list(callbacks),
+        verbose=0,
+    )
+
+
+def dataset():
+    return tf.data.Dataset.from_tensor_slices(frameworks.samples())
+
+
+def weights(net):
+    return np.concatenate([w.ravel() for w in net.get_weights()]).tolist()
+
+
+class Pause(keras.callbacks.Callback):
+    def __init__(self, run, step):
+        super().__init__()
+        self.run, self.at = run, step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == self.at and self.run.rank == 1:
+            print("pauses", flush=True)
+            signal.pause()
+
+
+def train(
+    steps, save=None, resume=None, pause=None, norm=False, start=True, **keys
+):
+    run = capstan.init(**keys)
+    net, first = network(run.rank, norm), 0
+    optimizer = capstan.keras.DistributedOptimizer(sgd())
+    if resume:
+        net = keras.models.load_model(f"{resume}.keras")
+        first = int(net.optimizer.iterations)
+        optimizer = capstan.keras.DistributedOptimizer(net.optimizer)
+    fit(
+        net,
+        optimizer,
+        dataset().shard(run.size, run.rank),
+        frameworks.BATCH // run.size,
+        first,
+        steps,
+        [capstan.keras.Callback()] * start + [Pause(run, pause)],
+    )
+    if save and run.rank == 0:
+        net.save(f"{save}.keras")
+    print(json.dumps(weights(net)), flush=True)
+
+
+if __name__ == "__main__":
+    processes.main(globals())
