@@ -22,6 +22,7 @@ AGAIN = -1
 LOG = 1
 GOES_ON, ENDS, REWOUND = 0, 1, 2
 DONE, EARLY, FAILED = 0, 1, 2
+NOT_DUE, DUE, DUE_LEAD = 0, 1, 2
 DTYPES = {"float32": 0, "int64": 1}
 KINDS = {"trained": 0, "averaged": 1, "assigned": 2}
 
@@ -70,18 +71,17 @@ _FUNCTIONS = {
     "push": [_RUN, c_uint32, c_void_p, c_size_t, c_int],
     "wait": [_RUN, c_uint32, c_double],
     "step": [_RUN, c_double, c_uint64, c_uint64, POINTER(c_int), c_double],
+    "epoch": [_RUN, c_uint64],
+    "keep": [_RUN, c_char_p, c_char_p, c_size_t],
+    "kept": [_RUN, c_char_p, POINTER(c_void_p), POINTER(c_size_t)],
+    "due": [_RUN, c_int],
+    "checkpoint": [_RUN],
     "interrupt": [_RUN, c_int],
     "end": [_RUN, c_int, c_char_p, c_double],
     "close": [_RUN],
     "error": [_RUN],
     "error_name": [_RUN],
     "version": [],
-}
-_OPTIONAL = {
-    "epoch": [_RUN, c_uint64],
-    "checkpoint": [_RUN],
-    "keep": [_RUN, c_char_p, c_char_p, c_size_t],
-    "kept": [_RUN, c_char_p, POINTER(c_void_p), POINTER(c_size_t)],
 }
 _RESULTS = {
     "where": None,
@@ -110,17 +110,11 @@ def _find() -> str:
 
 def _load() -> ctypes.CDLL:
     library = ctypes.CDLL(_find())
-    optional = {k: v for k, v in _OPTIONAL.items() if has(k, library)}
-    for name, arguments in {**_FUNCTIONS, **optional}.items():
+    for name, arguments in _FUNCTIONS.items():
         function = getattr(library, "capstan_" + name)
         function.argtypes = arguments
         function.restype = _RESULTS.get(name, c_int)
     return library
-
-
-def has(name: str, library: ctypes.CDLL | None = None) -> bool:
-    """Does the library export capstan_NAME?"""
-    return hasattr(library or capstan, "capstan_" + name)
 
 
 capstan = _load()

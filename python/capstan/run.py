@@ -20,7 +20,8 @@ from ._library import capstan as _c
 from .errors import ConfigError, Error, error_of
 from .overrides import overrides
 
-_KEPT = b"python"  # the name of what keep() saves
+# The names of what a rank keeps: its own, and what is alike on all ranks.
+_KEPT, _SHARED = b"python", b"shared"
 _TURN = 0.1  # seconds of a wait, after which Python's signal handlers run
 
 # The launchers' variables (docs/cluster.md): another package that finds them
@@ -99,7 +100,9 @@ class Run:
         self._names: list[str] = []
         self._values: list[Any] = []  # keeps the tensors' memory alive
         self._kept: tuple[Any, ...] | None = None  # what keep() saves
-        self._kept_at = -1  # the count of steps when it was saved last
+        self._shared: Any = None  # the lowest rank's is saved
+        self._kept_at = -1  # the count of steps when it was saved last,
+        self._asked_at = -1  # and when it was asked whether it is due
         self._count = 0  # of this process's steps
         self._rewound = False  # since the present epoch began
         self._pushed: dict[int, Any] = {}  # number: gradient, until the wait
@@ -236,6 +239,7 @@ class Run:
     ) -> None:
         if self.ended:
             self._leave()
+        self._save_kept()
         result = _c.capstan_push(
             self._handle, tensor, address, size, contribution
         )
@@ -298,7 +302,7 @@ class Run:
         while epoch < count and not self.ended:
             self._rewound = False
             within = epoch == position.epoch and position.epoch_step > 0
-            if not within and _library.has("epoch"):
+            if not within:
                 self.begin_epoch(epoch)
             yield epoch
             epoch += 1
@@ -332,29 +336,36 @@ class Run:
 
     def checkpoint(self) -> None:
         """Requests a checkpoint at the next possible step."""
-        _need("checkpoint")
         self._check(_c.capstan_checkpoint(self._handle))
 
     def keep(self, *objects: Any) -> None:
         """Saves OBJECTS and Python's and NumPy's generators with checkpoints.
 
         Each of OBJECTS has state_dict() and load_state_dict(). After start();
-        in a resumed run they are as at the checkpoint then. Their state is
-        taken where steps() or shard() begins a step.
+        in a resumed run they are as at the checkpoint then. Where a checkpoint
+        is due, their state is taken when steps() or shard() begins the next
+        step, in other loops with its first push. They are files in the
+        checkpoint's folder, which this host must be able to write.
         """
-        _need("keep")
         self._kept = objects
         self._load_kept()
+        self._keep_own()
+
+    def _share(self, item: Any) -> None:
+        """Saves ITEM, which is alike on all ranks, from one of them."""
+        self._shared = item
+        state = self._read_kept(_SHARED)
+        if state is not None:
+            item.load_state_dict(state)
+        if self._kept is None:
+            self.keep()
 
     def _load_kept(self) -> None:
         if self._kept is None:
             return
-        data, size = ctypes.c_void_p(), ctypes.c_size_t()
-        self._check(
-            _c.capstan_kept(self._handle, _KEPT, byref(data), byref(size))
-        )
-        if data:
-            states, own = pickle.loads(ctypes.string_at(data, size.value))
+        found = self._read_kept(_KEPT)
+        if found is not None:
+            states, own = found
             if len(states) != len(self._kept):
                 raise ConfigError(
                     f"keep() has {len(self._kept)} objects, the checkpoint "
@@ -365,13 +376,34 @@ class Run:
                 item.load_state_dict(state)
             self._set_own_state(own)
 
-    def _save_kept(self) -> None:
-        if self._kept is None or self._kept_at == self._count:
+    def _read_kept(self, name: bytes) -> Any:
+        data, size = ctypes.c_void_p(), ctypes.c_size_t()
+        self._check(
+            _c.capstan_kept(self._handle, name, byref(data), byref(size))
+        )
+        return pickle.loads(ctypes.string_at(data, size.value)) if data else None
+
+    def _save_kept(self, ending: bool = False) -> None:
+        """Keeps the state after the last step, if a checkpoint needs it."""
+        asked = self._asked_at == self._count and not ending
+        if self._kept is None or asked or self._kept_at == self._count:
+            return
+        self._asked_at = self._count
+        due = _c.capstan_due(self._handle, ending)
+        if due == _library.NOT_DUE:
             return
         self._kept_at = self._count
-        states = [item.state_dict() for item in self._kept]
-        data = pickle.dumps((states, self._own_state()))
-        self._check(_c.capstan_keep(self._handle, _KEPT, data, len(data)))
+        self._keep_own()
+        if due == _library.DUE_LEAD and self._shared is not None:
+            self._keep(_SHARED, self._shared.state_dict())
+
+    def _keep_own(self) -> None:
+        states = [item.state_dict() for item in self._kept or ()]
+        self._keep(_KEPT, (states, self._own_state()))
+
+    def _keep(self, name: bytes, value: Any) -> None:
+        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        self._check(_c.capstan_keep(self._handle, name, data, len(data)))
 
     def _own_state(self) -> dict[str, Any]:
         return {"python": random.getstate(), "numpy": np.random.get_state()}
@@ -396,6 +428,7 @@ class Run:
             return
         try:
             if not self.error:
+                self._save_kept(ending=not early)
                 end = _library.EARLY if early else _library.DONE
                 self._await(_c.capstan_end, end, None)
         finally:
@@ -437,14 +470,6 @@ class Run:
 
 def _is_success(error: BaseException) -> bool:
     return isinstance(error, SystemExit) and error.code in (None, 0)
-
-
-def _need(name: str) -> None:
-    """Raises ConfigError if the library is older than capstan_NAME."""
-    if not _library.has(name):
-        raise ConfigError(
-            f"libcapstan {version()} has no capstan_{name}", "USAGE"
-        )
 
 
 def _check_array(name: str, array: Any, dtypes: tuple[str, ...]) -> None:

@@ -213,6 +213,7 @@ class Shard:
             self._run._batch = number
             self._run._save_kept()
             yield batch
+            self._run._batch = number + 1
 
 
 def init(

@@ -192,6 +192,12 @@ class Worker(Rule):
 
     _averaged = False  # since the last step()
 
+    def capstan_open(
+        self, run: Run, model: nn.Module, scaler: Any, lazy: bool
+    ) -> None:
+        super().capstan_open(run, model, scaler, lazy)
+        run._share(self)
+
     def _start(self) -> None:
         self._run.set_optimizer("None")
 

@@ -13,7 +13,6 @@ except ImportError:
 
 from processes import Cluster
 
-from capstan import _library
 
 CLUSTERS = {"ps": (1, 2), "all-reduce": (0, 2)}
 SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
@@ -130,11 +129,11 @@ class Equality(unittest.TestCase):
     def test_clipping_by_the_run(self):
         self.check(steps=40, clip=0.2)
 
-    @unittest.skip("the library has no optimizer None yet")
     def test_rule_worker(self):
         for model in "tied", "norm", "branches":
             self.check(steps=40, rule="worker", model=model, own_clip=0.2)
-        self.check(steps=40, rule="worker", optimizer="NAdam", bound=5e-4)
+        rule = {"rule": "worker", "optimizer": "NAdam", "settings": {"lr": 0.01}}
+        self.check(steps=40, bound=5e-4, **rule)
 
     def test_rules_of_the_ps(self):
         adam = {"lr": 0.01, "betas": [0.8, 0.9], "weight_decay": 0.02}
@@ -212,7 +211,6 @@ class Resuming(unittest.TestCase):
                     seen = run.result("worker1")["seen"]
                     self.assertEqual(seen, expected)
 
-    @unittest.skipUnless(_library.has("keep"), "capstan_keep is missing")
     def test_a_run_that_keeps_its_state_ends_with_the_same_bits(self):
         for ps, workers in CLUSTERS.values():
             with ranks("resumable", ps, workers, steps=15) as whole:
