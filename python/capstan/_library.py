@@ -38,6 +38,7 @@ class Tensor(ctypes.Structure):
         ("kind", c_int),
         ("group", c_uint32),
         ("values", c_void_p),
+        ("mean", c_void_p),
     ]
 
 

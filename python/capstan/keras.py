@@ -41,40 +41,63 @@ class Exchange:
 
     def __init__(self, run: Run, model: keras.Model) -> None:
         self._run = run
-        self._values: list[np.ndarray] = []  # by number: where the run writes
-        self._number_of: dict[int, int] = {}  # by the identity of a variable
         self._statistics = list(_statistics(model))
+        self._trained = [
+            v for v in model.trainable_weights if v.dtype == "float32"
+        ]
+        self._values: list[np.ndarray] = []  # by number
+        self._results: list[np.ndarray] = []  # by number: what a step brings
+        self._number_of: dict[int, int] = {}  # by the identity of a variable
         kinds = {id(v): "averaged" for v in self._statistics}
-        kinds.update({id(v): "trained" for v in model.trainable_weights})
+        kinds.update({id(v): "trained" for v in self._trained})
         weights = [v for v in model.weights if v.dtype == "float32"]
         for variable in weights:
-            values = np.array(variable)
-            self._values.append(values)
-            self._number_of[id(variable)] = run.declare(
-                variable.path, values, kinds.get(id(variable), "assigned")
-            )
+            self._declare(variable, kinds.get(id(variable), "assigned"))
         run.set_optimizer("None")
         run.start()
         for variable, values in zip(weights, self._values):
             variable.assign(values)
 
+    def _declare(self, variable: keras.Variable, kind: str) -> None:
+        values = np.array(variable)
+        mean = np.empty_like(values) if kind == "trained" else None
+        number = self._run.declare(variable.path, values, kind, mean=mean)
+        self._number_of[id(variable)] = number
+        self._values.append(values)
+        self._results.append(values if mean is None else mean)
+
     def mean(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
         """The mean over the ranks of each gradient that is not None."""
-        brought = [v for v, g in zip(variables, gradients) if g is not None]
-        sent = [g for g in gradients if g is not None]
-        numbers = [self._number(v) for v in brought + self._statistics]
-        tensors = [tf.convert_to_tensor(s) for s in sent + self._statistics]
+        brought = [g for g in gradients if g is not None]
+        of = [v for v, g in zip(variables, gradients) if g is not None]
+        numbers = [self._number(v) for v in of + self._statistics]
 
         def step(*tensors: tf.Tensor) -> list[np.ndarray]:
-            return self._step(numbers, tensors)
+            # Their own memory, which the run reads until the wait.
+            arrays = [np.asarray(memoryview(t)) for t in tensors]
+            self._copy_weights(arrays[len(numbers) :])
+            return self._step(numbers, arrays)
 
-        means = tf.py_function(step, tensors, [t.dtype for t in tensors])
+        tensors = [
+            tf.convert_to_tensor(t)
+            for t in brought + self._statistics + self._trained
+        ]
+        means = tf.py_function(step, tensors, [tf.float32] * len(numbers))
         for mean, tensor in zip(means, tensors):
             mean.set_shape(tensor.shape)
-        for variable, mean in zip(self._statistics, means[len(sent) :]):
+        for variable, mean in zip(self._statistics, means[len(brought) :]):
             variable.assign(mean)
         found = iter(means)
         return [None if g is None else next(found) for g in gradients]
+
+    def give_weights(self) -> None:
+        """The run has the weights of the last step too."""
+        self._copy_weights([np.array(v) for v in self._trained])
+
+    def _copy_weights(self, arrays: list[np.ndarray]) -> None:
+        """A checkpoint reads VALUES, which the caller computes."""
+        for variable, array in zip(self._trained, arrays):
+            np.copyto(self._values[self._number(variable)], array)
 
     def _number(self, variable: keras.Variable) -> int:
         if id(variable) not in self._number_of:
@@ -85,17 +108,16 @@ class Exchange:
         return self._number_of[id(variable)]
 
     def _step(
-        self, numbers: list[int], tensors: tuple[tf.Tensor, ...]
+        self, numbers: list[int], arrays: list[np.ndarray]
     ) -> list[np.ndarray]:
-        """A step of the run, to which this rank brings TENSORS."""
-        for number, tensor in zip(numbers, tensors):
-            # The tensor's own memory, which the run keeps until the wait.
-            self._run.push(number, np.asarray(memoryview(tensor)))
+        """A step of the run, to which this rank brings ARRAYS."""
+        for number, array in zip(numbers, arrays):
+            self._run.push(number, array)
         for number in set(range(len(self._values))).difference(numbers):
             self._run.push(number, contribution=EMPTY)
         self._run.step()
         self._run.wait()
-        return [self._values[number] for number in numbers]
+        return [self._results[number] for number in numbers]
 
 
 def _statistics(model: keras.Model) -> Iterator[keras.Variable]:
@@ -163,6 +185,9 @@ class Callback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         current().begin_epoch(epoch)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.model.optimizer.capstan_exchange.give_weights()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.model.stop_training |= current().ended

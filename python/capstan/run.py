@@ -98,7 +98,7 @@ class Run:
         self._open: ctypes.c_void_p | None = handle
         self._closed_because = "the run is closed"
         self._names: list[str] = []
-        self._values: list[Any] = []  # keeps the tensors' memory alive
+        self._values: list[tuple[Any, Any]] = []  # with means: kept alive
         self._kept: tuple[Any, ...] | None = None  # what keep() saves
         self._shared: Any = None  # the lowest rank's is saved
         self._kept_at = -1  # the count of steps when it was saved last,
@@ -152,22 +152,38 @@ class Run:
     # The model
 
     def declare(
-        self, name: str, values: Any, kind: str = "trained", group: int = 0
+        self,
+        name: str,
+        values: Any,
+        kind: str = "trained",
+        group: int = 0,
+        mean: Any = None,
     ) -> int:
         """Adds a tensor and returns its number.
 
         VALUES is an array of float32 (int64 if it is assigned), row-major and
         contiguous, into which the run writes. KIND is "trained", "averaged"
         or "assigned". All ranks declare the same tensors in the same order;
-        rank 0's first values count.
+        rank 0's first values count. MEAN, with optimizer "None", is an array
+        like VALUES, into which the run writes the mean of the gradients; the
+        script then keeps the weights in VALUES.
         """
         allowed = ("float32", "int64") if kind == "assigned" else ("float32",)
         _check_array(name, values, allowed)
         if not values.flags.writeable:
             raise ConfigError(f'tensor "{name}" is read-only', "MODEL_INVALID")
         dtype = _library.DTYPES[values.dtype.name]
+        if mean is not None:
+            _check_array(name, mean, ("float32",))
         return self._declare(
-            name, _address(values), values.shape, dtype, kind, group, values
+            name,
+            _address(values),
+            values.shape,
+            dtype,
+            kind,
+            group,
+            (values, mean),
+            None if mean is None else _address(mean),
         )
 
     def _declare(
@@ -178,7 +194,8 @@ class Run:
         dtype: int,
         kind: str,
         group: int,
-        owner: Any,
+        owners: tuple[Any, Any],  # of the values and the mean
+        mean: int | None,
     ) -> int:
         dims = (ctypes.c_uint32 * len(shape))(*shape)
         tensor = _library.Tensor(
@@ -189,9 +206,10 @@ class Run:
             _library.KINDS[kind],
             group,
             address,
+            mean,
         )
         number = ctypes.c_uint32()
-        self._values.append(owner)
+        self._values.append(owners)
         self._names.append(name)
         self._check(
             _c.capstan_declare(self._handle, byref(tensor), byref(number))
@@ -218,7 +236,7 @@ class Run:
         """
         if contribution is not FULL:
             return self._push(tensor, None, 0, contribution, None)
-        values, name = self._values[tensor], self._names[tensor]
+        values, name = self._values[tensor][0], self._names[tensor]
         array = np.asarray(gradient)
         _check_array(name, array, (values.dtype.name,))
         if array.shape != values.shape:
@@ -326,7 +344,7 @@ class Run:
         """Sets the update rule, in place of the job's; before start().
 
         NAME is "SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Ftrl" or "None":
-        then wait() brings the mean of the gradients, which the script applies.
+        then wait() brings means of gradients, which the script applies.
         """
         self._check(_c.capstan_optimizer(self._handle, name.encode()))
 

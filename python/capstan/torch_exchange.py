@@ -51,9 +51,8 @@ class Trained:
         self.parameter = parameter
         self.number = -1
         self.address = parameter.data_ptr()
-        # Where the run writes: weights, or the mean of the gradients.
-        values = host_copy(parameter)
-        self.values = values if in_place else values.clone()
+        self.values = host_copy(parameter)  # the weights, for the run
+        self.mean = None if in_place else torch.empty_like(self.values)
         self.pushed = False
         self.gradient: Tensor | None = None
         self.version = 0  # of the gradient when it was pushed
@@ -179,7 +178,7 @@ class Exchange:
         self, name: str, parameter: nn.Parameter, group: int
     ) -> None:
         t = Trained(name, parameter, self.in_place)
-        t.number = self._declare(name, t.values, "trained", group)
+        t.number = self._declare(name, t.values, "trained", group, t.mean)
         self.trained.append(t)
 
     def _declare_buffer(self, name: str, tensor: Tensor, kind: str) -> None:
@@ -192,13 +191,25 @@ class Exchange:
         self.buffers.append(b)
 
     def _declare(
-        self, name: str, values: Tensor, kind: str, group: int
+        self,
+        name: str,
+        values: Tensor,
+        kind: str,
+        group: int,
+        mean: Tensor | None = None,
     ) -> int:
         dtype = _library.DTYPES[str(values.dtype).removeprefix("torch.")]
         shape = tuple(values.shape)
         address = values.data_ptr()
         return self.run._declare(
-            name, address, shape, dtype, kind, group, values
+            name,
+            address,
+            shape,
+            dtype,
+            kind,
+            group,
+            (values, mean),
+            None if mean is None else mean.data_ptr(),
         )
 
     def start(self) -> None:
@@ -214,12 +225,18 @@ class Exchange:
                 t.parameter.data.copy_(t.values, non_blocking=True)
         increment_version([t.parameter for t in trained])
 
+    def give_weights(self) -> None:
+        """The run has the weights that the caller computed."""
+        for t in self.trained:
+            if t.values.data_ptr() != t.address:
+                t.values.copy_(t.parameter.detach())
+
     def _take_means(self, trained: list[Trained]) -> None:
         for t in trained:
             if t.parameter.grad is not None:
-                t.parameter.grad.copy_(t.values, non_blocking=True)
-            elif not t.values.isnan().all():  # another rank had a gradient
-                t.parameter.grad = t.values.to(t.parameter.device, copy=True)
+                t.parameter.grad.copy_(t.mean, non_blocking=True)
+            elif not t.mean.isnan().all():  # another rank had a gradient
+                t.parameter.grad = t.mean.to(t.parameter.device, copy=True)
 
     def push(self, t: Trained, gradient: Tensor | None) -> None:
         """Sends GRADIENT, which is kept until the wait."""
@@ -271,8 +288,8 @@ class Exchange:
                 if t.number in self.run._pushed:
                     self.wait([t])
                 t.pushed = True
-                if not self.in_place:
-                    t.values.fill_(torch.nan)  # stays if no rank has bytes
+                if t.mean is not None:
+                    t.mean.fill_(torch.nan)  # stays if no rank has bytes
                 self.run.push(t.number, contribution=contribution)
 
     def _push_buffers(self, has_batch: bool) -> None:

@@ -221,10 +221,13 @@ class Worker(Rule):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Applies the means to this rank's weights."""
-        if closure is not None:
-            return super().step(lambda: self._closed(closure))
-        self._take_part()
-        return super().step()
+        if closure is None:
+            self._take_part()
+            loss = super().step()
+        else:
+            loss = super().step(lambda: self._closed(closure))
+        self._exchange.give_weights()
+        return loss
 
     def _closed(self, closure: Callable[[], Any]) -> Any:
         loss = closure()

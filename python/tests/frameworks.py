@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is promised of each framework; test_NAME.py has one class of it.
 
-A program NAME_ranks.py has a function train(steps, ...) that prints the
-weights: each rank takes BATCH / size of each step's samples.
+A program NAME_ranks.py has two functions that print the weights at their end:
+plain(), without Capstan, and train(steps, ...), in which each rank takes
+BATCH / size of each step's samples. The framework is not imported here: two
+of them may not get on in one process.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -50,10 +53,14 @@ class Framework:
     program: str
     example: str
     example_arguments: tuple[str, ...] = ()
+    expected: list[float]  # weights of one plain process, with whole batches
 
-    def expected(self) -> list[float]:
-        """The weights of one plain process with the whole batches."""
-        raise NotImplementedError
+    @classmethod
+    def setUpClass(cls) -> None:
+        with Cluster(cls.program, "plain", 0, 1) as plain:
+            if plain.wait() != {"worker0": 0}:
+                raise RuntimeError(plain.error("worker0"))
+            cls.expected = plain.result("worker0")
 
     def ranks(self, ps: int, **arguments: Any) -> Cluster:
         return Cluster(self.program, "train", ps, 2, **arguments)
@@ -69,7 +76,7 @@ class Framework:
 
     def test_a_run_by_ps_ends_as_one_process(self: Any) -> None:
         found = self.weights(1, steps=STEPS)
-        self.assertLess(distance(found, self.expected()), 1e-5)
+        self.assertLess(distance(found, self.expected), 1e-5)
 
     def test_a_resumed_all_reduce_run_ends_as_one_process(self: Any) -> None:
         with self.ranks(0, steps=STEPS // 2, save="saved") as run:
@@ -77,7 +84,7 @@ class Framework:
             self.assertEqual(found, {0}, run.error("worker0"))
             path = str(run.path("saved"))
             found = self.weights(0, steps=STEPS, resume=path)
-        self.assertLess(distance(found, self.expected()), 1e-5)
+        self.assertLess(distance(found, self.expected), 1e-5)
 
     def test_a_ps_run_goes_on_without_a_killed_worker(self: Any) -> None:
         timeouts = {"peer": 5}  # seconds of silence
@@ -131,6 +138,7 @@ class Framework:
             self.assertEqual(done.returncode, 0, done.stderr)
 
 
-def skip(name: str) -> None:
-    """Skips a file of tests whose framework NAME is not installed."""
-    raise unittest.SkipTest(f"{name} is not installed") from None
+def need(module: str) -> None:
+    """Skips a file of tests if MODULE is not installed."""
+    if not importlib.util.find_spec(module):
+        raise unittest.SkipTest(f"{module} is not installed")

@@ -64,6 +64,12 @@ class Pause(keras.callbacks.Callback):
             signal.pause()
 
 
+def plain():
+    net = network()
+    fit(net, sgd(), dataset(), frameworks.BATCH, 0, frameworks.STEPS)
+    print(json.dumps(weights(net)))
+
+
 def train(
     steps, save=None, resume=None, pause=None, norm=False, start=True, **keys
 ):

@@ -132,8 +132,8 @@ class Equality(unittest.TestCase):
     def test_rule_worker(self):
         for model in "tied", "norm", "branches":
             self.check(steps=40, rule="worker", model=model, own_clip=0.2)
-        rule = {"rule": "worker", "optimizer": "NAdam", "settings": {"lr": 0.01}}
-        self.check(steps=40, bound=5e-4, **rule)
+        nadam = {"optimizer": "NAdam", "settings": {"lr": 0.01}}
+        self.check(steps=40, rule="worker", bound=5e-4, **nadam)
 
     def test_rules_of_the_ps(self):
         adam = {"lr": 0.01, "betas": [0.8, 0.9], "weight_decay": 0.02}

@@ -85,6 +85,12 @@ class Pause(TrainerCallback):
             signal.pause()
 
 
+def plain():
+    net, steps = network(), frameworks.STEPS
+    trainer_of(net, sgd(net), dataset(), steps, 1, save_strategy="no").train()
+    print(json.dumps(weights(net)))
+
+
 def train(steps, save=None, resume=None, pause=None, **keys):
     run = capstan.init(**keys)
     net = network()
