@@ -55,7 +55,7 @@ from . import (
 from . import Run as PlainRun
 from .run import current, join, version
 from .torch_exchange import Exchange, wrong
-from .torch_rules import SERVER_RULES, Server, Worker
+from .torch_rules import SERVER_RULES, Server, Worker, mixed
 
 __all__ = [
     "ConfigError",
@@ -267,9 +267,6 @@ def DistributedOptimizer(
         raise wrong("lazy=True does not work with torch.compile")
     if lazy and rule == "worker":
         raise wrong("lazy=True does not work with rule worker")
-    base = Server if rule == "server" else Worker
-    made: Any = type(kind.__name__, (base, kind), {"_kind": kind})
-    wrapper = made.__new__(made)
-    wrapper.__setstate__(optimizer.__dict__)
+    wrapper = mixed(Server if rule == "server" else Worker, optimizer)
     wrapper.capstan_open(run, model, scaler, lazy)
     return wrapper

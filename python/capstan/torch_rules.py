@@ -79,6 +79,15 @@ class Rule(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
 
+def mixed(rule: type[Rule], optimizer: torch.optim.Optimizer) -> Any:
+    """An instance of RULE and OPTIMIZER's own class, with its groups."""
+    kind = type(optimizer)
+    made: Any = type(kind.__name__, (rule, kind), {"_kind": kind})
+    wrapper = made.__new__(made)
+    wrapper.__setstate__(optimizer.__dict__)
+    return wrapper
+
+
 class Server(Rule):
     """The ps apply the optimiser's rule; step() brings the new weights."""
 
