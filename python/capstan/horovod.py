@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from . import EMPTY, FULL, ConfigError
 from .run import current
-from .torch import init
+from .torch import init, torch_run
 from .torch_exchange import Buffer, wrong
 from .torch_rules import Worker, mixed
 
@@ -116,7 +116,7 @@ class Deferred(Worker):
         """The run's weights are in the parameters, and in the tensors MORE."""
         if "_exchange" not in self.__dict__:
             model: Any = _Parameters(self._named, more)
-            self.capstan_open(current(), model, None, False)
+            self.capstan_open(torch_run(), model, None, False)
 
     def _start(self) -> None:
         super()._start()

@@ -128,7 +128,7 @@ def _statistics(model: keras.Model) -> Iterator[keras.Variable]:
                 yield variable
 
 
-class _Mean:
+class _Mean(keras.optimizers.Optimizer):
     """Mixed into an optimiser's class: it applies the ranks' mean."""
 
     capstan_exchange: Exchange | None = None

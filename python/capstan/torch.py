@@ -229,6 +229,14 @@ def init(
     return run
 
 
+def torch_run() -> Run:
+    """The run that init() has opened."""
+    run = current()
+    if not isinstance(run, Run):
+        raise wrong("call capstan.torch.init(), not capstan.init()")
+    return run
+
+
 _FRAMEWORKS = ("transformers.trainer", "lightning", "pytorch_lightning")
 
 
@@ -248,9 +256,7 @@ def DistributedOptimizer(
     LAZY: step() returns at once and each module waits for its own weights.
     SCALER: the GradScaler whose step() calls this one's.
     """
-    run = current()
-    if not isinstance(run, Run):
-        raise wrong("call capstan.torch.init(), not capstan.init()")
+    run = torch_run()
     kind = type(optimizer)
     if rule == "auto":
         framework = any(name in sys.modules for name in _FRAMEWORKS)

@@ -233,6 +233,7 @@ class Exchange:
 
     def _take_means(self, trained: list[Trained]) -> None:
         for t in trained:
+            assert t.mean is not None
             if t.parameter.grad is not None:
                 t.parameter.grad.copy_(t.mean, non_blocking=True)
             elif not t.mean.isnan().all():  # another rank had a gradient
