@@ -283,6 +283,13 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
  * synchronous run it starts with the next snapshot. */
 void planning_admit_joiner(struct run *run, struct roster_slot *slot) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
+    if (run->job->optimizer.type == OPTIMIZER_NONE &&
+        !run->job->checkpoint.dir && kept_states_any(run)) {
+        membership_dismiss(run, slot, FAILURE_JOB_UNFIT,
+                           "with optimizer None a trainer joins with what the "
+                           "others keep, which needs checkpoint.dir");
+        return;
+    }
     trainer->has_plan = true;
     send_plan(run, slot);
     if (run_synchronous(run))

@@ -72,6 +72,13 @@ static const struct kept_state *find_state(const struct run_kept *kept,
     return NULL;
 }
 
+bool kept_states_any(const struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->trainers[r].keeps)
+            return true;
+    return false;
+}
+
 bool kept_states_awaited(const struct run *run, uint64_t step, char *name) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];

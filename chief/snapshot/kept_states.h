@@ -33,6 +33,10 @@ struct run_kept {
 void kept_states_receive(struct run *run, const struct roster_slot *slot,
                          const Capstan__Kept *kept);
 
+/* Does any trainer keep something? Then one that joins reads it from a
+ * checkpoint. */
+bool kept_states_any(const struct run *run);
+
 /* Does a live trainer still have to write what it keeps with STEP? Then NAME
  * [64] names it. */
 bool kept_states_awaited(const struct run *run, uint64_t step, char *name);

@@ -232,6 +232,8 @@ void snapshot_coordinator_step(struct run *run, int64_t now) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         reason.joins |= run->trainers[r].has_plan && !run->trainers[r].from &&
                         run->roster.slots[r].state == ROSTER_HELD;
+    reason.save |= reason.joins && run_synchronous(run) &&
+                   kept_states_any(run) && run->job->checkpoint.dir;
     if (reason.save) {
         run->checkpoints.saved_at = now;
         run->checkpoints.requested = false;

@@ -345,6 +345,30 @@ static void another_rank_has_the_weights_of_a_checkpoint(void **state) {
     assert_string_equal(weights_of(local) + 1, whole + 1);
 }
 
+static void a_rank_that_joins_takes_what_the_others_keep(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_process *ranks[2];
+    char caller[PATH_MAX];
+    caller_path(caller);
+    cluster_run_describe(run, 1, 1, 2);
+    setenv("CAPSTAN_SET",
+           "chief=coordinate\ntimeouts.peer=2\ncheckpoint.dir=kept\n"
+           "checkpoint.every_steps=10",
+           1);
+    (void)cluster_run_task_program(run, "chief", 0, caller, SETS("none"));
+    (void)cluster_run_task(run, "ps", 0, NULL);
+    for (unsigned r = 0; r < 2; r++)
+        ranks[r] =
+            cluster_run_task_program(run, "worker", r, caller, SETS("joins"));
+    cluster_run_expect(ranks[1], 128 + SIGKILL, CLUSTER_RUN_DEADLINE);
+    ranks[1] =
+        cluster_run_task_program(run, "worker", 1, caller, SETS("joins"));
+    unsetenv("CAPSTAN_SET");
+    for (unsigned r = 0; r < 2; r++)
+        cluster_run_expect(ranks[r], 0, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(weights_of(ranks[0]), weights_of(ranks[1]));
+}
+
 static void a_model_of_ones_own_and_a_built_in_job_do_not_go_together(
     void **state) {
     char caller[PATH_MAX];
@@ -386,6 +410,7 @@ int main(void) {
         LIBRARY_TEST(a_signal_leaves_a_checkpoint),
         LIBRARY_TEST(rank_0_is_needed_until_the_first_step),
         LIBRARY_TEST(another_rank_has_the_weights_of_a_checkpoint),
+        LIBRARY_TEST(a_rank_that_joins_takes_what_the_others_keep),
         LIBRARY_TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -440,6 +440,69 @@ static int own(struct caller *caller, bool keeps, uint64_t dies,
     return result;
 }
 
+/* Rank 1 is killed after 20 steps. In its second life it joins with what the
+ * lowest rank keeps, and all end 20 steps after rank 0 has seen that. Prints
+ * the weights of each rank. */
+static int joins(struct caller *caller) {
+    enum capstan_outcome outcome = CAPSTAN_GOES_ON;
+    struct capstan_position position;
+    struct own_state state = {.rank = (uint64_t)caller->rank};
+    bool returned = caller->rank == 1 && !access("lived", F_OK);
+    int64_t left = INT64_MAX, mine = 20;
+    uint32_t number;
+    struct capstan_tensor tensor = {.name = "left",
+                                    .dtype = CAPSTAN_INT64,
+                                    .kind = CAPSTAN_ASSIGNED,
+                                    .values = &left};
+    int result = capstan_optimizer(caller->run, "None");
+    if (!result)
+        result = declare(caller, "w", LARGE, CAPSTAN_TRAINED, 0, 1);
+    if (!result)
+        result = capstan_declare(caller->run, &tensor, &number);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    capstan_where(caller->run, &position);
+    if (!result && returned) {
+        const void *data;
+        size_t bytes;
+        result = capstan_kept(caller->run, "velocity", &data, &bytes);
+        if (!result)
+            result = expect(bytes == sizeof state.velocity, "velocity",
+                            (double)bytes);
+        if (!result)
+            memcpy(state.velocity, data, bytes);
+    }
+    if (!result)
+        result = capstan_keep(caller->run, "rank", &state, sizeof state);
+    if (caller->rank == 1)
+        fclose(fopen(returned ? "joined" : "lived", "w"));
+    while (!result && left > 0) {
+        mine -= !access("joined", F_OK);
+        if (!returned && caller->rank == 1 && position.step == 20)
+            raise(SIGKILL);
+        result = push(caller, 0, (float)(position.step % 5), CAPSTAN_FULL);
+        if (!result)
+            result =
+                capstan_push(caller->run, number, caller->rank ? NULL : &mine,
+                             caller->rank ? 0 : sizeof mine,
+                             caller->rank ? CAPSTAN_EMPTY : CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, 1, &outcome);
+        if (!result)
+            result = capstan_wait(caller->run, number, -1);
+        state.velocity[0] = 0.5f * state.velocity[0] + caller->means[0][1];
+        for (uint32_t i = 0; i < LARGE; i++)
+            caller->values[0][i] -= 0.5f * state.velocity[0];
+        capstan_where(caller->run, &position);
+        if (!result)
+            result = own_keep(caller, &state, left <= 0);
+    }
+    if (!result)
+        printf("from %d to %llu: %.9g\n", 0, (unsigned long long)position.step,
+               (double)caller->values[0][LARGE - 1]);
+    return result;
+}
+
 /* Trains until rank 0, with FIRST steps done, sends its own run SIGTERM, or is
  * KILLED. */
 static int interrupt(struct caller *caller, int first, bool killed) {
@@ -528,6 +591,8 @@ static int play(struct caller *caller, const char *name) {
         return own(caller, false, UINT64_MAX, 0);
     if (!strcmp(name, "own-asks"))
         return own(caller, true, UINT64_MAX, 7);
+    if (!strcmp(name, "joins"))
+        return joins(caller);
     if (!strcmp(name, "own-dies"))
         return own(caller, false, 20, 0);
     if (!strcmp(name, "epochs"))

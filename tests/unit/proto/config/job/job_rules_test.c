@@ -118,6 +118,8 @@ static void keys_that_contradict_each_other_are_refused(void **state) {
                                    "without checkpoint.dir");
     job_fixture_expect_set_refused(fixture, "optimizer.params.nesterov=true",
                                    "momentum over 0");
+    job_fixture_expect_set_refused(fixture, "optimizer={\"type\":\"None\"}",
+                                   "only with model.type \"external\"");
     const char *const scaled[] = {"scale_lr=linear", "strategy.staleness=2",
                                   NULL};
     job_fixture_expect_refused(
