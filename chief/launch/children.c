@@ -134,6 +134,15 @@ int children_wait(const struct children *children, int64_t deadline) {
     return 0;
 }
 
+bool children_reap(pid_t pid, int *wait_status) {
+    siginfo_t ended = {0};
+    if (waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) ||
+        !ended.si_pid)
+        return false;
+    kill(-pid, SIGKILL); /* before its number can be reused */
+    return waitpid(pid, wait_status, 0) == pid;
+}
+
 int children_exit_code(int wait_status) {
     return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status)
                                     : WEXITSTATUS(wait_status);

@@ -80,6 +80,10 @@ enum status children_start(const struct children *children,
  * 0 after the deadline. One SIGCHLD may stand for several children. */
 int children_wait(const struct children *children, int64_t deadline);
 
+/* Has PID ended? Then kills what is left of its process group, and WAIT_STATUS
+ * is its end. */
+bool children_reap(pid_t pid, int *wait_status);
+
 /* The exit code for WAIT_STATUS; 128 + n for signal n. */
 int children_exit_code(int wait_status);
 

@@ -102,7 +102,10 @@ static void handle_chief_exit(struct launch *launch, int wait_status) {
     bool keeps_cause = launch->exit_code == STATUS_TERMINATED ||
                        launch->failed == STATUS_CONFIG;
     children_end_text(wait_status, exit_text, sizeof exit_text);
-    if (WIFSIGNALED(wait_status))
+    /* A leading command that has no handler dies of the signal that it got
+     * because of another process. */
+    if (WIFSIGNALED(wait_status) &&
+        !(launch->failed && WTERMSIG(wait_status) == SIGTERM))
         log_error(launch->options->log, "chief_died", "the chief %s",
                   exit_text);
     if (launch->cause && launch->exit_code == STATUS_CONFIG)
@@ -169,8 +172,7 @@ static void launch_reap(struct launch *launch) {
     for (unsigned i = 0; i < launch->count; i++) {
         struct launch_process *process = &launch->processes[i];
         int wait_status;
-        if (process->pid &&
-            waitpid(process->pid, &wait_status, WNOHANG) == process->pid)
+        if (process->pid && children_reap(process->pid, &wait_status))
             launch_handle_exit(launch, process, wait_status);
     }
 }
@@ -208,7 +210,7 @@ static void launch_kill_all(struct launch *launch) {
     for (unsigned i = 0; i < launch->count; i++) {
         if (!launch->processes[i].pid)
             continue;
-        kill(launch->processes[i].pid, SIGKILL);
+        kill(-launch->processes[i].pid, SIGKILL);
         waitpid(launch->processes[i].pid, NULL, 0);
     }
 }

@@ -179,20 +179,12 @@ static void node_launch_handle_exit(struct node_launch *launch,
     begin_termination(launch, SIGTERM);
 }
 
-/* Kills the group of an ended process before its number can be reused. */
 static void node_launch_reap(struct node_launch *launch) {
     for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
         struct node_process *process = &launch->processes[i];
-        siginfo_t ended = {0};
         int wait_status;
-        if (!process->pid || waitid(P_PID, (id_t)process->pid, &ended,
-                                    WEXITED | WNOHANG | WNOWAIT))
-            continue;
-        if (!ended.si_pid)
-            continue;
-        kill(-process->pid, SIGKILL);
-        waitpid(process->pid, &wait_status, 0);
-        node_launch_handle_exit(launch, process, wait_status);
+        if (process->pid && children_reap(process->pid, &wait_status))
+            node_launch_handle_exit(launch, process, wait_status);
     }
 }
 

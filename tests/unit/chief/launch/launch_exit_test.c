@@ -37,6 +37,28 @@ static void a_killed_chief_is_named_with_its_signal(void **state) {
     launch_fixture_expect_log(set, "the chief was killed by signal 9 (Killed)");
 }
 
+/* A command without a handler, because a ps has found its job wrong. */
+static void a_leader_that_dies_with_the_others_is_not_reported(void **state) {
+    struct launch_fixture *set = *state;
+    launch_fixture_set_program(set, "[ $me = chief ] && exec sleep 60; exit 2");
+    assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
+    assert_int_equal(set->exit_code, STATUS_CONFIG);
+    launch_fixture_expect_log(set, "ps 0 ended the run");
+    assert_null(strstr(set->log, "the chief"));
+}
+
+static void what_a_process_leaves_behind_is_killed(void **state) {
+    struct launch_fixture *set = *state;
+    char path[128], byte;
+    snprintf(path, sizeof path, "%s/first", set->dir);
+    struct pollfd left = {open(path, O_RDONLY | O_NONBLOCK), POLLIN, 0};
+    launch_fixture_set_program(set, "exec 9> first; sleep 60 & exit 0");
+    assert_int_equal(launch_fixture_run(set, 1, 1, 60), STATUS_OK);
+    assert_int_equal(poll(&left, 1, 30000), 1);
+    assert_int_equal(read(left.fd, &byte, 1), 0); /* no writer is left */
+    close(left.fd);
+}
+
 /* The server ends on SIGTERM, the worker does not. */
 static void a_process_that_outlives_the_chief_is_terminated_then_killed(
     void **state) {
@@ -231,6 +253,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         LAUNCH_TEST(the_exit_code_is_the_chiefs),
         LAUNCH_TEST(a_killed_chief_is_named_with_its_signal),
+        LAUNCH_TEST(what_a_process_leaves_behind_is_killed),
+        LAUNCH_TEST(a_leader_that_dies_with_the_others_is_not_reported),
         LAUNCH_TEST(
             a_process_that_outlives_the_chief_is_terminated_then_killed),
         LAUNCH_TEST(a_failed_chief_is_not_waited_for_long),
