@@ -154,7 +154,8 @@ static enum status chief_prepare(struct run *run,
 }
 
 /* Processes that have not joined would otherwise wait for the chief until
- * timeouts.join. */
+ * timeouts.join. Says why before it waits for them: a launcher may end this
+ * process because of theirs. */
 static void fail_start(struct run *run, const struct chief_settings *settings,
                        const struct failure *why) {
     struct roster_slot *own = roster_find(&run->roster, settings->cluster->role,
@@ -163,11 +164,14 @@ static void fail_start(struct run *run, const struct chief_settings *settings,
         own->state = ROSTER_VACATED; /* no trainer starts in this process */
     run->failed_to_start = true;
     run_stop(run, why->code, "%s", why->text);
-    if (roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT))
-        log_info(run->log, "run_not_begun",
-                 "the run cannot begin; processes that join within %.0f s "
-                 "(timeouts.stop) are told why",
-                 run->job->timeouts.stop);
+    if (!roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT))
+        return;
+    if (!settings->problem) /* it is logged */
+        log_warning(run->log, "start_failed", "%s", why->text);
+    log_info(run->log, "run_not_begun",
+             "the run cannot begin; processes that join within %.0f s "
+             "(timeouts.stop) are told why",
+             run->job->timeouts.stop);
 }
 
 static void close_run(struct run *run) {

@@ -114,6 +114,13 @@ enum status process_refuse(const struct options *options,
     return answer_joins(options, &settings, cluster, &reported);
 }
 
+/* The caller has the reason only once the others were told. */
+static void log_refusal(const struct composition *composition,
+                        struct failure why) {
+    if (composition->roles.count)
+        log_failure(&composition->roles.list[0].log, &why);
+}
+
 static enum status process_run_once(struct composition *composition,
                                     struct failure *why) {
     const struct cluster *cluster = composition->cluster;
@@ -122,6 +129,8 @@ static enum status process_run_once(struct composition *composition,
     if (!status) {
         status = composition_add_run(composition, why);
         composed = !status;
+        if (status && composition->process_settings.external)
+            log_refusal(composition, *why);
     }
     if (composed)
         status = run_roles(composition, why);

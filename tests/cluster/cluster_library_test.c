@@ -369,6 +369,18 @@ static void a_rank_that_joins_takes_what_the_others_keep(void **state) {
     assert_string_equal(weights_of(ranks[0]), weights_of(ranks[1]));
 }
 
+/* A caller without a handler dies of the launcher's signal before the library
+ * gives it the reason. */
+static void the_reason_why_a_run_cannot_begin_is_said_first(void **state) {
+    struct cluster_process *local =
+        start(*state, "1", "2", "learns",
+              SETS("strategy.type=allreduce", "checkpoint.dir=/dev/null/a"));
+    cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
+    assert_non_null(
+        strstr(cluster_run_errors(local), "chief: warning: checkpoint.dir"));
+    assert_null(strstr(cluster_run_errors(local), "was killed"));
+}
+
 static void a_model_of_ones_own_and_a_built_in_job_do_not_go_together(
     void **state) {
     char caller[PATH_MAX];
@@ -411,6 +423,7 @@ int main(void) {
         LIBRARY_TEST(rank_0_is_needed_until_the_first_step),
         LIBRARY_TEST(another_rank_has_the_weights_of_a_checkpoint),
         LIBRARY_TEST(a_rank_that_joins_takes_what_the_others_keep),
+        LIBRARY_TEST(the_reason_why_a_run_cannot_begin_is_said_first),
         LIBRARY_TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

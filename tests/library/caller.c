@@ -503,6 +503,29 @@ static int joins(struct caller *caller) {
     return result;
 }
 
+/* Trains to the run's end, 40 steps if that has none. A step reports SAMPLES
+ * and, unless they are 0, a loss that falls. */
+static int learn(struct caller *caller, uint64_t samples) {
+    enum capstan_outcome outcome = CAPSTAN_GOES_ON;
+    struct capstan_position position;
+    int result = declare(caller, "w", LARGE, CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    capstan_where(caller->run, &position);
+    uint64_t last = position.total == UINT64_MAX ? 40 : UINT64_MAX;
+    printf("rank %d learns\n", caller->rank);
+    for (uint64_t s = 1; !result && outcome == CAPSTAN_GOES_ON && s <= last;
+         s++) {
+        result = push(caller, 0, 1, CAPSTAN_FULL);
+        if (!result)
+            result = capstan_step(caller->run, samples ? 1.0 / (double)s : 0,
+                                  samples, 0, &outcome, -1);
+        if (!result)
+            result = capstan_wait(caller->run, 0, -1);
+    }
+    return result;
+}
+
 /* Trains until rank 0, with FIRST steps done, sends its own run SIGTERM, or is
  * KILLED. */
 static int interrupt(struct caller *caller, int first, bool killed) {
@@ -595,6 +618,10 @@ static int play(struct caller *caller, const char *name) {
         return joins(caller);
     if (!strcmp(name, "own-dies"))
         return own(caller, false, 20, 0);
+    if (!strcmp(name, "learns"))
+        return learn(caller, 8);
+    if (!strcmp(name, "silent"))
+        return learn(caller, 0);
     if (!strcmp(name, "epochs"))
         return epochs(caller);
     if (!strcmp(name, "orphan"))
