@@ -471,6 +471,8 @@ enum status chief_run(const struct chief_settings *settings,
     checkpoint_commit_finish(run);
     metrics_end(run);
     summary_print(run, settings->json);
+    if (settings->summary)
+        summary_save(run, settings->summary);
     if (run->series && !run->code)
         run->series->measured = summary_object(run);
     status = failure_code_status(run->code);

@@ -29,7 +29,8 @@ struct chief_settings {
     double join_timeout; /* seconds */
     double link_gbits; /* bandwidth of each host in each direction, 10^9 bits/s;
                           0: not given */
-    bool json;
+    bool json;         /* prints the summary object on standard output */
+    const char *summary; /* a file to write it to; NULL: none */
     bool no_restart; /* a launcher started all processes and restarts none */
     const struct failure *problem; /* why no run can start, or NULL; with it the
                                       chief only refuses those that join */

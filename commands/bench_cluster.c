@@ -70,7 +70,7 @@ enum status bench_cluster_run(const struct options *options,
     char **words = cluster_arguments(options->words);
     struct launch_settings launch = {.program = program,
                                      .verb = "bench",
-                                     .workers_write_stdout = true,
+                                     .writers = LAUNCH_STDOUT_WORKERS,
                                      .arguments_for_all = true,
                                      .num_ps = options->num_ps,
                                      .num_workers = 1,

@@ -291,6 +291,8 @@ static enum status add_chief(struct composition *composition,
     bool trains = chief_trains(composition->options, cluster, job);
     bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
     bool alone = !num_ps && !strategy.allreduce; /* it holds its own weights */
+    bool reports =
+        composition->options->cli_command != CLI_COMMAND_BENCH && !series;
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,
         .log = &role->log,
@@ -306,9 +308,8 @@ static enum status add_chief(struct composition *composition,
         .num_ps = alone ? 1 : num_ps,
         .join_timeout = join_timeout(composition),
         .link_gbits = composition->options->link_gbits,
-        .json = composition->options->json &&
-                composition->options->cli_command != CLI_COMMAND_BENCH &&
-                !series,
+        .json = composition->options->json && reports,
+        .summary = reports ? composition->process_settings.summary : NULL,
         .no_restart = getenv(LAUNCH_TOGETHER),
         .series = series,
         .interrupts = role->interrupts,

@@ -6,12 +6,14 @@
 #include "chief/plan/strategy.h"
 #include "commands/process_settings.h"
 #include "proto/base/log.h"
-#include "proto/config/job/job.h"
 #include "worker/data/dataset.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Buffers for the chief's arguments. */
 struct local_texts {
@@ -70,6 +72,22 @@ static enum status check_data_files(const struct job_data *data,
     return STATUS_OK;
 }
 
+enum status launch_command_check_model(const struct options *options,
+                                       const struct job *job,
+                                       struct failure *why) {
+    bool external = job->model.type == JOB_EXTERNAL;
+    if (external == (options->launch.command != NULL))
+        return STATUS_OK;
+    if (external)
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "model.type is external: give the program or "
+                           "script that declares the model after \"--\"");
+    return status_fail(why, FAILURE_JOB_UNFIT,
+                       "%s trains a built-in model; with a command its "
+                       "model.type is external",
+                       options->job);
+}
+
 /* Reports errors of the chief or a trainer before any process is started. */
 static enum status check_local_job(
     const struct options *options,
@@ -80,12 +98,10 @@ static enum status check_local_job(
                                 .overrides = options->sets,
                                 .num_overrides = options->num_sets};
     enum status status = job_load(job, &source, NULL, why);
+    if (!status)
+        status = launch_command_check_model(options, *job, why);
     if (status)
         return status;
-    if ((*job)->model.type == JOB_EXTERNAL)
-        return status_fail(why, FAILURE_JOB_UNFIT,
-                           "model.type is external: give the program or "
-                           "script that declares the model after \"--\"");
     uint32_t trainers =
         options->num_workers + ((*job)->chief == JOB_CHIEF_TRAIN);
     struct strategy_case given = {.trainers = trainers,
@@ -129,45 +145,76 @@ static enum status set_script_environment(const struct options *options,
     return STATUS_OK;
 }
 
+/* The command has worker 0's standard output, so its library writes the summary
+ * to FILE, in memory, by a name that wrappers of the command pass on. */
+static enum status open_summary(int *file, struct failure *why) {
+    char path[64];
+    *file = memfd_create("summary", MFD_CLOEXEC);
+    if (*file < 0)
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                            "a file in memory for the summary");
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), *file);
+    setenv(SUMMARY_FILE, path, 1);
+    return STATUS_OK;
+}
+
+/* Only a command that failed, with CODE, may have left none. */
+static enum status print_summary(int file, const char *program, int code,
+                                 struct failure *why) {
+    char text[4096];
+    ssize_t length;
+    off_t done = 0;
+    while ((length = pread(file, text, sizeof text, done)) > 0) {
+        fwrite(text, 1, (size_t)length, stdout);
+        done += length;
+    }
+    fflush(stdout);
+    if (done || code)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_CALLER_FAILED,
+                       "%s has ended without a run: it called neither "
+                       "capstan_open nor capstan.init",
+                       program);
+}
+
 /* Workers are processes of a caller of the library; its own settings are not
  * known here. */
 static enum status local_script(const struct options *options,
                                 const struct log *log, int *code,
                                 struct failure *why) {
     char program[4096];
-    struct job *job;
+    struct job *job = NULL;
+    int summary = -1;
     struct job_source source = {.path = options->job,
-                                .deepspeed = options->deepspeed,
                                 .overrides = options->sets,
                                 .num_overrides = options->num_sets,
                                 .external = true};
     enum status status = job_load(&job, &source, NULL, why);
-    if (status)
-        return status;
-    if (job->model.type != JOB_EXTERNAL)
-        status = status_fail(why, FAILURE_JOB_UNFIT,
-                             "%s trains a built-in model; with a command its "
-                             "model.type is external",
-                             options->job);
-    else if (options->json || !options->num_workers)
-        status = status_fail(
-            why, FAILURE_FLAG_CONFLICT, "%s",
-            options->json ? "--json with a command: the command has the "
-                            "standard output"
-                          : "--workers 0 with a command: worker 0 leads");
+    if (!status)
+        status = launch_command_check_model(options, job, why);
     if (!status)
         status = set_script_environment(options, job, why);
+    if (!status && options->json)
+        status = open_summary(&summary, why);
     launch_program(program, sizeof program);
-    struct launch_settings launch = {.program = program,
-                                     .command = options->launch.command,
-                                     .workers_write_stdout = true,
-                                     .num_ps = local_num_ps(options, job),
-                                     .num_workers = options->num_workers,
-                                     .grace = job->timeouts.grace,
-                                     .stop = job->timeouts.stop,
-                                     .log = log};
-    if (!status)
-        status = launch_run(&launch, code, why);
+    if (status) {
+        job_free(&job);
+        return status;
+    }
+    struct launch_settings launch = {
+        .program = program,
+        .command = options->launch.command,
+        .writers = options->json ? LAUNCH_STDOUT_NOBODY : LAUNCH_STDOUT_WORKERS,
+        .num_ps = local_num_ps(options, job),
+        .num_workers = options->num_workers,
+        .grace = job->timeouts.grace,
+        .stop = job->timeouts.stop,
+        .log = log};
+    status = launch_run(&launch, code, why);
+    if (!status && options->json)
+        status = print_summary(summary, launch.command[0], *code, why);
+    if (summary >= 0)
+        close(summary);
     job_free(&job);
     return status;
 }

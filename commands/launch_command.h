@@ -6,6 +6,13 @@
 
 #include "proto/base/status.h"
 #include "proto/config/cli/options.h"
+#include "proto/config/job/job.h"
+
+/* An external model needs a command, a built-in one takes none. STATUS_CONFIG:
+ * JOB and OPTIONS, which name it, are otherwise. */
+enum status launch_command_check_model(const struct options *options,
+                                       const struct job *job,
+                                       struct failure *why) MUST_CHECK;
 
 /* Both return when all processes have ended, with their exit code. */
 enum status local_command(const struct options *options,

@@ -21,6 +21,7 @@ enum status process_settings_read(struct process_settings *settings,
         .record = launch_record_inherited(),
         .shm = !lane || strcmp(lane, "tcp"),
         .interrupts = -1,
+        .summary = getenv(SUMMARY_FILE),
     };
     if (lane && strcmp(lane, "auto") && strcmp(lane, "tcp"))
         return status_fail(why, FAILURE_BAD_VARIABLE,

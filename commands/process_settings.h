@@ -15,11 +15,16 @@
 #define SCRIPT_JOB "CAPSTAN_JOB"
 #define SCRIPT_SETS "CAPSTAN_SET"
 
+/* Names the file to which the process that leads a run writes its summary
+ * object. */
+#define SUMMARY_FILE "CAPSTAN_SUMMARY"
+
 struct process_settings {
     const struct rule_loops *loops; /* CAPSTAN_CPU, else the best */
     bool shm;   /* shared memory on one host: --lane, CAPSTAN_LANE */
     int record; /* descriptor for the launch record (launch_record.h), 0: none
                  */
+    const char *summary; /* SUMMARY_FILE; NULL: not given */
     /* The library's process, whose signals and memory are the caller's: */
     struct external *external; /* the caller's model; NULL: the program's own */
     int interrupts; /* readable: the number of a signal, in 8 bytes */

@@ -77,7 +77,8 @@ enum {
  * "checkpoint.dir=/data/run" (NULL-ended, or NULL). Without a chief in the
  * cluster rank 0's process leads. The job's model.type is external. `capstan
  * local -- COMMAND` gives a job and overrides by the variables CAPSTAN_JOB,
- * which replaces JOB, and CAPSTAN_SET, which follow OVERRIDES.
+ * which replaces JOB, and CAPSTAN_SET, which follow OVERRIDES. CAPSTAN_SUMMARY
+ * names a file to which the process that leads writes the run's figures.
  *
  * *RUN is NULL only if there is no memory (result 1); else capstan_close frees
  * it, whatever the result. */

@@ -22,11 +22,18 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
 /* Set if the chief logs to the same terminal. */
 #define LAUNCH_TOGETHER "CAPSTAN_TOGETHER"
 
+/* The processes that write to standard output; the others write to standard
+ * error instead. */
+enum launch_stdout {
+    LAUNCH_STDOUT_CHIEF,
+    LAUNCH_STDOUT_WORKERS,
+    LAUNCH_STDOUT_NOBODY,
+};
+
 struct launch_settings {
-    const char *program;       /* the capstan binary; /proc/self/exe will do */
-    const char *verb;          /* for all processes; NULL: "run" */
-    bool workers_write_stdout; /* the workers write to standard output instead
-                                  of the chief */
+    const char *program; /* the capstan binary; /proc/self/exe will do */
+    const char *verb;    /* for all processes; NULL: "run" */
+    enum launch_stdout writers;
     bool arguments_for_all;
     char *const *command; /* of the workers instead, NULL-terminated: worker 0
                              leads, and there is no chief; or NULL */
@@ -49,18 +56,19 @@ void launch_program(char *path, size_t size);
  * With a distribution, worker 0 or rank 0 leads and is "the chief" below; the
  * processes get the variables that Azure ML sets.
  *
- * Only the chief writes to standard output; standard input is empty. Other
- * variables that describe a cluster are removed from the processes'
- * environment. Workers find the process ids of the ps, in order and separated
- * by commas, in the variable LAUNCH_PS_PIDS. SIGTERM, SIGINT and SIGHUP (unless
- * it is ignored) are forwarded to the chief only, which then has GRACE + STOP
- * seconds before SIGKILL. SIGUSR1 is forwarded to the chief and has no other
- * effect. When the chief has ended, the others get STOP seconds, or half a
- * second if it failed; then SIGTERM and STOP seconds again; then SIGKILL. A
- * signalled process is logged unless the chief failed. If the launcher itself
- * is killed, all processes are. A process that ends before the chief is
- * reported to the chief (death_report.h). If it ends with STATUS_CONFIG, which
- * waiting cannot fix, or fails before it has joined, the chief gets SIGTERM.
+ * Standard input is empty. Other variables that describe a cluster are removed
+ * from the processes' environment. Workers find the process ids of the ps, in
+ * order and separated by commas, in the variable LAUNCH_PS_PIDS. SIGTERM,
+ * SIGINT and SIGHUP (unless it is ignored) are forwarded to the chief only,
+ * which then has GRACE + STOP seconds before SIGKILL. SIGUSR1 is forwarded to
+ * the chief and has no other effect. When the chief has ended, the others get
+ * STOP seconds, or half a second if it failed; then SIGTERM and STOP seconds
+ * again; then SIGKILL. A signalled process is logged unless the chief failed.
+ * When a process has ended, what is left of its group is killed. If the
+ * launcher itself is killed, all processes are. A process that ends before the
+ * chief is reported to the chief (death_report.h). If it ends with
+ * STATUS_CONFIG, which waiting cannot fix, or fails before it has joined, the
+ * chief gets SIGTERM.
  *
  * *EXIT_CODE is the chief's (128 + n for signal n). If the chief got SIGTERM
  * because of another process, it is that process's if STATUS_CONFIG or

@@ -204,9 +204,15 @@ static void launch_start_prepare(void *context) {
 
 static bool writes_stdout(const struct launch *launch,
                           const struct launch_process *process) {
-    return launch->options->workers_write_stdout
-               ? !strcmp(process->type, "worker")
-               : process == launch->processes;
+    switch (launch->options->writers) {
+    case LAUNCH_STDOUT_CHIEF:
+        return process == launch->processes;
+    case LAUNCH_STDOUT_WORKERS:
+        return !strcmp(process->type, "worker");
+    case LAUNCH_STDOUT_NOBODY:
+        break;
+    }
+    return false;
 }
 
 static enum status launch_start_start(struct launch *launch,

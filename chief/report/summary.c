@@ -8,10 +8,12 @@
 #include "proto/base/time.h"
 #include "proto/tensor/encoding.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const double MIN_REPORTED_SHARE = 0.1; /* of the trainers' time */
 
@@ -169,14 +171,23 @@ json_t *summary_object(const struct run *run) {
     return object;
 }
 
-static void summary_print_json(const struct run *run) {
+static void summary_write(const struct run *run, FILE *out) {
     json_t *object = summary_object(run);
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     if (text)
-        printf("%s\n", text);
-    fflush(stdout);
+        fprintf(out, "%s\n", text);
     free(text);
     json_decref(object);
+}
+
+void summary_save(const struct run *run, const char *path) {
+    FILE *file = fopen(path, "we");
+    if (file)
+        summary_write(run, file);
+    if (!file || fclose(file))
+        log_warning(run->log, "summary_unwritten",
+                    "the summary is not written to %s: %s", path,
+                    strerror(errno));
 }
 
 /* Names a key only if the loss of time justifies a change and the key helps. In
@@ -302,6 +313,8 @@ void summary_print(const struct run *run, bool json) {
     if (run->checkpoints.has_saved)
         log_info(run->log, "final_checkpoint", "checkpoint: %s",
                  run->checkpoints.folder);
-    if (json)
-        summary_print_json(run);
+    if (json) {
+        summary_write(run, stdout);
+        fflush(stdout);
+    }
 }

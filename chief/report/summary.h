@@ -16,4 +16,7 @@ json_t *summary_object(const struct run *run);
  * output. */
 void summary_print(const struct run *run, bool json);
 
+/* Writes the object to the file at PATH; logs a warning if that fails. */
+void summary_save(const struct run *run, const char *path);
+
 #endif

@@ -369,6 +369,38 @@ static void a_rank_that_joins_takes_what_the_others_keep(void **state) {
     assert_string_equal(weights_of(ranks[0]), weights_of(ranks[1]));
 }
 
+/* The caller's line is not there. */
+static void json_gives_the_summary_and_nothing_else(void **state) {
+    char caller[PATH_MAX];
+    caller_path(caller);
+    for (unsigned c = 0; c < CLUSTERS; c++) {
+        struct cluster_process *local =
+            cluster_run_start(*state, "local",
+                              SETS("local", "--json", "--ps", clusters[c],
+                                   "--workers", "2", "--", caller, "learns"),
+                              NULL);
+        cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+        const char *output = cluster_run_output(local);
+        assert_ptr_equal(strchr(output, '\n') + 1, strchr(output, 0));
+        json_t *object = cluster_run_json(local);
+        assert_int_equal(json_integer_value(json_object_get(object, "steps")),
+                         40);
+        assert_true(json_real_value(json_object_get(object, "train_loss")) > 0);
+        json_decref(object);
+        assert_non_null(strstr(cluster_run_errors(local), "rank 0 learns\n"));
+    }
+}
+
+static void a_command_without_a_run_has_no_summary(void **state) {
+    struct cluster_process *local = cluster_run_start(
+        *state, "local", SETS("local", "--json", "--ps", "0", "--", "true"),
+        NULL);
+    cluster_run_expect(local, FAILED, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(cluster_run_output(local), "");
+    assert_non_null(
+        strstr(cluster_run_errors(local), "true has ended without a run"));
+}
+
 /* A caller without a handler dies of the launcher's signal before the library
  * gives it the reason. */
 static void the_reason_why_a_run_cannot_begin_is_said_first(void **state) {
@@ -423,6 +455,8 @@ int main(void) {
         LIBRARY_TEST(rank_0_is_needed_until_the_first_step),
         LIBRARY_TEST(another_rank_has_the_weights_of_a_checkpoint),
         LIBRARY_TEST(a_rank_that_joins_takes_what_the_others_keep),
+        LIBRARY_TEST(json_gives_the_summary_and_nothing_else),
+        LIBRARY_TEST(a_command_without_a_run_has_no_summary),
         LIBRARY_TEST(the_reason_why_a_run_cannot_begin_is_said_first),
         LIBRARY_TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together),
     };

@@ -15,6 +15,12 @@ static const char *check_bench(const struct options *options) {
 
 static const char *options_check_check_local(const struct options *options) {
     bool distributed = options->azureml_distribution;
+    if (options->launch.command &&
+        (distributed || options->deepspeed || options->link_gbits > 0))
+        return "--distribution, --deepspeed_config and --link-gbits do not go "
+               "with a command";
+    if (options->launch.command && !options->num_workers)
+        return "--workers 0 with a command: worker 0 leads";
     if (distributed && (options->ps_given || options->workers_given))
         return "--distribution gives the number of processes: leave --ps and "
                "--workers out";

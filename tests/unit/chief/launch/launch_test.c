@@ -218,12 +218,25 @@ static void only_the_chief_has_stdout_and_no_process_has_stdin(void **state) {
     launch_fixture_expect_log(set, "from worker\n");
 }
 
-/* A terminal's Ctrl-C goes to the launcher's process group. */
+static void nobody_has_stdout_if_that_is_asked_for(void **state) {
+    struct launch_fixture *set = *state;
+    struct launch_settings options = {.writers = LAUNCH_STDOUT_NOBODY,
+                                      .num_ps = 1,
+                                      .num_workers = 1,
+                                      .grace = 60,
+                                      .stop = 60};
+    launch_fixture_set_program(set, "echo from $me");
+    assert_int_equal(launch_fixture_run_with(set, &options), STATUS_OK);
+    assert_string_equal(set->out, "");
+    launch_fixture_expect_log(set, "from chief\n");
+    launch_fixture_expect_log(set, "from worker\n");
+}
+
 static void another_verb_forwards_its_arguments_and_workers_have_stdout(
     void **state) {
     struct launch_fixture *set = *state;
     struct launch_settings options = {.verb = "bench",
-                                      .workers_write_stdout = true,
+                                      .writers = LAUNCH_STDOUT_WORKERS,
                                       .arguments_for_all = true,
                                       .num_ps = 2,
                                       .num_workers = 1,
@@ -241,6 +254,7 @@ static void another_verb_forwards_its_arguments_and_workers_have_stdout(
     assert_int_equal(launch_fixture_count(set, "pid-*"), 2);
 }
 
+/* A terminal's Ctrl-C goes to the launcher's process group. */
 static void every_process_leads_a_process_group(void **state) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(
@@ -260,6 +274,7 @@ int main(void) {
         LAUNCH_TEST(only_the_chief_has_stdout_and_no_process_has_stdin),
         LAUNCH_TEST(
             another_verb_forwards_its_arguments_and_workers_have_stdout),
+        LAUNCH_TEST(nobody_has_stdout_if_that_is_asked_for),
         LAUNCH_TEST(every_process_leads_a_process_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,6 +41,25 @@ static char *summary_of(struct metrics_fixture *measured) {
     return text;
 }
 
+static void the_object_is_also_written_to_a_file(void **state) {
+    struct metrics_fixture *measured = *state;
+    char path[] = "/tmp/capstan-summary-XXXXXX";
+    struct log log;
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    metrics_fixture_heartbeat(measured, 100, 150);
+    log_open(&log, "chief", -1);
+    measured->run.log = &log;
+    assert_int_equal(write(file, "old and longer than nothing", 27), 27);
+    summary_save(&measured->run, path);
+    measured->run.log = NULL;
+    json_t *object = json_load_file(path, 0, NULL);
+    assert_true(json_is_number(json_object_get(object, "steps_per_second")));
+    json_decref(object);
+    close(file);
+    unlink(path);
+}
+
 /* An epoch had ended before it: that one's loss is not its own. */
 static void a_resumed_run_within_an_epoch_has_the_loss_of_its_steps(
     void **state) {
@@ -186,6 +205,7 @@ static void synchronous_and_single_runs_get_no_advice_about_pushes(
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        MEASURED(the_object_is_also_written_to_a_file),
         MEASURED(a_resumed_run_within_an_epoch_has_the_loss_of_its_steps),
         MEASURED(the_suggested_key_is_one_of_the_job),
         MEASURED(a_single_process_gets_advice_for_its_own_ps),
