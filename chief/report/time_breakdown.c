@@ -30,6 +30,12 @@ static void time_breakdown_set_real(json_t *object, const char *key,
                         isfinite(value) ? json_real(value) : json_null());
 }
 
+/* Does the caller of the library compute the gradients? Then only it knows its
+ * batches, and how long it waits for them. */
+static bool time_breakdown_is_external(const struct run *run) {
+    return run->job->model.type == JOB_EXTERNAL;
+}
+
 /* Seconds per step of one trainer and of one ps. Steps are those of each
  * trainer, even if the run's step counts the steps of all. */
 static json_t *seconds_per_step(const struct run *run) {
@@ -41,7 +47,9 @@ static json_t *seconds_per_step(const struct run *run) {
     double update = run->allreduce ? sum.rule / trainer_steps
                                    : sum.updates / run_holder_count(run) / each;
     json_t *object = json_object();
-    time_breakdown_set_real(object, "input", sum.input / trainer_steps);
+    time_breakdown_set_real(
+        object, "input",
+        time_breakdown_is_external(run) ? NAN : sum.input / trainer_steps);
     time_breakdown_set_real(object, "compute", sum.compute / trainer_steps);
     time_breakdown_set_real(object, "waiting_for_weights",
                             run->allreduce ? 0 : sum.waiting / trainer_steps);
@@ -69,12 +77,13 @@ static void time_breakdown_set_count(json_t *object, const char *key,
 
 static void add_batch(json_t *object, const struct run *run) {
     const struct job *job = run->job;
-    bool planned = run->plan.num_replicas && job;
+    bool known =
+        run->plan.num_replicas && job && !time_breakdown_is_external(run);
     time_breakdown_set_count(object, "replicas", run->plan.num_replicas);
     time_breakdown_set_count(object, "micro_batch",
-                             planned ? job->micro_batch : 0);
+                             known ? job->micro_batch : 0);
     time_breakdown_set_count(object, "accumulation",
-                             planned ? job->accumulation : 0);
+                             known ? job->accumulation : 0);
 }
 
 void time_breakdown_add(json_t *object, const struct run *run) {

@@ -91,6 +91,24 @@ static void all_reduce_counts_gradient_waits_and_its_own_updates(void **state) {
     expect(&fixture.run, "seconds_per_step", "update", 0.005);
 }
 
+static void a_callers_batch_and_its_reading_are_unknown(void **state) {
+    (void)state;
+    struct fixture fixture;
+    prepare(&fixture);
+    fixture.job.model.type = JOB_EXTERNAL;
+    fixture.job.micro_batch = fixture.job.accumulation = 1;
+    fixture.run.plan.num_replicas = 2;
+    json_t *object = json_object();
+    time_breakdown_add(object, &fixture.run);
+    const json_t *times = json_object_get(object, "seconds_per_step");
+    assert_true(json_is_null(json_object_get(times, "input")));
+    assert_true(json_is_null(json_object_get(object, "micro_batch")));
+    assert_true(json_is_null(json_object_get(object, "accumulation")));
+    json_decref(object);
+    expect(&fixture.run, NULL, "replicas", 2);
+    expect(&fixture.run, "seconds_per_step", "compute", 0.1);
+}
+
 static void figures_not_yet_known_are_null(void **state) {
     (void)state;
     struct fixture fixture;
@@ -111,6 +129,7 @@ int main(void) {
         cmocka_unit_test(a_round_counts_once_for_each_trainer),
         cmocka_unit_test(without_rounds_pushes_are_divided_among_trainers),
         cmocka_unit_test(all_reduce_counts_gradient_waits_and_its_own_updates),
+        cmocka_unit_test(a_callers_batch_and_its_reading_are_unknown),
         cmocka_unit_test(figures_not_yet_known_are_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
