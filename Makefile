@@ -66,7 +66,7 @@ TESTS := $(CLUSTER_TESTS) $(UNIT_TESTS)
 # Tests that run alone: those that measure, and the second of two that use the same
 # network namespaces. All others run in parallel.
 LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
-    compare_members compare_net memory simulate)
+    compare_command compare_members compare_net memory simulate)
 # The slowest test starts first.
 LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \

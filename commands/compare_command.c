@@ -11,6 +11,7 @@
 #include "chief/compare/predict_command.h"
 #include "chief/launch/launch.h"
 #include "commands/composition.h"
+#include "commands/launch_command.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +27,8 @@ static enum status compare_command_load(struct job **job,
     struct job_source source = {.path = options->job,
                                 .deepspeed = options->deepspeed,
                                 .overrides = options->sets,
-                                .num_overrides = options->num_sets};
+                                .num_overrides = options->num_sets,
+                                .external = options->launch.command};
     return job_load(job, &source, log, why);
 }
 
@@ -127,7 +129,7 @@ static enum status run_local(json_t **result, const struct options *options,
     log_open(&log, "compare", -1);
     launch_program(program, sizeof program);
     struct compare_local local = {
-        .flags = options, .job = job, .program = program};
+        .flags = options, .job = job, .program = program, .log = &log};
     struct compare_runs_runner runner = compare_local_runner(&local);
     struct compare_runs_settings given = {.flags = options,
                                           .job = job,
@@ -149,6 +151,8 @@ static enum status compare_command_measure(const struct options *flags,
     struct job *job = NULL;
     struct compare_batch batch;
     enum status status = compare_command_load(&job, &options, NULL, why);
+    if (!status)
+        status = launch_command_check_model(&options, job, why);
     if (!status) {
         const struct compare_counts *workers = &options.compare.workers;
         apply_job_block(&options.compare, &job->compare);
@@ -175,12 +179,13 @@ enum status compare_command(const struct options *options,
     return compare_command_measure(options, why);
 }
 
+/* composition.c refuses the job of an external model. */
 bool compare_command_is_requested(const struct options *options) {
     struct job *job = NULL;
     struct failure ignored;
     bool is_requested = (options->job || options->deepspeed) &&
                         !compare_command_load(&job, options, NULL, &ignored) &&
-                        job->compare.on;
+                        job->compare.on && job->model.type != JOB_EXTERNAL;
     job_free(&job);
     return is_requested;
 }

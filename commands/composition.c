@@ -279,6 +279,11 @@ static enum status add_chief(struct composition *composition,
     if (status)
         return status;
     const struct job *job = composition->job;
+    if (job->compare.on && job->model.type == JOB_EXTERNAL)
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "\"compare\" in a job whose model.type is external: "
+                           "`capstan compare JOB.json -- COMMAND` compares on "
+                           "one machine");
     struct strategy_case given =
         composition_members(composition->options, cluster, job);
     uint32_t num_ps = given.num_ps;

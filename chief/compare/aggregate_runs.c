@@ -20,7 +20,8 @@ static const double FASTER_LINK_RATIO = 1.6,
 
 /* Medians of the runs, seconds per step. */
 struct times {
-    double input, compute, weights, gradients, update;
+    double input; /* NAN: unknown */
+    double compute, weights, gradients, update;
 };
 
 static double aggregate_runs_number(const json_t *object, const char *key) {
@@ -125,7 +126,7 @@ static double or_zero(double value) {
 static struct times times_of(const json_t *runs) {
     static const char within[] = "seconds_per_step";
     return (struct times){
-        .input = or_zero(median(runs, within, "input")),
+        .input = median(runs, within, "input"),
         .compute = or_zero(median(runs, within, "compute")),
         .weights = or_zero(median(runs, within, "waiting_for_weights")),
         .gradients = or_zero(median(runs, within, "waiting_for_gradients")),

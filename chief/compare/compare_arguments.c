@@ -11,11 +11,15 @@ static void compare_arguments_add(struct compare_arguments *command,
 static void compare_arguments_add(struct compare_arguments *command,
                                   const char *format, ...) {
     va_list arguments;
+    char **argv = reallocarray(command->argv, command->count + 2, sizeof *argv);
+    if (!argv)
+        return;
+    command->argv = argv;
     va_start(arguments, format);
-    if (command->count < COMPARE_ARGUMENTS_MAX &&
-        vasprintf(&command->argv[command->count], format, arguments) >= 0)
+    if (vasprintf(&argv[command->count], format, arguments) >= 0)
         command->count++;
     va_end(arguments);
+    argv[command->count] = NULL;
 }
 
 static void compare_arguments_set(struct compare_arguments *command,
@@ -69,31 +73,29 @@ static void set_all(struct compare_arguments *command,
     }
     for (unsigned i = 0; i < sizeof off / sizeof *off; i++)
         compare_arguments_set(command, "%s=null", off[i]);
-    if (!command->overrides_only)
+    if (!command->overrides_only && !flags->launch.command)
         compare_arguments_set(command, "chief=coordinate");
     set_strategy(command, &request->spec);
     set_batch(command, &request->batch);
     if (request->steps)
         compare_arguments_set(command, "steps=%" PRIu64, request->steps);
-    if (!request->tests)
+    if (!request->tests && !flags->launch.command)
         compare_arguments_set(command, "data.test=null");
 }
 
 void compare_arguments_overrides(
     struct compare_arguments *command, const struct options *flags,
     const struct compare_arguments_request *request) {
-    command->count = 0;
-    command->overrides_only = true;
+    *command = (struct compare_arguments){.overrides_only = true};
     set_all(command, flags, request);
-    command->argv[command->count] = NULL;
 }
 
 void compare_arguments_build(struct compare_arguments *command,
                              const struct options *flags,
                              const struct compare_arguments_request *request) {
     const struct aggregate_runs_case *spec = &request->spec;
-    command->count = 0;
-    command->overrides_only = false;
+    char *const *word = flags->launch.command;
+    *command = (struct compare_arguments){0};
     compare_arguments_add(command, "capstan");
     compare_arguments_add(command, "local");
     compare_arguments_add(command, "--json");
@@ -101,22 +103,27 @@ void compare_arguments_build(struct compare_arguments *command,
     compare_arguments_add(command, "--workers=%u", spec->workers);
     if (flags->lane)
         compare_arguments_add(command, "--lane=%s", flags->lane);
-    if (spec->link_gbits > 0)
+    if (spec->link_gbits > 0 && !word)
         compare_arguments_add(command, "--link-gbits=%.17g", spec->link_gbits);
     if (flags->deepspeed)
         compare_arguments_add(command, "--deepspeed_config=%s",
                               flags->deepspeed);
     set_all(command, flags, request);
     /* What follows "--" would be a command. */
-    compare_arguments_add(command, "%s%s", flags->job[0] == '-' ? "./" : "",
-                          flags->job);
-    command->argv[command->count] = NULL;
+    if (flags->job)
+        compare_arguments_add(command, "%s%s", flags->job[0] == '-' ? "./" : "",
+                              flags->job);
+    if (word)
+        compare_arguments_add(command, "--");
+    for (; word && *word; word++)
+        compare_arguments_add(command, "%s", *word);
 }
 
 void compare_arguments_free(struct compare_arguments *command) {
     for (unsigned i = 0; i < command->count; i++)
         free(command->argv[i]);
-    command->count = 0;
+    free(command->argv);
+    *command = (struct compare_arguments){0};
 }
 
 /* Trainers that share a machine have one device each; a trainer that is alone
@@ -128,6 +135,8 @@ enum status compare_batch_find(struct compare_batch *out, const struct job *job,
                   (local && trainers > 1);
     struct job solved = *job;
     *out = (struct compare_batch){0};
+    if (job->model.type == JOB_EXTERNAL)
+        return STATUS_OK;
     if (job->train_batch_size && !single)
         return job_check_batch(job, trainers, why);
     enum status status = job_solve_batch(&solved, trainers, why);

@@ -21,8 +21,8 @@ struct compare_batch {
 
 /* Solves the batch of JOB for the largest number of TRAINERS in the comparison,
  * all on one machine if LOCAL. *OUT is 0 if it depends on their number of
- * devices; the first finished run gives it then. STATUS_CONFIG: it is
- * impossible with any number of devices. */
+ * devices, when the first finished run gives it, or if the model is external.
+ * STATUS_CONFIG: it is impossible with any number of devices. */
 enum status compare_batch_find(struct compare_batch *out, const struct job *job,
                                uint32_t trainers, bool local,
                                struct failure *why) MUST_CHECK;
@@ -38,20 +38,18 @@ void compare_batch_grow(struct compare_batch *batch, uint32_t samples);
 /* Samples of a replica's step. */
 double compare_batch_samples(const struct compare_batch *batch);
 
-enum { COMPARE_ARGUMENTS_MAX = 2 * OPTIONS_MAX_SETS + 64 };
-
 struct compare_arguments_request {
     struct aggregate_runs_case spec;
     struct compare_batch batch;
-    uint64_t steps;    /* in the run's count; 0: the job's epochs */
+    uint64_t steps;    /* in the run's count; 0: as long as it trains */
     bool tests;        /* evaluates on the test set */
     bool continues[2]; /* whether other runs follow: [0] after a failure, [1]
                           after success */
 };
 
 struct compare_arguments {
-    bool overrides_only;                   /* only "key.path=value" overrides */
-    char *argv[COMPARE_ARGUMENTS_MAX + 1]; /* NULL-terminated */
+    bool overrides_only; /* only "key.path=value" overrides */
+    char **argv;         /* NULL-terminated */
     unsigned count;
 };
 

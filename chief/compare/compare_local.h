@@ -10,6 +10,7 @@ struct compare_local {
     const struct options *flags; /* borrowed, like all pointers here */
     const struct job *job;       /* with its batch solved */
     const char *program;         /* the capstan binary */
+    const struct log *log;       /* of a failed command's last lines; or NULL */
     struct subprocess_signals signals;
 };
 

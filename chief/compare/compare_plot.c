@@ -315,7 +315,9 @@ static void print_speed_up(FILE *out, const json_t *cases) {
  * pixels. */
 static void print_heading(FILE *out, const json_t *result, int width) {
     size_t most = (size_t)(width / LETTER) - DATE;
-    const char *job = json_string_value(json_object_get(result, "job"));
+    const char *command = json_string_value(json_object_get(result, "command"));
+    const char *job =
+        command ? command : json_string_value(json_object_get(result, "job"));
     const char *date = json_string_value(json_object_get(result, "date"));
     double repeats = compare_plot_number(result, NULL, "repeats");
     size_t length = job ? strlen(job) : 0, from = 0;
@@ -354,11 +356,13 @@ static bool compare_plot_has_spread(const json_t *cases) {
     return false;
 }
 
-static void print_throughput(FILE *out, const json_t *cases) {
+static void print_throughput(FILE *out, const json_t *result) {
+    const json_t *cases = json_object_get(result, "cases");
+    const char *unit = json_string_value(json_object_get(result, "unit"));
     bool many = count_bars(cases) > FEW,
          spread = compare_plot_has_spread(cases);
     fprintf(out,
-            "set yrange [0:*]\nset grid ytics\nset ylabel 'examples/s'\n"
+            "set yrange [0:*]\nset grid ytics\nset ylabel '%s/s'\n"
             "set title 'throughput, and its bound'\n"
             "set style fill solid 0.6\nset boxwidth 0.6\n"
             "set key outside top center horizontal\nset bmargin %d\n"
@@ -366,7 +370,8 @@ static void print_throughput(FILE *out, const json_t *cases) {
             "plot $bars using 0:2:xtic(1) with boxes title '%s', %s"
             "$bars using ($0-0.35):5:(0.7):(0) with vectors nohead lw 3 lc rgb "
             "'red' title 'bound'\nset bmargin 4\n",
-            many ? 12 : 5, many ? "set xtics rotate by 55 right\n" : "", "mean",
+            unit ? unit : "examples", many ? 12 : 5,
+            many ? "set xtics rotate by 55 right\n" : "", "mean",
             spread
                 ? "$bars using 0:3:(0):($4-$3) with vectors heads size screen "
                   "0.004,90 lw 2 lc rgb 'black' title '95 % interval', "
@@ -388,7 +393,7 @@ void compare_plot_script(FILE *out, const json_t *result, const char *path) {
     print_heading(out, result, all);
     fputc('\n', out);
     print_place(out, 0, first, all);
-    print_throughput(out, cases);
+    print_throughput(out, result);
     if (lines.last > 0) {
         print_place(out, first, CHART, all);
         compare_plot_print_lines(out, &lines);

@@ -29,7 +29,9 @@ enum run_purpose {
 /* The loss of the initial weights is measured over at least so many samples of
  * a replica, which bounds its error. */
 enum { FIRST_SAMPLES = 1024 };
-static const double LOSS_TOLERANCE = 0.01;
+/* Above the loss of the initial weights, as a part of it. That of a caller's
+ * model is of a single step's samples. */
+static const double LOSS_TOLERANCE = 0.01, EXTERNAL_LOSS_TOLERANCE = 0.5;
 
 struct compare_case {
     struct aggregate_runs_case spec;
@@ -44,7 +46,11 @@ struct comparison {
     struct compare_batch batch;
     struct compare_case cases[MAX_CASES];
     unsigned count, runs_done, runs_total;
+    unsigned runs_repeated; /* of runs_total, those that measure throughput */
     int64_t began;
+    bool external; /* a caller of the library has the model */
+    bool finished, has_samples, has_loss; /* a run has; what one has told */
+    bool ends_itself;                     /* before --steps */
 };
 
 static double compare_runs_number(const json_t *object, const char *key) {
@@ -122,6 +128,68 @@ static bool has_other_cases(const struct comparison *comparison,
     return false;
 }
 
+/* Is the loss compared? A caller's model may tell none. */
+static bool compares_loss(const struct comparison *comparison) {
+    return !comparison->external || !comparison->finished ||
+           comparison->has_loss;
+}
+
+/* What the rates count. */
+static const char *unit_of(const struct comparison *comparison) {
+    return comparison->external && comparison->finished &&
+                   !comparison->has_samples
+               ? "steps"
+               : "examples";
+}
+
+/* The runs to make: those that measure throughput, and for the loss one of each
+ * case that has not failed and one of a step. */
+static void count_runs(struct comparison *comparison) {
+    unsigned cases = 0;
+    for (unsigned c = 0; c < comparison->count; c++)
+        cases += !comparison->cases[c].problem[0];
+    comparison->runs_total = comparison->runs_repeated;
+    if (cases && compares_loss(comparison))
+        comparison->runs_total += cases + 1;
+}
+
+/* A caller may end before it is told to. */
+static void check_end(struct comparison *comparison, uint64_t steps,
+                      const json_t *run) {
+    double found = compare_runs_number(run, "steps");
+    if (comparison->ends_itself || found >= (double)steps)
+        return;
+    comparison->ends_itself = true;
+    log_warning(comparison->options->log, "command_ended_early",
+                "the command has ended by itself after %.0f of %" PRIu64
+                " steps: its own end counts",
+                found, steps);
+}
+
+/* Completes the object of a caller's RUN: `samples_per_step` of a replica. If
+ * the caller tells no samples, each of its steps counts as one, and a loss of 0
+ * is none. False: it has no step. */
+static bool read_external(struct comparison *comparison,
+                          const struct aggregate_runs_case *spec, json_t *run) {
+    double steps = compare_runs_number(run, "steps_per_second");
+    double examples = compare_runs_number(run, "examples_per_second");
+    double loss = compare_runs_number(run, "train_loss");
+    if (!(steps > 0))
+        return false;
+    if (spec->mode != COST_MODEL_PS_ASYNC)
+        steps *= compare_runs_number(run, "replicas");
+    comparison->finished = true;
+    comparison->has_samples |= examples > 0;
+    comparison->has_loss |= isfinite(loss) && loss != 0;
+    if (!(examples > 0))
+        json_object_set_new(run, "examples_per_second", json_real(steps));
+    if (loss == 0)
+        json_object_set_new(run, "train_loss", json_null());
+    json_object_set_new(run, "samples_per_step",
+                        json_real(examples > 0 ? examples / steps : 1));
+    return true;
+}
+
 /* Returns the run's object, owned by the caller. NULL: it failed, with the
  * reason in ONE, or the comparison must end, with the reason in STATUS. */
 static json_t *compare_runs_run_once(struct comparison *comparison,
@@ -143,6 +211,14 @@ static json_t *compare_runs_run_once(struct comparison *comparison,
     *status = runner->run(runner->context, &request, &outcome, why);
     if (!*status && outcome.object)
         compare_batch_update(&comparison->batch, outcome.object);
+    if (outcome.object && comparison->external &&
+        !read_external(comparison, &one->spec, outcome.object)) {
+        json_decref(outcome.object);
+        outcome = (struct compare_runs_outcome){
+            .problem = "it ended before its first step"};
+    }
+    if (outcome.object && comparison->external && run_purpose == REPEATED)
+        check_end(comparison, steps, outcome.object);
     if (*status || outcome.object)
         return outcome.object;
     one->code = outcome.code ? outcome.code : STATUS_FAILED;
@@ -171,9 +247,10 @@ static void log_run(struct comparison *comparison,
     time_left(comparison, remaining, sizeof remaining);
     if (object)
         log_info(log, "comparison_run_finished",
-                 "run %u of %u: %s: %.0f examples/s%s", comparison->runs_done,
+                 "run %u of %u: %s: %.0f %s/s%s", comparison->runs_done,
                  comparison->runs_total, name,
-                 compare_runs_number(object, "examples_per_second"), remaining);
+                 compare_runs_number(object, "examples_per_second"),
+                 unit_of(comparison), remaining);
     else
         log_warning(log, "comparison_run_failed", "run %u of %u: %s: %s",
                     comparison->runs_done, comparison->runs_total, name,
@@ -193,9 +270,8 @@ static void check_cases(struct comparison *comparison) {
             continue;
         one->code = (int)status;
         snprintf(one->problem, sizeof one->problem, "%.500s", why.text);
-        comparison->runs_total -=
-            (unsigned)comparison->options->flags->compare.repeats + 1 +
-            !has_other_cases(comparison, one);
+        comparison->runs_repeated -=
+            (unsigned)comparison->options->flags->compare.repeats;
     }
 }
 
@@ -216,10 +292,9 @@ static enum status compare_runs_measure(struct comparison *comparison,
                                                    REPEATED, &status, why);
             if (object)
                 json_array_append_new(one->runs, object);
-            else if (!status) /* its other runs, and the one for equal time, are
-                                 skipped */
-                comparison->runs_total -=
-                    (unsigned)(repeats - r) + !has_other_cases(comparison, one);
+            else if (!status) /* its other runs are skipped */
+                comparison->runs_repeated -= (unsigned)(repeats - r - 1);
+            count_runs(comparison);
             if (!status)
                 log_run(comparison, one, object);
         }
@@ -289,13 +364,14 @@ static enum status measure_first(struct comparison *comparison, double *loss,
 }
 
 /* A NaN loss ends a run, or leaves no loss to report. */
-static json_t *diverged(const struct compare_case *one, double first) {
+static json_t *diverged(const struct compare_case *one, double first,
+                        double tolerance) {
     double loss = compare_runs_number(one->equal, "train_loss");
     if (strstr(one->problem, "the loss is "))
         return json_true();
     if (!one->equal)
         return json_null();
-    return json_boolean(isnan(loss) || loss > (1 + LOSS_TOLERANCE) * first);
+    return json_boolean(isnan(loss) || loss > first + tolerance * fabs(first));
 }
 
 static void copy_key(json_t *to, const json_t *from, const char *key) {
@@ -344,6 +420,44 @@ static void compare_runs_set_real(json_t *object, const char *key,
                         value > 0 ? json_real(value) : json_null());
 }
 
+/* The words of the command with spaces between, or null. */
+static json_t *command_text(char *const *command) {
+    char *text = NULL;
+    size_t size;
+    FILE *out = command ? open_memstream(&text, &size) : NULL;
+    if (!out)
+        return json_null();
+    for (char *const *word = command; *word; word++)
+        fprintf(out, "%s%s", word > command ? " " : "", *word);
+    fclose(out);
+    json_t *object = json_string(text); /* NULL: not UTF-8 */
+    free(text);
+    return object ? object : json_null();
+}
+
+/* Samples of a replica's step in ONE's runs; NAN: none has finished. */
+static double compare_runs_samples_of(const struct comparison *comparison,
+                                      const struct compare_case *one) {
+    return comparison->external
+               ? aggregate_runs_median(one->runs, "samples_per_step")
+               : compare_batch_samples(&comparison->batch);
+}
+
+/* The samples of all cases; null: a caller's differ, or are unknown. */
+static json_t *common_samples(const struct comparison *comparison) {
+    double samples = NAN;
+    for (unsigned c = 0; c < comparison->count; c++) {
+        double found =
+            round(compare_runs_samples_of(comparison, &comparison->cases[c]));
+        if (found != samples && !isnan(found) && !isnan(samples))
+            return json_null();
+        samples = isnan(found) ? samples : found;
+    }
+    return strcmp(unit_of(comparison), "examples") || isnan(samples)
+               ? json_null()
+               : json_integer((json_int_t)samples);
+}
+
 /* Adds how it was measured. */
 static void add_settings(json_t *object, const struct comparison *comparison) {
     const struct compare_runs_settings *options = comparison->options;
@@ -353,13 +467,18 @@ static void add_settings(json_t *object, const struct comparison *comparison) {
     char date[32]; /* ISO 8601 */
     gmtime_r(&seconds, &now);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &now);
-    json_object_set_new(object, "job", json_string(options->flags->job));
+    json_object_set_new(object, "job",
+                        options->flags->job ? json_string(options->flags->job)
+                                            : json_null());
+    json_object_set_new(object, "command",
+                        command_text(options->flags->launch.command));
     json_object_set_new(object, "date", json_string(date));
-    compare_runs_set_count(object, "rounds", (double)rounds_of(comparison));
+    compare_runs_set_count(
+        object, "rounds",
+        comparison->ends_itself ? 0 : (double)rounds_of(comparison));
     compare_runs_set_count(object, "repeats", (double)flags->repeats);
-    json_object_set_new(
-        object, "samples_per_step",
-        json_integer((json_int_t)compare_batch_samples(&comparison->batch)));
+    json_object_set_new(object, "unit", json_string(unit_of(comparison)));
+    json_object_set_new(object, "samples_per_step", common_samples(comparison));
     compare_runs_set_count(object, "cores", options->local ? cores_count() : 0);
     compare_runs_set_count(object, "members", options->members);
     compare_runs_set_real(object, "assumed_link_gbits",
@@ -370,7 +489,7 @@ static struct aggregate aggregate_one(const struct comparison *comparison,
                                       struct compare_case *one,
                                       double first_loss) {
     set_rates(comparison, &one->spec);
-    one->spec.samples = compare_batch_samples(&comparison->batch);
+    one->spec.samples = compare_runs_samples_of(comparison, one);
     struct aggregate aggregate = aggregate_runs(&one->spec, one->runs);
     json_object_set_new(aggregate.object, "error",
                         one->problem[0] ? json_string(one->problem)
@@ -378,7 +497,9 @@ static struct aggregate aggregate_one(const struct comparison *comparison,
     copy_key(aggregate.object, one->equal, "train_loss");
     copy_key(aggregate.object, one->equal, "test_accuracy");
     json_object_set_new(aggregate.object, "diverged",
-                        diverged(one, first_loss));
+                        diverged(one, first_loss,
+                                 comparison->external ? EXTERNAL_LOSS_TOLERANCE
+                                                      : LOSS_TOLERANCE));
     return aggregate;
 }
 
@@ -389,7 +510,9 @@ static json_t *build_result(struct comparison *comparison, double seconds,
     json_t *object = json_object(), *cases = json_array();
     add_settings(object, comparison);
     compare_runs_set_real(object, "equal_seconds", seconds);
-    compare_runs_set_real(object, "first_loss", first_loss);
+    json_object_set_new(object, "first_loss",
+                        isfinite(first_loss) ? json_real(first_loss)
+                                             : json_null());
     for (unsigned c = 0; aggregates && c < comparison->count; c++) {
         aggregates[c] =
             aggregate_one(comparison, &comparison->cases[c], first_loss);
@@ -399,7 +522,8 @@ static json_t *build_result(struct comparison *comparison, double seconds,
     if (aggregates) {
         aggregate_runs_add_scaling(aggregates, comparison->count);
         json_object_set_new(object, "crossover",
-                            ranking_compute(aggregates, comparison->count));
+                            ranking_compute(aggregates, comparison->count,
+                                            unit_of(comparison)));
     }
     free(aggregates);
     return object;
@@ -438,24 +562,27 @@ enum status compare_runs(json_t **result,
                            "no memory for a comparison");
     comparison->options = options;
     comparison->batch = options->batch;
+    comparison->external = options->job->model.type == JOB_EXTERNAL;
     list_cases(comparison);
-    /* Each case also runs once for equal time; the last run is of one step. */
-    comparison->runs_total =
-        comparison->count * (unsigned)(options->flags->compare.repeats + 1) + 1;
+    comparison->runs_repeated =
+        comparison->count * (unsigned)options->flags->compare.repeats;
     check_cases(comparison);
+    count_runs(comparison);
     log_info(options->log, "comparison_started",
              "%u cases, %u runs (%" PRIu64
              " of each and one for equal time, and one of a step for the loss "
-             "at the start); each run may take %g s",
+             "at the start%s); each run may take %g s",
              comparison->count, comparison->runs_total,
-             options->flags->compare.repeats, options->flags->compare.limit);
+             options->flags->compare.repeats,
+             comparison->external ? ", if the command reports losses" : "",
+             options->flags->compare.limit);
     comparison->began = time_now();
     enum status status = compare_runs_measure(comparison, why);
-    if (!status) {
+    if (!status && compares_loss(comparison)) {
         seconds = equal_seconds(comparison);
         status = measure_equal(comparison, seconds, why);
     }
-    if (!status)
+    if (!status && compares_loss(comparison))
         status = measure_first(comparison, &first_loss, why);
     if (status && failure_code_is_signal(why->code))
         status = status_fail(why, why->code,

@@ -92,6 +92,15 @@ static bool has_diverged(const json_t *one) {
     return json_is_true(json_object_get(one, "diverged"));
 }
 
+/* One that has diverged may have any number of digits. */
+static void print_loss(FILE *out, const json_t *one) {
+    double loss = compare_table_number(one, NULL, "train_loss");
+    if (fabs(loss) < 1000 || isnan(loss))
+        compare_table_print_number(out, 7, 3, loss);
+    else
+        fprintf(out, " %7.1e", loss);
+}
+
 /* Prints a mark before it if the loss has diverged. */
 static void print_accuracy(FILE *out, const json_t *one) {
     double accuracy = compare_table_number(one, NULL, "test_accuracy");
@@ -121,8 +130,7 @@ static void compare_table_print_case(FILE *out, const json_t *one) {
         compare_table_number(one, NULL, "bound_examples_per_second"));
     compare_table_print_share(out, 7,
                               compare_table_number(one, NULL, "reached"));
-    compare_table_print_number(out, 7, 3,
-                               compare_table_number(one, NULL, "train_loss"));
+    print_loss(out, one);
     print_accuracy(out, one);
     fprintf(out, "  %s\n", text(one, "limit"));
     if (text(one, "error")[0]) {
@@ -171,8 +179,15 @@ static bool compare_table_has_devices(const json_t *result) {
     return false;
 }
 
+/* The command that was run, or the job. */
+static const char *subject(const json_t *result) {
+    const char *command = text(result, "command");
+    return command[0] ? command : text(result, "job");
+}
+
 static void compare_table_print_title(FILE *out, const json_t *result) {
-    char line[4400], where[64];
+    char line[4400], where[64], samples[64] = "";
+    double each = compare_table_number(result, NULL, "samples_per_step");
     double rounds = compare_table_number(result, NULL, "rounds");
     double members = compare_table_number(result, NULL, "members");
     double cores = compare_table_number(result, NULL, "cores");
@@ -182,17 +197,19 @@ static void compare_table_print_title(FILE *out, const json_t *result) {
         snprintf(where, sizeof where, "%s%.0f core%s",
                  members > 0 ? "a cluster on one machine, " : "", cores,
                  cores == 1 ? "" : "s");
-    int used = snprintf(line, sizeof line, "%.4096s: ", text(result, "job"));
-    if (isnan(rounds))
-        used +=
-            snprintf(line + used, sizeof line - (size_t)used, "its epochs, ");
+    if (!isnan(each))
+        snprintf(samples, sizeof samples, "%s of %.0f samples a %s",
+                 isnan(rounds) ? "," : "", each,
+                 compare_table_has_devices(result) ? "device" : "worker");
+    int used = snprintf(line, sizeof line, "%.4096s: ", subject(result));
+    if (!isnan(rounds))
+        used += snprintf(line + used, sizeof line - (size_t)used, "%.0f rounds",
+                         rounds);
     else
-        used += snprintf(line + used, sizeof line - (size_t)used,
-                         "%.0f rounds ", rounds);
+        used += snprintf(line + used, sizeof line - (size_t)used, "its %s",
+                         text(result, "command")[0] ? "own steps" : "epochs");
     snprintf(line + used, sizeof line - (size_t)used,
-             "of %.0f samples a %s; medians of %.0f runs in turns; %s",
-             compare_table_number(result, NULL, "samples_per_step"),
-             compare_table_has_devices(result) ? "device" : "worker",
+             "%s; medians of %.0f runs in turns; %s", samples,
              compare_table_number(result, NULL, "repeats"), where);
     print_wrapped(out, 0, 0, line);
 }
@@ -214,8 +231,9 @@ static void print_rows(FILE *out, const json_t *result,
 }
 
 static void print_tables(FILE *out, const json_t *result) {
-    fprintf(out, "\n%*s %35s %7s %16s\n", NAME, "", "examples/s", "",
-            "at equal time");
+    char rates[32];
+    snprintf(rates, sizeof rates, "%s/s", text(result, "unit"));
+    fprintf(out, "\n%*s %35s %7s %16s\n", NAME, "", rates, "", "at equal time");
     fprintf(out, "workers  ps %-12s %8s %8s %8s %8s %7s %7s %8s  limit\n", "",
             "median", "min", "max", "bound", "reached", "loss", "accuracy");
     print_rows(out, result, compare_table_print_case);
@@ -285,9 +303,9 @@ static void print_diverged(FILE *out, const json_t *result) {
         fprintf(out, "! diverged: the loss is NaN\n");
     else if (marked)
         fprintf(out,
-                "! diverged: the loss is NaN, or above that of the "
+                "! diverged: the loss is NaN, or above %s of the "
                 "initial weights, %.3f\n",
-                first);
+                text(result, "command")[0] ? "1.5 times that" : "that", first);
 }
 
 /* Explains how one machine differs from hosts with links between them. */
@@ -319,6 +337,20 @@ static void print_sharing(FILE *out, const json_t *result) {
     print_wrapped(out, 0, 4, line);
 }
 
+/* Explains what the loss is of, and what a command has not reported. */
+static void print_reported(FILE *out, const json_t *result) {
+    double seconds = compare_table_number(result, NULL, "equal_seconds");
+    bool command = text(result, "command")[0];
+    if (!strcmp(text(result, "unit"), "steps"))
+        fprintf(out, "the command reports no samples: a rate counts the steps "
+                     "of all workers\n");
+    if (!isnan(seconds))
+        fprintf(out, "loss%s after %.3g s of training each\n",
+                command ? "" : " and accuracy", seconds);
+    else if (command)
+        fprintf(out, "the command reports no loss: none is compared\n");
+}
+
 void compare_table_print(FILE *out, const json_t *result) {
     size_t i;
     const json_t *one;
@@ -331,9 +363,7 @@ void compare_table_print(FILE *out, const json_t *result) {
     else
         print_links(out, result, gbits);
     print_sharing(out, result);
-    if (!isnan(compare_table_number(result, NULL, "equal_seconds")))
-        fprintf(out, "loss and accuracy after %.3g s of training each\n",
-                compare_table_number(result, NULL, "equal_seconds"));
+    print_reported(out, result);
     print_diverged(out, result);
     json_array_foreach(json_object_get(result, "crossover"), i, one)
         print_answers(out, one);

@@ -75,10 +75,11 @@ static int by_mean(const void *left, const void *right) {
 struct order {
     const struct aggregate *rounds[COMPARE_OPTIONS_MAX_COUNTS + 1];
     unsigned count, alike;
+    const char *unit; /* of the rates */
 };
 
-static struct order order_of(const struct rounds *rounds) {
-    struct order order = {.count = 0};
+static struct order order_of(const struct rounds *rounds, const char *unit) {
+    struct order order = {.unit = unit};
     enum { MAX_ROUNDS = sizeof order.rounds / sizeof *order.rounds };
     const struct aggregate *all[MAX_ROUNDS];
     unsigned count = 0;
@@ -148,7 +149,7 @@ static void print_winner(FILE *out, const struct order *order) {
     print_percent(out, order->rounds[0]->mean / order->rounds[1]->mean - 1);
     fprintf(out, ": ");
     print_rates(out, order, 0, order->count);
-    fprintf(out, " examples/s");
+    fprintf(out, " %s/s", order->unit);
 }
 
 static bool ranking_has_spread(const struct order *order) {
@@ -174,7 +175,7 @@ static void print_measured(FILE *out, const struct order *order) {
         fprintf(out, "; slower: ");
         print_rates(out, order, order->alike, order->count);
     }
-    fprintf(out, " examples/s; add --repeats");
+    fprintf(out, " %s/s; add --repeats", order->unit);
 }
 
 /* A step by PS ps relative to one by all-reduce. */
@@ -273,8 +274,9 @@ json_t *ranking_predict(const struct cost_model_case *given) {
     return json_text(describe_predicted, given);
 }
 
-static void add_order(json_t *object, const struct rounds *rounds) {
-    struct order order = order_of(rounds);
+static void add_order(json_t *object, const struct rounds *rounds,
+                      const char *unit) {
+    struct order order = order_of(rounds, unit);
     json_object_set_new(object, "fastest", fastest_object(&order));
     json_object_set_new(object, "measured_answer",
                         order.count > 1 ? json_text(describe_measured, &order)
@@ -310,7 +312,8 @@ static void add_predicted(json_t *object, const struct rounds *rounds) {
                         known ? ranking_predict(&given) : json_null());
 }
 
-json_t *ranking_compute(const struct aggregate *aggregates, unsigned count) {
+json_t *ranking_compute(const struct aggregate *aggregates, unsigned count,
+                        const char *unit) {
     json_t *list = json_array();
     double before = 0;
     for (unsigned i = 0; i < count; i++) {
@@ -321,7 +324,7 @@ json_t *ranking_compute(const struct aggregate *aggregates, unsigned count) {
             json_object_set_new(object, "workers",
                                 json_integer((json_int_t)workers));
             add_measured(object, &rounds);
-            add_order(object, &rounds);
+            add_order(object, &rounds, unit);
             add_predicted(object, &rounds);
             json_array_append_new(list, object);
         }

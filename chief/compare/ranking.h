@@ -14,8 +14,10 @@
  * is in `fast_ps`; null: none. `predicted_ps` and its `formula`; null: no
  * bandwidth is known, or no number of ps is enough. `measured_answer`,
  * `predicted_answer`: the same in words; null: fewer than two cases were
- * measured, or no bandwidth is known. The caller owns the result. */
-json_t *ranking_compute(const struct aggregate *aggregates, unsigned count);
+ * measured, or no bandwidth is known. Rates are in UNIT, such as "examples", a
+ * second. The caller owns the result. */
+json_t *ranking_compute(const struct aggregate *aggregates, unsigned count,
+                        const char *unit);
 
 /* Compares, for GIVEN, a step by ps with one by ring all-reduce, and says from
  * how many ps on the result changes: a JSON string, owned by the caller. */

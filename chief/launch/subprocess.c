@@ -204,7 +204,8 @@ enum status subprocess_run(struct subprocess_signals *signals,
         result->code = children_exit_code(ended);
         close(child.exit_fd);
         /* A program may end with this code itself, but it then has output. */
-        if (result->code == CHILDREN_NOT_STARTED && !child.output.used)
+        if (result->code == CHILDREN_NOT_STARTED && !child.output.used &&
+            !child.errors.used)
             status = status_fail(why, FAILURE_PROGRAM_MISSING,
                                  "%s could not be started: is it installed?",
                                  options->program);
@@ -226,7 +227,7 @@ void subprocess_free_result(struct subprocess_result *result) {
 
 void subprocess_error_line(const char *errors, char *text, unsigned size) {
     static const char mark[] = "error: ";
-    const char *last = errors, *error_line = NULL;
+    const char *last = errors, *plain = NULL, *error_line = NULL;
     for (const char *line = errors; *line;) {
         size_t length = strcspn(line, "\n");
         const char *found = strstr(line, mark);
@@ -234,9 +235,11 @@ void subprocess_error_line(const char *errors, char *text, unsigned size) {
             error_line = found + strlen(mark);
         if (length)
             last = line;
+        if (length && !log_is_info(line, length))
+            plain = line;
         line += length + (line[length] == '\n');
     }
-    if (error_line)
-        last = error_line;
+    if (error_line || plain)
+        last = error_line ? error_line : plain;
     snprintf(text, size, "%.*s", (int)strcspn(last, "\n"), last);
 }

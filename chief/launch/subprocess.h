@@ -54,8 +54,8 @@ enum status subprocess_run(struct subprocess_signals *signals,
 void subprocess_free_result(struct subprocess_result *result);
 
 /* Copies the line of ERRORS that explains a failure: the last line with an
- * error, else the last line, without its time and "error: "; "" if ERRORS is
- * empty. */
+ * error, without its time and "error: "; else the last line, if possible one
+ * that is no information of a log; "" if ERRORS is empty. */
 void subprocess_error_line(const char *errors, char *text, unsigned size);
 
 #endif

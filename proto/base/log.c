@@ -95,6 +95,16 @@ static void log_cut(char *text, size_t most) {
     text[most] = 0;
 }
 
+bool log_is_info(const char *line, size_t length) {
+    static const char time[] = "00:00:00.000 ";
+    for (size_t i = 0; i < sizeof time - 1; i++)
+        if (i == length || (time[i] == '0' ? line[i] < '0' || line[i] > '9'
+                                           : line[i] != time[i]))
+            return false;
+    return !memmem(line, length, ": warning: ", 11) &&
+           !memmem(line, length, ": error: ", 9);
+}
+
 /* The text keeps its own lines; it is shortened until the object fits. */
 static size_t log_format_json(const struct log *log, enum level level,
                               const char *event, const char *code,

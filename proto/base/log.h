@@ -10,6 +10,7 @@
 #include "proto/base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #define LOG_JSON_VARIABLE "CAPSTAN_JSON_LOG"
 
@@ -36,6 +37,10 @@ void log_warning(const struct log *log, const char *event, const char *format,
                  ...) PRINTF_LIKE(3, 4);
 void log_error(const struct log *log, const char *event, const char *format,
                ...) PRINTF_LIKE(3, 4);
+
+/* Is LINE, of LENGTH bytes, plain text that log_info has written, of any
+ * process? */
+bool log_is_info(const char *line, size_t length);
 
 /* Logs WHY as the error "failed" and empties it, so that it is logged once. */
 void log_failure(const struct log *log, struct failure *why);

@@ -170,8 +170,8 @@ static void errors_are_reported_before_any_run_starts(void **state) {
         {"compare", "none.json", NULL},
         {"compare", "--predict", NULL},
         {"compare", "--csv", "none/a.csv", "job.json", NULL}};
-    static const char *const texts[] = {"JOB.json, or --predict", "none.json",
-                                        "needs --params",
+    static const char *const texts[] = {"JOB.json, -- COMMAND, or --predict",
+                                        "none.json", "needs --params",
                                         "--csv none/a.csv: No such file"};
     cluster_run_job(*state, NULL);
     for (int i = 0; i < 4; i++) {

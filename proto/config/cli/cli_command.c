@@ -291,7 +291,8 @@ static const struct argp_option compare_options[] = {
          0),
     FLAG("workers", COMPARED_WORKERS, "LIST",
          "numbers of workers, such as 1,2,4 (default: 2)", 0),
-    FLAG("steps", STEPS, "N", "rounds of a run (default: the job's length)", 0),
+    FLAG("steps", STEPS, "N",
+         "rounds of a run (default: as long as the job or COMMAND trains)", 0),
     FLAG("repeats", COMPARED_REPEATS, "N",
          "runs of each kind; the median is shown (default: 3)", 0),
     FLAG("limit", LIMIT, "SECONDS", "longest time of one run (default: 600)",
@@ -425,16 +426,18 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "capstan bench --simulate --workers 8 --ps 2 --link-gbits 10 "
          "job.json"},
     [CLI_COMMAND_COMPARE] =
-        {"compare", "[JOB.json]",
+        {"compare", "[JOB.json] [-- COMMAND...]",
          "Compares training by parameter server and by all-reduce.",
          "The job is run by parameter server, synchronous and asynchronous, "
          "and by all-reduce. The table shows how fast each is, how far it is "
          "from the network's bound, what limits it, and from how many ps on "
-         "the parameter server is faster. The runs are made on this machine; "
-         "to compare across hosts, put \"compare\" into the job of `capstan "
-         "run`.",
+         "the parameter server is faster. With COMMAND, a script or program "
+         "that trains a model of its own, each run is a `capstan local -- "
+         "COMMAND`. The runs are made on this machine; to compare across "
+         "hosts, put \"compare\" into the job of `capstan run`.",
          compare_options, 0, 1, LOOPS,
          "capstan compare --ps 1,2 --workers 2 --steps 300 job.json\n"
+         "capstan compare --steps 300 -- python train.py\n"
          "capstan compare --predict --params 25.6M --workers 8 --ps 4 \\\n"
          "    --link-gbits 10 --compute-ms 120"},
 };

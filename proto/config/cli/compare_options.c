@@ -166,9 +166,9 @@ bool compare_options_set(struct compare_options *compare,
 }
 
 static const char *check_prediction(const struct compare_options *compare,
-                                    bool has_job) {
-    if (has_job)
-        return "--predict runs nothing and takes no job";
+                                    bool has_model) {
+    if (has_model)
+        return "--predict runs nothing: it takes no job and no command";
     if (compare->has_run_flags)
         return "--steps, --repeats, --limit, --csv and --plot need runs; "
                "--predict makes none";
@@ -186,13 +186,15 @@ bool compare_options_lists_vms(const struct compare_options *compare) {
 }
 
 const char *compare_options_error(const struct compare_options *compare,
-                                  bool has_job) {
+                                  bool has_model) {
     if (compare_options_lists_vms(compare))
-        return has_job ? "--vm list runs nothing and takes no job" : NULL;
+        return has_model
+                   ? "--vm list runs nothing: it takes no job and no command"
+                   : NULL;
     if (compare->predict)
-        return check_prediction(compare, has_job);
-    if (!has_job)
-        return "capstan compare takes JOB.json, or --predict";
+        return check_prediction(compare, has_model);
+    if (!has_model)
+        return "capstan compare takes JOB.json, -- COMMAND, or --predict";
     if (compare->has_predict_flags)
         return "--params, --compute-ms and the other flags of a prediction go "
                "with --predict";

@@ -81,9 +81,9 @@ bool compare_options_set(struct compare_options *compare,
 /* Is the list of cloud machines requested (--vm list)? */
 bool compare_options_lists_vms(const struct compare_options *compare);
 
-/* Checks whether the flags can be combined; HAS_JOB: a job file was named.
- * Returns NULL, or the problem. */
+/* Checks whether the flags can be combined; HAS_MODEL: a job file or a command
+ * was named. Returns NULL, or the problem. */
 const char *compare_options_error(const struct compare_options *compare,
-                                  bool has_job);
+                                  bool has_model);
 
 #endif

@@ -326,10 +326,12 @@ static error_t options_parse(int key, char *text, struct argp_state *state) {
     return known == ARGP_ERR_UNKNOWN ? set_flag(options, key, text) : known;
 }
 
-/* The words after "--" are local's command, whose flags are its own. Returns
- * the number of words before. */
+/* The words after "--" are a command, whose flags are its own. Returns the
+ * number of words before. */
 static int cut_command(struct options *options, int argc, char **argv) {
-    for (int i = 1; options->cli_command == CLI_COMMAND_LOCAL && i < argc; i++)
+    bool takes = options->cli_command == CLI_COMMAND_LOCAL ||
+                 options->cli_command == CLI_COMMAND_COMPARE;
+    for (int i = 1; takes && i < argc; i++)
         if (!strcmp(argv[i], "--") && argv[i + 1]) {
             options->launch.command = argv + i + 1;
             return i;

@@ -30,12 +30,16 @@ static const char *options_check_check_local(const struct options *options) {
 }
 
 static const char *check_compare(const struct options *options) {
-    const char *error = compare_options_error(&options->compare, options->job);
+    bool command = options->launch.command;
+    const char *error =
+        compare_options_error(&options->compare, options->job || command);
     bool predicts = !error && options->compare.predict;
     if (predicts && (options->num_sets || options->deepspeed))
         return "--set and --deepspeed_config change a job; --predict has none";
     if (predicts && options->lane)
         return "--lane goes with runs; --predict makes none";
+    if (!error && command && options->deepspeed)
+        return "--deepspeed_config does not go with a command";
     return error;
 }
 

@@ -75,6 +75,21 @@ static void the_median_counts_and_the_spread_is_reported(void **state) {
     json_decref(aggregate.object);
 }
 
+static void reading_of_an_unknown_time_is_no_limit(void **state) {
+    (void)state;
+    json_t *one = run(900, 0, 0.01, 0.001, 0), *runs = json_array();
+    json_object_set_new(json_object_get(one, "seconds_per_step"), "input",
+                        json_null());
+    json_array_append_new(runs, one);
+    struct aggregate aggregate = judge(case_of(COST_MODEL_PS, 2, 2), runs);
+    assert_true(isnan(number(aggregate.object, "seconds_per_step", "input")));
+    near(number(aggregate.object, NULL, "bound_examples_per_second"), 6400);
+    assert_string_equal(
+        json_string_value(json_object_get(aggregate.object, "limit")),
+        "compute");
+    json_decref(aggregate.object);
+}
+
 static void the_mean_of_two_runs_counts(void **state) {
     (void)state;
     json_t *runs = json_array();
@@ -340,6 +355,7 @@ static void speedup_is_relative_to_the_fewest_workers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_median_counts_and_the_spread_is_reported),
+        cmocka_unit_test(reading_of_an_unknown_time_is_no_limit),
         cmocka_unit_test(the_mean_of_two_runs_counts),
         cmocka_unit_test(every_run_of_many_counts),
         cmocka_unit_test(a_prediction_includes_the_rule_the_input_and_clipping),

@@ -58,6 +58,35 @@ static void each_mode_has_its_strategy_and_the_same_batch(void **state) {
     assert_null(strstr(text, "batch")); /* as the job has it */
 }
 
+static void a_command_follows_what_its_cluster_gets(void **state) {
+    (void)state;
+    enum { WORDS = 2000 };
+    static char *words[WORDS + 1] = {"python", "train.py", "--set"};
+    char text[4096];
+    struct options flags = {.launch.command = words, .lane = "tcp"};
+    struct compare_arguments_request request = {.spec = {.mode = COST_MODEL_PS,
+                                                         .workers = 3,
+                                                         .ps = 2,
+                                                         .link_gbits = 2.5},
+                                                .steps = 20};
+    spell(&flags, request, text);
+    assert_string_equal(
+        text, "capstan local --json --ps=2 --workers=3 --lane=tcp --set "
+              "checkpoint=null --set tensorboard=null --set export=null --set "
+              "compare=null --set strategy.type=ps --set strategy.staleness=0 "
+              "--set steps=20 -- python train.py --set ");
+    flags.job = "job.json";
+    request.steps = 0;
+    spell(&flags, request, text);
+    expect(text, "strategy.staleness=0 job.json -- python train.py --set ");
+    for (int i = 3; i < WORDS; i++)
+        words[i] = "x";
+    struct compare_arguments command;
+    compare_arguments_build(&command, &flags, &request);
+    assert_string_equal(command.argv[command.count - WORDS], "python");
+    compare_arguments_free(&command);
+}
+
 static void given_flags_are_forwarded_before_ours(void **state) {
     (void)state;
     char text[4096];
@@ -111,6 +140,7 @@ static void settings_alone_do_not_change_the_chief(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_mode_has_its_strategy_and_the_same_batch),
+        cmocka_unit_test(a_command_follows_what_its_cluster_gets),
         cmocka_unit_test(given_flags_are_forwarded_before_ours),
         cmocka_unit_test(settings_alone_do_not_change_the_chief),
     };

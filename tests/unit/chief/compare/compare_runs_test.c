@@ -23,6 +23,8 @@ struct fake {
     int impossible;             /* the mode that cannot be, or -1 */
     int fails_from;             /* runs from this one on fail, or -1 */
     double first_loss;          /* of the run of one step */
+    bool external, has_samples, has_loss; /* a caller's model */
+    bool ends_early, ends_at_once;        /* by itself */
     double gbits[2]; /* measured by all-reduce, by ps and all its workers */
     int end_at;      /* this run ends the comparison, or -1 */
     enum failure_code end; /* with this */
@@ -69,6 +71,20 @@ static enum status make(void *context,
     if (request->steps == 1)
         json_object_set_new(outcome->object, "train_loss",
                             json_real(fake->first_loss));
+    if (fake->external) {
+        json_object_set_new(outcome->object, "replicas", json_integer(2));
+        if (!fake->ends_early)
+            json_object_set_new(outcome->object, "steps",
+                                json_integer((json_int_t)request->steps));
+        if (!fake->has_samples)
+            json_object_set_new(outcome->object, "examples_per_second",
+                                json_real(0));
+        if (!fake->has_loss)
+            json_object_set_new(outcome->object, "train_loss", json_null());
+        if (fake->ends_at_once)
+            json_object_set_new(outcome->object, "steps_per_second",
+                                json_null());
+    }
     if (fake->replicas) {
         json_object_set_new(outcome->object, "replicas",
                             json_integer(fake->replicas));
@@ -98,8 +114,10 @@ static int setup(void **state) {
 /* 2 workers and 1 ps: 3 cases, 2 laps and that of equal time, and a step. */
 static enum status compare(struct fake *fake, unsigned members, json_t **result,
                            struct failure *why) {
-    struct options flags = {.job = "job.json"};
-    struct job job = {0};
+    static char *const words[] = {"python", "train.py", NULL};
+    struct options flags = {.job = fake->external ? NULL : "job.json",
+                            .launch.command = fake->external ? words : NULL};
+    struct job job = {.model.type = fake->external ? JOB_EXTERNAL : JOB_MLP};
     struct compare_runs_runner runner = {check, make, fake};
     struct compare_runs_settings options = {.flags = &flags,
                                             .job = &job,
@@ -263,6 +281,84 @@ static void a_loss_above_that_at_the_start_is_marked(void **state) {
     }
 }
 
+/* 640 a second in 10 steps of 2 workers, or asynchronously in 10 of one. */
+static void a_commands_samples_are_those_that_it_reports(void **state) {
+    struct fake *fake = *state;
+    struct failure why;
+    json_t *result;
+    fake->batch = (struct compare_batch){0};
+    fake->external = fake->has_samples = fake->has_loss = true;
+    fake->first_loss = 0.34;
+    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_int_equal(fake->count, 10);
+    assert_true(json_is_null(json_object_get(result, "job")));
+    assert_string_equal(json_string_value(json_object_get(result, "command")),
+                        "python train.py");
+    assert_string_equal(json_string_value(json_object_get(result, "unit")),
+                        "examples");
+    /* 32 and 64 */
+    assert_true(json_is_null(json_object_get(result, "samples_per_step")));
+    assert_true(json_is_false(json_object_get(case_at(result, 0), "diverged")));
+    assert_int_equal(json_integer_value(json_object_get(result, "rounds")), 20);
+    json_decref(result);
+    fake->count = 0;
+    fake->first_loss = 0.33;
+    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_true(json_is_true(json_object_get(case_at(result, 0), "diverged")));
+    json_decref(result);
+}
+
+static void without_samples_a_command_s_steps_are_counted(void **state) {
+    struct fake *fake = *state;
+    struct failure why;
+    json_t *result;
+    fake->external = fake->has_loss = true;
+    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_string_equal(json_string_value(json_object_get(result, "unit")),
+                        "steps");
+    assert_true(json_is_null(json_object_get(result, "samples_per_step")));
+    for (size_t c = 0; c < 3; c++) {
+        const json_t *rate =
+            json_object_get(case_at(result, c), "examples_per_second");
+        assert_true(json_real_value(json_object_get(rate, "median")) ==
+                    (c < 2 ? 20 : 10));
+    }
+    json_decref(result);
+}
+
+/* After 20 steps, of 40 asynchronous ones. */
+static void a_command_that_ends_itself_has_no_number_of_rounds(void **state) {
+    struct fake *fake = *state;
+    struct failure why;
+    json_t *result;
+    fake->external = fake->ends_early = true;
+    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_true(json_is_null(json_object_get(result, "rounds")));
+    json_decref(result);
+}
+
+static void without_a_loss_no_run_compares_it(void **state) {
+    struct fake *fake = *state;
+    struct failure why;
+    json_t *result;
+    fake->external = fake->has_samples = true;
+    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_int_equal(fake->count, 6);
+    assert_true(json_is_null(json_object_get(result, "equal_seconds")));
+    assert_true(json_is_null(json_object_get(result, "first_loss")));
+    assert_true(json_is_null(json_object_get(case_at(result, 0), "diverged")));
+    json_decref(result);
+}
+
+static void a_command_that_makes_no_step_fails(void **state) {
+    struct fake *fake = *state;
+    struct failure why;
+    json_t *result;
+    fake->external = fake->ends_at_once = true;
+    assert_fails(compare(fake, 0, &result, &why), &why, FAILURE_COMPARE_FAILED);
+    assert_non_null(strstr(why.text, "it ended before its first step"));
+}
+
 /* The runs by ps have seen a tenth of what workers pass among themselves. */
 static void measurements_identify_the_slower_link(void **state) {
     struct fake *fake = *state;
@@ -295,6 +391,11 @@ int main(void) {
         TEST(a_lost_member_ends_the_comparison),
         TEST(a_signal_reports_the_progress),
         TEST(the_first_run_sets_a_batch_that_depends_on_devices),
+        TEST(a_commands_samples_are_those_that_it_reports),
+        TEST(without_samples_a_command_s_steps_are_counted),
+        TEST(a_command_that_ends_itself_has_no_number_of_rounds),
+        TEST(without_a_loss_no_run_compares_it),
+        TEST(a_command_that_makes_no_step_fails),
         TEST(measurements_identify_the_slower_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@
 
 static const char result[] =
     "{\"job\":\"job.json\",\"rounds\":300,\"repeats\":3,\"samples_per_step\":64,"
-    "\"cores\":2,\"equal_seconds\":1.5,\"cases\":["
+    "\"cores\":2,\"unit\":\"examples\",\"equal_seconds\":1.5,\"cases\":["
     "{\"mode\":\"allreduce\",\"workers\":2,\"ps\":0,\"runs\":0,\"error\":"
     "\"it said \\\"no\\\", twice\",\"train_loss\":null,\"test_accuracy\":null,"
     "\"speed_up\":null,\"efficiency\":null},"
@@ -70,16 +70,57 @@ static void the_table_has_a_row_for_each_case(void **state) {
     free(text);
 }
 
-static char *print_with(const char *key, json_t *value) {
+/* The table of OBJECT, which it takes. */
+static char *print_object(json_t *object) {
     char *text;
     size_t size;
-    json_t *object = json_loads(result, 0, NULL);
     FILE *to = open_memstream(&text, &size);
-    json_object_set_new(object, key, value);
+    assert_non_null(object);
     compare_table_print(to, object);
     fclose(to);
     json_decref(object);
     return text;
+}
+
+static char *print_with(const char *key, json_t *value) {
+    json_t *object = json_loads(result, 0, NULL);
+    json_object_set_new(object, key, value);
+    return print_object(object);
+}
+
+static void what_a_command_does_not_report_is_said(void **state) {
+    (void)state;
+    static const char reports_all[] =
+        "{\"command\":\"python train.py\",\"rounds\":null,\"repeats\":3,"
+        "\"samples_per_step\":32,\"unit\":\"examples\",\"equal_seconds\":2.0}";
+    static const char reports_none[] =
+        "{\"command\":\"python train.py\",\"rounds\":50,\"repeats\":3,"
+        "\"samples_per_step\":null,\"unit\":\"steps\",\"equal_seconds\":null}";
+    char *text = print_object(json_loads(reports_all, 0, NULL));
+    expect(text, "python train.py: its own steps, of 32 samples a worker; "
+                 "medians of 3 runs");
+    expect(text, " examples/s ");
+    expect(text, "\nloss after 2 s of training each\n");
+    free(text);
+    text = print_object(json_loads(reports_none, 0, NULL));
+    expect(text, "python train.py: 50 rounds; medians of 3 runs");
+    expect(text, " steps/s ");
+    expect(text, "\nthe command reports no samples: a rate counts the steps of "
+                 "all workers\n");
+    expect(text, "\nthe command reports no loss: none is compared\n");
+    free(text);
+}
+
+static void a_large_loss_keeps_its_column(void **state) {
+    (void)state;
+    json_t *object = json_loads(result, 0, NULL);
+    json_t *cases = json_incref(json_object_get(object, "cases"));
+    json_decref(object);
+    json_object_set_new(json_array_get(cases, 1), "train_loss",
+                        json_real(3.98394609e34));
+    char *text = print_with("cases", cases);
+    expect(text, " 89% 4.0e+34   0.8750  ps link\n");
+    free(text);
 }
 
 static void a_diverged_run_is_marked(void **state) {
@@ -199,6 +240,8 @@ static void csv_has_a_line_for_each_case(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_has_a_row_for_each_case),
+        cmocka_unit_test(what_a_command_does_not_report_is_said),
+        cmocka_unit_test(a_large_loss_keeps_its_column),
         cmocka_unit_test(a_diverged_run_is_marked),
         cmocka_unit_test(shared_cores_and_a_missing_link_are_noted),
         cmocka_unit_test(headings_stand_above_their_columns),

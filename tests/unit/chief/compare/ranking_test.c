@@ -54,7 +54,7 @@ static void add(struct lot *lot, unsigned ps, double rate, double spread) {
 
 /* What is said of the first number of workers; nothing stays in LOT. */
 static json_t *rank(struct lot *lot) {
-    json_t *list = ranking_compute(lot->aggregates, lot->count);
+    json_t *list = ranking_compute(lot->aggregates, lot->count, "examples");
     json_t *one = json_incref(json_array_get(list, 0));
     while (lot->count)
         json_decref(lot->aggregates[--lot->count].object);

@@ -119,6 +119,13 @@ static void a_missing_program_is_named(void **state) {
     assert_null(result.output);
 }
 
+static void a_program_that_names_one_it_misses_was_started(void **state) {
+    struct subprocess_result result = run(*state, "nonexistent", 30, 1);
+    assert_int_equal(result.code, 127);
+    assert_non_null(strstr(result.errors, "nonexistent"));
+    subprocess_free_result(&result);
+}
+
 static void expect_reason(const char *errors, const char *wanted) {
     char reason[64];
     subprocess_error_line(errors, reason, sizeof reason);
@@ -132,6 +139,12 @@ static void the_reason_is_the_last_line_with_error(void **state) {
     expect_reason("1 chief: error: first\n2 chief: error: second\nbye\n",
                   "second");
     expect_reason("error: only", "only");
+    expect_reason("its own words\n08:46:51.501 ps 0: listening on port 1\n",
+                  "its own words");
+    expect_reason(
+        "08:46:51.501 ps 0: warning: overdue\n08:46:51.502 ps 0: on\n",
+        "08:46:51.501 ps 0: warning: overdue");
+    expect_reason("08:46:51.501 ps 0: on\n", "08:46:51.501 ps 0: on");
 }
 
 #define TEST(name)                                                             \
@@ -147,6 +160,7 @@ int main(void) {
         TEST(a_child_that_ignores_sigterm_is_killed),
         TEST(a_signal_is_forwarded_to_the_child),
         TEST(a_missing_program_is_named),
+        TEST(a_program_that_names_one_it_misses_was_started),
         cmocka_unit_test(the_reason_is_the_last_line_with_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,6 +34,26 @@ static void a_line_has_time_role_and_index_before_its_text(void **state) {
     assert_non_null(strstr(said, " ps 1: error: lost\n"));
 }
 
+static void a_line_of_information_is_known_as_one(void **state) {
+    static const struct {
+        const char *line;
+        bool is;
+    } lines[] = {
+        {"08:46:51.501 ps 0: listening on port 57507", true},
+        {"08:46:51.501 ps 0: warning: late", false},
+        {"08:46:51.501 chief: error: lost", false},
+        {"08:46:51 loss 0.5", false},
+        {"08:46", false},
+        {"", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (log_is_info(lines[i].line, strlen(lines[i].line)) != lines[i].is)
+            fail_msg("%s", lines[i].line);
+    /* Only its own bytes count. */
+    assert_true(log_is_info("08:46:51.501 ps 0: on\n1 a: error: b", 21));
+}
+
 static void an_index_below_zero_is_left_out(void **state) {
     (void)state;
     struct log log;
@@ -212,6 +232,7 @@ static void a_failure_of_a_command_keeps_its_lines_and_its_code(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_has_time_role_and_index_before_its_text),
+        cmocka_unit_test(a_line_of_information_is_known_as_one),
         cmocka_unit_test(an_index_below_zero_is_left_out),
         cmocka_unit_test(a_null_log_is_silent),
         cmocka_unit_test(a_quiet_log_has_only_warnings_and_errors),

@@ -114,7 +114,7 @@ static void flags_of_a_prediction_and_of_runs_do_not_mix(void **state) {
         strstr(compare_options_error(&compare, true), "go with --predict"));
     assert_non_null(
         strstr(compare_options_error(&(struct compare_options){0}, false),
-               "JOB.json, or --predict"));
+               "JOB.json, -- COMMAND, or --predict"));
     take(&compare, COMPARE_OPTIONS_PREDICT, NULL);
     assert_non_null(
         strstr(compare_options_error(&compare, false), "--link-gbits, or"));

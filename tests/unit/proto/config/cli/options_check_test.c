@@ -86,6 +86,31 @@ static void a_prediction_has_no_job_to_change(void **state) {
     passes(&options);
 }
 
+static void flags_that_a_command_cannot_have_are_named(void **state) {
+    static char *const words[] = {"python", "train.py", NULL};
+    (void)state;
+    struct options options = no_flags(CLI_COMMAND_COMPARE);
+    expect_message(&options, "JOB.json, -- COMMAND, or --predict");
+    options.launch.command = words;
+    passes(&options);
+    options.deepspeed = "ds.json";
+    expect_message(&options, "--deepspeed_config does not go with a command");
+    options.deepspeed = NULL;
+    options.compare.predict = options.compare.has_predict_flags = true;
+    expect_message(&options, "--predict runs nothing: it takes no job and no "
+                             "command");
+    options = no_flags(CLI_COMMAND_LOCAL);
+    options.launch.command = words;
+    passes(&options);
+    options.json = true;
+    passes(&options);
+    options.link_gbits = 1;
+    expect_message(&options, "--link-gbits do not go with a command");
+    options.link_gbits = 0;
+    options.num_workers = 0;
+    expect_message(&options, "worker 0 leads");
+}
+
 static void other_verbs_accept_these_flags(void **state) {
     (void)state;
     for (int v = 0; v < CLI_COMMANDS; v++) {
@@ -107,6 +132,7 @@ int main(void) {
         cmocka_unit_test(a_bench_needs_a_ps_and_a_worker),
         cmocka_unit_test(a_distribution_sets_the_number_of_processes),
         cmocka_unit_test(a_prediction_has_no_job_to_change),
+        cmocka_unit_test(flags_that_a_command_cannot_have_are_named),
         cmocka_unit_test(other_verbs_accept_these_flags),
     };
     return cmocka_run_group_tests_name("options_check", tests, NULL, NULL);

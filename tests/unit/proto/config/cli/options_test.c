@@ -118,7 +118,8 @@ static void compare_accepts_a_job_or_a_prediction(void **state) {
     assert_true(options->compare.predict && options->compare.bf16);
     assert_true(options->json);
     assert_string_equal(options->compare.vm, "p4d.24xlarge");
-    expect_error("compare", "JOB.json, or --predict; `capstan compare");
+    expect_error("compare",
+                 "JOB.json, -- COMMAND, or --predict; `capstan compare");
     expect_error("compare --predict --params 1M", "needs --link-gbits");
     expect_error("compare --compute-ms 5 a.json", "go with --predict");
     expect_error("compare --ps 0 a.json", "from 1 to 1024");
@@ -257,6 +258,26 @@ static void launch_leaves_the_commands_arguments_unchanged(void **state) {
     assert_string_equal(options->launch.command[0], "sh");
     expect_error("launch", "COMMAND");
     expect_error("launch --nproc_per_node", "nproc_per_node");
+}
+
+static void words_behind_two_dashes_are_a_command(void **state) {
+    static const char *const lines[] = {
+        "local --workers 2 --json job.json -- python train.py --workers 3",
+        "compare --workers 2 --json job.json -- python train.py --workers 3"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const struct options *options = parse_valid(lines[i]);
+        assert_string_equal(options->job, "job.json");
+        assert_true(options->json);
+        assert_string_equal(options->launch.command[0], "python");
+        assert_string_equal(options->launch.command[3], "3");
+        assert_null(options->launch.command[4]);
+    }
+    assert_null(parse_valid("compare -- train")->job);
+    assert_int_equal(
+        parse_valid("compare -- train --workers 3")->compare.workers.values[0],
+        2);
+    expect_error("compare --", "takes JOB.json, -- COMMAND, or");
 }
 
 static void ckpt_needs_an_action_and_a_folder(void **state) {
@@ -415,6 +436,7 @@ int main(void) {
         cmocka_unit_test(local_counts_ps_and_workers),
         cmocka_unit_test(local_accepts_a_distribution_in_place_of_counts),
         cmocka_unit_test(launch_leaves_the_commands_arguments_unchanged),
+        cmocka_unit_test(words_behind_two_dashes_are_a_command),
         cmocka_unit_test(ckpt_needs_an_action_and_a_folder),
         cmocka_unit_test(the_network_rate_must_be_positive),
         cmocka_unit_test(an_unknown_argument_is_reported_with_help),
