@@ -179,27 +179,27 @@ static void update_core_update(struct update_core *x, uint32_t b) {
 
 /* The rank that has contributed to BLOCK's last round, and so has its weights:
  * the lowest live one, else the lowest. UINT32_MAX: none. */
-static uint32_t keeper_of(const struct update_core *x, uint32_t b) {
+static uint32_t holder_of_weights(const struct update_core *x, uint32_t b) {
     uint64_t version = x->blocks[b].version;
-    uint32_t keeper = UINT32_MAX;
+    uint32_t rank_with = UINT32_MAX;
     for (uint32_t r = x->settings.num_ranks; r-- > 0;) {
         const struct gate_slot *slot = &x->gate.slots[r];
-        bool live = keeper < UINT32_MAX && x->gate.slots[keeper].live;
+        bool live = rank_with < UINT32_MAX && x->gate.slots[rank_with].live;
         if (slot->incarnation && (slot->live || !live) &&
             ledger_has(&x->ledger, b, r, slot->incarnation, version))
-            keeper = r;
+            rank_with = r;
     }
-    return keeper;
+    return rank_with;
 }
 
 static void want_weights(struct update_core *x, uint32_t b) {
-    uint32_t keeper = keeper_of(x, b);
+    uint32_t rank_with = holder_of_weights(x, b);
     x->blocks[b].wanted = true;
-    if (keeper < UINT32_MAX)
+    if (rank_with < UINT32_MAX)
         update_core_enqueue(
             x, (struct update_core_action){.kind = UPDATE_CORE_WANT,
                                            .block = b,
-                                           .rank = keeper,
+                                           .rank = rank_with,
                                            .version = x->blocks[b].version});
 }
 
@@ -414,7 +414,7 @@ bool update_core_query(struct update_core *x, uint32_t b, uint32_t rank,
         return false;
     set_waiting(x, b, rank, clock, seq);
     reply_if_ready(x, b, rank);
-    if (x->blocks[b].wanted && keeper_of(x, b) == rank)
+    if (x->blocks[b].wanted && holder_of_weights(x, b) == rank)
         want_weights(x, b);
     return true;
 }

@@ -174,9 +174,8 @@ bool exchange_wait(struct exchange exchange, uint32_t parameter,
 
 uint64_t exchange_due(struct exchange exchange, uint32_t *lead) {
     *lead = 0;
-    return exchange.provides_first_weights
-               ? reducer_due(exchange.context)
-               : client_due(exchange.context, lead);
+    return exchange.provides_first_weights ? reducer_due(exchange.context)
+                                           : client_due(exchange.context, lead);
 }
 
 bool exchange_has_bytes(struct exchange exchange, uint32_t parameter) {

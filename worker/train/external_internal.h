@@ -56,7 +56,7 @@ struct external {
     uint32_t num_kept;
     uint64_t kept_checked; /* the last step that was checked for being due */
     uint64_t saved_kept;   /* the last step whose kept bytes were written */
-    void *given;         /* to the caller by external_kept */
+    void *given;           /* to the caller by external_kept */
 };
 
 /* Begins a call that uses the trainer; NULL if the run is over. */

@@ -23,7 +23,7 @@ static struct kept_item *find_item(struct external *external, const char *key) {
 }
 
 /* The first bytes: from now on checkpoints wait for this rank's. */
-static void announce_keeping(struct trainer *trainer) {
+static void announce_first_kept(struct trainer *trainer) {
     struct trainer_report keeps = {.event = TRAINER_KEPT};
     event_queue_push(&trainer->event_queue, &keeps);
 }
@@ -47,7 +47,7 @@ static enum status set_item(struct external *external, struct trainer *trainer,
     memcpy(copy, data, size);
     if (!item) {
         if (!external->num_kept)
-            announce_keeping(trainer);
+            announce_first_kept(trainer);
         item = &external->kept[external->num_kept++];
         snprintf(item->key, sizeof item->key, "%s", key);
     }
@@ -98,7 +98,8 @@ enum external_due external_due(struct external *external, bool ending) {
 }
 
 /* As a ps does: the chief's file shows whether the directory is shared. */
-static void fill_host(const struct trainer *trainer, struct shard_info *info) {
+static void fill_kept_host(const struct trainer *trainer,
+                           struct shard_info *info) {
     char path[PATH_MAX];
     checkpoint_run_file(trainer->plan->checkpoint_dir, trainer->settings.run,
                         path, sizeof path);
@@ -120,7 +121,7 @@ static enum status write_items(struct external *external,
         status = kept_file_write(folder, trainer->settings.rank, item->key,
                                  trainer->settings.run, item->data, item->size,
                                  info, why);
-        fill_host(trainer, info);
+        fill_kept_host(trainer, info);
     }
     return status;
 }

@@ -14,7 +14,8 @@ enum optimizer_type {
     OPTIMIZER_ADAM,
     OPTIMIZER_ADAMW,
     OPTIMIZER_FTRL,
-    OPTIMIZER_NONE, /* the trainers apply one of their own to the mean gradient */
+    OPTIMIZER_NONE, /* the trainers apply one of their own to the mean gradient
+                     */
 };
 
 /* Names and defaults are those of torch.optim, Ftrl's those of

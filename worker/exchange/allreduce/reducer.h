@@ -173,8 +173,8 @@ void reducer_contribute(struct reducer *reducer, uint64_t clock,
 void reducer_set_values(struct reducer *reducer, uint64_t clock, uint32_t group,
                         const double *values);
 
-/* Optimizer None, after the last announcement: no round follows, and WEIGHTS are
- * those of the trainer. */
+/* Optimizer None, after the last announcement: no round follows, and WEIGHTS
+ * are those of the trainer. */
 void reducer_settle(struct reducer *reducer);
 
 /* External, after reducer_wait: did any rank bring bytes for PARAMETER? */

@@ -17,8 +17,8 @@ static float *caller_weights(const struct client *client, uint32_t b) {
 }
 
 /* Where the answer to CLOCK goes. */
-static float *destination(const struct client *client, uint32_t b,
-                          uint64_t clock) {
+static float *client_destination(const struct client *client, uint32_t b,
+                                 uint64_t clock) {
     const struct client_settings *s = &client->settings;
     const struct block *block = &s->plan->layout->blocks[b];
     if (!s->mean_of || clock < s->from || !s->mean_of[block->parameter])
@@ -199,9 +199,9 @@ static bool client_messages_send_request(struct client *client,
 /* Copies the weights of a reply's missing blocks into place; FROM NULL: the
  * round left them as they are. The step is stored before waiting threads are
  * woken. */
-static void store_weights(struct client *client,
-                          const Capstan__DataHeader *header, const char *from,
-                          int64_t now) {
+static void store_answer(struct client *client,
+                         const Capstan__DataHeader *header, const char *from,
+                         int64_t now) {
     const struct layout *layout = client->settings.plan->layout;
     enum job_wire wire = wire_of(client, header->snapshot);
     pthread_mutex_lock(&client->mutex);
@@ -219,7 +219,7 @@ static void store_weights(struct client *client,
             if (from)
                 encoding_read(client->settings.process->loops, format, from,
                               elements_of(client, b),
-                              destination(client, b, header->clock));
+                              client_destination(client, b, header->clock));
             pthread_mutex_lock(&client->mutex);
             if (b == 0 && !header->snapshot)
                 client->scaler = (struct loss_scaler){
@@ -260,10 +260,10 @@ static void handle_reply(struct client *client, uint32_t ps,
                          const struct link_frame *frame, int64_t now) {
     switch (header->kind) {
     case CAPSTAN__DATA_HEADER__KIND__WEIGHTS:
-        store_weights(client, header, frame->payload.data, now);
+        store_answer(client, header, frame->payload.data, now);
         break;
     case CAPSTAN__DATA_HEADER__KIND__ACK:
-        store_weights(client, header, NULL, now);
+        store_answer(client, header, NULL, now);
         break;
     case CAPSTAN__DATA_HEADER__KIND__WANTED:
         for (size_t i = 0; i < header->n_blocks; i++)
