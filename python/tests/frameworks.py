@@ -22,6 +22,7 @@ from processes import DEADLINE, PROGRAM, TESTS, Cluster, free_port
 BATCH = 16  # of all ranks together
 STEPS = 8
 INPUTS, CLASSES = 8, 4
+CLIP = 0.6  # smaller than the norms of some steps' gradients
 EXAMPLES = TESTS.parent / "capstan" / "examples"
 
 

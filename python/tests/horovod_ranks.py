@@ -45,7 +45,7 @@ def steps_of(net, optimizer, loader, first, last, begin=lambda step: None):
             (loss / PASSES).backward()
         if isinstance(optimizer, hvd.Deferred):
             optimizer.synchronize()
-        nn.utils.clip_grad_norm_(net.parameters(), 0.3)
+        nn.utils.clip_grad_norm_(net.parameters(), frameworks.CLIP)
         optimizer.step()
 
 

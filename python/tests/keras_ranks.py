@@ -29,7 +29,7 @@ def network(seed=0, norm=False):
 
 
 def sgd():
-    return keras.optimizers.SGD(0.5, momentum=0.9, global_clipnorm=0.3)
+    return keras.optimizers.SGD(0.5, momentum=0.9, global_clipnorm=0.8)
 
 
 def fit(net, optimizer, data, batch, first, last, callbacks=()):

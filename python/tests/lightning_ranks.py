@@ -54,7 +54,7 @@ def dataset():
     return TensorDataset(torch.tensor(x[:count]), torch.tensor(y[:count]))
 
 
-def fit(net, loader, steps, clip=0.3, resume=None, callbacks=()):
+def fit(net, loader, steps, clip=frameworks.CLIP, resume=None, callbacks=()):
     trainer = lightning.Trainer(
         max_epochs=steps // EPOCH,
         gradient_clip_val=clip,
@@ -102,7 +102,7 @@ def train(steps, save=None, resume=None, pause=None, skip=None, **keys):
         frameworks.BATCH // run.size,
         sampler=DistributedSampler(data, run.size, run.rank, shuffle=False),
     )
-    clip = 0.3 if skip is None else None
+    clip = frameworks.CLIP if skip is None else None
     trainer = fit(net, loader, steps, clip, resume, [Pause(run, pause)])
     if save and run.rank == 0:
         trainer.save_checkpoint(save)

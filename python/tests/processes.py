@@ -18,7 +18,7 @@ TESTS = Path(__file__).resolve().parent
 BUILD = TESTS.parents[1] / "build" / "libcapstan.so"
 PROGRAM = Path(os.environ.get("CAPSTAN_LIBRARY", BUILD)).parent / "capstan"
 sys.path.insert(0, str(TESTS.parent))  # the package of this checkout
-DEADLINE = 60  # seconds of a whole run
+DEADLINE = 120  # seconds of a whole run
 
 
 def free_port() -> int:

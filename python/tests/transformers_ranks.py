@@ -58,7 +58,7 @@ def trainer_of(net, optimizer, data, steps, size, **settings):
             gradient_accumulation_steps=2,
             lr_scheduler_type="constant_with_warmup",
             warmup_steps=3,
-            max_grad_norm=0.3,
+            max_grad_norm=frameworks.CLIP,
             train_sampling_strategy="sequential",
             report_to="none",
             disable_tqdm=True,
@@ -108,6 +108,8 @@ def train(steps, save=None, resume=None, pause=None, **keys):
     )
     trainer.add_callback(Pause(run, pause))
     trainer.train(resume_from_checkpoint=resume and f"{resume}/checkpoint-4")
+    if not resume:  # a step of two backward passes is one of the run
+        assert run.position.step == steps
     print(json.dumps(weights(net)), flush=True)
 
 
