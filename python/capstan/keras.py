@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from . import EMPTY, ConfigError, Run, current
 
-__all__ = ["Callback", "DistributedOptimizer"]
+__all__ = ["Callback", "DistributedOptimizer", "start"]
 
 
 def wrong(text: str) -> ConfigError:
@@ -128,6 +128,20 @@ def _statistics(model: keras.Model) -> Iterator[keras.Variable]:
                 yield variable
 
 
+class _State:
+    """What a checkpoint has of an optimiser."""
+
+    def __init__(self, optimizer: keras.optimizers.Optimizer) -> None:
+        self._variables = optimizer.variables
+
+    def state_dict(self) -> list[np.ndarray]:
+        return [np.array(v) for v in self._variables]
+
+    def load_state_dict(self, state: list[np.ndarray]) -> None:
+        for variable, values in zip(self._variables, state):
+            variable.assign(values)
+
+
 class _Mean(keras.optimizers.Optimizer):
     """Mixed into an optimiser's class: it applies the ranks' mean."""
 
@@ -158,6 +172,25 @@ def DistributedOptimizer(
     return made
 
 
+def start(model: keras.Model) -> None:
+    """Waits for the run's weights, which are then in MODEL, and its optimiser.
+
+    fit() does it; a script that goes on with a checkpoint calls it before, and
+    finds in run.position where it is. MODEL is built and compiled.
+    """
+    optimizer = model.optimizer
+    if not isinstance(optimizer, _Mean):
+        raise wrong(
+            f"the model's optimizer is {type(optimizer).__name__}; "
+            "expected is capstan.keras.DistributedOptimizer(...)"
+        )
+    if optimizer.capstan_exchange is None:
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        optimizer.capstan_exchange = Exchange(current(), model)
+        current()._share(_State(optimizer))
+
+
 class Callback(keras.callbacks.Callback):
     """Starts the run with fit(): all ranks begin with rank 0's weights.
 
@@ -174,14 +207,7 @@ class Callback(keras.callbacks.Callback):
                 print("capstan: jit_compile is set to False", file=sys.stderr)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        optimizer = self.model.optimizer
-        if not isinstance(optimizer, _Mean):
-            raise wrong(
-                f"the model's optimizer is {type(optimizer).__name__}; "
-                "expected is capstan.keras.DistributedOptimizer(...)"
-            )
-        if optimizer.capstan_exchange is None:
-            optimizer.capstan_exchange = Exchange(current(), self.model)
+        start(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         current().begin_epoch(epoch)

@@ -399,7 +399,9 @@ class Run:
         self._check(
             _c.capstan_kept(self._handle, name, byref(data), byref(size))
         )
-        return pickle.loads(ctypes.string_at(data, size.value)) if data else None
+        return (
+            pickle.loads(ctypes.string_at(data, size.value)) if data else None
+        )
 
     def _save_kept(self, ending: bool = False) -> None:
         """Keeps the state after the last step, if a checkpoint needs it."""

@@ -32,12 +32,16 @@ def sgd():
     return keras.optimizers.SGD(0.5, momentum=0.9, global_clipnorm=0.8)
 
 
-def fit(net, optimizer, data, batch, first, last, callbacks=()):
+def compiled(net, optimizer):
     net.compile(
         optimizer,
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=True,
     )
+    return net
+
+
+def fit(net, data, batch, first, last, callbacks=()):
     net.fit(
         data.batch(batch).skip(first).take(last - first),
         callbacks=list(callbacks),
@@ -65,8 +69,8 @@ class Pause(keras.callbacks.Callback):
 
 
 def plain():
-    net = network()
-    fit(net, sgd(), dataset(), frameworks.BATCH, 0, frameworks.STEPS)
+    net = compiled(network(), sgd())
+    fit(net, dataset(), frameworks.BATCH, 0, frameworks.STEPS)
     print(json.dumps(weights(net)))
 
 
@@ -80,9 +84,12 @@ def train(
         net = keras.models.load_model(f"{resume}.keras")
         first = int(net.optimizer.iterations)
         optimizer = capstan.keras.DistributedOptimizer(net.optimizer)
+    net = compiled(net, optimizer)
+    if "checkpoint" in keys:
+        capstan.keras.start(net)
+        first = run.position.step
     fit(
         net,
-        optimizer,
         dataset().shard(run.size, run.rank),
         frameworks.BATCH // run.size,
         first,
