@@ -13,6 +13,7 @@
 # always xz. LONE_TESTS: the tests that run alone.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
+. deploy/debian-libraries.sh
 build=${1:?the folder that make built}
 pack=${2:-gz}
 version=$(sed -n 's/.*VERSION_TEXT "\(.*\)"/\1/p' proto/base/version.h)
@@ -31,24 +32,6 @@ done
 git diff --quiet HEAD 2> /dev/null ||
     echo "bundle: warning: what was built may differ from the sources, which" \
         "are those of $(git rev-parse --short HEAD)" >&2
-
-# Reads paths of libraries; prints "PATH PACKAGE", or "PATH" without a package.
-# A package may list a path with or without /usr.
-packages_of() {
-    local path pair
-    local -A package=() all=()
-    while read -r path; do
-        all[$path]=1
-    done
-    while read -r pair; do
-        package[${pair##* }]=${pair%%[: ]*}
-    done < <(for path in "${!all[@]}"; do
-        printf '%s\0' "$path" "/usr$path" "${path#/usr}"
-    done | xargs -0 dpkg-query -S 2> /dev/null)
-    for path in "${!all[@]}"; do
-        echo "$path" "${package[$path]-${package[/usr$path]-${package[${path#/usr}]-}}}"
-    done
-}
 
 # The programs and plugins of BUILD, without debug information.
 take_built() {
@@ -115,8 +98,8 @@ tell_packages() {
     local package
     mkdir -p "$stage/licenses"
     while read -r package; do
-        cp -L "/usr/share/doc/$package/copyright" \
-            "$stage/licenses/$package" || fail "no licence of $package"
+        take_licence "$package" "$stage/licenses" ||
+            fail "no licence of $package"
         dpkg-query -W -f '${Package} ${Version}\n' "$package"
     done > "$stage/build/packages.txt"
 }
