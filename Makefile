@@ -430,16 +430,20 @@ unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests th
 	@$(if $(UNIT_CHOSEN),,echo "no test $(TEST) in tests/unit/$(ROOM)"; exit 1;) \
 	SOAK_COUNT=1 TEST_LIMIT=$(if $(SAN),900,300) tests/run.sh $(UNIT_CHOSEN)
 
-# Frameworks come from PyPI into an environment of their own, which only these tests
-# use.
-PYTHON_ENVIRONMENT := $(BUILD)/python
-$(PYTHON_ENVIRONMENT)/bin/python:
-	python3 -m venv $(PYTHON_ENVIRONMENT)
-	$(PYTHON_ENVIRONMENT)/bin/pip install --quiet numpy torch
+# Environments of packages from PyPI, which only the targets here use; complete when
+# the file "ready" is there.
+$(BUILD)/python/ready: python/tests/requirements.txt
+$(BUILD)/%/ready:
+	@echo "pypi $(@D)"
+	$(Q)python3 -m venv --clear $(@D) && $(@D)/bin/pip install --quiet -r $< || { \
+	    echo "$(@D): the packages of $< are not all installed, for the reason above." \
+	        "They come from PyPI; python3 needs venv (apt: python3-venv)." >&2; \
+	    exit 1; }
+	@touch $@
 
-check-python: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins $(PYTHON_ENVIRONMENT)/bin/python ## run the Python package's tests, with torch from PyPI
+check-python: all $(BUILD)/python/ready ## run the Python package's tests, with frameworks from PyPI
 	CAPSTAN_LIBRARY=$(abspath $(BUILD)/libcapstan.so) PYTHONPATH=python \
-	    $(PYTHON_ENVIRONMENT)/bin/python -m unittest discover -s python/tests
+	    $(BUILD)/python/bin/python -m unittest discover -v -s python/tests
 
 COUNT ?= 10
 SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \
