@@ -72,7 +72,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: check-python all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean FORCE
+.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -433,6 +433,7 @@ unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests th
 # Environments of packages from PyPI, which only the targets here use; complete when
 # the file "ready" is there.
 $(BUILD)/python/ready: python/tests/requirements.txt
+$(BUILD)/wheel/tools/ready: deploy/wheel-requirements.txt
 $(BUILD)/%/ready:
 	@echo "pypi $(@D)"
 	$(Q)python3 -m venv --clear $(@D) && $(@D)/bin/pip install --quiet -r $< || { \
@@ -444,6 +445,12 @@ $(BUILD)/%/ready:
 check-python: all $(BUILD)/python/ready ## run the Python package's tests, with frameworks from PyPI
 	CAPSTAN_LIBRARY=$(abspath $(BUILD)/libcapstan.so) PYTHONPATH=python \
 	    $(BUILD)/python/bin/python -m unittest discover -v -s python/tests
+
+wheel: all $(BUILD)/wheel/tools/ready ## pack the Python package with program, library and plugins; prints the file
+	@deploy/wheel.sh $(BUILD)
+
+check-wheel: wheel ## install the wheel as a user of another machine would, and train with it
+	@python3 python/tests/check_wheel.py $(BUILD)/capstan-*.whl
 
 COUNT ?= 10
 SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \

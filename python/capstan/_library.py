@@ -94,19 +94,22 @@ _RESULTS = {
 }
 
 
+_NAME = "libcapstan.so.0"
+
+
 def _find() -> str:
     """The library's file, or its name for the dynamic linker."""
     named = os.environ.get("CAPSTAN_LIBRARY")
     if named:
         return named
     package = Path(__file__).resolve().parent
-    for path in (
-        package / "lib" / "libcapstan.so",
-        package.parent.parent / "build" / "libcapstan.so",
+    for folder in (
+        package / "lib",  # of a wheel
+        package.parent.parent / "build",  # of a checkout
     ):
-        if path.exists():
-            return str(path)
-    return "libcapstan.so.0"
+        if (folder / _NAME).exists():
+            return str(folder / _NAME)
+    return _NAME
 
 
 def _load() -> ctypes.CDLL:

@@ -153,10 +153,11 @@ static void the_last_line_of_all_checks_has_the_totals(void **state) {
                  "case $* in *lint*) ;; *check-all) echo 7 passed, 0 failed,"
                  " 2 skipped ;; *soak*) echo 3 passed, 1 failed; exit 1 ;;"
                  " *python) echo Ran 9 tests in 1.2s; echo 'OK (skipped=2)' ;;"
-                 " *) echo 5 passed, 0 failed, 1 skipped ;; esac");
+                 " *wheel) echo Ran 4 tests in 1.2s; echo 'FAILED (errors=1)';"
+                 " exit 1 ;; *) echo 5 passed, 0 failed, 1 skipped ;; esac");
     const char *said = cluster_run_output(shell(
         run, "mkdir .ci && cp \"$TREE\"/.ci/run .ci/ && .ci/run", FAILED));
-    expect(said, "\n29 passed, 1 failed, 6 skipped\n");
+    expect(said, "\n32 passed, 2 failed, 6 skipped\n");
 }
 
 /* In a small repository, and in what git archive makes of it. */
