@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 
+#define NUM_PS "CAPSTAN_NUM_PS"
+
 enum { MAX_RANKS = 1 << 20 };
 
 static enum status ranks_bad_index(const char *name, const char *text,
@@ -111,15 +113,16 @@ static enum status read_local(struct ranks *ranks, int64_t size,
 static enum status read_num_ps(const struct ranks *ranks, int64_t size,
                                const struct cluster_input *input,
                                uint32_t *num_ps, struct failure *why) {
-    const char *text = cluster_input_text(input->flags.num_ps);
+    const char *flag = cluster_input_text(input->flags.num_ps);
+    const char *text = flag ? flag : cluster_input_variable(input, NUM_PS);
     uint64_t found = 0;
     if (text && (!decimal_parse(text, &found) || found >= (uint64_t)size))
         return status_fail(
             why, FAILURE_CLUSTER_INVALID,
-            "bad_num_ps: --num-ps is %s, and %s is %jd: rank 0 leads and "
-            "trains, so 0 to %jd ranks can be ps.",
-            diagnostics_quote_text(text).text, ranks->size_name, (intmax_t)size,
-            (intmax_t)(size - 1));
+            "bad_num_ps: %s is %s, and %s is %jd: rank 0 leads and trains, so "
+            "0 to %jd ranks can be ps.",
+            flag ? "--num-ps" : NUM_PS, diagnostics_quote_text(text).text,
+            ranks->size_name, (intmax_t)size, (intmax_t)(size - 1));
     *num_ps = (uint32_t)found;
     return STATUS_OK;
 }
