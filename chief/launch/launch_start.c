@@ -4,6 +4,7 @@
 #include "chief/launch/launch_internal.h"
 #include "chief/launch/port.h"
 #include "chief/launch/rank_variables.h"
+#include "proto/base/limits.h"
 #include "proto/net/messages/launch_record.h"
 
 #include <jansson.h>
@@ -123,6 +124,15 @@ static void export_ps_pids(const struct launch *launch) {
     setenv(LAUNCH_TOGETHER, "1", 1);
 }
 
+/* Runs in the child. The commands' thread pools share this machine, unless the
+ * caller says otherwise. */
+static void set_threads(const struct launch_settings *options) {
+    uint32_t share = cores_count() / options->num_workers;
+    char text[16];
+    snprintf(text, sizeof text, "%u", share ? share : 1);
+    setenv("OMP_NUM_THREADS", text, 0);
+}
+
 /* Runs in the child: no other variable describes a cluster. */
 static void set_environment(const struct launch *launch,
                             const struct launch_process *process) {
@@ -199,6 +209,8 @@ static void launch_start_prepare(void *context) {
     sigaddset(&waiting, SIGUSR1);
     sigprocmask(SIG_BLOCK, &waiting, NULL);
     set_environment(preparation->launch, preparation->process);
+    if (runs_command(preparation->launch, preparation->process))
+        set_threads(preparation->launch->options);
     export_ps_pids(preparation->launch);
 }
 
