@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGUSR1: signal.SIG_DFL,
 }
 _runs: list[Run] = []  # those that are open
 _installed: list[signal.Signals] = []
@@ -61,6 +62,8 @@ def _install_handlers() -> None:
         if signal.getsignal(number) is default:
             signal.signal(number, _on_signal)
             _installed.append(number)
+    # `capstan local` starts it blocked, so that an early one does not kill.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 
 
 def _restore_handlers() -> None:
@@ -73,10 +76,12 @@ def _restore_handlers() -> None:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    """The first signal ends the run in order, a second one at once."""
+    """SIGUSR1 cuts a checkpoint; another one ends the run, a second at once."""
     global _signalled
     for run in _runs:
         run.interrupt(number)
+    if number == signal.SIGUSR1:
+        return
     if _signalled:
         code = "INTERRUPTED" if number == signal.SIGINT else "TERMINATED"
         name = signal.Signals(number).name

@@ -223,6 +223,20 @@ class Failing(unittest.TestCase):
             expected = {"ps0": 138, "worker0": 130, "worker1": 138}
             self.assertEqual(run.wait(), expected, run.error("worker0"))
 
+    def test_sigusr1_at_the_leader_writes_a_checkpoint(self):
+        # As `capstan local` starts it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        self.addCleanup(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        for ps in 1, 0:
+            keys = {"checkpoint": "saved", "steps": 60, "sleep": 0.05}
+            with self.subTest(ps=ps), ranks("train", ps, 2, **keys) as run:
+                run.wait_for("worker0", "started")
+                run.processes["worker0"].send_signal(signal.SIGUSR1)
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker0"))
+                saved = list(run.path("saved").glob("step-*"))
+                self.assertEqual(len(saved), 2)  # at the signal, at the end
+
     def test_sigterm_at_a_ps_ends_all(self):
         with ranks("train", 1, 2, steps=200, sleep=0.05) as run:
             run.wait_for("worker0", "started")
