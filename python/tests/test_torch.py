@@ -3,6 +3,7 @@
 
 import signal
 import unittest
+from types import SimpleNamespace
 
 try:
     import torch
@@ -12,6 +13,8 @@ except ImportError:
     raise unittest.SkipTest("torch is not installed") from None
 
 from processes import Cluster
+
+from capstan.torch import Run
 
 
 CLUSTERS = {"ps": (1, 2), "all-reduce": (0, 2)}
@@ -179,6 +182,11 @@ class Shards(unittest.TestCase):
                     self.assertEqual(len(a), len(b))
                     self.assertEqual(set(a) | set(b), set(range(21)))
                 self.assertNotEqual(zero["seen"][0], zero["seen"][1])
+
+    def test_shares_of_a_dataset_have_the_same_length(self):
+        ranks = [SimpleNamespace(rank=rank, size=2) for rank in range(2)]
+        shares = [list(Run.share(rank, list("abcde"))) for rank in ranks]
+        self.assertEqual(shares, [list("ace"), list("bda")])
 
     def test_other_loaders_are_refused_by_name(self):
         with ranks("refused", 0, 1) as run:
