@@ -269,6 +269,7 @@ class Run:
         """Ends a script that pushes after the run's last step."""
         if self.error:
             raise self.error
+        self._handle  # raises if the script has closed the run
         self.close()
         raise SystemExit(0)
 

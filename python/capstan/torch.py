@@ -257,6 +257,11 @@ def DistributedOptimizer(
     SCALER: the GradScaler whose step() calls this one's.
     """
     run = torch_run()
+    if run.optimizer:
+        raise wrong(
+            "a run has one DistributedOptimizer: give it all parameters, in "
+            "groups"
+        )
     kind = type(optimizer)
     if rule == "auto":
         framework = any(name in sys.modules for name in _FRAMEWORKS)

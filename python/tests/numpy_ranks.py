@@ -191,6 +191,20 @@ def other_model():
     run.start()
 
 
+def declared_twice():
+    run = capstan.init()
+    run.declare("a", np.zeros(3, np.float32))
+    run.declare("a", np.zeros(3, np.float32))
+    run.start()
+
+
+def after_end():
+    train(3)
+    run = capstan.current()
+    run.close()
+    run.push(0, contribution=capstan.ZERO)
+
+
 def environment():
     run = capstan.init()
     found = [name for name in os.environ if name == "TF_CONFIG"]

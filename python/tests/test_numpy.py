@@ -178,6 +178,20 @@ class Failing(unittest.TestCase):
     def test_a_missing_push_is_named_on_every_rank(self):
         self.check("never", 'tensor "w1" was not pushed in step 6', 2)
 
+    def test_a_name_that_is_declared_twice_is_named_on_every_rank(self):
+        for ps, workers in CLUSTERS.values():
+            with ranks("declared_twice", ps, workers) as run:
+                self.assertEqual(set(run.wait().values()), {2})
+                for process in run.processes:
+                    expected = 'parameter "a" is listed twice'
+                    self.assertIn(expected, run.error(process))
+
+    def test_a_push_after_the_end_is_an_error_of_that_rank(self):
+        with ranks("after_end", 1, 2) as run:
+            expected = {"ps0": 0, "worker0": 2, "worker1": 2}
+            self.assertEqual(run.wait(), expected)
+            self.assertIn("the run is closed", run.error("worker1"))
+
     def test_a_loss_that_is_not_a_number_is_named_on_every_rank(self):
         self.check("nan", "the loss is nan at step 6", 1)
 
@@ -208,6 +222,45 @@ class Failing(unittest.TestCase):
             expected = {"worker0": 138, "worker1": -signal.SIGKILL}
             self.assertEqual(run.wait(), expected)
             self.assertIn("PeerLost", run.error("worker0"))
+
+    def test_a_lost_ps_or_leader_ends_the_others_with_138(self):
+        names = {
+            "ps0": "ps 0",
+            "worker0": "the chief at localhost",
+            "worker1": "worker 1",
+        }
+        for ps, lost, number in (
+            (1, "ps0", signal.SIGKILL),
+            (1, "ps0", signal.SIGSTOP),
+            (1, "worker0", signal.SIGKILL),
+            (1, "worker0", signal.SIGSTOP),
+            (0, "worker0", signal.SIGKILL),
+            (0, "worker1", signal.SIGSTOP),
+        ):
+            keys = {"steps": 2000, "sleep": 0.05, "timeouts": {"peer": 2}}
+            with (
+                self.subTest(ps=ps, lost=lost, signal=number),
+                ranks("train", ps, 2, **keys) as run,
+            ):
+                run.wait_for("worker1", "started")
+                gone = run.processes.pop(lost)
+                gone.send_signal(number)
+                found = run.wait()
+                gone.kill()
+                gone.wait()
+                self.assertEqual(set(found.values()), {138})
+                for process in run.processes:
+                    self.assertIn(names[lost], run.error(process))
+
+    def test_ps_go_on_when_a_worker_stands_still(self):
+        keys = {"steps": 60, "sleep": 0.05, "timeouts": {"peer": 2}}
+        with ranks("train", 1, 2, **keys) as run:
+            run.wait_for("worker1", "started")
+            late = run.processes.pop("worker1")
+            late.send_signal(signal.SIGSTOP)
+            self.assertEqual(set(run.wait().values()), {0})
+            late.send_signal(signal.SIGCONT)
+            self.assertEqual(late.wait(30), 138, run.error("worker1"))
 
     def test_ps_go_on_when_a_worker_gets_sigterm(self):
         with ranks("train", 1, 2, steps=60, sleep=0.05) as run:

@@ -258,6 +258,9 @@ class Errors(unittest.TestCase):
     def test_an_optimiser_without_a_rule_on_the_ps(self):
         self.check("rule server knows SGD", "unknown_rule")
 
+    def test_a_second_optimiser(self):
+        self.check("a run has one DistributedOptimizer", "two_optimizers")
+
     def test_a_scaler_that_was_not_told(self):
         self.check("was not told of the scaler", "unknown_scaler")
 

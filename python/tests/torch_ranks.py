@@ -313,14 +313,31 @@ def overflow():
     print(json.dumps(states))
 
 
+def two_optimizers():
+    """Rank 1 has a second one."""
+    run = capstan.init()
+    for _ in range(1 + run.rank):
+        net = model_of("mlp", 0)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        optimizer = capstan.DistributedOptimizer(optimizer, net)
+    net(torch.ones(2, INPUTS)).sum().backward()
+    optimizer.step()
+
+
 def unknown_scaler():
-    capstan.init()
+    """Of rank 1."""
+    run = capstan.init()
     net = model_of("mlp", 0)
     scaler = torch.amp.GradScaler("cpu")
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), 0.1), net
     )
-    scaler.scale(net(torch.ones(2, INPUTS)).sum()).backward()
+    loss = net(torch.ones(2, INPUTS)).sum()
+    if run.rank == 0:
+        loss.backward()
+        optimizer.step()
+        return
+    scaler.scale(loss).backward()
     scaler.step(optimizer)
 
 

@@ -55,7 +55,7 @@ enum status external_declare(struct external *external,
                              float *mean, uint32_t *number,
                              struct failure *why) {
     if (external->declared)
-        return status_fail(why, FAILURE_MODEL_INVALID,
+        return status_fail(why, FAILURE_WRONG_CALL,
                            "tensor \"%s\" is declared after the start",
                            parameter->name);
     if (external->count == LAYOUT_MAX_PARAMETERS)
@@ -87,7 +87,7 @@ enum status external_optimizer(struct external *external, const char *type,
         .overrides = overrides, .num_overrides = 1, .external = true};
     struct job *job;
     if (external->declared || external->num_groups)
-        return status_fail(why, FAILURE_JOB_INVALID,
+        return status_fail(why, FAILURE_WRONG_CALL,
                            "the optimizer is named before its values are set "
                            "and before the start");
     snprintf(override, sizeof override, "optimizer.type=%.64s", type);
@@ -106,7 +106,7 @@ static enum status external_add_group(struct external *external, uint32_t group,
     if (group < external->num_groups)
         return STATUS_OK;
     if (group >= OPTIMIZER_GROUPS_MAX || external->declared)
-        return status_fail(why, FAILURE_JOB_INVALID,
+        return status_fail(why, FAILURE_WRONG_CALL,
                            "group %u of the optimizer: at most %d are allowed, "
                            "and none is new after the start",
                            group, OPTIMIZER_GROUPS_MAX);
@@ -137,7 +137,7 @@ static enum status change_group(struct external *external, uint32_t group,
         (rule_form_of(&changed.optimizer) != rule_form_of(old) ||
          changed.optimizer.nesterov != old->nesterov ||
          changed.optimizer.maximize != old->maximize))
-        return status_fail(why, FAILURE_JOB_INVALID,
+        return status_fail(why, FAILURE_WRONG_CALL,
                            "\"%s\" of the optimizer cannot change after the "
                            "start",
                            key);
@@ -158,6 +158,8 @@ enum status external_set(struct external *external, uint32_t group,
     enum status status = external_add_group(external, group, why);
     if (!status)
         status = change_group(external, group, key, value, why);
+    if (status == STATUS_CONFIG)
+        why->code = FAILURE_WRONG_CALL;
     pthread_mutex_unlock(&external->mutex);
     external_leave(external);
     return status;
