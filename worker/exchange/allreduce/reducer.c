@@ -172,7 +172,9 @@ static enum status reducer_connect(struct reducer *reducer,
         group_connect(&reducer->ranks, &reducer->settings.group, why);
     if (!status) {
         group_register(&reducer->ranks, reducer->settings.gradients);
-        group_register(&reducer->ranks, reducer->settings.weights);
+        if (!keeps_means(reducer)) /* else the trainer writes there between
+                                      rounds, before all have read it */
+            group_register(&reducer->ranks, reducer->settings.weights);
         reducer_log_transport(reducer);
     }
     if (!status)
