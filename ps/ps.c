@@ -303,6 +303,8 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
         status = interrupt(ps, why);
     if (!status && ps->snapshot_agent)
         snapshot_agent_step(ps->snapshot_agent);
+    if (!status && ps->server)
+        status = server_repeat_wants(ps->server, ps->polled, why);
     if (!status && ps->init_task)
         status = await_weights(ps, why);
     if (!status && items[4].revents)

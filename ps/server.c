@@ -338,6 +338,7 @@ static void server_want(struct server *server,
     header.clock = action->version;
     header.n_blocks = 1;
     header.blocks = &block;
+    server->wanted_at = time_now();
     reply_queue_send_to(server->reply_queue, action->rank, &header);
 }
 
@@ -358,10 +359,14 @@ static enum status server_run_queued_actions(struct server *server,
                                              struct failure *why) {
     struct update_core_action action;
     enum status status = STATUS_OK;
+    struct update_core *core = server->update_core;
+    if (server->no_memory)
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for the weights of a trainer");
     if (!server->settings.job->staleness)
-        reply_queue_set_due(server->reply_queue,
-                            update_core_due(server->update_core),
-                            gate_lead(update_core_gate(server->update_core)));
+        reply_queue_set_due(
+            server->reply_queue, update_core_due(core),
+            gate_lead(update_core_gate(core), update_core_highest(core)));
     while (!status && update_core_next(server->update_core, &action))
         status = server_carry_out(server, &action, why);
     work_items_dispatch(server->work_items);
@@ -374,6 +379,16 @@ enum status server_run_actions(struct server *server, struct failure *why) {
     enum status status = server_run_queued_actions(server, why);
     server_flush(server);
     return status;
+}
+
+/* The message, or what came of it, may have been lost with a connection. */
+enum status server_repeat_wants(struct server *server, int64_t now,
+                                struct failure *why) {
+    static const int64_t interval = 5 * TIME_S;
+    if (now - server->wanted_at < interval ||
+        !update_core_want_again(server->update_core))
+        return STATUS_OK;
+    return server_run_actions(server, why);
 }
 
 void server_flush(struct server *server) {

@@ -80,6 +80,10 @@ enum status server_handle(struct server *server, struct link_frame *frame,
 enum status server_run_actions(struct server *server,
                                struct failure *why) MUST_CHECK;
 
+/* Asks again for weights that trainers keep, if none have come for 5 s. */
+enum status server_repeat_wants(struct server *server, int64_t now,
+                                struct failure *why) MUST_CHECK;
+
 /* Sends acks held back. Call it when no message is left to handle. */
 void server_flush(struct server *server);
 

@@ -27,6 +27,9 @@ struct server {
     uint32_t num_summed; /* how many of them are set */
     double norm;         /* the last norm received from the chief */
     int64_t update_ns;   /* spent on updates so far, summed over threads */
+    int64_t wanted_at; /* when a trainer's weights were last asked for, or came
+                        */
+    bool no_memory;    /* for weights that the update core has accepted */
 };
 
 /* Gives the update core the events in FRAME with HEADER, and replies to

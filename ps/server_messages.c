@@ -4,6 +4,7 @@
  * part, as its blocks are independent. Messages number blocks as the plan does;
  * block_index_check changes that to local numbers, and replies use the plan's
  * again. */
+#include "proto/base/time.h"
 #include "proto/tensor/encoding.h"
 #include "ps/server_internal.h"
 
@@ -152,11 +153,11 @@ static const char *assign_first(struct server *server,
             server->update_core, b, header->rank, header->clock, header->seq);
         if (result == UPDATE_CORE_REFUSED)
             return "initial weights after the first push";
-        if (result == UPDATE_CORE_ACCEPTED)
+        if (result == UPDATE_CORE_ACCEPTED) {
             work_items_wait(server->work_items);
-        if (result == UPDATE_CORE_ACCEPTED &&
-            !shard_assign(server->shard, b, floats))
-            return "no memory";
+            server->wanted_at = time_now();
+            server->no_memory |= !shard_assign(server->shard, b, floats);
+        }
         floats += shard_block_bytes(server->shard, b);
     }
     return NULL;

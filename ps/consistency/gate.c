@@ -31,9 +31,9 @@ bool gate_any_live(const struct gate *gate) {
     return false;
 }
 
-uint32_t gate_lead(const struct gate *gate) {
+uint32_t gate_lead(const struct gate *gate, uint64_t round) {
     for (uint32_t r = 0; r < gate->num_ranks; r++)
-        if (gate->slots[r].live)
+        if (gate->slots[r].live && gate->slots[r].from <= round)
             return r;
     return 0;
 }

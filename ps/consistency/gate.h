@@ -40,8 +40,8 @@ bool gate_is_current(const struct gate *gate, uint32_t rank,
 /* Is any trainer live? Its first round may lie ahead. */
 bool gate_any_live(const struct gate *gate);
 
-/* The lowest live rank; 0 without any. */
-uint32_t gate_lead(const struct gate *gate);
+/* The lowest live rank that takes part in ROUND; 0 without any. */
+uint32_t gate_lead(const struct gate *gate, uint64_t round);
 
 /* The clock of RANK's last contribution to block B; one below its first clock
  * if it has none. */

@@ -290,6 +290,16 @@ bool update_core_next(struct update_core *x,
     return true;
 }
 
+bool update_core_want_again(struct update_core *x) {
+    bool any = false;
+    for (uint32_t b = 0; b < x->settings.num_blocks; b++) {
+        if (x->blocks[b].wanted)
+            want_weights(x, b);
+        any |= x->blocks[b].wanted;
+    }
+    return any;
+}
+
 void update_core_set_view(struct update_core *x, uint64_t number,
                           const struct gate_slot *slots) {
     x->gate.view = number;
@@ -300,9 +310,7 @@ void update_core_set_view(struct update_core *x, uint64_t number,
                 reader_of(x, b, r)->waiting = false;
         x->gate.slots[r] = slots[r];
     }
-    for (uint32_t b = 0; b < x->settings.num_blocks; b++)
-        if (x->blocks[b].wanted)
-            want_weights(x, b);
+    (void)update_core_want_again(x);
     recheck_all(x);
 }
 

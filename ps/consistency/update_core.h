@@ -134,6 +134,10 @@ uint64_t update_core_due(const struct update_core *core);
 /* Takes the snapshot of each block as it is. */
 void update_core_hold_now(struct update_core *core);
 
+/* Repeats UPDATE_CORE_WANT for each block that waits for weights; false: none
+ * does. */
+bool update_core_want_again(struct update_core *core);
+
 /* BLOCK's version, counting updates before this run. */
 uint64_t update_core_version(const struct update_core *core, uint32_t block);
 

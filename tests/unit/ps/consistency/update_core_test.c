@@ -444,10 +444,14 @@ static void the_lowest_live_rank_of_the_round_is_asked(void **state) {
     update_core_pull(core, 0, 0, 2, 8);
     update_core_fixture_collect();
     assert_int_equal(update_core_fixture.count, 0); /* the successor waits */
+    assert_true(update_core_want_again(core));
+    update_core_fixture_collect();
+    assert_int_equal(wants(1), 1);
     assert_int_equal(update_core_assign(core, 0, 1, 2, 9),
                      UPDATE_CORE_ACCEPTED);
     update_core_fixture_collect();
     assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 1);
+    assert_false(update_core_want_again(core));
 }
 
 int main(void) {
