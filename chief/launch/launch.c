@@ -211,6 +211,7 @@ static void launch_kill_all(struct launch *launch) {
         if (!launch->processes[i].pid)
             continue;
         kill(-launch->processes[i].pid, SIGKILL);
+        kill(launch->processes[i].pid, SIGKILL); /* may have left its group */
         waitpid(launch->processes[i].pid, NULL, 0);
     }
 }
