@@ -179,16 +179,17 @@ void capstan_where(capstan_run *run, struct capstan_position *position);
 /* Bytes of the caller's own that belong to the state after the last step, such
  * as an optimiser's or a generator's: saved with a checkpoint of that step, in
  * its folder, which this host must be able to write. Copied; they hold until
- * NAME is kept again. NAME: 1 to 31 of a-z, 0-9, _; at most 8 a rank. From a
- * rank's first call on checkpoints wait for what it keeps. With staleness
- * nothing is saved. */
+ * NAME is kept again; DATA NULL: it is kept no more. NAME: 1 to 31 of a-z, 0-9,
+ * _; at most 8 a rank. From a rank's first call on checkpoints wait for what it
+ * keeps. With staleness nothing is saved. */
 int capstan_keep(capstan_run *run, const char *name, const void *data,
                  size_t bytes);
 
 enum capstan_due {
     CAPSTAN_NOT_DUE = 0,
     CAPSTAN_DUE = 1,
-    CAPSTAN_DUE_LEAD = 2, /* this rank also keeps what is alike on all ranks */
+    CAPSTAN_DUE_LEAD = 2, /* this rank also keeps what is alike on all ranks,
+                             which others do no more */
 };
 
 /* Is a checkpoint taken of the state after the last step? After capstan_wait

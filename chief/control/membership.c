@@ -349,6 +349,7 @@ static void vacate_slot(struct run *run, struct roster_slot *slot) {
     if (slot->rank != ROSTER_NO_RANK) {
         run->trainers[slot->rank].from = 0;
         run->trainers[slot->rank].finished = false;
+        run->trainers[slot->rank].ended_early = false;
         run->trainers[slot->rank].keeps = false;
     }
     roster_remove(slot);
@@ -411,6 +412,22 @@ static bool may_lack_values(const struct run *run, uint32_t rank) {
            run_step(run) == 0;
 }
 
+/* With optimizer None the weights are the trainers': does one have them? A
+ * trainer that joins has them once it has done a step. */
+static bool trainers_have_weights(const struct run *run) {
+    uint64_t first = run->plan.schedule.start + 1;
+    if (run->job->optimizer.type != OPTIMIZER_NONE)
+        return true;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        if (run->roster.slots[r].state == ROSTER_HELD && trainer->from &&
+            (trainer->from == first || trainer->finished ||
+             trainer->heartbeat.clock >= trainer->from))
+            return true;
+    }
+    return false;
+}
+
 /* The effect of a loss depends on the phase. The loss of a ps that holds
  * weights ends the run. The loss of a trainer ends it only between the plan and
  * the first step, because the first view counts on all trainers, and a caller's
@@ -424,10 +441,14 @@ static void remove_member(struct run *run, struct roster_slot *slot,
         return;
     if (stop_if_needed_by_series(run, departed))
         return;
-    bool weights = run->allreduce ? is_needed(run, slot) : ps;
+    bool weights = run->allreduce ? is_needed(run, slot)
+                                  : ps || (run->phase >= RUN_TRAINING &&
+                                           !trainers_have_weights(run));
     if (weights && run->phase >= RUN_READYING)
         stop_without(run, departed);
-    else if (run->phase == RUN_TRAINING && !values)
+    else if ((run->phase == RUN_TRAINING && !values) ||
+             (run->phase == RUN_FINISHING && !run->allreduce &&
+              run->job->optimizer.type == OPTIMIZER_NONE))
         membership_broadcast_view(run);
     else if (run->phase == RUN_READYING || values ||
              (run->phase == RUN_JOINING && run->no_restart))

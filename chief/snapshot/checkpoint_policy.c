@@ -7,7 +7,9 @@
  * moved aside. */
 #include "chief/snapshot/checkpoint_policy.h"
 
+#include "chief/control/membership.h"
 #include "chief/run.h"
+#include "chief/snapshot/kept_states.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
@@ -263,6 +265,26 @@ void checkpoint_policy_send_retained(struct run *run) {
 /* If the same step is already complete, its files stay: it was taken twice, and
  * only the second attempt failed. If the lock is lost, the files may belong to
  * another run. */
+/* They wait for what the checkpoint of the step before their first keeps. */
+static void dismiss_joiners(struct run *run,
+                            const struct run_snapshot *snapshot) {
+    char name[64], text[768];
+    if (!snapshot->joins || !kept_states_any(run))
+        return;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct roster_slot *slot = &run->roster.slots[r];
+        if (run->trainers[r].from != snapshot->step + 1 ||
+            slot->state != ROSTER_HELD)
+            continue;
+        roster_name(slot, name, sizeof name);
+        snprintf(text, sizeof text,
+                 "%s joins with what the others keep at step %llu, and there "
+                 "is no checkpoint of it: %s",
+                 name, (unsigned long long)snapshot->step, snapshot->problem);
+        membership_dismiss(run, slot, FAILURE_CHECKPOINT_NOT_WRITTEN, text);
+    }
+}
+
 void checkpoint_policy_discard(struct run *run,
                                const struct run_snapshot *snapshot) {
     struct failure why;
@@ -271,6 +293,7 @@ void checkpoint_policy_discard(struct run *run,
     log_warning(run->log, "checkpoint_failed",
                 "there is no checkpoint of step %llu: %s",
                 (unsigned long long)snapshot->step, snapshot->problem);
+    dismiss_joiners(run, snapshot);
     if (!run->checkpoints.has_saved || run->checkpoints.saved < snapshot->step)
         snprintf(run->checkpoints.last_problem,
                  sizeof run->checkpoints.last_problem, "%s", snapshot->problem);

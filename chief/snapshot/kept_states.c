@@ -72,7 +72,10 @@ static const struct kept_state *find_state(const struct run_kept *kept,
     return NULL;
 }
 
+/* With staleness no rank knows of a step that all have reached. */
 bool kept_states_any(const struct run *run) {
+    if (!run_synchronous(run))
+        return false;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (run->trainers[r].keeps)
             return true;
@@ -80,11 +83,13 @@ bool kept_states_any(const struct run *run) {
 }
 
 bool kept_states_awaited(const struct run *run, uint64_t step, char *name) {
+    if (!run_synchronous(run))
+        return false;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];
         const struct roster_slot *slot = &run->roster.slots[r];
-        if (trainer->keeps && slot->incarnation && trainer->from <= step &&
-            !trainer->ended_early &&
+        if (trainer->keeps && slot->incarnation && trainer->from &&
+            trainer->from <= step && !trainer->ended_early &&
             !find_state(&run->checkpoints.kept, r, step)) {
             roster_name(slot, name, 64);
             return true;
@@ -116,12 +121,13 @@ enum status kept_states_take(struct run *run, uint64_t step,
     if (!status && kept->needs_lead && !has_lead)
         status = status_fail(why, FAILURE_CHECKPOINT_NOT_WRITTEN,
                              "no rank has kept what is alike on all of them");
+    if (status) {
+        free(all); /* STEP may be saved again, and fails for the same reason */
+        return status;
+    }
     forget(kept, step);
-    if (status)
-        free(all);
-    else
-        *files = all;
-    return status;
+    *files = all;
+    return STATUS_OK;
 }
 
 void kept_states_free(struct run *run) {

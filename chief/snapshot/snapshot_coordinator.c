@@ -154,6 +154,11 @@ static void send_release(struct run *run, uint64_t id) {
     run_send_to_holders(run, &control);
 }
 
+/* Then a holder has them only where it takes a snapshot. */
+static bool trainers_keep_weights(const struct run *run) {
+    return run->job->optimizer.type == OPTIMIZER_NONE && !run->allreduce;
+}
+
 /* With staleness, and when no trainer pushes any more, each holder takes its
  * snapshot when the order arrives; the order to write follows with the step
  * that the holders report. */
@@ -170,7 +175,8 @@ bool snapshot_coordinator_request(struct run *run,
     snapshot->evaluate = reason.evaluate;
     snapshot->export = reason.export;
     snapshot->joins = reason.joins;
-    snapshot->retain = reason.evaluate || reason.export;
+    snapshot->retain = reason.evaluate || reason.export ||
+                       (reason.joins && trainers_keep_weights(run));
     snapshot->readers = (uint32_t)reason.evaluate + reason.export;
     if (run_synchronous(run) && !end) {
         snapshot_round_query(&snapshot->progress, run->plan.num_holders);
@@ -277,7 +283,7 @@ void snapshot_coordinator_expect_planned(struct run *run, uint64_t round) {
 static bool is_taken_unrequested(const struct run *run,
                                  const struct run_snapshot *snapshot,
                                  uint64_t round) {
-    if (!snapshot->save && !snapshot->retain) /* a joiner needs none */
+    if (!snapshot->save && !snapshot->retain) /* a joiner reads no snapshot */
         return true;
     return round == run->plan.schedule.total &&
            run_schedule_saves(&run->plan.schedule, round);

@@ -415,16 +415,21 @@ class Run:
             return
         self._kept_at = self._count
         self._keep_own()
-        if due == _library.DUE_LEAD and self._shared is not None:
-            self._keep(_SHARED, self._shared.state_dict())
+        if self._shared is not None:
+            lead = due == _library.DUE_LEAD
+            self._keep(_SHARED, self._shared.state_dict() if lead else None)
 
     def _keep_own(self) -> None:
         states = [item.state_dict() for item in self._kept or ()]
         self._keep(_KEPT, (states, self._own_state()))
 
     def _keep(self, name: bytes, value: Any) -> None:
-        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-        self._check(_c.capstan_keep(self._handle, name, data, len(data)))
+        """Keeps VALUE; None: no more."""
+        data = None
+        if value is not None:
+            data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        size = len(data) if data else 0
+        self._check(_c.capstan_keep(self._handle, name, data, size))
 
     def _own_state(self) -> dict[str, Any]:
         return {"python": random.getstate(), "numpy": np.random.get_state()}

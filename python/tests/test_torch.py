@@ -292,6 +292,27 @@ class Costs(unittest.TestCase):
 
 
 class Killed(unittest.TestCase):
+    def test_sigterm_at_all_leaves_a_checkpoint(self):
+        for rule, ps, chief in (
+            ("worker", 1, 0),
+            ("worker", 1, 1),
+            ("worker", 0, 0),
+            ("server", 1, 1),
+        ):
+            with (
+                self.subTest(rule=rule, ps=ps, chief=chief),
+                ranks("sleeping", ps, 2, chief=chief, rule=rule, seconds=0.1)
+                as run,
+            ):
+                run.wait_for("worker1", "step")
+                for process in run.processes.values():
+                    process.send_signal(signal.SIGTERM)
+                found = run.wait()
+                lead = "chief0" if chief else "worker0"
+                self.assertEqual(found[lead], 143, run.error(lead))
+                saved = list(run.path("checkpoint").glob("step-*/manifest*"))
+                self.assertEqual(len(saved), 1, run.error(lead))
+
     def test_a_restart_does_not_wait_for_the_orphans_of_a_kill(self):
         with ranks("sleeping", 0, 1, seconds=0.5) as run:
             run.wait_for("worker0", "step")

@@ -341,12 +341,14 @@ def unknown_scaler():
     scaler.step(optimizer)
 
 
-def sleeping(seconds):
-    """Trains with four DataLoader workers until it is killed."""
-    run = capstan.init(checkpoint="checkpoint")
+def sleeping(seconds, rule="server", **keys):
+    """Trains with four DataLoader workers until it is killed. A chief, if
+    there is one, only coordinates."""
+    keys = {"chief": "coordinate", "timeouts": {"grace": 10}, **keys}
+    run = capstan.init(checkpoint="checkpoint", **keys)
     net = model_of("mlp", 0)
     optimizer = capstan.DistributedOptimizer(
-        torch.optim.SGD(net.parameters(), 0.1), net
+        torch.optim.SGD(net.parameters(), 0.1), net, rule=rule
     )
     loader = DataLoader(
         TensorDataset(torch.zeros(64, INPUTS)), 2, num_workers=4

@@ -146,6 +146,8 @@ static void a_wrong_call_is_named_on_every_rank(void **state) {
          CONFIG},
         {"name", "\"w\" is listed twice", CONFIG},
         {"group", "group 4294967295 of the optimizer", CONFIG},
+        {"rules", "rank 0 trains with optimizer None, this rank without it",
+         CONFIG},
         {"soon", "a step before the start", CONFIG},
         {"nan", "the loss is nan at step 10", FAILED},
         {"ends", "worker 1 has ended after step 9, and worker 0 is in step",
@@ -345,28 +347,91 @@ static void another_rank_has_the_weights_of_a_checkpoint(void **state) {
     assert_string_equal(weights_of(local) + 1, whole + 1);
 }
 
-static void a_rank_that_joins_takes_what_the_others_keep(void **state) {
-    struct cluster_run *run = *state;
-    struct cluster_process *ranks[2];
-    char caller[PATH_MAX];
+/* Of two ranks that play NAME, rank DIES is killed and started again. */
+static void play_joiner(struct cluster_run *run, const char *name,
+                        unsigned dies, const char *sets,
+                        struct cluster_process **ranks) {
+    char caller[PATH_MAX], all[256];
     caller_path(caller);
     cluster_run_describe(run, 1, 1, 2);
-    setenv("CAPSTAN_SET",
-           "chief=coordinate\ntimeouts.peer=2\ncheckpoint.dir=kept\n"
-           "checkpoint.every_steps=10",
-           1);
+    snprintf(all, sizeof all, "chief=coordinate\ntimeouts.peer=2\n%s", sets);
+    setenv("CAPSTAN_SET", all, 1);
     (void)cluster_run_task_program(run, "chief", 0, caller, SETS("none"));
     (void)cluster_run_task(run, "ps", 0, NULL);
     for (unsigned r = 0; r < 2; r++)
         ranks[r] =
-            cluster_run_task_program(run, "worker", r, caller, SETS("joins"));
-    cluster_run_expect(ranks[1], 128 + SIGKILL, CLUSTER_RUN_DEADLINE);
-    ranks[1] =
-        cluster_run_task_program(run, "worker", 1, caller, SETS("joins"));
+            cluster_run_task_program(run, "worker", r, caller, SETS(name));
+    cluster_run_expect(ranks[dies], 128 + SIGKILL, CLUSTER_RUN_DEADLINE);
+    ranks[dies] =
+        cluster_run_task_program(run, "worker", dies, caller, SETS(name));
     unsetenv("CAPSTAN_SET");
-    for (unsigned r = 0; r < 2; r++)
-        cluster_run_expect(ranks[r], 0, CLUSTER_RUN_DEADLINE);
-    assert_string_equal(weights_of(ranks[0]), weights_of(ranks[1]));
+}
+
+static const char saves[] = "checkpoint.dir=kept\ncheckpoint.every_steps=10";
+
+static void a_rank_that_joins_has_the_state_of_the_others(void **state) {
+    static const struct {
+        const char *name, *sets;
+        unsigned dies;
+    } cases[] = {{"joins", saves, 1},
+                 {"joins-lead", saves, 0},
+                 {"joins-plain", "", 1},
+                 {"joins-plain", saves, 1}};
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cluster_process *ranks[2];
+        play_joiner(cluster_fixture_reset(state), cases[i].name, cases[i].dies,
+                    cases[i].sets, ranks);
+        for (unsigned r = 0; r < 2; r++)
+            cluster_run_expect(ranks[r], 0, CLUSTER_RUN_DEADLINE);
+        assert_string_equal(weights_of(ranks[0]), weights_of(ranks[1]));
+    }
+}
+
+static void a_rank_that_cannot_join_gets_the_reason(void **state) {
+    struct cluster_process *ranks[2];
+    play_joiner(*state, "joins-full", 1, saves, ranks);
+    cluster_run_expect(ranks[1], FAILED, CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(cluster_run_errors(ranks[1]),
+                           "and there is no checkpoint of it: what rank 0 "
+                           "keeps: "));
+}
+
+/* The ps have the mean of the gradients only. */
+static void the_last_rank_takes_weights_of_its_own_along(void **state) {
+    struct cluster_run *run = *state;
+    char caller[PATH_MAX];
+    caller_path(caller);
+    cluster_run_describe(run, 1, 1, 1);
+    setenv("CAPSTAN_SET",
+           "chief=coordinate\ntimeouts.peer=2\nsteps=40\ncheckpoint.dir=kept\n"
+           "checkpoint.every_steps=10",
+           1);
+    struct cluster_process *chief =
+        cluster_run_task_program(run, "chief", 0, caller, SETS("none"));
+    (void)cluster_run_task(run, "ps", 0, NULL);
+    (void)cluster_run_task_program(run, "worker", 0, caller, SETS("own-dies"));
+    unsetenv("CAPSTAN_SET");
+    cluster_run_expect(chief, RETRY, CLUSTER_RUN_DEADLINE);
+    assert_non_null(
+        strstr(cluster_run_errors(chief), "and its weights with it"));
+}
+
+static void what_cannot_be_kept_is_said_at_once(void **state) {
+    for (unsigned c = 0; c < CLUSTERS; c++) {
+        struct cluster_process *local =
+            play(state, clusters[c], "2", "own-full", FAILED,
+                 SETS("steps=20", "checkpoint.dir=kept"));
+        assert_non_null(strstr(cluster_run_errors(local),
+                               "the last checkpoint was not written: what rank "
+                               "1 keeps: "));
+    }
+}
+
+static void checkpoints_wait_for_nobody_with_staleness(void **state) {
+    uint64_t steps[8];
+    (void)play(state, "1", "2", "learns-keeps", 0,
+               SETS("strategy.staleness=2", "checkpoint.dir=kept"));
+    assert_int_equal(cluster_fixture_checkpoints(*state, "kept", steps, 8), 1);
 }
 
 /* The caller's line is not there. */
@@ -454,7 +519,11 @@ int main(void) {
         LIBRARY_TEST(a_signal_leaves_a_checkpoint),
         LIBRARY_TEST(rank_0_is_needed_until_the_first_step),
         LIBRARY_TEST(another_rank_has_the_weights_of_a_checkpoint),
-        LIBRARY_TEST(a_rank_that_joins_takes_what_the_others_keep),
+        LIBRARY_TEST(a_rank_that_joins_has_the_state_of_the_others),
+        LIBRARY_TEST(a_rank_that_cannot_join_gets_the_reason),
+        LIBRARY_TEST(the_last_rank_takes_weights_of_its_own_along),
+        LIBRARY_TEST(what_cannot_be_kept_is_said_at_once),
+        LIBRARY_TEST(checkpoints_wait_for_nobody_with_staleness),
         LIBRARY_TEST(json_gives_the_summary_and_nothing_else),
         LIBRARY_TEST(a_command_without_a_run_has_no_summary),
         LIBRARY_TEST(the_reason_why_a_run_cannot_begin_is_said_first),

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -270,6 +271,8 @@ static int misuse(struct caller *caller, const char *what) {
         result = declare(caller, "w", 3, CAPSTAN_TRAINED, 0, 0);
     if (!result && culprit && !strcmp(what, "group"))
         result = capstan_set(caller->run, UINT32_MAX, "lr", 1);
+    if (!result && !strcmp(what, "rules"))
+        result = capstan_optimizer(caller->run, culprit ? "SGD" : "None");
     if (!result && culprit && !strcmp(what, "soon"))
         result = capstan_step(caller->run, 0, 1, 0, &outcome, -1);
     if (!result)
@@ -343,9 +346,11 @@ static int own_keep(struct caller *caller, struct own_state *state, bool last) {
     int result = 0;
     if (due != CAPSTAN_NOT_DUE)
         result = capstan_keep(caller->run, "rank", state, sizeof *state);
-    if (!result && due == CAPSTAN_DUE_LEAD)
-        result = capstan_keep(caller->run, "velocity", state->velocity,
-                              sizeof state->velocity);
+    if (!result && due != CAPSTAN_NOT_DUE)
+        result =
+            capstan_keep(caller->run, "velocity",
+                         due == CAPSTAN_DUE_LEAD ? state->velocity : NULL,
+                         due == CAPSTAN_DUE_LEAD ? sizeof state->velocity : 0);
     return result;
 }
 
@@ -440,14 +445,22 @@ static int own(struct caller *caller, bool keeps, uint64_t dies,
     return result;
 }
 
-/* Rank 1 is killed after 20 steps. In its second life it joins with what the
- * lowest rank keeps, and all end 20 steps after rank 0 has seen that. Prints
- * the weights of each rank. */
-static int joins(struct caller *caller) {
+/* From now on this process cannot write files. */
+static void fill_disk(void) {
+    struct rlimit none = {0, 0};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &none);
+}
+
+/* Rank DIES is killed after 20 steps. In its second life it joins with the
+ * weights of the others and, if they KEEP, their momentum; all end 20 steps
+ * after rank 0 has seen that. Prints the weights of each rank. FULL: by then
+ * the other rank cannot write. */
+static int joins(struct caller *caller, int dies, bool keeps, bool full) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     struct capstan_position position;
     struct own_state state = {.rank = (uint64_t)caller->rank};
-    bool returned = caller->rank == 1 && !access("lived", F_OK);
+    bool returned = caller->rank == dies && !access("lived", F_OK);
     int64_t left = INT64_MAX, mine = 20;
     uint32_t number;
     struct capstan_tensor tensor = {.name = "left",
@@ -462,7 +475,7 @@ static int joins(struct caller *caller) {
     if (!result)
         result = capstan_start(caller->run, -1);
     capstan_where(caller->run, &position);
-    if (!result && returned) {
+    if (!result && keeps && returned) {
         const void *data;
         size_t bytes;
         result = capstan_kept(caller->run, "velocity", &data, &bytes);
@@ -472,14 +485,17 @@ static int joins(struct caller *caller) {
         if (!result)
             memcpy(state.velocity, data, bytes);
     }
-    if (!result)
+    if (!result && keeps)
         result = capstan_keep(caller->run, "rank", &state, sizeof state);
-    if (caller->rank == 1)
+    if (caller->rank == dies)
         fclose(fopen(returned ? "joined" : "lived", "w"));
     while (!result && left > 0) {
         mine -= !access("joined", F_OK);
-        if (!returned && caller->rank == 1 && position.step == 20)
+        if (!returned && caller->rank == dies && position.step == 20)
             raise(SIGKILL);
+        if (full && !access("lived", F_OK) && position.step == 20)
+            fill_disk();
+        usleep(2000); /* a round is open while the joiner is announced */
         result = push(caller, 0, (float)(position.step % 5), CAPSTAN_FULL);
         if (!result)
             result =
@@ -490,11 +506,12 @@ static int joins(struct caller *caller) {
             result = step(caller, 1, &outcome);
         if (!result)
             result = capstan_wait(caller->run, number, -1);
-        state.velocity[0] = 0.5f * state.velocity[0] + caller->means[0][1];
+        state.velocity[0] =
+            (keeps ? 0.5f * state.velocity[0] : 0) + caller->means[0][1];
         for (uint32_t i = 0; i < LARGE; i++)
             caller->values[0][i] -= 0.5f * state.velocity[0];
         capstan_where(caller->run, &position);
-        if (!result)
+        if (!result && keeps)
             result = own_keep(caller, &state, left <= 0);
     }
     if (!result)
@@ -504,8 +521,8 @@ static int joins(struct caller *caller) {
 }
 
 /* Trains to the run's end, 40 steps if that has none. A step reports SAMPLES
- * and, unless they are 0, a loss that falls. */
-static int learn(struct caller *caller, uint64_t samples) {
+ * and, unless they are 0, a loss that falls. KEEPS: something. */
+static int learn(struct caller *caller, uint64_t samples, bool keeps) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     struct capstan_position position;
     int result = declare(caller, "w", LARGE, CAPSTAN_TRAINED, 0, 0);
@@ -514,6 +531,8 @@ static int learn(struct caller *caller, uint64_t samples) {
     capstan_where(caller->run, &position);
     uint64_t last = position.total == UINT64_MAX ? 40 : UINT64_MAX;
     printf("rank %d learns\n", caller->rank);
+    if (!result && keeps)
+        result = capstan_keep(caller->run, "rank", &caller->rank, 1);
     for (uint64_t s = 1; !result && outcome == CAPSTAN_GOES_ON && s <= last;
          s++) {
         result = push(caller, 0, 1, CAPSTAN_FULL);
@@ -614,14 +633,27 @@ static int play(struct caller *caller, const char *name) {
         return own(caller, false, UINT64_MAX, 0);
     if (!strcmp(name, "own-asks"))
         return own(caller, true, UINT64_MAX, 7);
+    if (!strcmp(name, "own-full")) {
+        if (caller->rank == 1)
+            fill_disk();
+        return own(caller, true, UINT64_MAX, 0);
+    }
     if (!strcmp(name, "joins"))
-        return joins(caller);
+        return joins(caller, 1, true, false);
+    if (!strcmp(name, "joins-lead"))
+        return joins(caller, 0, true, false);
+    if (!strcmp(name, "joins-plain"))
+        return joins(caller, 1, false, false);
+    if (!strcmp(name, "joins-full"))
+        return joins(caller, 1, true, true);
     if (!strcmp(name, "own-dies"))
         return own(caller, false, 20, 0);
     if (!strcmp(name, "learns"))
-        return learn(caller, 8);
+        return learn(caller, 8, false);
+    if (!strcmp(name, "learns-keeps"))
+        return learn(caller, 8, true);
     if (!strcmp(name, "silent"))
-        return learn(caller, 0);
+        return learn(caller, 0, false);
     if (!strcmp(name, "epochs"))
         return epochs(caller);
     if (!strcmp(name, "orphan"))

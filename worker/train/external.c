@@ -143,6 +143,13 @@ enum external_result external_late(struct external *external, int64_t until) {
     return over ? EXTERNAL_OVER : EXTERNAL_LATE;
 }
 
+bool external_is_over(struct external *external) {
+    pthread_mutex_lock(&external->mutex);
+    bool over = external->detached || external->ended;
+    pthread_mutex_unlock(&external->mutex);
+    return over;
+}
+
 void external_report(struct trainer *trainer, const struct failure *why) {
     struct trainer_report failed = {.event = TRAINER_FAILED, .why = *why};
     event_queue_push(&trainer->event_queue, &failed);

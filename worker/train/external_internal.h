@@ -56,12 +56,18 @@ struct external {
     uint32_t num_kept;
     uint64_t kept_checked; /* the last step that was checked for being due */
     uint64_t saved_kept;   /* the last step whose kept bytes were written */
+    uint64_t due_as_lead;  /* one above the last step for which external_due
+                            said EXTERNAL_DUE_LEAD */
+    bool keeps;            /* has kept something once */
     void *given;           /* to the caller by external_kept */
 };
 
 /* Begins a call that uses the trainer; NULL if the run is over. */
 struct trainer *external_enter(struct external *external);
 void external_leave(struct external *external);
+
+/* Is the run over, or its end on the way? */
+bool external_is_over(struct external *external);
 
 /* A wait has ended early: the run is over, or its end is on the way, which then
  * is waited for in place of what does not come. */

@@ -15,11 +15,11 @@
 
 static const int64_t POLL_TIME = 10 * TIME_MS;
 
-static struct kept_item *find_item(struct external *external, const char *key) {
-    for (uint32_t k = 0; k < external->num_kept; k++)
-        if (!strcmp(external->kept[k].key, key))
-            return &external->kept[k];
-    return NULL;
+static uint32_t index_of(const struct external *external, const char *key) {
+    uint32_t k = 0;
+    while (k < external->num_kept && strcmp(external->kept[k].key, key))
+        k++;
+    return k;
 }
 
 /* The first bytes: from now on checkpoints wait for this rank's. */
@@ -28,15 +28,26 @@ static void announce_first_kept(struct trainer *trainer) {
     event_queue_push(&trainer->event_queue, &keeps);
 }
 
+static void drop_item(struct external *external, uint32_t k) {
+    if (k == external->num_kept)
+        return;
+    free(external->kept[k].data);
+    external->kept[k] = external->kept[--external->num_kept];
+}
+
 static enum status set_item(struct external *external, struct trainer *trainer,
                             const char *key, const void *data, size_t size,
                             struct failure *why) {
-    struct kept_item *item = find_item(external, key);
+    uint32_t k = index_of(external, key);
     if (!kept_file_is_key(key))
         return status_fail(why, FAILURE_WRONG_CALL,
                            "kept \"%.40s\": a name has 1 to %d of a-z, 0-9, _",
                            key, KEPT_FILE_KEY_BYTES - 1);
-    if (!item && external->num_kept == KEPT_FILE_KEYS)
+    if (!data) {
+        drop_item(external, k);
+        return STATUS_OK;
+    }
+    if (k == KEPT_FILE_KEYS)
         return status_fail(why, FAILURE_WRONG_CALL,
                            "kept \"%s\": a rank keeps at most %d names", key,
                            KEPT_FILE_KEYS);
@@ -45,11 +56,14 @@ static enum status set_item(struct external *external, struct trainer *trainer,
         return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for %zu bytes to keep", size);
     memcpy(copy, data, size);
-    if (!item) {
-        if (!external->num_kept)
+    struct kept_item *item = &external->kept[k];
+    if (k == external->num_kept) {
+        if (!external->keeps)
             announce_first_kept(trainer);
-        item = &external->kept[external->num_kept++];
+        external->keeps = true;
+        external->num_kept++;
         snprintf(item->key, sizeof item->key, "%s", key);
+        item->data = NULL;
     }
     free(item->data);
     item->data = copy;
@@ -91,8 +105,12 @@ enum external_due external_due(struct external *external, bool ending) {
     bool lead;
     if (!trainer)
         return due;
-    if (external->started && is_due(trainer, ending, &lead))
+    pthread_mutex_lock(&external->kept_mutex);
+    if (external->started && is_due(trainer, ending, &lead)) {
         due = lead ? EXTERNAL_DUE_LEAD : EXTERNAL_DUE;
+        external->due_as_lead = lead ? trainer->clock + 1 : 0;
+    }
+    pthread_mutex_unlock(&external->kept_mutex);
     external_leave(external);
     return due;
 }
@@ -132,14 +150,14 @@ void external_save_kept(struct external *external, struct trainer *trainer,
                                    .step = trainer->clock};
     bool lead, due = false;
     pthread_mutex_lock(&external->kept_mutex);
-    if (external->num_kept && external->kept_checked != trainer->clock + last) {
+    if (external->keeps && external->kept_checked != trainer->clock + last) {
         external->kept_checked = trainer->clock + last;
         due = is_due(trainer, last, &lead) &&
               external->saved_kept != trainer->clock;
     }
     if (due) {
         external->saved_kept = trainer->clock;
-        saved.kept.lead = lead;
+        saved.kept.lead = external->due_as_lead == trainer->clock + 1;
         if (write_items(external, trainer, trainer->clock, &saved.kept,
                         &saved.why))
             saved.kept.failed = true;
@@ -151,12 +169,20 @@ void external_save_kept(struct external *external, struct trainer *trainer,
 
 /* A trainer that joins reads what was kept at the step before its first, once
  * the checkpoint is complete. */
-static enum status await_manifest(const struct trainer *trainer,
-                                  const char *folder, struct manifest *manifest,
+static enum status await_manifest(struct external *external,
+                                  struct trainer *trainer, const char *folder,
+                                  struct manifest *manifest,
                                   struct failure *why) {
     int64_t until =
         time_now() + time_from_seconds(trainer->settings.job->timeouts.step);
-    while (manifest_read(manifest, folder, why)) {
+    while (manifest_read(manifest, folder, why) ||
+           manifest->run != trainer->settings.run) {
+        manifest_clear(manifest);
+        if (external_is_over(external) || trainer_is_leaving(trainer))
+            return status_fail(why, FAILURE_RUN_ENDED,
+                               "the run ends before the checkpoint in %s, "
+                               "whose kept state this trainer joins with",
+                               folder);
         if (time_now() > until)
             return status_fail(why, FAILURE_CHECKPOINT_MISSING,
                                "no checkpoint in %s within %g s "
@@ -169,8 +195,8 @@ static enum status await_manifest(const struct trainer *trainer,
 }
 
 /* The manifest with what is given back, and its FOLDER; empty in a new run. */
-static enum status open_restored(const struct trainer *trainer,
-                                 char folder[PATH_MAX],
+static enum status open_restored(struct external *external,
+                                 struct trainer *trainer, char folder[PATH_MAX],
                                  struct manifest *manifest,
                                  struct failure *why) {
     const struct plan *plan = trainer->plan;
@@ -180,7 +206,7 @@ static enum status open_restored(const struct trainer *trainer,
             return STATUS_OK;
         checkpoint_folder(plan->checkpoint_dir, trainer->from - 1, folder,
                           PATH_MAX);
-        return await_manifest(trainer, folder, manifest, why);
+        return await_manifest(external, trainer, folder, manifest, why);
     }
     if (!plan->restore_manifest)
         return STATUS_OK;
@@ -188,20 +214,24 @@ static enum status open_restored(const struct trainer *trainer,
     return manifest_parse(manifest, plan->restore_manifest, why);
 }
 
-static enum status read_kept(struct external *external,
-                             const struct trainer *trainer, const char *key,
-                             size_t *size, struct failure *why) {
+static enum status read_kept(struct external *external, struct trainer *trainer,
+                             const char *key, const void **data, size_t *size,
+                             struct failure *why) {
     struct manifest manifest;
     char folder[PATH_MAX];
-    enum status status = open_restored(trainer, folder, &manifest, why);
+    enum status status =
+        open_restored(external, trainer, folder, &manifest, why);
     const struct shard_info *info =
         status ? NULL : kept_file_find(&manifest, trainer->settings.rank, key);
-    free(external->given);
-    external->given = NULL;
+    void *read = NULL;
     *size = info ? info->size : 0;
     if (info)
-        status = kept_file_read(folder, info, &external->given, why);
+        status = kept_file_read(folder, info, &read, why);
     manifest_clear(&manifest);
+    pthread_mutex_lock(&external->kept_mutex);
+    free(external->given);
+    *data = external->given = read;
+    pthread_mutex_unlock(&external->kept_mutex);
     return status;
 }
 
@@ -216,11 +246,11 @@ enum external_result external_kept(struct external *external, const char *key,
     bool failed = !external->started;
     if (failed)
         external_misused(trainer, "kept state is read before the start");
-    if (!failed && read_kept(external, trainer, key, size, &why)) {
+    if (!failed && read_kept(external, trainer, key, data, size, &why)) {
         failed = true;
-        external_report(trainer, &why);
+        if (why.code != FAILURE_RUN_ENDED)
+            external_report(trainer, &why);
     }
-    *data = external->given;
     external_leave(external);
     return failed ? EXTERNAL_OVER : EXTERNAL_DONE;
 }

@@ -192,6 +192,18 @@ static enum status settle_groups(struct external *external,
     return status;
 }
 
+static enum status check_means(const struct external *external,
+                               struct failure *why) {
+    for (uint32_t p = 0; external->takes_means && p < external->count; p++)
+        if (external->parameters[p].kind == PARAMETER_TRAINED &&
+            !external->means[p])
+            return status_fail(why, FAILURE_MODEL_INVALID,
+                               "tensor \"%s\" has no memory for the mean of "
+                               "its gradients, which optimizer None needs",
+                               external->parameters[p].name);
+    return STATUS_OK;
+}
+
 /* With optimizer None the trainers apply one of their own. */
 static enum status settle_means(struct external *external,
                                 const struct job *job, struct failure *why) {
@@ -204,14 +216,7 @@ static enum status settle_means(struct external *external,
             why, FAILURE_JOB_INVALID,
             "optimizer None with strategy.staleness: each push "
             "would need an update of its own; allowed there: " JOB_RULES_OPTIMIZERS);
-    for (uint32_t p = 0; external->takes_means && p < external->count; p++)
-        if (external->parameters[p].kind == PARAMETER_TRAINED &&
-            !external->means[p])
-            return status_fail(why, FAILURE_MODEL_INVALID,
-                               "tensor \"%s\" has no memory for the mean of "
-                               "its gradients, which optimizer None needs",
-                               external->parameters[p].name);
-    return STATUS_OK;
+    return check_means(external, why);
 }
 
 /* From now on the tensors do not move. */
@@ -260,6 +265,21 @@ static bool differs_from_plan(const struct external *external,
         differs |= memcmp(own, planned, sizeof own) != 0;
     }
     return differs;
+}
+
+/* Rank 0's optimizer is the plan's, also of a rank that has named none. */
+static enum status take_planned_optimizer(struct external *external,
+                                          const struct trainer *trainer,
+                                          struct failure *why) {
+    bool planned = trainer->settings.job->optimizer.type == OPTIMIZER_NONE;
+    if (external->has_optimizer && planned != external->takes_means)
+        return status_fail(why, FAILURE_WRONG_CALL,
+                           "rank 0 trains %s optimizer None, this rank %s it: "
+                           "all ranks name the same one",
+                           planned ? "with" : "without",
+                           planned ? "without" : "with");
+    external->takes_means = planned;
+    return check_means(external, why);
 }
 
 /* Waits for trainer_begin. */
@@ -355,6 +375,11 @@ static enum external_result start_training(struct external *external,
     }
     if (!wait_exchange(trainer, until))
         return external_late(external, until);
+    if (!external->requested &&
+        take_planned_optimizer(external, trainer, &why)) {
+        external_report(trainer, &why);
+        return EXTERNAL_OVER;
+    }
     if (!external->requested)
         request_weights(external, trainer);
     if (!external_wait_all(external, trainer, until))
