@@ -46,14 +46,17 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", default=str(FOLDER))
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch", type=int, default=64, help="per rank")
     arguments = parser.parse_args()
     run = capstan.init()
     torch.manual_seed(0)
     model = network()
     optimizer = capstan.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model
+        torch.optim.Adam(model.parameters(), lr=2e-3), model
+    )
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
+        optimizer, arguments.epochs
     )
     loader = DataLoader(
         dataset("train", arguments.data), arguments.batch, shuffle=True
@@ -68,6 +71,7 @@ def main() -> None:
             correct = (output.argmax(1) == y).sum().item()
             run.report(loss.item(), len(y), correct)
             optimizer.step()
+        schedule.step()
         if run.rank == 0:
             print(f"epoch {epoch + 1}: accuracy {accuracy(model, test):.4f}")
 
