@@ -50,7 +50,7 @@ struct reply_queue {
     struct buffer_pool *buffer_pool;
     struct gathered_weights cached;
     struct outbox *outboxes; /* one a rank */
-    uint64_t step, skipped, due;
+    uint64_t step, skipped, due, epoch, epoch_first;
     uint32_t lead;
     double loss_scale;
     unsigned char header[MESSAGE_MAX_HEADER];
@@ -107,6 +107,12 @@ void reply_queue_set_due(struct reply_queue *queue, uint64_t round,
                          uint32_t lead) {
     queue->due = round;
     queue->lead = lead;
+}
+
+void reply_queue_set_epoch(struct reply_queue *queue, uint64_t epoch,
+                           uint64_t first) {
+    queue->epoch = epoch;
+    queue->epoch_first = first;
 }
 
 void reply_queue_set_scaler(struct reply_queue *queue, double scale,
@@ -246,6 +252,8 @@ static void reply_queue_flush_rank(struct reply_queue *queue, uint32_t rank) {
         header.skipped = queue->skipped;
         header.due = queue->due;
         header.lead = queue->lead;
+        header.epoch = queue->epoch;
+        header.epoch_first = queue->epoch_first;
         header.encoding = encoding_name(queue->settings.wire);
         reply_queue_send(queue, outbox->peer, &header, &payload);
     }

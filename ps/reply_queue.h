@@ -66,6 +66,11 @@ void reply_queue_set_step(struct reply_queue *queue, uint64_t step);
 void reply_queue_set_due(struct reply_queue *queue, uint64_t round,
                          uint32_t lead);
 
+/* Sets the header's fields of the same names, as the lead has last sent them.
+ */
+void reply_queue_set_epoch(struct reply_queue *queue, uint64_t epoch,
+                           uint64_t first);
+
 /* Sets the loss scale and the number of skipped steps of the plan's first
  * block, sent with its step. */
 void reply_queue_set_scaler(struct reply_queue *queue, double scale,

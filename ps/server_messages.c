@@ -61,6 +61,10 @@ static const char *server_messages_push(struct server *server,
         error = "values of an optimizer's group that are not allowed";
     const struct link_bytes *payload = gradient_inbox_payload(gradient_payload);
     const char *floats = payload->data;
+    if (header->rank == gate_lead(update_core_gate(server->update_core),
+                                  update_core_highest(server->update_core)))
+        reply_queue_set_epoch(server->reply_queue, header->epoch,
+                              header->epoch_first);
     bool is_zero = header->encoding == CAPSTAN__DATA_HEADER__ENCODING__ZERO;
     for (size_t i = 0; i < header->n_blocks && !error; i++) {
         uint32_t b = header->blocks[i];

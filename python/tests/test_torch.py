@@ -171,8 +171,12 @@ class Equality(unittest.TestCase):
 
 class Shards(unittest.TestCase):
     def test_ranks_share_each_epoch(self):
-        for workers in 0, 2:
-            with ranks("shard", 1, num_workers=workers) as run:
+        for keys in (
+            {"num_workers": 0},
+            {"num_workers": 2},
+            {"strategy": {"staleness": "inf"}},
+        ):
+            with self.subTest(**keys), ranks("shard", 1, **keys) as run:
                 self.assertEqual(
                     set(run.wait().values()), {0}, run.error("worker1")
                 )
@@ -232,6 +236,21 @@ class Resuming(unittest.TestCase):
                         self.assertEqual(found, {0}, run.error("worker0"))
                         last = run.result("worker1")
             self.assertEqual(last, expected)
+
+
+class Joining(unittest.TestCase):
+    def test_a_rank_that_joins_takes_the_steps_of_the_others(self):
+        with ranks("joining", 1, 2, chief=1) as run:
+            late = run.processes["worker1"]
+            self.assertEqual(late.wait(60), -signal.SIGKILL)
+            run.restart("worker1")
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker1"))
+            whole = run.result("worker0")["seen"]
+            part = run.result("worker1")
+            self.assertEqual(whole, [e for e in range(12) for _ in range(8)])
+            self.assertTrue(part["joined"])
+            self.assertEqual(part["seen"], whole[-len(part["seen"]) :])
 
 
 class Errors(unittest.TestCase):

@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import signal
 import time
 
 import processes
@@ -265,6 +266,32 @@ def resumable(steps, **keys):
             optimizer.step()
             scheduler.step()
     print(json.dumps(state(net)))
+
+
+def joining():
+    """Rank 1 is killed in epoch 3 of 12; its second life joins. Prints the
+    epochs of this process's steps."""
+    run = capstan.init(chief="coordinate", timeouts={"peer": 2})
+    net = model_of("mlp", 0)
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 0.1), net
+    )
+    samples = TensorDataset(torch.zeros(64, INPUTS))
+    loader = DataLoader(samples, batch_size=4)
+    lived = os.path.exists("lived")
+    joined = run.position.resumed
+    seen = []
+    for epoch in run.epochs(12):
+        for (x,) in run.shard(loader, epoch):
+            if run.rank == 1 and epoch == 3 and not lived:
+                open("lived", "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            seen.append(epoch)
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            optimizer.step()
+            time.sleep(0.05)
+    print(json.dumps({"seen": seen, "joined": joined}))
 
 
 def refused():

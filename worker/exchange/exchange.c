@@ -178,6 +178,18 @@ uint64_t exchange_due(struct exchange exchange, uint32_t *lead) {
                                            : client_due(exchange.context, lead);
 }
 
+void exchange_set_epoch(struct exchange exchange, uint64_t number,
+                        uint64_t first) {
+    if (!exchange.provides_first_weights)
+        client_set_epoch(exchange.context, number, first);
+}
+
+bool exchange_epoch(struct exchange exchange, uint64_t *number,
+                    uint64_t *first) {
+    return !exchange.provides_first_weights &&
+           client_epoch(exchange.context, number, first);
+}
+
 bool exchange_has_bytes(struct exchange exchange, uint32_t parameter) {
     return !exchange.provides_first_weights ||
            reducer_has_bytes(exchange.context, parameter);

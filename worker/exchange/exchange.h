@@ -58,6 +58,13 @@ bool exchange_wait(struct exchange exchange, uint32_t parameter, int64_t until);
  * without being planned, 0: none; and the lowest live rank. */
 uint64_t exchange_due(struct exchange exchange, uint32_t *lead);
 
+/* The epochs of a caller's model, for a trainer that joins. A reducer's ranks
+ * all begin together: no-op, and false. */
+void exchange_set_epoch(struct exchange exchange, uint64_t number,
+                        uint64_t first);
+bool exchange_epoch(struct exchange exchange, uint64_t *number,
+                    uint64_t *first);
+
 /* After exchange_wait: has any rank brought bytes for PARAMETER of an external
  * model? Of a client always true, as it leaves the memory alone. */
 bool exchange_has_bytes(struct exchange exchange, uint32_t parameter);

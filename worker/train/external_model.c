@@ -329,20 +329,39 @@ void external_collect_weights(struct external *external) {
     external_leave(external);
 }
 
-/* Where the checkpoint that the run continues stood in its data. */
+/* Where the checkpoint that the run continues stood in its data. With staleness
+ * steps are pushes of all ranks, of which each has done its share. */
 static void read_position(struct external *external,
                           const struct trainer *trainer) {
+    const struct run_schedule *schedule = &trainer->plan->run_schedule;
+    bool synchronous = trainer_is_synchronous(trainer);
+    uint32_t ranks = synchronous ? 1 : trainer->settings.num_ranks;
     const char *text = trainer->plan->restore_manifest;
     struct manifest manifest;
     struct failure ignored;
-    external->epoch_first = trainer->plan->run_schedule.start;
+    external->epoch_first =
+        synchronous ? schedule->start : schedule->start_batch / ranks;
+    if (trainer->clock > external->epoch_first &&
+        exchange_epoch(trainer->exchange, &external->epoch,
+                       &external->epoch_first)) {
+        if (external->epoch_first > trainer->clock)
+            external->epoch_first = trainer->clock;
+        return; /* it joins in the epoch that the others are in */
+    }
     if (!text || manifest_parse(&manifest, text, &ignored))
         return;
+    uint64_t done = manifest.epoch_step / ranks;
     external->epoch = manifest.epoch;
-    external->epoch_first -= manifest.epoch_step < manifest.step
-                                 ? manifest.epoch_step
-                                 : manifest.step;
+    external->epoch_first -=
+        done < external->epoch_first ? done : external->epoch_first;
     manifest_clear(&manifest);
+}
+
+/* Of the run. */
+static uint64_t external_step_of_run(const struct trainer *trainer) {
+    return trainer_is_synchronous(trainer)
+               ? trainer->clock
+               : exchange_global_step(trainer->exchange);
 }
 
 enum external_result external_epoch(struct external *external,
@@ -350,14 +369,15 @@ enum external_result external_epoch(struct external *external,
     struct trainer *trainer = external_enter(external);
     if (!trainer)
         return EXTERNAL_OVER;
-    struct trainer_report begun = {
-        .event = TRAINER_EPOCH, .id = number, .step = trainer->clock};
+    struct trainer_report begun = {.event = TRAINER_EPOCH, .id = number};
     bool started = external->started;
     if (!started) {
         external_misused(trainer, "an epoch begins before the start");
     } else {
+        begun.step = external_step_of_run(trainer);
         external->epoch = number;
         external->epoch_first = trainer->clock;
+        exchange_set_epoch(trainer->exchange, number, trainer->clock);
         if (trainer->settings.rank == 0)
             event_queue_push(&trainer->event_queue, &begun);
     }
@@ -411,16 +431,12 @@ void external_position(struct external *external,
         return;
     if (external->started) {
         const struct run_schedule *schedule = &trainer->plan->run_schedule;
-        position->step = trainer_is_synchronous(trainer)
-                             ? trainer->clock
-                             : exchange_global_step(trainer->exchange);
+        position->step = external_step_of_run(trainer);
         position->total = schedule->total == RUN_SCHEDULE_ENDLESS
                               ? UINT64_MAX
                               : schedule->total;
         position->epoch = external->epoch;
-        position->epoch_step = position->step > external->epoch_first
-                                   ? position->step - external->epoch_first
-                                   : 0;
+        position->epoch_step = trainer->clock - external->epoch_first;
         position->resumed = schedule->start || trainer->from > 1;
     }
     external_leave(external);

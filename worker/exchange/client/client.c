@@ -226,6 +226,23 @@ uint64_t client_due(struct client *client, uint32_t *lead) {
     return due;
 }
 
+void client_set_epoch(struct client *client, uint64_t number, uint64_t first) {
+    pthread_mutex_lock(&client->mutex);
+    client->names_epochs = true;
+    client->epoch = number + 1;
+    client->epoch_first = first;
+    pthread_mutex_unlock(&client->mutex);
+}
+
+bool client_epoch(struct client *client, uint64_t *number, uint64_t *first) {
+    pthread_mutex_lock(&client->mutex);
+    bool known = client->epoch > 0;
+    *number = client->epoch - known;
+    *first = client->epoch_first;
+    pthread_mutex_unlock(&client->mutex);
+    return known;
+}
+
 struct loss_scaler client_scaler(struct client *client) {
     pthread_mutex_lock(&client->mutex);
     struct loss_scaler scaler = client->scaler;

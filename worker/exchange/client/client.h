@@ -96,6 +96,13 @@ uint64_t client_global_step(struct client *client);
  * without being planned, 0: none; and the lowest live rank. */
 uint64_t client_due(struct client *client, uint32_t *lead);
 
+/* Epoch NUMBER begins after push FIRST. */
+void client_set_epoch(struct client *client, uint64_t number, uint64_t first);
+
+/* Until then: the epoch that the lowest live rank was in when it pushed for the
+ * weights that were last read; false: it has named none. */
+bool client_epoch(struct client *client, uint64_t *number, uint64_t *first);
+
 /* The loss scale of the next step and the steps skipped so far, as received
  * with the weights of the last parameter; no other fields are set. */
 struct loss_scaler client_scaler(struct client *client);

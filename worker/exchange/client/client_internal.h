@@ -47,6 +47,8 @@ struct client {
     uint32_t *outstanding; /* blocks to be received, per parameter */
     uint64_t global_step, due;
     uint32_t lead;
+    bool names_epochs;           /* by client_set_epoch */
+    uint64_t epoch, epoch_first; /* else as received */
     struct loss_scaler scaler;
     double overflow_scale; /* loss scale of the last overflowed push */
     bool cancelled, settled;

@@ -166,6 +166,13 @@ static void add_values(struct client *client,
     pthread_mutex_unlock(&client->mutex);
 }
 
+static void add_epoch(struct client *client, Capstan__DataHeader *header) {
+    pthread_mutex_lock(&client->mutex);
+    header->epoch = client->epoch;
+    header->epoch_first = client->epoch_first;
+    pthread_mutex_unlock(&client->mutex);
+}
+
 static bool client_messages_send_request(struct client *client,
                                          struct window_request *request) {
     static const Capstan__DataHeader__Kind kinds[] = {
@@ -190,8 +197,10 @@ static bool client_messages_send_request(struct client *client,
     header.encoding = encoding_of(client, request, header.snapshot);
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
         header.loss_scale = overflow_scale_of(client);
-    if (header.kind == CAPSTAN__DATA_HEADER__KIND__PUSH)
+    if (header.kind == CAPSTAN__DATA_HEADER__KIND__PUSH) {
         add_values(client, request, &header);
+        add_epoch(client, &header);
+    }
     return fill_payload(client, request, &payload) &&
            ps_links_send(client->links, request->ps, &header, &payload);
 }
@@ -210,6 +219,10 @@ static void store_answer(struct client *client,
     if (header->due > client->due)
         client->due = header->due;
     client->lead = header->lead;
+    if (!client->names_epochs) {
+        client->epoch = header->epoch;
+        client->epoch_first = header->epoch_first;
+    }
     pthread_mutex_unlock(&client->mutex);
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i], p = layout->blocks[b].parameter;
