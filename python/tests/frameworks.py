@@ -48,12 +48,67 @@ class ExampleCluster(Cluster):
         return [sys.executable, self._program, *self._arguments["arguments"]]
 
 
-class Framework:
-    """The tests of one framework."""
+class Example:
+    """Runs an example under each launcher."""
 
-    program: str
+    program = "torch_ranks.py"  # of the tests
     example: str
     example_arguments: tuple[str, ...] = ()
+
+    def test_the_example_runs_by_tf_config(self: Any) -> None:
+        with ExampleCluster(
+            str(EXAMPLES / self.example),
+            "",
+            1,
+            2,
+            arguments=self.example_arguments,
+        ) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+
+    def test_the_example_runs_by_torchrun(self) -> None:
+        self.run_torchrun(2)
+
+    def test_the_last_rank_of_torchrun_is_a_ps(self) -> None:
+        self.run_torchrun(3, CAPSTAN_NUM_PS="1")
+
+    def run_torchrun(self, ranks: int, **environment: str) -> None:
+        count = ["--nproc_per_node", str(ranks)]
+        module = ["-m", "torch.distributed.run", *count]
+        port = ["--master_port", str(free_port())]
+        self.run_example([sys.executable, *module, *port], **environment)
+
+    def test_the_example_runs_by_capstan_local(self) -> None:
+        local = ["local", "--ps", "1", "--workers", "2", "--", sys.executable]
+        self.run_example([str(PROGRAM), *local])
+
+    def run_example(
+        self: Any, launcher: list[str], **environment: str
+    ) -> None:
+        with Cluster(self.program, "", 0, 0) as folder:  # no process
+            done = subprocess.run(
+                [
+                    *launcher,
+                    str(EXAMPLES / self.example),
+                    *self.example_arguments,
+                ],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(TESTS.parent),
+                    "OMP_NUM_THREADS": "1",
+                    **environment,
+                },
+                cwd=folder.folder.name,
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Framework(Example):
+    """The tests of one framework."""
+
     expected: list[float]  # weights of one plain process, with whole batches
 
     @classmethod
@@ -97,46 +152,6 @@ class Framework:
             found = run.wait()
             self.assertEqual(found["worker0"], 0, run.error("worker0"))
             self.assertEqual(found["ps0"], 0, run.error("ps0"))
-
-    def test_the_example_runs_by_tf_config(self: Any) -> None:
-        with ExampleCluster(
-            str(EXAMPLES / self.example),
-            "",
-            1,
-            2,
-            arguments=self.example_arguments,
-        ) as run:
-            found = set(run.wait().values())
-            self.assertEqual(found, {0}, run.error("worker0"))
-
-    def test_the_example_runs_by_torchrun(self) -> None:
-        port = str(free_port())
-        module = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
-        self.run_example([sys.executable, *module, "--master_port", port])
-
-    def test_the_example_runs_by_capstan_local(self) -> None:
-        local = ["local", "--ps", "1", "--workers", "2", "--", sys.executable]
-        self.run_example([str(PROGRAM), *local])
-
-    def run_example(self: Any, launcher: list[str]) -> None:
-        with Cluster(self.program, "", 0, 0) as folder:  # no process
-            done = subprocess.run(
-                [
-                    *launcher,
-                    str(EXAMPLES / self.example),
-                    *self.example_arguments,
-                ],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(TESTS.parent),
-                    "OMP_NUM_THREADS": "1",
-                },
-                cwd=folder.folder.name,
-                capture_output=True,
-                text=True,
-                timeout=DEADLINE,
-            )
-            self.assertEqual(done.returncode, 0, done.stderr)
 
 
 def need(module: str) -> None:

@@ -15,9 +15,9 @@ import capstan.torch as capstan
 from capstan.examples.images import FOLDER, read
 
 
-def dataset(part: str, folder: str) -> TensorDataset:
-    """Images of shape (n, 1, 28, 28) and classes."""
-    x, y = read(part, folder=Path(folder))
+def dataset(part: str, count: int | None, folder: str) -> TensorDataset:
+    """Images of shape (count, 1, 28, 28) and classes."""
+    x, y = read(part, count, Path(folder))
     return TensorDataset(torch.from_numpy(x)[:, None], torch.from_numpy(y))
 
 
@@ -47,6 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", default=str(FOLDER))
     parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--samples", type=int, help="default: all")
     parser.add_argument("--batch", type=int, default=64, help="per rank")
     arguments = parser.parse_args()
     run = capstan.init()
@@ -58,10 +59,11 @@ def main() -> None:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
         optimizer, arguments.epochs
     )
+    count, folder = arguments.samples, arguments.data
     loader = DataLoader(
-        dataset("train", arguments.data), arguments.batch, shuffle=True
+        dataset("train", count, folder), arguments.batch, shuffle=True
     )
-    test = dataset("t10k", arguments.data)
+    test = dataset("t10k", count, folder)
     for epoch in run.epochs(arguments.epochs):
         for x, y in run.shard(loader, epoch):
             optimizer.zero_grad()
