@@ -155,7 +155,9 @@ class Deferred(Worker):
         return super().step(closure)
 
     def synchronize(self) -> None:
-        """Nothing is left to do: backward() has averaged the gradients."""
+        """Nothing is left to do where backward() has averaged the gradients."""
+        self.capstan_join({})
+        super().synchronize()
 
     def skip_synchronize(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -377,14 +377,19 @@ class Run:
         if state is not None:
             item.load_state_dict(state)
         if self._kept is None:
-            self.keep()
+            self._kept = ()
+            self._load_kept(later=True)
+            self._keep_own()
 
-    def _load_kept(self) -> None:
+    def _load_kept(self, later: bool = False) -> None:
+        """LATER: the script may call keep() for what is not kept now."""
         if self._kept is None:
             return
         found = self._read_kept(_KEPT)
         if found is not None:
             states, own = found
+            if later and states:
+                return
             if len(states) != len(self._kept):
                 raise ConfigError(
                     f"keep() has {len(self._kept)} objects, the checkpoint "

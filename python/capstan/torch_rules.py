@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +164,30 @@ class Server(Rule):
                     t.parameter.grad.div_(scale)
         self._exchange.push_rest()
 
+    def state_dict(self) -> dict[str, Any]:
+        """The parameter groups; the state is the ps's."""
+        if not isinstance(self, torch.optim.SGD) or self._has_momentum():
+            warnings.warn(
+                f"{self._kind.__name__}'s state_dict() has no state, which is "
+                "on the ps: init(checkpoint=...) saves it, and rule='worker' "
+                "has it here",
+                stacklevel=2,
+            )
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes the parameter groups; a state is refused."""
+        if any(state_dict["state"].values()):
+            raise wrong(
+                f"{self._kind.__name__}'s state is on the ps, which continue "
+                "by init(checkpoint=...): give load_state_dict to "
+                "rule='worker'"
+            )
+        super().load_state_dict(state_dict)
+
+    def _has_momentum(self) -> bool:
+        return any(group["momentum"] for group in self.param_groups)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         if self._lazy and not set_to_none:
             self._exchange.wait()  # messages read the gradients
@@ -243,9 +268,16 @@ class Worker(Rule):
         self._take_part()
         return loss
 
-    def _take_part(self) -> None:
-        """A rank without a batch has had no backward pass."""
+    def synchronize(self) -> None:
+        """Waits for the means in a step without a backward pass.
+
+        backward() has done it otherwise. A script that clips calls it first;
+        else step() calls it, after the script's clipping.
+        """
         if not self._averaged:
             with torch.no_grad():
                 self._average()
+
+    def _take_part(self) -> None:
+        self.synchronize()
         self._averaged = False

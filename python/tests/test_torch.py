@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """capstan.torch against plain torch; processes are started for real."""
 
+import itertools
 import signal
 import unittest
 from types import SimpleNamespace
@@ -224,18 +225,21 @@ class Resuming(unittest.TestCase):
                     self.assertEqual(seen, expected)
 
     def test_a_run_that_keeps_its_state_ends_with_the_same_bits(self):
-        for ps, workers in CLUSTERS.values():
-            with ranks("resumable", ps, workers, steps=15) as whole:
+        for rule, ps in itertools.product(("server", "worker"), (1, 0)):
+            with (
+                self.subTest(rule=rule, ps=ps),
+                ranks("resumable", ps, rule=rule, steps=15) as whole,
+            ):
                 whole.wait()
                 expected = whole.result("worker1")
                 folder = str(whole.path("checkpoint"))
                 for steps in 8, 15:  # an epoch has 6
-                    keys = {"steps": steps, "checkpoint": folder}
-                    with ranks("resumable", ps, workers, **keys) as run:
+                    keys = {"rule": rule, "steps": steps, "checkpoint": folder}
+                    with ranks("resumable", ps, **keys) as run:
                         found = set(run.wait().values())
                         self.assertEqual(found, {0}, run.error("worker0"))
                         last = run.result("worker1")
-            self.assertEqual(last, expected)
+                self.assertEqual(last, expected)
 
 
 class Joining(unittest.TestCase):
@@ -276,6 +280,13 @@ class Errors(unittest.TestCase):
 
     def test_an_optimiser_without_a_rule_on_the_ps(self):
         self.check("rule server knows SGD", "unknown_rule")
+
+    def test_the_state_on_the_ps_is_not_taken_for_here(self):
+        with ranks("states", 0, 1) as run:
+            self.assertEqual(run.wait(), {"worker0": 0}, run.error("worker0"))
+            for text in run.result("worker0"):
+                self.assertIn("on the ps", text)
+            self.assertEqual(len(run.result("worker0")), 2)
 
     def test_a_second_optimiser(self):
         self.check("a run has one DistributedOptimizer", "two_optimizers")

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+import warnings
 
 import processes
 import torch
@@ -244,15 +245,16 @@ def shard(num_workers=0, **keys):
     )
 
 
-def resumable(steps, **keys):
+def resumable(steps, rule="server", **keys):
     """Keeps its state; prints the parameters at step STEPS."""
     run = capstan.init(steps=steps, **keys)
     torch.manual_seed(run.rank)
     net = model_of("mlp", 0)
     net.insert(1, nn.Dropout(0.5))
-    optimizer = capstan.DistributedOptimizer(
-        torch.optim.SGD(net.parameters(), 0.1, momentum=0.9), net
-    )
+    plain = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    if rule == "worker":
+        plain = torch.optim.NAdam(net.parameters(), 0.01)
+    optimizer = capstan.DistributedOptimizer(plain, net, rule=rule)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
     torch.manual_seed(run.rank)
     run.keep(scheduler)
@@ -338,6 +340,26 @@ def overflow():
         scaler.update()
         states.append(state(net))
     print(json.dumps(states))
+
+
+def states():
+    """What rule server says of an optimiser's state."""
+    capstan.init()
+    net = model_of("mlp", 0)
+    plain = torch.optim.Adam(net.parameters())
+    optimizer = capstan.DistributedOptimizer(plain, net)
+    with warnings.catch_warnings(record=True) as caught:
+        optimizer.load_state_dict(optimizer.state_dict())
+    found = [str(warning.message) for warning in caught]
+    net(torch.ones(2, INPUTS)).sum().backward()
+    optimizer.step()
+    other = torch.optim.Adam(net.parameters())
+    other.step()
+    try:
+        optimizer.load_state_dict(other.state_dict())
+    except capstan.ConfigError as error:
+        found.append(str(error))
+    print(json.dumps(found))
 
 
 def two_optimizers():
