@@ -49,6 +49,7 @@ struct run_trainer {
     bool in_view;      /* a view that lists it was sent to it */
     bool finished;     /* has left the training loop, */
     bool ended_early;  /* and the others go on without it */
+    bool leaving;      /* says goodbye soon, on a signal */
     bool keeps;        /* something with each checkpoint */
     bool dismissed;    /* a joiner that was told to end */
     bool measured;  /* has reported its bandwidth while all trainers transfer at

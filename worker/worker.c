@@ -289,6 +289,12 @@ static void send_interrupted(struct worker *worker) {
     control_client_send_reliable(worker->control_client, &control);
 }
 
+/* With optimizer None the ps may need this worker's weights: if all processes
+ * got a signal, the chief saves a checkpoint. */
+static bool has_weights(const struct worker *worker) {
+    return worker->client && worker->job->optimizer.type == OPTIMIZER_NONE;
+}
+
 static void forward_report(struct worker *worker,
                            const struct trainer_report *report) {
     worker_fill_heartbeat(worker);
@@ -315,9 +321,11 @@ static void forward_report(struct worker *worker,
         send_evaluated(worker, report);
         break;
     case TRAINER_FINISHED:
-        if (!worker->leaving) /* else a goodbye follows */
+        if (!worker->leaving ||
+            has_weights(worker)) /* else a goodbye follows */
             control_client_send_finished(worker->control_client, report->clock,
-                                         report->early);
+                                         report->early || worker->leaving,
+                                         worker->leaving);
         break;
     case TRAINER_FAILED:
         control_client_send_failed(worker->control_client, &report->why);
@@ -349,12 +357,15 @@ static void worker_handle_signal(struct worker *worker) {
     worker->interrupted = code;
 }
 
+static const int64_t LEAVING_TIME = 5 * TIME_S;
+
 static enum status handle_reports(struct worker *worker, struct failure *why) {
     struct trainer_report report;
     while (worker->trainer && trainer_next_report(worker->trainer, &report)) {
         forward_report(worker, &report);
         if (report.event == TRAINER_FINISHED && worker->leaving)
-            worker->stopped = true;
+            worker->leaves_at =
+                time_now() + (has_weights(worker) ? LEAVING_TIME : 0);
         if (report.event != TRAINER_FAILED)
             continue;
         if (failure_code_status(report.why.code) == STATUS_CONFIG &&
@@ -377,6 +388,8 @@ static int64_t next_deadline(const struct worker *worker) {
         deadline = listener_deadline;
     if (worker->probe && bandwidth_meter_deadline(worker->probe) < deadline)
         deadline = bandwidth_meter_deadline(worker->probe);
+    if (worker->leaves_at && worker->leaves_at < deadline)
+        deadline = worker->leaves_at;
     return client < deadline ? client : deadline;
 }
 
@@ -436,7 +449,10 @@ static enum status worker_run_once(struct worker *worker, struct failure *why) {
     if (discovery_listener_step(worker->discovery_listener, time_now(), address,
                                 sizeof address))
         control_client_set_chief_address(worker->control_client, address);
-    return status ? status : handle_reports(worker, why);
+    if (!status)
+        status = handle_reports(worker, why);
+    worker->stopped |= worker->leaves_at && time_now() >= worker->leaves_at;
+    return status;
 }
 
 enum status worker_run(const struct worker_settings *settings,

@@ -350,6 +350,7 @@ static void vacate_slot(struct run *run, struct roster_slot *slot) {
         run->trainers[slot->rank].from = 0;
         run->trainers[slot->rank].finished = false;
         run->trainers[slot->rank].ended_early = false;
+        run->trainers[slot->rank].leaving = false;
         run->trainers[slot->rank].keeps = false;
     }
     roster_remove(slot);
@@ -416,7 +417,8 @@ static bool may_lack_values(const struct run *run, uint32_t rank) {
  * trainer that joins has them once it has done a step. */
 static bool trainers_have_weights(const struct run *run) {
     uint64_t first = run->plan.schedule.start + 1;
-    if (run->job->optimizer.type != OPTIMIZER_NONE)
+    if (run->job->optimizer.type != OPTIMIZER_NONE ||
+        run->shutdown.interrupted) /* its checkpoint may have them already */
         return true;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];

@@ -61,6 +61,7 @@ void shutdown_receive_finished(struct run *run, struct roster_slot *slot,
     struct run_trainer *trainer = &run->trainers[slot->rank];
     trainer->finished = true;
     trainer->ended_early = finished->early;
+    trainer->leaving = finished->leaving;
     if (finished->clock > trainer->heartbeat.clock)
         trainer->heartbeat.clock = finished->clock;
     if (run->phase == RUN_TRAINING)
@@ -224,9 +225,16 @@ static bool ends_differ(struct run *run) {
     return false;
 }
 
+static bool is_any_leaving(const struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->trainers[r].leaving)
+            return true;
+    return false;
+}
+
 /* Ends training once all trainers have left the loop, or none is left. */
 static void check_finished(struct run *run) {
-    if (run_count_live(run) || !run->membership.view) {
+    if (run_count_live(run) || is_any_leaving(run) || !run->membership.view) {
         run->membership.no_trainer_since = 0;
         return;
     }

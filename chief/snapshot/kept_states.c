@@ -88,8 +88,10 @@ bool kept_states_awaited(const struct run *run, uint64_t step, char *name) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];
         const struct roster_slot *slot = &run->roster.slots[r];
+        bool early = trainer->ended_early &&
+                     !(trainer->leaving && trainer->heartbeat.clock == step);
         if (trainer->keeps && slot->incarnation && trainer->from &&
-            trainer->from <= step && !trainer->ended_early &&
+            trainer->from <= step && !early &&
             !find_state(&run->checkpoints.kept, r, step)) {
             roster_name(slot, name, 64);
             return true;

@@ -335,11 +335,12 @@ class Killed(unittest.TestCase):
                 as run,
             ):
                 run.wait_for("worker1", "step")
-                for process in run.processes.values():
+                for process in reversed(run.processes.values()):
                     process.send_signal(signal.SIGTERM)
-                found = run.wait()
                 lead = "chief0" if chief else "worker0"
-                self.assertEqual(found[lead], 143, run.error(lead))
+                self.assertLessEqual(
+                    set(run.wait().values()), {138, 143}, run.error(lead)
+                )
                 saved = list(run.path("checkpoint").glob("step-*/manifest*"))
                 self.assertEqual(len(saved), 1, run.error(lead))
 

@@ -137,7 +137,8 @@ static enum status bench_client_handle_view(struct bench_client *client,
     if (!client->rank)
         return background_task_open(&client->task, bench_client_run_task,
                                     client, why);
-    control_client_send_finished(client->control_client, client->clock, false);
+    control_client_send_finished(client->control_client, client->clock, false,
+                                 false);
     return STATUS_OK;
 }
 
@@ -193,7 +194,8 @@ static enum status bench_client_finish(struct bench_client *client,
         status)
         return status;
     control_client_heartbeat(client->control_client)->clock = client->clock;
-    control_client_send_finished(client->control_client, client->clock, false);
+    control_client_send_finished(client->control_client, client->clock, false,
+                                 false);
     return STATUS_OK;
 }
 

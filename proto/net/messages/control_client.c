@@ -386,11 +386,12 @@ void control_client_send_reliable(struct control_client *client,
 }
 
 void control_client_send_finished(struct control_client *client, uint64_t clock,
-                                  bool early) {
+                                  bool early, bool leaving) {
     Capstan__Finished finished = CAPSTAN__FINISHED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     finished.clock = clock;
     finished.early = early;
+    finished.leaving = leaving;
     control.body_case = CAPSTAN__CONTROL__BODY_FINISHED;
     control.finished = &finished;
     control_client_send_reliable(client, &control);

@@ -66,9 +66,9 @@ void control_client_send_reliable(struct control_client *client,
                                   Capstan__Control *body);
 
 /* Sends that this trainer has finished its loop with push CLOCK; EARLY: the
- * others go on without it. */
+ * others go on without it; LEAVING: on a signal, and a goodbye follows. */
 void control_client_send_finished(struct control_client *client, uint64_t clock,
-                                  bool early);
+                                  bool early, bool leaving);
 
 /* Sends that this role fails with WHY. */
 void control_client_send_failed(struct control_client *client,
