@@ -322,9 +322,11 @@ PUBLIC int capstan_set(capstan_run *run, uint32_t group, const char *key,
     struct failure why = {0};
     if (is_over(run))
         return over_result(run);
-    return external_set(run->external, group, key ? key : "", value, &why)
-               ? end_run(run, &why)
-               : 0;
+    if (!external_set(run->external, group, key ? key : "", value, &why))
+        return 0;
+    return why.code == FAILURE_RUN_ENDED
+               ? result_of(run, EXTERNAL_OVER, TIME_NEVER)
+               : end_run(run, &why);
 }
 
 PUBLIC int capstan_start(capstan_run *run, double seconds) {

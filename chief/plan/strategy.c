@@ -14,7 +14,7 @@ static const struct {
 } hints[] = {
     {"the cluster lists no ps", "list a ps in the cluster", "list a worker"},
     {"every rank is a worker",
-     "give --num-ps N, which makes the last N ranks ps",
+     "give --num-ps N or CAPSTAN_NUM_PS=N, which makes the last N ranks ps",
      "start more processes"},
     {"there is no ps", "give --ps N", "give --workers N"},
     {"there is no ps", "give parameter_server_count", "give worker_count"},

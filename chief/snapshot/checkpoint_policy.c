@@ -197,7 +197,8 @@ static enum status checkpoint_policy_find(struct run *run, bool *found,
  * shown. */
 static uint64_t resume_epoch(const struct run *run) {
     uint64_t epoch = run->plan.restored.epoch + 1, last = run->job->epochs;
-    return run->job->has_steps || epoch < last ? epoch : last;
+    bool ends = run->job->model.type != JOB_EXTERNAL && !run->job->has_steps;
+    return ends && epoch > last ? last : epoch;
 }
 
 enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {

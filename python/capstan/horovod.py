@@ -155,7 +155,7 @@ class Deferred(Worker):
         return super().step(closure)
 
     def synchronize(self) -> None:
-        """Nothing is left to do where backward() has averaged the gradients."""
+        """Nothing is left to do where backward() has averaged gradients."""
         self.capstan_join({})
         super().synchronize()
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ _DEFAULTS: dict[signal.Signals, Any] = {
 }
 _runs: list[Run] = []  # those that are open
 _installed: list[signal.Signals] = []
-_signalled = False
+_signalled = 0  # the signal that ends the runs
 _previous_excepthook: Any = None
 
 
@@ -55,6 +56,13 @@ def end(run: Run, error: BaseException) -> None:
     run.fail(text)
 
 
+def status_of(error: Error) -> int:
+    """The exit status after ERROR, which may be due to a signal here."""
+    if error.status == 138 and _signalled:
+        return 128 + _signalled
+    return error.status
+
+
 def _install_handlers() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
@@ -76,7 +84,7 @@ def _restore_handlers() -> None:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    """SIGUSR1 cuts a checkpoint; another one ends the run, a second at once."""
+    """SIGUSR1 cuts a checkpoint; others end the run, a second one at once."""
     global _signalled
     for run in _runs:
         run.interrupt(number)
@@ -86,7 +94,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
         code = "INTERRUPTED" if number == signal.SIGINT else "TERMINATED"
         name = signal.Signals(number).name
         raise Interrupted(f"a second {name}", code, 128 + number)
-    _signalled = True
+    _signalled = number
 
 
 def _on_exception(
@@ -103,7 +111,7 @@ def _on_exception(
         end(run, error)
     if isinstance(error, KeyboardInterrupt):
         raise SystemExit(128 + signal.SIGINT)
-    found = (e.status for e in causes if isinstance(e, Error))
+    found = (status_of(e) for e in causes if isinstance(e, Error))
     raise SystemExit(next(found, 1))
 
 
@@ -112,16 +120,17 @@ def _on_exit() -> None:
     status = 0
     for run in list(_runs):
         if run.error:
-            status = run.error.status
+            status = status_of(run.error)
         try:
             run.close()
         except Error as error:
-            status = error.status
-            if not run.logs:
+            status = status_of(error)
+            if not run.logs or not run.error:
                 print(f"error: {error}", file=sys.stderr)
     if status:
         atexit.unregister(_on_exit)
-        atexit._run_exitfuncs()
+        with contextlib.suppress(BaseException):  # of other packages
+            atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

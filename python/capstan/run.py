@@ -89,10 +89,13 @@ class Position(NamedTuple):
 class Run:
     """One process's part in a run; init() makes it."""
 
+    _hint = "call run.start()"
+
     def __init__(self, handle: ctypes.c_void_p, log: bool):
         self.rank = self.local_rank = 0
         self.size = 1
         self.ended = False  # no step follows
+        self._started = False
         self.logs = log
         self.error: Error | None = None  # the end of the run, if it failed
         self._open: ctypes.c_void_p | None = handle
@@ -143,7 +146,7 @@ class Run:
         try:
             self._await(_c.capstan_serve)
         except Error as error:
-            status = error.status
+            status = process_hooks.status_of(error)
             if not self.logs:
                 print(f"error: {error}", file=sys.stderr)
         self._free()
@@ -219,6 +222,7 @@ class Run:
     def start(self) -> None:
         """Waits for the other processes and for the run's weights."""
         self._await(_c.capstan_start)
+        self._started = True
 
     # Steps
 
@@ -457,6 +461,10 @@ class Run:
         """
         if self._open is None:
             return
+        if not self._started and not self.error:
+            text = "the script ends and has not started the run: " + self._hint
+            self.fail(text)
+            raise ConfigError(text, "USAGE")
         try:
             if not self.error:
                 self._save_kept(ending=not early)

@@ -85,6 +85,7 @@ __all__ = [
 class Run(PlainRun):
     """One process's part in a run, with torch's data and gradients."""
 
+    _hint = "wrap the optimiser in DistributedOptimizer"
     syncs = True  # backward() sends gradients
     seed = 0
     exchange: Exchange | None = None

@@ -56,6 +56,7 @@ class Trained:
         self.pushed = False
         self.gradient: Tensor | None = None
         self.version = 0  # of the gradient when it was pushed
+        self.taken: int | None = None  # version of the run's weights here
 
     def check_unchanged(self) -> None:
         """Raises ConfigError if the script touched what the run reads."""
@@ -64,13 +65,21 @@ class Trained:
                 f'parameter "{self.name}" has other memory than at the start: '
                 "move or replace parameters before DistributedOptimizer"
             )
+        if self.taken not in (None, self.parameter._version):
+            raise wrong(
+                f'parameter "{self.name}" was changed by the script, and the '
+                "run's weights would replace it: load weights before "
+                "DistributedOptimizer, or take DistributedOptimizer(..., "
+                "rule='worker')"
+            )
         if (
             self.gradient is not None
             and self.gradient._version != self.version
         ):
             raise wrong(
                 f'the gradient of "{self.name}" was changed after backward() '
-                "had sent it: clip by init(clip=...), or take rule='worker'"
+                "had sent it: clip by init(clip=...), or take "
+                "DistributedOptimizer(..., rule='worker')"
             )
 
 
@@ -224,6 +233,8 @@ class Exchange:
             if t.values.data_ptr() != t.address:
                 t.parameter.data.copy_(t.values, non_blocking=True)
         increment_version([t.parameter for t in trained])
+        for t in trained:
+            t.taken = t.parameter._version if self.in_place else None
 
     def give_weights(self) -> None:
         """The run has the weights that the caller computed."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounds a second of capstan.torch beside DistributedDataParallel over Gloo.
 
-bench_torch.py [REPEATS]: two ranks on this machine with one thread each, SGD, an
-MLP 784-512-512-10. Runs are interleaved; medians of REPEATS (5).
+bench_torch.py [REPEATS]: two ranks on this machine with one thread each, SGD,
+an MLP 784-512-512-10. Runs are interleaved; medians of REPEATS (5).
 """
 
 from __future__ import annotations

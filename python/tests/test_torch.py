@@ -288,6 +288,12 @@ class Errors(unittest.TestCase):
                 self.assertIn("on the ps", text)
             self.assertEqual(len(run.result("worker0")), 2)
 
+    def test_weights_that_are_loaded_too_late(self):
+        self.check("load weights before", "loads_late")
+
+    def test_a_script_without_a_distributed_optimizer(self):
+        self.check("wrap the optimiser in DistributedOptimizer", "forgets")
+
     def test_a_second_optimiser(self):
         self.check("a run has one DistributedOptimizer", "two_optimizers")
 

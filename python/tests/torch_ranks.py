@@ -362,6 +362,26 @@ def states():
     print(json.dumps(found))
 
 
+def loads_late():
+    """Rank 1 does."""
+    run = capstan.init()
+    net = model_of("mlp", 0)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    optimizer = capstan.DistributedOptimizer(optimizer, net)
+    if run.rank == 1:
+        net.load_state_dict(model_of("mlp", 1).state_dict())
+    net(torch.ones(2, INPUTS)).sum().backward()
+    optimizer.step()
+
+
+def forgets():
+    capstan.init()
+    net = model_of("mlp", 0)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    net(torch.ones(2, INPUTS)).sum().backward()
+    optimizer.step()
+
+
 def two_optimizers():
     """Rank 1 has a second one."""
     run = capstan.init()
