@@ -120,6 +120,8 @@ static uint64_t last_shown_step(const struct run *run) {
 
 static struct progress_numbers progress_at(const struct run *run,
                                            uint64_t step) {
+    bool unknown = run->job->model.type == JOB_EXTERNAL &&
+                   run->metrics.shown_rate == 0; /* it reports no samples */
     return (struct progress_numbers){
         .step = step,
         .total_steps = run_is_endless(run) ? 0 : run->plan.schedule.total,
@@ -127,7 +129,7 @@ static struct progress_numbers progress_at(const struct run *run,
         .epochs = epochs_of(run),
         .loss = run->metrics.shown_loss,
         .accuracy = NAN,
-        .examples_per_second = run->metrics.shown_rate,
+        .examples_per_second = unknown ? -1 : run->metrics.shown_rate,
         .seconds_left = seconds_left(run, step),
     };
 }

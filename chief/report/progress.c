@@ -112,7 +112,7 @@ static void add_figures(struct text *text,
         progress_add(text, numbers->cause ? " (%s)" : "", numbers->cause);
         return;
     }
-    if (shown & RATE && numbers->examples_per_second > 0) {
+    if (shown & RATE && numbers->examples_per_second >= 0) {
         progress_add(text, "%s", first);
         add_count(text, numbers->examples_per_second);
         progress_add(text, " examples/s");
