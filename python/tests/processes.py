@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +20,9 @@ BUILD = TESTS.parents[1] / "build" / "libcapstan.so"
 PROGRAM = Path(os.environ.get("CAPSTAN_LIBRARY", BUILD)).parent / "capstan"
 sys.path.insert(0, str(TESTS.parent))  # the package of this checkout
 DEADLINE = 120  # seconds of a whole run
+
+# A shell's background job ignores SIGINT, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def free_port() -> int:
