@@ -385,10 +385,12 @@ enum status server_run_actions(struct server *server, struct failure *why) {
 enum status server_repeat_wants(struct server *server, int64_t now,
                                 struct failure *why) {
     static const int64_t interval = 5 * TIME_S;
-    if (now - server->wanted_at < interval ||
-        !update_core_want_again(server->update_core))
+    if (now - server->wanted_at < interval)
         return STATUS_OK;
-    return server_run_actions(server, why);
+    server->wanted_at = now;
+    return update_core_want_again(server->update_core)
+               ? server_run_actions(server, why)
+               : STATUS_OK;
 }
 
 void server_flush(struct server *server) {

@@ -50,6 +50,7 @@ struct update_core {
     struct reader *readers;  /* [num_blocks, num_ranks] */
     uint64_t highest;        /* highest version of any block */
     uint64_t limit;          /* no block closes a round above it */
+    uint64_t asked;          /* with a limit: lowest round of the snapshot */
     uint64_t snapshot_round; /* round of the requested snapshot; 0: none */
     uint64_t norm_round;     /* highest round whose norm is known */
     uint64_t lowest;   /* lowest version of any block at the last recheck */
@@ -216,11 +217,9 @@ static void update_core_snapshot(struct update_core *x, uint32_t b) {
                                        .version = x->blocks[b].version});
 }
 
-/* Is a snapshot planned or requested at ROUND? */
-static bool is_snapshot_round(const struct update_core *x, uint64_t round) {
-    return round == x->snapshot_round ||
-           (x->settings.planned &&
-            x->settings.planned(x->settings.context, round));
+static bool is_planned(const struct update_core *x, uint64_t round) {
+    return x->settings.planned &&
+           x->settings.planned(x->settings.context, round);
 }
 
 /* Closes the block's open round if it is complete. An empty round closes when
@@ -250,7 +249,7 @@ static void try_close(struct update_core *x, uint32_t b) {
     }
     update_core_update(x, b);
     x->recheck |= gate_round_full(&x->gate, &x->ledger, b, round + 1);
-    if (is_snapshot_round(x, round))
+    if (round == x->snapshot_round || is_planned(x, round))
         update_core_snapshot(x, b);
     reply_all_ready(x, b);
 }
@@ -434,11 +433,15 @@ void update_core_set_norm(struct update_core *x, uint64_t round) {
 }
 
 /* The chief chooses the highest answer of all ps plus one: by then no block has
- * passed that round, and every block may still reach it. */
+ * passed that round, and every block may still reach it. A planned round is not
+ * closed before it is known whether the request replaces it, as all its blocks
+ * belong to one snapshot. */
 uint64_t update_core_freeze(struct update_core *x) {
-    if (x->limit == UINT64_MAX)
-        x->limit = x->highest + 1;
-    return x->limit - 1;
+    if (x->limit == UINT64_MAX) {
+        x->asked = x->highest + 1;
+        x->limit = x->asked - is_planned(x, x->asked);
+    }
+    return x->asked - 1;
 }
 
 /* Blocks that are already at ROUND were held there by the freeze: hold them
@@ -453,7 +456,7 @@ void update_core_set_snapshot_round(struct update_core *x, uint64_t round) {
 }
 
 uint64_t update_core_due(const struct update_core *x) {
-    return x->limit < UINT64_MAX ? x->limit : x->snapshot_round;
+    return x->limit < UINT64_MAX ? x->asked : x->snapshot_round;
 }
 
 void update_core_hold_now(struct update_core *x) {

@@ -117,8 +117,9 @@ bool update_core_query(struct update_core *core, uint32_t block, uint32_t rank,
 /* The global norm of ROUND is known (clip). */
 void update_core_set_norm(struct update_core *core, uint64_t round);
 
-/* Closes no round above the highest closed one plus one, until
- * update_core_set_snapshot_round. Returns the highest closed round. */
+/* Closes no round above the highest closed one plus one, and not that one if it
+ * is planned, until update_core_set_snapshot_round. Returns the highest closed
+ * round. */
 uint64_t update_core_freeze(struct update_core *core);
 
 /* Takes the snapshot at ROUND and lifts the freeze: each block is held when it

@@ -385,6 +385,25 @@ static void reach_snapshot(void) {
                 update_core_fixture_push(b, r, clock, clock);
 }
 
+/* Else its first blocks were in the planned snapshot, the rest in the other. */
+static void a_request_replaces_a_planned_round_as_a_whole(void **state) {
+    (void)state;
+    struct update_core_settings settings = {
+        .num_blocks = 2, .num_ranks = 1, .planned = round_2};
+    update_core_fixture_open(&settings);
+    struct update_core *core = update_core_fixture.update_core;
+    for (uint32_t b = 0; b < 2; b++)
+        update_core_fixture_push(b, 0, 1, 1);
+    assert_int_equal(update_core_freeze(core), 1);
+    assert_int_equal(update_core_due(core), 2);
+    update_core_fixture_push(0, 0, 2, 2);
+    assert_int_equal(update_core_version(core, 0), 1);
+    update_core_set_snapshot_round(core, 2);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_version(core, 0), 2);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, NULL), 1);
+}
+
 static unsigned wants(uint32_t rank) {
     struct update_core_action want;
     unsigned count = update_core_fixture_count(UPDATE_CORE_WANT, &want);
@@ -458,6 +477,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         UPDATE_CORE_TEST(a_snapshot_waits_for_weights_that_trainers_keep),
         UPDATE_CORE_TEST(the_lowest_live_rank_of_the_round_is_asked),
+        UPDATE_CORE_TEST(a_request_replaces_a_planned_round_as_a_whole),
         UPDATE_CORE_TEST(a_round_closes_with_its_last_contribution),
         UPDATE_CORE_TEST(blocks_close_independently),
         UPDATE_CORE_TEST(a_late_push_is_answered_and_not_applied),
