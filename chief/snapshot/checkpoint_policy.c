@@ -263,9 +263,6 @@ void checkpoint_policy_send_retained(struct run *run) {
     free(retain.steps);
 }
 
-/* If the same step is already complete, its files stay: it was taken twice, and
- * only the second attempt failed. If the lock is lost, the files may belong to
- * another run. */
 /* They wait for what the checkpoint of the step before their first keeps. */
 static void dismiss_joiners(struct run *run,
                             const struct run_snapshot *snapshot) {
@@ -286,6 +283,9 @@ static void dismiss_joiners(struct run *run,
     }
 }
 
+/* If the same step is already complete, its files stay: it was taken twice, and
+ * only the second attempt failed. If the lock is lost, the files may belong to
+ * another run. */
 void checkpoint_policy_discard(struct run *run,
                                const struct run_snapshot *snapshot) {
     struct failure why;
