@@ -47,6 +47,10 @@ uint64_t run_step(const struct run *run) {
     return step > run->plan.schedule.start ? step : run->plan.schedule.start;
 }
 
+bool run_trainers_keep_weights(const struct run *run) {
+    return run->job->optimizer.type == OPTIMIZER_NONE && !run->allreduce;
+}
+
 uint32_t run_count_live(const struct run *run) {
     uint32_t live = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)

@@ -131,6 +131,10 @@ bool run_synchronous(const struct run *run);
 /* Does it end only when its trainers do? */
 bool run_is_endless(const struct run *run);
 
+/* By ps with optimizer None: the ps have weights only where a snapshot is
+ * taken. */
+bool run_trainers_keep_weights(const struct run *run);
+
 /* Number of trainers in the training loop. */
 uint32_t run_count_live(const struct run *run);
 

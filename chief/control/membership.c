@@ -413,11 +413,11 @@ static bool may_lack_values(const struct run *run, uint32_t rank) {
            run_step(run) == 0;
 }
 
-/* With optimizer None the weights are the trainers': does one have them? A
- * trainer that joins has them once it has done a step. */
+/* If the trainers keep the weights, does one have them? A trainer that joins
+ * has them once it has done a step. */
 static bool trainers_have_weights(const struct run *run) {
     uint64_t first = run->plan.schedule.start + 1;
-    if (run->job->optimizer.type != OPTIMIZER_NONE ||
+    if (!run_trainers_keep_weights(run) ||
         run->shutdown.interrupted) /* its checkpoint may have them already */
         return true;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
@@ -449,8 +449,7 @@ static void remove_member(struct run *run, struct roster_slot *slot,
     if (weights && run->phase >= RUN_READYING)
         stop_without(run, departed);
     else if ((run->phase == RUN_TRAINING && !values) ||
-             (run->phase == RUN_FINISHING && !run->allreduce &&
-              run->job->optimizer.type == OPTIMIZER_NONE))
+             (run->phase == RUN_FINISHING && run_trainers_keep_weights(run)))
         membership_broadcast_view(run);
     else if (run->phase == RUN_READYING || values ||
              (run->phase == RUN_JOINING && run->no_restart))

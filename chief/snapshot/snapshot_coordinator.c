@@ -154,11 +154,6 @@ static void send_release(struct run *run, uint64_t id) {
     run_send_to_holders(run, &control);
 }
 
-/* Then a holder has them only where it takes a snapshot. */
-static bool trainers_keep_weights(const struct run *run) {
-    return run->job->optimizer.type == OPTIMIZER_NONE && !run->allreduce;
-}
-
 /* With staleness, and when no trainer pushes any more, each holder takes its
  * snapshot when the order arrives; the order to write follows with the step
  * that the holders report. */
@@ -176,7 +171,7 @@ bool snapshot_coordinator_request(struct run *run,
     snapshot->export = reason.export;
     snapshot->joins = reason.joins;
     snapshot->retain = reason.evaluate || reason.export ||
-                       (reason.joins && trainers_keep_weights(run));
+                       (reason.joins && run_trainers_keep_weights(run));
     snapshot->readers = (uint32_t)reason.evaluate + reason.export;
     if (run_synchronous(run) && !end) {
         snapshot_round_query(&snapshot->progress, run->plan.num_holders);
