@@ -118,10 +118,13 @@ static uint64_t last_shown_step(const struct run *run) {
                               run->metrics.epochs_ended + 1);
 }
 
+/* RATE, or NAN: a caller need not report samples. */
+static double known_rate(const struct run *run, double rate) {
+    return run->job->model.type == JOB_EXTERNAL && rate == 0 ? NAN : rate;
+}
+
 static struct progress_numbers progress_at(const struct run *run,
                                            uint64_t step) {
-    bool unknown = run->job->model.type == JOB_EXTERNAL &&
-                   run->metrics.shown_rate == 0; /* it reports no samples */
     return (struct progress_numbers){
         .step = step,
         .total_steps = run_is_endless(run) ? 0 : run->plan.schedule.total,
@@ -129,7 +132,7 @@ static struct progress_numbers progress_at(const struct run *run,
         .epochs = epochs_of(run),
         .loss = run->metrics.shown_loss,
         .accuracy = NAN,
-        .examples_per_second = unknown ? -1 : run->metrics.shown_rate,
+        .examples_per_second = known_rate(run, run->metrics.shown_rate),
         .seconds_left = seconds_left(run, step),
     };
 }
@@ -275,7 +278,8 @@ static void write_point(struct run *run) {
     if (!reported)
         return;
     point.loss = metrics_mean_loss((struct run_point){0}, *reported);
-    point.examples_per_second = point_rate(&run->metrics.points, sums);
+    point.examples_per_second =
+        known_rate(run, point_rate(&run->metrics.points, sums));
     add_decile(run, step, sums);
     write_scalar(run, "train/loss", step, point.loss);
     write_scalar(run, "train/examples_per_second", step,
