@@ -27,8 +27,9 @@ static struct profile measure(struct job_fixture *fixture, double *forward,
     return profile;
 }
 
-/* A layer of 2048 outputs takes longer than one of 10 does, each way; its
- * weight's gradient longer than its bias's. */
+/* A layer of 2048 units takes longer than one of 10 does, each way; a weight's
+ * gradient longer than its bias's. Backward the second layer is compared with
+ * the third: the first one's interval has no gradient of its inputs. */
 static void larger_parameters_take_longer(void **state) {
     double forward[PARAMETERS] = {0}, backward[PARAMETERS] = {0};
     struct profile profile = measure(*state, forward, backward);
@@ -36,7 +37,7 @@ static void larger_parameters_take_longer(void **state) {
         assert_true(forward[p] >= 0 && backward[p] > 0 && forward[p] < 10 &&
                     backward[p] < 10);
     assert_true(forward[0] + forward[1] > forward[4] + forward[5]);
-    assert_true(backward[0] > backward[4]);
+    assert_true(backward[2] > backward[4]);
     assert_true(backward[2] > backward[3]);
     assert_true(profile.parallel_efficiency > 0 &&
                 profile.parallel_efficiency <= 1);
