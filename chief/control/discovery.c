@@ -90,11 +90,11 @@ static bool advance(struct discovery *discovery,
         cluster_find(discovery->cluster, announcement->slot->role,
                      announcement->slot->index);
     char text[300];
-    if (announcement->slot->state != ROSTER_ABSENT || !task || !task->port)
-        return false;
-    if (announcement->link)
+    if (announcement->link) /* the peer may have joined: it expects a message */
         return now - announcement->connecting < ANNOUNCE_TIMEOUT &&
                !send_address(discovery, announcement);
+    if (announcement->slot->state != ROSTER_ABSENT || !task || !task->port)
+        return false;
     if (!announcement->resolve)
         return (announcement->resolve =
                     resolve_start(task->host, task->port)) != NULL;

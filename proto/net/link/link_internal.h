@@ -90,7 +90,10 @@ struct link {
     struct link_sender senders[LINK_SENDERS]; /* the latest, by peer number */
     int64_t admit_limit, admit_from;          /* 0: no admission needed */
     int64_t last_admit_check;                 /* of overdue connections */
-    bool violations[LINK_VIOLATIONS];         /* not yet logged */
+    /* Connections that ended without a message: since the last check, whose
+     * messages may still be unread, and before it. */
+    unsigned ended_now, ended_before;
+    bool violations[LINK_VIOLATIONS]; /* not yet logged */
     struct link_reply replies[LINK_REPLIES];
     double pace; /* bytes a second of each connection; 0: unknown */
     bool paced;  /* the client's connection has its pace */

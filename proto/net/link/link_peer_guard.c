@@ -92,9 +92,8 @@ static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     if (!connection)
         return;
     memset(link->senders, 0, sizeof link->senders); /* it may be in there */
-    link->violations[LINK_NO_MESSAGE] |= event == ZMQ_EVENT_DISCONNECTED &&
-                                         !connection->has_sent &&
-                                         !connection->expired;
+    link->ended_now += event == ZMQ_EVENT_DISCONNECTED &&
+                       !connection->has_sent && !connection->expired;
     *connection = (struct link_connection){0};
     if (event != ZMQ_EVENT_ACCEPTED)
         return;
@@ -130,9 +129,17 @@ static struct link_connection *sender_connection(struct link *link,
     return connection_of(link, (unsigned)descriptor);
 }
 
+/* The message was unread when the end of its connection was read. */
+static void take_back_end(struct link *link) {
+    unsigned *ended = link->ended_now ? &link->ended_now : &link->ended_before;
+    *ended -= *ended > 0;
+}
+
 bool link_first_message(struct link *link, int descriptor) {
     struct link_connection *connection = sender_connection(link, descriptor);
     bool first = connection && !connection->has_sent;
+    if (first && !connection->since)
+        take_back_end(link);
     if (connection)
         connection->has_sent = true;
     return first;
@@ -209,6 +216,9 @@ bool link_bad_peer(struct link *link, char *text, size_t size) {
         return false;
     link_read_events(link);
     close_unadmitted(link, time_now());
+    link->violations[LINK_NO_MESSAGE] |= link->ended_before > 0;
+    link->ended_before = link->ended_now;
+    link->ended_now = 0;
     const char *reason =
         link->shm_endpoint ? shm_endpoint_error(link->shm_endpoint) : NULL;
     if (reason && link_may_log(link, reason)) {

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/control/discovery.h"
+
+#include "proto/base/time.h"
+#include "tests/lib/link_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+
+/* The ps accepts the connection, and joins by other means before the chief has
+ * sent anything: a connection without a message would be logged as a stranger.
+ */
+static void a_ps_that_joins_meanwhile_gets_the_announcement(void **state) {
+    struct link_fixture *fixture = *state;
+    struct cluster_task task = {.port = fixture->port};
+    snprintf(task.host, sizeof task.host, "127.0.0.1");
+    struct cluster cluster = {.role = CLUSTER_CHIEF};
+    cluster.jobs[CLUSTER_PS] = (struct cluster_job){.tasks = &task, .count = 1};
+    struct roster roster;
+    assert_true(roster_open(&roster, false, 0, 1, TIME_S));
+    struct discovery *discovery =
+        discovery_open(fixture->zmq, &cluster, &roster, "10.0.0.1:2222");
+    zmq_pollitem_t items[LINK_POLL_ITEMS];
+    int count = link_poll_items(fixture->server_link, items);
+    int64_t now = time_now(), deadline = now + LINK_FIXTURE_DEADLINE;
+    do { /* until the connection is accepted */
+        assert_true(time_now() < deadline);
+        discovery_step(discovery, now += TIME_S / 4);
+    } while (!zmq_poll(items, count, 50));
+    roster_ps(&roster, 0)->state = ROSTER_HELD;
+    struct link_frame frame;
+    for (int i = 0; i < 4; i++, zmq_poll(NULL, 0, 50))
+        discovery_step(discovery, now += TIME_S / 4);
+    char text[256];
+    link_fixture_receive(fixture->server_link, &frame);
+    assert_false(link_bad_peer(fixture->server_link, text, sizeof text));
+    link_release(&frame);
+    discovery_close(&discovery);
+    roster_close(&roster);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        LINK_FIXTURE_TEST(a_ps_that_joins_meanwhile_gets_the_announcement),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
