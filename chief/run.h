@@ -43,15 +43,16 @@ struct run_trainer {
     char device[64]; /* memory key of its first compute device; "": the host */
     char without_nccl[256];
     struct visible_devices visible_devices;
-    uint32_t devices;  /* that it can compute on; from its model spec */
-    uint32_t replicas; /* its replicas in the plan; 0: there is none yet */
-    bool has_plan;     /* the plan was sent to it */
-    bool in_view;      /* a view that lists it was sent to it */
-    bool finished;     /* has left the training loop, */
-    bool ended_early;  /* and the others go on without it */
-    bool leaving;      /* says goodbye soon, on a signal */
-    bool keeps;        /* something with each checkpoint */
-    bool dismissed;    /* a joiner that was told to end */
+    uint32_t devices;    /* that it can compute on; from its model spec */
+    uint32_t replicas;   /* its replicas in the plan; 0: there is none yet */
+    bool has_plan;       /* the plan was sent to it */
+    bool in_view;        /* a view that lists it was sent to it */
+    bool finished;       /* has left the training loop, */
+    bool ended_early;    /* and the others go on without it */
+    bool leaving;        /* says goodbye soon, on a signal */
+    bool keeps;          /* something with each checkpoint */
+    uint64_t keeps_with; /* with staleness: the last step it was told of */
+    bool dismissed;      /* a joiner that was told to end */
     bool measured;  /* has reported its bandwidth while all trainers transfer at
                        once */
     uint64_t from;  /* clock of its first contribution; 0: not set */

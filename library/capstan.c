@@ -344,9 +344,23 @@ PUBLIC void capstan_where(capstan_run *run, struct capstan_position *position) {
     external_position(run->external, &found);
     *position = (struct capstan_position){.step = found.step,
                                           .total = found.total,
+                                          .updates = found.updates,
                                           .resumed = found.resumed,
                                           .epoch = found.epoch,
                                           .epoch_step = found.epoch_step};
+}
+
+PUBLIC int capstan_state(capstan_run *run, uint32_t number, const char *key,
+                         float *data, int *found, double seconds) {
+    *found = 0;
+    if (is_over(run))
+        return over_result(run);
+    int64_t until = until_of(seconds);
+    bool there = false;
+    enum external_result result =
+        external_state(run->external, number, key, data, &there, until);
+    *found = there;
+    return result_of(run, result, until);
 }
 
 PUBLIC int capstan_epoch(capstan_run *run, uint64_t number) {

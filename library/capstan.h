@@ -168,6 +168,8 @@ struct capstan_position {
     int resumed;    /* it continues a checkpoint, or joined while it ran */
     uint64_t epoch; /* number of the last epoch that capstan_epoch has begun */
     uint64_t epoch_step; /* steps done in it */
+    uint64_t updates; /* steps without those pushed as CAPSTAN_VOID, which the
+                         optimiser does not count */
 };
 
 /* Waits for the other processes, the plan and the weights. Then every tensor's
@@ -176,12 +178,21 @@ int capstan_start(capstan_run *run, double seconds);
 
 void capstan_where(capstan_run *run, struct capstan_position *position);
 
+/* The optimiser's state KEY of tensor NUMBER after the last step, to DATA, as
+ * many floats as the tensor has: "momentum_buffer" (SGD, RMSprop), "exp_avg",
+ * "exp_avg_sq", "max_exp_avg_sq" (Adam, AdamW), "sum" (Adagrad), "square_avg",
+ * "grad_avg" (RMSprop), "accum", "linear" (Ftrl). *FOUND 0: the optimiser
+ * has no such state of this tensor, or this rank has a part of it only
+ * (all-reduce with zero_optimization). Between steps, by one thread. */
+int capstan_state(capstan_run *run, uint32_t number, const char *key,
+                  float *data, int *found, double seconds);
+
 /* Bytes of the caller's own that belong to the state after the last step, such
  * as an optimiser's or a generator's: saved with a checkpoint of that step, in
  * its folder, which this host must be able to write. Copied; they hold until
  * NAME is kept again; DATA NULL: it is kept no more. NAME: 1 to 31 of a-z, 0-9,
  * _; at most 8 a rank. From a rank's first call on checkpoints wait for what it
- * keeps. With staleness nothing is saved. */
+ * keeps. With staleness each rank saves what belongs to its own last step. */
 int capstan_keep(capstan_run *run, const char *name, const void *data,
                  size_t bytes);
 
@@ -222,7 +233,10 @@ enum capstan_contribution {
 int capstan_push(capstan_run *run, uint32_t number, const void *data,
                  size_t bytes, enum capstan_contribution contribution);
 
-/* Waits until tensor NUMBER has the values that follow its last push. */
+#define CAPSTAN_ALL UINT32_MAX /* every tensor */
+
+/* Waits until tensor NUMBER, or CAPSTAN_ALL, has the values that follow its
+ * last push. */
 int capstan_wait(capstan_run *run, uint32_t number, double seconds);
 
 enum capstan_outcome {

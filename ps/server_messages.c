@@ -84,16 +84,22 @@ static const char *server_messages_push(struct server *server,
     return error;
 }
 
+/* A snapshot or a state, without the gate. */
+static bool reads_at_once(const Capstan__DataHeader *header) {
+    return header->snapshot || header->tensor;
+}
+
 /* Lists the queried blocks that have not arrived, so that they are sent again.
  * An empty list is an answer too: all blocks are here and wait for other
- * trainers. */
+ * trainers. A read at once leaves no trace, so it is always sent again. */
 static void server_messages_query(struct server *server, uint32_t peer,
                                   Capstan__DataHeader *header) {
     size_t num_missing = 0;
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i];
         record_ack_request(server, b, header);
-        if (!update_core_query(server->update_core, b, header->rank,
+        if (reads_at_once(header) ||
+            !update_core_query(server->update_core, b, header->rank,
                                header->clock, header->seq))
             header->blocks[num_missing++] = server->settings.ids[b];
     }
@@ -106,26 +112,43 @@ static void server_messages_query(struct server *server, uint32_t peer,
     reply_queue_send(server->reply_queue, peer, &reply, NULL);
 }
 
-/* A snapshot read is answered at once, without the gate. */
-static const char *pull_snapshot(struct server *server, uint32_t peer,
-                                 const Capstan__DataHeader *header) {
-    if (!server->snapshots ||
-        !snapshots_has(server->snapshots, header->snapshot))
-        return "a snapshot that is not held";
+static const char *check_read_at_once(const struct server *server,
+                                      const Capstan__DataHeader *header) {
+    if (header->tensor)
+        return header->snapshot ||
+                       header->tensor >= shard_tensors(server->shard)
+                   ? "a tensor that the optimizer does not have"
+                   : NULL;
+    return server->snapshots &&
+                   snapshots_has(server->snapshots, header->snapshot)
+               ? NULL
+               : "a snapshot that is not held";
+}
+
+static const char *pull_at_once(struct server *server, uint32_t peer,
+                                const Capstan__DataHeader *header) {
+    const char *error = check_read_at_once(server, header);
+    if (error)
+        return error;
+    if (header->tensor)
+        work_items_wait(server->work_items); /* they write it */
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i];
-        struct buffer *weights =
-            snapshots_weights(server->snapshots, header->snapshot, b);
+        struct buffer *floats =
+            header->tensor
+                ? shard_tensor(server->shard, b, header->tensor)
+                : snapshots_weights(server->snapshots, header->snapshot, b);
         struct link_payload payload;
-        if (!weights)
+        if (!floats)
             return "a snapshot that is incomplete";
-        link_borrow(&payload, weights, 0, buffer_bytes(weights));
+        link_borrow(&payload, floats, 0, buffer_bytes(floats));
         uint32_t id = server->settings.ids[b];
         Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
         reply.kind = CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
         reply.seq = header->seq;
         reply.clock = header->clock;
         reply.snapshot = header->snapshot;
+        reply.tensor = header->tensor;
         reply.n_blocks = 1;
         reply.blocks = &id;
         reply_queue_send(server->reply_queue, peer, &reply, &payload);
@@ -135,8 +158,8 @@ static const char *pull_snapshot(struct server *server, uint32_t peer,
 
 static const char *pull(struct server *server, uint32_t peer,
                         const Capstan__DataHeader *header) {
-    if (header->snapshot)
-        return pull_snapshot(server, peer, header);
+    if (reads_at_once(header))
+        return pull_at_once(server, peer, header);
     for (size_t i = 0; i < header->n_blocks; i++) {
         record_ack_request(server, header->blocks[i], header);
         update_core_pull(server->update_core, header->blocks[i], header->rank,
@@ -231,7 +254,7 @@ static const char *serve_chief(struct server *server, struct link_frame *frame,
     link_admit(server->settings.link, frame->peer);
     return header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN
                ? assign(server, frame, header)
-               : pull_snapshot(server, frame->peer, header);
+               : pull_at_once(server, frame->peer, header);
 }
 
 const char *server_receive(struct server *server, struct link_frame *frame,

@@ -289,10 +289,15 @@ static void send_interrupted(struct worker *worker) {
     control_client_send_reliable(worker->control_client, &control);
 }
 
-/* With optimizer None the ps may need this worker's weights: if all processes
- * got a signal, the chief saves a checkpoint. */
-static bool has_weights(const struct worker *worker) {
-    return worker->client && worker->job->optimizer.type == OPTIMIZER_NONE;
+/* If all processes got a signal, the chief saves a checkpoint, for which the ps
+ * may need this worker's weights (optimizer None), or the chief what it keeps.
+ */
+static bool is_still_needed(const struct worker *worker) {
+    struct external *external = worker->settings->external;
+    if (!worker->client)
+        return false;
+    return worker->job->optimizer.type == OPTIMIZER_NONE ||
+           (external && external_keeps(external));
 }
 
 static void forward_report(struct worker *worker,
@@ -322,7 +327,7 @@ static void forward_report(struct worker *worker,
         break;
     case TRAINER_FINISHED:
         if (!worker->leaving ||
-            has_weights(worker)) /* else a goodbye follows */
+            is_still_needed(worker)) /* else a goodbye follows */
             control_client_send_finished(worker->control_client, report->clock,
                                          report->early || worker->leaving,
                                          worker->leaving);
@@ -365,7 +370,7 @@ static enum status handle_reports(struct worker *worker, struct failure *why) {
         forward_report(worker, &report);
         if (report.event == TRAINER_FINISHED && worker->leaving)
             worker->leaves_at =
-                time_now() + (has_weights(worker) ? LEAVING_TIME : 0);
+                time_now() + (is_still_needed(worker) ? LEAVING_TIME : 0);
         if (report.event != TRAINER_FAILED)
             continue;
         if (failure_code_status(report.why.code) == STATUS_CONFIG &&

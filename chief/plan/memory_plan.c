@@ -62,6 +62,7 @@ struct memory_footprint memory_plan_member_footprint(
         of_member.test_samples = 0; /* only the first device evaluates */
     of_member.replicas = reported->replicas;
     of_member.adds_on_host = reported->adds_on_host;
+    of_member.elements_beside = member->elements;
     if (member->trains)
         memory_footprint_trainer(&footprint, &of_member, place);
     else if (member->elements)

@@ -42,7 +42,7 @@ struct memory_plan_member {
     const char *name, *host;
     const struct memory_plan_limits *reported;
     bool trains;       /* otherwise it is a ps */
-    uint64_t elements; /* held by the ps */
+    uint64_t elements; /* held by the ps; of a trainer: by those of its host */
     uint32_t remote;   /* trainers on other hosts */
 };
 

@@ -128,6 +128,15 @@ static uint64_t elements_on(const struct run *run, uint32_t ps) {
     return elements;
 }
 
+/* Those of all ps on HOST. */
+static uint64_t elements_beside(const struct run *run, const char *host) {
+    uint64_t elements = 0;
+    for (uint32_t p = 0; p < run->roster.num_ps; p++)
+        if (!strcmp(run->roster.slots[run->roster.num_ranks + p].host, host))
+            elements += elements_on(run, p);
+    return elements;
+}
+
 /* Fills MEMBERS and NAMES, one entry for each slot. */
 static void list_members(const struct run *run,
                          struct memory_plan_member *members,
@@ -141,7 +150,8 @@ static void list_members(const struct run *run,
             .host = slot->host,
             .reported = &run->plan.limits[i],
             .trains = ranked && !run->trainers[slot->rank].synthetic,
-            .elements = ranked ? 0 : elements_on(run, slot->index),
+            .elements = ranked ? elements_beside(run, slot->host)
+                               : elements_on(run, slot->index),
             .remote = ranked ? 0 : remote_trainers(run, slot->host),
         };
     }

@@ -72,7 +72,23 @@ static const struct kept_state *find_state(const struct run_kept *kept,
     return NULL;
 }
 
-/* With staleness no rank knows of a step that all have reached. */
+void kept_states_request(struct run *run, uint64_t step) {
+    Capstan__Snapshot message = CAPSTAN__SNAPSHOT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    message.step = step;
+    message.write = true;
+    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
+    control.snapshot = &message;
+    for (uint32_t r = 0; !run_synchronous(run) && r < run->roster.num_ranks;
+         r++) {
+        struct roster_slot *slot = &run->roster.slots[r];
+        if (!run->trainers[r].keeps || slot->state != ROSTER_HELD)
+            continue;
+        run->trainers[r].keeps_with = step;
+        control_server_send(run->control_server, slot, &control);
+    }
+}
+
 bool kept_states_any(const struct run *run) {
     if (!run_synchronous(run))
         return false;
@@ -82,16 +98,21 @@ bool kept_states_any(const struct run *run) {
     return false;
 }
 
-bool kept_states_awaited(const struct run *run, uint64_t step, char *name) {
+/* Has RANK, if it lives, pushed for STEP, or been told of it? */
+static bool takes_part(const struct run *run, uint32_t rank, uint64_t step) {
+    const struct run_trainer *trainer = &run->trainers[rank];
+    bool early = trainer->ended_early &&
+                 !(trainer->leaving && trainer->heartbeat.clock == step);
     if (!run_synchronous(run))
-        return false;
+        return trainer->keeps_with == step;
+    return trainer->from && trainer->from <= step && !early;
+}
+
+bool kept_states_awaited(const struct run *run, uint64_t step, char *name) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        const struct run_trainer *trainer = &run->trainers[r];
         const struct roster_slot *slot = &run->roster.slots[r];
-        bool early = trainer->ended_early &&
-                     !(trainer->leaving && trainer->heartbeat.clock == step);
-        if (trainer->keeps && slot->incarnation && trainer->from &&
-            trainer->from <= step && !early &&
+        if (run->trainers[r].keeps && slot->incarnation &&
+            takes_part(run, r, step) &&
             !find_state(&run->checkpoints.kept, r, step)) {
             roster_name(slot, name, 64);
             return true;

@@ -33,8 +33,12 @@ struct run_kept {
 void kept_states_receive(struct run *run, const struct roster_slot *slot,
                          const Capstan__Kept *kept);
 
-/* Does any trainer keep something? Then one that joins reads it from a
- * checkpoint. */
+/* With staleness no rank knows of a step that all have reached: each that keeps
+ * something is told to write it with STEP. Synchronous: no-op. */
+void kept_states_request(struct run *run, uint64_t step);
+
+/* Synchronous: does any trainer keep something? Then one that joins reads it
+ * from a checkpoint. */
 bool kept_states_any(const struct run *run);
 
 /* Does a live trainer still have to write what it keeps with STEP? Then NAME

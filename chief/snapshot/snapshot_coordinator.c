@@ -383,6 +383,7 @@ static void held(struct run *run, struct run_snapshot *snapshot) {
     if (snapshot->save && !snapshot->ordered) {
         snapshot->ordered = true;
         send_take(run, snapshot->id, 0, snapshot->step, true, snapshot->retain);
+        kept_states_request(run, snapshot->step);
     }
     release_if_finished(run, snapshot);
 }

@@ -115,6 +115,14 @@ static void fill_device(struct memory_footprint *out,
     }};
 }
 
+/* Gradients that are not in the arena, or not in the wire's encoding, are
+ * copied to where a ps of this host reads them (client_messages.c). */
+static uint64_t staged_bytes(const struct memory_footprint_case *given) {
+    enum job_wire wire = given->job->wire;
+    bool copies = is_external(given) || wire != JOB_WIRE_FLOAT32;
+    return copies ? encoding_bytes(wire, given->elements_beside) : 0;
+}
+
 static void fill_host(struct memory_footprint *out,
                       const struct memory_footprint_case *given,
                       enum memory_footprint_scope scope) {
@@ -122,12 +130,14 @@ static void fill_host(struct memory_footprint *out,
     bool external = is_external(given);
     uint64_t copies = given->adds_on_host ? replicas(given) : 1;
     uint64_t gradients = copies * given->elements * sizeof(float);
-    *out = (struct memory_footprint){{0}};
+    *out = (struct memory_footprint){
+        {[MEMORY_FOOTPRINT_GRADIENTS] = staged_bytes(given)}};
     if (external && !given->allreduce)
         return;
     *out = (struct memory_footprint){{
         [MEMORY_FOOTPRINT_WEIGHTS] = given->elements * sizeof(float),
-        [MEMORY_FOOTPRINT_GRADIENTS] = resident ? 0 : gradients,
+        [MEMORY_FOOTPRINT_GRADIENTS] =
+            resident ? 0 : gradients + staged_bytes(given),
         [MEMORY_FOOTPRINT_STATE] = resident ? 0 : state_share(given),
         [MEMORY_FOOTPRINT_BATCHES] = external ? 0 : batches(given),
         [MEMORY_FOOTPRINT_DATA] = external ? 0 : data(given),

@@ -40,6 +40,7 @@ struct memory_footprint_case {
     bool adds_on_host; /* gradients of several devices are summed in host memory
                         */
     uint64_t elements; /* of all parameters */
+    uint64_t elements_beside; /* those held by the ps on this trainer's host */
     uint64_t train_samples, test_samples;
 };
 

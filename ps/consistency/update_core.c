@@ -34,6 +34,7 @@ struct block_state {
     uint32_t num_contributions; /* to the open round */
     bool sum_requested;         /* SUM is queued for the open round */
     bool awaits_values;         /* nobody reads it yet */
+    bool held_then;             /* a snapshot takes it once it has values */
     bool kept;                  /* by the trainers */
     bool wanted;                /* its weights of `version` */
     uint64_t stored;            /* version of the weights here, if `kept` */
@@ -402,6 +403,9 @@ enum update_core_result update_core_assign(struct update_core *x, uint32_t b,
     }
     ledger_record(&x->ledger, b, rank, x->gate.slots[rank].incarnation, clock);
     x->blocks[b].awaits_values = false;
+    if (x->blocks[b].held_then)
+        update_core_snapshot(x, b);
+    x->blocks[b].held_then = false;
     set_waiting(x, b, rank, clock, seq);
     reply_all_ready(x, b);
     return UPDATE_CORE_ACCEPTED;
@@ -461,7 +465,10 @@ uint64_t update_core_due(const struct update_core *x) {
 
 void update_core_hold_now(struct update_core *x) {
     for (uint32_t b = 0; b < x->settings.num_blocks; b++)
-        update_core_snapshot(x, b);
+        if (x->blocks[b].awaits_values)
+            x->blocks[b].held_then = true;
+        else
+            update_core_snapshot(x, b);
 }
 
 uint64_t update_core_version(const struct update_core *x, uint32_t b) {

@@ -132,7 +132,8 @@ void update_core_set_snapshot_round(struct update_core *core, uint64_t round);
  * that round learns of the snapshot. */
 uint64_t update_core_due(const struct update_core *core);
 
-/* Takes the snapshot of each block as it is. */
+/* Takes the snapshot of each block as it is; of one that awaits its first
+ * values, when it has them. */
 void update_core_hold_now(struct update_core *core);
 
 /* Repeats UPDATE_CORE_WANT for each block that waits for weights; false: none

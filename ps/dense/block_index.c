@@ -34,13 +34,13 @@ static bool is_empty_push(const Capstan__DataHeader *header) {
             header->encoding == CAPSTAN__DATA_HEADER__ENCODING__ZERO);
 }
 
-/* The encoding of a message's floats and of its reply's. Assigned weights and
- * snapshots end up in files, so they are float32 whatever the job's wire. */
+/* The encoding of a message's floats and of its reply's. Assigned weights,
+ * snapshots and state end up in files, so they are float32 whatever the job's
+ * wire. */
 static enum job_wire expected_encoding(const struct block_index *index,
                                        const Capstan__DataHeader *header) {
-    bool is_exact =
-        header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN ||
-        (header->kind == CAPSTAN__DATA_HEADER__KIND__PULL && header->snapshot);
+    bool is_exact = header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN ||
+                    header->snapshot || header->tensor;
     return is_exact ? JOB_WIRE_FLOAT32 : index->wire;
 }
 

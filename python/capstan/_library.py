@@ -19,6 +19,7 @@ from ctypes import (
 from pathlib import Path
 
 AGAIN = -1
+ALL = 2**32 - 1
 LOG = 1
 GOES_ON, ENDS, REWOUND = 0, 1, 2
 DONE, EARLY, FAILED = 0, 1, 2
@@ -51,6 +52,7 @@ class Position(ctypes.Structure):
         ("resumed", c_int),
         ("epoch", c_uint64),
         ("epoch_step", c_uint64),
+        ("updates", c_uint64),
     ]
 
 
@@ -73,6 +75,9 @@ _FUNCTIONS = {
     "wait": [_RUN, c_uint32, c_double],
     "step": [_RUN, c_double, c_uint64, c_uint64, POINTER(c_int), c_double],
     "epoch": [_RUN, c_uint64],
+    "state": [
+        *(_RUN, c_uint32, c_char_p, c_void_p, POINTER(c_int), c_double)
+    ],
     "keep": [_RUN, c_char_p, c_char_p, c_size_t],
     "kept": [_RUN, c_char_p, POINTER(c_void_p), POINTER(c_size_t)],
     "due": [_RUN, c_int],

@@ -84,6 +84,7 @@ class Position(NamedTuple):
     resumed: bool  # it continues a checkpoint, or was joined while it ran
     epoch: int  # number of the present epoch, from 0
     epoch_step: int  # steps completed in it
+    updates: int  # steps without those pushed as VOID
 
 
 class Run:
@@ -261,7 +262,8 @@ class Run:
     ) -> None:
         if self.ended:
             self._leave()
-        self._save_kept()
+        if self._kept is not None:
+            self._save_kept()
         result = _c.capstan_push(
             self._handle, tensor, address, size, contribution
         )
@@ -279,9 +281,13 @@ class Run:
 
     def wait(self, tensor: int | None = None) -> None:
         """Waits for the values that follow a push; None: all tensors'."""
-        for number in list(self._pushed) if tensor is None else (tensor,):
-            self._await(_c.capstan_wait, number)
-            self._pushed.pop(number, None)
+        if tensor is None:
+            if self._pushed:
+                self._await(_c.capstan_wait, _library.ALL)
+            self._pushed.clear()
+        else:
+            self._await(_c.capstan_wait, tensor)
+            self._pushed.pop(tensor, None)
 
     def step(
         self, loss: float = 0.0, samples: int = 0, correct: int = 0
@@ -312,7 +318,26 @@ class Run:
             bool(found.resumed),
             found.epoch,
             found.epoch_step,
+            found.updates,
         )
+
+    def state(self, tensor: int, key: str) -> Any:
+        """The optimiser's state of a tensor after the last step, as an array.
+
+        KEY is torch's name: "momentum_buffer", "exp_avg", "exp_avg_sq",
+        "max_exp_avg_sq", "sum", "square_avg", "grad_avg"; of Ftrl "accum",
+        "linear". None: the optimiser has none of that name, or this rank has a
+        part of it only (all-reduce with zero_optimization).
+        """
+        array = np.empty(self._values[tensor][0].shape, np.float32)
+        return array if self._state(tensor, key, _address(array)) else None
+
+    def _state(self, tensor: int, key: str, address: int) -> bool:
+        found = ctypes.c_int()
+        self._await(
+            _c.capstan_state, tensor, key.encode(), address, byref(found)
+        )
+        return bool(found.value)
 
     def begin_epoch(self, number: int) -> None:
         """Epoch NUMBER begins with the next step; epochs() calls it."""

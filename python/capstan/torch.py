@@ -55,7 +55,7 @@ from . import (
 from . import Run as PlainRun
 from .run import current, join, version
 from .torch_exchange import Exchange, wrong
-from .torch_rules import SERVER_RULES, Server, Worker, mixed
+from .torch_rules import SERVER_RULES, Server, Worker, has_state, mixed
 
 __all__ = [
     "ConfigError",
@@ -264,9 +264,10 @@ def DistributedOptimizer(
             "groups"
         )
     kind = type(optimizer)
+    loaded = has_state(optimizer)
     if rule == "auto":
         framework = any(name in sys.modules for name in _FRAMEWORKS)
-        known = kind in SERVER_RULES and not framework
+        known = kind in SERVER_RULES and not framework and not loaded
         rule = "server" if known else "worker"
         if run.logs and run.rank == 0:
             print(f"capstan: {kind.__name__} by rule {rule}", file=sys.stderr)
@@ -275,6 +276,11 @@ def DistributedOptimizer(
     if rule == "server" and kind not in SERVER_RULES:
         names = ", ".join(known.__name__ for known in SERVER_RULES)
         raise wrong(f"rule server knows {names}; not {kind.__name__}")
+    if rule == "server" and loaded:
+        raise wrong(
+            "rule server begins without state, and the optimiser has one: "
+            "continue by init(checkpoint=...), or take rule 'worker'"
+        )
     if lazy and isinstance(model, torch._dynamo.OptimizedModule):
         raise wrong("lazy=True does not work with torch.compile")
     if lazy and rule == "worker":

@@ -29,15 +29,15 @@ def wrong(text: str) -> ConfigError:
     return ConfigError(text, "MODEL_INVALID")
 
 
-def check_memory(name: str, tensor: Tensor) -> None:
+def check_memory(name: str, tensor: Tensor, part: str = "") -> None:
     """Raises ConfigError unless TENSOR is float32, dense and row-major."""
     if tensor.dtype is not torch.float32 or tensor.layout is not torch.strided:
         raise wrong(
-            f'tensor "{name}" is {tensor.layout} of {tensor.dtype}; expected '
-            "is a dense tensor of torch.float32"
+            f'{part}tensor "{name}" is {tensor.layout} of {tensor.dtype}; '
+            "expected is a dense tensor of torch.float32"
         )
     if not tensor.is_contiguous():
-        raise wrong(f'tensor "{name}" is not contiguous')
+        raise wrong(f'{part}tensor "{name}" is not contiguous')
 
 
 class Trained:
@@ -57,6 +57,7 @@ class Trained:
         self.gradient: Tensor | None = None
         self.version = 0  # of the gradient when it was pushed
         self.taken: int | None = None  # version of the run's weights here
+        self.nbytes = self.values.nbytes
 
     def check_unchanged(self) -> None:
         """Raises ConfigError if the script touched what the run reads."""
@@ -257,20 +258,20 @@ class Exchange:
                 f'parameter "{t.name}" has a second gradient in this step: '
                 "wrap every backward pass but the last in run.no_sync()"
             )
-        check_memory(f"the gradient of {t.name}", gradient)
+        check_memory(t.name, gradient, "the gradient of ")
         if t.number in self.run._pushed:
             self.wait([t])  # lazy, and not read since
         t.pushed = True
         t.gradient, t.version = gradient, gradient._version
         self.num_pushed += 1
-        if gradient.device.type == "cpu":
-            self._send(t, gradient.detach())
+        if gradient.is_cpu:
+            self._send(t, gradient)
         else:
             self._copier.start(t, gradient)
             self._send_copied(wait=False)
 
     def _send(self, t: Trained, sent: Tensor) -> None:
-        self.run._push(t.number, sent.data_ptr(), sent.nbytes, FULL, sent)
+        self.run._push(t.number, sent.data_ptr(), t.nbytes, FULL, sent)
 
     def _send_copied(self, wait: bool) -> None:
         """Sends the gradients of a GPU that are in host memory by now."""
@@ -323,17 +324,26 @@ class Exchange:
         self.num_pushed = 0
         for t in self.trained:
             t.pushed, t.gradient = False, None
-        for b in self.buffers:  # the next forward pass changes them
+
+    def wait_buffers(self) -> None:
+        """Waits for what the next forward pass changes."""
+        for b in self.buffers:
             self.run.wait(b.number)
             b.arrived()
 
     def wait(self, trained: list[Trained] | None = None) -> None:
-        """Waits for weights; None: for all."""
+        """Waits for weights; None: for all, and for buffers."""
+        pushed = self.run._pushed
+        all_trained = self.trained if trained is None else trained
+        waiting = [t for t in all_trained if t.number in pushed]
         if trained is None:
-            trained = self.trained
-        waiting = [t for t in trained if t.number in self.run._pushed]
-        for t in waiting:
-            self.run.wait(t.number)
+            arrived = [b for b in self.buffers if b.number in pushed]
+            self.run.wait()
+            for b in arrived:
+                b.arrived()
+        else:
+            for t in waiting:
+                self.run.wait(t.number)
         if waiting and self.in_place:
             self._take_weights(waiting)
         elif waiting:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +45,22 @@ SERVER_RULES: dict[type, tuple[str, ...]] = {
         ]
     ),
 }
+# The state of each beside "step", and of which groups.
+_STATES: dict[type, list[tuple[str, Callable[[dict[str, Any]], Any]]]] = {
+    torch.optim.SGD: [("momentum_buffer", lambda g: g["momentum"])],
+    torch.optim.Adagrad: [("sum", lambda g: True)],
+    torch.optim.RMSprop: [
+        ("square_avg", lambda g: True),
+        ("momentum_buffer", lambda g: g["momentum"]),
+        ("grad_avg", lambda g: g["centered"]),
+    ],
+    torch.optim.Adam: [
+        ("exp_avg", lambda g: True),
+        ("exp_avg_sq", lambda g: True),
+        ("max_exp_avg_sq", lambda g: g["amsgrad"]),
+    ],
+}
+_STATES[torch.optim.AdamW] = _STATES[torch.optim.Adam]
 
 
 class Rule(torch.optim.Optimizer):
@@ -80,6 +95,12 @@ class Rule(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
 
+def has_state(optimizer: torch.optim.Optimizer) -> bool:
+    """Has OPTIMIZER taken steps, or loaded a state with some?"""
+    states = optimizer.state.values()
+    return any(float(state.get("step", 1)) > 0 for state in states if state)
+
+
 def mixed(rule: type[Rule], optimizer: torch.optim.Optimizer) -> Any:
     """An instance of RULE and OPTIMIZER's own class, with its groups."""
     kind = type(optimizer)
@@ -93,10 +114,12 @@ class Server(Rule):
     """The ps apply the optimiser's rule; step() brings the new weights."""
 
     _step_supports_amp_scaling = True  # GradScaler leaves infinities to step()
-    _sent: list[dict[str, float]] = []  # what the run knows of the groups
+    _sent: list[dict[str, float]] = []  # what the run knows of the groups,
+    _set: list[tuple[Any, ...]] = []  # and the values that it was made of
 
     def _start(self) -> None:
         self._run.set_optimizer(self._kind.__name__)
+        self.state.clear()  # Adagrad's first, which is the ps's
         self._send_groups()
         if self._lazy:
             self._wait_in_modules(self._exchange.model)
@@ -122,15 +145,27 @@ class Server(Rule):
 
     def _send_groups(self) -> None:
         """Tells the run which rates and other values have changed."""
-        groups = self._groups()
-        if groups == self._sent:
+        if not self._groups_changed():
             return
+        groups = self._groups()
         for number, group in enumerate(groups):
             sent = self._sent[number] if self._sent else {}
             for key, value in group.items():
                 if sent.get(key) != value:
                     self._run.set_group(number, key, value)
-        self._sent = groups
+        self._sent, self._set = groups, self._values()
+
+    def _values(self) -> list[tuple[Any, ...]]:
+        keys = SERVER_RULES[self._kind]
+        return [
+            tuple(
+                [v.item() if isinstance(v := g[k], Tensor) else v for k in keys]
+            )
+            for g in self.param_groups
+        ]
+
+    def _groups_changed(self) -> bool:
+        return self._values() != self._set
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Ends the step; the model then has the new weights."""
@@ -140,14 +175,16 @@ class Server(Rule):
                 loss = closure()
         self._push_rest()
         self._exchange.end_step()
-        if not self._lazy or self._run.ended:
+        if self._lazy and not self._run.ended:
+            self._exchange.wait_buffers()
+        else:
             self._exchange.wait()
         return loss
 
     def _push_rest(self) -> None:
         if not self._exchange.num_pushed:
             self._send_groups()
-        elif self._sent and self._groups() != self._sent:
+        elif self._set and self._groups_changed():
             raise wrong(
                 "a parameter group was changed between backward() and step()"
             )
@@ -165,28 +202,53 @@ class Server(Rule):
         self._exchange.push_rest()
 
     def state_dict(self) -> dict[str, Any]:
-        """The parameter groups; the state is the ps's."""
-        if not isinstance(self, torch.optim.SGD) or self._has_momentum():
-            warnings.warn(
-                f"{self._kind.__name__}'s state_dict() has no state, which is "
-                "on the ps: init(checkpoint=...) saves it, and rule='worker' "
-                "has it here",
-                stacklevel=2,
-            )
-        return super().state_dict()
+        """As the optimiser's own, with the state that the ps have now."""
+        if self._exchange.num_pushed:
+            raise wrong("state_dict() between backward() and step()")
+        try:
+            self._fetch_state()
+            return super().state_dict()
+        finally:
+            self.state.clear()
+
+    def _fetch_state(self) -> None:
+        """Sets self.state; only Adagrad has one before the first step."""
+        self._exchange.wait()
+        updates = self._run.position.updates
+        of_parameter = {t.parameter: t for t in self._exchange.trained}
+        begun = updates or self._kind is torch.optim.Adagrad
+        for group in self.param_groups if begun else ():
+            keys = [key for key, has in _STATES[self._kind] if has(group)]
+            for parameter in group["params"]:
+                t = of_parameter.get(parameter)
+                if t and keys:
+                    self._fetch_state_of(t, keys, updates)
+
+    def _fetch_state_of(
+        self, t: Trained, keys: list[str], updates: int
+    ) -> None:
+        state = self.state[t.parameter]
+        if self._kind is not torch.optim.SGD:
+            state["step"] = torch.tensor(float(updates))
+        for key in keys:
+            floats = torch.empty_like(t.values)
+            if not self._run._state(t.number, key, floats.data_ptr()):
+                raise wrong(
+                    "with zero_optimization each rank has a part of the "
+                    "state, which state_dict() does not gather: "
+                    "init(checkpoint=...) saves it"
+                )
+            state[key] = floats.to(t.parameter.device)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the parameter groups; a state is refused."""
         if any(state_dict["state"].values()):
             raise wrong(
                 f"{self._kind.__name__}'s state is on the ps, which continue "
-                "by init(checkpoint=...): give load_state_dict to "
-                "rule='worker'"
+                "by init(checkpoint=...): else load it before "
+                "DistributedOptimizer, which then takes rule 'worker'"
             )
         super().load_state_dict(state_dict)
-
-    def _has_momentum(self) -> bool:
-        return any(group["momentum"] for group in self.param_groups)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         if self._lazy and not set_to_none:

@@ -2,6 +2,7 @@
 """capstan.torch against plain torch; processes are started for real."""
 
 import itertools
+import json
 import signal
 import unittest
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from capstan.torch import Run
 
 CLUSTERS = {"ps": (1, 2), "all-reduce": (0, 2)}
 SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
+ADAM = {"optimizer": "AdamW", "settings": {"lr": 0.01, "weight_decay": 0.1}}
 
 
 def ranks(name, ps, workers=2, **arguments):
@@ -166,6 +168,29 @@ class Equality(unittest.TestCase):
                 expected = reference(found["first"], **case)
                 self.assertLess(distance(found["last"], expected), bound)
 
+    def test_the_state_is_that_of_plain_torch(self):
+        rms = {"lr": 0.005, "momentum": 0.5, "centered": True}
+        cases = [
+            {"optimizer": "SGD", "settings": {"lr": 0.1}},
+            {"optimizer": "SGD", "settings": SGD, "split": True},
+            {**ADAM, "split": True},
+            {"optimizer": "Adam", "settings": {"lr": 0.01, "amsgrad": True}},
+            {"optimizer": "Adagrad", "settings": {"lr": 0.05}},
+            {"optimizer": "RMSprop", "settings": rms},
+        ]
+        twice = [{**case, "runs": 2} for case in cases]  # the second loads it
+        clusters = [(0, twice), *((1, [case]) for case in cases)]
+        for ps, run_of in clusters:
+            with ranks("several_states", ps, cases=run_of) as run:
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker1")
+                )
+                for worker in "worker0", "worker1":
+                    found = run.results(worker)
+                    for case, apart in zip(run_of, found, strict=True):
+                        with self.subTest(ps=ps, **case):
+                            self.assertLess(max(apart), 1e-5)
+
     def test_two_ps(self):
         self.check(steps=20, clusters={"two": (2, 2)})
 
@@ -281,12 +306,14 @@ class Errors(unittest.TestCase):
     def test_an_optimiser_without_a_rule_on_the_ps(self):
         self.check("rule server knows SGD", "unknown_rule")
 
-    def test_the_state_on_the_ps_is_not_taken_for_here(self):
-        with ranks("states", 0, 1) as run:
-            self.assertEqual(run.wait(), {"worker0": 0}, run.error("worker0"))
-            for text in run.result("worker0"):
-                self.assertIn("on the ps", text)
-            self.assertEqual(len(run.result("worker0")), 2)
+    def test_a_state_that_is_loaded_too_late(self):
+        self.check("load it before DistributedOptimizer", "loads_state")
+
+    def test_a_state_in_parts(self):
+        zero = {"zero_optimization": {"stage": 1}}
+        with ranks("states", 0, **ADAM, **zero) as run:
+            self.assertEqual(run.wait(), {"worker0": 2, "worker1": 2})
+            self.assertIn("a part of the state", run.error("worker0"))
 
     def test_weights_that_are_loaded_too_late(self):
         self.check("load weights before", "loads_late")
@@ -329,16 +356,18 @@ class Costs(unittest.TestCase):
 
 class Killed(unittest.TestCase):
     def test_sigterm_at_all_leaves_a_checkpoint(self):
-        for rule, ps, chief in (
-            ("worker", 1, 0),
-            ("worker", 1, 1),
-            ("worker", 0, 0),
-            ("server", 1, 1),
+        asynchronous = {"strategy": {"type": "ps", "staleness": "inf"}}
+        for rule, ps, chief, more in (
+            ("worker", 1, 0, {}),
+            ("worker", 1, 1, {}),
+            ("worker", 0, 0, {}),
+            ("server", 1, 1, {}),
+            ("server", 1, 1, asynchronous),
         ):
+            arguments = {"rule": rule, "seconds": 0.1, **more}
             with (
-                self.subTest(rule=rule, ps=ps, chief=chief),
-                ranks("sleeping", ps, 2, chief=chief, rule=rule, seconds=0.1)
-                as run,
+                self.subTest(ps=ps, chief=chief, **arguments),
+                ranks("sleeping", ps, 2, chief=chief, **arguments) as run,
             ):
                 run.wait_for("worker1", "step")
                 for process in reversed(run.processes.values()):
@@ -349,6 +378,8 @@ class Killed(unittest.TestCase):
                 )
                 saved = list(run.path("checkpoint").glob("step-*/manifest*"))
                 self.assertEqual(len(saved), 1, run.error(lead))
+                kept = json.loads(saved[0].read_text())["kept"]
+                self.assertGreaterEqual(len(kept), 2, run.error(lead))
 
     def test_a_restart_does_not_wait_for_the_orphans_of_a_kill(self):
         with ranks("sleeping", 0, 1, seconds=0.5) as run:

@@ -2,11 +2,11 @@
 """What the processes of test_torch.py do."""
 
 import contextlib
+import copy
 import json
 import os
 import signal
 import time
-import warnings
 
 import processes
 import torch
@@ -342,24 +342,65 @@ def overflow():
     print(json.dumps(states))
 
 
-def states():
-    """What rule server says of an optimiser's state."""
-    capstan.init()
+def step_of(net, optimizer, x, y):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(net(x), y).backward()
+    optimizer.step()
+
+
+def states(optimizer, settings, split=False, runs=1, **keys):
+    """All ranks train on the same batches, and plain torch beside them: prints
+    how far states are apart, then weights after a run that has loaded one."""
+    x, y = data(14)
+    plain_net, apart = model_of("mlp", 0), []
+    plain = optimizer_of(optimizer, plain_net, settings, split)
+    saved = None
+    for steps in (range(0, 7), range(7, 14))[:runs]:
+        run = capstan.init(keep_env=True, **keys)
+        net = copy.deepcopy(plain_net)
+        begun = optimizer_of(optimizer, net, settings, split)
+        if saved:
+            begun.load_state_dict(saved)
+        wrapped = capstan.DistributedOptimizer(begun, net)
+        if not saved:
+            begun_with = wrapped.state_dict()["state"].keys()
+            assert begun_with == plain.state_dict()["state"].keys()
+        for step in steps:
+            step_of(net, wrapped, x[step], y[step])
+            step_of(plain_net, plain, x[step], y[step])
+        saved, expected = wrapped.state_dict(), plain.state_dict()
+        run.close()
+        assert saved["param_groups"] == expected["param_groups"]
+        for number, state in expected["state"].items():
+            found = saved["state"].pop(number)
+            assert found.keys() == state.keys(), (found.keys(), state.keys())
+            for key, value in state.items():
+                off = (found[key] - value).norm() / value.norm()
+                apart.append(float(off))
+        assert not saved["state"]
+        saved = copy.deepcopy(expected)
+    for a, b in zip(net.parameters(), plain_net.parameters()):
+        apart.append(float(((a - b).norm() / b.norm()).detach()))
+    print(json.dumps(apart))
+
+
+def several_states(cases):
+    for case in cases:
+        states(**case)
+
+
+def loads_state():
+    """Rank 1 does, where the ps have begun without it."""
+    run = capstan.init()
+    batch = [part[0] for part in data(1)]
     net = model_of("mlp", 0)
+    other = torch.optim.Adam(net.parameters())
+    step_of(net, other, *batch)
     plain = torch.optim.Adam(net.parameters())
     optimizer = capstan.DistributedOptimizer(plain, net)
-    with warnings.catch_warnings(record=True) as caught:
-        optimizer.load_state_dict(optimizer.state_dict())
-    found = [str(warning.message) for warning in caught]
-    net(torch.ones(2, INPUTS)).sum().backward()
-    optimizer.step()
-    other = torch.optim.Adam(net.parameters())
-    other.step()
-    try:
+    if run.rank == 1:
         optimizer.load_state_dict(other.state_dict())
-    except capstan.ConfigError as error:
-        found.append(str(error))
-    print(json.dumps(found))
+    step_of(net, optimizer, *batch)
 
 
 def loads_late():
@@ -419,6 +460,7 @@ def sleeping(seconds, rule="server", **keys):
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), 0.1), net, rule=rule
     )
+    run.keep()
     loader = DataLoader(
         TensorDataset(torch.zeros(64, INPUTS)), 2, num_workers=4
     )

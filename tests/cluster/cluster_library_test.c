@@ -427,11 +427,24 @@ static void what_cannot_be_kept_is_said_at_once(void **state) {
     }
 }
 
-static void checkpoints_wait_for_nobody_with_staleness(void **state) {
+/* Each rank keeps the state of its own step, also with the last checkpoint,
+ * which is taken after it has ended. */
+static void with_staleness_each_rank_has_its_own_state_back(void **state) {
+    static const char *const settings[] = {"2", "\"inf\""};
     uint64_t steps[8];
-    (void)play(state, "1", "2", "learns-keeps", 0,
-               SETS("strategy.staleness=2", "checkpoint.dir=kept"));
-    assert_int_equal(cluster_fixture_checkpoints(*state, "kept", steps, 8), 1);
+    for (unsigned s = 0; s < 2; s++) {
+        char staleness[64];
+        snprintf(staleness, sizeof staleness, "strategy.staleness=%s",
+                 settings[s]);
+        (void)play(state, "1", "2", "learns-keeps", 0,
+                   SETS(staleness, "checkpoint.dir=kept", "steps=2000",
+                        "checkpoint.every_steps=500"));
+        assert_true(cluster_fixture_checkpoints(*state, "kept", steps, 8) > 1);
+        cluster_run_expect(
+            start(*state, "1", "2", "learns-keeps",
+                  SETS(staleness, "checkpoint.dir=kept", "steps=2020")),
+            0, CLUSTER_RUN_DEADLINE);
+    }
 }
 
 /* The caller's line is not there. */
@@ -523,7 +536,7 @@ int main(void) {
         LIBRARY_TEST(a_rank_that_cannot_join_gets_the_reason),
         LIBRARY_TEST(the_last_rank_takes_weights_of_its_own_along),
         LIBRARY_TEST(what_cannot_be_kept_is_said_at_once),
-        LIBRARY_TEST(checkpoints_wait_for_nobody_with_staleness),
+        LIBRARY_TEST(with_staleness_each_rank_has_its_own_state_back),
         LIBRARY_TEST(json_gives_the_summary_and_nothing_else),
         LIBRARY_TEST(a_command_without_a_run_has_no_summary),
         LIBRARY_TEST(the_reason_why_a_run_cannot_begin_is_said_first),

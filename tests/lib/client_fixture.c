@@ -52,6 +52,7 @@ int client_fixture_setup_bf16(void **state) {
 void client_fixture_open(struct client_fixture *fixture, uint64_t credit) {
     fixture->process = (struct process){.zmq = fixture->server->wire->zmq,
                                         .log = &fixture->server->wire->log,
+                                        .shm = fixture->place.shm_key,
                                         .run = SERVER_FIXTURE_RUN,
                                         .incarnation = SERVER_FIXTURE_TRAINER};
     struct client_settings settings = {.process = &fixture->process,
@@ -119,10 +120,9 @@ static void serve(struct client_fixture *fixture) {
 }
 
 void client_fixture_poll(struct client_fixture *fixture) {
-    zmq_pollitem_t items[3];
-    int count = client_poll_items(fixture->client, items, 2);
-    items[count++] = (zmq_pollitem_t){
-        link_socket(fixture->server->wire->server_link), 0, ZMQ_POLLIN, 0};
+    zmq_pollitem_t items[1 + 2 * LINK_POLL_ITEMS];
+    int count = client_poll_items(fixture->client, items, 1 + LINK_POLL_ITEMS);
+    count += link_poll_items(fixture->server->wire->server_link, items + count);
     int64_t before = time_now();
     int ready = zmq_poll(items, count, 5);
     fixture->now += time_now() - before;

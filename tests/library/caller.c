@@ -520,19 +520,42 @@ static int joins(struct caller *caller, int dies, bool keeps, bool full) {
     return result;
 }
 
+/* What learn keeps: its own steps. */
+struct learnt {
+    uint64_t rank, steps;
+};
+
+/* A rank of a resumed run has its own back. */
+static int check_learnt(struct caller *caller) {
+    const void *data;
+    size_t bytes;
+    struct learnt learnt = {0};
+    int result = capstan_kept(caller->run, "learnt", &data, &bytes);
+    if (!result && bytes == sizeof learnt)
+        memcpy(&learnt, data, sizeof learnt);
+    if (!result)
+        result =
+            expect(learnt.rank == (uint64_t)caller->rank && learnt.steps > 0,
+                   "the steps that a rank has kept", (double)learnt.steps);
+    return result;
+}
+
 /* Trains to the run's end, 40 steps if that has none. A step reports SAMPLES
- * and, unless they are 0, a loss that falls. KEEPS: something. */
+ * and, unless they are 0, a loss that falls. KEEPS: the count of its steps. */
 static int learn(struct caller *caller, uint64_t samples, bool keeps) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     struct capstan_position position;
+    struct learnt learnt = {.rank = (uint64_t)caller->rank};
     int result = declare(caller, "w", LARGE, CAPSTAN_TRAINED, 0, 0);
     if (!result)
         result = capstan_start(caller->run, -1);
     capstan_where(caller->run, &position);
     uint64_t last = position.total == UINT64_MAX ? 40 : UINT64_MAX;
     printf("rank %d learns\n", caller->rank);
+    if (!result && keeps && position.resumed)
+        result = check_learnt(caller);
     if (!result && keeps)
-        result = capstan_keep(caller->run, "rank", &caller->rank, 1);
+        result = capstan_keep(caller->run, "learnt", &learnt, sizeof learnt);
     for (uint64_t s = 1; !result && outcome == CAPSTAN_GOES_ON && s <= last;
          s++) {
         result = push(caller, 0, 1, CAPSTAN_FULL);
@@ -541,6 +564,11 @@ static int learn(struct caller *caller, uint64_t samples, bool keeps) {
                                   samples, 0, &outcome, -1);
         if (!result)
             result = capstan_wait(caller->run, 0, -1);
+        learnt.steps = s;
+        if (!result && keeps &&
+            capstan_due(caller->run, outcome != CAPSTAN_GOES_ON))
+            result =
+                capstan_keep(caller->run, "learnt", &learnt, sizeof learnt);
     }
     return result;
 }

@@ -178,6 +178,14 @@ uint64_t exchange_due(struct exchange exchange, uint32_t *lead) {
                                            : client_due(exchange.context, lead);
 }
 
+bool exchange_read_state(struct exchange exchange, uint32_t parameter,
+                         uint64_t clock, unsigned slot, float *to) {
+    if (exchange.provides_first_weights)
+        return reducer_read_state(exchange.context, parameter, slot, to);
+    client_pull_state(exchange.context, parameter, clock, slot, to);
+    return true;
+}
+
 void exchange_set_epoch(struct exchange exchange, uint64_t number,
                         uint64_t first) {
     if (!exchange.provides_first_weights)

@@ -58,6 +58,12 @@ bool exchange_wait(struct exchange exchange, uint32_t parameter, int64_t until);
  * without being planned, 0: none; and the lowest live rank. */
 uint64_t exchange_due(struct exchange exchange, uint32_t *lead);
 
+/* Reads state SLOT of PARAMETER's optimizer, as it is after step CLOCK, whose
+ * weights are here: it is at TO [elements] when exchange_wait returns. False:
+ * this rank has a part of it only (ZeRO), and nothing is read. */
+bool exchange_read_state(struct exchange exchange, uint32_t parameter,
+                         uint64_t clock, unsigned slot, float *to);
+
 /* The epochs of a caller's model, for a trainer that joins. A reducer's ranks
  * all begin together: no-op, and false. */
 void exchange_set_epoch(struct exchange exchange, uint64_t number,

@@ -38,6 +38,7 @@ void external_close(struct external **where) {
     for (uint32_t k = 0; k < external->num_kept; k++)
         free(external->kept[k].data);
     free(external->given);
+    free(external->state_read.floats);
     free(external->groups);
     free(external->parameters);
     free(external->values);

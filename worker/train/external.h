@@ -111,6 +111,7 @@ enum external_result external_start(struct external *external, int64_t until);
 
 struct external_position {
     uint64_t step, total;       /* total UINT64_MAX: without an end */
+    uint64_t updates;           /* steps without those that overflowed */
     uint64_t epoch, epoch_step; /* the last that has begun, steps done in it */
     bool resumed;               /* the run did not begin at step 0 */
 };
@@ -131,6 +132,20 @@ enum external_result external_keep(struct external *external, const char *key,
 enum external_result external_kept(struct external *external, const char *key,
                                    const void **data, size_t *size);
 
+/* State KEY (rule_slot_name) of PARAMETER's optimizer after the last step, to
+ * TO [elements]. FOUND false: there is none of that name, or this rank has a
+ * part of it only; TO is unchanged. One thread at a time. */
+enum external_result external_state(struct external *external,
+                                    uint32_t parameter, const char *key,
+                                    float *to, bool *found, int64_t until);
+
+/* With staleness: a checkpoint of STEP is taken, with which the worker saves
+ * what the caller keeps: with its next push, or now if no push follows. */
+void external_save_with(struct external *external, uint64_t step);
+
+/* Does this rank keep anything? Any thread. */
+bool external_keeps(struct external *external);
+
 enum external_due {
     EXTERNAL_NOT_DUE,
     EXTERNAL_DUE,
@@ -150,7 +165,10 @@ enum external_result external_push(struct external *external,
                                    uint32_t parameter, const void *data,
                                    size_t bytes, enum contribution kind);
 
-/* Waits until PARAMETER's weights are those after its last push. */
+#define EXTERNAL_ALL UINT32_MAX /* every parameter */
+
+/* Waits until PARAMETER's weights, or EXTERNAL_ALL, are those after its last
+ * push. */
 enum external_result external_wait(struct external *external,
                                    uint32_t parameter, int64_t until);
 

@@ -17,6 +17,14 @@ struct tensor {
     bool stale;              /* all-reduce: VALUES are not those of the arena */
 };
 
+/* A state that is being read, perhaps for a call that has returned; FLOATS
+ * NULL: none is. */
+struct state_read {
+    float *floats;
+    uint32_t parameter;
+    unsigned slot;
+};
+
 struct kept_item {
     char key[KEPT_FILE_KEY_BYTES];
     void *data;
@@ -51,11 +59,16 @@ struct external {
     uint64_t waiting_elements;      /* of it */
     enum contribution waiting_kind; /* of all of it */
 
+    struct state_read state_read;
+
     pthread_mutex_t kept_mutex;
     struct kept_item kept[KEPT_FILE_KEYS];
     uint32_t num_kept;
     uint64_t kept_checked; /* the last step that was checked for being due */
     uint64_t saved_kept;   /* the last step whose kept bytes were written */
+    uint64_t save_with;    /* with staleness: the last that the chief told, */
+    bool must_save;        /* and nothing was written with it yet */
+    bool pushes_over;      /* what is kept changes no more */
     uint64_t due_as_lead;  /* one above the last step for which external_due
                             said EXTERNAL_DUE_LEAD */
     bool keeps;            /* has kept something once */

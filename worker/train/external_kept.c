@@ -86,15 +86,24 @@ enum external_result external_keep(struct external *external, const char *key,
     return status ? EXTERNAL_OVER : EXTERNAL_DONE;
 }
 
+bool external_keeps(struct external *external) {
+    pthread_mutex_lock(&external->kept_mutex);
+    bool keeps = external->keeps;
+    pthread_mutex_unlock(&external->kept_mutex);
+    return keeps;
+}
+
 /* Is a checkpoint taken of the state after the last step? *LEAD: is this the
  * lowest rank that trains? */
-static bool is_due(const struct trainer *trainer, bool last, bool *lead) {
+static bool is_due(const struct external *external,
+                   const struct trainer *trainer, bool last, bool *lead) {
     uint64_t clock = trainer->clock;
     uint32_t lowest;
     uint64_t requested = exchange_due(trainer->exchange, &lowest);
     *lead = lowest == trainer->settings.rank;
-    return trainer->plan->checkpoint_dir && trainer_is_synchronous(trainer) &&
-           clock >= trainer->from &&
+    if (!trainer_is_synchronous(trainer))
+        return external->must_save;
+    return trainer->plan->checkpoint_dir && clock >= trainer->from &&
            (last || requested == clock ||
             run_schedule_saves(&trainer->plan->run_schedule, clock));
 }
@@ -106,7 +115,7 @@ enum external_due external_due(struct external *external, bool ending) {
     if (!trainer)
         return due;
     pthread_mutex_lock(&external->kept_mutex);
-    if (external->started && is_due(trainer, ending, &lead)) {
+    if (external->started && is_due(external, trainer, ending, &lead)) {
         due = lead ? EXTERNAL_DUE_LEAD : EXTERNAL_DUE;
         external->due_as_lead = lead ? trainer->clock + 1 : 0;
     }
@@ -148,23 +157,41 @@ void external_save_kept(struct external *external, struct trainer *trainer,
                         bool last) {
     struct trainer_report saved = {.event = TRAINER_KEPT,
                                    .step = trainer->clock};
-    bool lead, due = false;
+    bool lead, due = false, synchronous = trainer_is_synchronous(trainer);
     pthread_mutex_lock(&external->kept_mutex);
-    if (external->keeps && external->kept_checked != trainer->clock + last) {
+    if (!synchronous)
+        saved.step = external->save_with;
+    if (external->keeps &&
+        (!synchronous || external->kept_checked != trainer->clock + last)) {
         external->kept_checked = trainer->clock + last;
-        due = is_due(trainer, last, &lead) &&
-              external->saved_kept != trainer->clock;
+        due = is_due(external, trainer, last, &lead) &&
+              (!synchronous || external->saved_kept != saved.step);
     }
     if (due) {
-        external->saved_kept = trainer->clock;
-        saved.kept.lead = external->due_as_lead == trainer->clock + 1;
-        if (write_items(external, trainer, trainer->clock, &saved.kept,
-                        &saved.why))
+        external->saved_kept = saved.step;
+        external->must_save = false;
+        saved.kept.lead =
+            synchronous && external->due_as_lead == trainer->clock + 1;
+        if (write_items(external, trainer, saved.step, &saved.kept, &saved.why))
             saved.kept.failed = true;
     }
     pthread_mutex_unlock(&external->kept_mutex);
     if (due)
         event_queue_push(&trainer->event_queue, &saved);
+}
+
+void external_save_with(struct external *external, uint64_t step) {
+    struct trainer *trainer = external_enter(external);
+    if (!trainer)
+        return;
+    pthread_mutex_lock(&external->kept_mutex);
+    external->save_with = step;
+    external->must_save = true;
+    bool now = external->pushes_over;
+    pthread_mutex_unlock(&external->kept_mutex);
+    if (now)
+        external_save_kept(external, trainer, true);
+    external_leave(external);
 }
 
 /* A trainer that joins reads what was kept at the step before its first, once
@@ -200,9 +227,13 @@ static enum status open_restored(struct external *external,
                                  struct manifest *manifest,
                                  struct failure *why) {
     const struct plan *plan = trainer->plan;
+    bool synchronous = trainer_is_synchronous(trainer);
+    uint64_t begun = synchronous ? plan->run_schedule.start
+                                 : plan->run_schedule.start_batch /
+                                       trainer->settings.num_ranks;
     *manifest = (struct manifest){0};
-    if (trainer->from > plan->run_schedule.start + 1) {
-        if (!plan->checkpoint_dir)
+    if (trainer->from > begun + 1) {
+        if (!plan->checkpoint_dir || !synchronous)
             return STATUS_OK;
         checkpoint_folder(plan->checkpoint_dir, trainer->from - 1, folder,
                           PATH_MAX);

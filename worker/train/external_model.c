@@ -435,6 +435,8 @@ void external_position(struct external *external,
         position->total = schedule->total == RUN_SCHEDULE_ENDLESS
                               ? UINT64_MAX
                               : schedule->total;
+        position->updates =
+            position->step - exchange_scaler(trainer->exchange).skipped;
         position->epoch = external->epoch;
         position->epoch_step = trainer->clock - external->epoch_first;
         position->resumed = schedule->start || trainer->from > 1;

@@ -7,6 +7,7 @@
 #include "worker/exchange/client/window.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* With ps: the gradient may be changed once no message reads it. */
@@ -195,14 +196,115 @@ static enum external_result push_tensor(struct external *external,
     return EXTERNAL_DONE;
 }
 
+/* Waits for the state that is being read. */
+static bool await_state(struct external *external, struct trainer *trainer,
+                        int64_t until) {
+    return !external->state_read.floats ||
+           exchange_wait(trainer->exchange, external->state_read.parameter,
+                         until);
+}
+
+static void drop_state(struct external *external) {
+    free(external->state_read.floats);
+    external->state_read.floats = NULL;
+}
+
+/* *FOUND false: this rank does not have it. */
+static enum external_result begin_state(struct external *external,
+                                        struct trainer *trainer, uint32_t p,
+                                        unsigned slot, bool *found) {
+    struct failure why;
+    float *floats = calloc(external->parameters[p].elements, sizeof *floats);
+    if (!floats) {
+        status_fail(&why, FAILURE_NO_MEMORY,
+                    "no memory for the state of "
+                    "tensor \"%s\"",
+                    external->parameters[p].name);
+        external_report(trainer, &why);
+        return EXTERNAL_OVER;
+    }
+    *found =
+        exchange_read_state(trainer->exchange, p, trainer->clock, slot, floats);
+    external->state_read = (struct state_read){floats, p, slot};
+    if (!*found)
+        drop_state(external);
+    return EXTERNAL_DONE;
+}
+
+/* The slot called KEY of parameter P's optimizer; RULE_MAX_SLOTS: none. */
+static unsigned slot_called(const struct external *external,
+                            const struct trainer *trainer, uint32_t p,
+                            const char *key) {
+    const struct plan *plan = trainer->plan;
+    const struct parameter *parameter = &external->parameters[p];
+    const struct optimizer *rule =
+        plan->groups ? &plan->groups[parameter->group].optimizer
+                     : &trainer->settings.job->optimizer;
+    const char *name = "";
+    unsigned slot = 0;
+    while (slot < RULE_MAX_SLOTS && (name = rule_slot_name(rule, slot)) &&
+           strcmp(name, key))
+        slot++;
+    return name && parameter->kind == PARAMETER_TRAINED ? slot : RULE_MAX_SLOTS;
+}
+
+static enum external_result read_state(struct external *external,
+                                       struct trainer *trainer, uint32_t p,
+                                       unsigned slot, float *to, bool *found,
+                                       int64_t until) {
+    const struct state_read *reading = &external->state_read;
+    if (!await_state(external, trainer, until) ||
+        !external_wait_all(external, trainer, until))
+        return external_late(external, until);
+    if (reading->floats && (reading->parameter != p ||
+                            reading->slot != slot)) /* of a call before */
+        drop_state(external);
+    *found = reading->floats;
+    if (!*found && begin_state(external, trainer, p, slot, found))
+        return EXTERNAL_OVER;
+    if (!*found)
+        return EXTERNAL_DONE;
+    if (!await_state(external, trainer, until))
+        return external_late(external, until);
+    memcpy(to, reading->floats, external->parameters[p].elements * sizeof *to);
+    drop_state(external);
+    return EXTERNAL_DONE;
+}
+
+enum external_result external_state(struct external *external,
+                                    uint32_t parameter, const char *key,
+                                    float *to, bool *found, int64_t until) {
+    struct trainer *trainer = external_enter(external);
+    enum external_result result = EXTERNAL_OVER;
+    *found = false;
+    if (!trainer)
+        return result;
+    if (external->started && parameter < external->count &&
+        !external->num_pushed) {
+        unsigned slot = slot_called(external, trainer, parameter, key);
+        result = slot < RULE_MAX_SLOTS
+                     ? read_state(external, trainer, parameter, slot, to, found,
+                                  until)
+                     : EXTERNAL_DONE;
+    } else {
+        external_misused(trainer, "a state is read before the start, between "
+                                  "the pushes of a step, or of a tensor that "
+                                  "was not declared");
+    }
+    external_leave(external);
+    return result;
+}
+
 /* The push of a step before may still be under way: nobody has to read the
- * values of an averaged or assigned tensor. */
+ * values of an averaged or assigned tensor. The read of a state may be, too. */
 static bool await_push_before(struct external *external,
                               struct trainer *trainer, uint32_t p) {
     pthread_mutex_lock(&external->mutex);
     bool pushable = external->started && !external->finished &&
                     p < external->count && !external->tensors[p].pushed;
     pthread_mutex_unlock(&external->mutex);
+    if (pushable && await_state(external, trainer, TIME_NEVER))
+        drop_state(external);
     return !pushable || external_wait_weights(external, trainer, p, TIME_NEVER);
 }
 
@@ -243,11 +345,13 @@ enum external_result external_wait(struct external *external,
     if (!trainer)
         return EXTERNAL_OVER;
     enum external_result result = EXTERNAL_OVER;
-    if (external->started && parameter < external->count) {
+    bool all = parameter == EXTERNAL_ALL;
+    if (external->started && (all || parameter < external->count)) {
         flush_pushes(external, trainer);
-        result = external_wait_weights(external, trainer, parameter, until)
-                     ? EXTERNAL_DONE
-                     : external_late(external, until);
+        bool here =
+            all ? external_wait_all(external, trainer, until)
+                : external_wait_weights(external, trainer, parameter, until);
+        result = here ? EXTERNAL_DONE : external_late(external, until);
     } else {
         external_misused(trainer, "a wait before the start, or for a tensor "
                                   "that was not declared");
@@ -290,7 +394,7 @@ static bool check_step(const struct external *external, struct trainer *trainer,
                     "tensor \"%s\" was not pushed in step %llu; a tensor "
                     "without a gradient is pushed as zero or empty",
                     external->parameters[p].name, number);
-    } else if (!isfinite(step->loss) && !trainer->settings.job->nan_skip) {
+    } else if (!isfinite(step->loss)) {
         status_fail(&why, FAILURE_LOSS_NOT_FINITE,
                     "the loss is %g at step %llu: try a smaller rate, or "
                     "gradient_clipping",
@@ -381,6 +485,9 @@ enum external_result external_finish(struct external *external, bool early,
         struct trainer_report finished = {
             .event = TRAINER_FINISHED, .clock = trainer->clock, .early = early};
         external->finished = true;
+        pthread_mutex_lock(&external->kept_mutex);
+        external->pushes_over = true;
+        pthread_mutex_unlock(&external->kept_mutex);
         settle(external, trainer);
         if (external->started)
             external_save_kept(external, trainer, !early);

@@ -199,14 +199,20 @@ static enum status merge_sources(json_t **out, const struct job_source *source,
     return STATUS_OK;
 }
 
-/* "job.json + --deepspeed_config ds.json + --set" */
+/* "job.json + --deepspeed_config ds.json + --set"; a caller's overrides are
+ * "settings". */
 static void describe_source(char *text, size_t size,
                             const struct job_source *source) {
+    const char *overrides = source->external ? " + settings" : " + --set";
+    if (source->external && !source->path) {
+        snprintf(text, size, "settings");
+        return;
+    }
     snprintf(text, size, "%.200s%s%.200s%s",
              source->path ? source->path : "job",
              source->deepspeed ? " + --deepspeed_config " : "",
              source->deepspeed ? source->deepspeed : "",
-             source->num_overrides ? " + --set" : "");
+             source->num_overrides ? overrides : "");
 }
 
 enum status job_load(struct job **out, const struct job_source *source,

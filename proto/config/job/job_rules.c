@@ -62,6 +62,16 @@ static void check_optimizer(const struct job *job,
                         "there: " JOB_RULES_OPTIMIZERS);
 }
 
+/* Its gradients are sent before its loss is known. */
+static void check_on_nan(const struct job *job,
+                         struct diagnostics *diagnostics) {
+    if (job->nan_skip && job->model.type == JOB_EXTERNAL)
+        diagnostics_add(diagnostics, "on_nan",
+                        "found \"skip\" with model.type \"external\"; allowed "
+                        "there: \"stop\". A caller skips a step by empty "
+                        "contributions");
+}
+
 /* As in DeepSpeed, a schedule with its own rates ignores the optimizer's rate.
  * Without a warning a user who set that one would not see why it has no
  * effect. */
@@ -236,6 +246,7 @@ void job_rules_check(struct job *job, const struct job_input *input,
     job_rules_check_length(job, input, diagnostics);
     check_batch(job, input, diagnostics);
     check_optimizer(job, diagnostics);
+    check_on_nan(job, diagnostics);
     check_rates(job, input);
     job_rules_check_schedule(job, input->log);
     check_scale_lr(job, input->log, diagnostics);

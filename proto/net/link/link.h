@@ -202,6 +202,9 @@ void *link_reserved(struct link_payload *payload);
 void link_borrow(struct link_payload *payload, struct buffer *buffer,
                  size_t offset, size_t bytes);
 
+/* Client: is shared memory the transport now? */
+bool link_shares(const struct link *link);
+
 /* Are payloads borrowed from BUFFER sent to PEER without any copy? */
 bool link_can_share(const struct link *link, uint32_t peer,
                     const struct buffer *buffer);

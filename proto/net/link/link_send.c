@@ -51,6 +51,10 @@ void link_borrow(struct link_payload *payload, struct buffer *buffer,
     payload->buffer = buffer_hold(buffer);
 }
 
+bool link_shares(const struct link *link) {
+    return link->transport == LINK_SHM;
+}
+
 bool link_can_share(const struct link *link, uint32_t peer,
                     const struct buffer *buffer) {
     return link_shm_connection(link, peer) && buffer_segment(buffer);

@@ -307,6 +307,46 @@ static void a_snapshot_is_read_in_float32(void **state) {
     snapshots_close(&snapshots);
 }
 
+/* A read of the state leaves nothing at the ps, so a query for it, after its
+ * answer was lost, has it sent again. */
+static void the_state_is_read_in_float32(void **state) {
+    struct server_fixture *fixture = *state;
+    fixture->job.optimizer.momentum = 0.5;
+    server_fixture_open(fixture, 1);
+    server_fixture_push(fixture, 0, 1, all, 1, 1);
+    server_fixture_push(fixture, 0, 2, all, 1, 2 + 0x1p-6f);
+    server_fixture_handle_messages(fixture, 2);
+    const float weights[] = {-1, -3.5f - 0x1p-6f};
+    server_fixture_expect_weights(fixture, 0, 1, weights, 1);
+    server_fixture_expect_weights(fixture, 0, 2, weights + 1, 1);
+    Capstan__DataHeader header =
+        server_fixture_header(fixture, PULL, 0, 2, all, 1);
+    header.encoding = CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
+    header.tensor = 1;
+    server_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    server_fixture_handle_messages(fixture, 1);
+    struct link_frame frame;
+    Capstan__DataHeader *reply =
+        server_fixture_receive_reply(fixture, fixture->trainers[0], &frame);
+    assert_int_equal(reply->tensor, 1);
+    assert_int_equal(frame.payload.size, fixture->elements[0] * sizeof(float));
+    assert_float_equal(*(const float *)frame.payload.data, 2.5 + 0x1p-6, 0);
+    link_release(&frame);
+    header.kind = QUERY;
+    server_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    server_fixture_handle_messages(fixture, 1);
+    reply = server_fixture_receive_reply(fixture, fixture->trainers[0], &frame);
+    assert_int_equal(reply->kind, CAPSTAN__DATA_HEADER__KIND__MISSING);
+    assert_int_equal(reply->n_blocks, 1);
+    link_release(&frame);
+    header.kind = PULL;
+    header.tensor = 2;
+    server_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    server_fixture_handle_messages(fixture, 1);
+    server_fixture_expect(fixture, fixture->trainers[0],
+                          CAPSTAN__DATA_HEADER__KIND__REFUSED, "does not have");
+}
+
 static void a_message_without_blocks_changes_nothing(void **state) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 1);
@@ -369,6 +409,8 @@ int main(void) {
         SERVER_TEST(another_encoding_is_refused),
         SERVER_BF16_TEST(a_snapshot_is_read_in_float32),
         SERVER_TEST(a_snapshot_is_read_in_float32),
+        SERVER_BF16_TEST(the_state_is_read_in_float32),
+        SERVER_TEST(the_state_is_read_in_float32),
         SERVER_TEST(a_push_is_applied_at_any_alignment),
         SERVER_TEST(a_push_that_requests_an_ack_gets_no_weights),
         SERVER_TEST(acks_of_several_requests_share_a_message),
@@ -382,6 +424,7 @@ int main(void) {
         SERVER_TEST(a_reply_goes_to_the_newest_connection),
         SERVER_THREADS_TEST(another_encoding_is_refused),
         SERVER_THREADS_TEST(a_snapshot_is_read_in_float32),
+        SERVER_THREADS_TEST(the_state_is_read_in_float32),
         SERVER_THREADS_TEST(a_push_is_applied_at_any_alignment),
         SERVER_THREADS_TEST(a_push_that_requests_an_ack_gets_no_weights),
         SERVER_THREADS_TEST(an_ack_is_sent_when_the_round_closes),

@@ -109,6 +109,24 @@ float *partition_state(const struct partition *partition, uint32_t i,
     return partition->state[slot] + partition->owned[i].state_offset;
 }
 
+bool partition_get(const struct partition *partition, unsigned slot,
+                   uint64_t first, uint64_t count, float *floats) {
+    uint64_t end = first + count, done = first;
+    uint32_t i = bucket_at(partition->buckets, partition->count, first);
+    for (; done < end && i < partition->count; i++) {
+        const struct partition_range *owned = &partition->owned[i];
+        uint64_t to = partition_min_u64(end, owned->end);
+        if (done < owned->first || done >= to)
+            return false;
+        partition->ops->download(
+            partition->device, OPS_EXCHANGE, floats + (done - first),
+            partition_state(partition, i, slot) + (done - owned->first),
+            (to - done) * sizeof *floats);
+        done = to;
+    }
+    return done == end;
+}
+
 void partition_put(struct partition *partition, unsigned slot, uint64_t first,
                    uint64_t count, const float *floats) {
     uint64_t end = first + count;

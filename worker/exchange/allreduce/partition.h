@@ -72,4 +72,9 @@ float *partition_state(const struct partition *partition, uint32_t i,
 void partition_put(struct partition *partition, unsigned slot, uint64_t first,
                    uint64_t count, const float *floats);
 
+/* Copies state SLOT of arena floats [FIRST, FIRST + COUNT) to the host's
+ * FLOATS. False: not all of it is this rank's. */
+bool partition_get(const struct partition *partition, unsigned slot,
+                   uint64_t first, uint64_t count, float *floats);
+
 #endif

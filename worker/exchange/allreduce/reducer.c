@@ -323,6 +323,14 @@ bool reducer_has_bytes(const struct reducer *reducer, uint32_t parameter) {
     return round_trailer_has_bytes(reducer->reduction.trailer, parameter);
 }
 
+bool reducer_read_state(const struct reducer *reducer, uint32_t parameter,
+                        unsigned slot, float *to) {
+    const struct reducer_settings *settings = &reducer->settings;
+    return partition_get(&reducer->reduction.partition, slot,
+                         settings->offsets[parameter],
+                         settings->layout->parameters[parameter].elements, to);
+}
+
 /* PARAMETER's last announcement, or its initial weights, ended at the highest
  * sequence number of its residue that is not above `last`. */
 bool reducer_wait(struct reducer *reducer, uint32_t parameter, int64_t until) {

@@ -180,6 +180,12 @@ void reducer_settle(struct reducer *reducer);
 /* External, after reducer_wait: did any rank bring bytes for PARAMETER? */
 bool reducer_has_bytes(const struct reducer *reducer, uint32_t parameter);
 
+/* After reducer_wait of all parameters, and before the next announcement:
+ * copies state SLOT of PARAMETER's optimizer to the host's TO. False: this rank
+ * has a part of it only (ZeRO). */
+bool reducer_read_state(const struct reducer *reducer, uint32_t parameter,
+                        unsigned slot, float *to);
+
 /* External, after reducer_wait: the last round if it is saved on request; 0:
  * it is not. */
 uint64_t reducer_due(const struct reducer *reducer);

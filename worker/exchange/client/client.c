@@ -45,6 +45,8 @@ static bool client_allocate(struct client *client) {
     const struct plan *plan = client->settings.plan;
     client->block_bytes =
         calloc(layout->num_blocks + 1, sizeof *client->block_bytes);
+    client->staged_at =
+        calloc(layout->num_blocks + 1, sizeof *client->staged_at);
     client->peers = calloc(plan->num_ps + 1, sizeof *client->peers);
     client->requests =
         calloc(layout->num_parameters + 1, sizeof *client->requests);
@@ -53,8 +55,9 @@ static bool client_allocate(struct client *client) {
     client->gradient_of =
         calloc(layout->num_parameters + 1, sizeof *client->gradient_of);
     client->push_values = push_values_open(plan->num_groups);
-    if (!client->block_bytes || !client->peers || !client->requests ||
-        !client->outstanding || !client->gradient_of || !client->push_values)
+    if (!client->block_bytes || !client->staged_at || !client->peers ||
+        !client->requests || !client->outstanding || !client->gradient_of ||
+        !client->push_values)
         return false;
     for (uint32_t b = 0; b < layout->num_blocks; b++)
         client->block_bytes[b] = (uint32_t)encoding_bytes(
@@ -120,6 +123,8 @@ void client_close(struct client **where) {
     pthread_cond_destroy(&client->arrived);
     if (client->wake >= 0)
         close(client->wake);
+    buffer_release(&client->staging);
+    free(client->staged_at);
     free(client->block_bytes);
     free(client->gradient_of);
     push_values_close(&client->push_values);
@@ -144,7 +149,18 @@ static void queue_request(struct client *client,
 void client_pull(struct client *client, uint64_t clock, uint64_t snapshot) {
     uint32_t count = client->settings.plan->layout->num_parameters;
     pthread_mutex_lock(&client->mutex);
-    queue_request(client, (struct client_request){clock, snapshot, 0, count,
+    queue_request(client,
+                  (struct client_request){
+                      clock, {.snapshot = snapshot}, 0, count, WINDOW_PULL});
+    pthread_mutex_unlock(&client->mutex);
+    eventfd_write(client->wake, 1);
+}
+
+void client_pull_state(struct client *client, uint32_t parameter,
+                       uint64_t clock, unsigned slot, float *to) {
+    struct client_source source = {.tensor = 1 + slot, .to = to};
+    pthread_mutex_lock(&client->mutex);
+    queue_request(client, (struct client_request){clock, source, parameter, 1,
                                                   WINDOW_PULL});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
@@ -161,7 +177,7 @@ void client_assign(struct client *client, uint64_t clock) {
     uint32_t count = client->settings.plan->layout->num_parameters;
     pthread_mutex_lock(&client->mutex);
     queue_request(client,
-                  (struct client_request){clock, 0, 0, count, WINDOW_ASSIGN});
+                  (struct client_request){clock, {0}, 0, count, WINDOW_ASSIGN});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
@@ -191,8 +207,9 @@ void client_announce(struct client *client, uint32_t first, uint32_t count,
     pthread_mutex_lock(&client->mutex);
     if (contribution_kind == CONTRIBUTION_OVERFLOWED)
         client->overflow_scale = client->scaler.scale;
-    queue_request(client, (struct client_request){clock, 0, first, count,
-                                                  kinds[contribution_kind]});
+    queue_request(client,
+                  (struct client_request){
+                      clock, {0}, first, count, kinds[contribution_kind]});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
@@ -299,7 +316,7 @@ static void start_requests(struct client *client) {
         client->first_request =
             (client->first_request + 1) % (layout->num_parameters + 1);
         client->num_requests--;
-        client->snapshot = request.snapshot;
+        client->source = request.source;
         uint32_t begin = layout->first_block[request.first + request.count - 1];
         uint32_t end = layout->first_block[request.first] +
                        layout->num_blocks_of[request.first];

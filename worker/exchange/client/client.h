@@ -58,6 +58,11 @@ void client_close(struct client **client);
  * reader's number of completed pushes. SNAPSHOT: 0, or a snapshot's id. */
 void client_pull(struct client *client, uint64_t clock, uint64_t snapshot);
 
+/* Requests state SLOT of PARAMETER's optimizer, at TO when client_wait returns.
+ * CLOCK: as there; the weights of that push are here. */
+void client_pull_state(struct client *client, uint32_t parameter,
+                       uint64_t clock, unsigned slot, float *to);
+
 /* PARAMETER's next gradient is at the begin of BUFFER, which is retained until
  * the last message with it has left; before client_announce. Only if the
  * settings have no `gradients`. */

@@ -10,9 +10,18 @@
 
 #include <pthread.h>
 
+/* What a pull reads: a snapshot, or a state's TENSOR of one parameter, which
+ * goes TO there; neither: the present weights. */
+struct client_source {
+    uint64_t snapshot;
+    uint32_t tensor;
+    float *to;
+};
+
 /* A request of the compute thread, in order: COUNT parameters from FIRST. */
 struct client_request {
-    uint64_t clock, snapshot;
+    uint64_t clock;
+    struct client_source source;
     uint32_t first, count;
     enum window_kind kind;
 };
@@ -28,11 +37,16 @@ struct client_peer {
 struct client {
     struct client_settings settings;
     struct window *window;
-    uint32_t *block_bytes;       /* in a push */
+    uint32_t *block_bytes; /* in a push */
+    /* Gradients in their wire format, in memory that a ps on this host reads in
+     * place: block B's at STAGED_AT[B]. Opened when first needed. */
+    struct buffer *staging;
+    size_t *staged_at;
     struct buffer **gradient_of; /* per parameter, if they are apart */
     struct client_peer *peers;
     struct ps_links *links;
-    uint64_t seq, snapshot;
+    uint64_t seq;
+    struct client_source source; /* of the last request */
     int64_t step_limit, logged_wait;
     int64_t stepped_at; /* time of the last step */
     char refusal[256];  /* last refusal logged */

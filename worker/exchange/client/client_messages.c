@@ -21,6 +21,8 @@ static float *client_destination(const struct client *client, uint32_t b,
                                  uint64_t clock) {
     const struct client_settings *s = &client->settings;
     const struct block *block = &s->plan->layout->blocks[b];
+    if (client->source.tensor)
+        return client->source.to + block->offset;
     if (!s->mean_of || clock < s->from || !s->mean_of[block->parameter])
         return caller_weights(client, b);
     return s->mean_of[block->parameter] + block->offset;
@@ -42,9 +44,12 @@ static struct buffer *gradient_buffer(const struct client *client, uint32_t b,
     return arena;
 }
 
-/* The wire format of weights: snapshots are always float32. */
-static enum job_wire wire_of(const struct client *client, uint64_t snapshot) {
-    return snapshot ? JOB_WIRE_FLOAT32 : client->settings.wire;
+/* The wire format of the answer to HEADER, or of that answer: snapshots and
+ * state are always float32. */
+static enum job_wire wire_of(const struct client *client,
+                             const Capstan__DataHeader *header) {
+    return header->snapshot || header->tensor ? JOB_WIRE_FLOAT32
+                                              : client->settings.wire;
 }
 
 /* The format of block B in a message of format WIRE. */
@@ -59,12 +64,15 @@ static enum job_wire wire_of_request(const struct client *client,
     return sends_weights(request) ? JOB_WIRE_FLOAT32 : client->settings.wire;
 }
 
-/* True if the gradients are contiguous in memory in their wire format. */
+/* True if the gradients are contiguous in memory in their wire format, and sent
+ * from there without a copy. */
 static bool contiguous(const struct client *client,
                        const struct window_request *request) {
+    const struct link *link = client->peers[request->ps].link;
     size_t end, offset;
     struct buffer *first = gradient_buffer(client, request->blocks[0], &end);
-    if (sends_weights(request) || client->settings.wire != JOB_WIRE_FLOAT32)
+    if (sends_weights(request) || client->settings.wire != JOB_WIRE_FLOAT32 ||
+        (link_shares(link) && !link_can_share(link, 0, first)))
         return false;
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
@@ -97,6 +105,42 @@ static const float *floats_of(const struct client *client,
     return (const float *)buffer_data(buffer) + offset;
 }
 
+/* A ps's blocks follow each other, in the plan's order. */
+static void open_staging(struct client *client) {
+    const struct plan *plan = client->settings.plan;
+    size_t bytes = 0;
+    for (uint32_t p = 0; p < plan->num_ps; p++)
+        for (uint32_t b = 0; b < plan->layout->num_blocks; b++)
+            if (plan->block_ps[b] == p) {
+                client->staged_at[b] = bytes;
+                bytes += client->block_bytes[b];
+            }
+    client->staging = buffer_open_shared(bytes);
+}
+
+/* Room for REQUEST's gradients. In shared memory the ps reads them in place: a
+ * ring is released in order, so it would copy them. */
+static bool reserve(struct client *client, const struct window_request *request,
+                    struct link_payload *payload, char **to) {
+    struct link *link = client->peers[request->ps].link;
+    uint32_t first = request->blocks[0];
+    uint32_t last = request->blocks[request->count - 1];
+    size_t bytes = payload_bytes(client, request);
+    bool staged = !sends_weights(request) && link_shares(link);
+    if (staged && !client->staging)
+        open_staging(client);
+    size_t end = client->staged_at[last] + client->block_bytes[last];
+    if (staged && client->staging && end - client->staged_at[first] == bytes) {
+        *to = (char *)buffer_data(client->staging) + client->staged_at[first];
+        link_borrow(payload, client->staging, client->staged_at[first], bytes);
+        return true;
+    }
+    if (!link_reserve(link, 0, payload, bytes))
+        return false;
+    *to = link_reserved(payload);
+    return true;
+}
+
 /* Contiguous blocks are sent in place, others are gathered. */
 static bool fill_payload(struct client *client,
                          const struct window_request *request,
@@ -113,10 +157,9 @@ static bool fill_payload(struct client *client,
         link_borrow(payload, buffer, offset * sizeof(float), request->bytes);
         return true;
     }
-    if (!link_reserve(client->peers[request->ps].link, 0, payload,
-                      payload_bytes(client, request)))
+    char *to;
+    if (!reserve(client, request, payload, &to))
         return false;
-    char *to = link_reserved(payload);
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
         enum job_wire format = wire_of_block(client, b, wire);
@@ -130,7 +173,7 @@ static bool fill_payload(struct client *client,
 
 static Capstan__DataHeader__Encoding encoding_of(
     const struct client *client, const struct window_request *request,
-    uint64_t snapshot) {
+    const Capstan__DataHeader *header) {
     if (request->kind == WINDOW_PUSH_EMPTY)
         return CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
@@ -139,7 +182,7 @@ static Capstan__DataHeader__Encoding encoding_of(
         return CAPSTAN__DATA_HEADER__ENCODING__ZERO;
     if (sends_weights(request))
         return CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
-    return encoding_name(wire_of(client, snapshot));
+    return encoding_name(wire_of(client, header));
 }
 
 static double overflow_scale_of(struct client *client) {
@@ -192,9 +235,11 @@ static bool client_messages_send_request(struct client *client,
     header.clock = request->clock;
     header.n_blocks = request->count;
     header.blocks = request->blocks;
-    if (request->kind == WINDOW_PULL)
-        header.snapshot = client->snapshot;
-    header.encoding = encoding_of(client, request, header.snapshot);
+    if (request->kind == WINDOW_PULL || request->kind == WINDOW_QUERY) {
+        header.snapshot = client->source.snapshot;
+        header.tensor = client->source.tensor;
+    }
+    header.encoding = encoding_of(client, request, &header);
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
         header.loss_scale = overflow_scale_of(client);
     if (header.kind == CAPSTAN__DATA_HEADER__KIND__PUSH) {
@@ -205,14 +250,9 @@ static bool client_messages_send_request(struct client *client,
            ps_links_send(client->links, request->ps, &header, &payload);
 }
 
-/* Copies the weights of a reply's missing blocks into place; FROM NULL: the
- * round left them as they are. The step is stored before waiting threads are
- * woken. */
-static void store_answer(struct client *client,
-                         const Capstan__DataHeader *header, const char *from,
-                         int64_t now) {
-    const struct layout *layout = client->settings.plan->layout;
-    enum job_wire wire = wire_of(client, header->snapshot);
+/* Stored before waiting threads are woken. */
+static void store_progress(struct client *client,
+                           const Capstan__DataHeader *header) {
     pthread_mutex_lock(&client->mutex);
     if (header->step > client->global_step)
         client->global_step = header->step;
@@ -224,17 +264,31 @@ static void store_answer(struct client *client,
         client->epoch_first = header->epoch_first;
     }
     pthread_mutex_unlock(&client->mutex);
+}
+
+/* Copies the weights of a reply's missing blocks into place; FROM NULL: the
+ * round left them as they are. */
+static void store_answer(struct client *client,
+                         const Capstan__DataHeader *header, const char *from,
+                         int64_t now) {
+    const struct layout *layout = client->settings.plan->layout;
+    const struct client_source *source = &client->source;
+    enum job_wire wire = wire_of(client, header);
+    bool present = !header->snapshot && !header->tensor;
+    if (present)
+        store_progress(client, header);
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i], p = layout->blocks[b].parameter;
         enum job_wire format = wire_of_block(client, b, wire);
-        if (header->snapshot == client->snapshot &&
+        if (header->snapshot == source->snapshot &&
+            header->tensor == source->tensor &&
             window_received(client->window, b, header->clock, now)) {
             if (from)
                 encoding_read(client->settings.process->loops, format, from,
                               elements_of(client, b),
                               client_destination(client, b, header->clock));
             pthread_mutex_lock(&client->mutex);
-            if (b == 0 && !header->snapshot)
+            if (b == 0 && present)
                 client->scaler = (struct loss_scaler){
                     .scale = header->loss_scale, .skipped = header->skipped};
             if (!--client->outstanding[p])
@@ -252,7 +306,7 @@ static bool client_messages_is_valid(const struct client *client, uint32_t ps,
                                      const Capstan__DataHeader *header,
                                      size_t payload) {
     const struct plan *plan = client->settings.plan;
-    enum job_wire wire = wire_of(client, header->snapshot);
+    enum job_wire wire = wire_of(client, header);
     size_t bytes = 0;
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
         return !payload;

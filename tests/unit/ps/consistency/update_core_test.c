@@ -404,6 +404,34 @@ static void a_request_replaces_a_planned_round_as_a_whole(void **state) {
     assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, NULL), 1);
 }
 
+static bool is_block_0(const void *context, uint32_t block) {
+    (void)context;
+    return block == 0;
+}
+
+/* It has no weights yet that a checkpoint could hold. */
+static void a_snapshot_waits_for_the_first_values(void **state) {
+    (void)state;
+    struct update_core_settings settings = {.num_blocks = 2,
+                                            .num_ranks = 1,
+                                            .staleness = 1,
+                                            .awaits_values = is_block_0};
+    struct update_core_action action;
+    update_core_fixture_open(&settings);
+    struct update_core *core = update_core_fixture.update_core;
+    update_core_hold_now(core);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, &action),
+                     1);
+    assert_int_equal(action.block, 1);
+    for (uint32_t b = 0; b < 2; b++)
+        update_core_assign(core, b, 0, 0, 1);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, &action),
+                     1);
+    assert_int_equal(action.block, 0);
+}
+
 static unsigned wants(uint32_t rank) {
     struct update_core_action want;
     unsigned count = update_core_fixture_count(UPDATE_CORE_WANT, &want);
@@ -477,6 +505,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         UPDATE_CORE_TEST(a_snapshot_waits_for_weights_that_trainers_keep),
         UPDATE_CORE_TEST(the_lowest_live_rank_of_the_round_is_asked),
+        UPDATE_CORE_TEST(a_snapshot_waits_for_the_first_values),
         UPDATE_CORE_TEST(a_request_replaces_a_planned_round_as_a_whole),
         UPDATE_CORE_TEST(a_round_closes_with_its_last_contribution),
         UPDATE_CORE_TEST(blocks_close_independently),

@@ -57,6 +57,45 @@ static void gradients_announced_together_share_a_message(void **state) {
     link_release(&frame);
 }
 
+/* Memory that the ps cannot map, or another encoding: they are copied once, to
+ * where the ps reads them. */
+static void gradients_are_read_in_place_over_shared_memory(void **state) {
+    struct client_fixture *fixture = *state;
+    float *gradients = buffer_data(fixture->gradients);
+    enum job_wire wire = fixture->server->job.wire;
+    struct failure why;
+    struct link_fixture *link = fixture->server->wire;
+    struct link_settings settings = {.max_frame = MESSAGE_MAX_PAYLOAD,
+                                     .receive_frames = 8};
+    fixture->place.shm_key = message_random();
+    link_close(&link->server_link);
+    assert_int_equal(
+        link_open(&link->server_link, link->zmq, LINK_SERVER, &settings, &why),
+        0);
+    assert_int_equal(
+        link_listen_shm(link->server_link, fixture->place.shm_key, &why), 0);
+    server_fixture_open(fixture->server, 1);
+    client_fixture_open(fixture, 0);
+    for (int i = 0; i < 64; i++)
+        gradients[i] = (float)i;
+    client_announce(fixture->client, 1, 2, 1, CONTRIBUTION_FULL);
+    struct link_frame frame;
+    view_request(fixture, &frame);
+    assert_non_null(frame.shm_segment);
+    float received[32];
+    const char *bytes = frame.payload.data;
+    for (uint32_t p = 2; p > 0; p--) {
+        size_t count = fixture->server->layout->parameters[p].elements;
+        encoding_read(NULL, wire, bytes, count, received);
+        assert_memory_equal(received, gradients + fixture->offsets[p],
+                            count * sizeof(float));
+        bytes += encoding_bytes(wire, count);
+    }
+    assert_int_equal(frame.payload.size,
+                     bytes - (const char *)frame.payload.data);
+    link_release(&frame);
+}
+
 /* The ps's side of a link whose client waits for weights; returns the peer. */
 static uint32_t await_request(struct client_fixture *fixture) {
     struct link_frame frame;
@@ -260,6 +299,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CLIENT_BF16_TEST(malformed_replies_are_ignored),
         CLIENT_TEST(gradients_announced_together_share_a_message),
+        CLIENT_TEST(gradients_are_read_in_place_over_shared_memory),
+        CLIENT_BF16_TEST(gradients_are_read_in_place_over_shared_memory),
         CLIENT_TEST(malformed_replies_are_ignored),
         CLIENT_TEST(
             an_overflowed_push_carries_its_scale_and_its_reply_the_next),
