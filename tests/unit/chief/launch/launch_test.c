@@ -72,7 +72,7 @@ static void every_process_gets_its_own_task_of_one_cluster(void **state) {
 
 /* All that a process is told, in the order of the names. */
 static const char *const exit_text =
-    "env | LC_ALL=C grep -E '_RANK=|^RANK=|^MASTER_|_SIZE=|AZ_|TF_CONFIG|SLURM|OMPI|PET_' "
+    "env | LC_ALL=C grep -E '_RANK=|^RANK=|^MASTER_|WORLD_.*SIZE=|HOROVOD_|AZ_|TF_CONFIG|SLURM|OMPI|PET_' "
     "| LC_ALL=C sort > env-$$\n"
     "echo \"$@\" >> env-$$\n"
     "exit 0";
