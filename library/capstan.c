@@ -209,11 +209,31 @@ static int wait_for_end(capstan_run *run, int64_t until) {
     return end_with(run, status, &why);
 }
 
+/* A wrong call ends the run on all ranks. */
+static int end_run(capstan_run *run, const struct failure *why) {
+    bool sent = external_fail(run->external, why);
+    if (!sent) { /* not joined yet: the process leaves */
+        capstan_interrupt(run, SIGTERM);
+        capstan_interrupt(run, SIGTERM);
+    }
+    int result = wait_for_end(run, TIME_NEVER);
+    if (!result || !sent)
+        result = (int)failure_code_status(why->code);
+    run->why = *why; /* the chief's text names this process, which knows it */
+    return run->result = result;
+}
+
 /* The result of a call that the run's end may cut short. */
 static int result_of(capstan_run *run, enum external_result result,
                      int64_t until) {
+    struct failure why = {0};
     if (result != EXTERNAL_OVER)
         return result == EXTERNAL_LATE ? CAPSTAN_AGAIN : 0;
+    if (external_wait_joined(run->external, 0) == EXTERNAL_LATE) {
+        status_fail(&why, FAILURE_WRONG_CALL,
+                    "a call that needs a run before capstan_join");
+        return end_run(run, &why);
+    }
     int ended = wait_for_end(run, until);
     return ended ? ended : over_result(run);
 }
@@ -278,20 +298,6 @@ static enum status read_declared(struct parameter *parameter,
                ? STATUS_OK
                : status_fail(why, FAILURE_MODEL_INVALID,
                              "tensor \"%s\" has no values", tensor->name);
-}
-
-/* A wrong call ends the run on all ranks. */
-static int end_run(capstan_run *run, const struct failure *why) {
-    bool sent = external_fail(run->external, why);
-    if (!sent) { /* not joined yet: the process leaves */
-        capstan_interrupt(run, SIGTERM);
-        capstan_interrupt(run, SIGTERM);
-    }
-    int result = wait_for_end(run, TIME_NEVER);
-    if (!result || !sent)
-        result = (int)failure_code_status(why->code);
-    run->why = *why; /* the chief's text names this process, which knows it */
-    return run->result = result;
 }
 
 PUBLIC int capstan_declare(capstan_run *run,

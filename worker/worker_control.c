@@ -305,6 +305,13 @@ enum status worker_control_handle(struct worker *worker,
         return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_STOP:
         return worker_control_handle_stop(worker, command->stop, why);
+    case CAPSTAN__CONTROL__BODY_RETAIN:
+        if (worker->settings->external)
+            external_retain(worker->settings->external, command->retain->steps,
+                            command->retain->n_steps);
+        return worker->allreduce
+                   ? allreduce_handle(worker->allreduce, command, why)
+                   : STATUS_OK;
     case CAPSTAN__CONTROL__BODY_SNAPSHOT:
         if (worker->client && worker->settings->external)
             external_save_with(worker->settings->external,

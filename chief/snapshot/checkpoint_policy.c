@@ -247,7 +247,8 @@ void checkpoint_policy_resume_hint(const struct run *run, char *text,
         snprintf(text, size, "resumes from %s", run->checkpoints.folder);
 }
 
-/* A ps with a directory of its own cannot see the manifests. */
+/* A ps, or a trainer that keeps something, with a directory of its own cannot
+ * see the manifests. */
 void checkpoint_policy_send_retained(struct run *run) {
     struct failure why;
     size_t count = 0;
@@ -260,6 +261,7 @@ void checkpoint_policy_send_retained(struct run *run) {
     control.body_case = CAPSTAN__CONTROL__BODY_RETAIN;
     control.retain = &retain;
     run_send_to_holders(run, &control);
+    kept_states_send(run, &control);
     free(retain.steps);
 }
 

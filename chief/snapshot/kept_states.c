@@ -72,6 +72,13 @@ static const struct kept_state *find_state(const struct run_kept *kept,
     return NULL;
 }
 
+void kept_states_send(struct run *run, Capstan__Control *control) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->trainers[r].keeps && run->roster.slots[r].state == ROSTER_HELD)
+            control_server_send(run->control_server, &run->roster.slots[r],
+                                control);
+}
+
 void kept_states_request(struct run *run, uint64_t step) {
     Capstan__Snapshot message = CAPSTAN__SNAPSHOT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -79,14 +86,12 @@ void kept_states_request(struct run *run, uint64_t step) {
     message.write = true;
     control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
     control.snapshot = &message;
-    for (uint32_t r = 0; !run_synchronous(run) && r < run->roster.num_ranks;
-         r++) {
-        struct roster_slot *slot = &run->roster.slots[r];
-        if (!run->trainers[r].keeps || slot->state != ROSTER_HELD)
-            continue;
-        run->trainers[r].keeps_with = step;
-        control_server_send(run->control_server, slot, &control);
-    }
+    if (run_synchronous(run))
+        return;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->roster.slots[r].state == ROSTER_HELD)
+            run->trainers[r].keeps_with = step;
+    kept_states_send(run, &control);
 }
 
 bool kept_states_any(const struct run *run) {

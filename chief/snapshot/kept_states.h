@@ -37,6 +37,9 @@ void kept_states_receive(struct run *run, const struct roster_slot *slot,
  * something is told to write it with STEP. Synchronous: no-op. */
 void kept_states_request(struct run *run, uint64_t step);
 
+/* Sends CONTROL to each live trainer that keeps something. */
+void kept_states_send(struct run *run, Capstan__Control *control);
+
 /* Synchronous: does any trainer keep something? Then one that joins reads it
  * from a checkpoint. */
 bool kept_states_any(const struct run *run);

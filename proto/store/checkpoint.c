@@ -241,7 +241,7 @@ enum status checkpoint_remove(const char *dir, uint64_t step,
     closedir(folder);
     if (status)
         return status;
-    if (rmdir(path) && errno != ENOTEMPTY && errno != EEXIST)
+    if (rmdir(path) && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT)
         return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
                             "cannot remove %s", path);
     return STATUS_OK;

@@ -25,8 +25,8 @@ static void skip_unless_hosts_can_be_made(void) {
         skip_test("mounts of one's own need root");
 }
 
-/* FOLDER/HOST is then a program: capstan on a host of that name, whose folder
- * `checkpoint` is FOLDER/HOST.disk. */
+/* FOLDER/HOST is then a program: capstan, or $PROGRAM, on a host of that name,
+ * whose folder `checkpoint` is FOLDER/HOST.disk. */
 static void make_host(const struct cluster_run *run, const char *host) {
     char folder[PATH_MAX], disk[PATH_MAX], path[PATH_MAX], name[64];
     assert_true(build_folder_find(folder));
@@ -40,19 +40,20 @@ static void make_host(const struct cluster_run *run, const char *host) {
             "#!/bin/sh\n"
             "exec unshare --mount --uts sh -c 'hostname %s &&\n"
             "    mount --bind \"%s\" checkpoint &&\n"
-            "    exec \"%s/capstan\" \"$@\"' sh \"$@\"\n",
+            "    exec \"${PROGRAM:-%s/capstan}\" \"$@\"' sh \"$@\"\n",
             host, disk, folder);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(chmod(path, 0700), 0);
 }
 
+static const char *const host_names[] = {"alpha", "beta", "gamma"};
+
 static void make_hosts(struct cluster_run *run) {
-    static const char *const names[] = {"alpha", "beta", "gamma"};
     char path[PATH_MAX];
     cluster_run_path(run, "checkpoint", path);
     assert_int_equal(mkdir(path, 0700), 0);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        make_host(run, names[i]);
+    for (size_t i = 0; i < sizeof host_names / sizeof *host_names; i++)
+        make_host(run, host_names[i]);
 }
 
 static void start_on(struct cluster_fixture *fixture, unsigned task,
@@ -149,6 +150,43 @@ static void each_host_keeps_as_many_checkpoints_as_the_job_says(void **state) {
     assert_int_equal(count_beginning(*state, "gamma.disk", "step-"), 2);
 }
 
+/* Of a caller's model: beta has the ps and rank 0, gamma has rank 1 alone. */
+static void a_host_keeps_no_more_of_what_its_ranks_keep(void **state) {
+    struct cluster_run *run = *state;
+    char program[PATH_MAX + 16], hosts[3][PATH_MAX];
+    skip_unless_hosts_can_be_made();
+    make_hosts(run);
+    assert_true(build_folder_find(program));
+    strcat(program, "/tests/caller");
+    for (int h = 0; h < 3; h++)
+        cluster_run_path(run, host_names[h], hosts[h]);
+    cluster_run_describe(run, 1, 1, 2);
+    setenv("CAPSTAN_SET",
+           "chief=coordinate\nsteps=60\ncheckpoint.dir=checkpoint\n"
+           "checkpoint.every_steps=10\ncheckpoint.keep=2",
+           1);
+    setenv("PROGRAM", program, 1);
+    struct cluster_process *processes[] = {
+        cluster_run_task_program(run, "chief", 0, hosts[0],
+                                 (const char *[]){"none", NULL}),
+        cluster_run_task_program(run, "ps", 0, hosts[1],
+                                 (const char *[]){"none", NULL}),
+        cluster_run_task_program(run, "worker", 0, hosts[1],
+                                 (const char *[]){"own", NULL}),
+        cluster_run_task_program(run, "worker", 1, hosts[2],
+                                 (const char *[]){"own", NULL}),
+    };
+    unsetenv("PROGRAM");
+    unsetenv("CAPSTAN_SET");
+    for (int p = 0; p < 4; p++)
+        cluster_run_expect(processes[p], 0, CLUSTER_RUN_DEADLINE);
+    assert_int_equal(count_beginning(run, "alpha.disk", "step-"), 2);
+    assert_int_equal(count_beginning(run, "beta.disk", "step-"), 2);
+    assert_int_equal(count_beginning(run, "gamma.disk", "step-"), 2);
+    assert_int_equal(
+        count_beginning(run, "gamma.disk/step-000000060", "kept-1-"), 1);
+}
+
 /* Brings what the hosts have together in FOLDER/NAME. */
 static void gather(const struct cluster_run *run, const char *name) {
     char command[2 * PATH_MAX];
@@ -233,6 +271,7 @@ int main(void) {
         FOLDERS_TEST(
             each_host_keeps_its_shard_and_the_manifest_names_the_hosts),
         FOLDERS_TEST(each_host_keeps_as_many_checkpoints_as_the_job_says),
+        FOLDERS_TEST(a_host_keeps_no_more_of_what_its_ranks_keep),
         FOLDERS_TEST(a_ps_that_finds_its_shard_resumes_to_the_same_bits),
         FOLDERS_TEST(a_ps_without_its_shard_names_the_host_that_has_it),
         FOLDERS_TEST(a_second_run_on_the_host_of_a_ps_is_refused),

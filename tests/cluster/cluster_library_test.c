@@ -160,6 +160,18 @@ static void a_wrong_call_is_named_on_every_rank(void **state) {
                                  cases[i].text);
 }
 
+/* Nobody else is started. */
+static void a_call_before_the_join_is_named_at_once(void **state) {
+    struct cluster_run *run = *state;
+    char caller[PATH_MAX];
+    caller_path(caller);
+    cluster_run_describe(run, 1, 1, 1);
+    struct cluster_process *rank =
+        cluster_run_task_program(run, "worker", 0, caller, SETS("unjoined"));
+    cluster_run_expect(rank, CONFIG, CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(cluster_run_errors(rank), "before capstan_join"));
+}
+
 static void an_early_end_leaves_the_others_training(void **state) {
     const char *text =
         cluster_run_errors(play(state, "1", "2", "early", 0, NULL));
@@ -523,6 +535,7 @@ int main(void) {
         LIBRARY_TEST(ranks_may_push_in_different_orders),
         LIBRARY_TEST(two_runs_of_a_process_do_not_meet),
         LIBRARY_TEST(a_wrong_call_is_named_on_every_rank),
+        LIBRARY_TEST(a_call_before_the_join_is_named_at_once),
         LIBRARY_TEST(an_early_end_leaves_the_others_training),
         LIBRARY_TEST(a_resumed_run_has_the_same_bits),
         LIBRARY_TEST(an_optimizer_of_ones_own_gets_exact_means),

@@ -729,6 +729,14 @@ static int run_case(const char *name) {
     return finish(&caller, result);
 }
 
+static int run_unjoined(void) {
+    struct caller caller = {0};
+    int result = capstan_open(&caller.run, NULL, NULL, CAPSTAN_LOG);
+    if (!result)
+        result = capstan_keep(caller.run, "state", "1", 1);
+    return finish(&caller, result);
+}
+
 /* Two runs of one process, in turns. */
 static int run_two(void) {
     static const char *const overrides[] = {"optimizer.params.lr=1", NULL};
@@ -761,5 +769,7 @@ static int run_two(void) {
 int main(int argc, char **argv) {
     if (argc != 2)
         return 2;
-    return strcmp(argv[1], "two") ? run_case(argv[1]) : run_two();
+    if (!strcmp(argv[1], "two"))
+        return run_two();
+    return strcmp(argv[1], "unjoined") ? run_case(argv[1]) : run_unjoined();
 }

@@ -64,6 +64,7 @@ void external_detach(struct external *external) {
     pthread_cond_broadcast(&external->changed);
     while (external->inside)
         pthread_cond_wait(&external->changed, &external->mutex);
+    external_release_folder(external);
     external->trainer = NULL;
     pthread_mutex_unlock(&external->mutex);
 }

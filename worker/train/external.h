@@ -143,6 +143,12 @@ enum external_result external_state(struct external *external,
  * what the caller keeps: with its next push, or now if no push follows. */
 void external_save_with(struct external *external, uint64_t step);
 
+/* The chief has the checkpoints of STEPS[COUNT] (ascending) and no others: what
+ * this rank kept with others is removed. No-op where the chief removes it, as
+ * the checkpoint directory is the same. */
+void external_retain(struct external *external, const uint64_t *steps,
+                     size_t count);
+
 /* Does this rank keep anything? Any thread. */
 bool external_keeps(struct external *external);
 

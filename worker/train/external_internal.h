@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_EXTERNAL_INTERNAL_H
 #define CAPSTAN_EXTERNAL_INTERNAL_H
 
+#include "proto/store/dir_lock.h"
 #include "proto/store/kept_file.h"
 #include "worker/train/external.h"
 #include "worker/train/trainer_internal.h"
@@ -72,7 +73,9 @@ struct external {
     uint64_t due_as_lead;  /* one above the last step for which external_due
                             said EXTERNAL_DUE_LEAD */
     bool keeps;            /* has kept something once */
-    void *given;           /* to the caller by external_kept */
+    struct dir_lock *dir_lock; /* of the checkpoint directory, if the chief's is
+                                  another; NULL: it is the same, or not known */
+    void *given;               /* to the caller by external_kept */
 };
 
 /* Begins a call that uses the trainer; NULL if the run is over. */
@@ -96,6 +99,9 @@ void external_misused(struct trainer *trainer, const char *text);
  * is the LAST one; once a step. */
 void external_save_kept(struct external *external, struct trainer *trainer,
                         bool last);
+
+/* Before the trainer goes. */
+void external_release_folder(struct external *external);
 
 /* Waits until PARAMETER's weights, or all, are those after the last push and
  * its gradient may be changed. False: not until then. */

@@ -124,14 +124,26 @@ enum external_due external_due(struct external *external, bool ending) {
     return due;
 }
 
-/* As a ps does: the chief's file shows whether the directory is shared. */
-static void fill_kept_host(const struct trainer *trainer,
-                           struct shard_info *info) {
-    char path[PATH_MAX];
-    checkpoint_run_file(trainer->plan->checkpoint_dir, trainer->settings.run,
-                        path, sizeof path);
-    if (access(path, F_OK))
-        gethostname(info->host, sizeof info->host - 1);
+/* As a ps does; once a step, as the directory may be replaced. */
+static enum status lock_own_folder(struct external *external,
+                                   const struct trainer *trainer,
+                                   struct failure *why) {
+    char owner[32];
+    struct dir_lock_settings settings = {.dir = trainer->plan->checkpoint_dir,
+                                         .run = trainer->settings.run,
+                                         .owner = owner,
+                                         .log = trainer->settings.log};
+    bool shares;
+    if (external->dir_lock)
+        return dir_lock_renew(external->dir_lock, why);
+    snprintf(owner, sizeof owner, "rank %u", trainer->settings.rank);
+    return dir_lock_join(&external->dir_lock, &shares, &settings, why);
+}
+
+void external_release_folder(struct external *external) {
+    pthread_mutex_lock(&external->kept_mutex);
+    dir_lock_release(&external->dir_lock);
+    pthread_mutex_unlock(&external->kept_mutex);
 }
 
 static enum status write_items(struct external *external,
@@ -141,14 +153,17 @@ static enum status write_items(struct external *external,
     const char *dir = trainer->plan->checkpoint_dir;
     char folder[PATH_MAX];
     checkpoint_folder(dir, step, folder, sizeof folder);
-    enum status status = checkpoint_make_folder(dir, step, why);
+    enum status status = lock_own_folder(external, trainer, why);
+    if (!status)
+        status = checkpoint_make_folder(dir, step, why);
     for (uint32_t k = 0; !status && k < external->num_kept; k++) {
         const struct kept_item *item = &external->kept[k];
         struct shard_info *info = &report->files[report->count++];
         status = kept_file_write(folder, trainer->settings.rank, item->key,
                                  trainer->settings.run, item->data, item->size,
                                  info, why);
-        fill_kept_host(trainer, info);
+        if (external->dir_lock)
+            gethostname(info->host, sizeof info->host - 1);
     }
     return status;
 }
@@ -191,6 +206,21 @@ void external_save_with(struct external *external, uint64_t step) {
     pthread_mutex_unlock(&external->kept_mutex);
     if (now)
         external_save_kept(external, trainer, true);
+    external_leave(external);
+}
+
+void external_retain(struct external *external, const uint64_t *steps,
+                     size_t count) {
+    struct trainer *trainer = external_enter(external);
+    struct failure why;
+    if (!trainer)
+        return;
+    pthread_mutex_lock(&external->kept_mutex);
+    if (external->dir_lock && dir_lock_is_held(external->dir_lock) &&
+        checkpoint_retain(trainer->plan->checkpoint_dir, steps, count, &why))
+        log_warning(trainer->settings.log, "checkpoint_removal_failed",
+                    "old checkpoints were not removed: %s", why.text);
+    pthread_mutex_unlock(&external->kept_mutex);
     external_leave(external);
 }
 
