@@ -190,6 +190,7 @@ static void collect_gradients(struct server *server, struct work_item *item) {
         .wire = shard_wire(server->shard, item->action.block,
                            server->settings.job->wire),
         .scale = count ? 1.0f / (float)weight : 1.0f,
+        .checked = server->settings.job->model.type == JOB_EXTERNAL,
     };
 }
 

@@ -122,7 +122,8 @@
     X(99, EXPORT_NOT_WRITTEN, FAILED, "the weights could not be exported")     \
     X(100, NO_NEW_CHECKPOINT, RETRY,                                           \
       "an evaluator saw no new checkpoint in time")                            \
-    X(110, LOSS_NOT_FINITE, FAILED, "the loss is NaN or infinite")             \
+    X(110, LOSS_NOT_FINITE, FAILED,                                            \
+      "the loss or a gradient is NaN or infinite")                             \
     X(111, LOSS_SCALE_TOO_LOW, FAILED,                                         \
       "gradients overflow at the least loss scale")                            \
     X(112, COMPARE_IMPOSSIBLE, CONFIG, "no case of a comparison is possible")  \

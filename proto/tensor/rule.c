@@ -151,13 +151,24 @@ void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
     }
     struct rule_constants constants = rule_form_constants(rule, update);
     rule_kernel *kernel = loops->kernel[rule_form_of(rule)];
-    size_t stride = is_sum(update) ? update->elements : TILE;
+    bool whole = is_sum(update) && !update->nonfinite;
+    size_t stride = whole ? update->elements : TILE;
     _Alignas(64) float tile[TILE];
     for (size_t first = 0; first < update->elements; first += stride) {
         size_t count = rule_smaller(stride, update->elements - first);
         const void *sums = sums_of(loops, update, first, count, tile);
+        if (update->nonfinite && !loops->is_finite(sums, count))
+            *update->nonfinite = true;
         kernel(&constants, update, sums, first, count);
     }
+}
+
+enum status rule_nonfinite(const char *name, uint64_t step,
+                           struct failure *why) {
+    return status_fail(why, FAILURE_LOSS_NOT_FINITE,
+                       "the gradient of \"%s\" is NaN or infinite in its "
+                       "update %llu: try a smaller rate, or gradient_clipping",
+                       name, (unsigned long long)step);
 }
 
 void rule_average(const struct rule_loops *loops,

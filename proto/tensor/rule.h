@@ -12,6 +12,7 @@
 #include "proto/config/job/optimizer.h"
 #include "proto/tensor/rule_form.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,6 +42,8 @@ struct rule_update {
     float *weights_out;
     const float *state[RULE_MAX_SLOTS];
     float *state_out[RULE_MAX_SLOTS];
+    bool *nonfinite; /* rule_apply on a CPU: set to true if a sum is NaN or
+                        infinite; NULL: sums are not checked */
 };
 
 /* One variant of the loops: "plain", "avx2", "avx512". */
@@ -61,6 +64,11 @@ const char *rule_variant_name(const struct rule_loops *loops);
  * unchanged to their *_out. */
 void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
                 const struct rule_update *update);
+
+/* The failure of an update that found a sum that is not finite: number STEP of
+ * parameter NAME. */
+enum status rule_nonfinite(const char *name, uint64_t step,
+                           struct failure *why) MUST_CHECK;
 
 /* Moves the weights by the share `rate` towards the scaled sum of the
  * gradients, which are values: at rate 1 they become that mean. */

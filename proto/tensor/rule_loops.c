@@ -10,6 +10,7 @@
 
 /* A float and a bf16 at any alignment, as in a message. */
 typedef float unaligned_float __attribute__((aligned(1), may_alias));
+typedef uint32_t unaligned_bits __attribute__((aligned(1), may_alias));
 typedef uint16_t unaligned_bf16 __attribute__((aligned(1), may_alias));
 
 typedef float element(const struct rule_constants *constants, float sum,
@@ -149,6 +150,17 @@ static void rule_loops_add_squares(const void *sums, size_t count, float scale,
         lanes[lane] = own[lane];
 }
 
+/* An exponent of all ones is an infinity or a NaN. */
+static bool rule_loops_is_finite(const void *sums, size_t count) {
+    const unaligned_bits *bits = sums;
+    uint32_t largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t magnitude = bits[i] & 0x7fffffff;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest < 0x7f800000;
+}
+
 #define JOIN_(A, B) A##B
 #define JOIN(A, B) JOIN_(A, B)
 #define TEXT_(A) #A
@@ -172,5 +184,6 @@ const struct rule_loops JOIN(rule_loops_, VARIANT) = {
         },
     .sum = {[JOB_WIRE_FLOAT32] = sum_float32, [JOB_WIRE_BF16] = sum_bf16},
     .add_squares = rule_loops_add_squares,
+    .is_finite = rule_loops_is_finite,
     .to_bf16 = to_bf16,
 };

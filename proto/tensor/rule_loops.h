@@ -32,6 +32,9 @@ struct rule_loops {
     void (*add_squares)(const void *sums, size_t count, float scale,
                         double lanes[RULE_LANES]);
 
+    /* Is every one of SUMS neither NaN nor infinite? */
+    bool (*is_finite)(const void *sums, size_t count);
+
     void (*to_bf16)(const float *floats, size_t count, void *bf16);
 };
 

@@ -248,6 +248,7 @@ enum status shard_update(struct shard *shard, uint32_t b,
                          const struct shard_round *round, struct failure *why) {
     struct buffer *out[SHARD_MAX_TENSORS];
     struct cell *cell = &shard->cells[b];
+    bool nonfinite = false;
     uint32_t kind = shard_parameter(shard, b)->kind;
     unsigned count = kind == PARAMETER_TRAINED ? shard->num_tensors : 1;
     if (shard_means(shard, b))
@@ -264,6 +265,7 @@ enum status shard_update(struct shard *shard, uint32_t b,
                            "checkpoint is written (checkpoint.copy_mb)");
     }
     struct rule_update update = update_of(shard, b, round);
+    update.nonfinite = round->checked ? &nonfinite : NULL;
     update.weights = buffer_data(cell->tensors[0]);
     update.weights_out = buffer_data(out[0]);
     for (unsigned t = 1; t < count; t++) {
@@ -284,7 +286,9 @@ enum status shard_update(struct shard *shard, uint32_t b,
     }
     for (unsigned t = 0; t < count; t++)
         replace(shard, b, t, out[t]);
-    return STATUS_OK;
+    return nonfinite ? rule_nonfinite(shard_parameter(shard, b)->name,
+                                      round->step, why)
+                     : STATUS_OK;
 }
 
 double shard_square_sum(const struct shard *shard, uint32_t b,

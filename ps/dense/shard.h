@@ -62,10 +62,12 @@ struct shard_round {
                                           that one */
     double rate; /* AVERAGED: the share by which values move */
     float scale;
+    bool checked; /* a sum of gradients that is not finite is a failure */
 };
 
 /* Applies to block B the rule of its parameter's kind. STATUS_RETRY if there is
- * no memory for a copy; the block is then unchanged. */
+ * no memory for a copy; the block is then unchanged. STATUS_FAILED: the
+ * gradient is NaN or infinite, and so are the new weights. */
 enum status shard_update(struct shard *shard, uint32_t b,
                          const struct shard_round *round,
                          struct failure *why) MUST_CHECK;

@@ -150,6 +150,8 @@ static void a_wrong_call_is_named_on_every_rank(void **state) {
          CONFIG},
         {"soon", "a step before the start", CONFIG},
         {"nan", "the loss is nan at step 10", FAILED},
+        {"gradient",
+         "the gradient of \"w\" is NaN or infinite in its update 10", FAILED},
         {"ends", "worker 1 has ended after step 9, and worker 0 is in step",
          FAILED},
         {"fails", "worker 1 on host ", FAILED},

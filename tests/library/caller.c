@@ -285,7 +285,9 @@ static int misuse(struct caller *caller, const char *what) {
             return capstan_end(caller->run, CAPSTAN_EARLY, NULL, -1);
         if (now && !strcmp(what, "fails"))
             return capstan_end(caller->run, CAPSTAN_FAILED, "out of luck", -1);
-        if (now && !strcmp(what, "size"))
+        if (now && !strcmp(what, "gradient"))
+            result = push(caller, 0, 0.0f / 0.0f, CAPSTAN_FULL);
+        else if (now && !strcmp(what, "size"))
             result = capstan_push(caller->run, 0, caller->gradients[0], 4,
                                   CAPSTAN_FULL);
         else if (!(now && !strcmp(what, "never")))

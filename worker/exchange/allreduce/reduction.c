@@ -337,15 +337,14 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
 }
 
 /* A round to which no replica contributed gradients changes nothing. */
-static void reduction_apply(struct reduction *reduction, uint32_t i) {
+static enum status reduction_apply(struct reduction *reduction, uint32_t i,
+                                   struct failure *why) {
     const struct partition_range *owned = &reduction->partition.owned[i];
     const struct optimizer *rule = &reduction->settings->job->optimizer;
     const void *sum = reduction->gradients + owned->first;
     uint64_t step = reduction->round - reduction->scaler.skipped;
-    if (reduction->trailer) {
-        reduction_apply_parameters(reduction, i);
-        return;
-    }
+    if (reduction->trailer)
+        return reduction_apply_parameters(reduction, i, why);
     float *weights = reduction->weights + owned->first;
     struct rule_update update = {
         .step = step,
@@ -363,6 +362,7 @@ static void reduction_apply(struct reduction *reduction, uint32_t i) {
     }
     reduction->ops->rule(reduction->device, OPS_EXCHANGE, rule, &update,
                          reduction->clips ? reduction->clip : NULL);
+    return STATUS_OK;
 }
 
 /* Clears the padding between parameters of bucket I, where a collective may
@@ -386,11 +386,11 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
                              struct failure *why) {
     const struct bucket *bucket = &reduction->buckets[i];
     int64_t start = time_now();
-    reduction_apply(reduction, i);
+    enum status status = reduction_apply(reduction, i, why);
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
-    if (!partition_shares(&reduction->partition, i))
-        return STATUS_OK;
-    enum status status =
+    if (status || !partition_shares(&reduction->partition, i))
+        return status;
+    status =
         group_all_gather(reduction->ranks, reduction->weights + bucket->first,
                          bucket->end - bucket->first, why);
     if (!status && i > 0)

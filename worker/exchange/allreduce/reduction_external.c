@@ -57,8 +57,8 @@ static struct part before_first(const struct reduction *reduction) {
 }
 
 /* Assigned values may have any bits, which a sum would not keep. */
-static void apply_part(struct reduction *reduction, uint32_t i,
-                       const struct part *part) {
+static enum status apply_part(struct reduction *reduction, uint32_t i,
+                              const struct part *part, struct failure *why) {
     const struct reducer_settings *s = reduction->settings;
     const struct partition_range *owned = &reduction->partition.owned[i];
     const struct optimizer_group *group =
@@ -68,6 +68,7 @@ static void apply_part(struct reduction *reduction, uint32_t i,
     uint64_t step = reduction->round - reduction->scaler.skipped;
     uint32_t kind = s->layout->parameters[part->parameter].kind;
     const void *sum = reduction->gradients + part->first;
+    bool nonfinite = false;
     float *weights = reduction->weights + part->first;
     if (kind == PARAMETER_ASSIGNED)
         sum = round_trailer_values(reduction->trailer, part->parameter) +
@@ -83,6 +84,7 @@ static void apply_part(struct reduction *reduction, uint32_t i,
         .gradients = &sum,
         .weights = weights,
         .weights_out = weights,
+        .nonfinite = &nonfinite,
     };
     for (unsigned slot = 0; slot < reduction->partition.slots; slot++)
         update.state[slot] = update.state_out[slot] =
@@ -103,12 +105,20 @@ static void apply_part(struct reduction *reduction, uint32_t i,
         reduction->ops->rule(reduction->device, OPS_EXCHANGE, rule, &update,
                              reduction->clips ? reduction->clip : NULL);
     }
+    return nonfinite
+               ? rule_nonfinite(s->layout->parameters[part->parameter].name,
+                                step, why)
+               : STATUS_OK;
 }
 
-void reduction_apply_parameters(struct reduction *reduction, uint32_t i) {
+enum status reduction_apply_parameters(struct reduction *reduction, uint32_t i,
+                                       struct failure *why) {
     struct part part = before_first(reduction);
-    while (next_parameter(reduction, reduction->partition.owned[i], &part))
-        apply_part(reduction, i, &part);
+    enum status status = STATUS_OK;
+    while (!status &&
+           next_parameter(reduction, reduction->partition.owned[i], &part))
+        status = apply_part(reduction, i, &part, why);
+    return status;
 }
 
 size_t reduction_square_parameters(struct reduction *reduction,

@@ -33,8 +33,10 @@ static inline size_t reduction_norms(const struct reduction *reduction) {
     return (size_t)reduction->ranks->size * REDUCTION_NORM;
 }
 
-/* External: applies to bucket I the rule of each parameter in it. */
-void reduction_apply_parameters(struct reduction *reduction, uint32_t i);
+/* External: applies to bucket I the rule of each parameter in it.
+ * STATUS_FAILED: a gradient is NaN or infinite. */
+enum status reduction_apply_parameters(struct reduction *reduction, uint32_t i,
+                                       struct failure *why) MUST_CHECK;
 
 /* External: adds the pieces of the squares of RANGE to those before; returns
  * how many there are now. */

@@ -345,6 +345,37 @@ static void square_sums_have_the_same_bits_in_every_variant(void **state) {
     }
 }
 
+/* Whether the sums are in place (one gradient) or not. */
+static void a_sum_that_is_not_finite_is_found_anywhere(void **state) {
+    (void)state;
+    enum { LONG = 3001 };
+    static const float values[] = {NAN, -NAN, INFINITY, -INFINITY, -FLT_MAX};
+    static float of[2][LONG], weights[LONG];
+    const struct optimizer rule = {.type = OPTIMIZER_SGD};
+    bool nonfinite;
+    struct rule_update update = {
+        .rate = 1,
+        .scale = 0.5f,
+        .gradients = (const void *[]){of[0], of[1]},
+        .weights = weights,
+        .weights_out = weights,
+        .nonfinite = &nonfinite,
+    };
+    size_t count;
+    const struct rule_loops *const *variants = rule_variants(&count);
+    for (unsigned i = 0; i < count * 5 * 2 * LONG; i++) {
+        size_t at = i % LONG;
+        unsigned last = i / LONG % 2, value = i / LONG / 2 % 5;
+        update.num_gradients = 1 + last;
+        update.elements = at < 40 ? at + 1 : LONG;
+        of[last][at] = values[value];
+        nonfinite = false;
+        rule_apply(variants[i / LONG / 10], &rule, &update);
+        of[last][at] = 0;
+        assert_int_equal(nonfinite, value < 4);
+    }
+}
+
 static void squares_are_summed_in_fixed_simd_lanes(void **state) {
     (void)state;
     float values[2 * RULE_LANES + 3];
@@ -391,6 +422,7 @@ int main(void) {
         cmocka_unit_test(gradients_in_bf16_are_added_in_order),
         cmocka_unit_test(special_values_propagate_the_same_and_a_nan_stays),
         cmocka_unit_test(square_sums_have_the_same_bits_in_every_variant),
+        cmocka_unit_test(a_sum_that_is_not_finite_is_found_anywhere),
         cmocka_unit_test(squares_are_summed_in_fixed_simd_lanes),
         cmocka_unit_test(the_plain_variant_is_the_last),
         cmocka_unit_test(the_processor_can_run_every_variant),
