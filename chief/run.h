@@ -43,6 +43,8 @@ struct run_trainer {
     char device[64]; /* memory key of its first compute device; "": the host */
     char without_nccl[256];
     struct visible_devices visible_devices;
+    uint32_t num_groups; /* of the optimizer that it names; 0: it names none */
+    enum optimizer_type optimizer;
     uint32_t devices;    /* that it can compute on; from its model spec */
     uint32_t replicas;   /* its replicas in the plan; 0: there is none yet */
     bool has_plan;       /* the plan was sent to it */

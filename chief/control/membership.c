@@ -515,6 +515,7 @@ void membership_dismiss(struct run *run, struct roster_slot *slot,
                 text);
     stop.code = code;
     stop.text = (char *)text;
+    stop.dismissed = true;
     control.body_case = CAPSTAN__CONTROL__BODY_STOP;
     control.stop = &stop;
     control_server_send(run->control_server, slot, &control);

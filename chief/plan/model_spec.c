@@ -4,6 +4,7 @@
 #include "chief/control/membership.h"
 #include "chief/plan/collective_select.h"
 #include "chief/plan/device_replicas.h"
+#include "chief/snapshot/checkpoint_policy.h"
 #include "proto/tensor/plan.h"
 
 #include <stdio.h>
@@ -69,6 +70,24 @@ static void describe_difference(const struct run *run, const char *name,
              name, p, tensors[0], tensors[1]);
 }
 
+/* A script's rule "worker" is None. */
+static void describe_optimizers(const struct run *run, const char *name,
+                                const struct run_trainer *trainer, char *text,
+                                size_t size) {
+    enum optimizer_type own = run->job->optimizer.type;
+    uint32_t groups = run->plan.num_groups ? run->plan.num_groups : 1;
+    bool none = own == OPTIMIZER_NONE || trainer->optimizer == OPTIMIZER_NONE;
+    snprintf(text, size,
+             "%s has the optimizer %s with %u groups, rank 0 %s with %u; all "
+             "ranks have the same%s",
+             name, checkpoint_policy_optimizer_name(trainer->optimizer),
+             trainer->num_groups, checkpoint_policy_optimizer_name(own), groups,
+             none && own != trainer->optimizer
+                 ? " (in Python None is DistributedOptimizer's rule \"worker\","
+                   " also of one that has loaded a state: say rule=)"
+                 : "");
+}
+
 /* Compares digests: the chief knows nothing about models and can only see that
  * two differ, except of callers' models. False: TEXT says how the rank
  * differs. */
@@ -78,6 +97,13 @@ static bool matches_rank_0(const struct run *run,
     const struct run_trainer *trainer = &run->trainers[slot->rank];
     char name[64];
     roster_name(slot, name, sizeof name);
+    if (trainer->num_groups &&
+        (trainer->optimizer != run->job->optimizer.type ||
+         (run->plan.num_groups &&
+          trainer->num_groups != run->plan.num_groups))) {
+        describe_optimizers(run, name, trainer, text, size);
+        return false;
+    }
     if (trainer->digest != run->plan.digest && trainer->layout) {
         describe_difference(run, name, trainer->layout, text, size);
         return false;
@@ -131,6 +157,9 @@ void model_spec_receive(struct run *run, struct roster_slot *slot,
     trainer->declared = device_replicas_declare(run, slot, model_spec);
     device_assignment_declared(run, slot);
     trainer->digest = model_spec->digest;
+    trainer->num_groups = (uint32_t)model_spec->n_groups;
+    if (model_spec->n_groups)
+        trainer->optimizer = (enum optimizer_type)model_spec->groups[0]->type;
     trainer->train_samples = model_spec->train_samples;
     trainer->test_samples = model_spec->test_samples;
     trainer->synthetic = model_spec->synthetic;

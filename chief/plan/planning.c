@@ -296,8 +296,10 @@ void planning_admit_joiner(struct run *run, struct roster_slot *slot) {
     if (run->job->optimizer.type == OPTIMIZER_NONE &&
         !run->job->checkpoint.dir && kept_states_any(run)) {
         membership_dismiss(run, slot, FAILURE_JOB_UNFIT,
-                           "with optimizer None a trainer joins with what the "
-                           "others keep, which needs checkpoint.dir");
+                           "a trainer with what it keeps, or with an optimizer "
+                           "of its own, joins with the others' state, which "
+                           "needs checkpoint.dir (in Python init(checkpoint="
+                           "...))");
         return;
     }
     trainer->has_plan = true;

@@ -110,7 +110,8 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
         .final = snapshot->step >= run->plan.schedule.total ||
                  (run_is_endless(run) && run->phase == RUN_FINISHING),
         .job = run->job->text,
-        .rule = (char *)checkpoint_policy_optimizer_name(run),
+        .rule =
+            (char *)checkpoint_policy_optimizer_name(run->job->optimizer.type),
         .layout = run->plan.layout,
         .num_files = run->plan.num_holders,
         .files = snapshot->files,

@@ -63,8 +63,8 @@ void checkpoint_policy_receive_signal(struct run *run, const char *who) {
     log_info(run->log, "checkpoint_requested", "%s: %s", who, outcome);
 }
 
-const char *checkpoint_policy_optimizer_name(const struct run *run) {
-    switch (run->job->optimizer.type) {
+const char *checkpoint_policy_optimizer_name(enum optimizer_type type) {
+    switch (type) {
     case OPTIMIZER_SGD:
         return "SGD";
     case OPTIMIZER_ADAGRAD:
@@ -101,15 +101,17 @@ static enum status check_compatible(const struct run *run,
                                ? "the trainers declare"
                                : "model.layers describes",
                            remedy);
-    if (strcmp(manifest->rule, checkpoint_policy_optimizer_name(run)) ||
+    if (strcmp(manifest->rule,
+               checkpoint_policy_optimizer_name(run->job->optimizer.type)) ||
         manifest->num_slots != rule_slots(&run->job->optimizer))
-        return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
-                           "the checkpoint of step %llu in %s was written by "
-                           "optimizer %s with %u state tensors, the job says "
-                           "%s with %u: %s",
-                           step, dir, manifest->rule, manifest->num_slots,
-                           checkpoint_policy_optimizer_name(run),
-                           rule_slots(&run->job->optimizer), remedy);
+        return status_fail(
+            why, FAILURE_CHECKPOINT_INCOMPATIBLE,
+            "the checkpoint of step %llu in %s was written by "
+            "optimizer %s with %u state tensors, the job says "
+            "%s with %u: %s",
+            step, dir, manifest->rule, manifest->num_slots,
+            checkpoint_policy_optimizer_name(run->job->optimizer.type),
+            rule_slots(&run->job->optimizer), remedy);
     if (manifest->seed != run->job->seed)
         return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
                            "the checkpoint of step %llu in %s has seed %llu, "

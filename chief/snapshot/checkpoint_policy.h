@@ -51,7 +51,7 @@ enum status checkpoint_policy_find_start(struct run *run,
                                          struct failure *why) MUST_CHECK;
 
 /* The optimizer's name in a manifest; static. */
-const char *checkpoint_policy_optimizer_name(const struct run *run);
+const char *checkpoint_policy_optimizer_name(enum optimizer_type type);
 
 /* Writes what the command that started RUN does when it is repeated, as the
  * rest of a sentence: "resumes from /x/step-000000500", if the job allows it.

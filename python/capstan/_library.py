@@ -25,6 +25,7 @@ GOES_ON, ENDS, REWOUND = 0, 1, 2
 DONE, EARLY, FAILED = 0, 1, 2
 NOT_DUE, DUE, DUE_LEAD = 0, 1, 2
 DTYPES = {"float32": 0, "int64": 1}
+EVALUATOR = 3  # enum capstan_role
 KINDS = {"trained": 0, "averaged": 1, "assigned": 2}
 
 

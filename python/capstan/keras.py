@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from . import EMPTY, ConfigError, Run, current
+from .agreed import Agreed
 
 __all__ = ["Callback", "DistributedOptimizer", "start"]
 
@@ -41,6 +42,7 @@ class Exchange:
 
     def __init__(self, run: Run, model: keras.Model) -> None:
         self._run = run
+        optimizer = model.optimizer
         self._statistics = list(_statistics(model))
         self._trained = [
             v for v in model.trainable_weights if v.dtype == "float32"
@@ -53,6 +55,10 @@ class Exchange:
         weights = [v for v in model.weights if v.dtype == "float32"]
         for variable in weights:
             self._declare(variable, kinds.get(id(variable), "assigned"))
+        self._agreed = Agreed(
+            run,
+            lambda: {"learning_rate": float(np.array(optimizer.learning_rate))},
+        )
         run.set_optimizer("None")
         run.start()
         for variable, values in zip(weights, self._values):
@@ -115,8 +121,10 @@ class Exchange:
             self._run.push(number, array)
         for number in set(range(len(self._values))).difference(numbers):
             self._run.push(number, contribution=EMPTY)
+        self._agreed.push()
         self._run.step()
         self._run.wait()
+        self._agreed.check()
         return [self._results[number] for number in numbers]
 
 
@@ -214,6 +222,8 @@ class Callback(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         self.model.optimizer.capstan_exchange.give_weights()
+        if current().ended:
+            current()._end_loop()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.model.stop_training |= current().ended

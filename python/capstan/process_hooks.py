@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import Error, Interrupted
 
@@ -37,7 +37,8 @@ def add(run: Run) -> None:
     if _previous_excepthook is None:
         _previous_excepthook = sys.excepthook
         sys.excepthook = _on_exception
-        atexit.register(_on_exit)
+        # Before every function of atexit, of which none has run then.
+        threading._register_atexit(_on_exit)
 
 
 def remove(run: Run) -> None:
@@ -128,12 +129,17 @@ def _on_exit() -> None:
             if not run.logs or not run.error:
                 print(f"error: {error}", file=sys.stderr)
     if status:
-        atexit.unregister(_on_exit)
-        with contextlib.suppress(BaseException):  # of other packages
-            atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+        atexit.register(_exit, status)  # runs first
+
+
+def _exit(status: int) -> NoReturn:
+    """Ends with STATUS, which no function of atexit can return."""
+    atexit.unregister(_exit)
+    with contextlib.suppress(BaseException):  # of other packages
+        atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _in_child() -> None:

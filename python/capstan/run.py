@@ -109,6 +109,7 @@ class Run:
         self._asked_at = -1  # and when it was asked whether it is due
         self._count = 0  # of this process's steps
         self._rewound = False  # since the present epoch began
+        self._located = False  # the script knows where a resumed run is
         self._pushed: dict[int, Any] = {}  # number: gradient, until the wait
 
     # Handle and results
@@ -297,6 +298,8 @@ class Run:
         LOSS is the mean over SAMPLES, of which CORRECT were classified right.
         """
         outcome = ctypes.c_int()
+        if not self._located:
+            self._warn_of_resumption()
         self._await(
             _c.capstan_step, float(loss), samples, correct, byref(outcome)
         )
@@ -306,9 +309,26 @@ class Run:
         self._rewound |= outcome.value == _library.REWOUND
         return Outcome(outcome.value)
 
+    def _warn_of_resumption(self) -> None:
+        """A loop that does not know of a resumed run begins anew."""
+        position = self._position()
+        self._located = True
+        if position.resumed and position.step and self.logs:
+            print(
+                f"capstan: warning: the run goes on after step "
+                f"{position.step}, and this script has not asked where it is: "
+                "its loop and its schedules begin anew. run.epochs, run.steps "
+                "and run.position say where",
+                file=sys.stderr,
+            )
+
     @property
     def position(self) -> Position:
         """Where the run is; after start()."""
+        self._located = True
+        return self._position()
+
+    def _position(self) -> Position:
         found = _library.Position()
         _c.capstan_where(self._handle, byref(found))
         total = None if found.total == 2**64 - 1 else found.total
@@ -358,6 +378,17 @@ class Run:
                 self._load_kept()
                 position = self.position
                 epoch = position.epoch
+        if epoch < count:
+            self._end_loop()
+
+    def _end_loop(self) -> None:
+        """A loop ends before its count: raises the reason, if it is a fault.
+
+        Otherwise what follows the loop would run as if it were complete.
+        """
+        position = self._position() if self._open else None
+        if position and (not position.total or position.step < position.total):
+            self.close()
 
     def steps(self, count: int) -> Iterator[int]:
         """Steps from the run's present one to COUNT - 1, while it goes on."""
@@ -369,6 +400,8 @@ class Run:
             if self._rewound:
                 self._load_kept()
             step = self.position.step if self._rewound else step + 1
+        if step < count:
+            self._end_loop()
 
     def set_optimizer(self, name: str) -> None:
         """Sets the update rule, in place of the job's; before start().
@@ -600,6 +633,12 @@ def join(
 ) -> AnyRun:
     """init() for a subclass of Run."""
     global _current
+    if _current is not None and _current._open is not None:
+        raise ConfigError(
+            "init() was called before: use the run that it returned, or close "
+            "that one first",
+            "USAGE",
+        )
     texts = [text.encode() for text in overrides(keys)]
     handle = ctypes.c_void_p()
     result = _c.capstan_open(
@@ -613,6 +652,13 @@ def join(
     run = kind(handle, log)
     process_hooks.add(run)
     try:
+        if _c.capstan_role(handle) == _library.EVALUATOR:
+            print(
+                "capstan: an evaluator does nothing for a script's model, "
+                "which rank 0 evaluates: it ends",
+                file=sys.stderr,
+            )
+            raise SystemExit(0)
         run._check(result)
         if not _c.capstan_trains(handle):
             run._serve()

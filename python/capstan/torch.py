@@ -209,6 +209,8 @@ class Shard:
 
     def __iter__(self) -> Iterator[Any]:
         for number, batch in enumerate(self._loader, self._first):
+            if self._run.ended:
+                self._run._end_loop()
             if self._run.ended or self._run._rewound:
                 return
             self._run._batch = number

@@ -256,7 +256,8 @@ class Exchange:
         if t.pushed or gradient is None:
             raise wrong(
                 f'parameter "{t.name}" has a second gradient in this step: '
-                "wrap every backward pass but the last in run.no_sync()"
+                "optimizer.step() was left out, or a backward pass before the "
+                "last is not in run.no_sync()"
             )
         check_memory(t.name, gradient, "the gradient of ")
         if t.number in self.run._pushed:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from .agreed import Agreed
 from .torch_exchange import Exchange, Trained, wrong
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ class Server(Rule):
     def _fetch_state(self) -> None:
         """Sets self.state; only Adagrad has one before the first step."""
         self._exchange.wait()
-        updates = self._run.position.updates
+        updates = self._run._position().updates
         of_parameter = {t.parameter: t for t in self._exchange.trained}
         begun = updates or self._kind is torch.optim.Adagrad
         for group in self.param_groups if begun else ():
@@ -274,6 +275,17 @@ class Server(Rule):
         model.register_state_dict_pre_hook(lambda *_: self._exchange.wait())
 
 
+def _numbers(value: Any) -> list[float]:
+    """Those in a value of a parameter group."""
+    if isinstance(value, (bool, int, float)):
+        return [float(value)]
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return [value.item()]
+    if isinstance(value, (list, tuple)) and len(value) < 9:
+        return [v for item in value for v in _numbers(item)]
+    return []
+
+
 def _accumulates() -> bool:
     """Is this a backward pass of accelerate's before the last of a step?"""
     accelerate = sys.modules.get("accelerate.state")
@@ -287,6 +299,7 @@ class Worker(Rule):
     """When backward() returns, .grad is the mean over the ranks."""
 
     _averaged = False  # since the last step()
+    _agreed: Agreed
 
     def capstan_open(
         self, run: Run, model: nn.Module, scaler: Any, lazy: bool
@@ -296,6 +309,16 @@ class Worker(Rule):
 
     def _start(self) -> None:
         self._run.set_optimizer("None")
+        self._agreed = Agreed(self._run, self._values)
+
+    def _values(self) -> dict[str, float]:
+        """The groups' numbers, of the keys that were there at the start."""
+        return {
+            f"{key} of group {number}" + "'" * place: value
+            for number, group in enumerate(self.param_groups)
+            for key, values in group.items()
+            for place, value in enumerate(_numbers(values))
+        }
 
     def _hook(self, t: Trained) -> Callable[[Tensor], None]:
         def push(parameter: Tensor) -> None:
@@ -310,9 +333,11 @@ class Worker(Rule):
 
     def _average(self) -> None:
         """The end of a backward pass."""
+        self._agreed.push()
         self._exchange.push_rest()
         self._exchange.end_step()
         self._exchange.wait()
+        self._agreed.check()
         self._averaged = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

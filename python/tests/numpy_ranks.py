@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the processes of test_numpy.py do."""
 
+import atexit
 import json
 import os
 import signal
@@ -86,6 +87,23 @@ def led(steps):
 
 def boom(run, numbers):
     raise ValueError("boom at step 5")
+
+
+def infinite(run, numbers):
+    run.push(numbers[1], np.full(run._values[numbers[1]][0].shape, np.inf, "f"))
+    run.push(numbers[0], contribution=capstan.ZERO)
+    run.step()
+
+
+def second_init(run, numbers):
+    capstan.init()
+
+
+def registered():
+    """The end is an error, and what is registered before and after it."""
+    atexit.register(print, "early", flush=True)
+    capstan.init()
+    atexit.register(print, "late", flush=True)
 
 
 def dtype(run, numbers):

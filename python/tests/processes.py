@@ -47,12 +47,14 @@ class Cluster:
         ps: int,
         workers: int,
         chief: int = 0,
+        evaluator: int = 0,
         **arguments: Any,
     ):
         self.folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
         self._program, self._name = program, name
         self._arguments = arguments
         jobs = {"chief": chief, "ps": ps, "worker": workers}
+        jobs["evaluator"] = evaluator
         self._cluster = {
             job: [f"localhost:{free_port()}" for _ in range(count)]
             for job, count in jobs.items()

@@ -163,6 +163,25 @@ class Failing(unittest.TestCase):
     def test_an_exception_ends_all_ranks_with_its_text(self):
         self.check("boom", "ValueError: boom at step 5", 1)
 
+    def test_a_gradient_that_is_not_a_number_is_named_on_every_rank(self):
+        text = 'the gradient of "w1" is NaN or infinite in its update 6'
+        self.check("infinite", text, 1)
+
+    def test_a_second_init_is_an_error_of_that_rank(self):
+        self.check("second_init", "init() was called before", 1, 2)
+
+    def test_an_evaluator_ends_at_once(self):
+        with ranks("train", 1, 2, steps=9, evaluator=1) as run:
+            self.assertEqual(set(run.wait().values()), {0})
+            found = run.error("evaluator0")
+            self.assertIn("an evaluator does nothing", found)
+
+    def test_what_a_script_registers_for_its_exit_is_done_once(self):
+        with ranks("registered", 0, 1) as run:
+            self.assertEqual(run.wait(), {"worker0": 2})
+            printed = run.path("worker0.out").read_text()
+            self.assertEqual(printed, "late\nearly\n")
+
     def test_a_wrong_data_type_is_named_on_every_rank(self):
         self.check("dtype", 'tensor "w0" has the data type float64', 1, 2)
 
@@ -268,6 +287,8 @@ class Failing(unittest.TestCase):
             run.processes["worker1"].send_signal(signal.SIGTERM)
             expected = {"ps0": 0, "worker0": 0, "worker1": 143}
             self.assertEqual(run.wait(), expected, run.error("worker1"))
+            printed = run.path("worker1.out").read_text()
+            self.assertEqual(printed, "started\n")  # and nothing after loops
 
     def test_ctrl_c_at_the_leader_ends_all(self):
         with ranks("train", 1, 2, steps=200, sleep=0.05) as run:

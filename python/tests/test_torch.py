@@ -279,7 +279,19 @@ class Joining(unittest.TestCase):
             part = run.result("worker1")
             self.assertEqual(whole, [e for e in range(12) for _ in range(8)])
             self.assertTrue(part["joined"])
+            self.assertNotIn("has not asked where", run.error("worker1"))
             self.assertEqual(part["seen"], whole[-len(part["seen"]) :])
+
+    def test_a_rank_that_joins_by_another_rule_is_turned_away_alone(self):
+        with ranks("joining", 1, 2, chief=1) as run:
+            late = run.processes["worker1"]
+            self.assertEqual(late.wait(60), -signal.SIGKILL)
+            run.restart("worker1", rule="worker")
+            expected = {"chief0": 0, "ps0": 0, "worker0": 0, "worker1": 2}
+            self.assertEqual(run.wait(), expected)
+            found = run.error("worker1")
+            self.assertIn("the chief dismissed this process", found)
+            self.assertIn("has the optimizer None with 1 groups", found)
 
 
 class Errors(unittest.TestCase):
@@ -293,6 +305,13 @@ class Errors(unittest.TestCase):
 
     def test_a_changed_gradient(self):
         self.check("was changed after backward()", steps=9, do="clip")
+
+    def test_other_rates_by_rule_worker(self):
+        text = "the ranks' optimisers differ: lr of group 0 is"
+        self.check(text, steps=9, do="rate", rule="worker")
+
+    def test_other_rules(self):
+        self.check("has the optimizer None with 1 groups", "other_rule")
 
     def test_a_second_backward_pass(self):
         self.check("has a second gradient in this step", steps=9, do="again")

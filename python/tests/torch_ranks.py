@@ -155,6 +155,18 @@ def clip(run, net, optimizer, loss):
     nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
 
 
+def rate(run, net, optimizer, loss):
+    optimizer.param_groups[0]["lr"] /= 10
+
+
+def other_rule():
+    run = capstan.init()
+    net = model_of("mlp", 0)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    rule = "worker" if run.rank else "server"
+    capstan.DistributedOptimizer(optimizer, net, rule=rule)
+
+
 def again(run, net, optimizer, loss):
     net(torch.ones(2, INPUTS)).sum().backward()
 
@@ -270,13 +282,13 @@ def resumable(steps, rule="server", **keys):
     print(json.dumps(state(net)))
 
 
-def joining():
-    """Rank 1 is killed in epoch 3 of 12; its second life joins. Prints the
-    epochs of this process's steps."""
+def joining(rule="server"):
+    """Rank 1 is killed in epoch 3 of 12; its second life joins, by RULE. Prints
+    the epochs of this process's steps."""
     run = capstan.init(chief="coordinate", timeouts={"peer": 2})
     net = model_of("mlp", 0)
     optimizer = capstan.DistributedOptimizer(
-        torch.optim.SGD(net.parameters(), 0.1), net
+        torch.optim.SGD(net.parameters(), 0.1), net, rule=rule
     )
     samples = TensorDataset(torch.zeros(64, INPUTS))
     loader = DataLoader(samples, batch_size=4)

@@ -146,7 +146,9 @@ static void a_wrong_call_is_named_on_every_rank(void **state) {
          CONFIG},
         {"name", "\"w\" is listed twice", CONFIG},
         {"group", "group 4294967295 of the optimizer", CONFIG},
-        {"rules", "rank 0 trains with optimizer None, this rank without it",
+        {"rules",
+         "has the optimizer SGD with 1 groups, rank 0 None with 1; all ranks "
+         "have the same",
          CONFIG},
         {"soon", "a step before the start", CONFIG},
         {"nan", "the loss is nan at step 10", FAILED},

@@ -214,8 +214,9 @@ static enum status settle_means(struct external *external,
     if (external->takes_means && job->staleness)
         return status_fail(
             why, FAILURE_JOB_INVALID,
-            "optimizer None with strategy.staleness: each push "
-            "would need an update of its own; allowed there: " JOB_RULES_OPTIMIZERS);
+            "optimizer None (in Python DistributedOptimizer's rule \"worker\") "
+            "with strategy.staleness: each push would need an update of its "
+            "own; allowed there: " JOB_RULES_OPTIMIZERS);
     return check_means(external, why);
 }
 
@@ -271,14 +272,8 @@ static bool differs_from_plan(const struct external *external,
 static enum status take_planned_optimizer(struct external *external,
                                           const struct trainer *trainer,
                                           struct failure *why) {
-    bool planned = trainer->settings.job->optimizer.type == OPTIMIZER_NONE;
-    if (external->has_optimizer && planned != external->takes_means)
-        return status_fail(why, FAILURE_WRONG_CALL,
-                           "rank 0 trains %s optimizer None, this rank %s it: "
-                           "all ranks name the same one",
-                           planned ? "with" : "without",
-                           planned ? "without" : "with");
-    external->takes_means = planned;
+    external->takes_means =
+        trainer->settings.job->optimizer.type == OPTIMIZER_NONE;
     return check_means(external, why);
 }
 

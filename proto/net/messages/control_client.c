@@ -440,7 +440,10 @@ enum status control_client_handle_stop(struct control_client *client,
     }
     if (stop->code) {
         status_fail(why, (enum failure_code)stop->code,
-                    "the chief ended the run: %s", stop->text);
+                    stop->dismissed ? "the chief dismissed this process: %s; "
+                                      "the run goes on without it"
+                                    : "the chief ended the run: %s",
+                    stop->text);
         return status_mark_reported(why);
     }
     log_info(log, "run_over", "the run is over: %s", stop->text);

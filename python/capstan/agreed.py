@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that must be alike on all ranks, compared in each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .errors import ConfigError
+from .run import Run
+
+
+class Agreed:
+    """The values of the rates and the like that each rank applies itself.
+
+    VALUES gives them by name; those that it gives first are compared from then
+    on. They travel as one tensor whose mean over the ranks comes back.
+    """
+
+    def __init__(self, run: Run, values: Callable[[], dict[str, float]]):
+        self._run, self._values = run, values
+        self._names = list(values())
+        self._mean = np.zeros(max(len(self._names), 1), np.float32)
+        self._own = self._mean
+        self._number = run.declare(
+            "capstan.hyperparameters", self._mean, "averaged"
+        )
+
+    def push(self) -> None:
+        """Brings this rank's values to the present step."""
+        found = self._values()
+        self._own = np.zeros_like(self._mean)
+        for place, name in enumerate(self._names):
+            self._own[place] = found.get(name, 0)
+        self._run.push(self._number, self._own)
+
+    def check(self) -> None:
+        """After the step's wait. Raises ConfigError if the ranks differ."""
+        differ = np.abs(self._mean - self._own) > 1e-5 * np.abs(self._own)
+        if not differ.any():
+            return
+        place = int(np.argmax(differ))
+        raise ConfigError(
+            f"the ranks' optimisers differ: {self._names[place]} is "
+            f"{self._own[place]:g} on rank {self._run.rank}, and "
+            f"{self._mean[place]:g} in the mean over the ranks: a scheduler or "
+            "callback follows what is a rank's own, such as the loss of its "
+            "samples",
+            "MODEL_INVALID",
+        )
