@@ -41,11 +41,12 @@ class Agreed:
         if not differ.any():
             return
         place = int(np.argmax(differ))
-        raise ConfigError(
+        text = (
             f"the ranks' optimisers differ: {self._names[place]} is "
             f"{self._own[place]:g} on rank {self._run.rank}, and "
             f"{self._mean[place]:g} in the mean over the ranks: a scheduler or "
             "callback follows what is a rank's own, such as the loss of its "
-            "samples",
-            "MODEL_INVALID",
+            "samples"
         )
+        self._run.fail(text)  # a framework may change what is raised
+        raise ConfigError(text, "MODEL_INVALID")

@@ -24,7 +24,7 @@ import tensorflow as tf
 from . import EMPTY, ConfigError, Run, current
 from .agreed import Agreed
 
-__all__ = ["Callback", "DistributedOptimizer", "start"]
+__all__ = ["Callback", "DistributedOptimizer", "fit", "start"]
 
 
 def wrong(text: str) -> ConfigError:
@@ -199,6 +199,28 @@ def start(model: keras.Model) -> None:
         current()._share(_State(optimizer))
 
 
+def fit(
+    model: keras.Model, data: tf.data.Dataset, epochs: int, **arguments: Any
+) -> None:
+    """model.fit() up to EPOCHS from where the run is, within an epoch too.
+
+    DATA has this rank's batches of an epoch, ARGUMENTS are fit()'s, and a
+    Callback is added. A run that was resumed or joined does the rest of the
+    epoch that was begun first.
+    """
+    arguments["callbacks"] = [*arguments.get("callbacks", ()), Callback()]
+    start(model)
+    at = current().position
+    if at.epoch_step and at.epoch < epochs:
+        rest = data.skip(at.epoch_step)
+        model.fit(
+            rest, initial_epoch=at.epoch, epochs=at.epoch + 1, **arguments
+        )
+    first = at.epoch + (at.epoch_step > 0)
+    if first < epochs and not current().ended:
+        model.fit(data, initial_epoch=first, epochs=epochs, **arguments)
+
+
 class Callback(keras.callbacks.Callback):
     """Starts the run with fit(): all ranks begin with rank 0's weights.
 
@@ -218,7 +240,9 @@ class Callback(keras.callbacks.Callback):
         start(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        current().begin_epoch(epoch)
+        at = current()._position()
+        if epoch != at.epoch or not at.epoch_step:
+            current().begin_epoch(epoch)
 
     def on_train_end(self, logs: Any = None) -> None:
         self.model.optimizer.capstan_exchange.give_weights()

@@ -2,7 +2,9 @@
 """What the processes of test_keras.py do."""
 
 import json
+import os
 import signal
+import time
 
 import frameworks
 import keras
@@ -99,6 +101,40 @@ def train(
     if save and run.rank == 0:
         net.save(f"{save}.keras")
     print(json.dumps(weights(net)), flush=True)
+
+
+class Die(keras.callbacks.Callback):
+    """Rank 1 is killed in epoch 2, in its first life."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        run = capstan.current()
+        time.sleep(0.05)
+        if run.rank == 1 and run.position.epoch == 2 and batch == 3:
+            if not os.path.exists("lived"):
+                open("lived", "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def epochs(count, die=False, **keys):
+    """Prints the step at the end too."""
+    if die:
+        keys.update(chief="coordinate", timeouts={"peer": 2})
+    run = capstan.init(**keys)
+    net = network()
+    net = compiled(net, capstan.keras.DistributedOptimizer(sgd()))
+    data = dataset().shard(run.size, run.rank).batch(8)
+    callbacks = [Die()] if die else []
+    capstan.keras.fit(net, data, count, callbacks=callbacks, verbose=0)
+    found = {"step": run.position.step, "weights": weights(net)}
+    print(json.dumps(found), flush=True)
+
+
+def other_rates():
+    run = capstan.init()
+    rate = 0.1 if run.rank else 0.5
+    made = capstan.keras.DistributedOptimizer(keras.optimizers.SGD(rate))
+    callback = capstan.keras.Callback()
+    fit(compiled(network(), made), dataset(), 16, 0, 8, [callback])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras over TensorFlow with capstan.keras."""
 
+import signal
 import unittest
 
 import frameworks
@@ -26,6 +27,44 @@ class Keras(frameworks.Framework, unittest.TestCase):
             folder = str(run.path("run"))
             found = self.weights(1, steps=8, checkpoint=folder)
         self.assertLess(frameworks.distance(found, self.expected), 1e-5)
+
+    def test_a_run_goes_on_within_its_epoch(self):
+        with self.cluster("epochs", count=3) as run:
+            self.assertEqual(set(run.wait().values()), {0})
+            whole = run.result("worker1")
+            self.assertEqual(whole["step"], 24)
+            folder = str(run.path("checkpoint"))
+            for steps, end in (11, 11), (None, 24):
+                keys = {"checkpoint": folder, "count": 3}
+                keys.update({"steps": steps} if steps else {})
+                with self.cluster("epochs", **keys) as part:
+                    found = set(part.wait().values())
+                    self.assertEqual(found, {0}, part.error("worker0"))
+                    last = part.result("worker1")
+                    self.assertEqual(last["step"], end)
+        found = frameworks.distance(last["weights"], whole["weights"])
+        self.assertLess(found, 1e-5)
+
+    def test_a_worker_that_joins_goes_on_within_the_epoch(self):
+        keys = {"count": 12, "die": True, "checkpoint": "run"}
+        with self.cluster("epochs", chief=1, **keys) as run:
+            late = run.processes["worker1"]
+            self.assertEqual(late.wait(90), -signal.SIGKILL)
+            run.restart("worker1", **keys)
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker1"))
+            last = run.result("worker1")
+            self.assertEqual(last, run.result("worker0"))
+
+    def test_other_rates_are_named_on_every_rank(self):
+        with self.cluster("other_rates") as run:
+            self.assertNotIn(0, run.wait().values())
+            for process in run.processes:
+                text = "optimisers differ: learning_rate is"
+                self.assertIn(text, run.error(process))
+
+    def cluster(self, name, **arguments):
+        return Cluster(self.program, name, 1, 2, **arguments)
 
     def test_a_peer_that_is_lost_ends_an_all_reduce_run_with_138(self):
         timeouts = {"peer": 5}
