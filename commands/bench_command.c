@@ -13,7 +13,7 @@
 #include "proto/config/job/job.h"
 #include "simulator/calibration.h"
 #include "simulator/simulator_report.h"
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 #include "worker/ops/device.h"
 #include "worker/train/profile.h"
 
@@ -66,24 +66,22 @@ static enum status build_layout(struct simulation *simulation,
                                 const struct options *options,
                                 struct failure *why) {
     uint64_t floats = options->simulate.bytes / sizeof(float);
-    struct parameter parameters[MAX_PARAMETERS] = {
-        {.name = "vector", .num_dims = 2, .dims = {1, (uint32_t)floats}}};
+    struct parameter vector = {
+        .name = "vector", .num_dims = 2, .dims = {1, (uint32_t)floats}};
     struct job_source source = {.path = options->job,
                                 .overrides = options->sets,
                                 .num_overrides = options->num_sets};
-    uint32_t count = 1;
     enum status status = STATUS_OK;
     if (floats > UINT32_MAX) /* rounded to whole megabytes */
-        parameters[0].dims[0] = 1 << 18, parameters[0].dims[1] = floats >> 18;
-    if (options->job) {
-        status = job_load(&simulation->job, &source, NULL, why);
-        if (!status)
-            status = bench_command_solve_batch(simulation, options, why);
-        if (!status)
-            count = mlp_parameters(&simulation->job->model, parameters);
-    }
+        vector.dims[0] = 1 << 18, vector.dims[1] = floats >> 18;
+    if (!options->job)
+        return layout_build(&simulation->layout, &vector, 1, why);
+    status = job_load(&simulation->job, &source, NULL, why);
+    if (!status)
+        status = bench_command_solve_batch(simulation, options, why);
     return status ? status
-                  : layout_build(&simulation->layout, parameters, count, why);
+                  : model_layout(&simulation->layout, &simulation->job->model,
+                                 why);
 }
 
 /* Distributes SECONDS of a step by size: a third for the forward pass, the rest

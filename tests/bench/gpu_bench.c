@@ -14,7 +14,7 @@
 #include "tests/bench/gpu_table.h"
 #include "tests/bench/gpu_use.h"
 #include "tests/gpu/sync_device.h"
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -138,7 +138,7 @@ static void take_aims(struct gpu_table_row *row, uint64_t parameters) {
 
 static uint64_t count_parameters(const struct job_model *model) {
     struct parameter all[2 * JOB_MAX_LAYERS];
-    uint32_t count = mlp_parameters(model, all);
+    uint32_t count = model_mlp.parameters(model, all);
     uint64_t sum = 0;
     for (uint32_t p = 0; p < count; p++)
         sum += all[p].elements;

@@ -5,7 +5,7 @@
 #include "proto/tensor/layout.h"
 #include "proto/tensor/rule.h"
 #include "worker/bench/bench_iteration.h"
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -96,7 +96,7 @@ static enum status measure(struct gpu_compute_figure *out, struct work *work,
 struct step {
     const struct device *device;
     bool updates;
-    struct mlp *mlp;
+    struct model_instance *mlp;
     size_t floats; /* of all parameters, one behind the other, aligned */
     float *weights[MAX_PARAMETERS], *gradients[MAX_PARAMETERS];
     float *inputs;
@@ -122,10 +122,11 @@ static void update(const struct step *step) {
 
 static void give_steps(void *context, uint64_t times) {
     struct step *step = context;
-    struct mlp_result result;
+    struct model_result result;
     for (; times > 0; times--) {
-        mlp_gradient(step->mlp, &step->batch, step->weights, step->gradients,
-                     1.0f / (float)step->batch.count, false, NULL, &result);
+        model_mlp.gradient(step->mlp, &step->batch, step->weights,
+                           step->gradients, 1.0f / (float)step->batch.count,
+                           false, NULL, &result);
         if (step->updates)
             update(step);
     }
@@ -177,7 +178,7 @@ static uint32_t *place_labels(const struct device *device, uint32_t n,
 static bool place_parameters(struct step *step, const struct job_model *model) {
     struct parameter all[MAX_PARAMETERS];
     const struct device *device = step->device;
-    uint32_t count = mlp_parameters(model, all);
+    uint32_t count = model_mlp.parameters(model, all);
     size_t offsets[MAX_PARAMETERS];
     for (uint32_t p = 0; p < count; p++) {
         offsets[p] = step->floats;
@@ -209,7 +210,7 @@ static bool place_all(struct step *step, const struct job_model *model,
 
 static void close_step(struct step *step) {
     const struct device *device = step->device;
-    mlp_close(&step->mlp);
+    model_mlp.close(&step->mlp);
     device->ops->release(device->handle, step->weights[0]);
     device->ops->release(device->handle, step->gradients[0]);
     device->ops->release(device->handle, step->inputs);
@@ -228,7 +229,7 @@ enum status gpu_compute_step(struct gpu_compute_figure *out,
                         .streams = {OPS_COMPUTE, OPS_GRADIENTS},
                         .num_streams = 2};
     enum status status =
-        mlp_open(&step.mlp, model, device->ops, device->handle, n, why);
+        model_mlp.open(&step.mlp, model, device->ops, device->handle, n, why);
     if (!status && !place_all(&step, model, n))
         status = status_fail(why, FAILURE_DEVICE_MEMORY,
                              "no memory on device %s for %u samples",

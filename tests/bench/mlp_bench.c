@@ -4,7 +4,7 @@
  * Medians of REPEATS. */
 #include "proto/base/time.h"
 #include "proto/tensor/layout.h"
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -23,7 +23,7 @@ static const struct job_model model = {
 struct setting {
     const struct ops *ops;
     struct ops_device *device;
-    struct mlp *mlp;
+    struct model_instance *mlp;
     float *weights[PARAMETERS], *gradients[PARAMETERS];
     float *inputs, *activations, *work;
     uint32_t labels[MAX_BATCH];
@@ -48,13 +48,13 @@ static void open_setting(struct setting *setting) {
     struct failure why;
     setting->ops = ops_cpu();
     if (ops_cpu_open(&setting->device, 1, &why) ||
-        mlp_open(&setting->mlp, &model, setting->ops, setting->device,
-                 MAX_BATCH, &why)) {
+        model_mlp.open(&setting->mlp, &model, setting->ops, setting->device,
+                       MAX_BATCH, &why)) {
         fprintf(stderr, "error: %s\n", why.text);
         exit(1);
     }
     struct parameter parameters[PARAMETERS];
-    mlp_parameters(&model, parameters);
+    model_mlp.parameters(&model, parameters);
     for (uint32_t p = 0; p < PARAMETERS; p++) {
         size_t elements = parameters[p].elements;
         setting->weights[p] = allocate(setting, elements);
@@ -78,16 +78,17 @@ static void close_setting(struct setting *setting) {
     setting->ops->release(setting->device, setting->inputs);
     setting->ops->release(setting->device, setting->activations);
     setting->ops->release(setting->device, setting->work);
-    mlp_close(&setting->mlp);
+    model_mlp.close(&setting->mlp);
     ops_cpu_close(&setting->device);
 }
 
 static void whole_step(struct setting *setting, uint32_t n) {
     struct loader_batch batch = {
         .count = n, .inputs = setting->inputs, .labels = setting->labels};
-    struct mlp_result result;
-    mlp_gradient(setting->mlp, &batch, setting->weights, setting->gradients,
-                 1.0f / (float)n, false, NULL, &result);
+    struct model_result result;
+    model_mlp.gradient(setting->mlp, &batch, setting->weights,
+                       setting->gradients, 1.0f / (float)n, false, NULL,
+                       &result);
 }
 
 /* The step's products, each on the weights and gradients that it has there. */

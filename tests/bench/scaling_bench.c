@@ -12,7 +12,7 @@
 #include "simulator/calibration.h"
 #include "simulator/simulator.h"
 #include "simulator/simulator_report.h"
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 #include "worker/train/profile.h"
 
 #include <jansson.h>
@@ -163,15 +163,12 @@ static bool measure(struct bench *bench, struct run_case *cases, int repeats,
 }
 
 static enum status prepare(struct bench *bench, struct failure *why) {
-    struct parameter parameters[MAX_PARAMETERS];
     struct job_source source = {.path = bench->path};
     enum status status = job_load(&bench->job, &source, NULL, why);
     if (!status)
         status = job_solve_batch(bench->job, 1, why);
-    if (status)
-        return status;
-    uint32_t count = mlp_parameters(&bench->job->model, parameters);
-    return layout_build(&bench->layout, parameters, count, why);
+    return status ? status
+                  : model_layout(&bench->layout, &bench->job->model, why);
 }
 
 /* Steps a second with costs SCALE times those measured alone. */

@@ -32,7 +32,6 @@ static void fill_data(struct local_group_fixture *fixture) {
 
 void local_group_fixture_open(struct local_group_fixture *fixture,
                               const uint32_t *widths) {
-    struct parameter parameters[2 * JOB_MAX_LAYERS];
     struct failure why;
     setenv("CMOCKA_TEST_ABORT", "1", 1);
     *fixture = (struct local_group_fixture){0};
@@ -48,8 +47,7 @@ void local_group_fixture_open(struct local_group_fixture *fixture,
         model->num_layers++;
     }
     fill_data(fixture);
-    uint32_t count = mlp_parameters(model, parameters);
-    if (layout_build(&fixture->layout, parameters, count, &why) ||
+    if (model_layout(&fixture->layout, model, &why) ||
         arena_open(&fixture->arena, fixture->layout, false, &why))
         fail_msg("%s", why.text);
     for (uint32_t b = 0; b < fixture->layout->num_blocks; b++) {

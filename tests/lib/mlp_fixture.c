@@ -32,10 +32,10 @@ void mlp_fixture_open(struct mlp_fixture *fixture,
     fixture->model = *model;
     fixture->ops = ops_cpu();
     assert_int_equal(ops_cpu_open(&fixture->device, 1, NULL), STATUS_OK);
-    assert_int_equal(mlp_open(&fixture->mlp, model, fixture->ops,
-                              fixture->device, MLP_BATCH, NULL),
+    assert_int_equal(model_mlp.open(&fixture->mlp, model, fixture->ops,
+                                    fixture->device, MLP_BATCH, NULL),
                      STATUS_OK);
-    fixture->num_parameters = mlp_parameters(model, fixture->parameters);
+    fixture->num_parameters = model_mlp.parameters(model, fixture->parameters);
     for (uint32_t p = 0; p < fixture->num_parameters; p++) {
         size_t elements = fixture->parameters[p].elements;
         fixture->weights[p] = mlp_fixture_allocate(fixture, elements);
@@ -55,7 +55,7 @@ void mlp_fixture_close(struct mlp_fixture *fixture) {
         fixture->ops->release(fixture->device, fixture->gradients[p]);
     }
     fixture->ops->release(fixture->device, fixture->inputs);
-    mlp_close(&fixture->mlp);
+    model_mlp.close(&fixture->mlp);
     assert_null(fixture->mlp);
     ops_cpu_close(&fixture->device);
 }

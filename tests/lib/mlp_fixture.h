@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_MLP_FIXTURE_H
 #define CAPSTAN_MLP_FIXTURE_H
 
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 
 enum { MLP_PARAMETERS = 16, MLP_BATCH = 64, MLP_WIDTH = 784 }; /* at most */
 
@@ -12,7 +12,7 @@ struct mlp_fixture {
     struct job_model model;
     const struct ops *ops;
     struct ops_device *device;
-    struct mlp *mlp;
+    struct model_instance *mlp;
     uint32_t num_parameters;
     struct parameter parameters[MLP_PARAMETERS];
     float *weights[MLP_PARAMETERS], *gradients[MLP_PARAMETERS];

@@ -7,8 +7,8 @@
  *
  * Every call of the device only enqueues work, in order. The loss, which the
  * host needs, is downloaded on another stream and awaited by
- * mlp_wait_result. */
-#include "worker/models/mlp.h"
+ * mlp_settle. */
+#include "worker/models/model.h"
 
 #include "proto/tensor/recompute.h"
 
@@ -32,7 +32,7 @@ enum {
 
 /* Layer l maps width l to width l + 1; its parameters are 2l, the weight, and
  * 2l + 1, the bias. */
-struct mlp {
+struct model_instance {
     struct job_model model;
     const struct ops *ops;
     struct ops_device *device;
@@ -59,10 +59,10 @@ static uint32_t bias_of(uint32_t layer) {
     return 2 * layer + 1;
 }
 
-uint32_t mlp_parameters(const struct job_model *model,
-                        struct parameter *parameters) {
+static uint32_t mlp_parameters(const struct job_model *model,
+                               struct parameter *parameters) {
     uint32_t layers = model->num_layers - 1;
-    for (uint32_t l = 0; l < layers; l++) {
+    for (uint32_t l = 0; parameters && l < layers; l++) {
         uint32_t in = model->layers[l], out = model->layers[l + 1];
         float bound = (float)(1 / sqrt(in));
         struct parameter *weight = &parameters[weight_of(l)];
@@ -79,9 +79,10 @@ uint32_t mlp_parameters(const struct job_model *model,
     return 2 * layers;
 }
 
-enum status mlp_check_data(const struct job_model *model,
-                           const struct dataset *dataset, const char *images,
-                           const char *labels, struct failure *why) {
+static enum status mlp_check_data(const struct job_model *model,
+                                  const struct dataset *dataset,
+                                  const char *images, const char *labels,
+                                  struct failure *why) {
     uint32_t inputs = model->layers[0];
     uint32_t outputs = model->layers[model->num_layers - 1];
     if (dataset->features != inputs)
@@ -98,13 +99,13 @@ enum status mlp_check_data(const struct job_model *model,
     return STATUS_OK;
 }
 
-static float *allocate_rows(struct mlp *mlp, uint32_t width) {
+static float *allocate_rows(struct model_instance *mlp, uint32_t width) {
     size_t bytes = (size_t)mlp->max_batch * width * sizeof(float);
     mlp->bytes += bytes;
     return mlp->ops->allocate(mlp->device, bytes);
 }
 
-static bool allocate_result(struct mlp *mlp) {
+static bool allocate_result(struct model_instance *mlp) {
     const struct ops *ops = mlp->ops;
     mlp->result_event = ops->event_open(mlp->device);
     mlp->device_result = ops->allocate(mlp->device, sizeof *mlp->device_result);
@@ -118,7 +119,7 @@ static bool allocate_result(struct mlp *mlp) {
     return true;
 }
 
-static void release_result(struct mlp *mlp) {
+static void release_result(struct model_instance *mlp) {
     const struct ops *ops = mlp->ops;
     if (mlp->result_event)
         ops->event_close(mlp->device, &mlp->result_event);
@@ -129,7 +130,7 @@ static void release_result(struct mlp *mlp) {
     ops->release(mlp->device, mlp->device_result);
 }
 
-static bool mlp_allocate(struct mlp *mlp) {
+static bool mlp_allocate(struct model_instance *mlp) {
     uint32_t widest = 0;
     bool complete = true;
     for (uint32_t l = 0; l < mlp->layers; l++) {
@@ -147,10 +148,24 @@ static bool mlp_allocate(struct mlp *mlp) {
     return complete && allocate_result(mlp);
 }
 
-enum status mlp_open(struct mlp **out, const struct job_model *model,
-                     const struct ops *ops, struct ops_device *device,
-                     uint32_t max_batch, struct failure *why) {
-    struct mlp *mlp = calloc(1, sizeof *mlp);
+static void mlp_close(struct model_instance **mlp) {
+    if (!mlp || !*mlp)
+        return;
+    const struct ops *ops = (*mlp)->ops;
+    for (uint32_t r = 0; r < (*mlp)->plan.activations; r++)
+        ops->release((*mlp)->device, (*mlp)->activations[r]);
+    for (int i = 0; i < 2; i++)
+        ops->release((*mlp)->device, (*mlp)->dz_buffers[i]);
+    release_result(*mlp);
+    free(*mlp);
+    *mlp = NULL;
+}
+
+static enum status mlp_open(struct model_instance **out,
+                            const struct job_model *model,
+                            const struct ops *ops, struct ops_device *device,
+                            uint32_t max_batch, struct failure *why) {
+    struct model_instance *mlp = calloc(1, sizeof *mlp);
     if (!mlp)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a model");
     mlp->model = *model;
@@ -172,23 +187,10 @@ enum status mlp_open(struct mlp **out, const struct job_model *model,
     return STATUS_OK;
 }
 
-void mlp_close(struct mlp **mlp) {
-    if (!mlp || !*mlp)
-        return;
-    const struct ops *ops = (*mlp)->ops;
-    for (uint32_t r = 0; r < (*mlp)->plan.activations; r++)
-        ops->release((*mlp)->device, (*mlp)->activations[r]);
-    for (int i = 0; i < 2; i++)
-        ops->release((*mlp)->device, (*mlp)->dz_buffers[i]);
-    release_result(*mlp);
-    free(*mlp);
-    *mlp = NULL;
-}
-
 /* Submits the enqueued work first: the host may have to wait for weights, and
  * the device continues meanwhile. */
-static void mlp_need(const struct mlp *mlp, const struct mlp_hooks *hooks,
-                     uint32_t layer) {
+static void mlp_need(const struct model_instance *mlp,
+                     const struct model_hooks *hooks, uint32_t layer) {
     if (!hooks || !hooks->need)
         return;
     mlp->ops->capture_end(mlp->device);
@@ -196,26 +198,26 @@ static void mlp_need(const struct mlp *mlp, const struct mlp_hooks *hooks,
     mlp->ops->capture_begin(mlp->device);
 }
 
-static void mlp_done(const struct mlp_hooks *hooks, uint32_t parameter) {
+static void mlp_done(const struct model_hooks *hooks, uint32_t parameter) {
     if (hooks && hooks->done)
         hooks->done(hooks->context, parameter);
 }
 
-static float *output_of(const struct mlp *mlp, uint32_t layer) {
+static float *output_of(const struct model_instance *mlp, uint32_t layer) {
     return mlp->activations[mlp->plan.activation_of[layer]];
 }
 
 /* dz of output LAYER. */
-static float *dz_of(const struct mlp *mlp, uint32_t layer) {
+static float *dz_of(const struct model_instance *mlp, uint32_t layer) {
     return mlp->dz_buffers[layer % 2];
 }
 
-static const float *inputs_of(const struct mlp *mlp, uint32_t layer,
+static const float *inputs_of(const struct model_instance *mlp, uint32_t layer,
                               const struct loader_batch *batch) {
     return layer == 0 ? batch->inputs : output_of(mlp, layer - 1);
 }
 
-static void mlp_compute(struct mlp *mlp, uint32_t layer,
+static void mlp_compute(struct model_instance *mlp, uint32_t layer,
                         const struct loader_batch *batch,
                         float *const *weights) {
     bool last = layer == mlp->layers - 1;
@@ -228,8 +230,9 @@ static void mlp_compute(struct mlp *mlp, uint32_t layer,
         mlp->present_segment = mlp->plan.segment[layer];
 }
 
-static void mlp_forward(struct mlp *mlp, const struct loader_batch *batch,
-                        float *const *weights, const struct mlp_hooks *hooks) {
+static void mlp_forward(struct model_instance *mlp,
+                        const struct loader_batch *batch, float *const *weights,
+                        const struct model_hooks *hooks) {
     for (uint32_t l = 0; l < mlp->layers; l++) {
         mlp_need(mlp, hooks, l);
         mlp_compute(mlp, l, batch, weights);
@@ -239,7 +242,7 @@ static void mlp_forward(struct mlp *mlp, const struct loader_batch *batch,
 /* Recomputes output LAYER's segment as in the forward pass, from the last kept
  * output before it, so that it has the same bits. This reads weights of lower
  * layers only, which are still unchanged. */
-static void recompute_segment(struct mlp *mlp, uint32_t layer,
+static void recompute_segment(struct model_instance *mlp, uint32_t layer,
                               const struct loader_batch *batch,
                               float *const *weights) {
     uint32_t first = mlp->plan.segment[layer];
@@ -252,8 +255,8 @@ static void recompute_segment(struct mlp *mlp, uint32_t layer,
 /* DZ receives the gradient of scale * (sum of the losses), or is NULL. The
  * download of the loss has its own stream, so that the backward pass need not
  * wait for it. */
-static void mlp_loss(struct mlp *mlp, const struct loader_batch *batch,
-                     float *dz, float scale) {
+static void mlp_loss(struct model_instance *mlp,
+                     const struct loader_batch *batch, float *dz, float scale) {
     const struct ops *ops = mlp->ops;
     mlp->count = batch->count;
     ops->loss(mlp->device, mlp->model.loss, output_of(mlp, mlp->layers - 1),
@@ -267,15 +270,16 @@ static void mlp_loss(struct mlp *mlp, const struct loader_batch *batch,
 }
 
 /* The result as far as it is known without waiting. */
-static void copy_result(const struct mlp *mlp, struct mlp_result *result) {
-    *result = (struct mlp_result){0};
+static void copy_result(const struct model_instance *mlp,
+                        struct model_result *result) {
+    *result = (struct model_result){0};
     if (!mlp->ops->async)
-        *result = (struct mlp_result){mlp->host_result->loss,
-                                      mlp->host_result->correct, mlp->count};
+        *result = (struct model_result){mlp->host_result->loss,
+                                        mlp->host_result->correct, mlp->count};
 }
 
 /* From dz of the layer to dz of the layer below. */
-static void propagate(struct mlp *mlp, uint32_t layer, uint32_t n,
+static void propagate(struct model_instance *mlp, uint32_t layer, uint32_t n,
                       const float *weight) {
     uint32_t in = mlp->model.layers[layer], out = mlp->model.layers[layer + 1];
     float *below = dz_of(mlp, layer - 1);
@@ -287,9 +291,10 @@ static void propagate(struct mlp *mlp, uint32_t layer, uint32_t n,
 
 /* In the order of every push: the last parameter first. A weight is read for
  * the last time before its gradient is announced. */
-static void backward(struct mlp *mlp, const struct loader_batch *batch,
-                     float *const *weights, float *const *gradients, bool add,
-                     const struct mlp_hooks *hooks) {
+static void backward(struct model_instance *mlp,
+                     const struct loader_batch *batch, float *const *weights,
+                     float *const *gradients, bool add,
+                     const struct model_hooks *hooks) {
     const struct ops *ops = mlp->ops;
     for (uint32_t l = mlp->layers; l-- > 0;) {
         uint32_t in = mlp->model.layers[l], out = mlp->model.layers[l + 1];
@@ -309,10 +314,11 @@ static void backward(struct mlp *mlp, const struct loader_batch *batch,
 
 /* An asynchronous device runs the backward pass whatever the loss is; the
  * caller later discards the gradients. */
-void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
-                  float *const *weights, float *const *gradients, float scale,
-                  bool add, const struct mlp_hooks *hooks,
-                  struct mlp_result *result) {
+static void mlp_gradient(struct model_instance *mlp,
+                         const struct loader_batch *batch,
+                         float *const *weights, float *const *gradients,
+                         float scale, bool add, const struct model_hooks *hooks,
+                         struct model_result *result) {
     mlp->ops->capture_begin(mlp->device);
     mlp_forward(mlp, batch, weights, hooks);
     mlp_loss(mlp, batch, dz_of(mlp, mlp->layers - 1), scale);
@@ -323,9 +329,10 @@ void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
     mlp->ops->capture_end(mlp->device);
 }
 
-void mlp_evaluate(struct mlp *mlp, const struct loader_batch *batch,
-                  float *const *weights, const struct mlp_hooks *hooks,
-                  struct mlp_result *result) {
+static void mlp_evaluate(struct model_instance *mlp,
+                         const struct loader_batch *batch,
+                         float *const *weights, const struct model_hooks *hooks,
+                         struct model_result *result) {
     mlp->ops->capture_begin(mlp->device);
     mlp_forward(mlp, batch, weights, hooks);
     mlp_loss(mlp, batch, NULL, 1);
@@ -333,13 +340,24 @@ void mlp_evaluate(struct mlp *mlp, const struct loader_batch *batch,
     copy_result(mlp, result);
 }
 
-enum status mlp_wait_result(struct mlp *mlp, struct mlp_result *result,
-                            struct failure *why) {
-    *result = (struct mlp_result){0};
+static enum status mlp_settle(struct model_instance *mlp,
+                              struct model_result *result,
+                              struct failure *why) {
+    *result = (struct model_result){0};
     enum status status =
         mlp->ops->event_sync(mlp->device, mlp->result_event, why);
     if (!status)
-        *result = (struct mlp_result){mlp->host_result->loss,
-                                      mlp->host_result->correct, mlp->count};
+        *result = (struct model_result){mlp->host_result->loss,
+                                        mlp->host_result->correct, mlp->count};
     return status;
 }
+
+const struct model model_mlp = {
+    .parameters = mlp_parameters,
+    .check_data = mlp_check_data,
+    .open = mlp_open,
+    .close = mlp_close,
+    .gradient = mlp_gradient,
+    .evaluate = mlp_evaluate,
+    .settle = mlp_settle,
+};

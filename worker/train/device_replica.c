@@ -108,7 +108,7 @@ static float scale_of(const struct device_replica_step *step,
 }
 
 static void add_result(struct device_replica_result *result,
-                       const struct mlp_result *batch_result) {
+                       const struct model_result *batch_result) {
     if (!isfinite(batch_result->loss))
         return;
     result->finite_loss_sum += batch_result->loss;
@@ -126,10 +126,10 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
     struct executor *executor = &pass->device_replica->executor;
     bool async = device_replica_is_async(pass->device_replica);
     bool last = k + 1 == step->job->accumulation && !pass->result->nonfinite;
-    struct mlp_hooks hooks = {
+    struct model_hooks hooks = {
         pass, k == 0 ? device_replica_need : NULL, check_loss,
         last && (async || step->early) ? device_replica_done : NULL};
-    struct mlp_result batch_result;
+    struct model_result batch_result;
     enum status status = STATUS_OK;
     if (!batch_prefetch_ready(&executor->batch_prefetch))
         status = prefetch_next(pass->device_replica, pass->result, why);
@@ -137,14 +137,16 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
         return status;
     const struct loader_batch *batch =
         batch_prefetch_pop(&executor->batch_prefetch);
-    mlp_gradient(executor->mlp, batch, executor->device_transfer.weights,
-                 executor->device_transfer.gradients, scale_of(step, batch),
-                 k > 0, &hooks, &batch_result);
+    executor->model->gradient(
+        executor->instance, batch, executor->device_transfer.weights,
+        executor->device_transfer.gradients, scale_of(step, batch), k > 0,
+        &hooks, &batch_result);
     batch_prefetch_release(&executor->batch_prefetch);
     if (async) {
         status = prefetch_next(pass->device_replica, pass->result, why);
         if (!status)
-            status = mlp_wait_result(executor->mlp, &batch_result, why);
+            status =
+                executor->model->settle(executor->instance, &batch_result, why);
         if (!status)
             (void)check_loss(
                 pass,

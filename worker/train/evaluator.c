@@ -75,22 +75,20 @@ static enum status load_test(struct evaluator *evaluator, struct failure *why) {
                      job->data.test_labels, evaluator->settings->log, why);
     return status ? status_context(why, "data.test%s",
                                    job->data.dir ? ", in data.dir" : "")
-                  : mlp_check_data(&job->model, evaluator->test,
-                                   job->data.test_images, job->data.test_labels,
-                                   why);
+                  : model_find(&job->model)
+                        ->check_data(&job->model, evaluator->test,
+                                     job->data.test_images,
+                                     job->data.test_labels, why);
 }
 
 static enum status evaluator_open_model(struct evaluator *evaluator,
                                         struct failure *why) {
     const struct job *job = evaluator->job;
-    struct parameter parameters[2 * JOB_MAX_LAYERS];
-    uint32_t count = mlp_parameters(&job->model, parameters);
     struct device_request request = {.kind = job->device,
                                      .threads = job->threads,
                                      .timeout = job->timeouts.step};
     struct executor_options use = {.evaluates = true};
-    enum status status =
-        layout_build(&evaluator->layout, parameters, count, why);
+    enum status status = model_layout(&evaluator->layout, &job->model, why);
     if (!status)
         status = arena_open(&evaluator->arena, evaluator->layout, false, why);
     if (!status)

@@ -17,6 +17,7 @@ static enum status allocate_device_memory(struct executor *executor,
     uint32_t batch = use->micro_batch;
     uint32_t features = job->model.layers[0];
     bool trains = use->micro_batch > 0;
+    executor->model = model_find(&job->model);
     enum status status =
         use->resident
             ? device_transfer_open_resident(&executor->device_transfer, device,
@@ -26,8 +27,8 @@ static enum status allocate_device_memory(struct executor *executor,
     if (use->evaluates && batch < EVALUATION_BATCH)
         batch = EVALUATION_BATCH;
     if (!status)
-        status = mlp_open(&executor->mlp, &job->model, device->ops,
-                          device->handle, batch, why);
+        status = executor->model->open(&executor->instance, &job->model,
+                                       device->ops, device->handle, batch, why);
     if (!status && trains)
         status = batch_prefetch_open(&executor->batch_prefetch, device,
                                      use->micro_batch, features, why);
@@ -67,27 +68,17 @@ void executor_close(struct executor *executor) {
     executor_synchronize(executor);
     batch_prefetch_close(&executor->batch_prefetch);
     batch_prefetch_close(&executor->evaluation_prefetch);
-    mlp_close(&executor->mlp);
+    if (executor->model)
+        executor->model->close(&executor->instance);
     device_transfer_close(&executor->device_transfer);
     device_close(&executor->device);
 }
 
-enum status executor_evaluate(struct executor *executor,
-                              const struct evaluation_range *range,
-                              struct evaluation *out, struct failure *why) {
-    struct device_transfer *transfer = &executor->device_transfer;
-    device_transfer_invalidate(transfer);
-    for (uint32_t p = 0; p < transfer->layout->num_parameters; p++)
-        device_transfer_upload(transfer, p);
-    device_transfer_wait(transfer);
-    return evaluation_run(out, executor->mlp, &executor->evaluation_prefetch,
-                          range, transfer->weights, why);
-}
-
-enum status evaluation_run(struct evaluation *out, struct mlp *mlp,
-                           struct batch_prefetch *prefetch,
-                           const struct evaluation_range *range,
-                           float *const *weights, struct failure *why) {
+/* The weights are on the device. */
+static enum status evaluate_range(struct executor *executor,
+                                  const struct evaluation_range *range,
+                                  struct evaluation *out, struct failure *why) {
+    struct batch_prefetch *prefetch = &executor->evaluation_prefetch;
     size_t features = range->test->features;
     uint32_t labels[EVALUATION_BATCH];
     float *inputs = malloc(EVALUATION_BATCH * features * sizeof *inputs);
@@ -99,19 +90,32 @@ enum status evaluation_run(struct evaluation *out, struct mlp *mlp,
                            EVALUATION_BATCH, features);
     for (uint64_t i = range->first; !status && i < range->end;) {
         struct loader_batch batch = {.inputs = inputs, .labels = labels};
-        struct mlp_result result;
+        struct model_result result;
         for (; batch.count < EVALUATION_BATCH && i < range->end;
              batch.count++, i++)
             labels[batch.count] = dataset_sample(
                 range->test, (uint32_t)i, inputs + batch.count * features);
         batch_prefetch_push(prefetch, &batch);
-        mlp_evaluate(mlp, batch_prefetch_pop(prefetch), weights, NULL, &result);
+        executor->model->evaluate(
+            executor->instance, batch_prefetch_pop(prefetch),
+            executor->device_transfer.weights, NULL, &result);
         batch_prefetch_release(prefetch);
-        status = mlp_wait_result(mlp, &result, why);
+        status = executor->model->settle(executor->instance, &result, why);
         out->loss_sum += result.loss;
         out->correct += result.correct;
         out->count += result.count;
     }
     free(inputs);
     return status;
+}
+
+enum status executor_evaluate(struct executor *executor,
+                              const struct evaluation_range *range,
+                              struct evaluation *out, struct failure *why) {
+    struct device_transfer *transfer = &executor->device_transfer;
+    device_transfer_invalidate(transfer);
+    for (uint32_t p = 0; p < transfer->layout->num_parameters; p++)
+        device_transfer_upload(transfer, p);
+    device_transfer_wait(transfer);
+    return evaluate_range(executor, range, out, why);
 }

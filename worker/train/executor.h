@@ -9,7 +9,7 @@
 #include "proto/tensor/layout.h"
 #include "proto/tensor/memory_footprint.h"
 #include "worker/data/dataset.h"
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 #include "worker/ops/device.h"
 #include "worker/train/arena.h"
 #include "worker/train/batch_prefetch.h"
@@ -31,19 +31,10 @@ struct evaluation_range {
     uint64_t first, end;
 };
 
-/* Evaluates RANGE. Its samples reach MLP through PREFETCH; both are open
- * for batches of EVALUATION_BATCH, and no batch is pending. WEIGHTS: one
- * pointer per parameter, device memory. STATUS_RETRY if there is no memory for
- * a batch; else as ops.event_sync. */
-enum status evaluation_run(struct evaluation *out, struct mlp *mlp,
-                           struct batch_prefetch *prefetch,
-                           const struct evaluation_range *range,
-                           float *const *weights,
-                           struct failure *why) MUST_CHECK;
-
 struct executor {
     struct device device;
-    struct mlp *mlp;
+    const struct model *model;
+    struct model_instance *instance; /* of MODEL */
     struct device_transfer device_transfer;
     struct batch_prefetch batch_prefetch;      /* of training samples */
     struct batch_prefetch evaluation_prefetch; /* of evaluation samples */
@@ -78,7 +69,9 @@ void executor_synchronize(struct executor *executor);
  * all zero. */
 void executor_close(struct executor *executor);
 
-/* As evaluation_run, on the arena's current weights. */
+/* Evaluates RANGE on the arena's current weights. No evaluation batch is
+ * pending. STATUS_RETRY if there is no memory for a batch; else as
+ * ops.event_sync. */
 enum status executor_evaluate(struct executor *executor,
                               const struct evaluation_range *range,
                               struct evaluation *out,

@@ -9,7 +9,7 @@
 #include "proto/base/time.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/philox.h"
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 #include "worker/ops/ops.h"
 #include "worker/train/arena.h"
 
@@ -25,7 +25,8 @@ struct runner {
     const struct job *job;
     struct layout *layout;
     struct ops_device *device;
-    struct mlp *mlp;
+    const struct model *model;
+    struct model_instance *instance;
     struct arena arena;
     struct loader_batch batch;
     float *inputs;
@@ -92,18 +93,18 @@ static bool fill_batch(struct runner *runner) {
 
 static enum status open_runner(struct runner *runner, const struct job *job,
                                struct failure *why) {
-    struct parameter parameters[2 * JOB_MAX_LAYERS];
     runner->job = job;
-    runner->parameters = mlp_parameters(&job->model, parameters);
-    enum status status =
-        layout_build(&runner->layout, parameters, runner->parameters, why);
+    runner->model = model_find(&job->model);
+    enum status status = model_layout(&runner->layout, &job->model, why);
     if (!status)
         status = ops_cpu_open(&runner->device, job->threads, why);
     if (!status)
-        status = mlp_open(&runner->mlp, &job->model, ops_cpu(), runner->device,
-                          job->micro_batch, why);
+        status = runner->model->open(&runner->instance, &job->model, ops_cpu(),
+                                     runner->device, job->micro_batch, why);
     if (!status)
         status = arena_open(&runner->arena, runner->layout, false, why);
+    if (!status)
+        runner->parameters = runner->layout->num_parameters;
     runner->intervals = calloc((size_t)2 * runner->parameters * MAX_PASSES,
                                sizeof *runner->intervals);
     if (!status && (!runner->intervals || !fill_batch(runner)))
@@ -119,7 +120,8 @@ static enum status open_runner(struct runner *runner, const struct job *job,
 }
 
 static void close_runner(struct runner *runner) {
-    mlp_close(&runner->mlp);
+    if (runner->model)
+        runner->model->close(&runner->instance);
     ops_cpu_close(&runner->device);
     arena_close(&runner->arena);
     layout_free(&runner->layout);
@@ -130,14 +132,16 @@ static void close_runner(struct runner *runner) {
 
 static void *run_passes(void *argument) {
     struct runner *runner = argument;
-    struct mlp_hooks hooks = {runner, profile_need, profile_loss, profile_done};
-    struct mlp_result result;
+    struct model_hooks hooks = {runner, profile_need, profile_loss,
+                                profile_done};
+    struct model_result result;
     runner->passes = 0;
     do {
         runner->interval = UINT32_MAX;
-        mlp_gradient(runner->mlp, &runner->batch, runner->arena.weight_of,
-                     runner->arena.gradient_of,
-                     1.0f / (float)runner->batch.count, false, &hooks, &result);
+        runner->model->gradient(
+            runner->instance, &runner->batch, runner->arena.weight_of,
+            runner->arena.gradient_of, 1.0f / (float)runner->batch.count, false,
+            &hooks, &result);
         runner->passes++;
     } while (runner->passes < MIN_PASSES ||
              (runner->passes < MAX_PASSES && time_now() < runner->until));

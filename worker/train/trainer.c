@@ -359,6 +359,7 @@ void trainer_leave(struct trainer *trainer) {
 
 static enum status load_data(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
+    const struct model *model = model_find(&job->model);
     const struct job_data *data = &job->data;
     const struct log *log = trainer->settings.log;
     const char *in = data->dir ? ", in data.dir" : "";
@@ -371,18 +372,12 @@ static enum status load_data(struct trainer *trainer, struct failure *why) {
                               data->test_labels, log, why);
     if (status)
         return status_context(why, "data.test%s", in);
-    status = mlp_check_data(&job->model, trainer->train, data->train_images,
-                            data->train_labels, why);
+    status = model->check_data(&job->model, trainer->train, data->train_images,
+                               data->train_labels, why);
     if (!status && trainer->test)
-        status = mlp_check_data(&job->model, trainer->test, data->test_images,
-                                data->test_labels, why);
+        status = model->check_data(&job->model, trainer->test,
+                                   data->test_images, data->test_labels, why);
     return status;
-}
-
-static enum status open_layout(struct trainer *trainer, struct failure *why) {
-    struct parameter parameters[2 * JOB_MAX_LAYERS];
-    uint32_t count = mlp_parameters(&trainer->settings.job->model, parameters);
-    return layout_build(&trainer->layout, parameters, count, why);
 }
 
 static void declare(struct trainer *trainer) {
@@ -401,7 +396,8 @@ enum status trainer_prepare(struct trainer *trainer, struct failure *why) {
     trainer_device_report(trainer);
     enum status status = load_data(trainer, why);
     if (!status)
-        status = open_layout(trainer, why);
+        status =
+            model_layout(&trainer->layout, &trainer->settings.job->model, why);
     if (!status)
         status = trainer_device_find(trainer, why);
     if (!status && !trainer_is_cancelled(trainer))

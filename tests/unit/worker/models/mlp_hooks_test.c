@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a pass tells as it goes: which weights it needs next, which gradients
  * are done, and where its spans begin and end. */
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 
 #include "tests/lib/mlp_fixture.h"
 
@@ -20,15 +20,15 @@ static void weights_are_unused_once_their_gradient_is_announced(void **state) {
     mlp_fixture_open(&fixture, &mlp_medium);
     mlp_fixture_open(&plain, &mlp_medium);
     struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 40);
-    struct mlp_result result;
-    mlp_gradient(plain.mlp, &batch, plain.weights, plain.gradients, 1, false,
-                 NULL, &result);
+    struct model_result result;
+    model_mlp.gradient(plain.mlp, &batch, plain.weights, plain.gradients, 1,
+                       false, NULL, &result);
     struct mlp_eager eager = {0};
     mlp_eager_open(&eager, &fixture);
-    struct mlp_hooks hooks = {
+    struct model_hooks hooks = {
         .context = &eager, .need = mlp_eager_need, .done = mlp_eager_done};
-    mlp_gradient(fixture.mlp, &batch, fixture.weights, fixture.gradients, 1,
-                 false, &hooks, &result);
+    model_mlp.gradient(fixture.mlp, &batch, fixture.weights, fixture.gradients,
+                       1, false, &hooks, &result);
     assert_int_equal(eager.num_needed, 6);
     assert_int_equal(eager.num_done, 6);
     for (uint32_t p = 0; p < 6; p++) {
@@ -38,7 +38,7 @@ static void weights_are_unused_once_their_gradient_is_announced(void **state) {
         assert_memory_equal(eager.taken[p], plain.gradients[p], bytes);
         assert_memory_equal(fixture.gradients[p], eager.taken[p], bytes);
     }
-    mlp_evaluate(fixture.mlp, &batch, fixture.weights, &hooks, &result);
+    model_mlp.evaluate(fixture.mlp, &batch, fixture.weights, &hooks, &result);
     assert_int_equal(eager.num_needed, 12);
     assert_int_equal(eager.num_done, 6);
     assert_true(isfinite(result.loss));
@@ -90,33 +90,34 @@ static bool refuse(void *context, double loss) {
 }
 
 static void waiting_for_weights_splits_the_captured_graph(void **state) {
-    static const struct mlp_hooks all[] = {
+    static const struct model_hooks all[] = {
         {NULL, need_outside, NULL, done_inside},
         {NULL, NULL, NULL, done_inside},
         {NULL, NULL, refuse, NULL},
     };
     static const unsigned cuts[] = {3, 0, 0};
     struct mlp_fixture fixture = {0};
-    struct mlp_result result;
+    struct model_result result;
     (void)state;
     mlp_fixture_open(&fixture, &mlp_medium);
-    mlp_close(&fixture.mlp);
+    model_mlp.close(&fixture.mlp);
     struct ops noting = *ops_cpu();
     noting.capture_begin = record_begin;
     noting.capture_end = record_end;
     noting.linear = record_linear;
-    assert_int_equal(mlp_open(&fixture.mlp, &mlp_medium, &noting,
-                              fixture.device, MLP_BATCH, NULL),
+    assert_int_equal(model_mlp.open(&fixture.mlp, &mlp_medium, &noting,
+                                    fixture.device, MLP_BATCH, NULL),
                      STATUS_OK);
     struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 40);
     for (int i = 0; i < 3; i++) {
         memset(&spans, 0, sizeof spans);
-        mlp_gradient(fixture.mlp, &batch, fixture.weights, fixture.gradients, 1,
-                     false, &all[i], &result);
+        model_mlp.gradient(fixture.mlp, &batch, fixture.weights,
+                           fixture.gradients, 1, false, &all[i], &result);
         assert_int_equal(spans.ended, 1 + cuts[i]);
         assert_int_equal(spans.begun, spans.ended);
         memset(&spans, 0, sizeof spans);
-        mlp_evaluate(fixture.mlp, &batch, fixture.weights, &all[i], &result);
+        model_mlp.evaluate(fixture.mlp, &batch, fixture.weights, &all[i],
+                           &result);
         assert_int_equal(spans.ended, 1 + cuts[i]);
         assert_int_equal(spans.begun, spans.ended);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models that keep few activations and compute the others anew: the same bits
  * in less memory. */
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 
 #include "tests/lib/mlp_fixture.h"
 
@@ -27,29 +27,30 @@ static void open_counted(struct mlp_fixture *fixture,
                          const struct job_model *model, struct ops *counted,
                          size_t *bytes) {
     mlp_fixture_open(fixture, model);
-    mlp_close(&fixture->mlp);
+    model_mlp.close(&fixture->mlp);
     *counted = *ops_cpu();
     counted->allocate = counted_allocate;
     had = 0;
-    assert_int_equal(mlp_open(&fixture->mlp, model, counted, fixture->device,
-                              MLP_BATCH, NULL),
+    assert_int_equal(model_mlp.open(&fixture->mlp, model, counted,
+                                    fixture->device, MLP_BATCH, NULL),
                      STATUS_OK);
     *bytes = had;
 }
 
 /* Two micro batches, the second added to the first, weights taken away as soon
  * as they may be. */
-static void pass_twice(struct mlp_fixture *fixture, struct mlp_result *result) {
+static void pass_twice(struct mlp_fixture *fixture,
+                       struct model_result *result) {
     struct loader_batch first = mlp_fixture_samples(fixture, 0, 33);
     struct loader_batch second = mlp_fixture_samples(fixture, 33, 7);
-    mlp_gradient(fixture->mlp, &first, fixture->weights, fixture->gradients,
-                 0.5f, false, NULL, result);
+    model_mlp.gradient(fixture->mlp, &first, fixture->weights,
+                       fixture->gradients, 0.5f, false, NULL, result);
     struct mlp_eager eager = {0};
     mlp_eager_open(&eager, fixture);
-    struct mlp_hooks hooks = {
+    struct model_hooks hooks = {
         .context = &eager, .need = mlp_eager_need, .done = mlp_eager_done};
-    mlp_gradient(fixture->mlp, &second, fixture->weights, fixture->gradients,
-                 0.5f, true, &hooks, result);
+    model_mlp.gradient(fixture->mlp, &second, fixture->weights,
+                       fixture->gradients, 0.5f, true, &hooks, result);
     assert_int_equal(eager.num_needed, fixture->num_parameters);
     assert_int_equal(eager.num_done, fixture->num_parameters);
     for (uint32_t p = 0; p < fixture->num_parameters; p++) {
@@ -62,7 +63,7 @@ static void pass_twice(struct mlp_fixture *fixture, struct mlp_result *result) {
 }
 
 static void expect_same_bits(struct mlp_fixture *all, struct mlp_fixture *few) {
-    struct mlp_result one, two;
+    struct model_result one, two;
     pass_twice(all, &one);
     pass_twice(few, &two);
     assert_memory_equal(&one.loss, &two.loss, sizeof one.loss);
@@ -70,8 +71,8 @@ static void expect_same_bits(struct mlp_fixture *all, struct mlp_fixture *few) {
         assert_memory_equal(all->gradients[p], few->gradients[p],
                             all->parameters[p].elements * sizeof(float));
     struct loader_batch batch = mlp_fixture_samples(all, 3, 64 - 3);
-    mlp_evaluate(all->mlp, &batch, all->weights, NULL, &one);
-    mlp_evaluate(few->mlp, &batch, few->weights, NULL, &two);
+    model_mlp.evaluate(all->mlp, &batch, all->weights, NULL, &one);
+    model_mlp.evaluate(few->mlp, &batch, few->weights, NULL, &two);
     assert_memory_equal(&one.loss, &two.loss, sizeof one.loss);
     assert_int_equal(one.correct, two.correct);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model's gradients beside finite differences of its loss in double
  * precision, and two hundred steps that have to learn. */
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/mlp_fixture.h"
@@ -101,8 +101,8 @@ static void check_differences(struct mlp_fixture *fixture,
         }
     }
     double loss = loss_in_double(&fixture->model, batch, weights);
-    struct mlp_result result;
-    mlp_evaluate(fixture->mlp, batch, fixture->weights, NULL, &result);
+    struct model_result result;
+    model_mlp.evaluate(fixture->mlp, batch, fixture->weights, NULL, &result);
     assert_true(fabs(result.loss - loss) <= 1e-5 * loss);
     for (uint32_t p = 0; p < fixture->num_parameters; p++)
         free(weights[p]);
@@ -119,9 +119,9 @@ static void gradients_are_those_of_finite_differences(void **state) {
             struct mlp_fixture fixture = {0};
             mlp_fixture_open(&fixture, &model);
             struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 9);
-            struct mlp_result result;
-            mlp_gradient(fixture.mlp, &batch, fixture.weights,
-                         fixture.gradients, 0.5f, false, NULL, &result);
+            struct model_result result;
+            model_mlp.gradient(fixture.mlp, &batch, fixture.weights,
+                               fixture.gradients, 0.5f, false, NULL, &result);
             assert_int_equal(result.count, 9);
             check_differences(&fixture, &batch, 0.5f);
             mlp_fixture_close(&fixture);
@@ -136,9 +136,9 @@ static void a_single_layer_is_a_valid_model(void **state) {
     struct mlp_fixture fixture = {0};
     mlp_fixture_open(&fixture, &model);
     struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 5);
-    struct mlp_result result;
-    mlp_gradient(fixture.mlp, &batch, fixture.weights, fixture.gradients, 1,
-                 false, NULL, &result);
+    struct model_result result;
+    model_mlp.gradient(fixture.mlp, &batch, fixture.weights, fixture.gradients,
+                       1, false, NULL, &result);
     check_differences(&fixture, &batch, 1);
     mlp_fixture_close(&fixture);
 }
@@ -159,15 +159,15 @@ static void accumulated_parts_equal_the_whole_batch(void **state) {
     struct mlp_fixture whole = {0}, parts = {0};
     mlp_fixture_open(&whole, &mlp_medium);
     mlp_fixture_open(&parts, &mlp_medium);
-    struct mlp_result result, sum = {0};
+    struct model_result result, sum = {0};
     struct loader_batch batch = mlp_fixture_samples(&whole, 0, 64);
-    mlp_gradient(whole.mlp, &batch, whole.weights, whole.gradients, 1.0f / 64,
-                 false, NULL, &result);
+    model_mlp.gradient(whole.mlp, &batch, whole.weights, whole.gradients,
+                       1.0f / 64, false, NULL, &result);
     for (uint32_t c = 0; c < 4; c++) {
-        struct mlp_result part;
+        struct model_result part;
         batch = mlp_fixture_samples(&parts, cuts[c], cuts[c + 1] - cuts[c]);
-        mlp_gradient(parts.mlp, &batch, parts.weights, parts.gradients,
-                     1.0f / 64, c > 0, NULL, &part);
+        model_mlp.gradient(parts.mlp, &batch, parts.weights, parts.gradients,
+                           1.0f / 64, c > 0, NULL, &part);
         sum.loss += part.loss;
         sum.correct += part.correct;
         sum.count += part.count;
@@ -187,13 +187,13 @@ static void the_same_pass_gives_the_same_bits(void **state) {
     struct mlp_fixture one = {0}, two = {0};
     mlp_fixture_open(&one, &mlp_medium);
     mlp_fixture_open(&two, &mlp_medium);
-    struct mlp_result first, second;
+    struct model_result first, second;
     for (uint32_t count = 1; count <= MLP_BATCH; count += 21) {
         struct loader_batch batch = mlp_fixture_samples(&one, 0, count);
-        mlp_gradient(one.mlp, &batch, one.weights, one.gradients, 1, false,
-                     NULL, &first);
-        mlp_gradient(two.mlp, &batch, two.weights, two.gradients, 1, false,
-                     NULL, &second);
+        model_mlp.gradient(one.mlp, &batch, one.weights, one.gradients, 1,
+                           false, NULL, &first);
+        model_mlp.gradient(two.mlp, &batch, two.weights, two.gradients, 1,
+                           false, NULL, &second);
         assert_memory_equal(&first.loss, &second.loss, sizeof first.loss);
         for (uint32_t p = 0; p < one.num_parameters; p++)
             assert_memory_equal(one.gradients[p], two.gradients[p],
@@ -207,12 +207,12 @@ static void the_same_pass_gives_the_same_bits(void **state) {
 static void the_settled_result_is_that_of_the_last_pass(void **state) {
     (void)state;
     struct mlp_fixture fixture = {0};
-    struct mlp_result result, settled = {0};
+    struct model_result result, settled = {0};
     mlp_fixture_open(&fixture, &mlp_medium);
     for (uint32_t count = 1; count <= MLP_BATCH; count += 13) {
         struct loader_batch batch = mlp_fixture_samples(&fixture, 0, count);
-        mlp_evaluate(fixture.mlp, &batch, fixture.weights, NULL, &result);
-        assert_int_equal(mlp_wait_result(fixture.mlp, &settled, NULL),
+        model_mlp.evaluate(fixture.mlp, &batch, fixture.weights, NULL, &result);
+        assert_int_equal(model_mlp.settle(fixture.mlp, &settled, NULL),
                          STATUS_OK);
         assert_int_equal(settled.count, count);
         assert_int_equal(settled.correct, result.correct);
@@ -225,7 +225,7 @@ static void parameters_are_those_of_torch_linear(void **state) {
     (void)state;
     struct job_model model = {.num_layers = 3, .layers = {784, 100, 10}};
     struct parameter parameters[4];
-    assert_int_equal(mlp_parameters(&model, parameters), 4);
+    assert_int_equal(model_mlp.parameters(&model, parameters), 4);
     assert_string_equal(parameters[0].name, "layer0.weight");
     assert_string_equal(parameters[1].name, "layer0.bias");
     assert_string_equal(parameters[2].name, "layer1.weight");
@@ -245,17 +245,18 @@ static void data_that_do_not_match_the_model_are_named(void **state) {
     struct job_model model = {.num_layers = 3, .layers = {784, 100, 10}};
     struct dataset data = {.count = 1, .features = 784, .num_classes = 10};
     struct failure why;
-    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
-                     STATUS_OK);
+    assert_int_equal(
+        model_mlp.check_data(&model, &data, "images", "labels", &why),
+        STATUS_OK);
     data.num_classes = 11;
-    assert_fails(mlp_check_data(&model, &data, "images", "labels", &why), &why,
-                 FAILURE_DATA_MISMATCH);
+    assert_fails(model_mlp.check_data(&model, &data, "images", "labels", &why),
+                 &why, FAILURE_DATA_MISMATCH);
     assert_string_equal(why.text,
                         "model.layers[2]: found 10 outputs, expected 11 or "
                         "more: the largest label in labels is 10");
     data = (struct dataset){.count = 1, .features = 783, .num_classes = 10};
-    assert_fails(mlp_check_data(&model, &data, "images", "labels", &why), &why,
-                 FAILURE_DATA_MISMATCH);
+    assert_fails(model_mlp.check_data(&model, &data, "images", "labels", &why),
+                 &why, FAILURE_DATA_MISMATCH);
     assert_non_null(
         strstr(why.text, "expected 783, the bytes of an image in images"));
 }
@@ -282,9 +283,9 @@ static double test_accuracy(struct mlp_fixture *fixture) {
                      STATUS_OK);
     uint32_t correct = 0, count = 0;
     while (count < test->count) {
-        struct mlp_result result;
-        mlp_evaluate(fixture->mlp, loader_next(loader), fixture->weights, NULL,
-                     &result);
+        struct model_result result;
+        model_mlp.evaluate(fixture->mlp, loader_next(loader), fixture->weights,
+                           NULL, &result);
         correct += result.correct;
         count += result.count;
     }
@@ -311,8 +312,9 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
                                   FASHION "train-labels-idx1-ubyte.gz", NULL,
                                   &why),
                      STATUS_OK);
-    assert_int_equal(mlp_check_data(&model, train, "images", "labels", &why),
-                     STATUS_OK);
+    assert_int_equal(
+        model_mlp.check_data(&model, train, "images", "labels", &why),
+        STATUS_OK);
     struct sampler_options options = {.num_samples = train->count,
                                       .num_ranks = 1,
                                       .micro_batch = MLP_BATCH,
@@ -323,9 +325,10 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
                      STATUS_OK);
     double first = 0, last = 0;
     for (int step = 0; step < 200; step++) {
-        struct mlp_result result;
-        mlp_gradient(fixture.mlp, loader_next(loader), fixture.weights,
-                     fixture.gradients, 1.0f / MLP_BATCH, false, NULL, &result);
+        struct model_result result;
+        model_mlp.gradient(fixture.mlp, loader_next(loader), fixture.weights,
+                           fixture.gradients, 1.0f / MLP_BATCH, false, NULL,
+                           &result);
         first = step == 0 ? result.loss / MLP_BATCH : first;
         last += step >= 190 ? result.loss / MLP_BATCH / 10 : 0;
         descend(&fixture, 0.1f);

@@ -9,7 +9,7 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/assert_fails.h"
 #include "worker/data/dataset.h"
-#include "worker/models/mlp.h"
+#include "worker/models/model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,15 +56,13 @@ static void load_job(struct fixture *fixture, const char *changes) {
 
 static int set_up(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
-    struct parameter parameters[4];
     void *run;
     if (cluster_run_setup(&run))
         return -1;
     fixture->run = run;
     cluster_run_path(run, "checkpoint", fixture->dir);
     load_job(fixture, NULL);
-    uint32_t count = mlp_parameters(&fixture->job->model, parameters);
-    must(layout_build(&fixture->layout, parameters, count, &fixture->why),
+    must(model_layout(&fixture->layout, &fixture->job->model, &fixture->why),
          &fixture->why);
     fixture->settings = (struct evaluator_settings){
         .dir = fixture->dir,

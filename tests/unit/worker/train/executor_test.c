@@ -39,7 +39,6 @@ static void fill_test(struct fixture *fixture) {
 static enum status open_engine(struct fixture *fixture, enum job_device kind,
                                const struct fake_device_settings *plan,
                                bool trains, struct failure *why) {
-    struct parameter parameters[2 * JOB_MAX_LAYERS];
     struct device_request request = {
         .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
     fixture->job = (struct job){
@@ -49,8 +48,7 @@ static enum status open_engine(struct fixture *fixture, enum job_device kind,
     };
     fill_test(fixture);
     fake_device_configure(plan);
-    uint32_t count = mlp_parameters(&fixture->job.model, parameters);
-    assert_int_equal(layout_build(&fixture->layout, parameters, count, why),
+    assert_int_equal(model_layout(&fixture->layout, &fixture->job.model, why),
                      STATUS_OK);
     assert_int_equal(arena_open(&fixture->arena, fixture->layout, false, why),
                      STATUS_OK);

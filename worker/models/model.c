@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/models/model.h"
+
+#include <stdlib.h>
+
+const struct model *model_find(const struct job_model *model) {
+    static const struct model *const models[] = {
+        [JOB_MLP] = &model_mlp,
+        [JOB_EXTERNAL] = NULL,
+    };
+    return models[model->type];
+}
+
+enum status model_layout(struct layout **out, const struct job_model *model,
+                         struct failure *why) {
+    const struct model *table = model_find(model);
+    uint32_t count = table->parameters(model, NULL);
+    struct parameter *parameters = calloc(count, sizeof *parameters);
+    *out = NULL;
+    if (!parameters)
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for a model's parameters");
+    table->parameters(model, parameters);
+    enum status status = layout_build(out, parameters, count, why);
+    free(parameters);
+    return status;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A built-in model as a table of functions: what it learns, what it computes.
+ * A model is written once against ops.h and opened once per device. */
+#ifndef CAPSTAN_MODEL_H
+#define CAPSTAN_MODEL_H
+
+#include "proto/base/status.h"
+#include "proto/config/job/job.h"
+#include "proto/tensor/layout.h"
+#include "worker/data/loader.h"
+#include "worker/ops/ops.h"
+
+/* Callbacks of a pass; each may be NULL. `need` is called before the first read
+ * of the weights of COUNT parameters from FIRST on, one layer's. `loss` is
+ * called with the sum of the losses before the backward pass (false: skip it),
+ * only on a device without ops.async, where the loss is known by then. `done`
+ * is called when a parameter's gradient is complete and its weights will not be
+ * read again in this pass, in order of the device's computing stream. Between
+ * the two the weights may be read several times: recomputing activations reads
+ * those of lower layers once more. Parameters are needed in model order and
+ * done in reverse, each once. The work between calls of `need` is captured
+ * (ops.capture_begin): without `need` the whole pass is one capture, including
+ * the work that `done` enqueues. */
+struct model_hooks {
+    void *context;
+    void (*need)(void *context, uint32_t first, uint32_t count);
+    bool (*loss)(void *context, double loss);
+    void (*done)(void *context, uint32_t parameter);
+};
+
+struct model_result {
+    double loss; /* sum over the samples */
+    uint32_t correct, count;
+};
+
+struct model_instance; /* open on a device; the model's own type */
+
+struct model {
+    /* Fills PARAMETERS (NULL: only counts them) in model order; returns how
+     * many. */
+    uint32_t (*parameters)(const struct job_model *model,
+                           struct parameter *parameters);
+
+    /* STATUS_CONFIG unless DATASET has the model's inputs and no label beyond
+     * its outputs; WHY names the file at fault, IMAGES or LABELS. */
+    enum status (*check_data)(const struct job_model *model,
+                              const struct dataset *dataset, const char *images,
+                              const char *labels, struct failure *why);
+
+    /* Allocates what batches up to MAX_BATCH need. Borrows OPS and DEVICE,
+     * which takes the model's precision. */
+    enum status (*open)(struct model_instance **out,
+                        const struct job_model *model, const struct ops *ops,
+                        struct ops_device *device, uint32_t max_batch,
+                        struct failure *why);
+
+    /* Frees *INSTANCE (may be NULL) and clears it. */
+    void (*close)(struct model_instance **instance);
+
+    /* Forward and backward over BATCH, of 1 to MAX_BATCH samples. WEIGHTS and
+     * GRADIENTS are arrays of one pointer per parameter, in device memory, as
+     * is the batch; HOOKS may be NULL. Gradients are those of scale * (sum of
+     * the losses), added to the existing ones if ADD. On a device with
+     * ops.async `settle` fills RESULT. */
+    void (*gradient)(struct model_instance *instance,
+                     const struct loader_batch *batch, float *const *weights,
+                     float *const *gradients, float scale, bool add,
+                     const struct model_hooks *hooks,
+                     struct model_result *result);
+
+    /* Forward only: `done` is never called. */
+    void (*evaluate)(struct model_instance *instance,
+                     const struct loader_batch *batch, float *const *weights,
+                     const struct model_hooks *hooks,
+                     struct model_result *result);
+
+    /* Waits for the result of the last pass and fills RESULT. Fails as
+     * ops.event_sync, with RESULT as after a batch of no samples. */
+    enum status (*settle)(struct model_instance *instance,
+                          struct model_result *result, struct failure *why);
+};
+
+/* The multilayer perceptron: weights layerI.weight [out, in], layerI.bias
+ * [out], as in PyTorch's Linear and with its initial bounds, 1/sqrt(in). It
+ * keeps the activations of model.kept hidden layers and of the longest segment
+ * between them; the backward pass recomputes the others to the same bits. */
+extern const struct model model_mlp;
+
+/* The model of a job; NULL: an external one. */
+const struct model *model_find(const struct job_model *model);
+
+/* The layout of MODEL's parameters. Fails as layout_build; the caller frees
+ * it. */
+enum status model_layout(struct layout **out, const struct job_model *model,
+                         struct failure *why) MUST_CHECK;
+
+#endif
