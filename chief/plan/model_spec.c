@@ -36,6 +36,9 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
 
 static void describe_parameter(const struct layout *layout, uint32_t p,
                                char *text, size_t size) {
+    static const char *const kinds[] = {[PARAMETER_TRAINED] = "trained",
+                                        [PARAMETER_AVERAGED] = "averaged",
+                                        [PARAMETER_ASSIGNED] = "assigned"};
     if (p >= layout->num_parameters) {
         snprintf(text, size, "none");
         return;
@@ -46,8 +49,9 @@ static void describe_parameter(const struct layout *layout, uint32_t p,
         used += (size_t)snprintf(text + used, size - used, d ? ", %u" : "%u",
                                  parameter->dims[d]);
     if (used < size)
-        snprintf(text + used, size - used, "], kind %u, type %u, group %u",
-                 parameter->kind, parameter->dtype, parameter->group);
+        snprintf(text + used, size - used, "] %s %s of group %u",
+                 parameter->dtype ? "int64" : "float32", kinds[parameter->kind],
+                 parameter->group);
 }
 
 /* The first tensor in which OTHER differs from rank 0's model. */

@@ -153,7 +153,9 @@ enum status kept_states_take(struct run *run, uint64_t step,
         free(all); /* STEP may be saved again, and fails for the same reason */
         return status;
     }
-    forget(kept, step);
+    /* Synchronous: a rank writes once a step, and the last snapshot may be of
+     * the same step as a planned one. */
+    forget(kept, run_synchronous(run) ? step - 1 : step);
     *files = all;
     return STATUS_OK;
 }

@@ -50,7 +50,8 @@ bool kept_states_awaited(const struct run *run, uint64_t step, char *name);
 
 /* The files of STEP; the caller frees *FILES. STATUS_FAILED: a trainer could
  * not write its own, or the lead's are missing. Those of earlier steps are
- * forgotten. */
+ * forgotten; with staleness, where each snapshot requests its own, STEP's too.
+ */
 enum status kept_states_take(struct run *run, uint64_t step,
                              struct shard_info **files, uint32_t *count,
                              struct failure *why) MUST_CHECK;

@@ -141,7 +141,7 @@ static void a_wrong_call_is_named_on_every_rank(void **state) {
         {"never", "tensor \"w\" was not pushed in step 10", CONFIG},
         {"size", "in step 10 has 4 bytes, expected are 12", CONFIG},
         {"differ",
-         "number 0 is \"w\" [4], kind 0, type 0, group 0, rank 0's "
+         "number 0 is \"w\" [4] float32 trained of group 0, rank 0's "
          "is \"w\" [3]",
          CONFIG},
         {"name", "\"w\" is listed twice", CONFIG},

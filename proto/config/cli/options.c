@@ -143,7 +143,9 @@ static error_t set_link_gbits(struct parser *parser, const char *text) {
 static error_t add_argument(struct parser *parser, char *text) {
     struct options *options = parser->options;
     if (parser->num_arguments == parser->cli_command->max_arguments)
-        return fail_usage(parser, FAILURE_USAGE, "'%s' is one word too many",
+        return fail_usage(parser, FAILURE_USAGE,
+                          "'%s' is one word too many; a command of your own, "
+                          "for local and compare, comes after --",
                           text);
     int number = parser->num_arguments++;
     if (options->cli_command != CLI_COMMAND_CKPT)

@@ -179,8 +179,13 @@ static enum status job_tree_check_object(json_t **out, json_t *tree,
     }
     if (!tree)
         return status_fail(why, FAILURE_JOB_INVALID,
-                           "%s: not JSON at line %d, column %d: %s", where,
-                           error->line, error->column, error->text);
+                           "%s: not JSON at line %d, column %d: %s%s", where,
+                           error->line, error->column, error->text,
+                           strlen(where) > 3 &&
+                                   !strcmp(where + strlen(where) - 3, ".py")
+                               ? "; a script is started by capstan local -- "
+                                 "python SCRIPT, or by its launcher"
+                               : "");
     json_decref(tree);
     return status_fail(
         why, FAILURE_JOB_INVALID,

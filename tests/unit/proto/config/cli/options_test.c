@@ -150,7 +150,9 @@ static void bench_parses_its_flags_and_keeps_the_arguments(void **state) {
     expect_error("bench --lane=udp",
                  "tcp, shm or auto, not 'udp'; `capstan bench");
     expect_error("bench job.json", "go with --simulate");
-    expect_error("bench a b", "'b' is one word too many");
+    expect_error("bench a b",
+                 "'b' is one word too many; a command of your own, for local "
+                 "and compare, comes after --");
     expect_error("bench --ps 0", "--ps");
 }
 
