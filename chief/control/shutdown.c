@@ -217,7 +217,7 @@ static bool ends_differ(struct run *run) {
             run_stop(run, FAILURE_ENDS_DIFFER,
                      "%s has ended after step %llu, and %s is in step %llu: "
                      "all trainers take the same steps, or one says that it "
-                     "ends early (CAPSTAN_EARLY; run.close(early=True))",
+                     "ends early (in Python run.close(early=True))",
                      names[0], (unsigned long long)ended->heartbeat.clock,
                      names[1], (unsigned long long)reached(run, b));
             return true;

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .errors import ConfigError
-from .run import Run
+from .run import EMPTY, Run
 
 
 class Agreed:
@@ -34,6 +34,10 @@ class Agreed:
         for place, name in enumerate(self._names):
             self._own[place] = found.get(name, 0)
         self._run.push(self._number, self._own)
+
+    def skip(self) -> None:
+        """Brings nothing to a step in which no weights change."""
+        self._run.push(self._number, contribution=EMPTY)
 
     def check(self) -> None:
         """After the step's wait. Raises ConfigError if the ranks differ."""

@@ -177,6 +177,7 @@ class Deferred(Worker):
                 run._push(b.number, sent.data_ptr(), sent.nbytes, FULL, sent)
             else:
                 run.push(b.number, contribution=EMPTY)
+        self._agreed.skip()
         run.step()
         run.wait()
         return self._scratch.tensor.clone()

@@ -57,6 +57,11 @@ def end(run: Run, error: BaseException) -> None:
     run.fail(text)
 
 
+def is_signalled() -> bool:
+    """Has a signal that ends the runs arrived?"""
+    return _signalled > 0
+
+
 def status_of(error: Error) -> int:
     """The exit status after ERROR, which may be due to a signal here."""
     if error.status == 138 and _signalled:

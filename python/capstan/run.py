@@ -382,12 +382,11 @@ class Run:
             self._end_loop()
 
     def _end_loop(self) -> None:
-        """A loop ends before its count: raises the reason, if it is a fault.
+        """A loop has ended before its count: after a signal raises Interrupted.
 
         Otherwise what follows the loop would run as if it were complete.
         """
-        position = self._position() if self._open else None
-        if position and (not position.total or position.step < position.total):
+        if process_hooks.is_signalled():
             self.close()
 
     def steps(self, count: int) -> Iterator[int]:

@@ -317,6 +317,7 @@ class Worker(Rule):
             f"{key} of group {number}" + "'" * place: value
             for number, group in enumerate(self.param_groups)
             for key, values in group.items()
+            if key != "params"
             for place, value in enumerate(_numbers(values))
         }
 
