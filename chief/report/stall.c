@@ -54,7 +54,9 @@ static void find_cause(struct run *run, int64_t now) {
 void stall_update(struct run *run, int64_t now) {
     struct run_stall *stall = &run->stall;
     uint64_t step = run_step(run);
-    if (stall->since && step == stall->step && !is_evaluating(run)) {
+    /* An evaluation may itself wait for a peer that is silent. */
+    if (stall->since && step == stall->step &&
+        (!is_evaluating(run) || find_silent(run, now))) {
         if (!stall->silent)
             find_cause(run, now);
         return;

@@ -117,6 +117,23 @@ static void time_without_a_step_is_charged_to_the_silent_peer(void **state) {
     assert_string_equal(lost->peer, "worker 0");
 }
 
+/* The silent trainer has not brought its part of it either. */
+static void an_open_evaluation_hides_no_silence(void **state) {
+    struct metrics_fixture *measured = *state;
+    struct run_evaluation evaluation = {.open = true};
+    prepare(measured, 100, 0.01);
+    measured->run.evaluations.items = &evaluation;
+    measured->run.evaluations.count = 1;
+    receive(measured, 0, 3);
+    receive(measured, 0, 5);
+    roster_remove(&measured->run.roster.slots[1]);
+    measured->trainers[0].heartbeat.clock = 101;
+    stall_update(&measured->run, at(5));
+    measured->run.evaluations.count = 0;
+    assert_true(fabs(measured->run.stall.lost.seconds - 5) < 1e-9);
+    assert_string_equal(measured->run.stall.lost.peer, "worker 1");
+}
+
 #define MEASURED(f)                                                            \
     cmocka_unit_test_setup_teardown(f, metrics_fixture_setup,                  \
                                     metrics_fixture_teardown)
@@ -128,6 +145,7 @@ int main(void) {
         MEASURED(a_step_may_take_its_usual_time),
         MEASURED(without_a_silence_no_time_is_lost),
         MEASURED(time_without_a_step_is_charged_to_the_silent_peer),
+        MEASURED(an_open_evaluation_hides_no_silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
