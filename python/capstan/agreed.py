@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .errors import ConfigError
+from .errors import Failed
 from .run import EMPTY, Run
 
 
@@ -40,7 +40,7 @@ class Agreed:
         self._run.push(self._number, contribution=EMPTY)
 
     def check(self) -> None:
-        """After the step's wait. Raises ConfigError if the ranks differ."""
+        """After the step's wait. Raises Failed if the ranks differ."""
         differ = np.abs(self._mean - self._own) > 1e-5 * np.abs(self._own)
         if not differ.any():
             return
@@ -53,4 +53,4 @@ class Agreed:
             "samples"
         )
         self._run.fail(text)  # a framework may change what is raised
-        raise ConfigError(text, "MODEL_INVALID")
+        raise Failed(text, "CALLER_FAILED")

@@ -308,7 +308,7 @@ class Errors(unittest.TestCase):
 
     def test_other_rates_by_rule_worker(self):
         text = "the ranks' optimisers differ: lr of group 0 is"
-        self.check(text, steps=9, do="rate", rule="worker")
+        self.check(text, own=1, steps=9, do="rate", rule="worker")
 
     def test_other_rules(self):
         self.check("has the optimizer None with 1 groups", "other_rule")
