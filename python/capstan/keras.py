@@ -211,8 +211,9 @@ def fit(
     arguments["callbacks"] = [*arguments.get("callbacks", ()), Callback()]
     start(model)
     at = current().position
-    if at.epoch_step and at.epoch < epochs:
-        rest = data.skip(at.epoch_step)
+    rest = data.skip(at.epoch_step)
+    has_rest = at.epoch_step and any(True for _ in rest.take(1))
+    if has_rest and at.epoch < epochs:
         model.fit(
             rest, initial_epoch=at.epoch, epochs=at.epoch + 1, **arguments
         )

@@ -115,6 +115,13 @@ class Die(keras.callbacks.Callback):
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Losses(keras.callbacks.Callback):
+    """Every epoch that is trained has a loss."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["loss"]
+
+
 def epochs(count, die=False, **keys):
     """Prints the step at the end too."""
     if die:
@@ -123,7 +130,7 @@ def epochs(count, die=False, **keys):
     net = network()
     net = compiled(net, capstan.keras.DistributedOptimizer(sgd()))
     data = dataset().shard(run.size, run.rank).batch(8)
-    callbacks = [Die()] if die else []
+    callbacks = [Losses(), *([Die()] if die else [])]
     capstan.keras.fit(net, data, count, callbacks=callbacks, verbose=0)
     found = {"step": run.position.step, "weights": weights(net)}
     print(json.dumps(found), flush=True)

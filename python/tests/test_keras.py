@@ -34,7 +34,7 @@ class Keras(frameworks.Framework, unittest.TestCase):
             whole = run.result("worker1")
             self.assertEqual(whole["step"], 24)
             folder = str(run.path("checkpoint"))
-            for steps, end in (11, 11), (None, 24):
+            for steps, end in (11, 11), (16, 16), (None, 24):
                 keys = {"checkpoint": folder, "count": 3}
                 keys.update({"steps": steps} if steps else {})
                 with self.cluster("epochs", **keys) as part:
