@@ -90,6 +90,7 @@ static enum status open_run(struct run *run,
                             struct failure *why) {
     *run = (struct run){.log = settings->log,
                         .job = settings->job,
+                        .model_memory = settings->model_memory,
                         .zmq = settings->zmq,
                         .cluster = settings->cluster,
                         .ps_inproc = settings->ps_inproc,

@@ -9,6 +9,7 @@
 #include "proto/base/status.h"
 #include "proto/config/cluster/cluster.h"
 #include "proto/config/job/job.h"
+#include "proto/tensor/memory_footprint.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,9 +19,10 @@ struct chief_settings {
     const struct log *log;
     struct job *job; /* checked; borrowed. With PROBLEM only its timeouts
  are used */
-    const struct cluster *cluster; /* borrowed */
-    const char *inproc;            /* in-process name of the chief's link */
-    const char *ps_inproc;         /* in-process link of a ps, or NULL */
+    memory_footprint_of_model *model_memory; /* of job->model; NULL: external */
+    const struct cluster *cluster;           /* borrowed */
+    const char *inproc;    /* in-process name of the chief's link */
+    const char *ps_inproc; /* in-process link of a ps, or NULL */
     bool trains; /* the chief has a trainer of its own; a worker 0 that leads
                     joins as a worker */
     uint32_t num_workers, num_ps;

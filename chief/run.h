@@ -21,6 +21,7 @@
 #include "proto/config/cluster/cluster.h"
 #include "proto/config/job/job.h"
 #include "proto/net/link/link.h"
+#include "proto/tensor/memory_footprint.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -85,6 +86,7 @@ struct run {
     struct roster roster;
     struct control_server *control_server;
     struct job *job;
+    memory_footprint_of_model *model_memory; /* NULL: external */
     uint64_t id, incarnation;
     bool trains;          /* the chief has a trainer */
     bool allreduce;       /* rank 0 holds the weights, no ps does */

@@ -10,6 +10,7 @@
 #include "commands/bench_cluster.h"
 #include "proto/base/plugin.h"
 #include "proto/config/cluster/cluster_rank.h"
+#include "worker/models/model.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -295,6 +296,7 @@ static enum status add_chief(struct composition *composition,
         return status;
     bool trains = chief_trains(composition->options, cluster, job);
     bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
+    const struct model *model = model_find(&job->model);
     bool alone = !num_ps && !strategy.allreduce; /* it holds its own weights */
     bool reports =
         composition->options->cli_command != CLI_COMMAND_BENCH && !series;
@@ -302,6 +304,7 @@ static enum status add_chief(struct composition *composition,
         .zmq = composition->zmq,
         .log = &role->log,
         .job = composition->job,
+        .model_memory = model ? model->memory : NULL,
         .cluster = cluster,
         .inproc = inside_chief,
         .ps_inproc =

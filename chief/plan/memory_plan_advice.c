@@ -4,7 +4,6 @@
  * the user may combine several. */
 #include "chief/plan/memory_plan_internal.h"
 #include "proto/config/byte_size.h"
-#include "proto/tensor/recompute.h"
 
 /* If CHANGED, in place of the given job, needs at least a hundredth less,
  * appends it with its need. */
@@ -36,21 +35,13 @@ static void try_batch(struct memory_plan_message *text,
             job.micro_batch, job.accumulation, bytes);
 }
 
-/* The number of checkpointed outputs that needs least memory; among equal ones
- * the largest, which recomputes least. */
-static uint32_t best_checkpoint_count(const struct job_model *given) {
-    struct job_model model = *given;
-    uint64_t least = UINT64_MAX;
-    uint32_t best = 0;
-    for (model.kept = 1; model.kept + 2 < model.num_layers; model.kept++) {
-        struct recompute plan;
-        recompute_plan(&plan, &model);
-        if (recompute_floats(&plan) > least)
-            continue;
-        least = recompute_floats(&plan);
-        best = model.kept;
-    }
-    return best;
+/* The number of checkpointed outputs that needs least memory. */
+static uint32_t best_checkpoint_count(const struct memory_plan *memory_plan) {
+    const struct memory_footprint_case *given = memory_plan->given;
+    struct memory_footprint_model model = {0};
+    if (given->model)
+        given->model(&given->job->model, given->job->micro_batch, &model);
+    return model.least_kept;
 }
 
 static void try_recompute(struct memory_plan_message *text,
@@ -59,7 +50,7 @@ static void try_recompute(struct memory_plan_message *text,
     struct job job = *memory_plan->given->job;
     struct memory_footprint_case changed = *memory_plan->given;
     char bytes[16];
-    job.model.kept = best_checkpoint_count(&job.model);
+    job.model.kept = best_checkpoint_count(memory_plan);
     changed.job = &job;
     if (job.model.kept && helps(memory_plan, sum, &changed, bytes))
         memory_plan_append(
@@ -118,7 +109,7 @@ static uint64_t min_trainer_need(const struct memory_plan *memory_plan,
     struct memory_footprint_case least = *memory_plan->given;
     uint64_t smallest = 0;
     job.micro_batch = 1;
-    job.model.kept = best_checkpoint_count(&job.model);
+    job.model.kept = best_checkpoint_count(memory_plan);
     least.job = &job;
     least.allreduce = false;
     for (uint32_t m = 0; m < memory_plan->count; m++) {

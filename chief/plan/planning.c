@@ -104,6 +104,7 @@ static bool planning_place_blocks(struct run *run) {
 static struct memory_footprint_case footprint_of(const struct run *run) {
     return (struct memory_footprint_case){
         .job = run->job,
+        .model = run->model_memory,
         .allreduce = run->allreduce,
         .resident = run->plan.resident,
         .trainers = run->roster.num_ranks,

@@ -30,8 +30,25 @@ struct memory_footprint {
     uint64_t bytes[MEMORY_FOOTPRINT_KINDS];
 };
 
+/* What a trainer's built-in model takes, in bytes. */
+struct memory_footprint_model {
+    uint64_t activations; /* and their gradients */
+    uint64_t rounded;
+    uint64_t sample;     /* a sample in a batch, with its label */
+    uint64_t stored;     /* a sample in a data set */
+    uint32_t least_kept; /* model.kept with the smallest activations; of several
+                            the largest, which recomputes least; 0: none */
+};
+
+/* Fills OUT for SAMPLES in memory at once. */
+typedef void memory_footprint_of_model(const struct job_model *model,
+                                       uint64_t samples,
+                                       struct memory_footprint_model *out);
+
 struct memory_footprint_case {
-    const struct job *job; /* its batch is solved */
+    const struct job *job;            /* its batch is solved */
+    memory_footprint_of_model *model; /* NULL: external; activations and data
+                                         are the caller's */
     bool allreduce;
     bool resident; /* if a trainer has a device, gradients and optimizer state
                       stay on it */

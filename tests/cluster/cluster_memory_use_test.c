@@ -5,6 +5,7 @@
 #include "proto/tensor/memory_footprint.h"
 #include "tests/cluster/cluster_memory_fixture.h"
 #include "tests/lib/build_folder.h"
+#include "worker/models/model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,6 +50,7 @@ static struct job large_job(enum optimizer_type rule, uint32_t stage) {
 static struct memory_footprint_case footprint_of(const struct job *job,
                                                  bool allreduce) {
     return (struct memory_footprint_case){.job = job,
+                                          .model = model_mlp.memory,
                                           .allreduce = allreduce,
                                           .trainers = WORKERS,
                                           .elements =

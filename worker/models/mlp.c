@@ -10,7 +10,7 @@
  * mlp_settle. */
 #include "worker/models/model.h"
 
-#include "proto/tensor/recompute.h"
+#include "worker/models/recompute.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -99,6 +99,64 @@ static enum status mlp_check_data(const struct job_model *model,
     return STATUS_OK;
 }
 
+static uint32_t mlp_larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+static uint32_t widest_output(const struct job_model *model) {
+    uint32_t widest = 0;
+    for (uint32_t l = 1; l < model->num_layers; l++)
+        widest = mlp_larger(widest, model->layers[l]);
+    return widest;
+}
+
+/* Floats of the largest left operand, rows as wide as the widest layer, and of
+ * the largest right operand, a layer's weights or its inputs. */
+static uint64_t operand_floats(const struct job_model *model,
+                               uint64_t samples) {
+    uint64_t right = 0;
+    for (uint32_t l = 1; l < model->num_layers; l++) {
+        uint64_t in = model->layers[l - 1], out = model->layers[l];
+        uint64_t largest = in * (out > samples ? out : samples);
+        right = largest > right ? largest : right;
+    }
+    return samples * mlp_larger(model->layers[0], widest_output(model)) + right;
+}
+
+static uint32_t least_kept(const struct job_model *given) {
+    struct job_model model = *given;
+    uint64_t least = UINT64_MAX;
+    uint32_t best = 0;
+    for (model.kept = 1; model.kept + 2 < model.num_layers; model.kept++) {
+        struct recompute plan;
+        recompute_plan(&plan, &model);
+        if (recompute_floats(&plan) > least)
+            continue;
+        least = recompute_floats(&plan);
+        best = model.kept;
+    }
+    return best;
+}
+
+/* Rows of all activation buffers and of the two of dz; a data set has one byte
+ * for a pixel and for a label. */
+static void mlp_memory(const struct job_model *model, uint64_t samples,
+                       struct memory_footprint_model *out) {
+    uint64_t inputs = model->layers[0];
+    bool rounds = model->precision != JOB_PRECISION_FP32;
+    struct recompute plan;
+    recompute_plan(&plan, model);
+    uint64_t floats =
+        recompute_floats(&plan) + 2 * (uint64_t)widest_output(model);
+    *out = (struct memory_footprint_model){
+        .activations = samples * floats * sizeof(float),
+        .rounded = rounds ? operand_floats(model, samples) * sizeof(float) : 0,
+        .sample = inputs * sizeof(float) + sizeof(uint32_t),
+        .stored = inputs + 1,
+        .least_kept = least_kept(model),
+    };
+}
+
 static float *allocate_rows(struct model_instance *mlp, uint32_t width) {
     size_t bytes = (size_t)mlp->max_batch * width * sizeof(float);
     mlp->bytes += bytes;
@@ -131,12 +189,8 @@ static void release_result(struct model_instance *mlp) {
 }
 
 static bool mlp_allocate(struct model_instance *mlp) {
-    uint32_t widest = 0;
+    uint32_t widest = widest_output(&mlp->model);
     bool complete = true;
-    for (uint32_t l = 0; l < mlp->layers; l++) {
-        uint32_t width = mlp->model.layers[l + 1];
-        widest = width > widest ? width : widest;
-    }
     for (uint32_t r = 0; r < mlp->plan.activations; r++) {
         mlp->activations[r] = allocate_rows(mlp, mlp->plan.width[r]);
         complete = complete && mlp->activations[r];
@@ -355,6 +409,7 @@ static enum status mlp_settle(struct model_instance *mlp,
 const struct model model_mlp = {
     .parameters = mlp_parameters,
     .check_data = mlp_check_data,
+    .memory = mlp_memory,
     .open = mlp_open,
     .close = mlp_close,
     .gradient = mlp_gradient,

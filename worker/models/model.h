@@ -7,6 +7,7 @@
 #include "proto/base/status.h"
 #include "proto/config/job/job.h"
 #include "proto/tensor/layout.h"
+#include "proto/tensor/memory_footprint.h"
 #include "worker/data/loader.h"
 #include "worker/ops/ops.h"
 
@@ -46,6 +47,9 @@ struct model {
     enum status (*check_data)(const struct job_model *model,
                               const struct dataset *dataset, const char *images,
                               const char *labels, struct failure *why);
+
+    /* What it takes in a trainer's memory. */
+    memory_footprint_of_model *memory;
 
     /* Allocates what batches up to MAX_BATCH need. Borrows OPS and DEVICE,
      * which takes the model's precision. */

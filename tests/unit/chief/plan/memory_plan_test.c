@@ -2,6 +2,7 @@
 #include "chief/plan/memory_plan.h"
 
 #include "tests/lib/assert_fails.h"
+#include "worker/models/model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,6 +39,7 @@ static int setup(void **state) {
     for (uint32_t l = 0; l < 34; l++)
         fixture->job.model.layers[l] = 512;
     fixture->given = (struct memory_footprint_case){.job = &fixture->job,
+                                                    .model = model_mlp.memory,
                                                     .trainers = 2,
                                                     .elements = 64 * mib / 4,
                                                     .train_samples = 2048};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/tensor/memory_footprint.h"
 
+#include "worker/models/model.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,6 +23,7 @@ static struct job small_job(void) {
 
 static struct memory_footprint_case case_of(const struct job *job) {
     return (struct memory_footprint_case){.job = job,
+                                          .model = model_mlp.memory,
                                           .trainers = 4,
                                           .elements = 6890,
                                           .train_samples = 5000,

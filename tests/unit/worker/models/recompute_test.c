@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/tensor/recompute.h"
+#include "worker/models/recompute.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

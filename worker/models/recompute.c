@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/tensor/recompute.h"
+#include "worker/models/recompute.h"
 
 /* Keeps KEPT of HIDDEN outputs; the other layers form segments whose lengths
  * differ by at most one. The last segments are the longer ones, because the
