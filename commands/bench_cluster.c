@@ -2,6 +2,7 @@
 #include "commands/bench_cluster.h"
 
 #include "chief/launch/launch.h"
+#include "worker/models/model.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -44,7 +45,7 @@ enum status bench_cluster_job(struct job **out, const struct options *options,
     json_t *job = describe_job(checkpoints);
     char *text = job ? json_dumps(job, JSON_COMPACT) : NULL;
     enum status status =
-        text ? job_parse(out, text, why)
+        text ? job_parse(out, text, &model_schemas, why)
              : status_fail(why, FAILURE_NO_MEMORY, "no memory for a job");
     free(text);
     json_decref(job);

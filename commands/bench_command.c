@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MAX_PARAMETERS = 2 * JOB_MAX_LAYERS };
+enum { MAX_PARAMETERS = 2 * JOB_MAX_WIDTHS };
 static const double PROBE_SECONDS = 0.4;
 
 /* The model and the computing times of a simulated cluster. */
@@ -68,7 +68,8 @@ static enum status build_layout(struct simulation *simulation,
     uint64_t floats = options->simulate.bytes / sizeof(float);
     struct parameter vector = {
         .name = "vector", .num_dims = 2, .dims = {1, (uint32_t)floats}};
-    struct job_source source = {.path = options->job,
+    struct job_source source = {.models = &model_schemas,
+                                .path = options->job,
                                 .overrides = options->sets,
                                 .num_overrides = options->num_sets};
     enum status status = STATUS_OK;

@@ -12,6 +12,7 @@
 #include "chief/launch/launch.h"
 #include "commands/composition.h"
 #include "commands/launch_command.h"
+#include "worker/models/model.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -24,7 +25,8 @@ static enum status compare_command_load(struct job **job,
                                         const struct options *options,
                                         const struct log *log,
                                         struct failure *why) {
-    struct job_source source = {.path = options->job,
+    struct job_source source = {.models = &model_schemas,
+                                .path = options->job,
                                 .deepspeed = options->deepspeed,
                                 .overrides = options->sets,
                                 .num_overrides = options->num_sets,

@@ -202,7 +202,8 @@ static enum status load_job(struct composition *composition, bool external,
     const struct options *options = composition->options;
     const char *sets[OPTIONS_MAX_SETS + 1];
     char dir[4200];
-    struct job_source source = {.path = options->job,
+    struct job_source source = {.models = &model_schemas,
+                                .path = options->job,
                                 .deepspeed = options->deepspeed,
                                 .overrides = sets,
                                 .num_overrides = options->num_sets,

@@ -7,6 +7,7 @@
 #include "commands/process_settings.h"
 #include "proto/base/log.h"
 #include "worker/data/dataset.h"
+#include "worker/models/model.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -93,7 +94,8 @@ static enum status check_local_job(
     const struct options *options,
     const struct azureml_distribution *distribution, struct job **job,
     struct failure *why) {
-    struct job_source source = {.path = options->job,
+    struct job_source source = {.models = &model_schemas,
+                                .path = options->job,
                                 .deepspeed = options->deepspeed,
                                 .overrides = options->sets,
                                 .num_overrides = options->num_sets};
@@ -185,7 +187,8 @@ static enum status local_script(const struct options *options,
     char program[4096];
     struct job *job = NULL;
     int summary = -1;
-    struct job_source source = {.path = options->job,
+    struct job_source source = {.models = &model_schemas,
+                                .path = options->job,
                                 .overrides = options->sets,
                                 .num_overrides = options->num_sets,
                                 .external = true};

@@ -84,7 +84,7 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
 
 static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
                             struct failure *why) {
-    enum status status = job_parse(&ps->job, welcome->job, why);
+    enum status status = job_parse(&ps->job, welcome->job, NULL, why);
     if (status)
         return status;
     ps->chief = welcome->chief_incarnation;

@@ -4,6 +4,7 @@
  * job or plan is ignored. */
 #include "proto/base/limits.h"
 #include "proto/base/time.h"
+#include "worker/models/model.h"
 #include "worker/train/external.h"
 #include "worker/worker_internal.h"
 
@@ -45,7 +46,8 @@ static enum status worker_control_handle_welcome(
                            "the chief counts %u trainers but gives this one "
                            "rank %u",
                            welcome->trainers, welcome->rank);
-    enum status status = job_parse(&worker->job, welcome->job, why);
+    enum status status =
+        job_parse(&worker->job, welcome->job, &model_schemas, why);
     if (status)
         return status;
     status = check_model(worker, why);

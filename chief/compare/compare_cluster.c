@@ -80,7 +80,8 @@ static enum status make_job(struct job **job,
                             struct failure *why) {
     struct compare_arguments settings;
     compare_arguments_overrides(&settings, members->flags, request);
-    struct job_source source = {.path = members->flags->job,
+    struct job_source source = {.models = members->job->models,
+                                .path = members->flags->job,
                                 .deepspeed = members->flags->deepspeed,
                                 .overrides = (const char *const *)settings.argv,
                                 .num_overrides = settings.count};

@@ -99,7 +99,7 @@ static enum status check_compatible(const struct run *run,
                            step, dir,
                            run->job->model.type == JOB_EXTERNAL
                                ? "the trainers declare"
-                               : "model.layers describes",
+                               : "the job describes",
                            remedy);
     if (strcmp(manifest->rule,
                checkpoint_policy_optimizer_name(run->job->optimizer.type)) ||

@@ -14,7 +14,7 @@
 #include "tests/bench/gpu_table.h"
 #include "tests/bench/gpu_use.h"
 #include "tests/gpu/sync_device.h"
-#include "worker/models/model.h"
+#include "worker/models/mlp.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -114,10 +114,11 @@ static enum status open_device(struct device *device,
 /* Multiplications and additions of a step: three products a layer, two in the
  * first. */
 static double gflop(const struct job_model *model, uint32_t n) {
+    const struct mlp_settings *mlp = model->settings;
+    const uint32_t *widths = mlp->layers.items;
     double sum = 0;
-    for (uint32_t l = 0; l + 1 < model->num_layers; l++)
-        sum +=
-            (l > 0 ? 6.0 : 4.0) * n * model->layers[l] * model->layers[l + 1];
+    for (uint32_t l = 0; l + 1 < mlp->layers.count; l++)
+        sum += (l > 0 ? 6.0 : 4.0) * n * widths[l] * widths[l + 1];
     return sum * 1e-9;
 }
 
@@ -137,7 +138,7 @@ static void take_aims(struct gpu_table_row *row, uint64_t parameters) {
 }
 
 static uint64_t count_parameters(const struct job_model *model) {
-    struct parameter all[2 * JOB_MAX_LAYERS];
+    struct parameter all[2 * JOB_MAX_WIDTHS];
     uint32_t count = model_mlp.parameters(model, all);
     uint64_t sum = 0;
     for (uint32_t p = 0; p < count; p++)
@@ -200,10 +201,12 @@ static enum status measure_cluster(struct gpu_table *table,
     enum status status =
         gpu_cluster_wire(&table->wire, cluster, table->parameters * 4,
                          fmin(choices->seconds / 3, 1), why);
+    uint32_t inputs, outputs;
+    model_mlp.shape(model, &inputs, &outputs);
     for (unsigned i = 0; !status && i < table->num_rows; i++) {
         struct gpu_table_row *row = &table->rows[i];
         status = measure_runs(row, cluster, choices->seconds, why);
-        gpu_table_derive(table, row, model->layers[0]);
+        gpu_table_derive(table, row, inputs);
     }
     return status;
 }
@@ -241,7 +244,8 @@ static enum status bench(const struct choices *choices, struct gpu_table *table,
     struct job *job = NULL;
     struct device device = {0};
     char name[sizeof device.name];
-    const struct job_source source = {.path = choices->job,
+    const struct job_source source = {.models = &model_schemas,
+                                      .path = choices->job,
                                       .overrides = choices->sets,
                                       .num_overrides = choices->num_sets};
     log_open(&log, "gpu_bench", -1);

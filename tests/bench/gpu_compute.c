@@ -5,14 +5,14 @@
 #include "proto/tensor/layout.h"
 #include "proto/tensor/rule.h"
 #include "worker/bench/bench_iteration.h"
-#include "worker/models/model.h"
+#include "worker/models/mlp.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MAX_PARAMETERS = 2 * JOB_MAX_LAYERS,
+    MAX_PARAMETERS = 2 * JOB_MAX_WIDTHS,
     MAX_ITERATIONS = 4096,
     LAPS = 25,
     COPY_BYTES = 64 << 20, /* at once, where the device has the memory */
@@ -200,9 +200,10 @@ static bool place_all(struct step *step, const struct job_model *model,
                       uint32_t n) {
     const struct device *device = step->device;
     bool complete = place_parameters(step, model);
-    step->inputs = place_random(device, (size_t)n * model->layers[0], 1, 7);
-    step->labels =
-        place_labels(device, n, model->layers[model->num_layers - 1]);
+    uint32_t inputs, outputs;
+    model_mlp.shape(model, &inputs, &outputs);
+    step->inputs = place_random(device, (size_t)n * inputs, 1, 7);
+    step->labels = place_labels(device, n, outputs);
     step->batch = (struct loader_batch){
         .count = n, .inputs = step->inputs, .labels = step->labels};
     return complete && step->inputs && step->labels;

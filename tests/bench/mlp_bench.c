@@ -4,7 +4,7 @@
  * Medians of REPEATS. */
 #include "proto/base/time.h"
 #include "proto/tensor/layout.h"
-#include "worker/models/model.h"
+#include "worker/models/mlp.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -13,12 +13,11 @@
 
 enum { REPEATS = 200, WARM_UP = 20, MAX_BATCH = 256, PARAMETERS = 6 };
 
-static const struct job_model model = {
-    .num_layers = 4,
-    .layers = {784, 512, 512, 10},
-    .activation = JOB_RELU,
-    .loss = JOB_SOFTMAX_CROSS_ENTROPY,
-};
+static const struct mlp_settings settings = {.layers = {4, {784, 512, 512, 10}},
+                                             .activation = JOB_RELU,
+                                             .loss = JOB_SOFTMAX_CROSS_ENTROPY};
+static const struct job_model model = {.settings = &settings};
+static const uint32_t *const widths = settings.layers.items;
 
 struct setting {
     const struct ops *ops;
@@ -96,12 +95,12 @@ static void products_only(struct setting *setting, uint32_t n) {
     const float *x = setting->activations;
     float *y = setting->work;
     for (uint32_t l = 0; l < 3; l++) {
-        uint32_t in = model.layers[l], out = model.layers[l + 1];
+        uint32_t in = widths[l], out = widths[l + 1];
         dnnl_sgemm('N', 'T', n, out, in, 1, x, in, setting->weights[2 * l], in,
                    0, y, out);
     }
     for (uint32_t l = 3; l-- > 0;) {
-        uint32_t in = model.layers[l], out = model.layers[l + 1];
+        uint32_t in = widths[l], out = widths[l + 1];
         if (l > 0)
             dnnl_sgemm('N', 'N', n, in, out, 1, x, out, setting->weights[2 * l],
                        in, 0, y, in);
@@ -134,7 +133,7 @@ static double median_ms(void (*run)(struct setting *, uint32_t),
 static double gflop(uint32_t n) {
     double sum = 0;
     for (uint32_t l = 0; l < 3; l++)
-        sum += (l > 0 ? 6.0 : 4.0) * n * model.layers[l] * model.layers[l + 1];
+        sum += (l > 0 ? 6.0 : 4.0) * n * widths[l] * widths[l + 1];
     return sum * 1e-9;
 }
 

@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CASES = 14, MAXIMUM = 31, MAX_PARAMETERS = 2 * JOB_MAX_LAYERS };
+enum { CASES = 14, MAXIMUM = 31, MAX_PARAMETERS = 2 * JOB_MAX_WIDTHS };
 
 static const double LATENCY = 5e-5;
 
@@ -163,7 +163,7 @@ static bool measure(struct bench *bench, struct run_case *cases, int repeats,
 }
 
 static enum status prepare(struct bench *bench, struct failure *why) {
-    struct job_source source = {.path = bench->path};
+    struct job_source source = {.models = &model_schemas, .path = bench->path};
     enum status status = job_load(&bench->job, &source, NULL, why);
     if (!status)
         status = job_solve_batch(bench->job, 1, why);

@@ -12,6 +12,7 @@
 #include "tests/lib/build_folder.h"
 #include "tests/lib/event_files.h"
 #include "tests/lib/frozen.h"
+#include "worker/models/model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,32 +35,29 @@
 enum { STEPS = 20, TERMINATED = 143 };
 
 static void masked(char *text, size_t size, unsigned mask, const char *type) {
-    size_t count, used = 0;
-    const struct job_key *keys = job_schema(&count);
+    size_t used = 0;
+    const struct job_key *key;
     text[0] = 0;
-    for (size_t i = 0; mask && i < count; i++)
-        for (size_t w = 0; !strcmp(keys[i].path, type) && keys[i].words[w]; w++)
+    for (size_t i = 0; mask && (key = job_schema_row(NULL, i)); i++)
+        for (size_t w = 0; !strcmp(key->path, type) && key->words[w]; w++)
             if (mask >> w & 1)
                 used += (size_t)snprintf(text + used, size - used, " %s",
-                                         keys[i].words[w]);
+                                         key->words[w]);
 }
 
 static void keys_of_a_job(void **state) {
     (void)state;
-    size_t count;
-    const struct job_key *keys = job_schema(&count);
-    for (size_t i = 0; i < count; i++) {
+    const struct job_key *key;
+    for (size_t i = 0; (key = job_schema_row(&model_schemas, i)); i++) {
         char allowed[256], rules[64], schedules[64];
-        job_value_allowed(&keys[i], allowed, sizeof allowed);
-        masked(rules, sizeof rules, keys[i].optimizers, "optimizer.type");
-        masked(schedules, sizeof schedules, keys[i].schedules,
-               "scheduler.type");
-        frozen_fact("job-key %s: %s; default %s%s%s%s%s%s", keys[i].path,
-                    allowed,
-                    keys[i].default_value ? keys[i].default_value : "none",
-                    keys[i].deepspeed ? ", DeepSpeed's " : "",
-                    keys[i].deepspeed ? keys[i].deepspeed : "",
-                    keys[i].required ? "; required" : "", rules, schedules);
+        job_value_allowed(key, allowed, sizeof allowed);
+        masked(rules, sizeof rules, key->optimizers, "optimizer.type");
+        masked(schedules, sizeof schedules, key->schedules, "scheduler.type");
+        frozen_fact("job-key %s: %s; default %s%s%s%s%s%s", key->path, allowed,
+                    key->default_value ? key->default_value : "none",
+                    key->deepspeed ? ", DeepSpeed's " : "",
+                    key->deepspeed ? key->deepspeed : "",
+                    key->required ? "; required" : "", rules, schedules);
     }
     frozen_expect("job-key");
 }

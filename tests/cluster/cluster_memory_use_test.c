@@ -5,7 +5,7 @@
 #include "proto/tensor/memory_footprint.h"
 #include "tests/cluster/cluster_memory_fixture.h"
 #include "tests/lib/build_folder.h"
-#include "worker/models/model.h"
+#include "worker/models/mlp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,8 +38,10 @@ enum {
 static const double off_by = 0.15;
 
 static struct job large_job(enum optimizer_type rule, uint32_t stage) {
+    static const struct mlp_settings model = {
+        .layers = {4, {INPUTS, SIDE, SIDE, OUTPUTS}}};
     return (struct job){
-        .model = {.num_layers = 4, .layers = {INPUTS, SIDE, SIDE, OUTPUTS}},
+        .model.settings = &model,
         .data = {.num_workers = 1, .prefetch_factor = 2, .shuffle = true},
         .micro_batch = 1,
         .optimizer = {.type = rule, .momentum = 0.9},

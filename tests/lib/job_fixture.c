@@ -2,6 +2,7 @@
 #include "tests/lib/job_fixture.h"
 
 #include "tests/lib/assert_fails.h"
+#include "worker/models/model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -120,7 +121,8 @@ enum status job_fixture_load(struct job_fixture *fixture, const char *text,
     job_fixture_write(fixture, "job.json", text);
     if (deepspeed)
         job_fixture_write(fixture, "ds.json", deepspeed);
-    struct job_source source = {.path = path,
+    struct job_source source = {.models = &model_schemas,
+                                .path = path,
                                 .deepspeed = deepspeed ? theirs : NULL,
                                 .overrides = overrides};
     while (overrides && overrides[source.num_overrides])

@@ -13,9 +13,8 @@
 enum { MICRO = 3, ACCUMULATION = 2 };
 
 static void fill_data(struct local_group_fixture *fixture) {
-    uint32_t features = fixture->job.model.layers[0], seed = 5;
-    uint32_t classes =
-        fixture->job.model.layers[fixture->job.model.num_layers - 1];
+    uint32_t features, classes, seed = 5;
+    model_mlp.shape(&fixture->job.model, &features, &classes);
     uint8_t *images = malloc((size_t)LOCAL_GROUP_FIXTURE_SAMPLES * features);
     uint8_t *labels = malloc(LOCAL_GROUP_FIXTURE_SAMPLES);
     assert_true(images && labels);
@@ -42,10 +41,10 @@ void local_group_fixture_open(struct local_group_fixture *fixture,
         .data = {.num_workers = 1, .prefetch_factor = 1},
     };
     struct job_model *model = &fixture->job.model;
-    while (widths[model->num_layers]) {
-        model->layers[model->num_layers] = widths[model->num_layers];
-        model->num_layers++;
-    }
+    struct job_widths *layers = &fixture->model.layers;
+    model->settings = &fixture->model;
+    for (; widths[layers->count]; layers->count++)
+        layers->items[layers->count] = widths[layers->count];
     fill_data(fixture);
     if (model_layout(&fixture->layout, model, &why) ||
         arena_open(&fixture->arena, fixture->layout, false, &why))

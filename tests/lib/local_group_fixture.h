@@ -8,6 +8,7 @@
 #define CAPSTAN_LOCAL_GROUP_FIXTURE_H
 
 #include "tests/gpu/fake_device.h"
+#include "worker/models/mlp.h"
 #include "worker/train/local_group.h"
 
 enum {
@@ -17,11 +18,12 @@ enum {
 
 struct local_group_fixture {
     struct job job;
+    struct mlp_settings model;
     struct layout *layout;
     struct arena arena;
     struct dataset data;
     struct local_group local_group;
-    uint32_t said[2 * JOB_MAX_LAYERS]; /* parameters, as they were heard of */
+    uint32_t said[2 * JOB_MAX_WIDTHS]; /* parameters, as they were heard of */
     uint32_t num_announced;
     bool aborted;          /* the step has no meaning any more */
     uint32_t missing_from; /* weights of this parameter and those above do not

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct job_model mlp_medium = {.num_layers = 4,
-                                     .layers = {33, 65, 31, 10},
-                                     .activation = JOB_RELU,
-                                     .loss = JOB_SOFTMAX_CROSS_ENTROPY};
+static const struct mlp_settings medium = {.layers = {4, {33, 65, 31, 10}},
+                                           .activation = JOB_RELU,
+                                           .loss = JOB_SOFTMAX_CROSS_ENTROPY};
+const struct job_model mlp_medium = {.settings = &medium};
 
 void mlp_fixture_fill(float *values, size_t count, float bound, uint32_t seed) {
     for (size_t i = 0; i < count; i++) {
@@ -29,7 +29,8 @@ float *mlp_fixture_allocate(struct mlp_fixture *fixture, size_t elements) {
 
 void mlp_fixture_open(struct mlp_fixture *fixture,
                       const struct job_model *model) {
-    fixture->model = *model;
+    uint32_t inputs, outputs;
+    fixture->settings = *(const struct mlp_settings *)model->settings;
     fixture->ops = ops_cpu();
     assert_int_equal(ops_cpu_open(&fixture->device, 1, NULL), STATUS_OK);
     assert_int_equal(model_mlp.open(&fixture->mlp, model, fixture->ops,
@@ -43,10 +44,11 @@ void mlp_fixture_open(struct mlp_fixture *fixture,
         mlp_fixture_fill(fixture->weights[p], elements,
                          fixture->parameters[p].init_bound, p);
     }
+    model_mlp.shape(model, &inputs, &outputs);
     fixture->inputs = mlp_fixture_allocate(fixture, MLP_BATCH * MLP_WIDTH);
     mlp_fixture_fill(fixture->inputs, MLP_BATCH * MLP_WIDTH, 1, 99);
     for (uint32_t i = 0; i < MLP_BATCH; i++)
-        fixture->labels[i] = i % model->layers[model->num_layers - 1];
+        fixture->labels[i] = i % outputs;
 }
 
 void mlp_fixture_close(struct mlp_fixture *fixture) {
@@ -62,10 +64,10 @@ void mlp_fixture_close(struct mlp_fixture *fixture) {
 
 struct loader_batch mlp_fixture_samples(const struct mlp_fixture *fixture,
                                         uint32_t first, uint32_t count) {
-    return (struct loader_batch){.count = count,
-                                 .inputs = fixture->inputs +
-                                           first * fixture->model.layers[0],
-                                 .labels = fixture->labels + first};
+    return (struct loader_batch){
+        .count = count,
+        .inputs = fixture->inputs + first * fixture->settings.layers.items[0],
+        .labels = fixture->labels + first};
 }
 
 void mlp_eager_need(void *context, uint32_t first, uint32_t count) {

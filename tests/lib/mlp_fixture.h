@@ -4,12 +4,12 @@
 #ifndef CAPSTAN_MLP_FIXTURE_H
 #define CAPSTAN_MLP_FIXTURE_H
 
-#include "worker/models/model.h"
+#include "worker/models/mlp.h"
 
 enum { MLP_PARAMETERS = 16, MLP_BATCH = 64, MLP_WIDTH = 784 }; /* at most */
 
 struct mlp_fixture {
-    struct job_model model;
+    struct mlp_settings settings;
     const struct ops *ops;
     struct ops_device *device;
     struct model_instance *mlp;

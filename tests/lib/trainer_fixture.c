@@ -57,8 +57,9 @@ int trainer_fixture_setup(void **state) {
     fixture->wire = wire;
     checkpoint_fixture_folder(fixture->folder);
     fixture->steps = TRAINER_STEPS;
+    fixture->model.layers = (struct job_widths){3, {4, 8, 2}};
     fixture->job = (struct job){
-        .model = {.num_layers = 3, .layers = {4, 8, 2}},
+        .model.settings = &fixture->model,
         .seed = 7,
         .has_steps = true,
         .steps = TRAINER_STEPS,

@@ -6,6 +6,7 @@
 
 #include "ps/server.h"
 #include "tests/lib/link_fixture.h"
+#include "worker/models/mlp.h"
 #include "worker/train/trainer.h"
 
 enum {
@@ -19,6 +20,7 @@ struct trainer_fixture {
     struct link_fixture *wire;
     struct process process, ps_process;
     struct job job;
+    struct mlp_settings model;
     uint64_t steps;
     struct trainer *trainer;
     char folder[PATH_MAX];

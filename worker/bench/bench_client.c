@@ -107,7 +107,7 @@ static enum status bench_client_handle_welcome(struct bench_client *client,
                                                const Capstan__Welcome *welcome,
                                                struct failure *why) {
     const struct bench_client_settings *s = client->settings;
-    enum status status = job_parse(&client->job, welcome->job, why);
+    enum status status = job_parse(&client->job, welcome->job, NULL, why);
     if (!status)
         status = job_solve_batch(client->job, welcome->trainers, why);
     if (!status)

@@ -8,7 +8,7 @@
  * Every call of the device only enqueues work, in order. The loss, which the
  * host needs, is downloaded on another stream and awaited by
  * mlp_settle. */
-#include "worker/models/model.h"
+#include "worker/models/mlp.h"
 
 #include "worker/models/recompute.h"
 
@@ -33,12 +33,12 @@ enum {
 /* Layer l maps width l to width l + 1; its parameters are 2l, the weight, and
  * 2l + 1, the bias. */
 struct model_instance {
-    struct job_model model;
+    struct mlp_settings settings;
     const struct ops *ops;
     struct ops_device *device;
     uint32_t max_batch, layers;
     struct recompute plan;
-    float *activations[JOB_MAX_LAYERS]; /* [max_batch, the buffer's width] */
+    float *activations[JOB_MAX_WIDTHS]; /* [max_batch, the buffer's width] */
     uint32_t present_segment; /* first output of the segment that is in its
                                  buffers */
     float *dz_buffers[2]; /* dz above and below the current layer, of output l
@@ -59,11 +59,17 @@ static uint32_t bias_of(uint32_t layer) {
     return 2 * layer + 1;
 }
 
+static const struct job_widths *mlp_widths(const struct job_model *model) {
+    const struct mlp_settings *settings = model->settings;
+    return &settings->layers;
+}
+
 static uint32_t mlp_parameters(const struct job_model *model,
                                struct parameter *parameters) {
-    uint32_t layers = model->num_layers - 1;
+    const struct job_widths *widths = mlp_widths(model);
+    uint32_t layers = widths->count - 1;
     for (uint32_t l = 0; parameters && l < layers; l++) {
-        uint32_t in = model->layers[l], out = model->layers[l + 1];
+        uint32_t in = widths->items[l], out = widths->items[l + 1];
         float bound = (float)(1 / sqrt(in));
         struct parameter *weight = &parameters[weight_of(l)];
         struct parameter *bias = &parameters[bias_of(l)];
@@ -79,12 +85,19 @@ static uint32_t mlp_parameters(const struct job_model *model,
     return 2 * layers;
 }
 
+static void mlp_shape(const struct job_model *model, uint32_t *inputs,
+                      uint32_t *outputs) {
+    const struct job_widths *widths = mlp_widths(model);
+    *inputs = widths->items[0];
+    *outputs = widths->items[widths->count - 1];
+}
+
 static enum status mlp_check_data(const struct job_model *model,
                                   const struct dataset *dataset,
                                   const char *images, const char *labels,
                                   struct failure *why) {
-    uint32_t inputs = model->layers[0];
-    uint32_t outputs = model->layers[model->num_layers - 1];
+    uint32_t inputs, outputs;
+    mlp_shape(model, &inputs, &outputs);
     if (dataset->features != inputs)
         return status_fail(why, FAILURE_DATA_MISMATCH,
                            "model.layers[0]: found %u inputs, expected %u, "
@@ -94,8 +107,9 @@ static enum status mlp_check_data(const struct job_model *model,
         return status_fail(why, FAILURE_DATA_MISMATCH,
                            "model.layers[%u]: found %u outputs, expected %u "
                            "or more: the largest label in %s is %u",
-                           model->num_layers - 1, outputs, dataset->num_classes,
-                           labels, dataset->num_classes - 1);
+                           mlp_widths(model)->count - 1, outputs,
+                           dataset->num_classes, labels,
+                           dataset->num_classes - 1);
     return STATUS_OK;
 }
 
@@ -103,37 +117,37 @@ static uint32_t mlp_larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
-static uint32_t widest_output(const struct job_model *model) {
+static uint32_t widest_output(const struct job_widths *widths) {
     uint32_t widest = 0;
-    for (uint32_t l = 1; l < model->num_layers; l++)
-        widest = mlp_larger(widest, model->layers[l]);
+    for (uint32_t l = 1; l < widths->count; l++)
+        widest = mlp_larger(widest, widths->items[l]);
     return widest;
 }
 
 /* Floats of the largest left operand, rows as wide as the widest layer, and of
  * the largest right operand, a layer's weights or its inputs. */
-static uint64_t operand_floats(const struct job_model *model,
+static uint64_t operand_floats(const struct job_widths *widths,
                                uint64_t samples) {
     uint64_t right = 0;
-    for (uint32_t l = 1; l < model->num_layers; l++) {
-        uint64_t in = model->layers[l - 1], out = model->layers[l];
+    for (uint32_t l = 1; l < widths->count; l++) {
+        uint64_t in = widths->items[l - 1], out = widths->items[l];
         uint64_t largest = in * (out > samples ? out : samples);
         right = largest > right ? largest : right;
     }
-    return samples * mlp_larger(model->layers[0], widest_output(model)) + right;
+    return samples * mlp_larger(widths->items[0], widest_output(widths)) +
+           right;
 }
 
-static uint32_t least_kept(const struct job_model *given) {
-    struct job_model model = *given;
+static uint32_t least_kept(const struct job_widths *widths) {
     uint64_t least = UINT64_MAX;
     uint32_t best = 0;
-    for (model.kept = 1; model.kept + 2 < model.num_layers; model.kept++) {
+    for (uint32_t kept = 1; kept + 2 < widths->count; kept++) {
         struct recompute plan;
-        recompute_plan(&plan, &model);
+        recompute_plan(&plan, widths, kept);
         if (recompute_floats(&plan) > least)
             continue;
         least = recompute_floats(&plan);
-        best = model.kept;
+        best = kept;
     }
     return best;
 }
@@ -142,18 +156,19 @@ static uint32_t least_kept(const struct job_model *given) {
  * for a pixel and for a label. */
 static void mlp_memory(const struct job_model *model, uint64_t samples,
                        struct memory_footprint_model *out) {
-    uint64_t inputs = model->layers[0];
+    const struct job_widths *widths = mlp_widths(model);
+    uint64_t inputs = widths->items[0];
     bool rounds = model->precision != JOB_PRECISION_FP32;
     struct recompute plan;
-    recompute_plan(&plan, model);
+    recompute_plan(&plan, widths, model->kept);
     uint64_t floats =
-        recompute_floats(&plan) + 2 * (uint64_t)widest_output(model);
+        recompute_floats(&plan) + 2 * (uint64_t)widest_output(widths);
     *out = (struct memory_footprint_model){
         .activations = samples * floats * sizeof(float),
-        .rounded = rounds ? operand_floats(model, samples) * sizeof(float) : 0,
+        .rounded = rounds ? operand_floats(widths, samples) * sizeof(float) : 0,
         .sample = inputs * sizeof(float) + sizeof(uint32_t),
         .stored = inputs + 1,
-        .least_kept = least_kept(model),
+        .least_kept = least_kept(widths),
     };
 }
 
@@ -189,7 +204,7 @@ static void release_result(struct model_instance *mlp) {
 }
 
 static bool mlp_allocate(struct model_instance *mlp) {
-    uint32_t widest = widest_output(&mlp->model);
+    uint32_t widest = widest_output(&mlp->settings.layers);
     bool complete = true;
     for (uint32_t r = 0; r < mlp->plan.activations; r++) {
         mlp->activations[r] = allocate_rows(mlp, mlp->plan.width[r]);
@@ -222,12 +237,12 @@ static enum status mlp_open(struct model_instance **out,
     struct model_instance *mlp = calloc(1, sizeof *mlp);
     if (!mlp)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a model");
-    mlp->model = *model;
+    mlp->settings = *(const struct mlp_settings *)model->settings;
     mlp->ops = ops;
     mlp->device = device;
     mlp->max_batch = max_batch;
-    mlp->layers = model->num_layers - 1;
-    recompute_plan(&mlp->plan, model);
+    mlp->layers = mlp->settings.layers.count - 1;
+    recompute_plan(&mlp->plan, &mlp->settings.layers, model->kept);
     ops->set_precision(device, model->precision);
     if (!mlp_allocate(mlp)) {
         status_fail(why, FAILURE_DEVICE_MEMORY,
@@ -278,8 +293,9 @@ static void mlp_compute(struct model_instance *mlp, uint32_t layer,
     mlp->ops->linear(mlp->device, inputs_of(mlp, layer, batch),
                      weights[weight_of(layer)], weights[bias_of(layer)],
                      output_of(mlp, layer), batch->count,
-                     mlp->model.layers[layer], mlp->model.layers[layer + 1],
-                     last ? JOB_IDENTITY : mlp->model.activation);
+                     mlp->settings.layers.items[layer],
+                     mlp->settings.layers.items[layer + 1],
+                     last ? JOB_IDENTITY : mlp->settings.activation);
     if (!mlp->plan.kept[layer])
         mlp->present_segment = mlp->plan.segment[layer];
 }
@@ -313,9 +329,10 @@ static void mlp_loss(struct model_instance *mlp,
                      const struct loader_batch *batch, float *dz, float scale) {
     const struct ops *ops = mlp->ops;
     mlp->count = batch->count;
-    ops->loss(mlp->device, mlp->model.loss, output_of(mlp, mlp->layers - 1),
-              batch->labels, dz, batch->count, mlp->model.layers[mlp->layers],
-              scale, &mlp->device_result->loss, &mlp->device_result->correct);
+    ops->loss(mlp->device, mlp->settings.loss, output_of(mlp, mlp->layers - 1),
+              batch->labels, dz, batch->count,
+              mlp->settings.layers.items[mlp->layers], scale,
+              &mlp->device_result->loss, &mlp->device_result->correct);
     ops->record(mlp->device, OPS_COMPUTE, mlp->result_event);
     ops->stream_wait(mlp->device, OPS_GRADIENTS, mlp->result_event);
     ops->download(mlp->device, OPS_GRADIENTS, mlp->host_result,
@@ -335,11 +352,12 @@ static void copy_result(const struct model_instance *mlp,
 /* From dz of the layer to dz of the layer below. */
 static void propagate(struct model_instance *mlp, uint32_t layer, uint32_t n,
                       const float *weight) {
-    uint32_t in = mlp->model.layers[layer], out = mlp->model.layers[layer + 1];
+    uint32_t in = mlp->settings.layers.items[layer],
+             out = mlp->settings.layers.items[layer + 1];
     float *below = dz_of(mlp, layer - 1);
     mlp->ops->linear_input_gradient(mlp->device, dz_of(mlp, layer), weight,
                                     below, n, in, out);
-    mlp->ops->activation_gradient(mlp->device, mlp->model.activation,
+    mlp->ops->activation_gradient(mlp->device, mlp->settings.activation,
                                   output_of(mlp, layer - 1), below, n, in);
 }
 
@@ -351,7 +369,8 @@ static void backward(struct model_instance *mlp,
                      const struct model_hooks *hooks) {
     const struct ops *ops = mlp->ops;
     for (uint32_t l = mlp->layers; l-- > 0;) {
-        uint32_t in = mlp->model.layers[l], out = mlp->model.layers[l + 1];
+        uint32_t in = mlp->settings.layers.items[l],
+                 out = mlp->settings.layers.items[l + 1];
         ops->column_sums(mlp->device, dz_of(mlp, l), gradients[bias_of(l)],
                          batch->count, out, add);
         mlp_done(hooks, bias_of(l));
@@ -406,8 +425,44 @@ static enum status mlp_settle(struct model_instance *mlp,
     return status;
 }
 
+static void mlp_check_job(const struct job *job, const struct log *log) {
+    uint32_t hidden = mlp_widths(&job->model)->count - 2;
+    if (job->model.kept && job->model.kept >= hidden)
+        log_info(log, "activations_kept",
+                 "activation_checkpointing.number_checkpoints: the model has "
+                 "%u hidden layer%s: all activations are kept",
+                 hidden, hidden == 1 ? "" : "s");
+}
+
+#define MLP_KEY(member)                                                        \
+    .of_model = true, .models = 1u << JOB_MLP,                                 \
+    .field = offsetof(struct mlp_settings, member)
+#define MLP_CHOICE(member, ...)                                                \
+    .kind = JOB_KIND_CHOICE, MLP_KEY(member), .words = (const char *const[]) { \
+        __VA_ARGS__, NULL                                                      \
+    }
+
+static const struct job_key mlp_keys[] = {
+    {"model.layers", .kind = JOB_KIND_WIDTHS, MLP_KEY(layers), .min = 1,
+     .max = 16777216, .required = true},
+    {"model.activation",
+     MLP_CHOICE(activation, "relu", "tanh", "sigmoid", "identity"),
+     .default_value = "\"relu\""},
+    {"model.loss",
+     MLP_CHOICE(loss, "softmax_cross_entropy", "sigmoid_cross_entropy", "mse"),
+     .default_value = "\"softmax_cross_entropy\""},
+};
+
+const struct job_model_schema mlp_schema = {
+    .keys = mlp_keys,
+    .num_keys = sizeof mlp_keys / sizeof *mlp_keys,
+    .bytes = sizeof(struct mlp_settings),
+    .check = mlp_check_job,
+};
+
 const struct model model_mlp = {
     .parameters = mlp_parameters,
+    .shape = mlp_shape,
     .check_data = mlp_check_data,
     .memory = mlp_memory,
     .open = mlp_open,

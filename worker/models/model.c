@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/models/model.h"
 
+#include "worker/models/mlp.h"
+
 #include <stdlib.h>
+
+const struct job_models model_schemas = {{[JOB_MLP] = &mlp_schema}};
 
 const struct model *model_find(const struct job_model *model) {
     static const struct model *const models[] = {

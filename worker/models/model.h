@@ -42,6 +42,10 @@ struct model {
     uint32_t (*parameters)(const struct job_model *model,
                            struct parameter *parameters);
 
+    /* Values of a sample's input, and of its output. */
+    void (*shape)(const struct job_model *model, uint32_t *inputs,
+                  uint32_t *outputs);
+
     /* STATUS_CONFIG unless DATASET has the model's inputs and no label beyond
      * its outputs; WHY names the file at fault, IMAGES or LABELS. */
     enum status (*check_data)(const struct job_model *model,
@@ -84,11 +88,8 @@ struct model {
                           struct model_result *result, struct failure *why);
 };
 
-/* The multilayer perceptron: weights layerI.weight [out, in], layerI.bias
- * [out], as in PyTorch's Linear and with its initial bounds, 1/sqrt(in). It
- * keeps the activations of model.kept hidden layers and of the longest segment
- * between them; the backward pass recomputes the others to the same bits. */
-extern const struct model model_mlp;
+/* The keys of all of them. */
+extern const struct job_models model_schemas;
 
 /* The model of a job; NULL: an external one. */
 const struct model *model_find(const struct job_model *model);

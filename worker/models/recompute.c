@@ -40,12 +40,13 @@ static void assign_activations(struct recompute *plan, const uint32_t *widths) {
         }
 }
 
-void recompute_plan(struct recompute *plan, const struct job_model *model) {
-    uint32_t hidden = model->num_layers - 2;
-    bool all = !model->kept || model->kept >= hidden;
+void recompute_plan(struct recompute *plan, const struct job_widths *widths,
+                    uint32_t kept) {
+    uint32_t hidden = widths->count - 2;
+    bool all = !kept || kept >= hidden;
     *plan = (struct recompute){.layers = hidden + 1};
-    choose_kept(plan, hidden, all ? hidden : model->kept);
-    assign_activations(plan, model->layers + 1);
+    choose_kept(plan, hidden, all ? hidden : kept);
+    assign_activations(plan, widths->items + 1);
 }
 
 uint64_t recompute_floats(const struct recompute *plan) {

@@ -16,15 +16,16 @@
  * outputs of all segments share a buffer, so do the second ones, and so on. */
 struct recompute {
     uint32_t layers, activations;
-    uint32_t activation_of[JOB_MAX_LAYERS]; /* of output l */
-    uint32_t width[JOB_MAX_LAYERS]; /* of a buffer, in floats a sample */
-    bool kept[JOB_MAX_LAYERS];
-    uint32_t segment[JOB_MAX_LAYERS]; /* the first output of l's segment */
+    uint32_t activation_of[JOB_MAX_WIDTHS]; /* of output l */
+    uint32_t width[JOB_MAX_WIDTHS]; /* of a buffer, in floats a sample */
+    bool kept[JOB_MAX_WIDTHS];
+    uint32_t segment[JOB_MAX_WIDTHS]; /* the first output of l's segment */
 };
 
-/* Plans MODEL: keeps all outputs if model.kept is 0, else that many besides the
- * last, spread evenly. Never more floats than keeping all. */
-void recompute_plan(struct recompute *plan, const struct job_model *model);
+/* Plans layers of WIDTHS: keeps all outputs if KEPT is 0, else that many
+ * besides the last, spread evenly. Never more floats than keeping all. */
+void recompute_plan(struct recompute *plan, const struct job_widths *widths,
+                    uint32_t kept);
 
 /* Floats a sample of all buffers. */
 uint64_t recompute_floats(const struct recompute *plan);

@@ -111,7 +111,8 @@ static enum status use_job(struct evaluator *evaluator,
     if (evaluator->text && !strcmp(evaluator->text, manifest->job))
         return STATUS_OK;
     free_job(evaluator);
-    enum status status = job_parse(&evaluator->job, manifest->job, why);
+    enum status status =
+        job_parse(&evaluator->job, manifest->job, &model_schemas, why);
     if (!status)
         status = load_test(evaluator, why);
     if (!status)

@@ -15,9 +15,10 @@ static enum status allocate_device_memory(struct executor *executor,
                                           struct failure *why) {
     const struct device *device = &executor->device;
     uint32_t batch = use->micro_batch;
-    uint32_t features = job->model.layers[0];
+    uint32_t features, outputs;
     bool trains = use->micro_batch > 0;
     executor->model = model_find(&job->model);
+    executor->model->shape(&job->model, &features, &outputs);
     enum status status =
         use->resident
             ? device_transfer_open_resident(&executor->device_transfer, device,

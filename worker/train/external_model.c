@@ -83,8 +83,10 @@ enum status external_optimizer(struct external *external, const char *type,
                                struct failure *why) {
     char override[128];
     const char *overrides[] = {override};
-    struct job_source source = {
-        .overrides = overrides, .num_overrides = 1, .external = true};
+    struct job_source source = {.models = &model_schemas,
+                                .overrides = overrides,
+                                .num_overrides = 1,
+                                .external = true};
     struct job *job;
     if (external->declared || external->num_groups)
         return status_fail(why, FAILURE_WRONG_CALL,

@@ -75,9 +75,8 @@ static void profile_done(void *context, uint32_t parameter) {
 }
 
 static bool fill_batch(struct runner *runner) {
-    const struct job_model *model = &runner->job->model;
-    uint32_t count = runner->job->micro_batch, features = model->layers[0];
-    uint32_t classes = model->layers[model->num_layers - 1];
+    uint32_t count = runner->job->micro_batch, features, classes;
+    runner->model->shape(&runner->job->model, &features, &classes);
     size_t values = (size_t)count * features;
     runner->inputs = malloc(values * sizeof(float));
     runner->labels = malloc(count * sizeof(uint32_t));

@@ -60,30 +60,46 @@ static void read_key(const struct job_key *key, json_t *tree, bool deepspeed,
     drop_params(tree, key->path);
 }
 
+/* The struct of the model's keys; the model's type is read. */
+static bool allocate_settings(struct job *job) {
+    const struct job_model_schema *schema =
+        job->models->of_type[job->model.type];
+    if (!job->model.settings)
+        job->model.settings = calloc(1, schema->bytes);
+    return job->model.settings;
+}
+
 static void read_keys(json_t *tree, bool deepspeed,
                       const struct job_reader *reader,
                       struct diagnostics *diagnostics) {
-    size_t count;
-    const struct job_key *keys = job_schema(&count);
-    for (size_t i = 0; i < count; i++)
-        if (job_schema_applies(&keys[i], reader->job))
-            read_key(&keys[i], tree, deepspeed, reader, diagnostics);
+    struct job *job = reader->job;
+    const struct job_key *key;
+    for (size_t i = 0; (key = job_schema_row(job->models, i)); i++) {
+        if (!job_schema_applies(key, job))
+            continue;
+        if (key->of_model && !allocate_settings(job)) {
+            diagnostics_add(diagnostics, key->path, "out of memory");
+            return;
+        }
+        read_key(key, tree, deepspeed, reader, diagnostics);
+    }
 }
 
 /* The canonical text: each key that is given or has a default, in the order of
- * the schema. */
-static char *job_write_text(const struct job *job) {
-    size_t count;
-    const struct job_key *keys = job_schema(&count);
-    json_t *tree = json_object();
+ * the schema; what was not read as it is in GIVEN. */
+static char *job_write_text(const struct job *job, const json_t *given) {
+    const struct job_key *key;
+    json_t *tree = json_object(), *model = json_object_get(given, "model");
     bool whole = true;
-    for (size_t i = 0; i < count && whole; i++) {
-        if (!job_schema_applies(&keys[i], job))
+    for (size_t i = 0; whole && (key = job_schema_row(job->models, i)); i++) {
+        if (!job_schema_applies(key, job))
             continue;
-        json_t *value = job_value_write(&keys[i], job);
-        whole = !value || job_tree_put(tree, keys[i].path, value);
+        json_t *value = job_value_write(key, job);
+        whole = !value || job_tree_put(tree, key->path, value);
         json_decref(value);
     }
+    if (!job->models && model)
+        whole = !json_object_set(tree, "model", model) && whole;
     if (job->compare.on && !json_object_get(tree, "compare"))
         whole = !json_object_set_new(tree, "compare", json_object()) && whole;
     char *text = whole ? json_dumps(tree, JSON_COMPACT) : NULL;
@@ -100,13 +116,14 @@ static enum status job_build(struct job **out, json_t *tree,
     if (!job)
         return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
     struct job_reader reader = {.job = job, .folder = input->folder};
+    job->models = input->models;
     input->tree = tree;
     deepspeed_translate(tree, input->deepspeed, input->log, diagnostics);
     read_keys(tree, input->deepspeed, &reader, diagnostics);
     job_check_keys(tree, job, diagnostics);
     job_rules_check(job, input, diagnostics);
     enum status status = diagnostics_status(diagnostics, why);
-    if (!status && !(job->text = job_write_text(job)))
+    if (!status && !(job->text = job_write_text(job, tree)))
         status = status_fail(why, FAILURE_NO_MEMORY, "out of memory");
     if (status)
         job_free(&job);
@@ -227,7 +244,8 @@ enum status job_load(struct job **out, const struct job_source *source,
         return status;
     status = find_folder(&folder, source->path, why);
     if (!status) {
-        struct job_input input = {.folder = folder,
+        struct job_input input = {.models = source->models,
+                                  .folder = folder,
                                   .deepspeed = source->deepspeed != NULL,
                                   .log = log};
         status = job_build(out, tree, &input, &diagnostics, why);
@@ -237,11 +255,12 @@ enum status job_load(struct job **out, const struct job_source *source,
     return status;
 }
 
-enum status job_parse(struct job **out, const char *text, struct failure *why) {
+enum status job_parse(struct job **out, const char *text,
+                      const struct job_models *models, struct failure *why) {
     *out = NULL;
     json_t *tree;
     struct diagnostics diagnostics = {.where = "job"};
-    struct job_input input = {.log = NULL};
+    struct job_input input = {.models = models};
     enum status status = job_tree_parse(&tree, text, "job", why);
     if (status)
         return status;
@@ -253,10 +272,10 @@ enum status job_parse(struct job **out, const char *text, struct failure *why) {
 void job_free(struct job **job) {
     if (!job || !*job)
         return;
-    size_t count;
-    const struct job_key *keys = job_schema(&count);
-    for (size_t i = 0; i < count; i++)
-        job_value_free(&keys[i], *job);
+    const struct job_key *key;
+    for (size_t i = 0; (key = job_schema_row((*job)->models, i)); i++)
+        job_value_free(key, *job);
+    free((void *)(*job)->model.settings);
     free((*job)->events_dir);
     free((*job)->text);
     free(*job);

@@ -13,11 +13,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { JOB_MAX_LAYERS = 64, JOB_MAX_FILES = 64 };
+enum { JOB_MAX_WIDTHS = 64, JOB_MAX_FILES = 64 };
 
 enum job_model_type {
     JOB_MLP,
     JOB_EXTERNAL, /* trainers compute gradients themselves: library/capstan.h */
+    JOB_MODEL_TYPES
 };
 enum job_data_format { JOB_IDX };
 enum job_activation { JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY };
@@ -40,17 +41,23 @@ enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER, JOB_RESUME_STEP };
 
 #define JOB_STALENESS_INF UINT64_MAX
 
+/* Numbers of values of layers. */
+struct job_widths {
+    uint32_t count, items[JOB_MAX_WIDTHS];
+};
+
 struct job_model {
     enum job_model_type type;
-    uint32_t num_layers; /* entries of `layers`: inputs, hidden, outputs; 0:
-                            external */
-    uint32_t layers[JOB_MAX_LAYERS];
-    enum job_activation activation;
-    enum job_loss loss;
+    const void *settings; /* the model's own keys, in its own struct; NULL: it
+                             has none, or the job was read without schemas */
     uint32_t kept; /* activation_checkpointing: number of hidden layers whose
                       outputs are kept for the backward pass; 0: all */
     enum job_precision precision; /* from bf16.enabled and fp16.enabled */
 };
+
+/* The keys of each type of model (job_schema.h), which the models know
+ * (worker/models/model.h). */
+struct job_models;
 
 /* Paths are absolute: images and labels of each set, in the IDX format. */
 struct job_data {
@@ -151,15 +158,18 @@ struct job {
     bool nan_skip; /* on_nan: skip */
     struct job_timeouts timeouts;
     struct job_compare compare;
+    const struct job_models *models; /* borrowed; NULL: model.* is not read */
     char *text; /* the whole checked job as one JSON object: overrides and
                    defaults applied, paths absolute; job_parse of it gives the
                    same job and the same text */
 };
 
-/* The sources of a job; NULL: not given. If there is only `external`, the keys
- * that have no default get one. Relative paths in any of them start at
- * the job file's folder, or at the current folder if there is no file. */
+/* The sources of a job; NULL: not given. MODELS outlives the job. If there is
+ * only `external`, the keys that have no default get one. Relative paths in any
+ * of them start at the job file's folder, or at the current folder if there is
+ * no file. */
 struct job_source {
+    const struct job_models *models;
     const char *path;      /* the job file */
     const char *deepspeed; /* --deepspeed_config FILE: fills in missing keys,
                               and sets DeepSpeed's defaults */
@@ -177,8 +187,10 @@ struct job_source {
 enum status job_load(struct job **out, const struct job_source *source,
                      const struct log *log, struct failure *why) MUST_CHECK;
 
-/* The same from the `text` of another process; its paths are absolute. */
+/* The same from the `text` of another process; its paths are absolute. Without
+ * MODELS the keys of the model stay as they are in `text`. */
 enum status job_parse(struct job **out, const char *text,
+                      const struct job_models *models,
                       struct failure *why) MUST_CHECK;
 
 /* Frees *JOB (may be NULL) and clears it. */

@@ -19,8 +19,7 @@ enum { LIST = 512 }; /* bytes of a list of keys */
 struct check {
     const struct job *job;
     struct diagnostics *diagnostics;
-    const struct job_key *keys;
-    size_t num_keys;
+    size_t num_keys; /* of the job and its models */
     const struct deepspeed_key *foreign;
     size_t num_foreign;
 };
@@ -34,10 +33,14 @@ static const char *path_below(const char *path, const char *prefix) {
     return inside ? path + length + 1 : NULL;
 }
 
+static const struct job_key *known_key(const struct check *check, size_t i) {
+    return job_schema_row(check->job->models, i);
+}
+
 /* Known path number I of both tables; NULL after the last. */
 static const char *known_path(const struct check *check, size_t i) {
     if (i < check->num_keys)
-        return check->keys[i].path;
+        return known_key(check, i)->path;
     i -= check->num_keys;
     return i < check->num_foreign ? check->foreign[i].path : NULL;
 }
@@ -62,8 +65,9 @@ static void list_keys(const struct check *check, const char *prefix,
     size_t used = 0;
     *list = 0;
     for (size_t i = 0; i < check->num_keys && used < LIST; i++) {
-        const char *rest = path_below(check->keys[i].path, prefix);
-        if (!rest || !job_schema_applies(&check->keys[i], check->job))
+        const struct job_key *key = known_key(check, i);
+        const char *rest = path_below(key->path, prefix);
+        if (!rest || !job_schema_applies(key, check->job))
             continue;
         first_part(part, sizeof part, rest);
         if (strcmp(part, last))
@@ -94,7 +98,7 @@ static const char *nearest_sibling(const struct check *check,
     for (size_t i = 0; (known = known_path(check, i)); i++) {
         const char *rest = path_below(known, prefix);
         bool counts = i >= check->num_keys ||
-                      job_schema_applies(&check->keys[i], check->job);
+                      job_schema_applies(known_key(check, i), check->job);
         if (!rest || *rest == '*' || !counts)
             continue;
         first_part(other, sizeof other, rest);
@@ -112,9 +116,10 @@ static const char *nearest_sibling(const struct check *check,
 /* A known path of any object that ends in WORD, or NULL. */
 static const char *find_last_part(const struct check *check, const char *word) {
     for (size_t i = 0; i < check->num_keys; i++) {
-        const char *dot = strrchr(check->keys[i].path, '.');
+        const char *path = known_key(check, i)->path;
+        const char *dot = strrchr(path, '.');
         if (dot && !strcmp(dot + 1, word))
-            return check->keys[i].path;
+            return path;
     }
     return NULL;
 }
@@ -145,8 +150,8 @@ static void report_unknown(const struct check *check, const char *prefix,
 static const char *type_word(const struct check *check, const char *path,
                              unsigned index) {
     for (size_t i = 0; i < check->num_keys; i++)
-        if (!strcmp(check->keys[i].path, path))
-            return check->keys[i].words[index];
+        if (!strcmp(known_key(check, i)->path, path))
+            return known_key(check, i)->words[index];
     return "?";
 }
 
@@ -170,7 +175,7 @@ static bool check_leaf(const struct check *check, const char *prefix,
                        const char *path) {
     const struct job_key *found = NULL;
     for (size_t i = 0; i < check->num_keys; i++) {
-        const struct job_key *key = &check->keys[i];
+        const struct job_key *key = known_key(check, i);
         if (strcmp(key->path, path))
             continue;
         if (job_schema_applies(key, check->job))
@@ -189,7 +194,9 @@ static void job_check_check_object(const struct check *check,
     json_object_foreach((json_t *)object, word, value) {
         char path[JOB_TREE_PATH], list[LIST], allowed[LIST + 32];
         snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", word);
-        if (strchr(word, '.')) {
+        if (!check->job->models && !strcmp(prefix, "model")) {
+            continue;
+        } else if (strchr(word, '.')) {
             report_unknown(check, prefix, path, word);
         } else if (check_leaf(check, prefix, path)) {
             continue;
@@ -209,7 +216,8 @@ static void job_check_check_object(const struct check *check,
 void job_check_keys(const json_t *tree, const struct job *job,
                     struct diagnostics *diagnostics) {
     struct check check = {.job = job, .diagnostics = diagnostics};
-    check.keys = job_schema(&check.num_keys);
+    while (known_key(&check, check.num_keys))
+        check.num_keys++;
     check.foreign = deepspeed_keys(&check.num_foreign);
     job_check_check_object(&check, tree, "");
 }

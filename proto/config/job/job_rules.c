@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/job/job_rules.h"
 
+#include "proto/config/job/job_schema.h"
 #include "proto/config/job/job_tree.h"
 
 #include <stdio.h>
@@ -231,14 +232,11 @@ static void log_zero(const struct job *job, const struct job_input *input) {
     }
 }
 
-static void log_recompute(const struct job *job,
-                          const struct job_input *input) {
-    uint32_t hidden = job->model.num_layers ? job->model.num_layers - 2 : 0;
-    if (job->model.kept && job->model.kept >= hidden)
-        log_info(input->log, "activations_kept",
-                 "activation_checkpointing.number_checkpoints: the model has "
-                 "%u hidden layer%s: all activations are kept",
-                 hidden, hidden == 1 ? "" : "s");
+static void check_model_keys(const struct job *job, const struct log *log) {
+    const struct job_model_schema *schema =
+        job->models ? job->models->of_type[job->model.type] : NULL;
+    if (schema && job->model.settings)
+        schema->check(job, log);
 }
 
 void job_rules_check(struct job *job, const struct job_input *input,
@@ -259,5 +257,5 @@ void job_rules_check(struct job *job, const struct job_input *input,
     log_zero(job, input);
     log_precision(job, input);
     job->compare.on = is_given(input, "compare");
-    log_recompute(job, input);
+    check_model_keys(job, input->log);
 }

@@ -14,7 +14,8 @@
 
 /* The input of a job. */
 struct job_input {
-    const json_t *tree; /* the keys as written, without defaults */
+    const struct job_models *models; /* NULL: model.* is not read */
+    const json_t *tree;              /* the keys as written, without defaults */
     const char *folder; /* start of relative paths; NULL: none allowed */
     bool deepspeed;     /* DeepSpeed's defaults apply */
     const struct log *log;

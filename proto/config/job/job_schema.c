@@ -44,15 +44,6 @@
 static const struct job_key keys[] = {
     {"model.type", CHOICE(model.type, "mlp", "external"),
      .default_value = "\"mlp\""},
-    {"model.layers", .kind = JOB_KIND_LAYERS, .field = FIELD(model), .min = 1,
-     .max = BATCH, .models = MLP, .required = true},
-    {"model.activation",
-     CHOICE(model.activation, "relu", "tanh", "sigmoid", "identity"),
-     .default_value = "\"relu\"", .models = MLP},
-    {"model.loss",
-     CHOICE(model.loss, "softmax_cross_entropy", "sigmoid_cross_entropy",
-            "mse"),
-     .default_value = "\"softmax_cross_entropy\"", .models = MLP},
     {"data.format", CHOICE(data.format, "idx"), .default_value = "\"idx\"",
      .models = MLP},
     {"data.dir", PATH(data.dir), .models = MLP},
@@ -247,9 +238,21 @@ static const struct job_key keys[] = {
     {"compare.latency_us", REAL(compare.latency_us, 1e-3, 1e6)},
 };
 
-const struct job_key *job_schema(size_t *count) {
-    *count = sizeof keys / sizeof *keys;
-    return keys;
+/* A model's keys follow its type. */
+const struct job_key *job_schema_row(const struct job_models *models,
+                                     size_t i) {
+    const size_t before = 1, count = sizeof keys / sizeof *keys;
+    if (i < before)
+        return &keys[i];
+    for (int type = 0; models && type < JOB_MODEL_TYPES; type++) {
+        const struct job_model_schema *schema = models->of_type[type];
+        if (!schema)
+            continue;
+        if (i - before < schema->num_keys)
+            return &schema->keys[i - before];
+        i -= schema->num_keys;
+    }
+    return i < count ? &keys[i] : NULL;
 }
 
 bool job_schema_applies(const struct job_key *key, const struct job *job) {

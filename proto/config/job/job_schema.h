@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every key of the job file: path, kind, range, default and field in struct
- * job. This one table is used to read, check, suggest and write keys. */
+/* Every key of the job file: path, kind, range, default and field in struct job
+ * or in the struct of a model. These tables are used to read, check, suggest
+ * and write keys. */
 #ifndef CAPSTAN_JOB_SCHEMA_H
 #define CAPSTAN_JOB_SCHEMA_H
 
@@ -21,7 +22,7 @@ enum job_kind {
     JOB_KIND_TEXT,
     JOB_KIND_PATH,      /* made absolute; `words` are the allowed endings */
     JOB_KIND_FILES,     /* two paths below data.dir: images and labels */
-    JOB_KIND_LAYERS,    /* struct job_model */
+    JOB_KIND_WIDTHS,    /* struct job_widths, of 2 or more */
     JOB_KIND_BETAS,     /* struct optimizer: beta1, beta2 */
     JOB_KIND_STEPS,     /* struct job: has_steps, steps */
     JOB_KIND_STALENESS, /* a count or "inf" */
@@ -37,7 +38,8 @@ enum job_kind {
 struct job_key {
     const char *path;
     enum job_kind kind;
-    size_t field; /* offset in struct job */
+    bool of_model; /* FIELD is in job->model.settings */
+    size_t field;  /* offset in struct job */
     double min, max;
     const char *const *words;  /* NULL-ended */
     const char *default_value; /* default */
@@ -46,8 +48,22 @@ struct job_key {
     bool required;
 };
 
-/* Rows in reading order: a key on which others depend comes before them. */
-const struct job_key *job_schema(size_t *count);
+/* The keys of one type of model. */
+struct job_model_schema {
+    const struct job_key *keys; /* of_model, and for this type only */
+    size_t num_keys;
+    size_t bytes; /* of its struct */
+    /* Logs what of JOB has no effect. */
+    void (*check)(const struct job *job, const struct log *log);
+};
+
+struct job_models {
+    const struct job_model_schema *of_type[JOB_MODEL_TYPES]; /* NULL: no keys */
+};
+
+/* Row I of the job's keys and those of MODELS (NULL: none), in reading order: a
+ * key on which others depend comes before them. NULL after the last. */
+const struct job_key *job_schema_row(const struct job_models *models, size_t i);
 
 /* True if KEY applies to the model, optimizer and schedule types of JOB. */
 bool job_schema_applies(const struct job_key *key, const struct job *job);

@@ -255,7 +255,7 @@ static const struct job_value_kind *const kinds[JOB_KINDS] = {
     [JOB_KIND_TEXT] = &text_kind,
     [JOB_KIND_PATH] = &path_kind,
     [JOB_KIND_FILES] = &job_value_files,
-    [JOB_KIND_LAYERS] = &job_value_layers,
+    [JOB_KIND_WIDTHS] = &job_value_widths,
     [JOB_KIND_BETAS] = &job_value_betas,
     [JOB_KIND_STEPS] = &job_value_steps,
     [JOB_KIND_STALENESS] = &job_value_staleness,
@@ -263,18 +263,27 @@ static const struct job_value_kind *const kinds[JOB_KINDS] = {
     [JOB_KIND_COUNTS] = &job_value_counts,
 };
 
+/* The struct of a model is the job's own. */
+static void *job_value_field(const struct job_key *key, const struct job *job) {
+    const void *base = key->of_model ? job->model.settings : job;
+    return (char *)base + key->field;
+}
+
 bool job_value_read(const struct job_key *key, const json_t *value,
                     const struct job_reader *reader) {
-    void *field = (char *)reader->job + key->field;
+    void *field = job_value_field(key, reader->job);
     return kinds[key->kind]->read(key, value, field, reader);
 }
 
 json_t *job_value_write(const struct job_key *key, const struct job *job) {
-    return kinds[key->kind]->write(key, (const char *)job + key->field);
+    return kinds[key->kind]->write(key, job_value_field(key, job));
 }
 
 void job_value_free(const struct job_key *key, struct job *job) {
-    char **owned = (char **)((char *)job + key->field);
+    if (key->of_model &&
+        (!job->model.settings || !job_schema_applies(key, job)))
+        return; /* another model's */
+    char **owned = job_value_field(key, job);
     for (unsigned i = 0; i < kinds[key->kind]->owned; i++) {
         free(owned[i]);
         owned[i] = NULL;

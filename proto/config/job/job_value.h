@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One value of the job file: converts JSON to its field of struct job and back,
- * by the kind of its key. */
+/* One value of the job file: converts JSON to its field and back, by the kind
+ * of its key. */
 #ifndef CAPSTAN_JOB_VALUE_H
 #define CAPSTAN_JOB_VALUE_H
 

@@ -10,8 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* FIELD is the key's field in struct job, of the type that the kind has
- * there. */
+/* FIELD is the key's field, of the type that the kind has there. */
 struct job_value_kind {
     bool (*read)(const struct job_key *key, const json_t *value, void *field,
                  const struct job_reader *reader);
@@ -20,7 +19,7 @@ struct job_value_kind {
     unsigned owned; /* strings that the field owns */
 };
 
-extern const struct job_value_kind job_value_files, job_value_layers,
+extern const struct job_value_kind job_value_files, job_value_widths,
     job_value_betas, job_value_steps, job_value_staleness, job_value_resume,
     job_value_counts;
 

@@ -41,41 +41,38 @@ static void allow_files(const struct job_key *key, char *text, size_t size) {
 const struct job_value_kind job_value_files = {read_files, write_files,
                                                allow_files, 2};
 
-static bool read_layers(const struct job_key *key, const json_t *value,
+static bool read_widths(const struct job_key *key, const json_t *value,
                         void *field, const struct job_reader *reader) {
     (void)reader;
-    struct job_model *model = field;
-    size_t count = json_array_size(value);
-    if (count < 2 || count > JOB_MAX_LAYERS)
+    struct job_widths widths = {.count = (uint32_t)json_array_size(value)};
+    if (widths.count < 2 || widths.count > JOB_MAX_WIDTHS)
         return false;
-    uint32_t layers[JOB_MAX_LAYERS];
-    for (size_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < widths.count; i++) {
         uint64_t width;
         if (!job_value_read_integer(key, json_array_get(value, i), &width))
             return false;
-        layers[i] = (uint32_t)width;
+        widths.items[i] = (uint32_t)width;
     }
-    memcpy(model->layers, layers, count * sizeof *layers);
-    model->num_layers = (uint32_t)count;
+    *(struct job_widths *)field = widths;
     return true;
 }
 
-static json_t *write_layers(const struct job_key *key, const void *field) {
+static json_t *write_widths(const struct job_key *key, const void *field) {
     (void)key;
-    const struct job_model *model = field;
-    json_t *layers = json_array();
-    for (uint32_t i = 0; i < model->num_layers; i++)
-        json_array_append_new(layers, json_integer(model->layers[i]));
-    return layers;
+    const struct job_widths *widths = field;
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < widths->count; i++)
+        json_array_append_new(array, json_integer(widths->items[i]));
+    return array;
 }
 
-static void allow_layers(const struct job_key *key, char *text, size_t size) {
+static void allow_widths(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size, "an array of 2 to %d integers from %.0f to %.0f",
-             JOB_MAX_LAYERS, key->min, key->max);
+             JOB_MAX_WIDTHS, key->min, key->max);
 }
 
-const struct job_value_kind job_value_layers = {read_layers, write_layers,
-                                                allow_layers, 0};
+const struct job_value_kind job_value_widths = {read_widths, write_widths,
+                                                allow_widths, 0};
 
 static bool read_betas(const struct job_key *key, const json_t *value,
                        void *field, const struct job_reader *reader) {

@@ -16,7 +16,7 @@
 
 /* Maximum calls per capture, beyond which it is split; and captures that are
  * cached: a new one replaces the least recently used. */
-enum { OPS_CUDA_CAPTURE_CALLS = 2048, OPS_CUDA_CAPTURES = 4 * JOB_MAX_LAYERS };
+enum { OPS_CUDA_CAPTURE_CALLS = 2048, OPS_CUDA_CAPTURES = 4 * JOB_MAX_WIDTHS };
 
 /* Calls of a branch that another branch can wait for; for older ones the first
  * of these. */

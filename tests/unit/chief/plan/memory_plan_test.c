@@ -2,7 +2,7 @@
 #include "chief/plan/memory_plan.h"
 
 #include "tests/lib/assert_fails.h"
-#include "worker/models/model.h"
+#include "worker/models/mlp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,6 +20,7 @@ static const uint64_t mib = 1 << 20;
 /* A job of 64 MiB of weights in 64 hidden layers, and who plays it. */
 struct fixture {
     struct job job;
+    struct mlp_settings model;
     struct memory_footprint_case given;
     struct memory_plan_member members[MAXIMUM];
     struct memory_plan_limits reported[MAXIMUM];
@@ -30,14 +31,15 @@ struct fixture {
 static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     fixture->job = (struct job){
-        .model = {.num_layers = 34},
+        .model.settings = &fixture->model,
         .data = {.num_workers = 1, .prefetch_factor = 1},
         .micro_batch = 1024,
         .accumulation = 1,
         .optimizer = {.type = OPTIMIZER_SGD, .momentum = 0.9},
     };
+    fixture->model.layers.count = 34;
     for (uint32_t l = 0; l < 34; l++)
-        fixture->job.model.layers[l] = 512;
+        fixture->model.layers.items[l] = 512;
     fixture->given = (struct memory_footprint_case){.job = &fixture->job,
                                                     .model = model_mlp.memory,
                                                     .trainers = 2,

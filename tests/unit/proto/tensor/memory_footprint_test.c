@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/tensor/memory_footprint.h"
 
-#include "worker/models/model.h"
+#include "worker/models/mlp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +12,9 @@
 
 /* [100, 50, 30, 10]: 6890 values, micro batches of 1000. */
 static struct job small_job(void) {
+    static const struct mlp_settings model = {.layers = {4, {100, 50, 30, 10}}};
     return (struct job){
-        .model = {.num_layers = 4, .layers = {100, 50, 30, 10}},
+        .model.settings = &model,
         .data = {.num_workers = 1, .prefetch_factor = 2, .shuffle = true},
         .micro_batch = 1000,
         .accumulation = 1,
@@ -71,8 +72,9 @@ static void fewer_kept_outputs_are_fewer_activations(void **state) {
     struct job job = small_job();
     struct memory_footprint_case given = case_of(&job);
     struct memory_footprint found;
-    job.model = (struct job_model){
-        .num_layers = 9, .layers = {8, 5, 5, 5, 5, 5, 5, 5, 2}, .kept = 2};
+    const struct mlp_settings deep = {
+        .layers = {9, {8, 5, 5, 5, 5, 5, 5, 5, 2}}};
+    job.model = (struct job_model){.settings = &deep, .kept = 2};
     memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_ALL);
     assert_int_equal(found.bytes[MEMORY_FOOTPRINT_ACTIVATIONS],
                      1000 * (5 * 4 + 2 + 2 * 5) * 4);

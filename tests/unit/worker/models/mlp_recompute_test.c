@@ -77,12 +77,12 @@ static void expect_same_bits(struct mlp_fixture *all, struct mlp_fixture *few) {
     assert_int_equal(one.correct, two.correct);
 }
 
-static const struct job_model deep[] = {
-    {.num_layers = 9, .layers = {20, 65, 65, 65, 65, 65, 65, 65, 10}},
-    {.num_layers = 9, .layers = {7, 1, 64, 255, 3, 130, 17, 2, 5}},
-    {.num_layers = 4, .layers = {33, 65, 31, 10}},
-    {.num_layers = 3, .layers = {9, 1025, 2}},
-    {.num_layers = 2, .layers = {4, 3}},
+static const struct mlp_settings deep[] = {
+    {.layers = {9, {20, 65, 65, 65, 65, 65, 65, 65, 10}}},
+    {.layers = {9, {7, 1, 64, 255, 3, 130, 17, 2, 5}}},
+    {.layers = {4, {33, 65, 31, 10}}},
+    {.layers = {3, {9, 1025, 2}}},
+    {.layers = {2, {4, 3}}},
 };
 
 static void recomputing_activations_gives_the_same_bits(void **state) {
@@ -90,9 +90,10 @@ static void recomputing_activations_gives_the_same_bits(void **state) {
     for (size_t m = 0; m < sizeof deep / sizeof *deep; m++)
         for (int activation = JOB_RELU; activation <= JOB_IDENTITY;
              activation++)
-            for (uint32_t kept = 1; kept < deep[m].num_layers; kept++) {
-                struct job_model model = deep[m];
-                model.activation = (enum job_activation)activation;
+            for (uint32_t kept = 1; kept < deep[m].layers.count; kept++) {
+                struct mlp_settings settings = deep[m];
+                struct job_model model = {.settings = &settings};
+                settings.activation = (enum job_activation)activation;
                 struct mlp_fixture all = {0}, few = {0};
                 mlp_fixture_open(&all, &model);
                 model.kept = kept;
@@ -111,7 +112,7 @@ static void fewer_kept_activations_use_less_memory(void **state) {
                                            4 + 1, 5 + 1, 7};
     size_t all = 0;
     for (uint32_t kept = 0; kept < 7; kept++) {
-        struct job_model model = deep[0];
+        struct job_model model = {.settings = &deep[0]};
         struct mlp_fixture fixture = {0};
         struct ops counted;
         size_t bytes;

@@ -50,16 +50,17 @@ static double loss_of(enum job_loss kind, const double *z, uint32_t out,
 }
 
 /* Sum of the losses of BATCH with weights in double. */
-static double loss_in_double(const struct job_model *model,
+static double loss_in_double(const struct mlp_settings *model,
                              const struct loader_batch *batch,
                              double *const *weights) {
+    const struct job_widths *widths = &model->layers;
     double sum = 0, x[64], y[64];
     for (uint32_t i = 0; i < batch->count; i++) {
-        for (uint32_t k = 0; k < model->layers[0]; k++)
-            x[k] = batch->inputs[i * model->layers[0] + k];
-        for (uint32_t l = 0; l + 1 < model->num_layers; l++) {
-            uint32_t in = model->layers[l], out = model->layers[l + 1];
-            bool last = l + 2 == model->num_layers;
+        for (uint32_t k = 0; k < widths->items[0]; k++)
+            x[k] = batch->inputs[i * widths->items[0] + k];
+        for (uint32_t l = 0; l + 1 < widths->count; l++) {
+            uint32_t in = widths->items[l], out = widths->items[l + 1];
+            bool last = l + 2 == widths->count;
             for (uint32_t j = 0; j < out; j++) {
                 y[j] = weights[2 * l + 1][j];
                 for (uint32_t k = 0; k < in; k++)
@@ -68,7 +69,7 @@ static double loss_in_double(const struct job_model *model,
             }
             memcpy(x, y, sizeof x);
         }
-        sum += loss_of(model->loss, x, model->layers[model->num_layers - 1],
+        sum += loss_of(model->loss, x, widths->items[widths->count - 1],
                        batch->labels[i]);
     }
     return sum;
@@ -88,9 +89,9 @@ static void check_differences(struct mlp_fixture *fixture,
         for (uint64_t e = 0; e < fixture->parameters[p].elements; e++) {
             double *weight = &weights[p][e], middle = *weight;
             *weight = middle + step;
-            double up = loss_in_double(&fixture->model, batch, weights);
+            double up = loss_in_double(&fixture->settings, batch, weights);
             *weight = middle - step;
-            double down = loss_in_double(&fixture->model, batch, weights);
+            double down = loss_in_double(&fixture->settings, batch, weights);
             *weight = middle;
             double expected = scale * (up - down) / (2 * step);
             double found = fixture->gradients[p][e];
@@ -100,7 +101,7 @@ static void check_differences(struct mlp_fixture *fixture,
                          expected);
         }
     }
-    double loss = loss_in_double(&fixture->model, batch, weights);
+    double loss = loss_in_double(&fixture->settings, batch, weights);
     struct model_result result;
     model_mlp.evaluate(fixture->mlp, batch, fixture->weights, NULL, &result);
     assert_true(fabs(result.loss - loss) <= 1e-5 * loss);
@@ -112,10 +113,10 @@ static void gradients_are_those_of_finite_differences(void **state) {
     (void)state;
     for (int activation = JOB_RELU; activation <= JOB_IDENTITY; activation++) {
         for (int loss = JOB_SOFTMAX_CROSS_ENTROPY; loss <= JOB_MSE; loss++) {
-            struct job_model model = {.num_layers = 4,
-                                      .layers = {5, 7, 6, 3},
-                                      .activation = activation,
-                                      .loss = loss};
+            struct mlp_settings settings = {.layers = {4, {5, 7, 6, 3}},
+                                            .activation = activation,
+                                            .loss = loss};
+            struct job_model model = {.settings = &settings};
             struct mlp_fixture fixture = {0};
             mlp_fixture_open(&fixture, &model);
             struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 9);
@@ -131,8 +132,9 @@ static void gradients_are_those_of_finite_differences(void **state) {
 
 static void a_single_layer_is_a_valid_model(void **state) {
     (void)state;
-    struct job_model model = {
-        .num_layers = 2, .layers = {4, 3}, .loss = JOB_SOFTMAX_CROSS_ENTROPY};
+    const struct mlp_settings settings = {.layers = {2, {4, 3}},
+                                          .loss = JOB_SOFTMAX_CROSS_ENTROPY};
+    struct job_model model = {.settings = &settings};
     struct mlp_fixture fixture = {0};
     mlp_fixture_open(&fixture, &model);
     struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 5);
@@ -223,7 +225,8 @@ static void the_settled_result_is_that_of_the_last_pass(void **state) {
 
 static void parameters_are_those_of_torch_linear(void **state) {
     (void)state;
-    struct job_model model = {.num_layers = 3, .layers = {784, 100, 10}};
+    const struct mlp_settings settings = {.layers = {3, {784, 100, 10}}};
+    struct job_model model = {.settings = &settings};
     struct parameter parameters[4];
     assert_int_equal(model_mlp.parameters(&model, parameters), 4);
     assert_string_equal(parameters[0].name, "layer0.weight");
@@ -242,7 +245,8 @@ static void parameters_are_those_of_torch_linear(void **state) {
 
 static void data_that_do_not_match_the_model_are_named(void **state) {
     (void)state;
-    struct job_model model = {.num_layers = 3, .layers = {784, 100, 10}};
+    const struct mlp_settings settings = {.layers = {3, {784, 100, 10}}};
+    struct job_model model = {.settings = &settings};
     struct dataset data = {.count = 1, .features = 784, .num_classes = 10};
     struct failure why;
     assert_int_equal(
@@ -299,10 +303,10 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
     (void)state;
     if (access(FASHION, R_OK))
         skip_test("%s is not here (dataset-fashion-mnist)", FASHION);
-    struct job_model model = {.num_layers = 4,
-                              .layers = {784, 128, 64, 10},
-                              .activation = JOB_RELU,
-                              .loss = JOB_SOFTMAX_CROSS_ENTROPY};
+    const struct mlp_settings settings = {.layers = {4, {784, 128, 64, 10}},
+                                          .activation = JOB_RELU,
+                                          .loss = JOB_SOFTMAX_CROSS_ENTROPY};
+    struct job_model model = {.settings = &settings};
     struct mlp_fixture fixture = {0};
     mlp_fixture_open(&fixture, &model);
     struct dataset *train = NULL;

@@ -9,19 +9,18 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-static uint64_t all_floats(const struct job_model *model) {
+static uint64_t all_floats(const struct job_widths *widths) {
     uint64_t floats = 0;
-    for (uint32_t l = 1; l < model->num_layers; l++)
-        floats += model->layers[l];
+    for (uint32_t l = 1; l < widths->count; l++)
+        floats += widths->items[l];
     return floats;
 }
 
-static struct job_model random_model(unsigned *seed) {
-    struct job_model model = {.num_layers = 2 + rand_r(seed) % 63};
-    for (uint32_t l = 0; l < model.num_layers; l++)
-        model.layers[l] = 1 + rand_r(seed) % 1000;
-    model.kept = rand_r(seed) % (model.num_layers + 2);
-    return model;
+static struct job_widths random_widths(unsigned *seed) {
+    struct job_widths widths = {.count = 2 + rand_r(seed) % 63};
+    for (uint32_t l = 0; l < widths.count; l++)
+        widths.items[l] = 1 + rand_r(seed) % 1000;
+    return widths;
 }
 
 /* Whoever writes output l into its room may not write over one that is kept, or
@@ -45,35 +44,36 @@ static void every_output_is_kept_or_recomputable(void **state) {
     (void)state;
     unsigned seed = 7;
     for (int i = 0; i < 2000; i++) {
-        struct job_model model = random_model(&seed);
+        struct job_widths widths = random_widths(&seed);
         struct recompute plan;
-        uint32_t kept = 0, hidden = model.num_layers - 2;
-        recompute_plan(&plan, &model);
+        uint32_t kept = 0, hidden = widths.count - 2;
+        uint32_t asked = rand_r(&seed) % (widths.count + 2);
+        recompute_plan(&plan, &widths, asked);
         assert_int_equal(plan.layers, hidden + 1);
         assert_true(plan.kept[hidden]);
         for (uint32_t l = 0; l < plan.layers; l++) {
             assert_true(plan.activation_of[l] < plan.activations);
             assert_true(plan.width[plan.activation_of[l]] >=
-                        model.layers[l + 1]);
+                        widths.items[l + 1]);
             expect_apart(&plan, l);
             expect_segment(&plan, l);
             kept += plan.kept[l];
         }
-        bool all = !model.kept || model.kept >= hidden;
-        assert_int_equal(kept, 1 + (all ? hidden : model.kept));
-        assert_true(recompute_floats(&plan) <= all_floats(&model));
+        bool all = !asked || asked >= hidden;
+        assert_int_equal(kept, 1 + (all ? hidden : asked));
+        assert_true(recompute_floats(&plan) <= all_floats(&widths));
         if (all)
-            assert_int_equal(recompute_floats(&plan), all_floats(&model));
+            assert_int_equal(recompute_floats(&plan), all_floats(&widths));
     }
 }
 
 static void kept_outputs_are_spread_evenly(void **state) {
     (void)state;
-    struct job_model model = {.num_layers = 18, .kept = 3};
+    struct job_widths widths = {.count = 18};
     struct recompute plan;
-    for (uint32_t l = 0; l < model.num_layers; l++)
-        model.layers[l] = 100;
-    recompute_plan(&plan, &model);
+    for (uint32_t l = 0; l < widths.count; l++)
+        widths.items[l] = 100;
+    recompute_plan(&plan, &widths, 3);
     /* 16 hidden: 3 + k + 3 + k + 3 + k + 4 */
     assert_true(plan.kept[3] && plan.kept[7] && plan.kept[11]);
     assert_int_equal(plan.activations, 1 + 3 + 4);

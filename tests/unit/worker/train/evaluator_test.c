@@ -47,7 +47,7 @@ static void must(enum status status, const struct failure *why) {
 
 static void load_job(struct fixture *fixture, const char *changes) {
     char path[PATH_MAX];
-    struct job_source source = {.path = path};
+    struct job_source source = {.models = &model_schemas, .path = path};
     job_free(&fixture->job);
     cluster_run_job(fixture->run, changes);
     cluster_run_path(fixture->run, "job.json", path);

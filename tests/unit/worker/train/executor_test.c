@@ -3,6 +3,7 @@
 
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/assert_fails.h"
+#include "worker/models/mlp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,8 +42,10 @@ static enum status open_engine(struct fixture *fixture, enum job_device kind,
                                bool trains, struct failure *why) {
     struct device_request request = {
         .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
+    static const struct mlp_settings model = {
+        .layers = {3, {FEATURES, 33, CLASSES}}};
     fixture->job = (struct job){
-        .model = {.num_layers = 3, .layers = {FEATURES, 33, CLASSES}},
+        .model.settings = &model,
         .micro_batch = 500,
         .accumulation = 1,
     };

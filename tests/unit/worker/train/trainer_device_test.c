@@ -5,6 +5,7 @@
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/link_fixture.h"
+#include "worker/models/mlp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +47,8 @@ static int setup(void **state) {
     checkpoint_fixture_folder(fixture->folder);
     write_file(fixture->images, fixture->folder, "i", images, sizeof images);
     write_file(fixture->labels, fixture->folder, "l", labels, sizeof labels);
-    fixture->job = (struct job){.model = {.num_layers = 2, .layers = {4, 2}},
+    static const struct mlp_settings model = {.layers = {2, {4, 2}}};
+    fixture->job = (struct job){.model.settings = &model,
                                 .micro_batch = 1,
                                 .threads = 1,
                                 .timeouts.step = 60,

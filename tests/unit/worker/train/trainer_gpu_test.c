@@ -80,9 +80,8 @@ static void change_nothing(struct job *job) {
 
 static void accumulate(struct job *job) {
     job->accumulation = 3;
-    job->model.num_layers = 4;
-    job->model.layers[2] = 2;
-    job->model.layers[3] = 2;
+    static const struct mlp_settings deeper = {.layers = {4, {4, 8, 2, 2}}};
+    job->model.settings = &deeper;
 }
 
 static void clip_what_is_stale(struct job *job) {

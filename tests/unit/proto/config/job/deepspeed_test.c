@@ -4,6 +4,7 @@
 #include "proto/config/job/job_schema.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
+#include "worker/models/model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -119,7 +120,8 @@ static void stage_2_with_the_state_on_the_cpu_loads_for_all_reduce(
     assert_true(fixture->job->zero.offload);
     struct job *again;
     job_fixture_expect_loaded(
-        fixture, job_parse(&again, fixture->job->text, &fixture->why));
+        fixture,
+        job_parse(&again, fixture->job->text, &model_schemas, &fixture->why));
     expect_offloaded(again);
     assert_string_equal(again->text, fixture->job->text);
     job_free(&again);
@@ -344,11 +346,11 @@ static void number_checkpoints_sets_the_number_of_kept_outputs(void **state) {
 }
 
 static bool in_schema(const char *path) {
-    size_t count, length = strlen(path);
-    const struct job_key *keys = job_schema(&count);
-    for (size_t i = 0; i < count; i++)
-        if (!strncmp(keys[i].path, path, length) &&
-            (!keys[i].path[length] || keys[i].path[length] == '.'))
+    size_t length = strlen(path);
+    const struct job_key *key;
+    for (size_t i = 0; (key = job_schema_row(&model_schemas, i)); i++)
+        if (!strncmp(key->path, path, length) &&
+            (!key->path[length] || key->path[length] == '.'))
             return true;
     return false;
 }

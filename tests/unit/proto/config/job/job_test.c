@@ -6,6 +6,7 @@
 #include "proto/config/job/job_schema.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
+#include "worker/models/mlp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,8 +23,9 @@ static void the_documented_example_loads_unchanged(void **state) {
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_example, NULL, NULL));
     const struct job *job = fixture->job;
-    assert_int_equal(job->model.num_layers, 4);
-    assert_int_equal(job->model.layers[3], 10);
+    const struct mlp_settings *mlp = job->model.settings;
+    assert_int_equal(mlp->layers.count, 4);
+    assert_int_equal(mlp->layers.items[3], 10);
     assert_string_equal(
         job->data.train_labels,
         "/usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz");
@@ -52,7 +54,8 @@ static void the_minimal_job_has_the_documented_defaults(void **state) {
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, NULL));
     const struct job *job = fixture->job;
-    assert_int_equal(job->model.loss, JOB_SOFTMAX_CROSS_ENTROPY);
+    const struct mlp_settings *mlp = job->model.settings;
+    assert_int_equal(mlp->loss, JOB_SOFTMAX_CROSS_ENTROPY);
     assert_null(job->data.test_images);
     assert_true(job->data.shuffle && !job->data.drop_last);
     assert_int_equal(job->strategy, JOB_STRATEGY_UNSET);
@@ -217,11 +220,10 @@ static bool is_covered(const char *path) {
 
 static void no_key_of_the_schema_is_untested(void **state) {
     (void)state;
-    size_t count;
-    const struct job_key *keys = job_schema(&count);
-    for (size_t i = 0; i < count; i++)
-        if (!is_covered(keys[i].path))
-            fail_msg("%s is not in this test's table", keys[i].path);
+    const struct job_key *key;
+    for (size_t i = 0; (key = job_schema_row(&model_schemas, i)); i++)
+        if (!is_covered(key->path))
+            fail_msg("%s is not in this test's table", key->path);
 }
 
 /* The line of the documentation that begins with the key's path, or NULL. */
@@ -238,20 +240,19 @@ static void the_documentation_has_each_key_with_its_default(void **state) {
     assert_non_null(file);
     page[fread(page, 1, sizeof page - 1, file)] = 0;
     fclose(file);
-    size_t count;
-    const struct job_key *keys = job_schema(&count);
-    for (size_t i = 0; i < count; i++) {
-        const char *line = documented(page, keys[i].path);
+    const struct job_key *key;
+    for (size_t i = 0; (key = job_schema_row(&model_schemas, i)); i++) {
+        const char *line = documented(page, key->path);
         if (!line)
-            fail_msg("docs/job.md does not have %s", keys[i].path);
+            fail_msg("docs/job.md does not have %s", key->path);
         char default_value[128], row[512];
         snprintf(row, sizeof row, "%.*s", (int)strcspn(line + 1, "\n"),
                  line + 1);
         snprintf(default_value, sizeof default_value, "`%s`",
-                 keys[i].default_value ? keys[i].default_value : "");
-        if (keys[i].default_value && !strstr(row, default_value))
+                 key->default_value ? key->default_value : "");
+        if (key->default_value && !strstr(row, default_value))
             fail_msg("default %s is not in: %s", default_value, row);
-        if (keys[i].required && !strstr(row, "required"))
+        if (key->required && !strstr(row, "required"))
             fail_msg("required, but not so in: %s", row);
     }
 }
@@ -268,7 +269,8 @@ static void a_syntax_error_has_line_and_column(void **state) {
         fixture,
         job_fixture_load(fixture, "{\"seed\":1,\"seed\":2}", NULL, NULL),
         "duplicate");
-    struct job_source none = {.path = "/nowhere/job.json"};
+    struct job_source none = {.models = &model_schemas,
+                              .path = "/nowhere/job.json"};
     assert_fails(job_load(&fixture->job, &none, NULL, &fixture->why),
                  &fixture->why, FAILURE_JOB_UNREADABLE);
     assert_string_equal(fixture->why.text, "/nowhere/job.json: cannot read: No "
@@ -286,7 +288,8 @@ static void the_text_of_a_job_reads_back_to_the_same_job(void **state) {
         job_fixture_expect_loaded(fixture, loaded);
         struct job *again;
         struct failure why;
-        assert_int_equal(job_parse(&again, fixture->job->text, &why), 0);
+        assert_int_equal(
+            job_parse(&again, fixture->job->text, &model_schemas, &why), 0);
         assert_string_equal(again->text, fixture->job->text);
         if (again->events_dir || fixture->job->events_dir)
             assert_string_equal(again->events_dir, fixture->job->events_dir);
@@ -296,6 +299,10 @@ static void the_text_of_a_job_reads_back_to_the_same_job(void **state) {
                             sizeof again->timeouts);
         assert_int_equal(again->steps, fixture->job->steps);
         assert_int_equal(again->staleness, fixture->job->staleness);
+        job_free(&again);
+        assert_int_equal(job_parse(&again, fixture->job->text, NULL, &why), 0);
+        assert_string_equal(again->text, fixture->job->text);
+        assert_null(again->model.settings);
         job_free(&again);
     }
 }
@@ -308,7 +315,8 @@ static void an_empty_compare_block_enables_comparison(void **state) {
     assert_false(fixture->job->compare.on);
     job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "compare={}"));
     assert_true(fixture->job->compare.on);
-    assert_int_equal(job_parse(&again, fixture->job->text, &why), 0);
+    assert_int_equal(
+        job_parse(&again, fixture->job->text, &model_schemas, &why), 0);
     assert_true(again->compare.on);
     job_free(&again);
     job_fixture_expect_loaded(fixture,
@@ -322,9 +330,10 @@ static void an_empty_compare_block_enables_comparison(void **state) {
 
 static void a_text_with_relative_paths_is_refused(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_expect_refused(
-        fixture, job_parse(&fixture->job, job_fixture_least, &fixture->why),
-        "job: data.train: found [\"i\",\"l\"]");
+    job_fixture_expect_refused(fixture,
+                               job_parse(&fixture->job, job_fixture_least,
+                                         &model_schemas, &fixture->why),
+                               "job: data.train: found [\"i\",\"l\"]");
 }
 
 /* xorshift64* (Vigna 2016). */
@@ -370,7 +379,7 @@ static void no_mutation_of_a_job_crashes_or_fails_silently(void **state) {
         mutate(text, sizeof text, &random);
         struct job *job;
         struct failure why = {0};
-        enum status status = job_parse(&job, text, &why);
+        enum status status = job_parse(&job, text, &model_schemas, &why);
         assert_true(status == STATUS_OK || status == STATUS_CONFIG);
         assert_true(status == STATUS_OK ? job != NULL : job == NULL);
         assert_true(status == STATUS_OK || *why.text);

@@ -2,6 +2,7 @@
 #include "proto/config/job/job_tree.h"
 
 #include "tests/lib/job_fixture.h"
+#include "worker/models/mlp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,9 +28,10 @@ static void overrides_reach_into_objects_and_arrays(void **state) {
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, overrides));
     const struct job *job = fixture->job;
-    assert_int_equal(job->model.num_layers, 3);
-    assert_int_equal(job->model.layers[0], 8);
-    assert_int_equal(job->model.layers[2], 3);
+    const struct mlp_settings *mlp = job->model.settings;
+    assert_int_equal(mlp->layers.count, 3);
+    assert_int_equal(mlp->layers.items[0], 8);
+    assert_int_equal(mlp->layers.items[2], 3);
     assert_string_equal(job->data.train_labels, "/labels");
     assert_true(job->schedule.lr == 0.5);
     assert_int_equal(job->seed, 2);

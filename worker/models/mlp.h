@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The multilayer perceptron: weights layerI.weight [out, in], layerI.bias
+ * [out], as in PyTorch's Linear and with its initial bounds, 1/sqrt(in). It
+ * keeps the activations of model.kept hidden layers and of the longest segment
+ * between them; the backward pass recomputes the others to the same bits. */
+#ifndef CAPSTAN_MLP_H
+#define CAPSTAN_MLP_H
+
+#include "proto/config/job/job_schema.h"
+#include "worker/models/model.h"
+
+struct mlp_settings {
+    struct job_widths layers; /* inputs, hidden, outputs */
+    enum job_activation activation;
+    enum job_loss loss;
+};
+
+extern const struct model model_mlp;
+extern const struct job_model_schema mlp_schema;
+
+#endif
