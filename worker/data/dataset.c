@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/dataset.h"
 
+#include "worker/data/data_file.h"
 #include "worker/data/idx_file.h"
 
 #include <inttypes.h>
@@ -79,8 +80,15 @@ fail:
 
 enum status dataset_check_files(const char *images_path,
                                 const char *labels_path, struct failure *why) {
-    enum status status = idx_file_check(images_path, "images", why);
-    return status ? status : idx_file_check(labels_path, "labels", why);
+    const char *const paths[] = {images_path, labels_path};
+    const char *const contents[] = {"images", "labels"};
+    enum status status = STATUS_OK;
+    for (int i = 0; !status && i < 2; i++) {
+        struct data_file *file;
+        status = data_file_open(&file, paths[i], contents[i], why);
+        data_file_close(&file);
+    }
+    return status;
 }
 
 void dataset_free(struct dataset **dataset) {

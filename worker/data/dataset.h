@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Images and labels in memory, from gzip-compressed or plain IDX files (LeCun's
+/* Images and labels in memory, from plain or compressed IDX files (LeCun's
  * format, as in MNIST): bytes 0 0 8 and the number of dimensions, one
  * big-endian 32-bit size per dimension, then the bytes. */
 #ifndef CAPSTAN_DATASET_H

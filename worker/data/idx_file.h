@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads one IDX file of bytes, gzip-compressed or plain. */
+/* Reads one IDX file of bytes, plain or compressed (data_file.h). */
 #ifndef CAPSTAN_IDX_FILE_H
 #define CAPSTAN_IDX_FILE_H
 
@@ -27,9 +27,5 @@ struct idx_file {
 enum status idx_file_read(struct idx_file *file, const char *path,
                           const char *content, uint32_t min_dims,
                           uint32_t max_dims, struct failure *why) MUST_CHECK;
-
-/* Opens and closes the file; fails as above if it cannot be opened. */
-enum status idx_file_check(const char *path, const char *content,
-                           struct failure *why) MUST_CHECK;
 
 #endif

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include <zlib.h>
+#include <zstd.h>
 
 /* Two images of 2 x 3 bytes: a header of 16 bytes, 28 in all. */
 static const uint8_t small[28] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2,  0,  0,
@@ -60,6 +61,21 @@ static void write_gzip(const char *path, const uint8_t *bytes, size_t count) {
     assert_int_equal(gzclose(file), Z_OK);
 }
 
+static void write_zstd(const char *path, const uint8_t *bytes, size_t count) {
+    ZSTD_CCtx *context = ZSTD_createCCtx();
+    size_t room = ZSTD_compressBound(count);
+    uint8_t *packed = malloc(room);
+    ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+    size_t size = ZSTD_compress2(context, packed, room, bytes, count);
+    assert_false(ZSTD_isError(size));
+    write_bytes(path, packed, size);
+    ZSTD_freeCCtx(context);
+    free(packed);
+}
+
+static void (*const compressors[])(const char *, const uint8_t *,
+                                   size_t) = {write_gzip, write_zstd};
+
 static size_t read_back(const char *path, uint8_t *bytes, size_t room) {
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
@@ -92,14 +108,16 @@ static void assert_small(const struct idx_file *file) {
     assert_memory_equal(file->data, small + 16, 12);
 }
 
-static void plain_and_gzip_files_give_the_same(void **state) {
+static void plain_and_compressed_files_give_the_same(void **state) {
     struct fixture *fixture = *state;
     write_bytes(fixture->path, small, sizeof small);
     assert_int_equal(read_images(fixture), STATUS_OK);
     assert_small(&fixture->file);
-    write_gzip(fixture->path, small, sizeof small);
-    assert_int_equal(read_images(fixture), STATUS_OK);
-    assert_small(&fixture->file);
+    for (int i = 0; i < 2; i++) {
+        compressors[i](fixture->path, small, sizeof small);
+        assert_int_equal(read_images(fixture), STATUS_OK);
+        assert_small(&fixture->file);
+    }
 }
 
 /* 5000 rows of 701 bytes, their header before them; for the caller to free. */
@@ -231,14 +249,16 @@ static void a_wrong_checksum_or_length_is_refused(void **state) {
     free(bytes);
 }
 
-static void a_gzip_file_truncated_anywhere_is_refused(void **state) {
+static void a_compressed_file_truncated_anywhere_is_refused(void **state) {
     struct fixture *fixture = *state;
     uint8_t bytes[256];
-    write_gzip(fixture->path, small, sizeof small);
-    size_t size = read_back(fixture->path, bytes, sizeof bytes);
-    for (size_t cut = 0; cut < size; cut++) {
-        write_bytes(fixture->path, bytes, cut);
-        assert_refused(fixture, FAILURE_DATA_DAMAGED, "");
+    for (int i = 0; i < 2; i++) {
+        compressors[i](fixture->path, small, sizeof small);
+        size_t size = read_back(fixture->path, bytes, sizeof bytes);
+        for (size_t cut = 0; cut < size; cut++) {
+            write_bytes(fixture->path, bytes, cut);
+            assert_refused(fixture, FAILURE_DATA_DAMAGED, "");
+        }
     }
 }
 
@@ -275,17 +295,19 @@ static void a_gzip_file_truncated_in_its_trailer_is_refused(void **state) {
         }
 }
 
-static void no_flipped_bit_of_a_gzip_file_changes_the_content(void **state) {
+static void no_flipped_bit_changes_the_content(void **state) {
     struct fixture *fixture = *state;
     uint8_t bytes[256];
-    write_gzip(fixture->path, small, sizeof small);
-    size_t size = read_back(fixture->path, bytes, sizeof bytes);
-    for (size_t bit = 0; bit < 8 * size; bit++) {
-        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        write_bytes(fixture->path, bytes, size);
-        if (read_images(fixture) == STATUS_OK)
-            assert_small(&fixture->file);
-        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    for (int i = 0; i < 2; i++) {
+        compressors[i](fixture->path, small, sizeof small);
+        size_t size = read_back(fixture->path, bytes, sizeof bytes);
+        for (size_t bit = 0; bit < 8 * size; bit++) {
+            bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            write_bytes(fixture->path, bytes, size);
+            if (read_images(fixture) == STATUS_OK)
+                assert_small(&fixture->file);
+            bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        }
     }
 }
 
@@ -296,21 +318,30 @@ static void write_behind(const char *path, const void *bytes, size_t count) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Two members are one content (RFC 1952, 2.2); a third with more than the
- * header counts is too much, whatever comes of it. */
-static void gzip_members_follow_each_other(void **state) {
+/* Two members or frames are one content (RFC 1952, 2.2; RFC 8878, 3); a third
+ * with more than the header counts is too much, whatever comes of it. */
+static void members_and_frames_follow_each_other(void **state) {
     struct fixture *fixture = *state;
     uint8_t rest[256];
-    write_gzip(fixture->path, small + 20, sizeof small - 20);
-    size_t size = read_back(fixture->path, rest, sizeof rest);
-    write_gzip(fixture->path, small, 20);
-    write_behind(fixture->path, rest, size);
-    assert_int_equal(read_images(fixture), STATUS_OK);
-    assert_small(&fixture->file);
-    assert_int_equal(fixture->file.trailing, 0);
-    write_behind(fixture->path, rest, size);
-    assert_refused(fixture, FAILURE_DATA_DAMAGED,
-                   "byte 28: found more data, expected the end");
+    for (int i = 0; i < 2; i++) {
+        compressors[i](fixture->path, small + 20, sizeof small - 20);
+        size_t size = read_back(fixture->path, rest, sizeof rest);
+        compressors[i](fixture->path, small, 20);
+        write_behind(fixture->path, rest, size);
+        assert_int_equal(read_images(fixture), STATUS_OK);
+        assert_small(&fixture->file);
+        assert_int_equal(fixture->file.trailing, 0);
+        write_behind(fixture->path, rest, size);
+        assert_refused(fixture, FAILURE_DATA_DAMAGED,
+                       "byte 28: found more data, expected the end");
+    }
+}
+
+static void bytes_after_a_zstandard_frame_are_refused(void **state) {
+    struct fixture *fixture = *state;
+    write_zstd(fixture->path, small, sizeof small);
+    write_behind(fixture->path, "junk", 4);
+    assert_refused(fixture, FAILURE_DATA_DAMAGED, "Unknown frame descriptor");
 }
 
 /* Also where they come with another read of the file than its end. */
@@ -347,17 +378,18 @@ static void an_unreadable_file_is_named(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(plain_and_gzip_files_give_the_same),
+        TEST(plain_and_compressed_files_give_the_same),
         TEST(running_out_of_descriptors_is_retryable),
         TEST(a_file_larger_than_one_read_is_read_whole),
         TEST(corrupt_content_is_refused_with_its_position),
         TEST(sizes_beyond_the_limit_are_refused_unread),
         TEST(a_header_that_claims_a_terabyte_allocates_nothing),
         TEST(a_wrong_checksum_or_length_is_refused),
-        TEST(a_gzip_file_truncated_anywhere_is_refused),
+        TEST(a_compressed_file_truncated_anywhere_is_refused),
         TEST(a_gzip_file_truncated_in_its_trailer_is_refused),
-        TEST(no_flipped_bit_of_a_gzip_file_changes_the_content),
-        TEST(gzip_members_follow_each_other),
+        TEST(no_flipped_bit_changes_the_content),
+        TEST(members_and_frames_follow_each_other),
+        TEST(bytes_after_a_zstandard_frame_are_refused),
         TEST(trailing_bytes_after_gzip_data_are_counted_and_ignored),
         TEST(an_unreadable_file_is_named),
     };

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/data_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+enum { BUFFER = 128 << 10, LONGEST_MAGIC = 4, MAX_INFLATE = 1 << 30 };
+enum { GZIP_WINDOW = 15 + 16 /* inflateInit2: gzip's wrapper, any window */ };
+
+struct data_file {
+    const char *path;
+    int file;
+    bool gzip, ended; /* the last gzip member, or the content of a Zstandard
+                         file, has ended */
+    z_stream inflater;
+    ZSTD_DCtx *zstd;
+    bool in_frame;     /* of Zstandard */
+    uint64_t position; /* in the content, bytes */
+    uint64_t trailing; /* bytes after the last gzip member */
+    size_t begin, end; /* of what is in the buffer */
+    uint8_t bytes[BUFFER];
+};
+
+static enum status fail_of_stream(const struct data_file *file,
+                                  enum failure_code code, const char *text,
+                                  struct failure *why) {
+    return status_fail(why, code,
+                       "%s: %s, after %" PRIu64 " bytes of uncompressed "
+                       "content: the file is incomplete; fetch it again",
+                       file->path, text, file->position);
+}
+
+/* Reads until WANTED bytes are in the buffer, fewer at the file's end. */
+static enum status data_file_fill(struct data_file *file, size_t wanted,
+                                  struct failure *why) {
+    size_t count = file->end - file->begin;
+    ssize_t got = 1;
+    if (count >= wanted)
+        return STATUS_OK;
+    memmove(file->bytes, file->bytes + file->begin, count);
+    file->begin = 0;
+    while (count < wanted && got > 0) {
+        got = read(file->file, file->bytes + count, BUFFER - count);
+        count += got > 0 ? (size_t)got : 0;
+    }
+    file->end = count;
+    if (got >= 0)
+        return STATUS_OK;
+    return fail_of_stream(file,
+                          failure_code_of_errno(errno, FAILURE_DATA_UNREADABLE),
+                          strerror(errno), why);
+}
+
+static bool begins_with(const struct data_file *file, const char *magic,
+                        size_t bytes) {
+    return file->end - file->begin >= bytes &&
+           !memcmp(file->bytes + file->begin, magic, bytes);
+}
+
+static bool begins_gzip(const struct data_file *file) {
+    return begins_with(file, "\x1f\x8b", 2);
+}
+
+/* A member has ended, and zlib has verified its checksum and length. Another
+ * member may follow, or unrelated bytes. */
+static enum status end_member(struct data_file *file, struct failure *why) {
+    enum status status = data_file_fill(file, 2, why);
+    if (!status && begins_gzip(file)) {
+        inflateReset(&file->inflater);
+        return STATUS_OK;
+    }
+    file->ended = true;
+    while (!status && file->begin < file->end) {
+        file->trailing += file->end - file->begin;
+        file->begin = file->end;
+        status = data_file_fill(file, 1, why);
+    }
+    return status;
+}
+
+/* Takes what of the buffer gives up to COUNT bytes; *GOT of them. */
+static enum status inflate_some(struct data_file *file, uint8_t *bytes,
+                                size_t count, size_t *got,
+                                struct failure *why) {
+    z_stream *stream = &file->inflater;
+    stream->next_in = file->bytes + file->begin;
+    stream->avail_in = (unsigned)(file->end - file->begin);
+    stream->next_out = bytes;
+    stream->avail_out = count < MAX_INFLATE ? (unsigned)count : MAX_INFLATE;
+    int result = inflate(stream, Z_NO_FLUSH);
+    *got = (size_t)(stream->next_out - bytes);
+    file->begin = file->end - stream->avail_in;
+    if (result == Z_STREAM_END)
+        return end_member(file, why);
+    if (result == Z_MEM_ERROR)
+        return fail_of_stream(file, FAILURE_NO_MEMORY, "no memory", why);
+    if (result == Z_OK)
+        return STATUS_OK;
+    return fail_of_stream(file, FAILURE_DATA_DAMAGED,
+                          stream->msg ? stream->msg : "damaged", why);
+}
+
+static enum status decompress_some(struct data_file *file, uint8_t *bytes,
+                                   size_t count, size_t *got,
+                                   struct failure *why) {
+    ZSTD_inBuffer in = {file->bytes, file->end, file->begin};
+    ZSTD_outBuffer out = {bytes, count, 0};
+    size_t result = ZSTD_decompressStream(file->zstd, &out, &in);
+    *got = out.pos;
+    file->begin = in.pos;
+    file->in_frame = result != 0;
+    if (!ZSTD_isError(result))
+        return STATUS_OK;
+    return fail_of_stream(file, FAILURE_DATA_DAMAGED, ZSTD_getErrorName(result),
+                          why);
+}
+
+static enum status unpack(struct data_file *file, uint8_t *bytes, size_t count,
+                          size_t *got, struct failure *why) {
+    enum status status = STATUS_OK;
+    while (!status && *got < count && !file->ended) {
+        size_t some = 0;
+        status = data_file_fill(file, 1, why);
+        if (status)
+            return status;
+        if (file->begin == file->end && file->zstd && !file->in_frame)
+            file->ended = true;
+        else if (file->begin == file->end)
+            return fail_of_stream(file, FAILURE_DATA_DAMAGED,
+                                  "unexpected end of file", why);
+        else if (file->gzip)
+            status = inflate_some(file, bytes + *got, count - *got, &some, why);
+        else
+            status =
+                decompress_some(file, bytes + *got, count - *got, &some, why);
+        *got += some;
+    }
+    return status;
+}
+
+static enum status copy_plain(struct data_file *file, uint8_t *bytes,
+                              size_t count, size_t *got, struct failure *why) {
+    while (*got < count) {
+        enum status status = data_file_fill(file, 1, why);
+        size_t left = count - *got, available = file->end - file->begin;
+        size_t chunk = available < left ? available : left;
+        if (status || !chunk)
+            return status;
+        memcpy(bytes + *got, file->bytes + file->begin, chunk);
+        file->begin += chunk;
+        *got += chunk;
+    }
+    return STATUS_OK;
+}
+
+enum status data_file_read(struct data_file *file, void *bytes, size_t count,
+                           size_t *got, struct failure *why) {
+    bool plain = !file->gzip && !file->zstd;
+    *got = 0;
+    enum status status = plain ? copy_plain(file, bytes, count, got, why)
+                               : unpack(file, bytes, count, got, why);
+    file->position += *got;
+    return status;
+}
+
+static enum status find_compression(struct data_file *file,
+                                    struct failure *why) {
+    enum status status = data_file_fill(file, LONGEST_MAGIC, why);
+    bool complete = true;
+    if (!status && begins_gzip(file))
+        file->gzip = complete =
+            inflateInit2(&file->inflater, GZIP_WINDOW) == Z_OK;
+    else if (!status && begins_with(file, "\x28\xb5\x2f\xfd", 4))
+        complete = (file->zstd = ZSTD_createDCtx()) != NULL;
+    if (complete)
+        return status;
+    return fail_of_stream(file, FAILURE_NO_MEMORY, "no memory", why);
+}
+
+enum status data_file_open(struct data_file **out, const char *path,
+                           const char *content, struct failure *why) {
+    struct data_file *file = calloc(1, sizeof *file);
+    *out = NULL;
+    if (!file)
+        return status_fail(why, FAILURE_NO_MEMORY, "%s: no memory to read it",
+                           path);
+    file->path = path;
+    file->file = open(path, O_RDONLY | O_CLOEXEC);
+    enum status status =
+        file->file < 0
+            ? status_errno(why, FAILURE_DATA_UNREADABLE, errno,
+                           "%s: cannot open the file of %s", path, content)
+            : find_compression(file, why);
+    if (status)
+        data_file_close(&file);
+    *out = file;
+    return status;
+}
+
+void data_file_close(struct data_file **where) {
+    struct data_file *file = where ? *where : NULL;
+    if (!file)
+        return;
+    if (file->gzip)
+        inflateEnd(&file->inflater);
+    ZSTD_freeDCtx(file->zstd);
+    if (file->file >= 0)
+        close(file->file);
+    free(file);
+    *where = NULL;
+}
+
+uint64_t data_file_position(const struct data_file *file) {
+    return file->position;
+}
+
+uint64_t data_file_trailing(const struct data_file *file) {
+    return file->trailing;
+}

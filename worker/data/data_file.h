@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The content of a data file from its begin to its end: plain, or compressed by
+ * gzip (RFC 1952, also several members) or Zstandard (RFC 8878, also several
+ * frames), which its first bytes tell. */
+#ifndef CAPSTAN_DATA_FILE_H
+#define CAPSTAN_DATA_FILE_H
+
+#include "proto/base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct data_file;
+
+/* CONTENT ("images") names it in error texts, as PATH does; both are borrowed.
+ * Fails with FAILURE_DATA_UNREADABLE, or with STATUS_RETRY if the machine lacks
+ * a descriptor or memory. */
+enum status data_file_open(struct data_file **out, const char *path,
+                           const char *content, struct failure *why) MUST_CHECK;
+
+/* Frees *FILE (may be NULL) and clears it. */
+void data_file_close(struct data_file **file);
+
+/* Reads COUNT bytes of the content into BYTES, fewer only at its end; *GOT says
+ * how many. The read that finds the end has verified the checksums.
+ * STATUS_CONFIG for a truncated or damaged file. */
+enum status data_file_read(struct data_file *file, void *bytes, size_t count,
+                           size_t *got, struct failure *why) MUST_CHECK;
+
+/* Bytes of the content read so far. */
+uint64_t data_file_position(const struct data_file *file);
+
+/* Bytes after the last gzip member, which are not read; known at the end. */
+uint64_t data_file_trailing(const struct data_file *file);
+
+#endif
