@@ -2,12 +2,12 @@
 #include "chief/report/tensorboard_writer.h"
 
 #include "chief/report/event.pb-c.h"
+#include "proto/base/masked_crc.h"
 #include "proto/base/time.h"
 #include "proto/store/fs_info.h"
 
 #include <endian.h>
 #include <errno.h>
-#include <isa-l/crc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,21 +20,13 @@ struct tensorboard_writer {
     char path[MAX_PATH];
 };
 
-/* crc32_iscsi of ISA-L leaves both inversions to its caller. The mask is
- * TFRecord's: it makes a CRC of data that contains CRCs robust. */
-static uint32_t masked_crc(uint8_t *bytes, size_t size) {
-    uint32_t crc = ~crc32_iscsi(bytes, (int)size, 0xffffffffu);
-    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-}
-
 /* Writes one record: length, CRC of the length, bytes, CRC of the bytes; all
  * little-endian. */
 static enum status tensorboard_writer_write_record(
     struct tensorboard_writer *writer, uint8_t *bytes, size_t size,
     struct failure *why) {
     uint64_t length = htole64(size);
-    uint32_t length_crc =
-        htole32(masked_crc((uint8_t *)&length, sizeof length));
+    uint32_t length_crc = htole32(masked_crc(&length, sizeof length));
     uint32_t crc = htole32(masked_crc(bytes, size));
     FILE *file = writer->file;
     if (fwrite(&length, sizeof length, 1, file) != 1 ||

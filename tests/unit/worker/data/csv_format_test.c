@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines and fields, as they are read from a file. */
+#include "worker/data/csv_format.h"
+
+#include "tests/lib/assert_fails.h"
+#include "worker/data/record_reader.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fixture {
+    char path[64];
+    const struct record_reader *reader;
+    struct record_file *file;
+    struct csv_format *format;
+    struct record record;
+    struct csv_format_row row;
+    struct failure why;
+};
+
+static int setup(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    strcpy(fixture->path, "/tmp/csv_format_test.XXXXXX");
+    int file = mkstemp(fixture->path);
+    assert_true(file >= 0);
+    close(file);
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    if (fixture->reader)
+        fixture->reader->close(&fixture->file);
+    csv_format_close(&fixture->format);
+    unlink(fixture->path);
+    free(fixture);
+    return 0;
+}
+
+/* The file has SIZE bytes of TEXT and is open. */
+static void open_text(struct fixture *fixture, const char *text, size_t size,
+                      bool quoted) {
+    FILE *file = fopen(fixture->path, "wb");
+    assert_int_equal(fwrite(text, 1, size, file), size);
+    fclose(file);
+    if (fixture->reader)
+        fixture->reader->close(&fixture->file);
+    fixture->reader = quoted ? &quoted_line_reader : &line_reader;
+    assert_int_equal(
+        fixture->reader->open(&fixture->file, fixture->path, &fixture->why),
+        STATUS_OK);
+}
+
+static void open_format(struct fixture *fixture,
+                        const struct csv_format_options *options) {
+    csv_format_close(&fixture->format);
+    if (csv_format_open(&fixture->format, options, &fixture->why))
+        fail_msg("%s", fixture->why.text);
+}
+
+static enum status next_record(struct fixture *fixture) {
+    return fixture->reader->next(fixture->file, &fixture->record,
+                                 &fixture->why);
+}
+
+static enum status next_row(struct fixture *fixture) {
+    assert_int_equal(next_record(fixture), STATUS_OK);
+    assert_non_null(fixture->record.bytes);
+    return csv_format_read(fixture->format, &fixture->record, &fixture->row,
+                           &fixture->why);
+}
+
+static void expect_cell(const struct fixture *fixture, uint32_t column,
+                        const char *text) {
+    const struct record_cell *cell = &fixture->row.cells[column];
+    assert_int_equal(cell->type, RECORD_TEXTS);
+    assert_int_equal(cell->count, *text != 0);
+    assert_int_equal(cell->texts->size, strlen(text));
+    assert_memory_equal(cell->texts->bytes, text, strlen(text));
+}
+
+static void expect_end(struct fixture *fixture) {
+    assert_int_equal(next_record(fixture), STATUS_OK);
+    assert_null(fixture->record.bytes);
+}
+
+/* Of the values of a row of the Kaggle set: the first two and the last. */
+static void a_criteo_line_has_its_named_columns(void **state) {
+    struct fixture *fixture = *state;
+    static const char text[] =
+        "1\t1\t\t5\t0\t1382\t4\t15\t2\t181\t1\t2\t\t2\t68fd1e64\t80e26c9b\t"
+        "fb936136\t7b4723c4\t25c83c98\t7e0ccccf\tde7995b8\t1f89b562\ta73ee510\t"
+        "a8cd5504\tb2cb9c98\t37c9c164\t2824a5f6\t1adce6ef\t8ba8b39a\t891b62e7\t"
+        "e5ba7672\tf54016b9\t21ddcdc9\tb1252a9d\t07b5194c\t\t3a171ecb\tc5c50484\t"
+        "e8b83407\t9727dd16\n";
+    uint32_t count;
+    open_format(fixture, &(struct csv_format_options){.criteo = true});
+    const char *const *columns = csv_format_columns(fixture->format, &count);
+    assert_int_equal(count, 39);
+    assert_string_equal(columns[0], "I1");
+    assert_string_equal(columns[12], "I13");
+    assert_string_equal(columns[13], "C1");
+    assert_string_equal(columns[38], "C26");
+    open_text(fixture, text, sizeof text - 1, false);
+    assert_int_equal(next_row(fixture), STATUS_OK);
+    assert_true(fixture->row.label == 1 && fixture->row.weight == 1);
+    expect_cell(fixture, 0, "1");
+    expect_cell(fixture, 1, "");
+    expect_cell(fixture, 13, "68fd1e64");
+    expect_cell(fixture, 38, "9727dd16");
+    expect_end(fixture);
+}
+
+static const struct csv_format_options clicks = {
+    .delimiter = ',', .label = "clicked", .weight = "w"};
+
+static void quotes_and_line_ends_are_those_of_rfc_4180(void **state) {
+    struct fixture *fixture = *state;
+    static const char text[] = "city,clicked,w,note\r\n"
+                               "\"Rio, \"\"RJ\"\"\",0,2.5,\"two\nlines\"\r\n"
+                               "\n"
+                               "Bonn,1e0,1,\n"
+                               "\"\",0,1,last";
+    uint32_t count;
+    open_format(fixture, &clicks);
+    open_text(fixture, text, sizeof text - 1, true);
+    assert_int_equal(next_record(fixture), STATUS_OK);
+    assert_int_equal(csv_format_take_header(fixture->format, &fixture->record,
+                                            &fixture->why),
+                     STATUS_OK);
+    const char *const *columns = csv_format_columns(fixture->format, &count);
+    assert_int_equal(count, 2);
+    assert_string_equal(columns[1], "note");
+    assert_int_equal(next_row(fixture), STATUS_OK);
+    assert_int_equal(fixture->record.line, 2);
+    assert_true(fixture->row.label == 0 && fixture->row.weight == 2.5f);
+    expect_cell(fixture, 0, "Rio, \"RJ\"");
+    expect_cell(fixture, 1, "two\nlines");
+    assert_int_equal(next_row(fixture), STATUS_OK);
+    assert_int_equal(fixture->record.line, 5);
+    assert_int_equal(fixture->record.number, 2);
+    assert_true(fixture->row.label == 1);
+    expect_cell(fixture, 1, "");
+    assert_int_equal(next_row(fixture), STATUS_OK);
+    expect_cell(fixture, 0, "");
+    expect_cell(fixture, 1, "last");
+    expect_end(fixture);
+}
+
+/* HEADER's faults, where the first file's is "a,clicked,w". */
+static void a_header_that_does_not_fit_is_named(void **state) {
+    struct fixture *fixture = *state;
+    static const struct {
+        const char *header, *text;
+    } cases[] = {
+        {"a,click,w", "column 2: found \"click\", expected \"clicked\""},
+        {"a,clicked", "found 2 columns, expected 3"},
+        {"a,\"clicked,w", "a quote of the header is misplaced"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char first[] = "a,clicked,w", later[32];
+        struct record record = {.bytes = first, .size = strlen(first)};
+        open_format(fixture, &clicks);
+        assert_int_equal(
+            csv_format_take_header(fixture->format, &record, &fixture->why),
+            STATUS_OK);
+        strcpy(later, cases[i].header);
+        record = (struct record){.bytes = later, .size = strlen(later)};
+        assert_int_equal(
+            csv_format_take_header(fixture->format, &record, &fixture->why),
+            STATUS_CONFIG);
+        assert_non_null(strstr(fixture->why.text, cases[i].text));
+    }
+    static const struct {
+        const char *header, *text;
+    } first[] = {
+        {"a,b,w", "data.label: found \"clicked\", which is none of the 3"},
+        {"clicked,b", "data.weight: found \"w\""},
+        {"b,clicked,b,w", "columns 1 and 3 are both named \"b\""},
+    };
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        char header[32];
+        strcpy(header, first[i].header);
+        struct record record = {.bytes = header, .size = strlen(header)};
+        open_format(fixture, &clicks);
+        assert_int_equal(
+            csv_format_take_header(fixture->format, &record, &fixture->why),
+            STATUS_CONFIG);
+        assert_non_null(strstr(fixture->why.text, first[i].text));
+    }
+}
+
+static void a_bad_line_is_named_by_its_column(void **state) {
+    struct fixture *fixture = *state;
+    static const char *const names[] = {"clicked", "city"};
+    static const struct csv_format_options options = {
+        .delimiter = ';', .names = names, .num_names = 2, .label = "clicked"};
+    static const struct {
+        const char *line, *text;
+    } cases[] = {
+        {"yes;Bonn", "column 1 (clicked): found \"yes\", expected a number"},
+        {";Bonn", "column 1 (clicked): found \"\", expected a number"},
+        {"1", "found 1 fields, expected 2"},
+        {"1;Bonn;2", "found 3 fields, expected 2"},
+        {"1;\"Bonn\"x", "is not followed by ';'"},
+    };
+    open_format(fixture, &options);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_text(fixture, cases[i].line, strlen(cases[i].line), true);
+        assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
+        if (!strstr(fixture->why.text, cases[i].text))
+            fail_msg("expected \"%s\" in: %s", cases[i].text,
+                     fixture->why.text);
+    }
+    open_text(fixture, "1;\"Bonn\n2;Rio\n", 14, true);
+    assert_fails(next_record(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(fixture->why.text, ":1: a quote that begins in"));
+}
+
+enum { ROWS = 400, FIELDS = 3, LONGEST_FIELD = 40000 };
+
+/* Writes a random field at TEXT, quoted, and what it is at PLAIN. */
+static size_t write_field(unsigned *seed, char *text, char *plain,
+                          size_t *size) {
+    static const char letters[] = "ab,\"\n\r;\xc3\xa9 \t";
+    size_t length = rand_r(seed) % (rand_r(seed) % 50 ? 9 : LONGEST_FIELD);
+    size_t at = 0;
+    text[at++] = '"';
+    for (size_t i = 0; i < length; i++) {
+        plain[i] = letters[rand_r(seed) % (sizeof letters - 1)];
+        text[at++] = plain[i];
+        if (plain[i] == '"')
+            text[at++] = '"';
+    }
+    text[at++] = '"';
+    *size = length;
+    return at;
+}
+
+/* Fields longer than a read of the file too. */
+static void random_fields_come_back(void **state) {
+    struct fixture *fixture = *state;
+    static const char *const names[] = {"a", "b", "c"};
+    static const struct csv_format_options options = {
+        .delimiter = ',', .names = names, .num_names = FIELDS};
+    size_t room = (size_t)ROWS * FIELDS * (2 * LONGEST_FIELD + 4), used = 0;
+    char *text = malloc(room), *plain = malloc(room), *at = plain;
+    size_t sizes[ROWS][FIELDS];
+    unsigned seed = 5;
+    for (int r = 0; r < ROWS; r++)
+        for (int f = 0; f < FIELDS; f++) {
+            used += write_field(&seed, text + used, at, &sizes[r][f]);
+            at += sizes[r][f];
+            text[used++] = f + 1 < FIELDS ? ',' : '\n';
+        }
+    open_format(fixture, &options);
+    open_text(fixture, text, used, true);
+    at = plain;
+    for (int r = 0; r < ROWS; r++) {
+        assert_int_equal(next_row(fixture), STATUS_OK);
+        for (int f = 0; f < FIELDS; f++) {
+            const struct record_text *found = fixture->row.cells[f].texts;
+            assert_int_equal(found->size, sizes[r][f]);
+            assert_memory_equal(found->bytes, at, found->size);
+            at += found->size;
+        }
+    }
+    expect_end(fixture);
+    free(text);
+    free(plain);
+}
+
+/* Bytes at random: an error or rows, and never a read outside of them. */
+static void no_bytes_do_harm(void **state) {
+    struct fixture *fixture = *state;
+    static const char letters[] = "01.,\"\n\r\t;e-\0x";
+    static const char *const names[] = {"clicked", "b"};
+    const struct csv_format_options options[] = {
+        {.criteo = true},
+        {.delimiter = ',', .names = names, .num_names = 2, .label = "clicked"}};
+    unsigned seed = 9;
+    for (int i = 0; i < 3000; i++) {
+        char text[64];
+        size_t size = rand_r(&seed) % sizeof text;
+        for (size_t b = 0; b < size; b++)
+            text[b] = letters[rand_r(&seed) % (sizeof letters - 1)];
+        open_format(fixture, &options[i % 2]);
+        open_text(fixture, text, size, i % 2);
+        while (!next_record(fixture) && fixture->record.bytes) {
+            char *copy = malloc(fixture->record.size);
+            memcpy(copy, fixture->record.bytes, fixture->record.size);
+            fixture->record.bytes = copy;
+            enum status status =
+                csv_format_read(fixture->format, &fixture->record,
+                                &fixture->row, &fixture->why);
+            assert_true(!status || status == STATUS_CONFIG);
+            free(copy);
+        }
+    }
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_criteo_line_has_its_named_columns),
+        TEST(quotes_and_line_ends_are_those_of_rfc_4180),
+        TEST(a_header_that_does_not_fit_is_named),
+        TEST(a_bad_line_is_named_by_its_column),
+        TEST(random_fields_come_back),
+        TEST(no_bytes_do_harm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

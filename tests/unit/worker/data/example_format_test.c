@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TFRecord files of tf.train.Example, written here by their definition. */
+#include "worker/data/example_format.h"
+
+#include "proto/base/masked_crc.h"
+#include "tests/lib/assert_fails.h"
+#include "worker/data/record_reader.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Bytes that grow. */
+struct message {
+    char bytes[8192];
+    size_t size;
+};
+
+static void put(struct message *to, const void *bytes, size_t size) {
+    assert_true(to->size + size <= sizeof to->bytes);
+    memcpy(to->bytes + to->size, bytes, size);
+    to->size += size;
+}
+
+static void put_varint(struct message *to, uint64_t value) {
+    for (; value > 127; value >>= 7)
+        put(to, &(char){(char)(value | 128)}, 1);
+    put(to, &(char){(char)value}, 1);
+}
+
+static void put_part(struct message *to, unsigned field, const void *bytes,
+                     size_t size) {
+    put_varint(to, field << 3 | 2);
+    put_varint(to, size);
+    put(to, bytes, size);
+}
+
+/* An entry NAME of the list KIND, whose content is LIST. */
+static void put_entry(struct message *features, const char *name, unsigned kind,
+                      const struct message *list) {
+    struct message feature = {.size = 0}, entry = {.size = 0};
+    put_part(&feature, kind, list->bytes, list->size);
+    put_part(&entry, 1, name, strlen(name));
+    put_part(&entry, 2, feature.bytes, feature.size);
+    put_part(features, 1, entry.bytes, entry.size);
+}
+
+/* city: two texts; price: floats; clicks: integers, both packed or not. */
+static void write_example(struct message *example, bool packed, bool reversed) {
+    static const float prices[] = {1.5f, -2, 1e30f};
+    static const int64_t clicks[] = {7, -1, INT64_MIN, INT64_MAX};
+    struct message city = {.size = 0}, price = {.size = 0}, click = {.size = 0},
+                   features = {.size = 0};
+    put_part(&city, 1, "K\xc3\xb6ln", 5);
+    put_part(&city, 1, "", 0);
+    if (packed) {
+        struct message values = {.size = 0};
+        put_part(&price, 1, prices, sizeof prices);
+        for (int i = 0; i < 4; i++)
+            put_varint(&values, (uint64_t)clicks[i]);
+        put_part(&click, 1, values.bytes, values.size);
+    } else {
+        for (int i = 0; i < 3; i++) {
+            put_varint(&price, 1 << 3 | 5);
+            put(&price, &prices[i], 4);
+        }
+        for (int i = 0; i < 4; i++) {
+            put_varint(&click, 1 << 3 | 0);
+            put_varint(&click, (uint64_t)clicks[i]);
+        }
+    }
+    if (reversed)
+        put_entry(&features, "clicks", 3, &click);
+    put_entry(&features, "city", 1, &city);
+    put_entry(&features, "not wanted", 1, &city);
+    put_entry(&features, "price", 2, &price);
+    if (!reversed)
+        put_entry(&features, "clicks", 3, &click);
+    example->size = 0;
+    put_part(example, 1, features.bytes, features.size);
+}
+
+static const char *const names[] = {"clicks", "missing", "price", "city"};
+
+static void expect_values(struct example_format *format,
+                          struct message *example) {
+    struct record record = {.bytes = example->bytes, .size = example->size};
+    const struct record_cell *cells;
+    struct failure why;
+    if (example_format_read(format, &record, &cells, &why))
+        fail_msg("%s", why.text);
+    assert_int_equal(cells[0].type, RECORD_INTEGERS);
+    assert_int_equal(cells[0].count, 4);
+    assert_true(cells[0].integers[0] == 7 && cells[0].integers[1] == -1 &&
+                cells[0].integers[2] == INT64_MIN &&
+                cells[0].integers[3] == INT64_MAX);
+    assert_int_equal(cells[1].count, 0);
+    assert_int_equal(cells[2].type, RECORD_FLOATS);
+    assert_int_equal(cells[2].count, 3);
+    assert_true(cells[2].floats[0] == 1.5f && cells[2].floats[1] == -2 &&
+                cells[2].floats[2] == 1e30f);
+    assert_int_equal(cells[3].type, RECORD_TEXTS);
+    assert_int_equal(cells[3].count, 2);
+    assert_int_equal(cells[3].texts[0].size, 5);
+    assert_memory_equal(cells[3].texts[0].bytes, "K\xc3\xb6ln", 5);
+    assert_int_equal(cells[3].texts[1].size, 0);
+}
+
+static struct example_format *open_names(void) {
+    struct example_format *format;
+    struct failure why;
+    assert_int_equal(example_format_open(&format, names, 4, &why), STATUS_OK);
+    return format;
+}
+
+static void values_are_found_by_name_in_any_order(void **state) {
+    (void)state;
+    struct example_format *format = open_names();
+    for (int i = 0; i < 8; i++) {
+        struct message example;
+        write_example(&example, i & 1, i & 2);
+        expect_values(format, &example);
+    }
+    example_format_close(&format);
+}
+
+static void note_name(void *context, const struct record_text *name) {
+    char *list = context;
+    sprintf(list + strlen(list), "%.*s;", (int)name->size, name->bytes);
+}
+
+static void all_names_of_a_record_are_listed(void **state) {
+    (void)state;
+    struct message example;
+    char list[128] = "";
+    struct failure why;
+    write_example(&example, true, false);
+    struct record record = {.bytes = example.bytes, .size = example.size};
+    assert_int_equal(example_format_names(&record, note_name, list, &why),
+                     STATUS_OK);
+    assert_string_equal(list, "city;not wanted;price;clicks;");
+}
+
+/* A read beyond the record is one beyond the allocation. */
+static enum status read_copy(struct example_format *format,
+                             const struct message *example, size_t size,
+                             struct failure *why) {
+    const struct record_cell *cells;
+    char *copy = malloc(size);
+    memcpy(copy, example->bytes, size);
+    struct record record = {.bytes = copy, .size = size};
+    enum status status = example_format_read(format, &record, &cells, why);
+    free(copy);
+    return status;
+}
+
+static void what_is_no_example_is_refused(void **state) {
+    (void)state;
+    struct example_format *format = open_names();
+    struct message example;
+    struct failure why;
+    write_example(&example, true, false);
+    for (size_t cut = 1; cut < example.size; cut++)
+        assert_fails(read_copy(format, &example, cut, &why), &why,
+                     FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(why.text, "it is not a tf.train.Example"));
+    unsigned seed = 8;
+    for (int i = 0; i < 20000; i++) {
+        struct message damaged = example;
+        for (int b = 0; b < 1 + i % 3; b++)
+            damaged.bytes[(size_t)rand_r(&seed) % example.size] =
+                (char)rand_r(&seed);
+        enum status status = read_copy(format, &damaged, damaged.size, &why);
+        assert_true(!status || status == STATUS_CONFIG);
+    }
+    example_format_close(&format);
+}
+
+static void write_record(FILE *file, const struct message *example) {
+    uint64_t length = example->size;
+    uint32_t crc = masked_crc(&length, sizeof length);
+    fwrite(&length, sizeof length, 1, file);
+    fwrite(&crc, sizeof crc, 1, file);
+    crc = masked_crc(example->bytes, example->size);
+    fwrite(example->bytes, 1, example->size, file);
+    fwrite(&crc, sizeof crc, 1, file);
+}
+
+static enum status read_file(const char *path, unsigned *count,
+                             struct failure *why) {
+    struct record_file *file;
+    struct record record = {.bytes = ""};
+    enum status status = tfrecord_reader.open(&file, path, why);
+    for (*count = 0; !status && record.bytes; *count += record.bytes != NULL) {
+        status = tfrecord_reader.next(file, &record, why);
+        if (!status && record.bytes)
+            assert_int_equal(record.number, *count);
+    }
+    tfrecord_reader.close(&file);
+    return status;
+}
+
+static void a_damaged_or_truncated_file_is_refused(void **state) {
+    (void)state;
+    char path[] = "/tmp/example_format_test.XXXXXX", bytes[2048];
+    int descriptor = mkstemp(path);
+    struct message example;
+    struct failure why;
+    unsigned count;
+    FILE *file = fdopen(descriptor, "wb");
+    write_example(&example, true, false);
+    write_record(file, &example);
+    example.size = 0;
+    write_record(file, &example);
+    fclose(file);
+    assert_int_equal(read_file(path, &count, &why), STATUS_OK);
+    assert_int_equal(count, 2);
+    file = fopen(path, "rb");
+    size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    for (size_t at = 0; at < size; at++) {
+        bool whole = at == 0 || at == size - 16;
+        file = fopen(path, "wb");
+        fwrite(bytes, 1, at, file);
+        fclose(file);
+        if (whole)
+            assert_int_equal(read_file(path, &count, &why), STATUS_OK);
+        else
+            assert_fails(read_file(path, &count, &why), &why,
+                         FAILURE_DATA_DAMAGED);
+        bytes[at] ^= 16;
+        file = fopen(path, "wb");
+        fwrite(bytes, 1, size, file);
+        fclose(file);
+        bytes[at] ^= 16;
+        assert_fails(read_file(path, &count, &why), &why, FAILURE_DATA_DAMAGED);
+        assert_non_null(strstr(why.text, path));
+    }
+    unlink(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_found_by_name_in_any_order),
+        cmocka_unit_test(all_names_of_a_record_are_listed),
+        cmocka_unit_test(what_is_no_example_is_refused),
+        cmocka_unit_test(a_damaged_or_truncated_file_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/libsvm_format.h"
+
+#include "tests/lib/assert_fails.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* TEXT as an allocation of its own: a read beyond it is found. */
+static enum status read_line(struct libsvm_format *format, const char *text,
+                             size_t size, bool *empty, struct failure *why) {
+    char *copy = malloc(size);
+    memcpy(copy, text, size);
+    struct record record = {.bytes = copy, .size = size};
+    enum status status = libsvm_format_read(format, &record, empty, why);
+    free(copy);
+    return status;
+}
+
+static void a_line_has_a_label_and_pairs(void **state) {
+    (void)state;
+    static const char text[] =
+        " -1.5\t7:0.25 18446744073709551615:-2e3  7:1 # 9:9";
+    struct libsvm_format format = {0};
+    struct failure why;
+    bool empty;
+    assert_int_equal(read_line(&format, text, sizeof text - 1, &empty, &why),
+                     STATUS_OK);
+    assert_false(empty);
+    assert_true(format.label == -1.5f);
+    assert_int_equal(format.pairs.count, 3);
+    assert_int_equal(format.pairs.integers[0], 7);
+    assert_true((uint64_t)format.pairs.integers[1] == UINT64_MAX);
+    assert_true(format.pairs.floats[1] == -2000);
+    assert_true(format.pairs.floats[2] == 1);
+    assert_int_equal(read_line(&format, "0", 1, &empty, &why), STATUS_OK);
+    assert_int_equal(format.pairs.count, 0);
+    assert_int_equal(read_line(&format, " # note", 7, &empty, &why), STATUS_OK);
+    assert_true(empty);
+    libsvm_format_close(&format);
+}
+
+static void a_wrong_word_is_named_by_its_place(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *text;
+    } cases[] = {
+        {"a 1:1", "column 1: found \"a\", expected a label"},
+        {"1 2", "column 3: found \"2\", expected ID:VALUE"},
+        {"1 2: 3:1",
+         "column 3: found \"2:\", expected ID:VALUE, with a number"},
+        {"1 :2", "column 3: found \":2\""},
+        {"1 qid:3 1:2", "column 3: found \"qid:3\""},
+        {"1 1:1 -2:1",
+         "column 7: found \"-2:1\", expected ID:VALUE, with an id"},
+        {"1 18446744073709551616:1",
+         "expected ID:VALUE, with an id below 2^64"},
+        {"1 1:nan", "column 3: found \"1:nan\""},
+    };
+    struct libsvm_format format = {0};
+    struct failure why;
+    bool empty;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_fails(read_line(&format, cases[i].line, strlen(cases[i].line),
+                               &empty, &why),
+                     &why, FAILURE_DATA_DAMAGED);
+        if (!strstr(why.text, cases[i].text))
+            fail_msg("expected \"%s\" in: %s", cases[i].text, why.text);
+    }
+    libsvm_format_close(&format);
+}
+
+static void random_lines_come_back(void **state) {
+    (void)state;
+    struct libsvm_format format = {0};
+    struct failure why;
+    unsigned seed = 4;
+    static char text[1 << 16];
+    static uint64_t ids[1000];
+    static float values[1000];
+    for (int i = 0; i < 200; i++) {
+        uint32_t count = rand_r(&seed) % 1000;
+        size_t at = (size_t)sprintf(text, "%d", i);
+        for (uint32_t p = 0; p < count; p++) {
+            ids[p] = (uint64_t)rand_r(&seed) << (rand_r(&seed) % 33);
+            values[p] = (float)rand_r(&seed) / 1000 - 1000000;
+            at += (size_t)sprintf(text + at, " %" PRIu64 ":%.9g", ids[p],
+                                  values[p]);
+        }
+        bool empty;
+        assert_int_equal(read_line(&format, text, at, &empty, &why), STATUS_OK);
+        assert_true(format.label == (float)i);
+        assert_int_equal(format.pairs.count, count);
+        for (uint32_t p = 0; p < count; p++) {
+            assert_true((uint64_t)format.pairs.integers[p] == ids[p]);
+            assert_true(format.pairs.floats[p] == values[p]);
+        }
+    }
+    libsvm_format_close(&format);
+}
+
+static void no_bytes_do_harm_to_libsvm(void **state) {
+    (void)state;
+    static const char letters[] = "019.:#- \te\0q";
+    struct libsvm_format format = {0};
+    struct failure why;
+    unsigned seed = 6;
+    for (int i = 0; i < 100000; i++) {
+        char text[40];
+        bool empty;
+        size_t size = rand_r(&seed) % sizeof text;
+        for (size_t b = 0; b < size; b++)
+            text[b] = letters[rand_r(&seed) % (sizeof letters - 1)];
+        enum status status = read_line(&format, text, size, &empty, &why);
+        assert_true(!status || status == STATUS_CONFIG);
+    }
+    libsvm_format_close(&format);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_has_a_label_and_pairs),
+        cmocka_unit_test(a_wrong_word_is_named_by_its_place),
+        cmocka_unit_test(random_lines_come_back),
+        cmocka_unit_test(no_bytes_do_harm_to_libsvm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/number_text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void integers_are_read_to_their_limits(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t value;
+    } right[] = {{"0", 0},
+                 {"-1", -1},
+                 {"+12", 12},
+                 {"0007", 7},
+                 {"9223372036854775807", INT64_MAX},
+                 {"-9223372036854775808", INT64_MIN}};
+    static const char *const wrong[] = {"",
+                                        "-",
+                                        "+-1",
+                                        "1 ",
+                                        "1.0",
+                                        "0x1",
+                                        " 1",
+                                        "9223372036854775808",
+                                        "-9223372036854775809"};
+    int64_t found;
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        assert_true(
+            number_text_integer(right[i].text, strlen(right[i].text), &found));
+        assert_true(found == right[i].value);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (number_text_integer(wrong[i], strlen(wrong[i]), &found))
+            fail_msg("\"%s\" was read", wrong[i]);
+    uint64_t id;
+    assert_true(number_text_unsigned("18446744073709551615", 20, &id));
+    assert_true(id == UINT64_MAX);
+    assert_false(number_text_unsigned("18446744073709551616", 20, &id));
+    assert_false(number_text_unsigned("-1", 2, &id));
+}
+
+/* Random numbers in several forms are those of the C library. */
+static void numbers_are_those_of_strtod(void **state) {
+    (void)state;
+    unsigned seed = 3;
+    static const char *const forms[] = {"%.0f",  "%.1f", "%.7g",
+                                        "%.17g", "%e",   "%+.3f"};
+    for (int i = 0; i < 100000; i++) {
+        double value = (rand_r(&seed) - RAND_MAX / 2) /
+                       (double)(1 + rand_r(&seed) % 100000);
+        char text[400];
+        float found;
+        int size = snprintf(text, sizeof text, forms[i % 6],
+                            i % 7 ? value : value * 1e30);
+        if (!number_text_float(text, (size_t)size, &found))
+            fail_msg("%s was refused", text);
+        float expected = (float)strtod(text, NULL);
+        if (memcmp(&found, &expected, sizeof found))
+            fail_msg("%s: found %.9g, expected %.9g", text, found, expected);
+    }
+}
+
+static void what_is_no_number_is_refused(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"",    "-",     ".",   "1.2.3", "nan",
+                                        "inf", "0x1p3", "1e",  "1e99",  "1,5",
+                                        " 1",  "1 ",    "--1", "e5"};
+    float found;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (number_text_float(wrong[i], strlen(wrong[i]), &found))
+            fail_msg("\"%s\" was read as %g", wrong[i], found);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(integers_are_read_to_their_limits),
+        cmocka_unit_test(numbers_are_those_of_strtod),
+        cmocka_unit_test(what_is_no_number_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

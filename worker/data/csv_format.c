@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/csv_format.h"
+
+#include "worker/data/number_text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CRITEO_INTEGERS = 13, CRITEO_CATEGORIES = 26 };
+enum { NO_FIELD = -1 };
+
+struct csv_format {
+    char delimiter;
+    bool quoted;
+    char *label, *weight; /* their names, or NULL */
+    uint32_t num_fields;  /* of a record; 0: not known yet */
+    char **names;         /* [num_fields] */
+    int label_field, weight_field;
+    struct record_text *fields; /* [num_fields] */
+    uint32_t num_columns;
+    const char **columns; /* [num_columns] */
+    struct record_cell *cells;
+};
+
+/* The text of a quoted field that begins at *AT, behind its quote, with its
+ * doubled quotes made single; *AT is then behind it. */
+static bool take_quoted(char **at, char *end, struct record_text *out) {
+    char *from = *at, *to = *at;
+    out->bytes = to;
+    while (from < end) {
+        if (*from == '"' && (from + 1 == end || from[1] != '"')) {
+            out->size = (size_t)(to - out->bytes);
+            *at = from + 1;
+            return true;
+        }
+        from += *from == '"';
+        *to++ = *from++;
+    }
+    return false;
+}
+
+/* Splits RECORD into FIELDS (room for MOST); returns how many there are, or -1:
+ * a quote is misplaced. */
+static int split(const struct csv_format *format, const struct record *record,
+                 struct record_text *fields, uint32_t most) {
+    char *at = record->bytes, *end = at + record->size;
+    uint32_t count = 0;
+    while (true) {
+        struct record_text text = {at, 0};
+        char *stop;
+        if (format->quoted && at < end && *at == '"') {
+            at++;
+            if (!take_quoted(&at, end, &text) ||
+                (at < end && *at != format->delimiter))
+                return -1;
+            stop = at;
+        } else {
+            stop = memchr(at, format->delimiter, (size_t)(end - at));
+            stop = stop ? stop : end;
+            text.size = (size_t)(stop - at);
+        }
+        if (count < most)
+            fields[count] = text;
+        count++;
+        if (stop == end)
+            return (int)count;
+        at = stop + 1;
+    }
+}
+
+static enum status csv_format_no_memory(struct failure *why) {
+    return status_fail(why, FAILURE_NO_MEMORY, "no memory for the columns");
+}
+
+/* The field of NAME, which is one of the columns. */
+static enum status find_field(const struct csv_format *format, const char *key,
+                              const char *name, int *field,
+                              struct failure *why) {
+    *field = NO_FIELD;
+    for (uint32_t i = 0; name && i < format->num_fields; i++)
+        if (!strcmp(format->names[i], name))
+            *field = (int)i;
+    if (!name || *field != NO_FIELD)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_DATA_MISMATCH,
+                       "%s: found \"%s\", which is none of the %u columns "
+                       "(\"%s\" .. \"%s\")",
+                       key, name, format->num_fields, format->names[0],
+                       format->names[format->num_fields - 1]);
+}
+
+static enum status check_unique(const struct csv_format *format,
+                                struct failure *why) {
+    for (uint32_t i = 0; i < format->num_fields; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (!strcmp(format->names[i], format->names[j]))
+                return status_fail(why, FAILURE_DATA_MISMATCH,
+                                   "columns %u and %u are both named \"%s\"",
+                                   j + 1, i + 1, format->names[i]);
+    return STATUS_OK;
+}
+
+/* Names are known: what follows from them. */
+static enum status use_names(struct csv_format *format, struct failure *why) {
+    uint32_t count = format->num_fields;
+    format->fields = calloc(count, sizeof *format->fields);
+    format->columns = calloc(count, sizeof *format->columns);
+    format->cells = calloc(count, sizeof *format->cells);
+    if (!format->fields || !format->columns || !format->cells)
+        return csv_format_no_memory(why);
+    enum status status = check_unique(format, why);
+    if (!status)
+        status = find_field(format, "data.label", format->label,
+                            &format->label_field, why);
+    if (!status)
+        status = find_field(format, "data.weight", format->weight,
+                            &format->weight_field, why);
+    for (uint32_t i = 0; !status && i < count; i++) {
+        if ((int)i == format->label_field || (int)i == format->weight_field)
+            continue;
+        struct record_cell *cell = &format->cells[format->num_columns];
+        *cell = (struct record_cell){.type = RECORD_TEXTS,
+                                     .texts = &format->fields[i]};
+        format->columns[format->num_columns++] = format->names[i];
+    }
+    return status;
+}
+
+static bool allocate_names(struct csv_format *format, uint32_t count) {
+    format->names = calloc(count, sizeof *format->names);
+    format->num_fields = count;
+    return format->names;
+}
+
+static enum status name_criteo(struct csv_format *format, struct failure *why) {
+    bool complete =
+        allocate_names(format, 1 + CRITEO_INTEGERS + CRITEO_CATEGORIES);
+    for (uint32_t i = 0; complete && i < format->num_fields; i++) {
+        char name[16] = "label";
+        if (i > CRITEO_INTEGERS)
+            snprintf(name, sizeof name, "C%u", i - CRITEO_INTEGERS);
+        else if (i)
+            snprintf(name, sizeof name, "I%u", i);
+        complete = (format->names[i] = strdup(name)) != NULL;
+    }
+    return complete ? use_names(format, why) : csv_format_no_memory(why);
+}
+
+static enum status name_as_given(struct csv_format *format,
+                                 const struct csv_format_options *options,
+                                 struct failure *why) {
+    bool complete = allocate_names(format, options->num_names);
+    for (uint32_t i = 0; complete && i < options->num_names; i++)
+        complete = (format->names[i] = strdup(options->names[i])) != NULL;
+    return complete ? use_names(format, why) : csv_format_no_memory(why);
+}
+
+enum status csv_format_open(struct csv_format **out,
+                            const struct csv_format_options *options,
+                            struct failure *why) {
+    struct csv_format *format = calloc(1, sizeof *format);
+    *out = NULL;
+    if (!format)
+        return csv_format_no_memory(why);
+    const char *label = options->criteo ? "label" : options->label;
+    const char *weight = options->criteo ? NULL : options->weight;
+    format->delimiter = options->criteo ? '\t' : options->delimiter;
+    format->quoted = !options->criteo;
+    format->label = label ? strdup(label) : NULL;
+    format->weight = weight ? strdup(weight) : NULL;
+    enum status status = STATUS_OK;
+    if ((label && !format->label) || (weight && !format->weight))
+        status = csv_format_no_memory(why);
+    else if (options->criteo)
+        status = name_criteo(format, why);
+    else if (options->names)
+        status = name_as_given(format, options, why);
+    if (status)
+        csv_format_close(&format);
+    *out = format;
+    return status;
+}
+
+void csv_format_close(struct csv_format **where) {
+    struct csv_format *format = where ? *where : NULL;
+    if (!format)
+        return;
+    for (uint32_t i = 0; format->names && i < format->num_fields; i++)
+        free(format->names[i]);
+    free(format->names);
+    free(format->label);
+    free(format->weight);
+    free(format->fields);
+    free(format->columns);
+    free(format->cells);
+    free(format);
+    *where = NULL;
+}
+
+static bool is_text(const struct record_text *text, const char *word) {
+    return strlen(word) == text->size && !memcmp(word, text->bytes, text->size);
+}
+
+static enum status compare_header(const struct csv_format *format,
+                                  const struct record_text *names, int count,
+                                  struct failure *why) {
+    if (count != (int)format->num_fields)
+        return status_fail(why, FAILURE_DATA_MISMATCH,
+                           "found %d columns, expected %u as in the first file",
+                           count, format->num_fields);
+    for (int i = 0; i < count; i++)
+        if (!is_text(&names[i], format->names[i]))
+            return status_fail(why, FAILURE_DATA_MISMATCH,
+                               "column %d: found \"%.*s\", expected \"%s\" as "
+                               "in the first file",
+                               i + 1, (int)names[i].size, names[i].bytes,
+                               format->names[i]);
+    return STATUS_OK;
+}
+
+enum status csv_format_take_header(struct csv_format *format,
+                                   const struct record *record,
+                                   struct failure *why) {
+    struct record_text *names = calloc(CSV_FORMAT_MAX_COLUMNS, sizeof *names);
+    if (!names)
+        return csv_format_no_memory(why);
+    int count = split(format, record, names, CSV_FORMAT_MAX_COLUMNS);
+    enum status status = STATUS_OK;
+    if (count < 1 || count > CSV_FORMAT_MAX_COLUMNS) {
+        status = status_fail(why, FAILURE_DATA_DAMAGED,
+                             count < 0 ? "a quote of the header is misplaced"
+                                       : "a header of more than %d columns",
+                             CSV_FORMAT_MAX_COLUMNS);
+    } else if (format->num_fields) {
+        status = compare_header(format, names, count, why);
+    } else {
+        bool complete = allocate_names(format, (uint32_t)count);
+        for (int i = 0; complete && i < count; i++)
+            complete = (format->names[i] =
+                            strndup(names[i].bytes, names[i].size)) != NULL;
+        status = complete ? use_names(format, why) : csv_format_no_memory(why);
+    }
+    free(names);
+    return status;
+}
+
+const char *const *csv_format_columns(const struct csv_format *format,
+                                      uint32_t *count) {
+    *count = format->num_columns;
+    return format->columns;
+}
+
+static enum status read_number(const struct csv_format *format, int field,
+                               float *out, struct failure *why) {
+    const struct record_text *text = &format->fields[field];
+    if (number_text_float(text->bytes, text->size, out))
+        return STATUS_OK;
+    return status_fail(why, FAILURE_DATA_DAMAGED,
+                       "column %d (%s): found \"%.*s\", expected a number",
+                       field + 1, format->names[field],
+                       text->size < 80 ? (int)text->size : 80, text->bytes);
+}
+
+enum status csv_format_read(struct csv_format *format,
+                            const struct record *record,
+                            struct csv_format_row *row, struct failure *why) {
+    int count = split(format, record, format->fields, format->num_fields);
+    *row = (struct csv_format_row){.weight = 1, .cells = format->cells};
+    if (count < 0)
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "a quote stands within a field, or a quoted one is "
+                           "not followed by '%c'",
+                           format->delimiter);
+    if (count != (int)format->num_fields)
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "found %d fields, expected %u", count,
+                           format->num_fields);
+    for (uint32_t c = 0; c < format->num_columns; c++)
+        format->cells[c].count = format->cells[c].texts->size > 0;
+    enum status status = STATUS_OK;
+    if (format->label_field != NO_FIELD)
+        status = read_number(format, format->label_field, &row->label, why);
+    if (!status && format->weight_field != NO_FIELD)
+        status = read_number(format, format->weight_field, &row->weight, why);
+    return status;
+}

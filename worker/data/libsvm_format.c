@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/libsvm_format.h"
+
+#include "worker/data/number_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_CAPACITY = 256, SHOWN = 40 /* bytes of a wrong word */ };
+
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t';
+}
+
+/* The next word of the line from *AT on; false: there is none. */
+static bool next_word(const char **at, const char *end,
+                      struct record_text *word) {
+    while (*at < end && is_blank(**at))
+        (*at)++;
+    word->bytes = *at;
+    while (*at < end && !is_blank(**at))
+        (*at)++;
+    word->size = (size_t)(*at - word->bytes);
+    return word->size > 0;
+}
+
+static bool grow_pairs(struct libsvm_format *format) {
+    uint32_t capacity =
+        format->capacity ? 2 * format->capacity : FIRST_CAPACITY;
+    int64_t *ids = realloc(format->ids, capacity * sizeof *ids);
+    format->ids = ids ? ids : format->ids;
+    float *values = realloc(format->values, capacity * sizeof *values);
+    format->values = values ? values : format->values;
+    if (!ids || !values)
+        return false;
+    format->capacity = capacity;
+    return true;
+}
+
+static enum status wrong_word(const struct record *record,
+                              const struct record_text *word,
+                              const char *expected, struct failure *why) {
+    return status_fail(
+        why, FAILURE_DATA_DAMAGED, "column %zu: found \"%.*s\", expected %s",
+        (size_t)(word->bytes - record->bytes) + 1,
+        word->size < SHOWN ? (int)word->size : SHOWN, word->bytes, expected);
+}
+
+static enum status add_pair(struct libsvm_format *format,
+                            const struct record *record,
+                            const struct record_text *word,
+                            struct failure *why) {
+    const char *colon = memchr(word->bytes, ':', word->size);
+    size_t before = colon ? (size_t)(colon - word->bytes) : 0;
+    uint32_t count = format->pairs.count;
+    uint64_t id;
+    if (count == format->capacity && !grow_pairs(format))
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for the line");
+    if (!colon || !number_text_unsigned(word->bytes, before, &id))
+        return wrong_word(record, word, "ID:VALUE, with an id below 2^64", why);
+    if (!number_text_float(colon + 1, word->size - before - 1,
+                           &format->values[count]))
+        return wrong_word(record, word, "ID:VALUE, with a number as value",
+                          why);
+    format->ids[count] = (int64_t)id;
+    format->pairs.count++;
+    return STATUS_OK;
+}
+
+enum status libsvm_format_read(struct libsvm_format *format,
+                               const struct record *record, bool *empty,
+                               struct failure *why) {
+    const char *at = record->bytes, *end = at + record->size;
+    const char *comment = memchr(at, '#', record->size);
+    struct record_text word;
+    end = comment ? comment : end;
+    format->pairs = (struct record_cell){.type = RECORD_PAIRS};
+    *empty = !next_word(&at, end, &word);
+    if (*empty)
+        return STATUS_OK;
+    if (!number_text_float(word.bytes, word.size, &format->label))
+        return wrong_word(record, &word, "a label, a number", why);
+    enum status status = STATUS_OK;
+    while (!status && next_word(&at, end, &word))
+        status = add_pair(format, record, &word, why);
+    format->pairs.integers = format->ids;
+    format->pairs.floats = format->values;
+    return status;
+}
+
+void libsvm_format_close(struct libsvm_format *format) {
+    free(format->ids);
+    free(format->values);
+    *format = (struct libsvm_format){0};
+}

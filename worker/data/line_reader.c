@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/record_reader.h"
+
+#include "worker/data/data_file.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 1 << 20 };
+
+struct record_file {
+    struct data_file *file;
+    const char *path;
+    bool quoted, ended;
+    uint64_t number, line; /* of the next record */
+    char *bytes;
+    size_t capacity, begin, end; /* of what is not given out yet */
+};
+
+/* Reads more behind what there is; FILE->ended if there is none. */
+static enum status read_more(struct record_file *file, struct failure *why) {
+    size_t kept = file->end - file->begin, got;
+    memmove(file->bytes, file->bytes + file->begin, kept);
+    file->begin = 0;
+    file->end = kept;
+    if (file->capacity - kept < CHUNK) {
+        size_t capacity = 2 * file->capacity;
+        char *bytes = realloc(file->bytes, capacity);
+        if (!bytes)
+            return status_fail(why, FAILURE_NO_MEMORY,
+                               "%s:%" PRIu64 ": no memory for the line",
+                               file->path, file->line);
+        file->bytes = bytes;
+        file->capacity = capacity;
+    }
+    enum status status =
+        data_file_read(file->file, file->bytes + kept, CHUNK, &got, why);
+    file->end += got;
+    file->ended = !status && got < CHUNK;
+    return status;
+}
+
+/* The record's end in the bytes from FROM on, or NULL. *OPEN: within quotes. */
+static char *find_end(const struct record_file *file, size_t from, bool *open,
+                      uint64_t *newlines) {
+    char *at = file->bytes + from, *end = file->bytes + file->end;
+    while (at < end) {
+        char *newline = memchr(at, '\n', (size_t)(end - at));
+        char *stop = newline ? newline : end;
+        for (char *quote = at; file->quoted && quote < stop; quote++) {
+            quote = memchr(quote, '"', (size_t)(stop - quote));
+            if (!quote)
+                break;
+            *open = !*open;
+        }
+        if (!newline)
+            return NULL;
+        (*newlines)++;
+        if (!*open)
+            return newline;
+        at = newline + 1;
+    }
+    return NULL;
+}
+
+static enum status fail_of_line(const struct record_file *file,
+                                const char *text, struct failure *why) {
+    return status_fail(why, FAILURE_DATA_DAMAGED, "%s:%" PRIu64 ": %s",
+                       file->path, file->line, text);
+}
+
+/* *BYTES of the record that begins at file->begin, with its line end. */
+static enum status find_record(struct record_file *file, size_t *bytes,
+                               uint64_t *newlines, struct failure *why) {
+    size_t seen = 0;
+    bool open = false;
+    char *end = NULL;
+    *newlines = 0;
+    while (!end) {
+        end = find_end(file, file->begin + seen, &open, newlines);
+        seen = file->end - file->begin;
+        if (end || file->ended)
+            break;
+        if (seen > RECORD_READER_MAX_BYTES)
+            return fail_of_line(file, "a line of more than 64 MiB", why);
+        enum status status = read_more(file, why);
+        if (status)
+            return status;
+    }
+    if (!end && open)
+        return fail_of_line(file,
+                            "a quote that begins in this record does not "
+                            "end",
+                            why);
+    *bytes = end ? (size_t)(end + 1 - (file->bytes + file->begin)) : seen;
+    return STATUS_OK;
+}
+
+static enum status next_line(struct record_file *file, struct record *record,
+                             struct failure *why) {
+    size_t bytes = 1, size = 0;
+    uint64_t newlines;
+    *record = (struct record){0};
+    while (!size && bytes) {
+        enum status status = find_record(file, &bytes, &newlines, why);
+        if (status)
+            return status;
+        char *first = file->bytes + file->begin;
+        size = bytes;
+        size -= size && first[size - 1] == '\n';
+        size -= size && first[size - 1] == '\r';
+        *record = (struct record){.bytes = size ? first : NULL,
+                                  .size = size,
+                                  .number = file->number,
+                                  .line = file->line};
+        file->begin += bytes;
+        file->line += newlines;
+    }
+    file->number += size > 0;
+    return STATUS_OK;
+}
+
+static void close_lines(struct record_file **where) {
+    struct record_file *file = where ? *where : NULL;
+    if (!file)
+        return;
+    data_file_close(&file->file);
+    free(file->bytes);
+    free(file);
+    *where = NULL;
+}
+
+static enum status open_quoted_or_not(struct record_file **out,
+                                      const char *path, bool quoted,
+                                      struct failure *why) {
+    struct record_file *file = calloc(1, sizeof *file);
+    *out = NULL;
+    if (file)
+        *file = (struct record_file){.path = path,
+                                     .quoted = quoted,
+                                     .line = 1,
+                                     .capacity = 2 * CHUNK,
+                                     .bytes = malloc(2 * CHUNK)};
+    enum status status = file && file->bytes
+                             ? data_file_open(&file->file, path, "records", why)
+                             : status_fail(why, FAILURE_NO_MEMORY,
+                                           "%s: no memory to read it", path);
+    if (status)
+        close_lines(&file);
+    *out = file;
+    return status;
+}
+
+static enum status open_lines(struct record_file **out, const char *path,
+                              struct failure *why) {
+    return open_quoted_or_not(out, path, false, why);
+}
+
+static enum status open_quoted(struct record_file **out, const char *path,
+                               struct failure *why) {
+    return open_quoted_or_not(out, path, true, why);
+}
+
+const struct record_reader line_reader = {open_lines, next_line, close_lines};
+const struct record_reader quoted_line_reader = {open_quoted, next_line,
+                                                 close_lines};

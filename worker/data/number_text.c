@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/number_text.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    DIGITS_EXACT = 15, /* of integers that float64 has all */
+    LONGEST = 127      /* bytes of a number */
+};
+
+bool number_text_unsigned(const char *text, size_t size, uint64_t *out) {
+    uint64_t value = 0;
+    if (!size)
+        return false;
+    for (size_t i = 0; i < size; i++) {
+        unsigned digit = (unsigned)(text[i] - '0');
+        if (digit > 9 || __builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, digit, &value))
+            return false;
+    }
+    *out = value;
+    return true;
+}
+
+bool number_text_integer(const char *text, size_t size, int64_t *out) {
+    bool negative = size && *text == '-';
+    bool sign = negative || (size && *text == '+');
+    uint64_t value, most = (uint64_t)INT64_MAX + negative;
+    if (!number_text_unsigned(text + sign, size - sign, &value) || value > most)
+        return false;
+    *out = negative ? (int64_t)(0 - value) : (int64_t)value;
+    return true;
+}
+
+static locale_t c_locale;
+
+__attribute__((constructor)) static void open_c_locale(void) {
+    c_locale = newlocale(LC_ALL_MASK, "C", NULL);
+}
+
+/* Any number; SIZE bytes are copied, as a 0 has to end them. strtod also takes
+ * words and hexadecimal numbers. */
+static bool parse_slowly(const char *text, size_t size, double *out) {
+    char copy[LONGEST + 1], *end;
+    if (!size || size > LONGEST)
+        return false;
+    for (size_t i = 0; i < size; i++) {
+        bool digit = (unsigned)(text[i] - '0') <= 9;
+        if (!digit && !memchr("+-.eE", text[i], 5))
+            return false;
+    }
+    if (!c_locale)
+        return false;
+    memcpy(copy, text, size);
+    copy[size] = 0;
+    *out = strtod_l(copy, &end, c_locale);
+    return !*end && isfinite(*out);
+}
+
+/* Few digits and a small power of ten: one rounding (Clinger 1990, "How to read
+ * floating point numbers accurately", section 3). */
+bool number_text_float(const char *text, size_t size, float *out) {
+    static const double powers[] = {1e0,  1e1,  1e2,  1e3, 1e4,  1e5,
+                                    1e6,  1e7,  1e8,  1e9, 1e10, 1e11,
+                                    1e12, 1e13, 1e14, 1e15};
+    size_t at = size && (*text == '-' || *text == '+'), digits = 0, after = 0;
+    bool point = false;
+    uint64_t mantissa = 0;
+    double value;
+    for (; at < size; at++) {
+        unsigned digit = (unsigned)(text[at] - '0');
+        if (digit <= 9) {
+            mantissa = mantissa * 10 + digit;
+            digits++;
+            after += point;
+        } else if (text[at] == '.' && !point) {
+            point = true;
+        } else {
+            break;
+        }
+        if (digits > DIGITS_EXACT)
+            break;
+    }
+    if (at == size && digits && digits <= DIGITS_EXACT)
+        value = (double)mantissa / powers[after] * (*text == '-' ? -1 : 1);
+    else if (!parse_slowly(text, size, &value))
+        return false;
+    *out = (float)value;
+    return isfinite(*out);
+}

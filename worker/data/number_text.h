@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers in data files, in the C locale whatever the process's is. */
+#ifndef CAPSTAN_NUMBER_TEXT_H
+#define CAPSTAN_NUMBER_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* All SIZE bytes of TEXT as a decimal integer of 64 bits, with a sign before it
+ * if there is one; false if they are none or it does not fit. */
+bool number_text_integer(const char *text, size_t size, int64_t *out);
+
+/* The same for 0 to 2^64 - 1, without a sign. */
+bool number_text_unsigned(const char *text, size_t size, uint64_t *out);
+
+/* All SIZE bytes as a decimal number, such as -1.5e3, rounded to the nearest
+ * float32 of the nearest float64; false if they are none, or it is not
+ * finite. */
+bool number_text_float(const char *text, size_t size, float *out);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cuts a file's content into records. */
+#ifndef CAPSTAN_RECORD_READER_H
+#define CAPSTAN_RECORD_READER_H
+
+#include "proto/base/status.h"
+#include "worker/data/record.h"
+
+enum { RECORD_READER_MAX_BYTES = 64 << 20 /* of a record */ };
+
+struct record_file; /* open; the reader's own type */
+
+struct record_reader {
+    /* PATH is borrowed. Fails as data_file_open. */
+    enum status (*open)(struct record_file **out, const char *path,
+                        struct failure *why);
+
+    /* The next record, a view until the next call. Fails as data_file_read, and
+     * with FAILURE_DATA_DAMAGED for a record that does not end or has more than
+     * RECORD_READER_MAX_BYTES; WHY has the file's name and the line or byte. */
+    enum status (*next)(struct record_file *file, struct record *record,
+                        struct failure *why);
+
+    /* Frees *FILE (may be NULL) and clears it. */
+    void (*close)(struct record_file **file);
+};
+
+/* Lines that end in LF or CRLF, without their ends; empty ones are left out. In
+ * a quoted file a newline between double quotes is none (RFC 4180). */
+extern const struct record_reader line_reader, quoted_line_reader;
+
+/* TensorFlow's TFRecord: length, its checksum, bytes, their checksum, both
+ * CRC-32C, rotated and with an offset (tensorflow/core/lib/io/record_writer.h).
+ */
+extern const struct record_reader tfrecord_reader;
+
+#endif

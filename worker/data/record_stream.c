@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/record_stream.h"
+
+#include "proto/tensor/philox.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Philox streams of windows; sampler.c has those of whole epochs. */
+#define WINDOW_STREAMS (UINT64_C(1) << 63)
+
+/* A record in a window's bytes. */
+struct record_place {
+    const char *path;
+    size_t begin, size;
+    uint64_t number, line;
+};
+
+struct record_stream {
+    struct record_stream_options options;
+    bool by_file;
+    struct record_file *file;
+    uint32_t next_path; /* to open next */
+    const char *path;   /* of FILE */
+    uint64_t index;     /* of the next record of all files that are read */
+    uint64_t epoch, window;
+};
+
+enum status record_stream_open(struct record_stream **out,
+                               const struct record_stream_options *options,
+                               struct failure *why) {
+    struct record_stream *stream = calloc(1, sizeof *stream);
+    *out = stream;
+    if (!stream)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a reader");
+    stream->options = *options;
+    stream->by_file =
+        options->num_paths / 2 >= options->num_ranks; /* 2 or more each */
+    stream->next_path = stream->by_file ? options->rank : 0;
+    return STATUS_OK;
+}
+
+void record_stream_close(struct record_stream **stream) {
+    if (!stream || !*stream)
+        return;
+    (*stream)->options.reader->close(&(*stream)->file);
+    free(*stream);
+    *stream = NULL;
+}
+
+/* The files begin again. */
+static void rewind_stream(struct record_stream *stream, uint64_t epoch) {
+    stream->options.reader->close(&stream->file);
+    stream->next_path = stream->by_file ? stream->options.rank : 0;
+    stream->index = 0;
+    stream->epoch = epoch;
+    stream->window = 0;
+}
+
+static enum status take_header(struct record_stream *stream,
+                               struct failure *why) {
+    const struct record_stream_options *options = &stream->options;
+    struct record record;
+    if (!options->header)
+        return STATUS_OK;
+    enum status status = options->reader->next(stream->file, &record, why);
+    if (status)
+        return status;
+    if (!record.bytes)
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "%s: found no line, expected a header",
+                           stream->path);
+    status = options->header(options->context, &record, why);
+    return status
+               ? status_context(why, "%s:%" PRIu64, stream->path, record.line)
+               : status;
+}
+
+/* Opens the share's next file, if there is one. */
+static enum status open_next(struct record_stream *stream,
+                             struct failure *why) {
+    const struct record_stream_options *options = &stream->options;
+    stream->options.reader->close(&stream->file);
+    if (stream->next_path >= options->num_paths)
+        return STATUS_OK;
+    stream->path = options->paths[stream->next_path];
+    stream->next_path += stream->by_file ? options->num_ranks : 1;
+    enum status status =
+        options->reader->open(&stream->file, stream->path, why);
+    return status ? status : take_header(stream, why);
+}
+
+/* The share's next record; RECORD->bytes is NULL at the end of the files. */
+static enum status next_of_share(struct record_stream *stream,
+                                 struct record *record, struct failure *why) {
+    const struct record_stream_options *options = &stream->options;
+    enum status status = STATUS_OK;
+    *record = (struct record){0};
+    if (!stream->file)
+        status = open_next(stream, why);
+    while (!status && stream->file) {
+        status = options->reader->next(stream->file, record, why);
+        if (!status && !record->bytes)
+            status = open_next(stream, why);
+        else if (!status &&
+                 (stream->by_file ||
+                  stream->index++ % options->num_ranks == options->rank))
+            break;
+    }
+    return status;
+}
+
+static bool grow_places(struct record_window *window, uint32_t room) {
+    if (window->room >= room)
+        return true;
+    struct record_place *places =
+        realloc(window->places, room * sizeof *places);
+    window->places = places ? places : window->places;
+    uint32_t *order = realloc(window->order, room * sizeof *order);
+    window->order = order ? order : window->order;
+    if (!places || !order)
+        return false;
+    window->room = room;
+    return true;
+}
+
+static bool append_record(struct record_window *window, const char *path,
+                          const struct record *record) {
+    size_t wanted = window->used + record->size;
+    if (wanted > window->capacity) {
+        size_t capacity = wanted + wanted / 2;
+        char *bytes = realloc(window->bytes, capacity);
+        if (!bytes)
+            return false;
+        window->bytes = bytes;
+        window->capacity = capacity;
+    }
+    memcpy(window->bytes + window->used, record->bytes, record->size);
+    window->places[window->count++] =
+        (struct record_place){.path = path,
+                              .begin = window->used,
+                              .size = record->size,
+                              .number = record->number,
+                              .line = record->line};
+    window->used = wanted;
+    return true;
+}
+
+/* Fisher-Yates, as an epoch's order in sampler.c. */
+static void order_window(struct record_window *window, bool shuffle,
+                         uint64_t seed) {
+    struct philox_sequence sequence;
+    philox_sequence_open(&sequence, seed,
+                         WINDOW_STREAMS + (window->epoch << 32) +
+                             window->number);
+    for (uint32_t i = 0; i < window->count; i++) {
+        uint32_t j = shuffle ? philox_below(&sequence, i + 1) : i;
+        window->order[i] = window->order[j];
+        window->order[j] = i;
+    }
+}
+
+enum status record_stream_next(struct record_stream *stream,
+                               struct record_window *window,
+                               struct failure *why) {
+    const struct record_stream_options *options = &stream->options;
+    struct record record = {.bytes = ""};
+    enum status status = STATUS_OK;
+    window->epoch = stream->epoch;
+    window->number = stream->window++;
+    window->count = 0;
+    window->used = 0;
+    bool complete = grow_places(window, options->buffer);
+    while (complete && window->count < options->buffer) {
+        status = next_of_share(stream, &record, why);
+        if (status || !record.bytes)
+            break;
+        complete = append_record(window, stream->path, &record);
+    }
+    if (!complete)
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                           "no memory for %u records, of %zu bytes so far: "
+                           "lower data.shuffle_buffer",
+                           options->buffer, window->used);
+    if (!status && !window->count)
+        rewind_stream(stream, stream->epoch + 1);
+    order_window(window, options->shuffle, options->seed);
+    return status;
+}
+
+enum status record_stream_seek(struct record_stream *stream, uint64_t epoch,
+                               uint64_t number, struct failure *why) {
+    struct record record = {.bytes = ""};
+    uint64_t before = number * stream->options.buffer;
+    enum status status = STATUS_OK;
+    rewind_stream(stream, epoch);
+    stream->window = number;
+    for (; before && record.bytes && !status; before--)
+        status = next_of_share(stream, &record, why);
+    return status;
+}
+
+enum status record_stream_count(struct record_stream *stream, uint64_t *count,
+                                struct failure *why) {
+    struct record record;
+    rewind_stream(stream, 0);
+    enum status status = next_of_share(stream, &record, why);
+    for (*count = 0; !status && record.bytes; ++*count)
+        status = next_of_share(stream, &record, why);
+    rewind_stream(stream, 0);
+    return status;
+}
+
+struct record record_window_get(const struct record_window *window, uint32_t i,
+                                const char **path) {
+    const struct record_place *place = &window->places[window->order[i]];
+    *path = place->path;
+    return (struct record){.bytes = window->bytes + place->begin,
+                           .size = place->size,
+                           .number = place->number,
+                           .line = place->line};
+}
+
+void record_window_free(struct record_window *window) {
+    free(window->places);
+    free(window->order);
+    free(window->bytes);
+    *window = (struct record_window){0};
+}

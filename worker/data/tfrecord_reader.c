@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/record_reader.h"
+
+#include "proto/base/masked_crc.h"
+#include "worker/data/data_file.h"
+
+#include <endian.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct record_file {
+    struct data_file *file;
+    const char *path;
+    uint64_t number; /* of the next record */
+    char *bytes;
+    size_t capacity;
+};
+
+static enum status fail_of_record(const struct record_file *file,
+                                  uint64_t position, const char *text,
+                                  struct failure *why) {
+    return status_fail(why, FAILURE_DATA_DAMAGED,
+                       "%s: record %" PRIu64 ", byte %" PRIu64
+                       ": %s (TFRecord)",
+                       file->path, file->number, position, text);
+}
+
+/* Reads SIZE bytes and the checksum that follows them. *ENDED: the file ends
+ * before the first. */
+static enum status read_with_checksum(struct record_file *file, void *bytes,
+                                      size_t size, bool *ended,
+                                      struct failure *why) {
+    uint64_t position = data_file_position(file->file);
+    uint32_t stored;
+    size_t got;
+    enum status status = data_file_read(file->file, bytes, size, &got, why);
+    *ended = !status && !got && size;
+    if (status || *ended)
+        return status;
+    if (got == size)
+        status = data_file_read(file->file, &stored, sizeof stored, &got, why);
+    else
+        got = 0;
+    if (status)
+        return status;
+    if (got < sizeof stored)
+        return fail_of_record(file, position, "the file is truncated", why);
+    if (le32toh(stored) != masked_crc(bytes, size))
+        return fail_of_record(file, position, "its checksum differs", why);
+    return STATUS_OK;
+}
+
+static bool grow_record(struct record_file *file, size_t size) {
+    if (size <= file->capacity)
+        return true;
+    char *bytes = realloc(file->bytes, size + size / 2);
+    if (!bytes)
+        return false;
+    file->bytes = bytes;
+    file->capacity = size + size / 2;
+    return true;
+}
+
+static enum status next_tfrecord(struct record_file *file,
+                                 struct record *record, struct failure *why) {
+    uint64_t position = data_file_position(file->file), length;
+    bool ended;
+    *record = (struct record){0};
+    enum status status =
+        read_with_checksum(file, &length, sizeof length, &ended, why);
+    if (status || ended)
+        return status;
+    length = le64toh(length);
+    if (length > RECORD_READER_MAX_BYTES)
+        return fail_of_record(file, position, "its length is more than 64 MiB",
+                              why);
+    if (!grow_record(file, length + 1))
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "%s: no memory for a record of %" PRIu64 " bytes",
+                           file->path, length);
+    status = read_with_checksum(file, file->bytes, length, &ended, why);
+    if (!status && ended)
+        status = fail_of_record(file, position, "the file is truncated", why);
+    if (!status)
+        *record = (struct record){
+            .bytes = file->bytes, .size = length, .number = file->number++};
+    return status;
+}
+
+static void close_tfrecords(struct record_file **where) {
+    struct record_file *file = where ? *where : NULL;
+    if (!file)
+        return;
+    data_file_close(&file->file);
+    free(file->bytes);
+    free(file);
+    *where = NULL;
+}
+
+static enum status open_tfrecords(struct record_file **out, const char *path,
+                                  struct failure *why) {
+    struct record_file *file = calloc(1, sizeof *file);
+    *out = NULL;
+    if (!file)
+        return status_fail(why, FAILURE_NO_MEMORY, "%s: no memory to read it",
+                           path);
+    file->path = path;
+    enum status status = data_file_open(&file->file, path, "records", why);
+    if (status)
+        close_tfrecords(&file);
+    *out = file;
+    return status;
+}
+
+const struct record_reader tfrecord_reader = {open_tfrecords, next_tfrecord,
+                                              close_tfrecords};
