@@ -17,8 +17,8 @@
 struct chief_settings {
     void *zmq;
     const struct log *log;
-    struct job *job; /* checked; borrowed. With PROBLEM only its timeouts
- are used */
+    struct job *job; /* checked; borrowed. With PROBLEM only its timeouts are
+                        used */
     memory_footprint_of_model *model_memory; /* of job->model; NULL: external */
     const struct cluster *cluster;           /* borrowed */
     const char *inproc;    /* in-process name of the chief's link */

@@ -267,6 +267,16 @@ static enum status load_chief_job(struct composition *composition,
     return STATUS_OK;
 }
 
+static enum status check_comparison(const struct job *job,
+                                    struct failure *why) {
+    if (!job->compare.on || job->model.type != JOB_EXTERNAL)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_JOB_UNFIT,
+                       "\"compare\" in a job whose model.type is external: "
+                       "`capstan compare JOB.json -- COMMAND` compares on one "
+                       "machine");
+}
+
 static enum status add_chief(struct composition *composition,
                              struct failure *why) {
     const struct cluster *cluster = composition->cluster;
@@ -278,17 +288,13 @@ static enum status add_chief(struct composition *composition,
     else
         role->log.quiet = true;
     enum status status = load_chief_job(composition, role, why);
+    if (!status)
+        status = check_comparison(composition->job, why);
     if (status)
         return status;
     const struct job *job = composition->job;
-    if (job->compare.on && job->model.type == JOB_EXTERNAL)
-        return status_fail(why, FAILURE_JOB_UNFIT,
-                           "\"compare\" in a job whose model.type is external: "
-                           "`capstan compare JOB.json -- COMMAND` compares on "
-                           "one machine");
     struct strategy_case given =
         composition_members(composition->options, cluster, job);
-    uint32_t num_ps = given.num_ps;
     struct strategy strategy;
     status = strategy_choose(&strategy, job, &given, &role->log, why);
     if (!status)
@@ -297,15 +303,15 @@ static enum status add_chief(struct composition *composition,
         return status;
     bool trains = chief_trains(composition->options, cluster, job);
     bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
-    const struct model *model = model_find(&job->model);
-    bool alone = !num_ps && !strategy.allreduce; /* it holds its own weights */
+    bool alone =
+        !given.num_ps && !strategy.allreduce; /* it holds its own weights */
     bool reports =
         composition->options->cli_command != CLI_COMMAND_BENCH && !series;
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,
         .log = &role->log,
         .job = composition->job,
-        .model_memory = model ? model->memory : NULL,
+        .model_memory = model_memory(&job->model),
         .cluster = cluster,
         .inproc = inside_chief,
         .ps_inproc =
@@ -314,7 +320,7 @@ static enum status add_chief(struct composition *composition,
         .backend = strategy.backend,
         .trains = trains,
         .num_workers = count_workers(cluster, job),
-        .num_ps = alone ? 1 : num_ps,
+        .num_ps = alone ? 1 : given.num_ps,
         .join_timeout = join_timeout(composition),
         .link_gbits = composition->options->link_gbits,
         .json = composition->options->json && reports,

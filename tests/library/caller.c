@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { WRONG = 99, LARGE = 40000, MAX_TENSORS = 40 };
@@ -644,6 +645,45 @@ static int orphan(struct caller *caller) {
     return result;
 }
 
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Rounds a second of a model 784-512-512-10 whose gradients cost nothing. */
+static int rates(struct caller *caller) {
+    static const struct {
+        const char *name;
+        uint32_t elements;
+    } tensors[] = {{"layer0.weight", 784 * 512}, {"layer0.bias", 512},
+                   {"layer1.weight", 512 * 512}, {"layer1.bias", 512},
+                   {"layer2.weight", 512 * 10},  {"layer2.bias", 10}};
+    enum { TENSORS = sizeof tensors / sizeof *tensors, WARM_UP = 50 };
+    enum capstan_outcome outcome = CAPSTAN_GOES_ON;
+    double begin = 0;
+    int result = 0, rounds = 0;
+    for (int n = 0; !result && n < TENSORS; n++)
+        result = declare(caller, tensors[n].name, tensors[n].elements,
+                         CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    for (; !result && outcome == CAPSTAN_GOES_ON; rounds++) {
+        begin = rounds == WARM_UP ? seconds_now() : begin;
+        for (uint32_t n = TENSORS; !result && n-- > 0;)
+            result =
+                capstan_push(caller->run, n, caller->gradients[n],
+                             caller->elements[n] * sizeof(float), CAPSTAN_FULL);
+        if (!result)
+            result = capstan_step(caller->run, 1, 1, 0, &outcome, -1);
+        if (!result)
+            result = capstan_wait(caller->run, CAPSTAN_ALL, -1);
+    }
+    if (!result && caller->rank == 0)
+        printf("%.0f rounds/s\n", (rounds - WARM_UP) / (seconds_now() - begin));
+    return result;
+}
+
 static int play(struct caller *caller, const char *name) {
     if (!strcmp(name, "sums"))
         return sums(caller);
@@ -688,6 +728,8 @@ static int play(struct caller *caller, const char *name) {
         return epochs(caller);
     if (!strcmp(name, "orphan"))
         return orphan(caller);
+    if (!strcmp(name, "rates"))
+        return rates(caller);
     if (!strcmp(name, "interrupt"))
         return interrupt(caller, 100, false);
     if (!strcmp(name, "die-first"))

@@ -73,12 +73,12 @@ static bool take_fixed(struct span *span, size_t bytes, uint64_t *value) {
 
 /* The next field; false: it is damaged. */
 static bool take_field(struct span *span, struct field *field) {
-    const uint8_t *at = span->at;
     uint64_t tag;
+    *field = (struct field){.at = span->at};
     if (!take_varint(span, &tag) || tag >> 3 > UINT32_MAX)
         return false;
-    *field = (struct field){
-        .at = at, .number = (uint32_t)(tag >> 3), .type = tag & 7};
+    field->number = (uint32_t)(tag >> 3);
+    field->type = tag & 7;
     switch (field->type) {
     case VARINT:
         return take_varint(span, &field->value);
@@ -107,6 +107,12 @@ static enum status not_an_example(const struct record *record,
     return status_fail(why, FAILURE_DATA_DAMAGED,
                        "byte %zu of the record: it is not a tf.train.Example",
                        (size_t)(at - (const uint8_t *)record->bytes));
+}
+
+static enum status next_field(const struct record *record, struct span *span,
+                              struct field *field, struct failure *why) {
+    return take_field(span, field) ? STATUS_OK
+                                   : not_an_example(record, field->at, why);
 }
 
 /* Room for one more of COUNT values of SIZE bytes. */
@@ -206,10 +212,8 @@ static enum status read_list(struct example_format *format,
     enum status status = STATUS_OK;
     while (!status && span.at < span.end) {
         struct field field;
-        const uint8_t *at = span.at;
-        if (!take_field(&span, &field))
-            return not_an_example(record, at, why);
-        if (field.number == LIST_VALUE)
+        status = next_field(record, &span, &field, why);
+        if (!status && field.number == LIST_VALUE)
             status = add_list_values(format, record, list->number, &field, why);
     }
     format->firsts[cell] = first;
@@ -224,10 +228,8 @@ static enum status read_feature(struct example_format *format,
     enum status status = STATUS_OK;
     while (!status && span.at < span.end) {
         struct field field;
-        const uint8_t *at = span.at;
-        if (!take_field(&span, &field))
-            return not_an_example(record, at, why);
-        if (field.type == BYTES && field.number >= FEATURE_BYTES &&
+        status = next_field(record, &span, &field, why);
+        if (!status && field.type == BYTES && field.number >= FEATURE_BYTES &&
             field.number <= FEATURE_INTEGERS)
             status = read_list(format, record, cell, &field, why);
     }
@@ -277,16 +279,16 @@ static enum status next_entry(const struct record *record, struct span *rest,
     while (features->at < features->end || rest->at < rest->end) {
         bool inside = features->at < features->end;
         struct span *from = inside ? features : rest;
-        const uint8_t *at = from->at;
-        if (!take_field(from, &field))
-            return not_an_example(record, at, why);
+        enum status status = next_field(record, from, &field, why);
+        if (status)
+            return status;
         if (field.type != BYTES ||
             field.number != (inside ? FEATURES_ENTRY : EXAMPLE_FEATURES))
             continue;
         if (inside)
             return take_entry(field.span, key, value)
                        ? STATUS_OK
-                       : not_an_example(record, at, why);
+                       : not_an_example(record, field.at, why);
         *features = field.span;
     }
     return STATUS_OK;

@@ -35,12 +35,6 @@ bool number_text_integer(const char *text, size_t size, int64_t *out) {
     return true;
 }
 
-static locale_t c_locale;
-
-__attribute__((constructor)) static void open_c_locale(void) {
-    c_locale = newlocale(LC_ALL_MASK, "C", NULL);
-}
-
 /* Any number; SIZE bytes are copied, as a 0 has to end them. strtod also takes
  * words and hexadecimal numbers. */
 static bool parse_slowly(const char *text, size_t size, double *out) {
@@ -52,11 +46,13 @@ static bool parse_slowly(const char *text, size_t size, double *out) {
         if (!digit && !memchr("+-.eE", text[i], 5))
             return false;
     }
-    if (!c_locale)
+    locale_t locale = newlocale(LC_ALL_MASK, "C", NULL);
+    if (!locale)
         return false;
     memcpy(copy, text, size);
     copy[size] = 0;
-    *out = strtod_l(copy, &end, c_locale);
+    *out = strtod_l(copy, &end, locale);
+    freelocale(locale);
     return !*end && isfinite(*out);
 }
 

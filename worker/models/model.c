@@ -15,6 +15,11 @@ const struct model *model_find(const struct job_model *model) {
     return models[model->type];
 }
 
+memory_footprint_of_model *model_memory(const struct job_model *model) {
+    const struct model *table = model_find(model);
+    return table ? table->memory : NULL;
+}
+
 enum status model_layout(struct layout **out, const struct job_model *model,
                          struct failure *why) {
     const struct model *table = model_find(model);

@@ -94,6 +94,9 @@ extern const struct job_models model_schemas;
 /* The model of a job; NULL: an external one. */
 const struct model *model_find(const struct job_model *model);
 
+/* The memory function of its model; NULL: an external one. */
+memory_footprint_of_model *model_memory(const struct job_model *model);
+
 /* The layout of MODEL's parameters. Fails as layout_build; the caller frees
  * it. */
 enum status model_layout(struct layout **out, const struct job_model *model,
