@@ -80,7 +80,7 @@ bool number_text_float(const char *text, size_t size, float *out) {
         if (digits > DIGITS_EXACT)
             break;
     }
-    if (at == size && digits && digits <= DIGITS_EXACT)
+    if (at == size && digits)
         value = (double)mantissa / powers[after] * (*text == '-' ? -1 : 1);
     else if (!parse_slowly(text, size, &value))
         return false;
