@@ -103,9 +103,9 @@ static void a_process_that_said_goodbye_is_not_reported(void **state) {
     pid_t worker = pid_of(local, "chief: worker 1 joined");
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
     assert_int_equal(kill(worker, SIGTERM), 0);
-    cluster_run_await(local, "chief: worker 1 said goodbye", SHORT_TIMEOUT);
-    cluster_run_await(local, "local: warning: worker 1 ended with",
-                      SHORT_TIMEOUT);
+    cluster_run_await_both(local, "chief: worker 1 said goodbye",
+                           "local: warning: worker 1 ended with",
+                           SHORT_TIMEOUT);
     cluster_run_await(local, "%)", SHORT_TIMEOUT);
     cluster_run_signal(local, SIGINT);
     cluster_run_expect(local, 128 + SIGINT, SHORT_TIMEOUT);

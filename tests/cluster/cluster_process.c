@@ -296,6 +296,17 @@ const char *cluster_run_await(struct cluster_process *process, const char *text,
     return process->line;
 }
 
+void cluster_run_await_both(struct cluster_process *process, const char *one,
+                            const char *other, double seconds) {
+    size_t start = process->found, end;
+    cluster_run_await(process, one, seconds);
+    end = process->found;
+    process->found = start;
+    cluster_run_await(process, other, seconds);
+    if (process->found < end)
+        process->found = end;
+}
+
 void cluster_run_signal(const struct cluster_process *process, int number) {
     if (!process->reaped)
         kill(process->pid, number);

@@ -84,6 +84,11 @@ struct cluster_process *cluster_run_task_program(struct cluster_run *run,
 const char *cluster_run_await(struct cluster_process *process, const char *text,
                               double seconds);
 
+/* Waits for a line with ONE and a line with OTHER, in either order, as lines of
+ * two processes come. */
+void cluster_run_await_both(struct cluster_process *process, const char *one,
+                            const char *other, double seconds);
+
 void cluster_run_signal(const struct cluster_process *process, int number);
 int cluster_run_pid(const struct cluster_process *process);
 
