@@ -201,12 +201,12 @@ static enum status measure_cluster(struct gpu_table *table,
     enum status status =
         gpu_cluster_wire(&table->wire, cluster, table->parameters * 4,
                          fmin(choices->seconds / 3, 1), why);
-    uint32_t inputs, outputs;
-    model_mlp.shape(model, &inputs, &outputs);
+    struct batch_spec spec;
+    model_mlp.inputs(model, &spec);
     for (unsigned i = 0; !status && i < table->num_rows; i++) {
         struct gpu_table_row *row = &table->rows[i];
         status = measure_runs(row, cluster, choices->seconds, why);
-        gpu_table_derive(table, row, inputs);
+        gpu_table_derive(table, row, spec.columns[MLP_INPUTS].width);
     }
     return status;
 }

@@ -101,7 +101,7 @@ struct step {
     float *weights[MAX_PARAMETERS], *gradients[MAX_PARAMETERS];
     float *inputs;
     uint32_t *labels;
-    struct loader_batch batch;
+    struct batch batch;
 };
 
 /* Of all parameters at once, as a bucket is updated. */
@@ -200,12 +200,15 @@ static bool place_all(struct step *step, const struct job_model *model,
                       uint32_t n) {
     const struct device *device = step->device;
     bool complete = place_parameters(step, model);
-    uint32_t inputs, outputs;
-    model_mlp.shape(model, &inputs, &outputs);
-    step->inputs = place_random(device, (size_t)n * inputs, 1, 7);
-    step->labels = place_labels(device, n, outputs);
-    step->batch = (struct loader_batch){
-        .count = n, .inputs = step->inputs, .labels = step->labels};
+    struct batch_spec spec;
+    model_mlp.inputs(model, &spec);
+    step->inputs =
+        place_random(device, (size_t)n * spec.columns[MLP_INPUTS].width, 1, 7);
+    step->labels =
+        place_labels(device, n, spec.columns[MLP_LABELS].num_classes);
+    step->batch = (struct batch){
+        .count = n,
+        .columns = {[MLP_INPUTS] = step->inputs, [MLP_LABELS] = step->labels}};
     return complete && step->inputs && step->labels;
 }
 

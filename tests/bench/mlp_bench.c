@@ -82,8 +82,10 @@ static void close_setting(struct setting *setting) {
 }
 
 static void whole_step(struct setting *setting, uint32_t n) {
-    struct loader_batch batch = {
-        .count = n, .inputs = setting->inputs, .labels = setting->labels};
+    struct batch batch = {
+        .count = n,
+        .columns = {
+            [MLP_INPUTS] = setting->inputs, [MLP_LABELS] = setting->labels}};
     struct model_result result;
     model_mlp.gradient(setting->mlp, &batch, setting->weights,
                        setting->gradients, 1.0f / (float)n, false, NULL,

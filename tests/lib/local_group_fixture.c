@@ -13,8 +13,11 @@
 enum { MICRO = 3, ACCUMULATION = 2 };
 
 static void fill_data(struct local_group_fixture *fixture) {
-    uint32_t features, classes, seed = 5;
-    model_mlp.shape(&fixture->job.model, &features, &classes);
+    struct batch_spec spec;
+    uint32_t seed = 5;
+    model_mlp.inputs(&fixture->job.model, &spec);
+    uint32_t features = spec.columns[MLP_INPUTS].width;
+    uint32_t classes = spec.columns[MLP_LABELS].num_classes;
     uint8_t *images = malloc((size_t)LOCAL_GROUP_FIXTURE_SAMPLES * features);
     uint8_t *labels = malloc(LOCAL_GROUP_FIXTURE_SAMPLES);
     assert_true(images && labels);
@@ -25,8 +28,10 @@ static void fill_data(struct local_group_fixture *fixture) {
     }
     for (uint32_t i = 0; i < LOCAL_GROUP_FIXTURE_SAMPLES; i++)
         labels[i] = (uint8_t)(i * 7 % classes);
-    fixture->data = (struct dataset){LOCAL_GROUP_FIXTURE_SAMPLES, features,
-                                     classes, images, labels};
+    fixture->data = (struct idx_dataset){
+        {&idx_dataset_table, LOCAL_GROUP_FIXTURE_SAMPLES, features, classes},
+        images,
+        labels};
 }
 
 void local_group_fixture_open(struct local_group_fixture *fixture,
@@ -98,8 +103,8 @@ void local_group_fixture_load(struct local_group_fixture *fixture,
                                       .seed = 2,
                                       .shuffle = true};
     struct failure why;
-    if (local_group_load(&fixture->local_group, &fixture->data, samples, 0,
-                         &fixture->job.data, &why))
+    if (local_group_load(&fixture->local_group, &fixture->data.dataset, samples,
+                         0, &fixture->job.data, &why))
         fail_msg("%s", why.text);
 }
 

@@ -8,6 +8,7 @@
 #define CAPSTAN_LOCAL_GROUP_FIXTURE_H
 
 #include "tests/gpu/fake_device.h"
+#include "worker/data/idx_dataset.h"
 #include "worker/models/mlp.h"
 #include "worker/train/local_group.h"
 
@@ -21,7 +22,7 @@ struct local_group_fixture {
     struct mlp_settings model;
     struct layout *layout;
     struct arena arena;
-    struct dataset data;
+    struct idx_dataset data;
     struct local_group local_group;
     uint32_t said[2 * JOB_MAX_WIDTHS]; /* parameters, as they were heard of */
     uint32_t num_announced;

@@ -29,7 +29,7 @@ float *mlp_fixture_allocate(struct mlp_fixture *fixture, size_t elements) {
 
 void mlp_fixture_open(struct mlp_fixture *fixture,
                       const struct job_model *model) {
-    uint32_t inputs, outputs;
+    struct batch_spec spec;
     fixture->settings = *(const struct mlp_settings *)model->settings;
     fixture->ops = ops_cpu();
     assert_int_equal(ops_cpu_open(&fixture->device, 1, NULL), STATUS_OK);
@@ -44,11 +44,11 @@ void mlp_fixture_open(struct mlp_fixture *fixture,
         mlp_fixture_fill(fixture->weights[p], elements,
                          fixture->parameters[p].init_bound, p);
     }
-    model_mlp.shape(model, &inputs, &outputs);
+    model_mlp.inputs(model, &spec);
     fixture->inputs = mlp_fixture_allocate(fixture, MLP_BATCH * MLP_WIDTH);
     mlp_fixture_fill(fixture->inputs, MLP_BATCH * MLP_WIDTH, 1, 99);
     for (uint32_t i = 0; i < MLP_BATCH; i++)
-        fixture->labels[i] = i % outputs;
+        fixture->labels[i] = i % spec.columns[MLP_LABELS].num_classes;
 }
 
 void mlp_fixture_close(struct mlp_fixture *fixture) {
@@ -62,12 +62,13 @@ void mlp_fixture_close(struct mlp_fixture *fixture) {
     ops_cpu_close(&fixture->device);
 }
 
-struct loader_batch mlp_fixture_samples(const struct mlp_fixture *fixture,
-                                        uint32_t first, uint32_t count) {
-    return (struct loader_batch){
+struct batch mlp_fixture_samples(const struct mlp_fixture *fixture,
+                                 uint32_t first, uint32_t count) {
+    return (struct batch){
         .count = count,
-        .inputs = fixture->inputs + first * fixture->settings.layers.items[0],
-        .labels = fixture->labels + first};
+        .columns = {[MLP_INPUTS] = fixture->inputs +
+                                   first * fixture->settings.layers.items[0],
+                    [MLP_LABELS] = (uint32_t *)fixture->labels + first}};
 }
 
 void mlp_eager_need(void *context, uint32_t first, uint32_t count) {

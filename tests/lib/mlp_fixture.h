@@ -36,8 +36,8 @@ void mlp_fixture_open(struct mlp_fixture *fixture,
 void mlp_fixture_close(struct mlp_fixture *fixture);
 
 /* The fixture's samples FIRST .. FIRST + COUNT - 1. */
-struct loader_batch mlp_fixture_samples(const struct mlp_fixture *fixture,
-                                        uint32_t first, uint32_t count);
+struct batch mlp_fixture_samples(const struct mlp_fixture *fixture,
+                                 uint32_t first, uint32_t count);
 
 /* A trainer at its most eager: weights come when needed and are gone when
  * done, and each gradient is taken when it is announced. */

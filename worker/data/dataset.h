@@ -1,43 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Images and labels in memory, from plain or compressed IDX files (LeCun's
- * format, as in MNIST): bytes 0 0 8 and the number of dimensions, one
- * big-endian 32-bit size per dimension, then the bytes. */
+/* A set of samples and the micro batches that are drawn from it, as tables of
+ * functions: one implementation for each way of storing data. */
 #ifndef CAPSTAN_DATASET_H
 #define CAPSTAN_DATASET_H
 
-#include "proto/base/log.h"
 #include "proto/base/status.h"
+#include "worker/data/batch.h"
+#include "worker/data/sampler.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-/* Images stay bytes, [count, features] row-major; labels [count]. */
-struct dataset {
-    uint32_t count, features, num_classes /* largest label + 1 */;
-    uint8_t *images, *labels;
+/* What one thread has claimed of a source and then fills a batch from. All
+ * zero: nothing. Threads reuse it; the loader frees `memory`. */
+struct batch_claim {
+    uint64_t number; /* of the batch */
+    uint32_t count;
+    void *memory;
+    size_t bytes;
 };
 
-/* Reads both files completely: images of 2 to 4 dimensions, the first being the
- * count; labels of one. Warns in LOG of bytes after a gzip stream, which gzip
- * ignores too. STATUS_CONFIG for an unreadable, truncated, overlong, damaged or
- * inconsistent file; WHY names the file, the byte of the uncompressed content,
- * found and expected. The caller owns *OUT. */
-enum status dataset_load(struct dataset **out, const char *images_path,
-                         const char *labels_path, const struct log *log,
-                         struct failure *why) MUST_CHECK;
+struct batch_source; /* the implementation's own type */
 
-/* Opens both files without reading them: fails as dataset_load would if they do
- * not exist. */
-enum status dataset_check_files(const char *images_path,
-                                const char *labels_path,
+struct batch_source_table {
+    /* Claims the samples of the next batch, CLAIM's number: one thread at a
+     * time, numbers in order from the first one on. */
+    enum status (*claim)(struct batch_source *source, struct batch_claim *claim,
+                         struct failure *why);
+
+    /* Fills BATCH, whose columns have room for a micro batch, from CLAIM; by
+     * several threads at once. */
+    enum status (*fill)(struct batch_source *source,
+                        const struct batch_claim *claim, struct batch *batch,
+                        struct failure *why);
+
+    /* Frees *SOURCE (may be NULL) and clears it. */
+    void (*close)(struct batch_source **source);
+};
+
+/* An implementation's dataset begins with it. */
+struct dataset {
+    const struct dataset_table *table;
+    uint64_t count;       /* samples */
+    uint32_t features;    /* values of a sample's input */
+    uint32_t num_classes; /* largest label + 1 */
+};
+
+struct dataset_table {
+    const struct batch_source_table *batches;
+
+    /* A trainer's share, by OPTIONS, from micro batch FIRST on, without end.
+     * Borrows DATASET. */
+    enum status (*share)(struct batch_source **out,
+                         const struct dataset *dataset,
+                         const struct sampler_options *options, uint64_t first,
+                         struct failure *why);
+
+    /* Samples FIRST to END - 1, in order, in batches of SIZE. Borrows
+     * DATASET. */
+    enum status (*range)(struct batch_source **out,
+                         const struct dataset *dataset, uint64_t first,
+                         uint64_t end, uint32_t size, struct failure *why);
+
+    /* Frees *DATASET (not NULL) and clears it. */
+    void (*free)(struct dataset **dataset);
+};
+
+/* Room for BYTES in CLAIM's memory; what was in it is lost. */
+enum status batch_claim_reserve(struct batch_claim *claim, size_t bytes,
                                 struct failure *why) MUST_CHECK;
 
 /* Frees *DATASET (may be NULL) and clears it. */
 void dataset_free(struct dataset **dataset);
-
-/* Writes sample INDEX's pixels scaled to 0..1 (byte / 255, float32 division)
- * into PIXELS[features]; returns its label. */
-uint32_t dataset_sample(const struct dataset *dataset, uint32_t index,
-                        float *pixels);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Readers claim batches in order and fill them in any order; the consumer takes
- * them in order. Two locks: `mutex` guards the counters, `sampler_mutex` the
- * sampler, which draws an epoch's order once for all readers. Neither is held
- * while samples are converted, and never both. */
+ * them in order. Two locks: `mutex` guards the counters, `source_mutex`, locked
+ * first, the source, which is asked for batches in order. Neither is held while
+ * samples are converted. */
 #include "worker/data/loader.h"
 
 #include "proto/config/byte_size.h"
@@ -14,23 +14,24 @@
 enum { ALIGNMENT = 64, PAGE = 4096 };
 
 struct slot {
-    struct loader_batch batch; /* as loader_next returns it */
-    float *inputs;             /* [micro_batch, features] */
-    uint32_t *labels;          /* [micro_batch] */
-    uint64_t completed;        /* 1 + the number of the complete batch in it */
+    struct batch batch; /* as loader_next returns it */
+    enum status status; /* of filling it */
+    struct failure why;
+    uint64_t completed; /* 1 + the number of the complete batch in it */
 };
 
 struct reader {
     struct loader *loader;
     pthread_t thread;
-    uint32_t *indices; /* [micro_batch] */
+    struct batch_claim claim;
 };
 
 /* A ring of depth + 1 slots: the viewed batch and up to depth ahead of it. Only
  * the reader that has claimed a batch touches its slot. Batches are counted
  * from 0 since the loader opened. */
 struct loader {
-    const struct dataset *dataset;
+    const struct batch_source_table *table;
+    struct batch_source *source;
     struct slot *slots;
     void *memory; /* of all slots */
     size_t bytes;
@@ -40,9 +41,7 @@ struct loader {
     struct reader *readers;
     uint32_t num_readers, started;
 
-    /* Guards the sampler, which caches an epoch. */
-    pthread_mutex_t sampler_mutex;
-    struct sampler *sampler;
+    pthread_mutex_t source_mutex; /* of the source's claims */
 
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* a slot's `completed`, or a counter below */
@@ -54,24 +53,10 @@ static struct slot *loader_slot_of(struct loader *loader, uint64_t batch) {
     return &loader->slots[batch % ((uint64_t)loader->depth + 1)];
 }
 
-static void loader_fill(const struct reader *reader, uint64_t batch) {
-    struct loader *loader = reader->loader;
-    struct slot *slot = loader_slot_of(loader, batch);
-    size_t features = loader->dataset->features;
-    slot->batch.number = loader->first + batch;
-    pthread_mutex_lock(&loader->sampler_mutex);
-    slot->batch.count =
-        sampler_batch(loader->sampler, slot->batch.number, reader->indices);
-    pthread_mutex_unlock(&loader->sampler_mutex);
-    for (uint32_t i = 0; i < slot->batch.count; i++)
-        slot->labels[i] = dataset_sample(loader->dataset, reader->indices[i],
-                                         slot->inputs + i * features);
-}
-
 /* Waits for a free slot; false: the loader is closing. */
-static bool claim_batch(struct loader *loader, uint64_t *batch) {
+static bool claim_number(struct loader *loader, uint64_t *batch) {
     pthread_mutex_lock(&loader->mutex);
-    while (!loader->stopping &&
+    while (!loader->stopping && loader->depth &&
            loader->claimed - loader->consumed >= loader->depth)
         pthread_cond_wait(&loader->changed, &loader->mutex);
     bool go_on = !loader->stopping;
@@ -81,29 +66,43 @@ static bool claim_batch(struct loader *loader, uint64_t *batch) {
     return go_on;
 }
 
+/* Claims the next batch, BATCH since the loader opened, with its samples. */
+static bool loader_claim(struct reader *reader, uint64_t *batch) {
+    struct loader *loader = reader->loader;
+    pthread_mutex_lock(&loader->source_mutex);
+    bool go_on = claim_number(loader, batch);
+    if (go_on) {
+        struct slot *slot = loader_slot_of(loader, *batch);
+        slot->batch.number = loader->first + *batch;
+        reader->claim.number = slot->batch.number;
+        slot->status =
+            loader->table->claim(loader->source, &reader->claim, &slot->why);
+    }
+    pthread_mutex_unlock(&loader->source_mutex);
+    return go_on;
+}
+
+static void loader_fill(const struct reader *reader, struct slot *slot) {
+    const struct loader *loader = reader->loader;
+    slot->batch.count = slot->status ? 0 : reader->claim.count;
+    if (!slot->status)
+        slot->status = loader->table->fill(loader->source, &reader->claim,
+                                           &slot->batch, &slot->why);
+}
+
 static void *run_reader(void *argument) {
-    const struct reader *reader = argument;
+    struct reader *reader = argument;
     struct loader *loader = reader->loader;
     uint64_t batch;
-    while (claim_batch(loader, &batch)) {
-        loader_fill(reader, batch);
+    while (loader_claim(reader, &batch)) {
+        struct slot *slot = loader_slot_of(loader, batch);
+        loader_fill(reader, slot);
         pthread_mutex_lock(&loader->mutex);
-        loader_slot_of(loader, batch)->completed = batch + 1;
+        slot->completed = batch + 1;
         pthread_cond_broadcast(&loader->changed);
         pthread_mutex_unlock(&loader->mutex);
     }
     return NULL;
-}
-
-/* Slots are adjacent, each at a multiple of 64 bytes: inputs, then labels. */
-static void place_slots(struct loader *loader, size_t values, size_t stride) {
-    for (size_t i = 0; i <= loader->depth; i++) {
-        struct slot *slot = &loader->slots[i];
-        slot->inputs = (float *)((char *)loader->memory + i * stride);
-        slot->labels = (uint32_t *)(slot->inputs + values);
-        slot->batch.inputs = slot->inputs;
-        slot->batch.labels = slot->labels;
-    }
 }
 
 static enum status loader_no_memory(const struct loader *loader,
@@ -119,32 +118,32 @@ static enum status loader_no_memory(const struct loader *loader,
         (size_t)loader->depth + 1, micro_batch, bytes);
 }
 
-static enum status allocate_slots(struct loader *loader, size_t micro_batch,
-                                  struct failure *why) {
+/* Slots are adjacent, each at a multiple of 64 bytes. */
+static enum status allocate_slots(struct loader *loader,
+                                  const struct batch_spec *spec,
+                                  size_t micro_batch, struct failure *why) {
     size_t num_slots = (size_t)loader->depth + 1;
-    size_t values = micro_batch * loader->dataset->features;
-    size_t stride = values * sizeof(float) + micro_batch * sizeof(uint32_t);
+    size_t stride = batch_bytes(spec, micro_batch);
     stride = (stride + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     loader->bytes = (num_slots * stride + PAGE - 1) / PAGE * PAGE;
     loader->slots = calloc(num_slots, sizeof *loader->slots);
     loader->memory = aligned_alloc(PAGE, loader->bytes);
     if (!loader->slots || !loader->memory)
         return loader_no_memory(loader, micro_batch, why);
-    place_slots(loader, values, stride);
+    for (size_t i = 0; i < num_slots; i++)
+        batch_place(&loader->slots[i].batch, spec,
+                    (char *)loader->memory + i * stride, micro_batch);
     return STATUS_OK;
 }
 
 static enum status allocate_readers(struct loader *loader, size_t micro_batch,
                                     struct failure *why) {
     loader->readers = calloc(loader->num_readers, sizeof *loader->readers);
-    bool complete = loader->readers;
-    for (uint32_t r = 0; complete && r < loader->num_readers; r++) {
-        struct reader *reader = &loader->readers[r];
-        reader->loader = loader;
-        reader->indices = calloc(micro_batch, sizeof *reader->indices);
-        complete = reader->indices;
-    }
-    return complete ? STATUS_OK : loader_no_memory(loader, micro_batch, why);
+    if (!loader->readers)
+        return loader_no_memory(loader, micro_batch, why);
+    for (uint32_t r = 0; r < loader->num_readers; r++)
+        loader->readers[r].loader = loader;
+    return STATUS_OK;
 }
 
 static enum status loader_start(struct loader *loader, struct failure *why) {
@@ -176,35 +175,37 @@ void loader_close(struct loader **where) {
         return;
     loader_stop(loader);
     for (uint32_t r = 0; loader->readers && r < loader->num_readers; r++)
-        free(loader->readers[r].indices);
+        free(loader->readers[r].claim.memory);
     free(loader->memory);
     free(loader->slots);
     free(loader->readers);
-    sampler_close(&loader->sampler);
+    loader->table->close(&loader->source);
     pthread_cond_destroy(&loader->changed);
     pthread_mutex_destroy(&loader->mutex);
-    pthread_mutex_destroy(&loader->sampler_mutex);
+    pthread_mutex_destroy(&loader->source_mutex);
     free(loader);
     *where = NULL;
 }
 
 enum status loader_open(struct loader **out, const struct dataset *dataset,
+                        const struct batch_spec *spec,
                         const struct sampler_options *options, uint64_t first,
                         struct loader_prefetch prefetch, struct failure *why) {
     struct loader *loader = calloc(1, sizeof *loader);
     *out = NULL;
     if (!loader)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a loader");
-    loader->dataset = dataset;
+    loader->table = dataset->table->batches;
     loader->num_readers = prefetch.readers ? prefetch.readers : 1;
     loader->depth = prefetch.readers * prefetch.depth;
     loader->first = first;
-    pthread_mutex_init(&loader->sampler_mutex, NULL);
+    pthread_mutex_init(&loader->source_mutex, NULL);
     pthread_mutex_init(&loader->mutex, NULL);
     pthread_cond_init(&loader->changed, NULL);
-    enum status status = sampler_open(&loader->sampler, options, why);
+    enum status status =
+        dataset->table->share(&loader->source, dataset, options, first, why);
     if (!status)
-        status = allocate_slots(loader, options->micro_batch, why);
+        status = allocate_slots(loader, spec, options->micro_batch, why);
     if (!status)
         status = allocate_readers(loader, options->micro_batch, why);
     if (!status)
@@ -222,16 +223,21 @@ void *loader_memory(const struct loader *loader, size_t *bytes) {
 
 /* Counting this batch as consumed releases the previous slot: its view ends
  * with this call. */
-const struct loader_batch *loader_next(struct loader *loader) {
-    if (!loader->depth)
-        loader_fill(loader->readers, loader->consumed);
+enum status loader_next(struct loader *loader, const struct batch **out,
+                        struct failure *why) {
+    uint64_t batch;
+    if (!loader->depth && loader_claim(loader->readers, &batch))
+        loader_fill(loader->readers, loader_slot_of(loader, batch));
     pthread_mutex_lock(&loader->mutex);
-    uint64_t batch = loader->consumed;
-    struct slot *slot = loader_slot_of(loader, batch);
+    batch = loader->consumed;
+    const struct slot *slot = loader_slot_of(loader, batch);
     while (loader->depth && slot->completed != batch + 1)
         pthread_cond_wait(&loader->changed, &loader->mutex);
     loader->consumed++;
     pthread_cond_broadcast(&loader->changed);
     pthread_mutex_unlock(&loader->mutex);
-    return &slot->batch;
+    *out = &slot->batch;
+    if (slot->status && why)
+        *why = slot->why;
+    return slot->status;
 }

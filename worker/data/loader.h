@@ -5,19 +5,11 @@
 #define CAPSTAN_LOADER_H
 
 #include "proto/base/status.h"
+#include "worker/data/batch.h"
 #include "worker/data/dataset.h"
-#include "worker/data/sampler.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-/* inputs [count, features], labels [count]. */
-struct loader_batch {
-    uint64_t number; /* micro batch number from the start of the run */
-    uint32_t count;
-    const float *inputs;
-    const uint32_t *labels;
-};
 
 struct loader;
 
@@ -28,9 +20,10 @@ struct loader_prefetch {
     uint32_t readers, depth;
 };
 
-/* Borrows DATASET; has its own sampler by OPTIONS. Delivers micro batches
- * FIRST, FIRST + 1, ... */
+/* Borrows DATASET, whose batches have SPEC's columns. Delivers micro batches
+ * FIRST, FIRST + 1, ... of its share by OPTIONS. */
 enum status loader_open(struct loader **out, const struct dataset *dataset,
+                        const struct batch_spec *spec,
                         const struct sampler_options *options, uint64_t first,
                         struct loader_prefetch prefetch,
                         struct failure *why) MUST_CHECK;
@@ -39,7 +32,9 @@ void loader_close(struct loader **loader); /* stops and joins the threads */
 /* All memory of the batches, in whole pages; a view. */
 void *loader_memory(const struct loader *loader, size_t *bytes);
 
-/* The next batch, a view until the next call; waits for its reader. */
-const struct loader_batch *loader_next(struct loader *loader);
+/* The next batch, a view until the next call; waits for its reader. Fails as
+ * the dataset's claim and fill. */
+enum status loader_next(struct loader *loader, const struct batch **out,
+                        struct failure *why) MUST_CHECK;
 
 #endif

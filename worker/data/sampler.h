@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 struct sampler_options {
-    uint32_t num_samples; /* N > 0 */
+    uint32_t num_samples; /* N > 0; a dataset sets its own */
     uint32_t rank, num_ranks;
     uint32_t micro_batch;
     uint64_t seed;

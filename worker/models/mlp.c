@@ -85,19 +85,25 @@ static uint32_t mlp_parameters(const struct job_model *model,
     return 2 * layers;
 }
 
-static void mlp_shape(const struct job_model *model, uint32_t *inputs,
-                      uint32_t *outputs) {
+static void mlp_inputs(const struct job_model *model, struct batch_spec *spec) {
     const struct job_widths *widths = mlp_widths(model);
-    *inputs = widths->items[0];
-    *outputs = widths->items[widths->count - 1];
+    *spec = (struct batch_spec){
+        .num_columns = 2,
+        .columns = {
+            [MLP_INPUTS] = {.type = BATCH_FLOATS, .width = widths->items[0]},
+            [MLP_LABELS] = {.type = BATCH_CLASSES,
+                            .width = 1,
+                            .num_classes = widths->items[widths->count - 1]},
+        }};
 }
 
 static enum status mlp_check_data(const struct job_model *model,
                                   const struct dataset *dataset,
                                   const char *images, const char *labels,
                                   struct failure *why) {
-    uint32_t inputs, outputs;
-    mlp_shape(model, &inputs, &outputs);
+    const struct job_widths *widths = mlp_widths(model);
+    uint32_t inputs = widths->items[0];
+    uint32_t outputs = widths->items[widths->count - 1];
     if (dataset->features != inputs)
         return status_fail(why, FAILURE_DATA_MISMATCH,
                            "model.layers[0]: found %u inputs, expected %u, "
@@ -107,9 +113,8 @@ static enum status mlp_check_data(const struct job_model *model,
         return status_fail(why, FAILURE_DATA_MISMATCH,
                            "model.layers[%u]: found %u outputs, expected %u "
                            "or more: the largest label in %s is %u",
-                           mlp_widths(model)->count - 1, outputs,
-                           dataset->num_classes, labels,
-                           dataset->num_classes - 1);
+                           widths->count - 1, outputs, dataset->num_classes,
+                           labels, dataset->num_classes - 1);
     return STATUS_OK;
 }
 
@@ -282,13 +287,12 @@ static float *dz_of(const struct model_instance *mlp, uint32_t layer) {
 }
 
 static const float *inputs_of(const struct model_instance *mlp, uint32_t layer,
-                              const struct loader_batch *batch) {
-    return layer == 0 ? batch->inputs : output_of(mlp, layer - 1);
+                              const struct batch *batch) {
+    return layer == 0 ? batch->columns[MLP_INPUTS] : output_of(mlp, layer - 1);
 }
 
 static void mlp_compute(struct model_instance *mlp, uint32_t layer,
-                        const struct loader_batch *batch,
-                        float *const *weights) {
+                        const struct batch *batch, float *const *weights) {
     bool last = layer == mlp->layers - 1;
     mlp->ops->linear(mlp->device, inputs_of(mlp, layer, batch),
                      weights[weight_of(layer)], weights[bias_of(layer)],
@@ -300,8 +304,8 @@ static void mlp_compute(struct model_instance *mlp, uint32_t layer,
         mlp->present_segment = mlp->plan.segment[layer];
 }
 
-static void mlp_forward(struct model_instance *mlp,
-                        const struct loader_batch *batch, float *const *weights,
+static void mlp_forward(struct model_instance *mlp, const struct batch *batch,
+                        float *const *weights,
                         const struct model_hooks *hooks) {
     for (uint32_t l = 0; l < mlp->layers; l++) {
         mlp_need(mlp, hooks, l);
@@ -313,7 +317,7 @@ static void mlp_forward(struct model_instance *mlp,
  * output before it, so that it has the same bits. This reads weights of lower
  * layers only, which are still unchanged. */
 static void recompute_segment(struct model_instance *mlp, uint32_t layer,
-                              const struct loader_batch *batch,
+                              const struct batch *batch,
                               float *const *weights) {
     uint32_t first = mlp->plan.segment[layer];
     if (mlp->plan.kept[layer] || mlp->present_segment == first)
@@ -325,12 +329,12 @@ static void recompute_segment(struct model_instance *mlp, uint32_t layer,
 /* DZ receives the gradient of scale * (sum of the losses), or is NULL. The
  * download of the loss has its own stream, so that the backward pass need not
  * wait for it. */
-static void mlp_loss(struct model_instance *mlp,
-                     const struct loader_batch *batch, float *dz, float scale) {
+static void mlp_loss(struct model_instance *mlp, const struct batch *batch,
+                     float *dz, float scale) {
     const struct ops *ops = mlp->ops;
     mlp->count = batch->count;
     ops->loss(mlp->device, mlp->settings.loss, output_of(mlp, mlp->layers - 1),
-              batch->labels, dz, batch->count,
+              batch->columns[MLP_LABELS], dz, batch->count,
               mlp->settings.layers.items[mlp->layers], scale,
               &mlp->device_result->loss, &mlp->device_result->correct);
     ops->record(mlp->device, OPS_COMPUTE, mlp->result_event);
@@ -363,9 +367,8 @@ static void propagate(struct model_instance *mlp, uint32_t layer, uint32_t n,
 
 /* In the order of every push: the last parameter first. A weight is read for
  * the last time before its gradient is announced. */
-static void backward(struct model_instance *mlp,
-                     const struct loader_batch *batch, float *const *weights,
-                     float *const *gradients, bool add,
+static void backward(struct model_instance *mlp, const struct batch *batch,
+                     float *const *weights, float *const *gradients, bool add,
                      const struct model_hooks *hooks) {
     const struct ops *ops = mlp->ops;
     for (uint32_t l = mlp->layers; l-- > 0;) {
@@ -387,8 +390,7 @@ static void backward(struct model_instance *mlp,
 
 /* An asynchronous device runs the backward pass whatever the loss is; the
  * caller later discards the gradients. */
-static void mlp_gradient(struct model_instance *mlp,
-                         const struct loader_batch *batch,
+static void mlp_gradient(struct model_instance *mlp, const struct batch *batch,
                          float *const *weights, float *const *gradients,
                          float scale, bool add, const struct model_hooks *hooks,
                          struct model_result *result) {
@@ -402,8 +404,7 @@ static void mlp_gradient(struct model_instance *mlp,
     mlp->ops->capture_end(mlp->device);
 }
 
-static void mlp_evaluate(struct model_instance *mlp,
-                         const struct loader_batch *batch,
+static void mlp_evaluate(struct model_instance *mlp, const struct batch *batch,
                          float *const *weights, const struct model_hooks *hooks,
                          struct model_result *result) {
     mlp->ops->capture_begin(mlp->device);
@@ -462,7 +463,7 @@ const struct job_model_schema mlp_schema = {
 
 const struct model model_mlp = {
     .parameters = mlp_parameters,
-    .shape = mlp_shape,
+    .inputs = mlp_inputs,
     .check_data = mlp_check_data,
     .memory = mlp_memory,
     .open = mlp_open,

@@ -15,6 +15,9 @@ struct mlp_settings {
     enum job_loss loss;
 };
 
+/* The columns of its batches: floats, and a class. */
+enum { MLP_INPUTS, MLP_LABELS };
+
 extern const struct model model_mlp;
 extern const struct job_model_schema mlp_schema;
 

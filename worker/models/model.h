@@ -8,7 +8,8 @@
 #include "proto/config/job/job.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/memory_footprint.h"
-#include "worker/data/loader.h"
+#include "worker/data/batch.h"
+#include "worker/data/dataset.h"
 #include "worker/ops/ops.h"
 
 /* Callbacks of a pass; each may be NULL. `need` is called before the first read
@@ -42,9 +43,8 @@ struct model {
     uint32_t (*parameters)(const struct job_model *model,
                            struct parameter *parameters);
 
-    /* Values of a sample's input, and of its output. */
-    void (*shape)(const struct job_model *model, uint32_t *inputs,
-                  uint32_t *outputs);
+    /* The columns of its batches. */
+    void (*inputs)(const struct job_model *model, struct batch_spec *spec);
 
     /* STATUS_CONFIG unless DATASET has the model's inputs and no label beyond
      * its outputs; WHY names the file at fault, IMAGES or LABELS. */
@@ -70,16 +70,14 @@ struct model {
      * is the batch; HOOKS may be NULL. Gradients are those of scale * (sum of
      * the losses), added to the existing ones if ADD. On a device with
      * ops.async `settle` fills RESULT. */
-    void (*gradient)(struct model_instance *instance,
-                     const struct loader_batch *batch, float *const *weights,
-                     float *const *gradients, float scale, bool add,
-                     const struct model_hooks *hooks,
+    void (*gradient)(struct model_instance *instance, const struct batch *batch,
+                     float *const *weights, float *const *gradients,
+                     float scale, bool add, const struct model_hooks *hooks,
                      struct model_result *result);
 
     /* Forward only: `done` is never called. */
-    void (*evaluate)(struct model_instance *instance,
-                     const struct loader_batch *batch, float *const *weights,
-                     const struct model_hooks *hooks,
+    void (*evaluate)(struct model_instance *instance, const struct batch *batch,
+                     float *const *weights, const struct model_hooks *hooks,
                      struct model_result *result);
 
     /* Waits for the result of the last pass and fills RESULT. Fails as

@@ -12,25 +12,28 @@ static struct batch_prefetch_slot *batch_prefetch_slot_of(
 
 static bool open_slot(const struct device *device,
                       struct batch_prefetch_slot *slot, size_t max_batch,
-                      uint32_t features) {
+                      const struct batch_spec *spec) {
     const struct ops *ops = device->ops;
-    size_t inputs = max_batch * features * sizeof *slot->inputs;
-    slot->inputs = ops->allocate(device->handle, inputs);
-    slot->labels =
-        ops->allocate(device->handle, max_batch * sizeof *slot->labels);
+    bool complete = true;
+    for (uint32_t c = 0; complete && c < spec->num_columns; c++) {
+        slot->columns[c] = ops->allocate(
+            device->handle, batch_column_bytes(&spec->columns[c], max_batch));
+        complete = slot->columns[c] != NULL;
+    }
     slot->uploaded = ops->event_open(device->handle);
     slot->consumed = ops->event_open(device->handle);
-    return slot->inputs && slot->labels && slot->uploaded && slot->consumed;
+    return complete && slot->uploaded && slot->consumed;
 }
 
 enum status batch_prefetch_open(struct batch_prefetch *prefetch,
                                 const struct device *device, uint32_t max_batch,
-                                uint32_t features, struct failure *why) {
+                                const struct batch_spec *spec,
+                                struct failure *why) {
     bool complete = true;
-    *prefetch = (struct batch_prefetch){.device = device, .features = features};
+    *prefetch = (struct batch_prefetch){.device = device, .spec = *spec};
     for (int i = 0; device->ops->async && complete && i < BATCH_PREFETCH_SLOTS;
          i++)
-        complete = open_slot(device, &prefetch->slots[i], max_batch, features);
+        complete = open_slot(device, &prefetch->slots[i], max_batch, spec);
     if (complete)
         return STATUS_OK;
     batch_prefetch_close(prefetch);
@@ -38,16 +41,15 @@ enum status batch_prefetch_open(struct batch_prefetch *prefetch,
         why, FAILURE_DEVICE_MEMORY,
         "no memory on device %s for %d batches of %u samples, of %zu bytes",
         device->name, BATCH_PREFETCH_SLOTS, max_batch,
-        BATCH_PREFETCH_SLOTS * (size_t)max_batch * (features + 1) *
-            sizeof(float));
+        BATCH_PREFETCH_SLOTS * batch_bytes(spec, max_batch));
 }
 
 void batch_prefetch_close(struct batch_prefetch *prefetch) {
     const struct device *device = prefetch->device;
     for (int i = 0; device && i < BATCH_PREFETCH_SLOTS; i++) {
         struct batch_prefetch_slot *slot = &prefetch->slots[i];
-        device->ops->release(device->handle, slot->inputs);
-        device->ops->release(device->handle, slot->labels);
+        for (uint32_t c = 0; c < prefetch->spec.num_columns; c++)
+            device->ops->release(device->handle, slot->columns[c]);
         if (slot->uploaded)
             device->ops->event_close(device->handle, &slot->uploaded);
         if (slot->consumed)
@@ -61,7 +63,7 @@ bool batch_prefetch_ready(const struct batch_prefetch *batch_prefetch) {
 }
 
 void batch_prefetch_push(struct batch_prefetch *prefetch,
-                         const struct loader_batch *batch) {
+                         const struct batch *batch) {
     const struct ops *ops = prefetch->device->ops;
     struct ops_device *handle = prefetch->device->handle;
     struct batch_prefetch_slot *slot =
@@ -69,18 +71,17 @@ void batch_prefetch_push(struct batch_prefetch *prefetch,
     slot->batch = *batch;
     if (!ops->async)
         return;
-    size_t values = (size_t)batch->count * prefetch->features;
     ops->stream_wait(handle, OPS_SAMPLES, slot->consumed);
-    ops->upload(handle, OPS_SAMPLES, slot->inputs, batch->inputs,
-                values * sizeof *slot->inputs);
-    ops->upload(handle, OPS_SAMPLES, slot->labels, batch->labels,
-                batch->count * sizeof *slot->labels);
+    for (uint32_t c = 0; c < prefetch->spec.num_columns; c++) {
+        ops->upload(
+            handle, OPS_SAMPLES, slot->columns[c], batch->columns[c],
+            batch_column_bytes(&prefetch->spec.columns[c], batch->count));
+        slot->batch.columns[c] = slot->columns[c];
+    }
     ops->record(handle, OPS_SAMPLES, slot->uploaded);
-    slot->batch.inputs = slot->inputs;
-    slot->batch.labels = slot->labels;
 }
 
-const struct loader_batch *batch_prefetch_pop(struct batch_prefetch *prefetch) {
+const struct batch *batch_prefetch_pop(struct batch_prefetch *prefetch) {
     const struct device *device = prefetch->device;
     struct batch_prefetch_slot *slot =
         batch_prefetch_slot_of(prefetch, prefetch->popped++);

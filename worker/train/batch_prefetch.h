@@ -6,7 +6,7 @@
 #define CAPSTAN_BATCH_PREFETCH_H
 
 #include "proto/base/status.h"
-#include "worker/data/loader.h"
+#include "worker/data/batch.h"
 #include "worker/ops/device.h"
 
 #include <stdbool.h>
@@ -15,24 +15,23 @@
 enum { BATCH_PREFETCH_SLOTS = 2 };
 
 struct batch_prefetch_slot {
-    struct loader_batch batch; /* with device pointers */
-    float *inputs;             /* [max_batch, features], or NULL */
-    uint32_t *labels;          /* [max_batch], or NULL */
+    struct batch batch;               /* with device pointers */
+    void *columns[BATCH_MAX_COLUMNS]; /* of MAX_BATCH samples, or NULL */
     struct ops_event *uploaded, *consumed;
 };
 
 struct batch_prefetch {
     const struct device *device;
-    uint32_t features;
+    struct batch_spec spec;
     uint64_t pushed, popped; /* batches */
     struct batch_prefetch_slot slots[BATCH_PREFETCH_SLOTS];
 };
 
-/* For batches of up to MAX_BATCH samples. Borrows DEVICE. STATUS_FAILED: not
- * enough device memory; WHY says how much. */
+/* For batches of up to MAX_BATCH samples with SPEC's columns. Borrows DEVICE.
+ * STATUS_FAILED: not enough device memory; WHY says how much. */
 enum status batch_prefetch_open(struct batch_prefetch *prefetch,
                                 const struct device *device, uint32_t max_batch,
-                                uint32_t features,
+                                const struct batch_spec *spec,
                                 struct failure *why) MUST_CHECK;
 
 /* No upload may be in flight; PREFETCH may be all zero. */
@@ -45,11 +44,11 @@ bool batch_prefetch_ready(const struct batch_prefetch *prefetch);
  * memory must not change until batch_prefetch_sync, or, on a device without
  * ops.async, until the computation that uses it is done. */
 void batch_prefetch_push(struct batch_prefetch *prefetch,
-                         const struct loader_batch *batch);
+                         const struct batch *batch);
 
 /* The oldest pushed batch, with device pointers: computation enqueued from now
  * on may read it, until the second batch_prefetch_push from now. */
-const struct loader_batch *batch_prefetch_pop(struct batch_prefetch *prefetch);
+const struct batch *batch_prefetch_pop(struct batch_prefetch *prefetch);
 
 /* Marks the computation enqueued so far as the last that reads the popped
  * batch. */

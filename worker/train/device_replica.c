@@ -20,7 +20,8 @@ enum status device_replica_load(struct device_replica *replica,
     struct loader_prefetch prefetch = {data->num_workers,
                                        data->prefetch_factor};
     enum status status =
-        loader_open(&replica->loader, dataset, samples, first, prefetch, why);
+        loader_open(&replica->loader, dataset, &replica->executor.spec, samples,
+                    first, prefetch, why);
     if (status)
         return status;
     size_t bytes;
@@ -92,9 +93,12 @@ static enum status prefetch_next(struct device_replica *replica,
                                  struct failure *why) {
     struct batch_prefetch *prefetch = &replica->executor.batch_prefetch;
     int64_t start = time_now();
+    const struct batch *batch;
     enum status status = batch_prefetch_sync(prefetch, why);
     if (!status)
-        batch_prefetch_push(prefetch, loader_next(replica->loader));
+        status = loader_next(replica->loader, &batch, why);
+    if (!status)
+        batch_prefetch_push(prefetch, batch);
     result->input += time_now() - start;
     return status;
 }
@@ -102,7 +106,7 @@ static enum status prefetch_next(struct device_replica *replica,
 /* The factor of BATCH's loss: the step's gradient is the mean of the
  * accumulated micro batches' mean gradients, times the loss scale. */
 static float scale_of(const struct device_replica_step *step,
-                      const struct loader_batch *batch) {
+                      const struct batch *batch) {
     return 1.0f / ((float)batch->count * (float)step->job->accumulation) *
            step->factor;
 }
@@ -135,8 +139,7 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
         status = prefetch_next(pass->device_replica, pass->result, why);
     if (status)
         return status;
-    const struct loader_batch *batch =
-        batch_prefetch_pop(&executor->batch_prefetch);
+    const struct batch *batch = batch_prefetch_pop(&executor->batch_prefetch);
     executor->model->gradient(
         executor->instance, batch, executor->device_transfer.weights,
         executor->device_transfer.gradients, scale_of(step, batch), k > 0,

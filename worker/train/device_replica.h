@@ -49,8 +49,8 @@ struct device_replica_result {
     int64_t input; /* ns spent waiting for samples */
 };
 
-/* Opens the loader of SAMPLES of DATASET from micro batch FIRST on. Borrows
- * DATASET. */
+/* Opens the loader of SAMPLES of DATASET from micro batch FIRST on, with the
+ * columns of the executor's model. Borrows DATASET. */
 enum status device_replica_load(struct device_replica *replica,
                                 const struct dataset *dataset,
                                 const struct sampler_options *samples,

@@ -11,7 +11,7 @@
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/dir_lock.h"
-#include "worker/data/dataset.h"
+#include "worker/data/idx_dataset.h"
 #include "worker/train/arena.h"
 #include "worker/train/executor.h"
 
@@ -71,8 +71,8 @@ static enum status load_test(struct evaluator *evaluator, struct failure *why) {
                            "the job names no test set (data.test): there is "
                            "nothing to evaluate on");
     enum status status =
-        dataset_load(&evaluator->test, job->data.test_images,
-                     job->data.test_labels, evaluator->settings->log, why);
+        idx_dataset_load(&evaluator->test, job->data.test_images,
+                         job->data.test_labels, evaluator->settings->log, why);
     return status ? status_context(why, "data.test%s",
                                    job->data.dir ? ", in data.dir" : "")
                   : model_find(&job->model)

@@ -15,10 +15,9 @@ static enum status allocate_device_memory(struct executor *executor,
                                           struct failure *why) {
     const struct device *device = &executor->device;
     uint32_t batch = use->micro_batch;
-    uint32_t features, outputs;
     bool trains = use->micro_batch > 0;
     executor->model = model_find(&job->model);
-    executor->model->shape(&job->model, &features, &outputs);
+    executor->model->inputs(&job->model, &executor->spec);
     enum status status =
         use->resident
             ? device_transfer_open_resident(&executor->device_transfer, device,
@@ -32,10 +31,10 @@ static enum status allocate_device_memory(struct executor *executor,
                                        device->ops, device->handle, batch, why);
     if (!status && trains)
         status = batch_prefetch_open(&executor->batch_prefetch, device,
-                                     use->micro_batch, features, why);
+                                     use->micro_batch, &executor->spec, why);
     if (!status && use->evaluates)
         status = batch_prefetch_open(&executor->evaluation_prefetch, device,
-                                     EVALUATION_BATCH, features, why);
+                                     EVALUATION_BATCH, &executor->spec, why);
     return status;
 }
 
@@ -75,27 +74,26 @@ void executor_close(struct executor *executor) {
     device_close(&executor->device);
 }
 
-/* The weights are on the device. */
-static enum status evaluate_range(struct executor *executor,
-                                  const struct evaluation_range *range,
-                                  struct evaluation *out, struct failure *why) {
+/* Evaluates the batches of SOURCE in MEMORY; the weights are on the device. */
+static enum status evaluate_batches(struct executor *executor,
+                                    const struct batch_source_table *table,
+                                    struct batch_source *source, void *memory,
+                                    struct evaluation *out,
+                                    struct failure *why) {
     struct batch_prefetch *prefetch = &executor->evaluation_prefetch;
-    size_t features = range->test->features;
-    uint32_t labels[EVALUATION_BATCH];
-    float *inputs = malloc(EVALUATION_BATCH * features * sizeof *inputs);
+    struct batch_claim claim = {0};
+    struct batch batch = {0};
     enum status status = STATUS_OK;
-    *out = (struct evaluation){0};
-    if (!inputs)
-        return status_fail(why, FAILURE_NO_MEMORY,
-                           "no memory to evaluate %d samples of %zu features",
-                           EVALUATION_BATCH, features);
-    for (uint64_t i = range->first; !status && i < range->end;) {
-        struct loader_batch batch = {.inputs = inputs, .labels = labels};
+    batch_place(&batch, &executor->spec, memory, EVALUATION_BATCH);
+    for (; !status; claim.number++) {
         struct model_result result;
-        for (; batch.count < EVALUATION_BATCH && i < range->end;
-             batch.count++, i++)
-            labels[batch.count] = dataset_sample(
-                range->test, (uint32_t)i, inputs + batch.count * features);
+        status = table->claim(source, &claim, why);
+        if (status || !claim.count)
+            break;
+        batch.count = claim.count;
+        status = table->fill(source, &claim, &batch, why);
+        if (status)
+            break;
         batch_prefetch_push(prefetch, &batch);
         executor->model->evaluate(
             executor->instance, batch_prefetch_pop(prefetch),
@@ -106,7 +104,29 @@ static enum status evaluate_range(struct executor *executor,
         out->correct += result.correct;
         out->count += result.count;
     }
-    free(inputs);
+    free(claim.memory);
+    return status;
+}
+
+static enum status evaluate_range(struct executor *executor,
+                                  const struct evaluation_range *range,
+                                  struct evaluation *out, struct failure *why) {
+    const struct dataset *test = range->test;
+    const struct batch_source_table *table = test->table->batches;
+    size_t bytes = batch_bytes(&executor->spec, EVALUATION_BATCH);
+    void *memory = malloc(bytes);
+    struct batch_source *source = NULL;
+    *out = (struct evaluation){0};
+    if (!memory)
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory to evaluate %d samples of %zu bytes",
+                           EVALUATION_BATCH, bytes / EVALUATION_BATCH);
+    enum status status = test->table->range(&source, test, range->first,
+                                            range->end, EVALUATION_BATCH, why);
+    if (!status)
+        status = evaluate_batches(executor, table, source, memory, out, why);
+    table->close(&source);
+    free(memory);
     return status;
 }
 

@@ -35,6 +35,7 @@ struct executor {
     struct device device;
     const struct model *model;
     struct model_instance *instance; /* of MODEL */
+    struct batch_spec spec;          /* of MODEL's batches */
     struct device_transfer device_transfer;
     struct batch_prefetch batch_prefetch;      /* of training samples */
     struct batch_prefetch evaluation_prefetch; /* of evaluation samples */

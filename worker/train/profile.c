@@ -28,9 +28,8 @@ struct runner {
     const struct model *model;
     struct model_instance *instance;
     struct arena arena;
-    struct loader_batch batch;
-    float *inputs;
-    uint32_t *labels;
+    struct batch batch;
+    void *samples; /* the batch's */
     int64_t *intervals;
     uint32_t parameters, passes;
     uint32_t interval; /* the current interval; it began at `since` */
@@ -75,18 +74,23 @@ static void profile_done(void *context, uint32_t parameter) {
 }
 
 static bool fill_batch(struct runner *runner) {
-    uint32_t count = runner->job->micro_batch, features, classes;
-    runner->model->shape(&runner->job->model, &features, &classes);
-    size_t values = (size_t)count * features;
-    runner->inputs = malloc(values * sizeof(float));
-    runner->labels = malloc(count * sizeof(uint32_t));
-    if (!runner->inputs || !runner->labels)
+    struct batch_spec spec;
+    struct batch *batch = &runner->batch;
+    runner->model->inputs(&runner->job->model, &spec);
+    batch->count = runner->job->micro_batch;
+    runner->samples = malloc(batch_bytes(&spec, batch->count));
+    if (!runner->samples)
         return false;
-    philox_uniform(1, 0, 0, 1.0f, runner->inputs, values);
-    for (uint32_t i = 0; i < count; i++)
-        runner->labels[i] = i % classes;
-    runner->batch = (struct loader_batch){
-        .count = count, .inputs = runner->inputs, .labels = runner->labels};
+    batch_place(batch, &spec, runner->samples, batch->count);
+    for (uint32_t c = 0; c < spec.num_columns; c++) {
+        const struct batch_column *column = &spec.columns[c];
+        size_t values = (size_t)batch->count * column->width;
+        uint32_t *classes = batch->columns[c];
+        if (column->type == BATCH_FLOATS)
+            philox_uniform(1, 0, 0, 1.0f, batch->columns[c], values);
+        for (size_t i = 0; column->type == BATCH_CLASSES && i < values; i++)
+            classes[i] = (uint32_t)(i % column->num_classes);
+    }
     return true;
 }
 
@@ -124,8 +128,7 @@ static void close_runner(struct runner *runner) {
     ops_cpu_close(&runner->device);
     arena_close(&runner->arena);
     layout_free(&runner->layout);
-    free(runner->inputs);
-    free(runner->labels);
+    free(runner->samples);
     free(runner->intervals);
 }
 

@@ -10,7 +10,7 @@
 
 #include "proto/base/time.h"
 #include "proto/tensor/encoding.h"
-#include "worker/data/sampler.h"
+#include "worker/data/idx_dataset.h"
 #include "worker/train/external.h"
 #include "worker/train/trainer_internal.h"
 
@@ -41,7 +41,6 @@ static enum status trainer_open_model(struct trainer *trainer,
 static struct sampler_options sampler_settings(const struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     return (struct sampler_options){
-        .num_samples = trainer->train->count,
         .rank = plan_first_replica(trainer->plan, trainer->settings.rank),
         .num_ranks = plan_all_replicas(trainer->plan),
         .micro_batch = job->micro_batch,
@@ -363,13 +362,13 @@ static enum status load_data(struct trainer *trainer, struct failure *why) {
     const struct job_data *data = &job->data;
     const struct log *log = trainer->settings.log;
     const char *in = data->dir ? ", in data.dir" : "";
-    enum status status = dataset_load(&trainer->train, data->train_images,
-                                      data->train_labels, log, why);
+    enum status status = idx_dataset_load(&trainer->train, data->train_images,
+                                          data->train_labels, log, why);
     if (status)
         return status_context(why, "data.train%s", in);
     if (data->test_images)
-        status = dataset_load(&trainer->test, data->test_images,
-                              data->test_labels, log, why);
+        status = idx_dataset_load(&trainer->test, data->test_images,
+                                  data->test_labels, log, why);
     if (status)
         return status_context(why, "data.test%s", in);
     status = model->check_data(&job->model, trainer->train, data->train_images,

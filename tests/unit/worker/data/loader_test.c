@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/loader.h"
 
+#include "worker/data/idx_dataset.h"
+
 #include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
@@ -16,7 +18,7 @@ enum { SAMPLES = 37, FEATURES = 19, BATCH = 4 };
 /* Sample i has label i; its pixels differ from every other's. */
 struct fixture {
     uint8_t images[SAMPLES * FEATURES], labels[SAMPLES];
-    struct dataset dataset;
+    struct idx_dataset data;
 };
 
 static int setup(void **state) {
@@ -26,11 +28,12 @@ static int setup(void **state) {
         for (uint32_t j = 0; j < FEATURES; j++)
             fixture.images[i * FEATURES + j] = (uint8_t)(i * 5 + j * 3);
     }
-    fixture.dataset = (struct dataset){.count = SAMPLES,
-                                       .features = FEATURES,
-                                       .num_classes = SAMPLES,
-                                       .images = fixture.images,
-                                       .labels = fixture.labels};
+    fixture.data = (struct idx_dataset){.dataset = {.table = &idx_dataset_table,
+                                                    .count = SAMPLES,
+                                                    .features = FEATURES,
+                                                    .num_classes = SAMPLES},
+                                        .images = fixture.images,
+                                        .labels = fixture.labels};
     *state = &fixture;
     return 0;
 }
@@ -42,29 +45,41 @@ static const struct sampler_options options = {.num_samples = SAMPLES,
                                                .seed = 3,
                                                .shuffle = true};
 
+static const struct batch_spec spec = {
+    .num_columns = 2,
+    .columns = {{BATCH_FLOATS, .width = FEATURES},
+                {BATCH_CLASSES, .width = 1, .num_classes = SAMPLES}}};
+
 static struct loader *open_loader(struct fixture *fixture, uint64_t first,
                                   uint32_t readers, uint32_t depth) {
     struct loader *loader = NULL;
     struct loader_prefetch ahead = {readers, depth};
     struct failure why;
-    assert_int_equal(
-        loader_open(&loader, &fixture->dataset, &options, first, ahead, &why),
-        STATUS_OK);
+    assert_int_equal(loader_open(&loader, &fixture->data.dataset, &spec,
+                                 &options, first, ahead, &why),
+                     STATUS_OK);
     return loader;
 }
 
+static const struct batch *next(struct loader *loader) {
+    const struct batch *batch;
+    assert_int_equal(loader_next(loader, &batch, NULL), STATUS_OK);
+    return batch;
+}
+
 static void assert_batch(struct fixture *fixture, struct sampler *sampler,
-                         const struct loader_batch *batch, uint64_t number) {
+                         const struct batch *batch, uint64_t number) {
     uint32_t indices[BATCH];
     uint32_t count = sampler_batch(sampler, number, indices);
+    const float *inputs = batch->columns[0];
+    const uint32_t *labels = batch->columns[1];
     assert_int_equal(batch->number, number);
     assert_int_equal(batch->count, count);
     for (uint32_t i = 0; i < count; i++) {
         float pixels[FEATURES];
-        uint32_t label = dataset_sample(&fixture->dataset, indices[i], pixels);
-        assert_int_equal(batch->labels[i], label);
-        assert_memory_equal(batch->inputs + i * FEATURES, pixels,
-                            sizeof pixels);
+        uint32_t label = idx_dataset_sample(&fixture->data, indices[i], pixels);
+        assert_int_equal(labels[i], label);
+        assert_memory_equal(inputs + i * FEATURES, pixels, sizeof pixels);
     }
 }
 
@@ -80,7 +95,7 @@ static void batches_do_not_depend_on_readers_or_queue_depth(void **state) {
             struct loader *loader =
                 open_loader(fixture, first, readers, depths[d]);
             for (uint64_t b = 0; b < 40; b++)
-                assert_batch(fixture, sampler, loader_next(loader), first + b);
+                assert_batch(fixture, sampler, next(loader), first + b);
             loader_close(&loader);
             assert_null(loader);
         }
@@ -95,11 +110,11 @@ static void a_batch_stays_until_the_next_call(void **state) {
     for (uint32_t readers = 0; readers < 4; readers++) {
         struct loader *loader = open_loader(fixture, 0, readers, 1);
         for (uint64_t b = 0; b < 200; b++) {
-            const struct loader_batch *batch = loader_next(loader);
+            const struct batch *batch = next(loader);
             size_t bytes = batch->count * FEATURES * sizeof(float);
-            memcpy(inputs, batch->inputs, bytes);
+            memcpy(inputs, batch->columns[0], bytes);
             for (int look = 0; look < 50; look++)
-                assert_memory_equal(batch->inputs, inputs, bytes);
+                assert_memory_equal(batch->columns[0], inputs, bytes);
             assert_int_equal(batch->number, b);
         }
         loader_close(&loader);
@@ -112,7 +127,7 @@ static void a_loader_can_close_at_any_moment(void **state) {
         struct loader *loader =
             open_loader(fixture, 0, taken % 4, 1 + taken % 5);
         for (uint32_t b = 0; b < taken; b++)
-            loader_next(loader);
+            (void)next(loader);
         loader_close(&loader);
     }
     struct loader *none = NULL;
@@ -127,7 +142,8 @@ static void a_failed_open_leaves_nothing_open(void **state) {
     struct loader *loader = NULL;
     struct loader_prefetch ahead = {3, 2};
     struct failure why;
-    assert_fails(loader_open(&loader, &fixture->dataset, &bad, 0, ahead, &why),
+    assert_fails(loader_open(&loader, &fixture->data.dataset, &spec, &bad, 0,
+                             ahead, &why),
                  &why, FAILURE_DATA_TOO_SMALL);
     assert_null(loader);
 }

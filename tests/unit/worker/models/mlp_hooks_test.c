@@ -19,7 +19,7 @@ static void weights_are_unused_once_their_gradient_is_announced(void **state) {
     struct mlp_fixture fixture = {0}, plain = {0};
     mlp_fixture_open(&fixture, &mlp_medium);
     mlp_fixture_open(&plain, &mlp_medium);
-    struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 40);
+    struct batch batch = mlp_fixture_samples(&fixture, 0, 40);
     struct model_result result;
     model_mlp.gradient(plain.mlp, &batch, plain.weights, plain.gradients, 1,
                        false, NULL, &result);
@@ -108,7 +108,7 @@ static void waiting_for_weights_splits_the_captured_graph(void **state) {
     assert_int_equal(model_mlp.open(&fixture.mlp, &mlp_medium, &noting,
                                     fixture.device, MLP_BATCH, NULL),
                      STATUS_OK);
-    struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 40);
+    struct batch batch = mlp_fixture_samples(&fixture, 0, 40);
     for (int i = 0; i < 3; i++) {
         memset(&spans, 0, sizeof spans);
         model_mlp.gradient(fixture.mlp, &batch, fixture.weights,

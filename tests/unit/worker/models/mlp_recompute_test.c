@@ -41,8 +41,8 @@ static void open_counted(struct mlp_fixture *fixture,
  * as they may be. */
 static void pass_twice(struct mlp_fixture *fixture,
                        struct model_result *result) {
-    struct loader_batch first = mlp_fixture_samples(fixture, 0, 33);
-    struct loader_batch second = mlp_fixture_samples(fixture, 33, 7);
+    struct batch first = mlp_fixture_samples(fixture, 0, 33);
+    struct batch second = mlp_fixture_samples(fixture, 33, 7);
     model_mlp.gradient(fixture->mlp, &first, fixture->weights,
                        fixture->gradients, 0.5f, false, NULL, result);
     struct mlp_eager eager = {0};
@@ -70,7 +70,7 @@ static void expect_same_bits(struct mlp_fixture *all, struct mlp_fixture *few) {
     for (uint32_t p = 0; p < all->num_parameters; p++)
         assert_memory_equal(all->gradients[p], few->gradients[p],
                             all->parameters[p].elements * sizeof(float));
-    struct loader_batch batch = mlp_fixture_samples(all, 3, 64 - 3);
+    struct batch batch = mlp_fixture_samples(all, 3, 64 - 3);
     model_mlp.evaluate(all->mlp, &batch, all->weights, NULL, &one);
     model_mlp.evaluate(few->mlp, &batch, few->weights, NULL, &two);
     assert_memory_equal(&one.loss, &two.loss, sizeof one.loss);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model's gradients beside finite differences of its loss in double
  * precision, and two hundred steps that have to learn. */
+#include "worker/data/idx_dataset.h"
+#include "worker/data/loader.h"
 #include "worker/models/model.h"
 
 #include "tests/lib/assert_fails.h"
@@ -51,13 +53,15 @@ static double loss_of(enum job_loss kind, const double *z, uint32_t out,
 
 /* Sum of the losses of BATCH with weights in double. */
 static double loss_in_double(const struct mlp_settings *model,
-                             const struct loader_batch *batch,
+                             const struct batch *batch,
                              double *const *weights) {
     const struct job_widths *widths = &model->layers;
+    const float *inputs = batch->columns[MLP_INPUTS];
+    const uint32_t *labels = batch->columns[MLP_LABELS];
     double sum = 0, x[64], y[64];
     for (uint32_t i = 0; i < batch->count; i++) {
         for (uint32_t k = 0; k < widths->items[0]; k++)
-            x[k] = batch->inputs[i * widths->items[0] + k];
+            x[k] = inputs[i * widths->items[0] + k];
         for (uint32_t l = 0; l + 1 < widths->count; l++) {
             uint32_t in = widths->items[l], out = widths->items[l + 1];
             bool last = l + 2 == widths->count;
@@ -70,13 +74,13 @@ static double loss_in_double(const struct mlp_settings *model,
             memcpy(x, y, sizeof x);
         }
         sum += loss_of(model->loss, x, widths->items[widths->count - 1],
-                       batch->labels[i]);
+                       labels[i]);
     }
     return sum;
 }
 
 static void check_differences(struct mlp_fixture *fixture,
-                              const struct loader_batch *batch, float scale) {
+                              const struct batch *batch, float scale) {
     double *weights[MLP_PARAMETERS];
     for (uint32_t p = 0; p < fixture->num_parameters; p++) {
         uint64_t elements = fixture->parameters[p].elements;
@@ -119,7 +123,7 @@ static void gradients_are_those_of_finite_differences(void **state) {
             struct job_model model = {.settings = &settings};
             struct mlp_fixture fixture = {0};
             mlp_fixture_open(&fixture, &model);
-            struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 9);
+            struct batch batch = mlp_fixture_samples(&fixture, 0, 9);
             struct model_result result;
             model_mlp.gradient(fixture.mlp, &batch, fixture.weights,
                                fixture.gradients, 0.5f, false, NULL, &result);
@@ -137,7 +141,7 @@ static void a_single_layer_is_a_valid_model(void **state) {
     struct job_model model = {.settings = &settings};
     struct mlp_fixture fixture = {0};
     mlp_fixture_open(&fixture, &model);
-    struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 5);
+    struct batch batch = mlp_fixture_samples(&fixture, 0, 5);
     struct model_result result;
     model_mlp.gradient(fixture.mlp, &batch, fixture.weights, fixture.gradients,
                        1, false, NULL, &result);
@@ -162,7 +166,7 @@ static void accumulated_parts_equal_the_whole_batch(void **state) {
     mlp_fixture_open(&whole, &mlp_medium);
     mlp_fixture_open(&parts, &mlp_medium);
     struct model_result result, sum = {0};
-    struct loader_batch batch = mlp_fixture_samples(&whole, 0, 64);
+    struct batch batch = mlp_fixture_samples(&whole, 0, 64);
     model_mlp.gradient(whole.mlp, &batch, whole.weights, whole.gradients,
                        1.0f / 64, false, NULL, &result);
     for (uint32_t c = 0; c < 4; c++) {
@@ -191,7 +195,7 @@ static void the_same_pass_gives_the_same_bits(void **state) {
     mlp_fixture_open(&two, &mlp_medium);
     struct model_result first, second;
     for (uint32_t count = 1; count <= MLP_BATCH; count += 21) {
-        struct loader_batch batch = mlp_fixture_samples(&one, 0, count);
+        struct batch batch = mlp_fixture_samples(&one, 0, count);
         model_mlp.gradient(one.mlp, &batch, one.weights, one.gradients, 1,
                            false, NULL, &first);
         model_mlp.gradient(two.mlp, &batch, two.weights, two.gradients, 1,
@@ -212,7 +216,7 @@ static void the_settled_result_is_that_of_the_last_pass(void **state) {
     struct model_result result, settled = {0};
     mlp_fixture_open(&fixture, &mlp_medium);
     for (uint32_t count = 1; count <= MLP_BATCH; count += 13) {
-        struct loader_batch batch = mlp_fixture_samples(&fixture, 0, count);
+        struct batch batch = mlp_fixture_samples(&fixture, 0, count);
         model_mlp.evaluate(fixture.mlp, &batch, fixture.weights, NULL, &result);
         assert_int_equal(model_mlp.settle(fixture.mlp, &settled, NULL),
                          STATUS_OK);
@@ -276,20 +280,24 @@ static void descend(struct mlp_fixture *fixture, float rate) {
 static double test_accuracy(struct mlp_fixture *fixture) {
     struct dataset *test = NULL;
     struct loader *loader = NULL;
-    assert_int_equal(dataset_load(&test, FASHION "t10k-images-idx3-ubyte.gz",
-                                  FASHION "t10k-labels-idx1-ubyte.gz", NULL,
-                                  NULL),
-                     STATUS_OK);
-    struct sampler_options options = {
-        .num_samples = test->count, .num_ranks = 1, .micro_batch = MLP_BATCH};
-    assert_int_equal(loader_open(&loader, test, &options, 0,
+    assert_int_equal(
+        idx_dataset_load(&test, FASHION "t10k-images-idx3-ubyte.gz",
+                         FASHION "t10k-labels-idx1-ubyte.gz", NULL, NULL),
+        STATUS_OK);
+    struct batch_spec spec;
+    struct job_model model = {.settings = &fixture->settings};
+    model_mlp.inputs(&model, &spec);
+    struct sampler_options options = {.num_ranks = 1, .micro_batch = MLP_BATCH};
+    assert_int_equal(loader_open(&loader, test, &spec, &options, 0,
                                  (struct loader_prefetch){1, 2}, NULL),
                      STATUS_OK);
+    const struct batch *batch;
     uint32_t correct = 0, count = 0;
     while (count < test->count) {
         struct model_result result;
-        model_mlp.evaluate(fixture->mlp, loader_next(loader), fixture->weights,
-                           NULL, &result);
+        assert_int_equal(loader_next(loader, &batch, NULL), STATUS_OK);
+        model_mlp.evaluate(fixture->mlp, batch, fixture->weights, NULL,
+                           &result);
         correct += result.correct;
         count += result.count;
     }
@@ -312,25 +320,26 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
     struct dataset *train = NULL;
     struct loader *loader = NULL;
     struct failure why;
-    assert_int_equal(dataset_load(&train, FASHION "train-images-idx3-ubyte.gz",
-                                  FASHION "train-labels-idx1-ubyte.gz", NULL,
-                                  &why),
-                     STATUS_OK);
+    assert_int_equal(
+        idx_dataset_load(&train, FASHION "train-images-idx3-ubyte.gz",
+                         FASHION "train-labels-idx1-ubyte.gz", NULL, &why),
+        STATUS_OK);
     assert_int_equal(
         model_mlp.check_data(&model, train, "images", "labels", &why),
         STATUS_OK);
-    struct sampler_options options = {.num_samples = train->count,
-                                      .num_ranks = 1,
-                                      .micro_batch = MLP_BATCH,
-                                      .seed = 1,
-                                      .shuffle = true};
-    assert_int_equal(loader_open(&loader, train, &options, 0,
+    struct batch_spec spec;
+    model_mlp.inputs(&model, &spec);
+    struct sampler_options options = {
+        .num_ranks = 1, .micro_batch = MLP_BATCH, .seed = 1, .shuffle = true};
+    assert_int_equal(loader_open(&loader, train, &spec, &options, 0,
                                  (struct loader_prefetch){1, 4}, &why),
                      STATUS_OK);
     double first = 0, last = 0;
+    const struct batch *batch;
     for (int step = 0; step < 200; step++) {
         struct model_result result;
-        model_mlp.gradient(fixture.mlp, loader_next(loader), fixture.weights,
+        assert_int_equal(loader_next(loader, &batch, &why), STATUS_OK);
+        model_mlp.gradient(fixture.mlp, batch, fixture.weights,
                            fixture.gradients, 1.0f / MLP_BATCH, false, NULL,
                            &result);
         first = step == 0 ? result.loss / MLP_BATCH : first;

@@ -15,6 +15,11 @@
 
 enum { SAMPLES = 6, FEATURES = 7, BATCHES = 9 };
 
+static const struct batch_spec spec = {
+    .num_columns = 2,
+    .columns = {{BATCH_FLOATS, .width = FEATURES},
+                {BATCH_CLASSES, .width = 1, .num_classes = 10}}};
+
 struct fixture {
     struct device device;
     struct batch_prefetch batch_prefetch;
@@ -33,7 +38,7 @@ static void open_fixture(struct fixture *fixture, enum job_device kind,
     *fixture = (struct fixture){0};
     if (device_open(&fixture->device, &request, NULL, &why) ||
         batch_prefetch_open(&fixture->batch_prefetch, &fixture->device, SAMPLES,
-                            FEATURES, &why))
+                            &spec, &why))
         fail_msg("%s", why.text);
     const struct device *device = &fixture->device;
     fixture->sums =
@@ -49,10 +54,9 @@ static void close_fixture(struct fixture *fixture) {
 
 /* Batch NUMBER, all of whose values are NUMBER, in the one memory there is. */
 static void put(struct fixture *fixture, uint32_t number) {
-    struct loader_batch batch = {.number = number,
-                                 .count = 1 + number % SAMPLES,
-                                 .inputs = fixture->inputs,
-                                 .labels = fixture->labels};
+    struct batch batch = {.number = number,
+                          .count = 1 + number % SAMPLES,
+                          .columns = {fixture->inputs, fixture->labels}};
     assert_int_equal(batch_prefetch_sync(&fixture->batch_prefetch, NULL),
                      STATUS_OK);
     for (uint32_t i = 0; i < SAMPLES * FEATURES; i++)
@@ -63,11 +67,10 @@ static void put(struct fixture *fixture, uint32_t number) {
 /* The device adds the samples of the next batch up. */
 static void add_up(struct fixture *fixture, uint32_t number) {
     const struct device *device = &fixture->device;
-    const struct loader_batch *batch =
-        batch_prefetch_pop(&fixture->batch_prefetch);
+    const struct batch *batch = batch_prefetch_pop(&fixture->batch_prefetch);
     assert_int_equal(batch->number, number);
     assert_int_equal(batch->count, 1 + number % SAMPLES);
-    device->ops->column_sums(device->handle, batch->inputs,
+    device->ops->column_sums(device->handle, batch->columns[0],
                              fixture->sums + number * FEATURES, batch->count,
                              FEATURES, false);
     batch_prefetch_release(&fixture->batch_prefetch);
@@ -112,10 +115,9 @@ static void with_unified_memory_nothing_is_copied(void **state) {
     open_fixture(&fixture, JOB_DEVICE_CPU,
                  &(struct fake_device_settings){.devices = 1});
     put(&fixture, 3);
-    const struct loader_batch *batch =
-        batch_prefetch_pop(&fixture.batch_prefetch);
-    assert_ptr_equal(batch->inputs, fixture.inputs);
-    assert_ptr_equal(batch->labels, fixture.labels);
+    const struct batch *batch = batch_prefetch_pop(&fixture.batch_prefetch);
+    assert_ptr_equal(batch->columns[0], fixture.inputs);
+    assert_ptr_equal(batch->columns[1], fixture.labels);
     assert_int_equal(batch->count, 4);
     batch_prefetch_release(&fixture.batch_prefetch);
     close_fixture(&fixture);
@@ -128,13 +130,15 @@ static void an_allocation_failure_reports_the_size(void **state) {
                                      .cuda = fake_device_ops(),
                                      .timeout = 60};
     struct batch_prefetch prefetch;
+    struct batch_spec three = spec;
     struct failure why;
     (void)state;
+    three.columns[0].width = 3;
     fake_device_configure(
         &(struct fake_device_settings){.devices = 1, .fail_allocation = 3});
     assert_int_equal(device_open(&device, &request, NULL, &why), STATUS_OK);
-    assert_fails(batch_prefetch_open(&prefetch, &device, 10, 3, &why), &why,
-                 FAILURE_DEVICE_MEMORY);
+    assert_fails(batch_prefetch_open(&prefetch, &device, 10, &three, &why),
+                 &why, FAILURE_DEVICE_MEMORY);
     assert_string_equal(why.text,
                         "no memory on device cuda 0 (Fake GPU) for 2 batches "
                         "of 10 samples, of 320 bytes");

@@ -8,7 +8,7 @@
 #include "proto/store/shard_writer.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/assert_fails.h"
-#include "worker/data/dataset.h"
+#include "worker/data/idx_dataset.h"
 #include "worker/models/model.h"
 
 #include <setjmp.h>
@@ -206,14 +206,15 @@ static void oracle(const struct fixture *fixture, uint64_t step,
         layout_init_block(layout, b, step,
                           weights[layout->blocks[b].parameter] +
                               layout->blocks[b].offset);
-    must(dataset_load(&test, fixture->job->data.test_images,
-                      fixture->job->data.test_labels, NULL, &why),
+    must(idx_dataset_load(&test, fixture->job->data.test_images,
+                          fixture->job->data.test_labels, NULL, &why),
          &why);
     *accuracy = *loss = 0;
     for (uint32_t i = 0; i < test->count; i++) {
         float pixels[IN];
         bool hit;
-        uint32_t label = dataset_sample(test, i, pixels);
+        uint32_t label =
+            idx_dataset_sample((const struct idx_dataset *)test, i, pixels);
         *loss += oracle_sample(weights, pixels, label, &hit) / test->count;
         *accuracy += (double)hit / test->count;
     }

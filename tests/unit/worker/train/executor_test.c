@@ -3,6 +3,7 @@
 
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/assert_fails.h"
+#include "worker/data/idx_dataset.h"
 #include "worker/models/mlp.h"
 
 #include <setjmp.h>
@@ -22,7 +23,7 @@ struct fixture {
     struct arena arena;
     struct executor executor;
     uint8_t images[SAMPLES * FEATURES], labels[SAMPLES];
-    struct dataset test;
+    struct idx_dataset test;
 };
 
 static void fill_test(struct fixture *fixture) {
@@ -33,8 +34,10 @@ static void fill_test(struct fixture *fixture) {
     }
     for (int i = 0; i < SAMPLES; i++)
         fixture->labels[i] = (uint8_t)(i % CLASSES);
-    fixture->test = (struct dataset){SAMPLES, FEATURES, CLASSES,
-                                     fixture->images, fixture->labels};
+    fixture->test =
+        (struct idx_dataset){{&idx_dataset_table, SAMPLES, FEATURES, CLASSES},
+                             fixture->images,
+                             fixture->labels};
 }
 
 static enum status open_engine(struct fixture *fixture, enum job_device kind,
@@ -79,7 +82,7 @@ static void close_engine(struct fixture *fixture) {
 }
 
 static struct evaluation evaluate(struct fixture *fixture) {
-    struct evaluation_range part = {&fixture->test, 3, SAMPLES};
+    struct evaluation_range part = {&fixture->test.dataset, 3, SAMPLES};
     struct evaluation result;
     struct failure why;
     if (executor_evaluate(&fixture->executor, &part, &result, &why))
@@ -137,7 +140,7 @@ static void a_lost_gpu_evaluates_nothing(void **state) {
     (void)state;
     assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, false, &why),
                      STATUS_OK);
-    struct evaluation_range all = {&fixture.test, 0, SAMPLES};
+    struct evaluation_range all = {&fixture.test.dataset, 0, SAMPLES};
     assert_fails(executor_evaluate(&fixture.executor, &all, &result, &why),
                  &why, FAILURE_DEVICE_LOST);
     close_engine(&fixture);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/data/dataset.h"
+#include "worker/data/idx_dataset.h"
 
 #include "tests/lib/assert_fails.h"
 
@@ -28,7 +28,7 @@ struct fixture {
 
 static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
-    strcpy(fixture->folder, "/tmp/dataset_test.XXXXXX");
+    strcpy(fixture->folder, "/tmp/idx_dataset_test.XXXXXX");
     assert_non_null(mkdtemp(fixture->folder));
     snprintf(fixture->images, sizeof fixture->images, "%s/images",
              fixture->folder);
@@ -56,8 +56,12 @@ static void write_bytes(const char *path, const uint8_t *bytes, size_t count) {
 }
 
 static enum status load(struct fixture *fixture) {
-    return dataset_load(&fixture->dataset, fixture->images, fixture->labels,
-                        NULL, &fixture->why);
+    return idx_dataset_load(&fixture->dataset, fixture->images, fixture->labels,
+                            NULL, &fixture->why);
+}
+
+static const struct idx_dataset *stored(const struct fixture *fixture) {
+    return (const struct idx_dataset *)fixture->dataset;
 }
 
 static void images_and_labels_are_counted(void **state) {
@@ -68,8 +72,8 @@ static void images_and_labels_are_counted(void **state) {
     assert_int_equal(fixture->dataset->count, 3);
     assert_int_equal(fixture->dataset->features, 4);
     assert_int_equal(fixture->dataset->num_classes, 10);
-    assert_memory_equal(fixture->dataset->images, images + 16, 12);
-    assert_memory_equal(fixture->dataset->labels, labels + 8, 3);
+    assert_memory_equal(stored(fixture)->images, images + 16, 12);
+    assert_memory_equal(stored(fixture)->labels, labels + 8, 3);
 }
 
 static void pixels_are_bytes_over_255_in_float(void **state) {
@@ -79,7 +83,7 @@ static void pixels_are_bytes_over_255_in_float(void **state) {
     assert_int_equal(load(fixture), STATUS_OK);
     for (uint32_t i = 0; i < 3; i++) {
         float pixels[4];
-        assert_int_equal(dataset_sample(fixture->dataset, i, pixels),
+        assert_int_equal(idx_dataset_sample(stored(fixture), i, pixels),
                          labels[8 + i]);
         for (uint32_t j = 0; j < 4; j++) {
             volatile float byte = images[16 + 4 * i + j];
@@ -123,14 +127,14 @@ static void a_corrupt_file_of_labels_is_refused(void **state) {
 static void a_check_reports_a_missing_file(void **state) {
     struct fixture *fixture = *state;
     write_bytes(fixture->images, images, sizeof images);
-    assert_fails(
-        dataset_check_files(fixture->images, fixture->labels, &fixture->why),
-        &fixture->why, FAILURE_DATA_UNREADABLE);
+    assert_fails(idx_dataset_check_files(fixture->images, fixture->labels,
+                                         &fixture->why),
+                 &fixture->why, FAILURE_DATA_UNREADABLE);
     assert_non_null(strstr(fixture->why.text, fixture->labels));
     write_bytes(fixture->labels, labels, 1); /* it reads nothing */
-    assert_int_equal(
-        dataset_check_files(fixture->images, fixture->labels, &fixture->why),
-        STATUS_OK);
+    assert_int_equal(idx_dataset_check_files(fixture->images, fixture->labels,
+                                             &fixture->why),
+                     STATUS_OK);
 }
 
 int main(void) {

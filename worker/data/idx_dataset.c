@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/idx_dataset.h"
+
+#include "worker/data/data_file.h"
+#include "worker/data/idx_file.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static uint32_t idx_dataset_largest(const uint8_t *labels, uint32_t count) {
+    uint32_t best = 0;
+    for (uint32_t i = 0; i < count; i++)
+        best = labels[i] > best ? labels[i] : best;
+    return best;
+}
+
+static enum status check_agreement(const struct idx_file *images,
+                                   const char *images_path,
+                                   const struct idx_file *labels,
+                                   const char *labels_path,
+                                   struct failure *why) {
+    if (images->bytes / images->dims[0] > UINT32_MAX)
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "%s: byte 8: an image has 2^32 bytes or more",
+                           images_path);
+    if (images->dims[0] != labels->dims[0])
+        return status_fail(why, FAILURE_DATA_MISMATCH,
+                           "%s: byte 4: found %u labels, expected %u, as many "
+                           "as there are images in %s",
+                           labels_path, labels->dims[0], images->dims[0],
+                           images_path);
+    return STATUS_OK;
+}
+
+static void warn_trailing(const struct idx_file *file, const char *path,
+                          const struct log *log) {
+    if (file->trailing)
+        log_warning(log, "trailing_data_ignored",
+                    "%s: %" PRIu64 " bytes follow the end of the gzip data and "
+                    "are left out: is it the right file?",
+                    path, file->trailing);
+}
+
+enum status idx_dataset_load(struct dataset **out, const char *images_path,
+                             const char *labels_path, const struct log *log,
+                             struct failure *why) {
+    struct idx_file images = {0}, labels = {0};
+    struct idx_dataset *dataset = NULL;
+    enum status status = idx_file_read(&images, images_path, "images", 2,
+                                       IDX_FILE_MAX_DIMS, why);
+    if (!status)
+        status = idx_file_read(&labels, labels_path, "labels", 1, 1, why);
+    if (!status)
+        status =
+            check_agreement(&images, images_path, &labels, labels_path, why);
+    if (status)
+        goto fail;
+    warn_trailing(&images, images_path, log);
+    warn_trailing(&labels, labels_path, log);
+    dataset = malloc(sizeof *dataset);
+    if (!dataset) {
+        status =
+            status_fail(why, FAILURE_NO_MEMORY, "no memory for a data set");
+        goto fail;
+    }
+    *dataset = (struct idx_dataset){
+        .dataset = {.table = &idx_dataset_table,
+                    .count = images.dims[0],
+                    .features = (uint32_t)(images.bytes / images.dims[0]),
+                    .num_classes =
+                        idx_dataset_largest(labels.data, labels.dims[0]) + 1},
+        .images = images.data,
+        .labels = labels.data,
+    };
+    *out = &dataset->dataset;
+    return STATUS_OK;
+fail:
+    free(images.data);
+    free(labels.data);
+    return status;
+}
+
+enum status idx_dataset_check_files(const char *images_path,
+                                    const char *labels_path,
+                                    struct failure *why) {
+    const char *const paths[] = {images_path, labels_path};
+    const char *const contents[] = {"images", "labels"};
+    enum status status = STATUS_OK;
+    for (int i = 0; !status && i < 2; i++) {
+        struct data_file *file;
+        status = data_file_open(&file, paths[i], contents[i], why);
+        data_file_close(&file);
+    }
+    return status;
+}
+
+uint32_t idx_dataset_sample(const struct idx_dataset *dataset, uint32_t index,
+                            float *pixels) {
+    size_t features = dataset->dataset.features;
+    const uint8_t *image = dataset->images + index * features;
+    for (size_t i = 0; i < features; i++)
+        pixels[i] = (float)image[i] / 255.0f;
+    return dataset->labels[index];
+}
+
+static void idx_dataset_free(struct dataset **out) {
+    struct idx_dataset *dataset = (struct idx_dataset *)*out;
+    free(dataset->images);
+    free(dataset->labels);
+    free(dataset);
+    *out = NULL;
+}
+
+/* A share by a sampler, or a range in order. */
+struct batch_source {
+    const struct idx_dataset *dataset;
+    struct sampler *sampler; /* NULL: a range */
+    uint32_t size;           /* of a batch */
+    uint64_t next, end;      /* of a range */
+};
+
+static enum status idx_batches_claim(struct batch_source *source,
+                                     struct batch_claim *claim,
+                                     struct failure *why) {
+    enum status status =
+        batch_claim_reserve(claim, source->size * sizeof(uint32_t), why);
+    uint32_t *indices = claim->memory;
+    if (status)
+        return status;
+    if (source->sampler) {
+        claim->count = sampler_batch(source->sampler, claim->number, indices);
+        return STATUS_OK;
+    }
+    for (claim->count = 0;
+         claim->count < source->size && source->next < source->end;
+         claim->count++)
+        indices[claim->count] = (uint32_t)source->next++;
+    return STATUS_OK;
+}
+
+static enum status idx_batches_fill(struct batch_source *source,
+                                    const struct batch_claim *claim,
+                                    struct batch *batch, struct failure *why) {
+    const struct idx_dataset *dataset = source->dataset;
+    const uint32_t *indices = claim->memory;
+    float *pixels = batch->columns[0];
+    uint32_t *labels = batch->columns[1];
+    (void)why;
+    for (uint32_t i = 0; i < claim->count; i++)
+        labels[i] =
+            idx_dataset_sample(dataset, indices[i],
+                               pixels + (size_t)i * dataset->dataset.features);
+    return STATUS_OK;
+}
+
+static void idx_batches_close(struct batch_source **source) {
+    if (!*source)
+        return;
+    sampler_close(&(*source)->sampler);
+    free(*source);
+    *source = NULL;
+}
+
+static enum status idx_batches_open(struct batch_source **out,
+                                    const struct dataset *dataset,
+                                    uint32_t size, struct failure *why) {
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory to read a data set");
+    (*out)->dataset = (const struct idx_dataset *)dataset;
+    (*out)->size = size;
+    return STATUS_OK;
+}
+
+static enum status idx_share(struct batch_source **out,
+                             const struct dataset *dataset,
+                             const struct sampler_options *options,
+                             uint64_t first, struct failure *why) {
+    struct sampler_options own = *options;
+    own.num_samples = (uint32_t)dataset->count;
+    (void)first; /* the sampler finds any batch */
+    enum status status =
+        idx_batches_open(out, dataset, options->micro_batch, why);
+    if (!status)
+        status = sampler_open(&(*out)->sampler, &own, why);
+    if (status)
+        idx_batches_close(out);
+    return status;
+}
+
+static enum status idx_range(struct batch_source **out,
+                             const struct dataset *dataset, uint64_t first,
+                             uint64_t end, uint32_t size, struct failure *why) {
+    enum status status = idx_batches_open(out, dataset, size, why);
+    if (status)
+        return status;
+    (*out)->next = first;
+    (*out)->end = end;
+    return STATUS_OK;
+}
+
+static const struct batch_source_table idx_batches = {
+    .claim = idx_batches_claim,
+    .fill = idx_batches_fill,
+    .close = idx_batches_close,
+};
+
+const struct dataset_table idx_dataset_table = {
+    .batches = &idx_batches,
+    .share = idx_share,
+    .range = idx_range,
+    .free = idx_dataset_free,
+};
