@@ -133,11 +133,18 @@ uint32_t run_step_replicas(const struct run *run) {
                                 : run->trainers[0].replicas;
 }
 
+uint64_t run_share_samples(const struct run *run, uint64_t batch,
+                           uint64_t batches) {
+    uint64_t all = run->plan.share_samples;
+    return batch * (all / batches) + batch * (all % batches) / batches;
+}
+
 /* Those of a caller's model are counted by the trainers: up to now, not up to
  * STEP. Counts whole epochs, then micro batches of the next one. The count is
  * exact for this number of replicas and this batch size, so that a resumed run
- * continues at the same sample. With steps_per_epoch an epoch does not end at a
- * sample boundary: every sample read counts. */
+ * continues at the same sample; shares of records differ, so each batch of an
+ * epoch counts as much as the others. With steps_per_epoch an epoch does not
+ * end at a sample boundary: every sample read counts. */
 uint64_t run_samples(const struct run *run, uint64_t step) {
     const struct run_schedule *run_schedule = &run->plan.schedule;
     if (run->job->model.type == JOB_EXTERNAL)
@@ -147,9 +154,13 @@ uint64_t run_samples(const struct run *run, uint64_t step) {
         (step - run_schedule->start + run_schedule->start_batch) *
         run_schedule->accumulation;
     uint64_t each = (uint64_t)run->job->micro_batch * run_step_replicas(run);
-    if (run->job->steps_per_epoch)
-        return batches * each;
     uint64_t into = batches % run_schedule->epoch_batches * each;
+    if (run->plan.share_samples && !run->job->steps_per_epoch)
+        return batches / run_schedule->epoch_batches * run->plan.share_samples +
+               run_share_samples(run, batches % run_schedule->epoch_batches,
+                                 run_schedule->epoch_batches);
+    if (run->job->steps_per_epoch || !run->plan.train_samples)
+        return batches * each;
     return batches / run_schedule->epoch_batches * run->plan.train_samples +
            (into < run->plan.train_samples ? into : run->plan.train_samples);
 }

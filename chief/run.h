@@ -38,7 +38,8 @@ enum run_phase {
 /* Per-trainer state beyond its roster slot. */
 struct run_trainer {
     bool declared;
-    uint64_t digest, train_samples, test_samples; /* from its model spec */
+    uint64_t digest, train_samples, test_samples,
+        share_samples;     /* from its model spec */
     struct layout *layout; /* likewise, of an external model; or NULL */
     bool synthetic;        /* holds no parameters; from its model spec */
     char device[64]; /* memory key of its first compute device; "": the host */
@@ -174,6 +175,10 @@ uint32_t run_step_replicas(const struct run *run);
 
 /* Samples that all trainers together have read after STEP. */
 uint64_t run_samples(const struct run *run, uint64_t step);
+
+/* Of records: what BATCH batches are of an epoch of BATCHES. */
+uint64_t run_share_samples(const struct run *run, uint64_t batch,
+                           uint64_t batches);
 
 /* Enters PHASE and restarts the phase deadline. */
 void run_enter_phase(struct run *run, enum run_phase phase);

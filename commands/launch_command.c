@@ -6,7 +6,7 @@
 #include "chief/plan/strategy.h"
 #include "commands/process_settings.h"
 #include "proto/base/log.h"
-#include "worker/data/idx_dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/models/model.h"
 
 #include <errno.h>
@@ -65,10 +65,9 @@ static unsigned local_num_ps(const struct options *options,
 static enum status check_data_files(const struct job_data *data,
                                     struct failure *why) {
     const char *in = data->dir ? ", in data.dir" : "";
-    if (idx_dataset_check_files(data->train_images, data->train_labels, why))
+    if (dataset_check_files(data, &data->train, why))
         return status_context(why, "data.train%s", in);
-    if (data->test_images &&
-        idx_dataset_check_files(data->test_images, data->test_labels, why))
+    if (data->test.paths[0] && dataset_check_files(data, &data->test, why))
         return status_context(why, "data.test%s", in);
     return STATUS_OK;
 }

@@ -101,7 +101,8 @@ static void worker_send_model_spec(struct worker *worker,
     model_spec.test_samples = report->test_samples;
     model_spec.replicas = report->replicas;
     model_spec.adds_on_host = report->adds_on_host;
-    if (worker->settings->external)
+    model_spec.share_samples = report->share_samples;
+    if (worker->settings->external || report->uncounted)
         model_spec.batches_per_epoch = RUN_SCHEDULE_NO_EPOCHS;
     model_spec.n_devices = report->num_devices;
     model_spec.devices = limits;

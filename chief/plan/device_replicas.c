@@ -99,9 +99,27 @@ static bool device_replicas_solve_batch(struct run *run, struct job *job) {
     return true;
 }
 
+/* The batches of the longest share: a trainer whose own is over sends nothing
+ * for the rest of the epoch. */
+static uint64_t longest_share(struct run *run) {
+    uint64_t most = 0;
+    run->plan.share_samples = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        uint64_t batches = run_schedule_share_batches(
+            trainer->share_samples / trainer->replicas, 1,
+            run->job->micro_batch, run->job->data.drop_last);
+        most = batches > most ? batches : most;
+        run->plan.share_samples += trainer->share_samples;
+    }
+    return most;
+}
+
 /* Computes the batches per epoch of one replica. */
 static bool set_batches_per_epoch(struct run *run) {
     const struct job *job = run->job;
+    if (!run->plan.batches_per_epoch)
+        run->plan.batches_per_epoch = longest_share(run);
     if (!run->plan.batches_per_epoch)
         run->plan.batches_per_epoch = run_schedule_share_batches(
             run->plan.train_samples, run->plan.num_replicas, job->micro_batch,

@@ -166,6 +166,7 @@ void model_spec_receive(struct run *run, struct roster_slot *slot,
         trainer->optimizer = (enum optimizer_type)model_spec->groups[0]->type;
     trainer->train_samples = model_spec->train_samples;
     trainer->test_samples = model_spec->test_samples;
+    trainer->share_samples = model_spec->share_samples;
     trainer->synthetic = model_spec->synthetic;
     collective_select_declare(trainer, model_spec);
     if (slot->rank == 0)

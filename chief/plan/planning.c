@@ -20,6 +20,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The same for shares of records, in micro batches of an epoch of BATCHES:
+ * inverts run_share_samples. */
+static uint64_t batches_completed(const struct run *run, uint64_t batches) {
+    uint64_t samples = run->plan.restored.samples,
+             all = run->plan.share_samples, rest = samples % all;
+    uint64_t batch =
+        (uint64_t)((long double)rest / (long double)all * (long double)batches);
+    while (run_share_samples(run, batch, batches) < rest)
+        batch++;
+    while (batch && run_share_samples(run, batch - 1, batches) >= rest)
+        batch--;
+    return samples / all * batches + batch;
+}
+
 /* The steps of this job that read as many samples as the checkpoint has behind
  * it, rounded down: with another number of replicas or another batch the run
  * continues near the same sample. */
@@ -30,10 +44,12 @@ static uint64_t steps_completed(const struct run *run) {
     uint64_t step = (uint64_t)run->job->micro_batch * run_step_replicas(run);
     if (run->job->model.type == JOB_EXTERNAL)
         return manifest->step;
-    if (run->job->steps_per_epoch)
+    if (run->job->steps_per_epoch || batches == RUN_SCHEDULE_NO_EPOCHS)
         return manifest->samples / step / run->job->accumulation;
     if (!run_synchronous(run))
         batches *= run->roster.num_ranks;
+    if (run->plan.share_samples)
+        return batches_completed(run, batches) / run->job->accumulation;
     return (manifest->samples / samples * batches +
             manifest->samples % samples / step) /
            run->job->accumulation;

@@ -105,6 +105,7 @@
     X(87, DATA_MISMATCH, CONFIG,                                               \
       "files of data do not fit each other or the model")                      \
     X(88, DATA_TOO_SMALL, CONFIG, "there are too few samples for a batch")     \
+    X(120, BAD_RECORD, FAILED, "a record of the data is wrong")                \
     X(90, DIRECTORY_LOCKED, CONFIG,                                            \
       "another run is using the checkpoint directory")                         \
     X(91, DIRECTORY_NOT_SHARED, CONFIG,                                        \

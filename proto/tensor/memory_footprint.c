@@ -45,8 +45,17 @@ static uint64_t batches(const struct memory_footprint_case *given) {
     return samples * model_of(given).sample;
 }
 
+/* A window of records for each replica and one for evaluation. How long a
+ * record is, is not known here. */
+static uint64_t windows(const struct memory_footprint_case *given) {
+    uint64_t windows = replicas(given) + (given->test_samples > 0);
+    return windows * given->job->data.shuffle_buffer * MEMORY_FOOTPRINT_RECORD;
+}
+
 /* With the order of the training set for each replica. */
 static uint64_t data(const struct memory_footprint_case *given) {
+    if (given->model && given->job->data.format != JOB_IDX)
+        return windows(given);
     uint64_t order = replicas(given) * given->train_samples * sizeof(uint32_t);
     if (!given->job->data.shuffle)
         order = 0;

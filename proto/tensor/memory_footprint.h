@@ -22,13 +22,18 @@ enum memory_footprint_kind {
     MEMORY_FOOTPRINT_ROUNDED,     /* rounded operands of a product, with bf16 or
                                      fp16 on a CPU */
     MEMORY_FOOTPRINT_BATCHES,     /* prefetched */
-    MEMORY_FOOTPRINT_DATA,        /* the data sets and their order */
+    MEMORY_FOOTPRINT_DATA, /* the data sets and their order, or windows of
+                              records */
     MEMORY_FOOTPRINT_KINDS,
 };
 
 struct memory_footprint {
     uint64_t bytes[MEMORY_FOOTPRINT_KINDS];
 };
+
+/* Bytes of a record with its place in a window; a line of Criteo's logs has
+ * some 240. */
+enum { MEMORY_FOOTPRINT_RECORD = 320 };
 
 /* What a trainer's built-in model takes, in bytes. */
 struct memory_footprint_model {

@@ -5,6 +5,7 @@
 #include "worker/ops/cpu/loss.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const struct shape {
     uint32_t n, out;
@@ -77,14 +78,21 @@ static double exact_softmax(const float *z, uint32_t label, double *dz,
     return top + log(sum) - z[label];
 }
 
+/* With one output the label has the target's bits. */
+static double target_of(uint32_t label, uint32_t j, uint32_t out) {
+    float target;
+    memcpy(&target, &label, sizeof target);
+    return out == 1 ? (double)target : j == label;
+}
+
 /* -log of the probability of each output's target. */
 static double exact_sigmoid(const float *z, uint32_t label, double *dz,
                             uint32_t out) {
     double sum = 0;
     for (uint32_t j = 0; j < out; j++) {
-        double against = j == label ? -(double)z[j] : z[j];
-        sum += fmax(against, 0) + log1p(exp(-fabs(against)));
-        dz[j] = (1 / (1 + exp(-(double)z[j])) - (j == label)) / out;
+        double target = target_of(label, j, out);
+        sum += fmax(z[j], 0) + log1p(exp(-fabs(z[j]))) - target * z[j];
+        dz[j] = (1 / (1 + exp(-(double)z[j])) - target) / out;
     }
     return sum / out;
 }
@@ -93,7 +101,7 @@ static double exact_mse(const float *z, uint32_t label, double *dz,
                         uint32_t out) {
     double sum = 0;
     for (uint32_t j = 0; j < out; j++) {
-        double off = z[j] - (double)(j == label);
+        double off = z[j] - target_of(label, j, out);
         sum += off * off;
         dz[j] = 2 * off / out;
     }
@@ -113,9 +121,14 @@ static double exact(enum job_loss kind, const float *z, uint32_t label,
     return NAN;
 }
 
-/* The first of the largest is the label's. */
-static bool is_first(const float *z, uint32_t label, uint32_t out) {
+/* The first of the largest is the label's; or the target is on its side. */
+static bool is_first(enum job_loss kind, const float *z, uint32_t label,
+                     uint32_t out) {
     uint32_t best = 0;
+    if (out == 1 && kind == JOB_SIGMOID_CROSS_ENTROPY)
+        return (*z > 0) == (target_of(label, 0, 1) > 0.5);
+    if (out == 1 && kind == JOB_MSE)
+        return false;
     for (uint32_t j = 1; j < out; j++)
         best = z[j] > z[best] ? j : best;
     return best == label;
@@ -129,7 +142,7 @@ static void assert_agrees(const struct batch *batch, enum job_loss kind,
     for (size_t i = 0; i < batch->shape.n; i++) {
         const float *z = batch->z + i * out;
         sum += exact(kind, z, batch->labels[i], expected, out);
-        correct += is_first(z, batch->labels[i], out);
+        correct += is_first(kind, z, batch->labels[i], out);
         for (uint32_t j = 0; dz && j < out; j++)
             assert_near(dz[i * out + j], scale * expected[j],
                         5e-7 * scale * (0.5 + fabs(expected[j])));
@@ -143,6 +156,10 @@ static void check(enum job_loss kind, struct shape shape, float bound,
                   int orders) {
     struct batch batch;
     open_batch(&batch, shape, bound);
+    for (uint32_t t = 0; shape.out == 1 && kind && t < shape.n; t++) {
+        float target = 0.5f * (float)(t % 3);
+        memcpy(&batch.labels[t], &target, sizeof target);
+    }
     cuda_set_order(0);
     lose(&batch, kind, batch.dz, 0.125f, NULL);
     assert_agrees(&batch, kind, batch.dz, 0.125);

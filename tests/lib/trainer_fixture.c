@@ -72,10 +72,10 @@ int trainer_fixture_setup(void **state) {
         .timeouts.step = 60,
     };
     struct job_data *data = &fixture->job.data;
-    data->train_images = write_images(fixture, "train", TRAINER_SAMPLES);
-    data->train_labels = write_labels(fixture, "labels", TRAINER_SAMPLES);
-    data->test_images = write_images(fixture, "test", TRAINER_TEST_SAMPLES);
-    data->test_labels =
+    data->train.paths[0] = write_images(fixture, "train", TRAINER_SAMPLES);
+    data->train.paths[1] = write_labels(fixture, "labels", TRAINER_SAMPLES);
+    data->test.paths[0] = write_images(fixture, "test", TRAINER_TEST_SAMPLES);
+    data->test.paths[1] =
         write_labels(fixture, "test-labels", TRAINER_TEST_SAMPLES);
     *state = fixture;
     return 0;
@@ -87,10 +87,10 @@ int trainer_fixture_teardown(void **state) {
     trainer_close(&fixture->trainer);
     client_close(&fixture->client);
     server_close(&fixture->server);
-    free(fixture->job.data.train_images);
-    free(fixture->job.data.train_labels);
-    free(fixture->job.data.test_images);
-    free(fixture->job.data.test_labels);
+    free(fixture->job.data.train.paths[0]);
+    free(fixture->job.data.train.paths[1]);
+    free(fixture->job.data.test.paths[0]);
+    free(fixture->job.data.test.paths[1]);
     checkpoint_fixture_remove(fixture->folder);
     link_fixture_teardown(&wire);
     free(fixture);

@@ -17,6 +17,7 @@ struct batch_column {
     enum batch_type type;
     uint32_t width;       /* values of a sample */
     uint32_t num_classes; /* BATCH_CLASSES: all values are below it */
+    float min, max;       /* BATCH_FLOATS: bounds; equal: none */
 };
 
 /* The columns of a model's batches, in its order. */

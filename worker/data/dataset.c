@@ -1,21 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/dataset.h"
 
+#include "worker/data/idx_dataset.h"
+#include "worker/data/record_dataset.h"
+
 #include <stdlib.h>
+
+enum status dataset_open(struct dataset **out,
+                         const struct dataset_options *options,
+                         struct failure *why) {
+    const struct job_data *data = &options->job->data;
+    char *const *paths = options->files->paths;
+    enum status status =
+        data->format == JOB_IDX
+            ? idx_dataset_load(out, paths[0], paths[1], options->log, why)
+            : record_dataset_open(out, options, why);
+    return status ? status_context(why, "%s%s", options->key,
+                                   data->dir ? ", in data.dir" : "")
+                  : STATUS_OK;
+}
+
+enum status dataset_check_files(const struct job_data *data,
+                                const struct job_files *files,
+                                struct failure *why) {
+    return data->format == JOB_IDX
+               ? idx_dataset_check_files(files->paths[0], files->paths[1], why)
+               : record_dataset_check_files(files, why);
+}
 
 enum status batch_claim_reserve(struct batch_claim *claim, size_t bytes,
                                 struct failure *why) {
     if (bytes <= claim->bytes)
         return STATUS_OK;
-    void *memory = malloc(bytes);
+    void *memory = realloc(claim->memory, bytes);
     if (!memory)
         return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                            "no memory for the %zu bytes of a batch's samples",
                            bytes);
-    free(claim->memory);
     claim->memory = memory;
     claim->bytes = bytes;
     return STATUS_OK;
+}
+
+void batch_claim_free(const struct batch_source_table *table,
+                      struct batch_claim *claim) {
+    if (claim->scratch)
+        table->forget(claim);
+    free(claim->memory);
+    *claim = (struct batch_claim){0};
 }
 
 void dataset_free(struct dataset **dataset) {

@@ -4,32 +4,42 @@
 #ifndef CAPSTAN_DATASET_H
 #define CAPSTAN_DATASET_H
 
+#include "proto/base/log.h"
 #include "proto/base/status.h"
+#include "proto/config/job/job.h"
 #include "worker/data/batch.h"
 #include "worker/data/sampler.h"
 
 /* What one thread has claimed of a source and then fills a batch from. All
- * zero: nothing. Threads reuse it; the loader frees `memory`. */
+ * zero: nothing. Threads reuse it. */
 struct batch_claim {
     uint64_t number; /* of the batch */
-    uint32_t count;
+    uint32_t count;  /* samples; 0: the source's epoch has no more */
     void *memory;
     size_t bytes;
+    void *scratch; /* of the source, for this thread */
 };
 
 struct batch_source; /* the implementation's own type */
 
 struct batch_source_table {
+    /* The samples that batch NUMBER of a share has, 0 behind the end of an
+     * epoch that is longer than the share. */
+    uint32_t (*size)(struct batch_source *source, uint64_t number);
+
     /* Claims the samples of the next batch, CLAIM's number: one thread at a
      * time, numbers in order from the first one on. */
     enum status (*claim)(struct batch_source *source, struct batch_claim *claim,
                          struct failure *why);
 
     /* Fills BATCH, whose columns have room for a micro batch, from CLAIM; by
-     * several threads at once. */
-    enum status (*fill)(struct batch_source *source,
-                        const struct batch_claim *claim, struct batch *batch,
-                        struct failure *why);
+     * several threads at once. BATCH may get fewer samples than CLAIM has, but
+     * not none if it has any. */
+    enum status (*fill)(struct batch_source *source, struct batch_claim *claim,
+                        struct batch *batch, struct failure *why);
+
+    /* Frees CLAIM's scratch, which is not NULL. */
+    void (*forget)(struct batch_claim *claim);
 
     /* Frees *SOURCE (may be NULL) and clears it. */
     void (*close)(struct batch_source **source);
@@ -38,34 +48,60 @@ struct batch_source_table {
 /* An implementation's dataset begins with it. */
 struct dataset {
     const struct dataset_table *table;
-    uint64_t count;       /* samples */
+    uint64_t count;       /* samples; 0: they were not counted */
     uint32_t features;    /* values of a sample's input */
-    uint32_t num_classes; /* largest label + 1 */
+    uint32_t num_classes; /* largest label + 1; 0: not known yet */
 };
 
 struct dataset_table {
     const struct batch_source_table *batches;
 
-    /* A trainer's share, by OPTIONS, from micro batch FIRST on, without end.
-     * Borrows DATASET. */
+    /* A trainer's share, by OPTIONS, from micro batch FIRST on, without end, in
+     * batches with SPEC's columns. Borrows DATASET. */
     enum status (*share)(struct batch_source **out,
                          const struct dataset *dataset,
+                         const struct batch_spec *spec,
                          const struct sampler_options *options, uint64_t first,
                          struct failure *why);
 
     /* Samples FIRST to END - 1, in order, in batches of SIZE. Borrows
      * DATASET. */
     enum status (*range)(struct batch_source **out,
-                         const struct dataset *dataset, uint64_t first,
+                         const struct dataset *dataset,
+                         const struct batch_spec *spec, uint64_t first,
                          uint64_t end, uint32_t size, struct failure *why);
 
     /* Frees *DATASET (not NULL) and clears it. */
     void (*free)(struct dataset **dataset);
 };
 
-/* Room for BYTES in CLAIM's memory; what was in it is lost. */
+struct dataset_options {
+    const struct job *job;         /* borrowed */
+    const struct job_files *files; /* borrowed */
+    const char *key;               /* "data.train" */
+    uint32_t rank, num_ranks;      /* of the trainers, each with its share */
+    bool count;                    /* the samples that are not in memory */
+    const struct log *log;         /* borrowed */
+};
+
+/* The dataset of OPTIONS' files, by the job's data.format. Fails as
+ * idx_dataset_load and record_dataset_open; WHY names the key. */
+enum status dataset_open(struct dataset **out,
+                         const struct dataset_options *options,
+                         struct failure *why) MUST_CHECK;
+
+/* Fails as dataset_open if FILES of a job with DATA are not there. */
+enum status dataset_check_files(const struct job_data *data,
+                                const struct job_files *files,
+                                struct failure *why) MUST_CHECK;
+
+/* Room for BYTES in CLAIM's memory, which may move. */
 enum status batch_claim_reserve(struct batch_claim *claim, size_t bytes,
                                 struct failure *why) MUST_CHECK;
+
+/* Frees what CLAIM of a source of TABLE owns. */
+void batch_claim_free(const struct batch_source_table *table,
+                      struct batch_claim *claim);
 
 /* Frees *DATASET (may be NULL) and clears it. */
 void dataset_free(struct dataset **dataset);

@@ -119,6 +119,11 @@ struct batch_source {
     uint64_t next, end;      /* of a range */
 };
 
+static uint32_t idx_batches_size(struct batch_source *source, uint64_t number) {
+    (void)number;
+    return source->size; /* or fewer, but not none */
+}
+
 static enum status idx_batches_claim(struct batch_source *source,
                                      struct batch_claim *claim,
                                      struct failure *why) {
@@ -139,13 +144,14 @@ static enum status idx_batches_claim(struct batch_source *source,
 }
 
 static enum status idx_batches_fill(struct batch_source *source,
-                                    const struct batch_claim *claim,
+                                    struct batch_claim *claim,
                                     struct batch *batch, struct failure *why) {
     const struct idx_dataset *dataset = source->dataset;
     const uint32_t *indices = claim->memory;
     float *pixels = batch->columns[0];
     uint32_t *labels = batch->columns[1];
     (void)why;
+    batch->count = claim->count;
     for (uint32_t i = 0; i < claim->count; i++)
         labels[i] =
             idx_dataset_sample(dataset, indices[i],
@@ -175,11 +181,12 @@ static enum status idx_batches_open(struct batch_source **out,
 
 static enum status idx_share(struct batch_source **out,
                              const struct dataset *dataset,
+                             const struct batch_spec *spec,
                              const struct sampler_options *options,
                              uint64_t first, struct failure *why) {
     struct sampler_options own = *options;
     own.num_samples = (uint32_t)dataset->count;
-    (void)first; /* the sampler finds any batch */
+    (void)spec, (void)first; /* the sampler finds any batch */
     enum status status =
         idx_batches_open(out, dataset, options->micro_batch, why);
     if (!status)
@@ -190,8 +197,10 @@ static enum status idx_share(struct batch_source **out,
 }
 
 static enum status idx_range(struct batch_source **out,
-                             const struct dataset *dataset, uint64_t first,
+                             const struct dataset *dataset,
+                             const struct batch_spec *spec, uint64_t first,
                              uint64_t end, uint32_t size, struct failure *why) {
+    (void)spec;
     enum status status = idx_batches_open(out, dataset, size, why);
     if (status)
         return status;
@@ -201,6 +210,7 @@ static enum status idx_range(struct batch_source **out,
 }
 
 static const struct batch_source_table idx_batches = {
+    .size = idx_batches_size,
     .claim = idx_batches_claim,
     .fill = idx_batches_fill,
     .close = idx_batches_close,

@@ -82,9 +82,8 @@ static bool loader_claim(struct reader *reader, uint64_t *batch) {
     return go_on;
 }
 
-static void loader_fill(const struct reader *reader, struct slot *slot) {
+static void loader_fill(struct reader *reader, struct slot *slot) {
     const struct loader *loader = reader->loader;
-    slot->batch.count = slot->status ? 0 : reader->claim.count;
     if (!slot->status)
         slot->status = loader->table->fill(loader->source, &reader->claim,
                                            &slot->batch, &slot->why);
@@ -175,7 +174,7 @@ void loader_close(struct loader **where) {
         return;
     loader_stop(loader);
     for (uint32_t r = 0; loader->readers && r < loader->num_readers; r++)
-        free(loader->readers[r].claim.memory);
+        batch_claim_free(loader->table, &loader->readers[r].claim);
     free(loader->memory);
     free(loader->slots);
     free(loader->readers);
@@ -202,8 +201,8 @@ enum status loader_open(struct loader **out, const struct dataset *dataset,
     pthread_mutex_init(&loader->source_mutex, NULL);
     pthread_mutex_init(&loader->mutex, NULL);
     pthread_cond_init(&loader->changed, NULL);
-    enum status status =
-        dataset->table->share(&loader->source, dataset, options, first, why);
+    enum status status = dataset->table->share(&loader->source, dataset, spec,
+                                               options, first, why);
     if (!status)
         status = allocate_slots(loader, spec, options->micro_batch, why);
     if (!status)
@@ -219,6 +218,10 @@ enum status loader_open(struct loader **out, const struct dataset *dataset,
 void *loader_memory(const struct loader *loader, size_t *bytes) {
     *bytes = loader->bytes;
     return loader->memory;
+}
+
+uint32_t loader_size(const struct loader *loader, uint64_t number) {
+    return loader->table->size(loader->source, number);
 }
 
 /* Counting this batch as consumed releases the previous slot: its view ends

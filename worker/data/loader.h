@@ -32,6 +32,9 @@ void loader_close(struct loader **loader); /* stops and joins the threads */
 /* All memory of the batches, in whole pages; a view. */
 void *loader_memory(const struct loader *loader, size_t *bytes);
 
+/* The samples of batch NUMBER, or 0 behind the end of this share's epoch. */
+uint32_t loader_size(const struct loader *loader, uint64_t number);
+
 /* The next batch, a view until the next call; waits for its reader. Fails as
  * the dataset's claim and fill. */
 enum status loader_next(struct loader *loader, const struct batch **out,

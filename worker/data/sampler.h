@@ -10,10 +10,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Datasets that are not in memory cut shares by trainers, and those by devices;
+ * the sampler does not know `device` and `epoch_batches`. */
 struct sampler_options {
     uint32_t num_samples; /* N > 0; a dataset sets its own */
     uint32_t rank, num_ranks;
+    uint32_t device, num_devices; /* of the trainer; 0 of 0: it has one */
     uint32_t micro_batch;
+    uint64_t epoch_batches; /* of the plan; 0: as many as the share has */
     uint64_t seed;
     bool shuffle;
     bool drop_last; /* an epoch's short last batch is dropped */

@@ -13,6 +13,7 @@
 #include "worker/models/recompute.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -85,8 +86,16 @@ static uint32_t mlp_parameters(const struct job_model *model,
     return 2 * layers;
 }
 
+/* Is the label a number, not a class? */
+static bool mlp_has_target(const struct mlp_settings *settings) {
+    const struct job_widths *widths = &settings->layers;
+    return widths->items[widths->count - 1] == 1 &&
+           settings->loss != JOB_SOFTMAX_CROSS_ENTROPY;
+}
+
 static void mlp_inputs(const struct job_model *model, struct batch_spec *spec) {
-    const struct job_widths *widths = mlp_widths(model);
+    const struct mlp_settings *settings = model->settings;
+    const struct job_widths *widths = &settings->layers;
     *spec = (struct batch_spec){
         .num_columns = 2,
         .columns = {
@@ -95,26 +104,32 @@ static void mlp_inputs(const struct job_model *model, struct batch_spec *spec) {
                             .width = 1,
                             .num_classes = widths->items[widths->count - 1]},
         }};
+    if (mlp_has_target(settings))
+        spec->columns[MLP_LABELS] = (struct batch_column){
+            .type = BATCH_FLOATS, .width = 1, .max = settings->loss != JOB_MSE};
 }
 
 static enum status mlp_check_data(const struct job_model *model,
                                   const struct dataset *dataset,
-                                  const char *images, const char *labels,
+                                  const struct job_files *files,
                                   struct failure *why) {
     const struct job_widths *widths = mlp_widths(model);
     uint32_t inputs = widths->items[0];
     uint32_t outputs = widths->items[widths->count - 1];
+    char from[PATH_MAX + 32] = "the numbers that its features give";
+    if (dataset->num_classes)
+        snprintf(from, sizeof from, "the bytes of an image in %s",
+                 files->paths[0]);
     if (dataset->features != inputs)
         return status_fail(why, FAILURE_DATA_MISMATCH,
-                           "model.layers[0]: found %u inputs, expected %u, "
-                           "the bytes of an image in %s",
-                           inputs, dataset->features, images);
+                           "model.layers[0]: found %u inputs, expected %u, %s",
+                           inputs, dataset->features, from);
     if (dataset->num_classes > outputs)
         return status_fail(why, FAILURE_DATA_MISMATCH,
                            "model.layers[%u]: found %u outputs, expected %u "
                            "or more: the largest label in %s is %u",
                            widths->count - 1, outputs, dataset->num_classes,
-                           labels, dataset->num_classes - 1);
+                           files->paths[1], dataset->num_classes - 1);
     return STATUS_OK;
 }
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/models/model.h"
 
+#include "worker/data/features.h"
 #include "worker/models/mlp.h"
 
 #include <stdlib.h>
 
-const struct job_models model_schemas = {{[JOB_MLP] = &mlp_schema}};
+const struct job_models model_schemas = {.of_type = {[JOB_MLP] = &mlp_schema},
+                                         .check_features = features_check};
 
 const struct model *model_find(const struct job_model *model) {
     static const struct model *const models[] = {

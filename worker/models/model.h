@@ -46,11 +46,12 @@ struct model {
     /* The columns of its batches. */
     void (*inputs)(const struct job_model *model, struct batch_spec *spec);
 
-    /* STATUS_CONFIG unless DATASET has the model's inputs and no label beyond
-     * its outputs; WHY names the file at fault, IMAGES or LABELS. */
+    /* STATUS_CONFIG unless DATASET, read from FILES, has the model's inputs and
+     * no label beyond its outputs; WHY names the file at fault. */
     enum status (*check_data)(const struct job_model *model,
-                              const struct dataset *dataset, const char *images,
-                              const char *labels, struct failure *why);
+                              const struct dataset *dataset,
+                              const struct job_files *files,
+                              struct failure *why);
 
     /* What it takes in a trainer's memory. */
     memory_footprint_of_model *memory;

@@ -173,7 +173,9 @@ struct ops {
 
     /* Loss of logits z[n, out] against labels[n], each below OUT: *LOSS
      * receives the sum over samples (double), *CORRECT the number of samples
-     * whose largest logit (the first of equals) is the label's. DZ (may be
+     * whose largest logit (the first of equals) is the label's. With OUT 1,
+     * except by softmax, labels are the bits of floats, the targets, and
+     * *CORRECT counts those that sigmoid(z) rounds to. DZ (may be
      * NULL) receives the gradient of scale * sum. A sample's sigmoid
      * cross-entropy or squared error is the mean over its outputs, as in
      * torch. */

@@ -10,6 +10,8 @@ struct pass {
     struct device_replica *device_replica;
     const struct device_replica_step *step;
     struct device_replica_result *result;
+    uint32_t filled, first, last; /* micro batches with samples: how many, the
+                                     first, the last */
 };
 
 enum status device_replica_load(struct device_replica *replica,
@@ -27,6 +29,7 @@ enum status device_replica_load(struct device_replica *replica,
     size_t bytes;
     void *memory = loader_memory(replica->loader, &bytes);
     device_pin(&replica->executor.device, memory, bytes);
+    replica->next = first;
     return STATUS_OK;
 }
 
@@ -105,10 +108,22 @@ static enum status prefetch_next(struct device_replica *replica,
 
 /* The factor of BATCH's loss: the step's gradient is the mean of the
  * accumulated micro batches' mean gradients, times the loss scale. */
-static float scale_of(const struct device_replica_step *step,
-                      const struct batch *batch) {
-    return 1.0f / ((float)batch->count * (float)step->job->accumulation) *
-           step->factor;
+static float scale_of(const struct pass *pass, const struct batch *batch) {
+    return 1.0f / ((float)batch->count * (float)pass->filled) *
+           pass->step->factor;
+}
+
+/* Which of the step's micro batches have samples. */
+static void find_filled(struct pass *pass) {
+    const struct device_replica *replica = pass->device_replica;
+    pass->filled = 0;
+    for (uint32_t k = 0; k < pass->step->job->accumulation; k++) {
+        if (!loader_size(replica->loader, replica->next + k))
+            continue;
+        if (!pass->filled++)
+            pass->first = k;
+        pass->last = k;
+    }
 }
 
 static void add_result(struct device_replica_result *result,
@@ -129,9 +144,9 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
     const struct device_replica_step *step = pass->step;
     struct executor *executor = &pass->device_replica->executor;
     bool async = device_replica_is_async(pass->device_replica);
-    bool last = k + 1 == step->job->accumulation && !pass->result->nonfinite;
+    bool last = k == pass->last && !pass->result->nonfinite;
     struct model_hooks hooks = {
-        pass, k == 0 ? device_replica_need : NULL, check_loss,
+        pass, k == pass->first ? device_replica_need : NULL, check_loss,
         last && (async || step->early) ? device_replica_done : NULL};
     struct model_result batch_result;
     enum status status = STATUS_OK;
@@ -140,10 +155,15 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
     if (status)
         return status;
     const struct batch *batch = batch_prefetch_pop(&executor->batch_prefetch);
+    pass->device_replica->next++;
+    if (!batch->count) {
+        batch_prefetch_release(&executor->batch_prefetch);
+        return STATUS_OK;
+    }
     executor->model->gradient(
         executor->instance, batch, executor->device_transfer.weights,
-        executor->device_transfer.gradients, scale_of(step, batch), k > 0,
-        &hooks, &batch_result);
+        executor->device_transfer.gradients, scale_of(pass, batch),
+        k > pass->first, &hooks, &batch_result);
     batch_prefetch_release(&executor->batch_prefetch);
     if (async) {
         status = prefetch_next(pass->device_replica, pass->result, why);
@@ -164,9 +184,12 @@ enum status device_replica_compute(struct device_replica *replica,
                                    const struct device_replica_step *step,
                                    struct device_replica_result *result,
                                    struct failure *why) {
-    struct pass pass = {replica, step, result};
+    struct pass pass = {
+        .device_replica = replica, .step = step, .result = result};
     enum status status = STATUS_OK;
     *result = (struct device_replica_result){0};
+    find_filled(&pass);
+    result->empty = !pass.filled;
     for (uint32_t k = 0; !status && k < step->job->accumulation; k++) {
         if (k > 0 && !step->should_continue(step->context))
             return STATUS_OK;

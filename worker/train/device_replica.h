@@ -18,6 +18,7 @@
 struct device_replica {
     struct executor executor;
     struct loader *loader;
+    uint64_t next; /* micro batch */
     /* Own gradients; all zero: the trainer's arena is used. */
     struct arena arena;
 };
@@ -42,6 +43,7 @@ struct device_replica_step {
 struct device_replica_result {
     double loss;            /* sum over the samples, finite or not */
     bool nonfinite;         /* the sum is not finite */
+    bool empty;             /* the share has no more samples in this epoch */
     double finite_loss_sum; /* the sum over micro batches with finite loss, */
     uint64_t samples, correct;
     double last_loss; /* the sum over the last such batch, */
@@ -61,9 +63,9 @@ enum status device_replica_load(struct device_replica *replica,
 void device_replica_close(struct device_replica *replica);
 
 /* Forward and backward over the micro batches of a step. Unless
- * RESULT->nonfinite is set or the step was aborted, gradients are those of the
- * mean of the batches' mean losses, times the factor: in the arena, being
- * copied there, or on the device. */
+ * RESULT->nonfinite or RESULT->empty is set or the step was aborted, gradients
+ * are those of the mean of the batches' mean losses, times the factor: in the
+ * arena, being copied there, or on the device. */
 enum status device_replica_compute(struct device_replica *replica,
                                    const struct device_replica_step *step,
                                    struct device_replica_result *result,

@@ -11,7 +11,7 @@
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/dir_lock.h"
-#include "worker/data/idx_dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/train/arena.h"
 #include "worker/train/executor.h"
 
@@ -66,19 +66,21 @@ static void free_job(struct evaluator *evaluator) {
 
 static enum status load_test(struct evaluator *evaluator, struct failure *why) {
     const struct job *job = evaluator->job;
-    if (!job->data.test_images)
+    if (!job->data.test.paths[0])
         return status_fail(why, FAILURE_JOB_UNFIT,
                            "the job names no test set (data.test): there is "
                            "nothing to evaluate on");
-    enum status status =
-        idx_dataset_load(&evaluator->test, job->data.test_images,
-                         job->data.test_labels, evaluator->settings->log, why);
-    return status ? status_context(why, "data.test%s",
-                                   job->data.dir ? ", in data.dir" : "")
+    struct dataset_options options = {.job = job,
+                                      .files = &job->data.test,
+                                      .key = "data.test",
+                                      .num_ranks = 1,
+                                      .count = true,
+                                      .log = evaluator->settings->log};
+    enum status status = dataset_open(&evaluator->test, &options, why);
+    return status ? status
                   : model_find(&job->model)
                         ->check_data(&job->model, evaluator->test,
-                                     job->data.test_images,
-                                     job->data.test_labels, why);
+                                     &job->data.test, why);
 }
 
 static enum status evaluator_open_model(struct evaluator *evaluator,

@@ -90,7 +90,6 @@ static enum status evaluate_batches(struct executor *executor,
         status = table->claim(source, &claim, why);
         if (status || !claim.count)
             break;
-        batch.count = claim.count;
         status = table->fill(source, &claim, &batch, why);
         if (status)
             break;
@@ -104,7 +103,7 @@ static enum status evaluate_batches(struct executor *executor,
         out->correct += result.correct;
         out->count += result.count;
     }
-    free(claim.memory);
+    batch_claim_free(table, &claim);
     return status;
 }
 
@@ -121,8 +120,9 @@ static enum status evaluate_range(struct executor *executor,
         return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory to evaluate %d samples of %zu bytes",
                            EVALUATION_BATCH, bytes / EVALUATION_BATCH);
-    enum status status = test->table->range(&source, test, range->first,
-                                            range->end, EVALUATION_BATCH, why);
+    enum status status =
+        test->table->range(&source, test, &executor->spec, range->first,
+                           range->end, EVALUATION_BATCH, why);
     if (!status)
         status = evaluate_batches(executor, table, source, memory, out, why);
     table->close(&source);

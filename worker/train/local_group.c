@@ -265,6 +265,7 @@ enum status local_group_load(struct local_group *group,
         status = device_replica_load(&group->members[i].device_replica, dataset,
                                      &samples, first, data, why);
         samples.rank++;
+        samples.device++;
     }
     executor_synchronize(&group->members[0].device_replica.executor);
     return status;
@@ -309,6 +310,7 @@ static void sum_results(const struct local_group *group,
         const struct device_replica_result *one = &group->members[i].result;
         result->loss += one->loss;
         result->nonfinite |= one->nonfinite;
+        result->empty |= one->empty; /* all of them, or none */
         result->finite_loss_sum += one->finite_loss_sum;
         result->samples += one->samples;
         result->correct += one->correct;

@@ -10,7 +10,7 @@
 
 #include "proto/base/time.h"
 #include "proto/tensor/encoding.h"
-#include "worker/data/idx_dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/train/external.h"
 #include "worker/train/trainer_internal.h"
 
@@ -47,6 +47,10 @@ static struct sampler_options sampler_settings(const struct trainer *trainer) {
         .seed = job->seed,
         .shuffle = job->data.shuffle,
         .drop_last = job->data.drop_last,
+        .epoch_batches = trainer_is_synchronous(trainer)
+                             ? trainer->plan->run_schedule.epoch_batches
+                             : 0,
+        .num_devices = plan_replicas(trainer->plan, trainer->settings.rank),
     };
 }
 
@@ -356,33 +360,45 @@ void trainer_leave(struct trainer *trainer) {
     pthread_mutex_unlock(&trainer->mutex);
 }
 
+/* A share's records are counted if epochs need it; a test set is cut by
+ * number. */
 static enum status load_data(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
     const struct model *model = model_find(&job->model);
     const struct job_data *data = &job->data;
-    const struct log *log = trainer->settings.log;
-    const char *in = data->dir ? ", in data.dir" : "";
-    enum status status = idx_dataset_load(&trainer->train, data->train_images,
-                                          data->train_labels, log, why);
-    if (status)
-        return status_context(why, "data.train%s", in);
-    if (data->test_images)
-        status = idx_dataset_load(&trainer->test, data->test_images,
-                                  data->test_labels, log, why);
-    if (status)
-        return status_context(why, "data.test%s", in);
-    status = model->check_data(&job->model, trainer->train, data->train_images,
-                               data->train_labels, why);
+    struct dataset_options train = {.job = job,
+                                    .files = &data->train,
+                                    .key = "data.train",
+                                    .rank = trainer->settings.rank,
+                                    .num_ranks = trainer->settings.num_ranks,
+                                    .count = !job->has_steps &&
+                                             !job->steps_per_epoch,
+                                    .log = trainer->settings.log};
+    struct dataset_options test = {.job = job,
+                                   .files = &data->test,
+                                   .key = "data.test",
+                                   .num_ranks = 1,
+                                   .count = true,
+                                   .log = trainer->settings.log};
+    enum status status = dataset_open(&trainer->train, &train, why);
+    if (!status && data->test.paths[0])
+        status = dataset_open(&trainer->test, &test, why);
+    if (!status)
+        status =
+            model->check_data(&job->model, trainer->train, &data->train, why);
     if (!status && trainer->test)
-        status = model->check_data(&job->model, trainer->test,
-                                   data->test_images, data->test_labels, why);
+        status =
+            model->check_data(&job->model, trainer->test, &data->test, why);
     return status;
 }
 
 static void declare(struct trainer *trainer) {
+    bool records = trainer->settings.job->data.format != JOB_IDX;
     struct trainer_report model_spec = {
         .event = TRAINER_DECLARED,
-        .train_samples = trainer->train->count,
+        .train_samples = records ? 0 : trainer->train->count,
+        .share_samples = records ? trainer->train->count : 0,
+        .uncounted = !trainer->train->count,
         .test_samples = trainer->test ? trainer->test->count : 0,
     };
     trainer_device_declare(trainer, &model_spec);

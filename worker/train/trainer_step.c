@@ -5,9 +5,9 @@
  * Gradients are announced as soon as they are complete, unless all must be
  * known first: whether any has overflowed (a loss scale), or their norm
  * (clipping with staleness). Every parameter of a step is announced exactly
- * once, whatever happens: full, empty (a non-finite loss that is skipped), or
- * overflowed (which makes the round change nothing); else the other trainers
- * would wait forever. */
+ * once, whatever happens: full, empty (a non-finite loss that is skipped, or a
+ * share of the data that is over before its epoch), or overflowed (which makes
+ * the round change nothing); else the other trainers would wait forever. */
 #include "worker/train/trainer_internal.h"
 
 #include "proto/base/time.h"
@@ -155,6 +155,13 @@ static enum status skip_nonfinite(struct trainer *trainer,
     return STATUS_OK;
 }
 
+/* The round's mean is over the trainers that have samples. */
+static enum status skip_empty(struct trainer *trainer) {
+    if (trainer_wait_all_weights(trainer))
+        announce_all(trainer, CONTRIBUTION_EMPTY);
+    return STATUS_OK;
+}
+
 /* Divides the gradients by the loss scale, in place. *FINITE is false if they
  * have overflowed. */
 static enum status unscale(struct trainer *trainer, bool *finite,
@@ -233,13 +240,15 @@ enum status trainer_step_run(struct trainer *trainer, struct failure *why) {
     if (status || trainer->aborted)
         return status;
     status = trainer_step_compute(trainer, &result, why);
-    if (status || !trainer_step_should_continue(trainer) || result.nonfinite) {
+    bool none = result.nonfinite || result.empty;
+    if (status || !trainer_step_should_continue(trainer) || none) {
         enum status left = local_group_gather(&trainer->local_group, false,
                                               NULL, NULL, &ignored);
         (void)left; /* local_group_compute has reported its failure already */
-        return status || !trainer_step_should_continue(trainer)
-                   ? status
-                   : skip_nonfinite(trainer, why);
+        if (status || !trainer_step_should_continue(trainer))
+            return status;
+        return result.empty ? skip_empty(trainer)
+                            : skip_nonfinite(trainer, why);
     }
     bool early = announces_early(trainer);
     status = local_group_gather(&trainer->local_group, true,

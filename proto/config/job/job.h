@@ -13,14 +13,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { JOB_MAX_WIDTHS = 64, JOB_MAX_FILES = 64 };
+enum { JOB_MAX_WIDTHS = 64, JOB_MAX_FILES = 256 };
 
 enum job_model_type {
     JOB_MLP,
     JOB_EXTERNAL, /* trainers compute gradients themselves: library/capstan.h */
     JOB_MODEL_TYPES
 };
-enum job_data_format { JOB_IDX };
+enum job_data_format { JOB_IDX, JOB_CSV, JOB_CRITEO, JOB_TFRECORD };
 enum job_activation { JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY };
 enum job_loss { JOB_SOFTMAX_CROSS_ENTROPY, JOB_SIGMOID_CROSS_ENTROPY, JOB_MSE };
 enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };
@@ -59,14 +59,26 @@ struct job_model {
  * (worker/models/model.h). */
 struct job_models;
 
-/* Paths are absolute: images and labels of each set, in the IDX format. */
+/* Absolute paths, NULL behind the last; of JOB_IDX two, images and labels, else
+ * patterns of glob(3). */
+struct job_files {
+    char *paths[JOB_MAX_FILES];
+};
+
 struct job_data {
     enum job_data_format format;
-    char *dir; /* folder of the four if they are relative; NULL: the job's */
-    char *train_images, *train_labels, *test_images,
-        *test_labels; /* NULL: no test set */
+    char *dir; /* folder of relative paths; NULL: the job's */
+    struct job_files train, test; /* no test: there is no test set */
     bool shuffle, drop_last, pin_memory;
     uint32_t num_workers, prefetch_factor;
+
+    /* Records: all formats but JOB_IDX. */
+    uint32_t shuffle_buffer; /* records */
+    bool skip_bad_lines;
+    bool header;     /* JOB_CSV: the first record has the names */
+    char *columns;   /* JOB_CSV: their names, a JSON array; or NULL */
+    char *delimiter; /* JOB_CSV: one character */
+    char *label;     /* a column; NULL: the format's own */
 };
 
 struct job_checkpoint {
@@ -125,6 +137,7 @@ enum { JOB_MAX_DEVICES = 16 /* devices of a trainer */ };
 struct job {
     struct job_model model;
     struct job_data data;
+    char *features; /* a JSON object (worker/data/features.h), or NULL */
     uint64_t seed;
     bool has_steps; /* else `epochs` is used */
     uint64_t steps, epochs, steps_per_epoch /* 0: from the data */;

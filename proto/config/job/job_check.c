@@ -155,14 +155,17 @@ static const char *type_word(const struct check *check, const char *path,
     return "?";
 }
 
-/* The key is known, but not for this type of model, optimizer or schedule. */
+/* The key is known, but not for this type of model, data,
+ * optimizer or schedule. */
 static void report_misplaced(const struct check *check, const char *prefix,
                              const char *path, const struct job_key *key) {
     char list[LIST];
     list_keys(check, prefix, list);
     const struct job *job = check->job;
     const char *type =
-        key->models ? type_word(check, "model.type", job->model.type)
+        key->formats && job->model.type != JOB_EXTERNAL
+            ? type_word(check, "data.format", job->data.format)
+        : key->models ? type_word(check, "model.type", job->model.type)
         : key->optimizers
             ? type_word(check, "optimizer.type", job->optimizer.type)
             : type_word(check, "scheduler.type", job->schedule.type);

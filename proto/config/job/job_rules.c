@@ -239,12 +239,43 @@ static void check_model_keys(const struct job *job, const struct log *log) {
         schema->check(job, log);
 }
 
+/* What files of records need. */
+static void check_records(const struct job *job,
+                          struct diagnostics *diagnostics) {
+    const struct job_data *data = &job->data;
+    bool csv = data->format == JOB_CSV;
+    if (job->model.type == JOB_EXTERNAL || data->format == JOB_IDX)
+        return;
+    if (csv && !data->columns && !data->header)
+        diagnostics_add(diagnostics, "data.columns",
+                        "missing; allowed: an array with the name of each "
+                        "column, or \"header\": true if the first line of each "
+                        "file has them");
+    if (csv && data->columns && data->header)
+        diagnostics_add(diagnostics, "data.columns",
+                        "found beside \"header\": true; allowed: one of the "
+                        "two");
+    if (csv && data->delimiter &&
+        (strlen(data->delimiter) != 1 || strchr("\"\r\n", *data->delimiter)))
+        diagnostics_add(diagnostics, "data.delimiter",
+                        "found \"%s\"; allowed: one character of ASCII that is "
+                        "no quote and no end of a line",
+                        data->delimiter);
+    if (!csv && !job->features)
+        diagnostics_add(diagnostics, "features",
+                        "missing; allowed: an object with the features of the "
+                        "model, by name");
+    if (job->features && job->models && job->models->check_features)
+        job->models->check_features(job->features, diagnostics);
+}
+
 void job_rules_check(struct job *job, const struct job_input *input,
                      struct diagnostics *diagnostics) {
     job_rules_check_length(job, input, diagnostics);
     check_batch(job, input, diagnostics);
     check_optimizer(job, diagnostics);
     check_on_nan(job, diagnostics);
+    check_records(job, diagnostics);
     check_rates(job, input);
     job_rules_check_schedule(job, input->log);
     check_scale_lr(job, input->log, diagnostics);

@@ -13,6 +13,10 @@
 
 #define MLP (1u << JOB_MLP)
 
+#define CSV (1u << JOB_CSV)
+#define NAMED (CSV | 1u << JOB_TFRECORD)
+#define RECORDS (NAMED | 1u << JOB_CRITEO)
+
 #define WARMUP (1u << SCHEDULE_WARMUP)
 #define DECAY (1u << SCHEDULE_WARMUP_DECAY)
 #define COSINE (1u << SCHEDULE_WARMUP_COSINE)
@@ -44,15 +48,29 @@
 static const struct job_key keys[] = {
     {"model.type", CHOICE(model.type, "mlp", "external"),
      .default_value = "\"mlp\""},
-    {"data.format", CHOICE(data.format, "idx"), .default_value = "\"idx\"",
-     .models = MLP},
+    {"data.format", CHOICE(data.format, "idx", "csv", "criteo", "tfrecord"),
+     .default_value = "\"idx\"", .models = MLP},
     {"data.dir", PATH(data.dir), .models = MLP},
-    {"data.train", .kind = JOB_KIND_FILES, .field = FIELD(data.train_images),
+    {"data.train", .kind = JOB_KIND_FILES, .field = FIELD(data.train),
      .models = MLP, .required = true},
-    {"data.test", .kind = JOB_KIND_FILES, .field = FIELD(data.test_images),
+    {"data.test", .kind = JOB_KIND_FILES, .field = FIELD(data.test),
      .models = MLP},
     {"data.shuffle", BOOL(data.shuffle), .default_value = "true",
      .models = MLP},
+    {"data.shuffle_buffer", U32(data.shuffle_buffer, 1, 1e9),
+     .default_value = "65536", .models = MLP, .formats = RECORDS},
+    {"data.bad_lines", BOOL_WORD(data.skip_bad_lines, "stop", "skip"),
+     .default_value = "\"stop\"", .models = MLP, .formats = RECORDS},
+    {"data.header", BOOL(data.header), .default_value = "false", .models = MLP,
+     .formats = CSV},
+    {"data.columns", .kind = JOB_KIND_NAMES, .field = FIELD(data.columns),
+     .models = MLP, .formats = CSV},
+    {"data.delimiter", .kind = JOB_KIND_TEXT, .field = FIELD(data.delimiter),
+     .default_value = "\",\"", .models = MLP, .formats = CSV},
+    {"data.label", .kind = JOB_KIND_TEXT, .field = FIELD(data.label),
+     .default_value = "\"label\"", .models = MLP, .formats = NAMED},
+    {"features", .kind = JOB_KIND_OBJECT, .field = FIELD(features),
+     .models = MLP, .formats = RECORDS},
     {"data.drop_last", BOOL(data.drop_last), .default_value = "false",
      .models = MLP},
     {"data.num_workers", U32(data.num_workers, 0, 64), .default_value = "1",
@@ -257,6 +275,8 @@ const struct job_key *job_schema_row(const struct job_models *models,
 
 bool job_schema_applies(const struct job_key *key, const struct job *job) {
     if (key->models && !(key->models & 1u << job->model.type))
+        return false;
+    if (key->formats && !(key->formats & 1u << job->data.format))
         return false;
     if (key->optimizers && !(key->optimizers & 1u << job->optimizer.type))
         return false;

@@ -5,6 +5,7 @@
 #ifndef CAPSTAN_JOB_SCHEMA_H
 #define CAPSTAN_JOB_SCHEMA_H
 
+#include "proto/config/diagnostics.h"
 #include "proto/config/job/job.h"
 
 #include <stddef.h>
@@ -21,7 +22,9 @@ enum job_kind {
     JOB_KIND_BOOL_WORD, /* a bool: the second of two words */
     JOB_KIND_TEXT,
     JOB_KIND_PATH,      /* made absolute; `words` are the allowed endings */
-    JOB_KIND_FILES,     /* two paths below data.dir: images and labels */
+    JOB_KIND_FILES,     /* struct job_files, below data.dir */
+    JOB_KIND_NAMES,     /* an array of strings, kept as JSON */
+    JOB_KIND_OBJECT,    /* an object of objects, kept as JSON */
     JOB_KIND_WIDTHS,    /* struct job_widths, of 2 or more */
     JOB_KIND_BETAS,     /* struct optimizer: beta1, beta2 */
     JOB_KIND_STEPS,     /* struct job: has_steps, steps */
@@ -33,7 +36,8 @@ enum job_kind {
 
 /* Defaults are JSON. A key without a default that is not given leaves its field
  * 0 and is not written. The masks (bits 1 << enum value) list the model,
- * optimizer or scheduler types to which the row applies, 0 for all. Several
+ * optimizer or scheduler types and the data formats to which the row applies, 0
+ * for all. Several
  * rows may give one path different defaults. */
 struct job_key {
     const char *path;
@@ -44,7 +48,7 @@ struct job_key {
     const char *const *words;  /* NULL-ended */
     const char *default_value; /* default */
     const char *deepspeed;     /* DeepSpeed's default, if it differs */
-    unsigned models, optimizers, schedules;
+    unsigned models, optimizers, schedules, formats;
     bool required;
 };
 
@@ -59,6 +63,9 @@ struct job_model_schema {
 
 struct job_models {
     const struct job_model_schema *of_type[JOB_MODEL_TYPES]; /* NULL: no keys */
+    /* Adds what is wrong in FEATURES, the job's object. */
+    void (*check_features)(const char *features,
+                           struct diagnostics *diagnostics);
 };
 
 /* Row I of the job's keys and those of MODELS (NULL: none), in reading order: a

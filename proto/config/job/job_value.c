@@ -13,12 +13,6 @@
 #include <string.h>
 
 _Static_assert(sizeof(enum job_loss) == sizeof(unsigned), "JOB_KIND_CHOICE");
-_Static_assert(offsetof(struct job_data, train_labels) ==
-                       offsetof(struct job_data, train_images) +
-                           sizeof(char *) &&
-                   offsetof(struct job_data, test_labels) ==
-                       offsetof(struct job_data, test_images) + sizeof(char *),
-               "JOB_KIND_FILES fills two neighbours");
 
 bool job_value_read_integer(const struct job_key *key, const json_t *value,
                             uint64_t *integer) {
@@ -255,6 +249,8 @@ static const struct job_value_kind *const kinds[JOB_KINDS] = {
     [JOB_KIND_TEXT] = &text_kind,
     [JOB_KIND_PATH] = &path_kind,
     [JOB_KIND_FILES] = &job_value_files,
+    [JOB_KIND_NAMES] = &job_value_names,
+    [JOB_KIND_OBJECT] = &job_value_object,
     [JOB_KIND_WIDTHS] = &job_value_widths,
     [JOB_KIND_BETAS] = &job_value_betas,
     [JOB_KIND_STEPS] = &job_value_steps,

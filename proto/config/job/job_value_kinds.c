@@ -7,39 +7,118 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void free_files(struct job_files *files) {
+    for (size_t i = 0; i < JOB_MAX_FILES; i++)
+        free(files->paths[i]);
+}
+
+/* One path, or several; images and labels are two. The format is read before
+ * them. */
 static bool read_files(const struct job_key *key, const json_t *value,
                        void *field, const struct job_reader *reader) {
     (void)key;
-    const char *dir = reader->job->data.dir;
-    const char *folder = dir ? dir : reader->folder;
-    if (json_array_size(value) != 2)
+    const struct job_data *data = &reader->job->data;
+    const char *folder = data->dir ? data->dir : reader->folder;
+    size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    if (data->format == JOB_IDX ? !json_is_array(value) || count != 2
+                                : !count || count >= JOB_MAX_FILES)
         return false;
-    char *files[2];
-    for (size_t i = 0; i < 2; i++)
-        files[i] =
-            job_value_join(folder, json_string_value(json_array_get(value, i)));
-    if (!files[0] || !files[1]) {
-        free(files[0]);
-        free(files[1]);
-        return false;
+    struct job_files files = {0};
+    for (size_t i = 0; i < count; i++) {
+        const json_t *path =
+            json_is_array(value) ? json_array_get(value, i) : value;
+        files.paths[i] = job_value_join(folder, json_string_value(path));
+        if (!files.paths[i]) {
+            free_files(&files);
+            return false;
+        }
     }
-    memcpy(field, files, sizeof files);
+    *(struct job_files *)field = files;
     return true;
 }
 
 static json_t *write_files(const struct job_key *key, const void *field) {
     (void)key;
-    char *const *files = field;
-    return files[0] ? json_pack("[s, s]", files[0], files[1]) : NULL;
+    const struct job_files *files = field;
+    json_t *array = files->paths[0] ? json_array() : NULL;
+    for (size_t i = 0; i < JOB_MAX_FILES && files->paths[i]; i++)
+        json_array_append_new(array, json_string(files->paths[i]));
+    return array;
 }
 
 static void allow_files(const struct job_key *key, char *text, size_t size) {
     (void)key;
-    snprintf(text, size, "an array of two paths, images and labels");
+    snprintf(text, size,
+             "an array of two paths, images and labels; of records a path, a "
+             "pattern such as \"day_*.csv\", or an array of up to %d of them",
+             JOB_MAX_FILES - 1);
 }
 
 const struct job_value_kind job_value_files = {read_files, write_files,
-                                               allow_files, 2};
+                                               allow_files, JOB_MAX_FILES};
+
+static bool keep_json(const json_t *value, void *field) {
+    char *text = json_dumps(value, JSON_COMPACT);
+    if (!text)
+        return false;
+    free(*(char **)field);
+    *(char **)field = text;
+    return true;
+}
+
+static json_t *write_kept(const struct job_key *key, const void *field) {
+    (void)key;
+    char *const *text = field;
+    return *text ? json_loads(*text, 0, NULL) : NULL;
+}
+
+static bool read_names(const struct job_key *key, const json_t *value,
+                       void *field, const struct job_reader *reader) {
+    (void)key, (void)reader;
+    size_t i;
+    const json_t *name;
+    bool texts = json_array_size(value) > 0;
+    json_array_foreach(value, i, name) texts =
+        texts && json_string_length(name) > 0;
+    return texts && keep_json(value, field);
+}
+
+static void allow_names(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size, "an array of names");
+}
+
+const struct job_value_kind job_value_names = {read_names, write_kept,
+                                               allow_names, 1};
+
+static bool read_named_objects(const struct job_key *key, const json_t *value,
+                               void *field, const struct job_reader *reader) {
+    (void)key;
+    const char *folder = reader->job->data.dir, *name;
+    json_t *own = json_deep_copy(value), *of_name;
+    bool whole = own && json_object_size(own) > 0;
+    folder = folder ? folder : reader->folder;
+    json_object_foreach(own, name, of_name) {
+        json_t *file = json_object_get(of_name, "file");
+        char *path = job_value_join(folder, json_string_value(file));
+        whole = whole && json_is_object(of_name) && (path || !file) &&
+                (!file || !json_string_set(file, path));
+        free(path);
+    }
+    whole = whole && keep_json(own, field);
+    json_decref(own);
+    return whole;
+}
+
+static void allow_object(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size,
+             "an object with an object for each name, whose \"file\" is a "
+             "path");
+}
+
+const struct job_value_kind job_value_object = {read_named_objects, write_kept,
+                                                allow_object, 1};
 
 static bool read_widths(const struct job_key *key, const json_t *value,
                         void *field, const struct job_reader *reader) {

@@ -36,7 +36,7 @@ double loss_sigmoid_cross_entropy(const float *z, uint32_t label, float *dz,
     float share = factor / (float)out;
     for (uint32_t j = 0; j < out; j++) {
         float derivative;
-        sum += loss_sigmoid(z[j], (float)(j == label), &derivative);
+        sum += loss_sigmoid(z[j], loss_target(label, j, out), &derivative);
         if (dz)
             dz[j] = share * derivative;
     }
@@ -48,7 +48,7 @@ double loss_mse(const float *z, uint32_t label, float *dz, uint32_t out,
     double sum = 0;
     float share = 2 * factor / (float)out;
     for (uint32_t j = 0; j < out; j++) {
-        float difference = z[j] - (float)(j == label);
+        float difference = z[j] - loss_target(label, j, out);
         sum += (double)difference * difference;
         if (dz)
             dz[j] = share * difference;

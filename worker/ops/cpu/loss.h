@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Losses of one sample: its logits z[out] against its label; the target is 1 at
- * the label and 0 elsewhere. Sums run from the first class to the last, in
+ * the label and 0 elsewhere, or with one output the label's bits as a float
+ * (loss_target). Sums run from the first class to the last, in
  * double. DZ[out] receives FACTOR times the gradient; it may be NULL, or Z
- * itself. LABEL < OUT. */
+ * itself. A class is below OUT. */
 #ifndef CAPSTAN_LOSS_H
 #define CAPSTAN_LOSS_H
 

@@ -8,6 +8,7 @@
 #include "worker/ops/activation.h"
 #include "worker/ops/cpu/loss.h"
 #include "worker/ops/cpu/ops_cpu_internal.h"
+#include "worker/ops/loss_element.h"
 
 #include <dnnl.h>
 #include <math.h>
@@ -191,11 +192,14 @@ void ops_cpu_loss(struct ops_device *device, enum job_loss kind, const float *z,
                   const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
                   float scale, double *loss, uint32_t *correct) {
     (void)device;
+    bool target = loss_has_target(kind, out);
     *loss = 0;
     *correct = 0;
     for (size_t i = 0; i < n; i++) {
         const float *logits = z + i * out;
-        *correct += loss_is_correct(logits, labels[i], out);
+        *correct += target ? loss_hits_target(kind, *logits,
+                                              loss_target(labels[i], 0, 1))
+                           : loss_is_correct(logits, labels[i], out);
         *loss += sample_loss(kind, logits, labels[i], dz ? dz + i * out : NULL,
                              out, scale);
     }

@@ -65,7 +65,8 @@ CUDA_ELEMENT double sigmoid_cross_entropy(const struct sample *s) {
     float share = s->factor / (float)s->out;
     for (size_t j = s->lane; j < s->out; j += CUDA_WARP) {
         float derivative;
-        sum += loss_sigmoid(s->z[j], (float)(j == s->label), &derivative);
+        sum += loss_sigmoid(s->z[j], loss_target(s->label, (uint32_t)j, s->out),
+                            &derivative);
         if (s->dz)
             s->dz[j] = share * derivative;
     }
@@ -76,7 +77,7 @@ CUDA_ELEMENT double mse(const struct sample *s) {
     double sum = 0;
     float share = 2 * s->factor / (float)s->out;
     for (size_t j = s->lane; j < s->out; j += CUDA_WARP) {
-        float difference = s->z[j] - (float)(j == s->label);
+        float difference = s->z[j] - loss_target(s->label, (uint32_t)j, s->out);
         sum += (double)difference * difference;
         if (s->dz)
             s->dz[j] = share * difference;
@@ -128,9 +129,12 @@ static __global__ void sample_losses(enum job_loss kind, const float *z,
         s.z = z + i * out;
         s.dz = dz ? dz + i * out : NULL;
         s.label = labels[i];
-        bool known = s.label < out;
-        float label_logit = known ? s.z[s.label] : NAN;
-        bool correct = is_correct(&s, label_logit);
+        bool target = loss_has_target(kind, out);
+        bool known = target || s.label < out;
+        float label_logit = target ? s.z[0] : known ? s.z[s.label] : NAN;
+        bool correct = target ? loss_hits_target(kind, label_logit,
+                                                 loss_target(s.label, 0, 1))
+                              : is_correct(&s, label_logit);
         double loss =
             known ? loss_of(kind, &s, label_logit) : write_invalid(&s);
         if (s.lane == 0) {

@@ -252,19 +252,19 @@ static void data_that_do_not_match_the_model_are_named(void **state) {
     const struct mlp_settings settings = {.layers = {3, {784, 100, 10}}};
     struct job_model model = {.settings = &settings};
     struct dataset data = {.count = 1, .features = 784, .num_classes = 10};
+    const struct job_files files = {{"images", "labels"}};
     struct failure why;
-    assert_int_equal(
-        model_mlp.check_data(&model, &data, "images", "labels", &why),
-        STATUS_OK);
+    assert_int_equal(model_mlp.check_data(&model, &data, &files, &why),
+                     STATUS_OK);
     data.num_classes = 11;
-    assert_fails(model_mlp.check_data(&model, &data, "images", "labels", &why),
-                 &why, FAILURE_DATA_MISMATCH);
+    assert_fails(model_mlp.check_data(&model, &data, &files, &why), &why,
+                 FAILURE_DATA_MISMATCH);
     assert_string_equal(why.text,
                         "model.layers[2]: found 10 outputs, expected 11 or "
                         "more: the largest label in labels is 10");
     data = (struct dataset){.count = 1, .features = 783, .num_classes = 10};
-    assert_fails(model_mlp.check_data(&model, &data, "images", "labels", &why),
-                 &why, FAILURE_DATA_MISMATCH);
+    assert_fails(model_mlp.check_data(&model, &data, &files, &why), &why,
+                 FAILURE_DATA_MISMATCH);
     assert_non_null(
         strstr(why.text, "expected 783, the bytes of an image in images"));
 }
@@ -319,14 +319,14 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
     mlp_fixture_open(&fixture, &model);
     struct dataset *train = NULL;
     struct loader *loader = NULL;
+    const struct job_files files = {{"images", "labels"}};
     struct failure why;
     assert_int_equal(
         idx_dataset_load(&train, FASHION "train-images-idx3-ubyte.gz",
                          FASHION "train-labels-idx1-ubyte.gz", NULL, &why),
         STATUS_OK);
-    assert_int_equal(
-        model_mlp.check_data(&model, train, "images", "labels", &why),
-        STATUS_OK);
+    assert_int_equal(model_mlp.check_data(&model, train, &files, &why),
+                     STATUS_OK);
     struct batch_spec spec;
     model_mlp.inputs(&model, &spec);
     struct sampler_options options = {

@@ -206,8 +206,8 @@ static void oracle(const struct fixture *fixture, uint64_t step,
         layout_init_block(layout, b, step,
                           weights[layout->blocks[b].parameter] +
                               layout->blocks[b].offset);
-    must(idx_dataset_load(&test, fixture->job->data.test_images,
-                          fixture->job->data.test_labels, NULL, &why),
+    must(idx_dataset_load(&test, fixture->job->data.test.paths[0],
+                          fixture->job->data.test.paths[1], NULL, &why),
          &why);
     *accuracy = *loss = 0;
     for (uint32_t i = 0; i < test->count; i++) {
@@ -335,10 +335,10 @@ static void a_job_without_a_test_set_is_reported(void **state) {
 static void missing_data_is_reported_with_its_path(void **state) {
     struct fixture *fixture = *state;
     write_checkpoint(fixture, 10, true, "");
-    assert_int_equal(unlink(fixture->job->data.test_labels), 0);
+    assert_int_equal(unlink(fixture->job->data.test.paths[1]), 0);
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_DATA_UNREADABLE);
     expect_words(fixture, "data.test: /");
-    expect_words(fixture, fixture->job->data.test_labels);
+    expect_words(fixture, fixture->job->data.test.paths[1]);
 }
 
 static void the_evaluator_waits_for_its_folder(void **state) {

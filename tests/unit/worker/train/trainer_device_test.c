@@ -48,12 +48,12 @@ static int setup(void **state) {
     write_file(fixture->images, fixture->folder, "i", images, sizeof images);
     write_file(fixture->labels, fixture->folder, "l", labels, sizeof labels);
     static const struct mlp_settings model = {.layers = {2, {4, 2}}};
-    fixture->job = (struct job){.model.settings = &model,
-                                .micro_batch = 1,
-                                .threads = 1,
-                                .timeouts.step = 60,
-                                .data = {.train_images = fixture->images,
-                                         .train_labels = fixture->labels}};
+    fixture->job = (struct job){
+        .model.settings = &model,
+        .micro_batch = 1,
+        .threads = 1,
+        .timeouts.step = 60,
+        .data = {.train.paths = {fixture->images, fixture->labels}}};
     fixture->settings = (struct trainer_settings){.log = &fixture->wire->log,
                                                   .job = &fixture->job,
                                                   .num_ranks = 1,

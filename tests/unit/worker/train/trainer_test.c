@@ -310,13 +310,13 @@ static void without_new_weights_no_step_is_taken(void **state) {
 
 static void data_that_cannot_be_read_is_reported(void **state) {
     struct trainer_fixture *fixture = *state;
-    FILE *file = fopen(fixture->job.data.train_images, "wb");
+    FILE *file = fopen(fixture->job.data.train.paths[0], "wb");
     assert_non_null(file);
     fclose(file);
     trainer_fixture_open(fixture);
     struct trainer_report report = trainer_fixture_report(fixture);
     assert_int_equal(report.event, TRAINER_FAILED);
-    assert_non_null(strstr(report.why.text, fixture->job.data.train_images));
+    assert_non_null(strstr(report.why.text, fixture->job.data.train.paths[0]));
 }
 
 static void a_trainer_can_end_in_every_wait(void **state) {

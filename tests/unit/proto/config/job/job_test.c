@@ -27,10 +27,10 @@ static void the_documented_example_loads_unchanged(void **state) {
     assert_int_equal(mlp->layers.count, 4);
     assert_int_equal(mlp->layers.items[3], 10);
     assert_string_equal(
-        job->data.train_labels,
+        job->data.train.paths[1],
         "/usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz");
     assert_string_equal(
-        job->data.test_images,
+        job->data.test.paths[0],
         "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz");
     assert_true(job->data.shuffle);
     assert_int_equal(job->epochs, 5);
@@ -56,7 +56,7 @@ static void the_minimal_job_has_the_documented_defaults(void **state) {
     const struct job *job = fixture->job;
     const struct mlp_settings *mlp = job->model.settings;
     assert_int_equal(mlp->loss, JOB_SOFTMAX_CROSS_ENTROPY);
-    assert_null(job->data.test_images);
+    assert_null(job->data.test.paths[0]);
     assert_true(job->data.shuffle && !job->data.drop_last);
     assert_int_equal(job->strategy, JOB_STRATEGY_UNSET);
     assert_int_equal(job->chief, JOB_CHIEF_UNSET);
@@ -71,6 +71,13 @@ static void the_minimal_job_has_the_documented_defaults(void **state) {
                 job->timeouts.grace == 30 && job->timeouts.stop == 5);
 }
 
+/* The least job with records. */
+static const char csv_job[] =
+    "{\"model\": {\"layers\": [4, 2]}, \"data\": {\"train\": \"a.csv\","
+    " \"format\": \"csv\", \"columns\": [\"a\", \"label\"]},"
+    " \"steps\": 10, \"train_micro_batch_size_per_gpu\": 8,"
+    " \"optimizer\": {\"type\": \"SGD\"}}";
+
 static const struct setting {
     const char *right, *wrong_type, *out_of_range; /* NULL: none such */
 } settings[] = {
@@ -81,7 +88,7 @@ static const struct setting {
     {"activation_checkpointing.number_checkpoints=24",
      "activation_checkpointing.number_checkpoints=all",
      "activation_checkpointing.number_checkpoints=-1"},
-    {"data.format=idx", "data.format={}", "data.format=csv"},
+    {"data.format=idx", "data.format={}", "data.format=parquet"},
     {"data.dir=/x", "data.dir=3", "data.dir="},
     {"data.train=[\"a\",\"b\"]", "data.train=a", "data.train=[\"a\"]"},
     {"data.test=[\"a\",\"b\"]", "data.test=[1,2]", "data.test=[\"a\",\"\"]"},
@@ -188,25 +195,79 @@ static const struct setting {
     {"compare.latency_us=20", "compare.latency_us=x", "compare.latency_us=-1"},
 };
 
+/* On csv_job. */
+static const struct setting record_settings[] = {
+    {"data.shuffle_buffer=1", "data.shuffle_buffer=x", "data.shuffle_buffer=0"},
+    {"data.bad_lines=skip", "data.bad_lines=1", "data.bad_lines=keep"},
+    {"data.header=false", "data.header=1", NULL},
+    {"data.columns=[\"x\",\"label\"]", "data.columns=x", "data.columns=[\"\"]"},
+    {"data.delimiter=;", "data.delimiter=[]", "data.delimiter=ab"},
+    {"data.label=a", "data.label=1", NULL},
+    {"data.train=b.csv", "data.train=1", "data.train=[]"},
+    {"features={\"a\":{\"type\":\"numeric\"}}", "features=a", "features={}"},
+};
+
+static enum status set(struct job_fixture *fixture, const char *job,
+                       const char *setting) {
+    const char *const overrides[] = {setting, NULL};
+    return job_fixture_load(fixture, job, NULL, overrides);
+}
+
 /* The refusal names the key, what was found and what is allowed. */
-static void expect_refusal(struct job_fixture *fixture, const char *setting) {
+static void expect_refusal(struct job_fixture *fixture, const char *job,
+                           const char *setting) {
     if (!setting)
         return;
     char key[128];
     snprintf(key, sizeof key, " %.*s: found ", (int)strcspn(setting, "=["),
              setting);
-    job_fixture_expect_set_refused(fixture, setting, key);
+    job_fixture_expect_refused(fixture, set(fixture, job, setting), key);
     assert_non_null(strstr(fixture->why.text, "allowed: "));
 }
 
-static void each_key_accepts_valid_and_refuses_invalid_values(void **state) {
-    struct job_fixture *fixture = *state;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        job_fixture_expect_loaded(fixture,
-                                  job_fixture_set(fixture, settings[i].right));
-        expect_refusal(fixture, settings[i].wrong_type);
-        expect_refusal(fixture, settings[i].out_of_range);
+static void check_settings(struct job_fixture *fixture, const char *job,
+                           const struct setting *rows, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        job_fixture_expect_loaded(fixture, set(fixture, job, rows[i].right));
+        expect_refusal(fixture, job, rows[i].wrong_type);
+        expect_refusal(fixture, job, rows[i].out_of_range);
     }
+}
+
+static void each_key_accepts_valid_and_refuses_invalid_values(void **state) {
+    check_settings(*state, job_fixture_least, settings,
+                   sizeof settings / sizeof *settings);
+    check_settings(*state, csv_job, record_settings,
+                   sizeof record_settings / sizeof *record_settings);
+}
+
+static void a_job_with_records_says_how_they_are_read(void **state) {
+    struct job_fixture *fixture = *state;
+    job_fixture_expect_loaded(
+        fixture, set(fixture, csv_job, "data.train=[\"/x/b*.csv\",\"c.csv\"]"));
+    assert_string_equal(fixture->job->data.train.paths[0], "/x/b*.csv");
+    assert_non_null(strstr(fixture->job->data.train.paths[1], "/c.csv"));
+    assert_null(fixture->job->data.train.paths[2]);
+    job_fixture_expect_refused(fixture,
+                               set(fixture, csv_job, "data.columns=null"),
+                               "data.columns: missing");
+    job_fixture_expect_refused(fixture,
+                               set(fixture, csv_job, "data.header=true"),
+                               "data.columns: found beside");
+    job_fixture_expect_refused(
+        fixture,
+        set(fixture, csv_job,
+            "features={\"a\":{\"type\":\"number\"},\"b\":{\"type\":"
+            "\"bucketized\",\"boundaries\":[2,1],\"buckets\":3}}"),
+        "features.a.type: found \"number\"");
+    assert_non_null(strstr(fixture->why.text, "features.b.boundaries: found"));
+    assert_non_null(strstr(fixture->why.text, "features.b.buckets: unknown"));
+    job_fixture_expect_refused(fixture,
+                               job_fixture_set(fixture, "data.label=a"),
+                               "data.label: not a key of idx");
+    job_fixture_expect_refused(fixture,
+                               job_fixture_set(fixture, "data.format=criteo"),
+                               "features: missing");
 }
 
 static bool is_covered(const char *path) {
@@ -214,6 +275,10 @@ static bool is_covered(const char *path) {
         return true; /* by the tables of optimisers and schedules */
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         if (!strncmp(settings[i].right, path, strlen(path)))
+            return true;
+    for (size_t i = 0; i < sizeof record_settings / sizeof *record_settings;
+         i++)
+        if (!strncmp(record_settings[i].right, path, strlen(path)))
             return true;
     return false;
 }
@@ -408,6 +473,7 @@ int main(void) {
         JOB_FIXTURE_TEST(the_documented_example_loads_unchanged),
         JOB_FIXTURE_TEST(the_minimal_job_has_the_documented_defaults),
         JOB_FIXTURE_TEST(each_key_accepts_valid_and_refuses_invalid_values),
+        JOB_FIXTURE_TEST(a_job_with_records_says_how_they_are_read),
         JOB_FIXTURE_TEST(no_key_of_the_schema_is_untested),
         JOB_FIXTURE_TEST(the_documentation_has_each_key_with_its_default),
         JOB_FIXTURE_TEST(a_syntax_error_has_line_and_column),

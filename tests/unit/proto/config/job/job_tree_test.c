@@ -32,7 +32,7 @@ static void overrides_reach_into_objects_and_arrays(void **state) {
     assert_int_equal(mlp->layers.count, 3);
     assert_int_equal(mlp->layers.items[0], 8);
     assert_int_equal(mlp->layers.items[2], 3);
-    assert_string_equal(job->data.train_labels, "/labels");
+    assert_string_equal(job->data.train.paths[1], "/labels");
     assert_true(job->schedule.lr == 0.5);
     assert_int_equal(job->seed, 2);
     assert_string_equal(job->init + strlen(job->init) - 15, "a=b.safetensors");

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_OUT = 1025 };
 
@@ -31,15 +32,21 @@ static double softmax_oracle(const float *z, uint32_t label, double *dz,
     return top + log(sum) - z[label];
 }
 
+/* With one output the label has the target's bits. */
+static double target_of(uint32_t label, uint32_t j, uint32_t out) {
+    float target;
+    memcpy(&target, &label, sizeof target);
+    return out == 1 ? (double)target : j == label;
+}
+
 static double sigmoid_oracle(const float *z, uint32_t label, double *dz,
                              uint32_t out) {
     double sum = 0;
     for (uint32_t j = 0; j < out; j++) {
         double p = 1 / (1 + exp(-(double)z[j]));
-        dz[j] = (p - (j == label)) / out;
-        /* log(1 + exp(u)) with u of either sign, without overflow */
-        double u = j == label ? -(double)z[j] : z[j];
-        sum += u > 0 ? u + log1p(exp(-u)) : log1p(exp(u));
+        double target = target_of(label, j, out);
+        dz[j] = (p - target) / out;
+        sum += fmax(z[j], 0) + log1p(exp(-fabs(z[j]))) - target * z[j];
     }
     return sum / out;
 }
@@ -48,7 +55,7 @@ static double mse_oracle(const float *z, uint32_t label, double *dz,
                          uint32_t out) {
     double sum = 0;
     for (uint32_t j = 0; j < out; j++) {
-        double difference = z[j] - (double)(j == label);
+        double difference = z[j] - target_of(label, j, out);
         dz[j] = 2 * difference / out;
         sum += difference * difference;
     }
@@ -80,14 +87,24 @@ static void assert_agrees(loss_function loss, oracle_function oracle,
     assert_true(loss(z, label, NULL, out, factor) == got);
 }
 
+static uint32_t bits_of(float target) {
+    uint32_t bits;
+    memcpy(&bits, &target, sizeof bits);
+    return bits;
+}
+
 static void check(loss_function loss, oracle_function oracle) {
     static const uint32_t sizes[] = {1, 2, 7, 10, 255, 1025};
     static const float bounds[] = {0, 1e-3f, 1, 30, 1000};
+    static const float targets[] = {0, 1, 0.25f, -3};
     float z[MAX_OUT];
     for (int s = 0; s < 6; s++) {
         for (int b = 0; b < 5; b++) {
             uint32_t out = sizes[s];
             fill(z, out, bounds[b], 1 + out);
+            for (int t = 0;
+                 out == 1 && loss != loss_softmax_cross_entropy && t < 4; t++)
+                assert_agrees(loss, oracle, z, bits_of(targets[t]), out);
             assert_agrees(loss, oracle, z, 0, out);
             assert_agrees(loss, oracle, z, out / 2, out);
             assert_agrees(loss, oracle, z, out - 1, out);

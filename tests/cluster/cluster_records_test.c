@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs over files of records: CSV with a planted rule, in parts of different
+ * lengths, plain and compressed. */
+#include "tests/cluster/cluster_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+enum { PARTS = 5, TEST_ROWS = 400, EXIT_FAILED = 1 };
+
+/* Of a trainer that reads part 1 and 3 of 5, the longest share, and the
+ * other. */
+static const unsigned part_rows[PARTS] = {150, 410, 30, 600, 77};
+
+static double uniform(uint32_t *seed) {
+    *seed = *seed * 1664525 + 1013904223;
+    return (*seed >> 8) * 0x1p-23 - 1;
+}
+
+/* Rows of two numbers and a word; the label is 1 where 2 a - b plus the word's
+ * number is over 0, the target that sum. */
+static void write_rows(const struct cluster_run *run, const char *name,
+                       unsigned rows, uint32_t seed) {
+    static const char *const words[] = {"red", "green", "blue"};
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    size_t length = strlen(name);
+    bool packed = !strcmp(name + length - 3, ".gz");
+    gzFile file = gzopen(path, packed ? "w" : "wT");
+    assert_non_null(file);
+    gzprintf(file, "a,b,word,label,target\n");
+    for (unsigned i = 0; i < rows; i++) {
+        double a = uniform(&seed), b = uniform(&seed);
+        int word = (int)(1.5 * (uniform(&seed) + 1)) % 3;
+        double sum = 2 * a - b + (word - 1);
+        gzprintf(file, "%.6f,%.6f,\"%s\",%d,%.6f\n", a, b, words[word], sum > 0,
+                 sum);
+    }
+    assert_int_equal(gzclose(file), Z_OK);
+}
+
+static int setup(void **state) {
+    int failed = cluster_run_setup(state);
+    const struct cluster_run *run = *state;
+    char name[32];
+    for (unsigned p = 0; !failed && p < PARTS; p++) {
+        snprintf(name, sizeof name, "part-%u.csv%s", p, p % 2 ? ".gz" : "");
+        write_rows(run, name, part_rows[p], p);
+    }
+    write_rows(run, "test.csv", TEST_ROWS, 99);
+    return failed;
+}
+
+#define DATA                                                                   \
+    "\"data\": {\"format\": \"csv\", \"header\": true, \"train\":"             \
+    " \"part-*\", \"test\": \"test.csv\", \"shuffle_buffer\": 64}"
+#define FEATURES                                                               \
+    "\"features\": {\"a\": {\"type\": \"numeric\"},"                           \
+    " \"b\": {\"type\": \"numeric\"},"                                         \
+    " \"word\": {\"type\": \"vocabulary\","                                    \
+    " \"values\": [\"red\", \"green\", \"blue\"]}}"
+#define MODEL                                                                  \
+    "\"model\": {\"layers\": [5, 16, 1], \"loss\": \"sigmoid_cross_entropy\"}"
+#define ADAM "\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.01}}"
+
+static const char binary[] =
+    "{" DATA ", " FEATURES ", " MODEL ", " ADAM ", \"epochs\": 6}";
+
+static double figure(const struct cluster_process *process, const char *key) {
+    json_t *summary = cluster_run_json(process);
+    const json_t *value = json_object_get(summary, key);
+    if (!json_is_number(value))
+        fail_msg("no number %s in the summary", key);
+    double number = json_number_value(value);
+    json_decref(summary);
+    return number;
+}
+
+static struct cluster_process *run_json(struct cluster_run *run,
+                                        const char *num_ps, const char *workers,
+                                        const char *set) {
+    char ps[32] = "job.json";
+    if (num_ps)
+        snprintf(ps, sizeof ps, "--ps=%s", num_ps);
+    const char *const arguments[] = {"local",
+                                     "--workers",
+                                     workers,
+                                     "--set",
+                                     set,
+                                     "--set",
+                                     "checkpoint.resume=never",
+                                     "--json",
+                                     ps,
+                                     num_ps ? "job.json" : NULL,
+                                     NULL};
+    struct cluster_process *process =
+        cluster_run_start(run, "local", arguments, NULL);
+    cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
+    return process;
+}
+
+/* Shares by file (2 trainers: parts 0, 2, 4 and 1, 3) and by record (3). */
+static void records_are_learnt_by_every_strategy(void **state) {
+    static const char *const workers[] = {"2", "3", "2", "2"};
+    static const char *const ps[] = {"2", "1", NULL, "1"};
+    static const char *const sets[] = {"threads=1", "wire=bf16",
+                                       "strategy.type=allreduce",
+                                       "strategy.staleness=inf"};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, binary);
+    for (int i = 0; i < 4; i++) {
+        struct cluster_process *process =
+            run_json(run, ps[i], workers[i], sets[i]);
+        assert_true(figure(process, "test_accuracy") > 0.93);
+    }
+}
+
+/* Of 5 files two trainers read 257 and 1010 records: 101 rounds an epoch. */
+static void an_epoch_is_as_long_as_the_longest_share(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, binary);
+    struct cluster_process *process = run_json(run, "1", "2", "epochs=2");
+    assert_int_equal((int)figure(process, "steps"), 202);
+}
+
+static void a_number_is_learnt_by_squared_errors(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(
+        run,
+        "{\"data\": {\"format\": \"csv\", \"header\": true,"
+        " \"train\": \"part-*\", \"test\": \"test.csv\", \"label\": \"target\"},"
+        " \"model\": {\"layers\": [5, 1], \"loss\": \"mse\"}," FEATURES "," ADAM
+        ", \"epochs\": 30}");
+    struct cluster_process *process = run_json(run, "1", "2", "seed=3");
+    assert_true(figure(process, "train_loss") < 0.01);
+}
+
+/* Half the way, then the rest: the data goes on where it was, by epochs and by
+ * steps, which count nothing. */
+static void a_resumed_run_reads_on_to_the_same_bits(void **state) {
+    static const char *const whole[] = {"epochs=2", "steps=150"};
+    static const char *const half[] = {"epochs=1", "steps=67"};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, binary);
+    for (int i = 0; i < 2; i++) {
+        char one[64], two[64];
+        snprintf(one, sizeof one, "checkpoint.dir=one-%d", i);
+        snprintf(two, sizeof two, "checkpoint.dir=two-%d", i);
+        CLUSTER_FIXTURE_RUN(run, 2, 2, 0, one, whole[i]);
+        CLUSTER_FIXTURE_RUN(run, 1, 2, 0, two, half[i], "data.num_workers=3");
+        CLUSTER_FIXTURE_RUN(run, 3, 2, 0, two, whole[i]);
+        cluster_fixture_expect_same_checkpoints(
+            run, one + strlen("checkpoint.dir="),
+            two + strlen("checkpoint.dir="));
+    }
+}
+
+static void a_bad_record_is_named_or_skipped(void **state) {
+    struct cluster_run *run = *state;
+    char path[PATH_MAX];
+    cluster_run_job(run, binary);
+    cluster_run_path(run, "part-2.csv", path);
+    FILE *file = fopen(path, "a");
+    assert_non_null(file);
+    fputs("0.5,n/a,\"red\",1,0\n", file);
+    fclose(file);
+    struct cluster_process *process =
+        CLUSTER_FIXTURE_RUN(run, 1, 2, EXIT_FAILED, "seed=1");
+    cluster_fixture_expect_logged(process, "part-2.csv:32: column b: found "
+                                           "\"n/a\", expected a number");
+    process = CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "data.bad_lines=skip");
+    cluster_fixture_expect_logged(process, "part-2.csv:32: column b");
+}
+
+#define RECORDS_TEST(f)                                                        \
+    cmocka_unit_test_setup_teardown(f, setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        RECORDS_TEST(records_are_learnt_by_every_strategy),
+        RECORDS_TEST(an_epoch_is_as_long_as_the_longest_share),
+        RECORDS_TEST(a_number_is_learnt_by_squared_errors),
+        RECORDS_TEST(a_resumed_run_reads_on_to_the_same_bits),
+        RECORDS_TEST(a_bad_record_is_named_or_skipped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

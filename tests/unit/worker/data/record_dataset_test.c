@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records of several files through datasets of several trainers and devices. */
+#include "worker/data/loader.h"
+
+#include "tests/lib/assert_fails.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILES = 6, RECORDS = 203, BATCH = 4, MOST = 64 };
+
+/* Record i of all has the features i and 2 i and the label i mod 3. */
+struct fixture {
+    char folder[32], pattern[64];
+    struct job job;
+    struct job_files files;
+    struct batch_spec spec;
+    struct failure why;
+};
+
+static void path_of(const struct fixture *fixture, int file, char *path) {
+    snprintf(path, MOST, "%s/part-%d.csv", fixture->folder, file);
+}
+
+static void write_parts(const struct fixture *fixture) {
+    unsigned next = 0;
+    for (int f = 0; f < FILES; f++) {
+        char path[MOST];
+        path_of(fixture, f, path);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fputs("x,label,y\n", file);
+        for (int i = 0; i < 10 * f + 8 + (f == 5) * 5; i++, next++)
+            fprintf(file, "%u,%u,%u\n", next, next % 3, 2 * next);
+        assert_int_equal(fclose(file), 0);
+    }
+    assert_int_equal(next, RECORDS);
+}
+
+static int setup(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    strcpy(fixture->folder, "/tmp/record_dataset.XXXXXX");
+    assert_non_null(mkdtemp(fixture->folder));
+    snprintf(fixture->pattern, sizeof fixture->pattern, "%s/part-?.csv",
+             fixture->folder);
+    write_parts(fixture);
+    fixture->files.paths[0] = fixture->pattern;
+    fixture->job = (struct job){.seed = 5,
+                                .data = {.format = JOB_CSV,
+                                         .shuffle = true,
+                                         .shuffle_buffer = 16,
+                                         .header = true,
+                                         .delimiter = ",",
+                                         .label = "label"}};
+    fixture->spec = (struct batch_spec){
+        .num_columns = 2,
+        .columns = {{BATCH_FLOATS, .width = 2},
+                    {BATCH_CLASSES, .width = 1, .num_classes = 3}}};
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    for (int f = 0; f < FILES; f++) {
+        char path[MOST];
+        path_of(fixture, f, path);
+        unlink(path);
+    }
+    rmdir(fixture->folder);
+    free(fixture);
+    return 0;
+}
+
+static struct dataset *open_dataset(struct fixture *fixture, uint32_t rank,
+                                    uint32_t num_ranks, bool count) {
+    struct dataset *dataset;
+    struct dataset_options options = {.job = &fixture->job,
+                                      .files = &fixture->files,
+                                      .key = "data.train",
+                                      .rank = rank,
+                                      .num_ranks = num_ranks,
+                                      .count = count};
+    if (dataset_open(&dataset, &options, &fixture->why))
+        fail_msg("%s", fixture->why.text);
+    return dataset;
+}
+
+static struct loader *open_loader(struct fixture *fixture,
+                                  const struct dataset *dataset,
+                                  struct sampler_options options,
+                                  uint64_t first, uint32_t readers) {
+    struct loader *loader;
+    options.micro_batch = BATCH;
+    if (loader_open(&loader, dataset, &fixture->spec, &options, first,
+                    (struct loader_prefetch){readers, 3}, &fixture->why))
+        fail_msg("%s", fixture->why.text);
+    return loader;
+}
+
+/* Counts the records of the next COUNT batches in SEEN. */
+static void take(struct fixture *fixture, struct loader *loader, unsigned count,
+                 unsigned *seen) {
+    for (unsigned b = 0; b < count; b++) {
+        const struct batch *batch;
+        if (loader_next(loader, &batch, &fixture->why))
+            fail_msg("%s", fixture->why.text);
+        const float *values = batch->columns[0];
+        const uint32_t *labels = batch->columns[1];
+        for (uint32_t i = 0; i < batch->count; i++, values += 2) {
+            unsigned record = (unsigned)values[0];
+            assert_true(record < RECORDS);
+            assert_true(values[1] == (float)(2 * record));
+            assert_int_equal(labels[i], record % 3);
+            seen[record]++;
+        }
+    }
+}
+
+/* By file where there are two each, else by record; the plan's epoch is that of
+ * the longest share. */
+static void an_epoch_has_each_record_once(void **state) {
+    struct fixture *fixture = *state;
+    for (uint32_t ranks = 1; ranks < 7; ranks++) {
+        unsigned seen[RECORDS] = {0};
+        uint64_t batches = 0, all = 0;
+        struct dataset *datasets[7];
+        for (uint32_t r = 0; r < ranks; r++) {
+            datasets[r] = open_dataset(fixture, r, ranks, true);
+            uint64_t own = (datasets[r]->count + BATCH - 1) / BATCH;
+            batches = own > batches ? own : batches;
+            all += datasets[r]->count;
+        }
+        assert_int_equal(all, RECORDS);
+        for (uint32_t r = 0; r < ranks; r++) {
+            struct loader *loader = open_loader(
+                fixture, datasets[r],
+                (struct sampler_options){.epoch_batches = batches}, 0, r % 3);
+            for (unsigned epoch = 1; epoch < 4; epoch++)
+                take(fixture, loader, (unsigned)batches, seen);
+            loader_close(&loader);
+            dataset_free(&datasets[r]);
+        }
+        for (int i = 0; i < RECORDS; i++)
+            assert_int_equal(seen[i], 3);
+    }
+}
+
+static void the_longer_epoch_has_empty_batches(void **state) {
+    struct fixture *fixture = *state;
+    struct dataset *dataset = open_dataset(fixture, 0, 1, true);
+    struct loader *loader = open_loader(
+        fixture, dataset, (struct sampler_options){.epoch_batches = 60}, 0, 2);
+    const struct batch *batch;
+    for (uint64_t b = 0; b < 120; b++) {
+        uint64_t before = b % 60 * BATCH;
+        uint32_t left = before < RECORDS ? (uint32_t)(RECORDS - before) : 0;
+        uint32_t size = left < BATCH ? left : BATCH;
+        assert_int_equal(loader_size(loader, b), size);
+        assert_int_equal(loader_next(loader, &batch, NULL), STATUS_OK);
+        assert_int_equal(batch->count, size);
+    }
+    loader_close(&loader);
+    dataset_free(&dataset);
+}
+
+/* The same batches, wherever the loader begins and however many threads read;
+ * shuffled, and otherwise in each epoch. */
+static void a_loader_may_begin_anywhere(void **state) {
+    struct fixture *fixture = *state;
+    for (int counted = 0; counted < 2; counted++) {
+        struct dataset *dataset = open_dataset(fixture, 1, 2, counted);
+        static float all[130][BATCH];
+        const struct batch *batch;
+        for (uint64_t first = 0; first < 120; first += 17) {
+            struct loader *loader =
+                open_loader(fixture, dataset, (struct sampler_options){0},
+                            first, (uint32_t)first % 4);
+            for (uint64_t b = first; b < 125; b++) {
+                if (loader_next(loader, &batch, &fixture->why))
+                    fail_msg("%s", fixture->why.text);
+                assert_int_equal(batch->number, b);
+                const float *values = batch->columns[0];
+                for (uint32_t i = 0; i < batch->count; i++) {
+                    if (!first)
+                        all[b][i] = values[2 * i];
+                    assert_true(all[b][i] == values[2 * i]);
+                }
+            }
+            loader_close(&loader);
+        }
+        if (counted)
+            assert_true(all[0][0] !=
+                        all[(dataset->count + BATCH - 1) / BATCH][0]);
+        dataset_free(&dataset);
+    }
+}
+
+static void devices_part_their_trainers_share(void **state) {
+    struct fixture *fixture = *state;
+    unsigned seen[RECORDS] = {0}, once = 0;
+    struct dataset *dataset = open_dataset(fixture, 0, 1, true);
+    for (uint32_t device = 0; device < 4; device++) {
+        struct loader *loader = open_loader(
+            fixture, dataset,
+            (struct sampler_options){.device = device, .num_devices = 4}, 0, 1);
+        take(fixture, loader, (RECORDS / 4 + BATCH - 1) / BATCH, seen);
+        loader_close(&loader);
+    }
+    for (int i = 0; i < RECORDS; i++)
+        once += seen[i] == 1;
+    assert_int_equal(once, RECORDS / 4 * 4);
+    dataset_free(&dataset);
+}
+
+static void a_range_is_in_the_files_order(void **state) {
+    struct fixture *fixture = *state;
+    struct dataset *dataset = open_dataset(fixture, 0, 1, true);
+    const struct batch_source_table *table = dataset->table->batches;
+    struct batch_source *source;
+    struct batch_claim claim = {0};
+    float values[2 * BATCH];
+    uint32_t labels[BATCH];
+    struct batch batch = {.columns = {values, labels}};
+    unsigned next = 50;
+    assert_int_equal(dataset->table->range(&source, dataset, &fixture->spec, 50,
+                                           151, BATCH, NULL),
+                     STATUS_OK);
+    do {
+        assert_int_equal(table->claim(source, &claim, NULL), STATUS_OK);
+        assert_int_equal(table->fill(source, &claim, &batch, NULL), STATUS_OK);
+        for (uint32_t i = 0; i < batch.count; i++)
+            assert_true(values[2 * i] == (float)next++);
+    } while (claim.count);
+    assert_int_equal(next, 151);
+    batch_claim_free(table, &claim);
+    table->close(&source);
+    dataset_free(&dataset);
+}
+
+static void append(const struct fixture *fixture, const char *line) {
+    char path[MOST];
+    path_of(fixture, 0, path);
+    FILE *file = fopen(path, "a");
+    fputs(line, file);
+    fclose(file);
+}
+
+/* The first failure of the loader within an epoch; else STATUS_OK. */
+static enum status read_epoch(struct fixture *fixture, unsigned *seen) {
+    struct dataset *dataset = open_dataset(fixture, 0, 1, true);
+    struct loader *loader =
+        open_loader(fixture, dataset, (struct sampler_options){0}, 0, 1);
+    enum status status = STATUS_OK;
+    *seen = 0;
+    for (uint64_t b = 0; !status && b * BATCH < dataset->count; b++) {
+        const struct batch *batch;
+        status = loader_next(loader, &batch, &fixture->why);
+        *seen += status ? 0 : batch->count;
+    }
+    loader_close(&loader);
+    dataset_free(&dataset);
+    return status;
+}
+
+static void a_bad_record_ends_the_run_or_is_skipped(void **state) {
+    static const char *const bad[] = {"1,3,2\n",  "1,-1,2\n", "1,0.5,2\n",
+                                      "1,,2\n",   "1,0\n",    "x,0,2\n",
+                                      "1,nan,2\n"};
+    struct fixture *fixture = *state;
+    unsigned seen, count = sizeof bad / sizeof *bad;
+    for (unsigned i = 0; i < count; i++) {
+        write_parts(fixture);
+        append(fixture, bad[i]);
+        assert_fails(read_epoch(fixture, &seen), &fixture->why,
+                     FAILURE_BAD_RECORD);
+        assert_non_null(strstr(fixture->why.text, "/part-0.csv:10: "));
+    }
+    write_parts(fixture);
+    fixture->job.data.skip_bad_lines = true;
+    for (unsigned i = 0; i < count; i++)
+        append(fixture, bad[i]);
+    assert_int_equal(read_epoch(fixture, &seen), STATUS_OK);
+    assert_int_equal(seen, RECORDS);
+}
+
+static void a_file_that_shrinks_is_noticed(void **state) {
+    struct fixture *fixture = *state;
+    struct dataset *dataset = open_dataset(fixture, 0, 1, true);
+    struct loader *loader =
+        open_loader(fixture, dataset, (struct sampler_options){0}, 0, 0);
+    enum status status = STATUS_OK;
+    char path[MOST];
+    path_of(fixture, 5, path);
+    assert_int_equal(truncate(path, 20), 0);
+    for (uint64_t b = 0; !status && b * BATCH < RECORDS; b++) {
+        const struct batch *batch;
+        status = loader_next(loader, &batch, &fixture->why);
+    }
+    assert_fails(status, &fixture->why, FAILURE_DATA_MISMATCH);
+    loader_close(&loader);
+    dataset_free(&dataset);
+}
+
+static void a_share_without_records_is_refused(void **state) {
+    struct fixture *fixture = *state;
+    struct dataset *dataset;
+    struct dataset_options options = {.job = &fixture->job,
+                                      .files = &fixture->files,
+                                      .key = "data.train",
+                                      .rank = RECORDS,
+                                      .num_ranks = RECORDS + 1,
+                                      .count = true};
+    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+                 FAILURE_DATA_TOO_SMALL);
+    options.count = false;
+    assert_int_equal(dataset_open(&dataset, &options, NULL), STATUS_OK);
+    struct loader *loader =
+        open_loader(fixture, dataset, (struct sampler_options){0}, 0, 0);
+    const struct batch *batch;
+    assert_fails(loader_next(loader, &batch, &fixture->why), &fixture->why,
+                 FAILURE_DATA_TOO_SMALL);
+    loader_close(&loader);
+    dataset_free(&dataset);
+}
+
+static void missing_files_and_columns_are_named(void **state) {
+    struct fixture *fixture = *state;
+    struct dataset *dataset;
+    struct dataset_options options = {.job = &fixture->job,
+                                      .files = &fixture->files,
+                                      .key = "data.test",
+                                      .num_ranks = 1};
+    fixture->job.data.label = "click";
+    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+                 FAILURE_DATA_MISMATCH);
+    fixture->files.paths[0] = "/no/*.csv";
+    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+                 FAILURE_DATA_UNREADABLE);
+    assert_string_equal(fixture->why.text,
+                        "data.test: /no/*.csv: no such file");
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(an_epoch_has_each_record_once),
+        TEST(the_longer_epoch_has_empty_batches),
+        TEST(a_loader_may_begin_anywhere),
+        TEST(devices_part_their_trainers_share),
+        TEST(a_range_is_in_the_files_order),
+        TEST(a_bad_record_ends_the_run_or_is_skipped),
+        TEST(a_file_that_shrinks_is_noticed),
+        TEST(a_share_without_records_is_refused),
+        TEST(missing_files_and_columns_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,716 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A source takes records in order, one thread at a time, and copies their bytes
+ * into the claim; the thread that has claimed them parses them. */
+#include "worker/data/record_dataset.h"
+
+#include "worker/data/csv_format.h"
+#include "worker/data/data_file.h"
+#include "worker/data/example_format.h"
+#include "worker/data/features.h"
+#include "worker/data/record_stream.h"
+
+#include <glob.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHOWN_BAD_LINES = 10 };
+
+struct record_dataset {
+    struct dataset dataset;
+    struct dataset_options options;
+    const struct record_reader *reader;
+    glob_t files;
+    struct record header; /* JOB_CSV: the first record with the names; else no
+                             bytes */
+    const char **names;   /* JOB_CSV: those of data.columns, or NULL */
+    uint32_t num_names;
+    json_t *columns; /* owns NAMES' texts */
+    struct features *features;
+    atomic_uint bad_lines;
+};
+
+/* What one thread parses with. */
+struct parser {
+    struct csv_format *csv;
+    struct example_format *example;
+    uint32_t *places;                 /* [columns]: of a feature column */
+    const struct record_cell **cells; /* [columns] */
+    uint32_t num_columns;
+};
+
+/* A record in a claim's memory; its bytes follow those of all. */
+struct claimed {
+    struct record record;
+    const char *path;
+    size_t begin;
+};
+
+struct batch_source {
+    const struct record_dataset *dataset;
+    struct batch_spec spec;
+    struct record_stream *stream;
+    struct csv_format *header; /* what the files' headers are compared with */
+    struct record_window window;
+    bool loaded;   /* WINDOW is */
+    uint32_t size; /* of a batch */
+
+    /* A range: records NEXT to END - 1 of an epoch. */
+    bool in_order;
+    uint64_t next, end;
+
+    /* A share: every STRIDE-th record from OFFSET on. */
+    uint32_t offset, stride;
+    bool drop_last;
+    uint64_t share;         /* records of an epoch; 0: not counted */
+    uint64_t epoch_batches; /* of the plan; 0: epochs follow each other */
+    uint64_t epoch, record; /* the next one, if not counted */
+};
+
+static enum status record_no_memory(struct failure *why) {
+    return status_fail(why, FAILURE_NO_MEMORY, "no memory to read records");
+}
+
+static enum status find_files(glob_t *found, const struct job_files *files,
+                              struct failure *why) {
+    for (size_t i = 0; i < JOB_MAX_FILES && files->paths[i]; i++) {
+        const char *path = files->paths[i];
+        int flags = i ? GLOB_APPEND : 0;
+        int error = glob(path, flags, NULL, found);
+        if (error == GLOB_NOMATCH)
+            return status_fail(why, FAILURE_DATA_UNREADABLE, "%s: no such file",
+                               path);
+        if (error)
+            return status_fail(why, FAILURE_DATA_UNREADABLE,
+                               "%s: its files cannot be listed", path);
+    }
+    return STATUS_OK;
+}
+
+static const struct record_reader *record_dataset_reader(
+    const struct job_data *data) {
+    return data->format == JOB_CSV      ? &quoted_line_reader
+           : data->format == JOB_CRITEO ? &line_reader
+                                        : &tfrecord_reader;
+}
+
+static enum status open_csv(const struct record_dataset *dataset,
+                            struct csv_format **out, struct failure *why) {
+    const struct job_data *data = &dataset->options.job->data;
+    struct csv_format_options options = {
+        .criteo = data->format == JOB_CRITEO,
+        .delimiter = data->delimiter ? *data->delimiter : ',',
+        .names = dataset->names,
+        .num_names = dataset->num_names,
+        .label = data->label};
+    enum status status = csv_format_open(out, &options, why);
+    if (status || !dataset->header.bytes)
+        return status;
+    struct record header = dataset->header; /* which is changed */
+    header.bytes = malloc(header.size + 1);
+    if (!header.bytes)
+        return record_no_memory(why);
+    memcpy(header.bytes, dataset->header.bytes, header.size);
+    status = csv_format_take_header(*out, &header, why);
+    free(header.bytes);
+    return status;
+}
+
+/* The first record of the first file. */
+static enum status read_header(struct record_dataset *dataset,
+                               struct failure *why) {
+    const struct record_reader *reader = dataset->reader;
+    const char *path = dataset->files.gl_pathv[0];
+    struct record_file *file;
+    struct record record = {0};
+    enum status status = reader->open(&file, path, why);
+    if (!status)
+        status = reader->next(file, &record, why);
+    if (!status && !record.bytes)
+        status = status_fail(why, FAILURE_DATA_DAMAGED,
+                             "%s: found no line, expected a header", path);
+    if (!status) {
+        dataset->header = record;
+        dataset->header.bytes = malloc(record.size + 1);
+        if (dataset->header.bytes)
+            memcpy(dataset->header.bytes, record.bytes, record.size);
+        else
+            status = record_no_memory(why);
+    }
+    reader->close(&file);
+    return status;
+}
+
+/* Names of data.columns. */
+static enum status take_names(struct record_dataset *dataset,
+                              struct failure *why) {
+    const char *text = dataset->options.job->data.columns;
+    size_t i;
+    const json_t *name;
+    dataset->columns = json_loads(text, 0, NULL);
+    dataset->num_names = (uint32_t)json_array_size(dataset->columns);
+    dataset->names = calloc(dataset->num_names + 1, sizeof *dataset->names);
+    if (!dataset->columns || !dataset->names)
+        return record_no_memory(why);
+    json_array_foreach(dataset->columns, i, name) dataset->names[i] =
+        json_string_value(name);
+    return STATUS_OK;
+}
+
+/* Opens the features for the columns that there are. */
+static enum status open_features(struct record_dataset *dataset,
+                                 struct failure *why) {
+    const struct job *job = dataset->options.job;
+    const struct job_data *data = &job->data;
+    struct csv_format *csv = NULL;
+    const char *const *columns = NULL;
+    uint32_t count = 0;
+    enum status status = STATUS_OK;
+    if (data->format == JOB_CSV && data->header)
+        status = read_header(dataset, why);
+    else if (data->format == JOB_CSV)
+        status = take_names(dataset, why);
+    if (!status && data->format != JOB_TFRECORD) {
+        status = open_csv(dataset, &csv, why);
+        if (status)
+            status = status_context(why, "%s", dataset->files.gl_pathv[0]);
+        else
+            columns = csv_format_columns(csv, &count);
+    }
+    if (!status)
+        status = features_open(&dataset->features, job->features, columns,
+                               count, why);
+    csv_format_close(&csv);
+    if (!status)
+        dataset->dataset.features = features_width(dataset->features);
+    return status;
+}
+
+static void parser_close(struct parser **where) {
+    struct parser *parser = *where;
+    if (!parser)
+        return;
+    csv_format_close(&parser->csv);
+    example_format_close(&parser->example);
+    free(parser->places);
+    free(parser->cells);
+    free(parser);
+    *where = NULL;
+}
+
+/* An Example's cells are those of the features' columns, then the label. */
+static enum status open_example(const struct record_dataset *dataset,
+                                struct parser *parser,
+                                const char *const *columns,
+                                struct failure *why) {
+    uint32_t count = parser->num_columns;
+    const char **names = calloc(count + 1, sizeof *names);
+    if (!names)
+        return record_no_memory(why);
+    memcpy(names, columns, count * sizeof *names);
+    names[count] = dataset->options.job->data.label;
+    enum status status =
+        example_format_open(&parser->example, names, count + 1, why);
+    free(names);
+    for (uint32_t c = 0; c < count; c++)
+        parser->places[c] = c;
+    return status;
+}
+
+static enum status parser_open(const struct record_dataset *dataset,
+                               struct parser **out, struct failure *why) {
+    struct parser *parser = calloc(1, sizeof *parser);
+    *out = parser;
+    if (!parser)
+        return record_no_memory(why);
+    const char *const *columns =
+        features_columns(dataset->features, &parser->num_columns);
+    parser->places = calloc(parser->num_columns + 1, sizeof *parser->places);
+    parser->cells = calloc(parser->num_columns + 1, sizeof *parser->cells);
+    if (!parser->places || !parser->cells)
+        return record_no_memory(why);
+    if (dataset->options.job->data.format == JOB_TFRECORD)
+        return open_example(dataset, parser, columns, why);
+    enum status status = open_csv(dataset, &parser->csv, why);
+    if (status)
+        return status;
+    uint32_t count;
+    const char *const *all = csv_format_columns(parser->csv, &count);
+    for (uint32_t c = 0; c < parser->num_columns; c++)
+        while (strcmp(all[parser->places[c]], columns[c]))
+            parser->places[c]++;
+    return STATUS_OK;
+}
+
+static enum status example_label(const struct record_dataset *dataset,
+                                 const struct record_cell *cell, float *label,
+                                 struct failure *why) {
+    if (cell->count == 1 && cell->type == RECORD_FLOATS)
+        *label = cell->floats[0];
+    else if (cell->count == 1 && cell->type == RECORD_INTEGERS)
+        *label = (float)cell->integers[0];
+    else
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "feature %s: found %u values%s, expected one number",
+                           dataset->options.job->data.label, cell->count,
+                           cell->type == RECORD_TEXTS ? " of bytes" : "");
+    return STATUS_OK;
+}
+
+/* Fills PARSER's cells and the label from RECORD. */
+static enum status parse(const struct record_dataset *dataset,
+                         struct parser *parser, const struct record *record,
+                         float *label, struct failure *why) {
+    const struct record_cell *cells;
+    struct csv_format_row row;
+    enum status status;
+    if (parser->csv) {
+        status = csv_format_read(parser->csv, record, &row, why);
+        cells = row.cells;
+        *label = row.label;
+    } else {
+        status = example_format_read(parser->example, record, &cells, why);
+        if (!status)
+            status =
+                example_label(dataset, &cells[parser->num_columns], label, why);
+    }
+    for (uint32_t c = 0; !status && c < parser->num_columns; c++)
+        parser->cells[c] = &cells[parser->places[c]];
+    return status;
+}
+
+/* Writes LABEL as sample I of COLUMN. */
+static enum status put_label(const struct batch_column *column, float label,
+                             void *values, uint32_t i, struct failure *why) {
+    if (column->type == BATCH_FLOATS) {
+        ((float *)values)[i] = label;
+        if (column->max <= column->min ||
+            (label >= column->min && label <= column->max))
+            return STATUS_OK;
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "label: found %g, expected a number from %g to %g",
+                           (double)label, (double)column->min,
+                           (double)column->max);
+    }
+    if (label < 0 || label >= (float)column->num_classes ||
+        label != floorf(label))
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "label: found %g, expected a class, an integer from "
+                           "0 to %u",
+                           (double)label, column->num_classes - 1);
+    ((uint32_t *)values)[i] = (uint32_t)label;
+    return STATUS_OK;
+}
+
+/* Names file and line; TFRecord's records are numbered from 0. */
+static enum status bad_record(const struct claimed *claimed,
+                              const struct failure *wrong,
+                              struct failure *why) {
+    const struct record *record = &claimed->record;
+    if (wrong->code != FAILURE_DATA_DAMAGED) {
+        *why = *wrong;
+        return failure_code_status(wrong->code);
+    }
+    return record->line
+               ? status_fail(why, FAILURE_BAD_RECORD, "%s:%" PRIu64 ": %s",
+                             claimed->path, record->line, wrong->text)
+               : status_fail(why, FAILURE_BAD_RECORD,
+                             "%s: record %" PRIu64 ": %s", claimed->path,
+                             record->number, wrong->text);
+}
+
+/* A bad line is left out if the job says so, unless a batch has no other. */
+static bool skips(struct record_dataset *dataset, const struct failure *why) {
+    const struct dataset_options *options = &dataset->options;
+    if (!options->job->data.skip_bad_lines || why->code != FAILURE_BAD_RECORD)
+        return false;
+    unsigned before = atomic_fetch_add(&dataset->bad_lines, 1);
+    if (before < SHOWN_BAD_LINES)
+        log_warning(
+            options->log, "bad_line_skipped", "%s: skipped%s", why->text,
+            before + 1 == SHOWN_BAD_LINES ? "; later ones are only counted"
+                                          : "");
+    return true;
+}
+
+static enum status record_batches_fill(struct batch_source *source,
+                                       struct batch_claim *claim,
+                                       struct batch *batch,
+                                       struct failure *why) {
+    struct record_dataset *dataset = (struct record_dataset *)source->dataset;
+    const struct batch_column *column = &source->spec.columns[1];
+    const struct claimed *all = claim->memory;
+    enum status status = STATUS_OK;
+    if (!claim->scratch)
+        status = parser_open(dataset, (struct parser **)&claim->scratch, why);
+    struct parser *parser = claim->scratch;
+    float *values = batch->columns[0];
+    batch->count = 0;
+    for (uint32_t i = 0; !status && i < claim->count; i++) {
+        struct failure wrong = {0}, bad;
+        struct record record = all[i].record;
+        float label = 0;
+        record.bytes = (char *)claim->memory + all[i].begin;
+        status = parse(dataset, parser, &record, &label, &wrong);
+        if (!status)
+            status =
+                features_read(dataset->features, parser->cells, values, &wrong);
+        if (!status)
+            status = put_label(column, label, batch->columns[1], batch->count,
+                               &wrong);
+        if (!status) {
+            batch->count++;
+            values += dataset->dataset.features;
+            continue;
+        }
+        status = bad_record(&all[i], &wrong, &bad);
+        if ((batch->count || i + 1 < claim->count) && skips(dataset, &bad))
+            status = STATUS_OK;
+        else if (why)
+            *why = bad;
+    }
+    return status;
+}
+
+/* Moves to record INDEX of EPOCH's order and views it; no bytes: the epoch has
+ * fewer. */
+static enum status move_to_record(struct batch_source *source, uint64_t epoch,
+                                  uint64_t index, struct record *record,
+                                  const char **path, struct failure *why) {
+    const struct job_data *data = &source->dataset->options.job->data;
+    uint64_t number = index / data->shuffle_buffer;
+    uint32_t place = (uint32_t)(index % data->shuffle_buffer);
+    struct record_window *window = &source->window;
+    bool next = source->loaded ? window->epoch == epoch && window->count &&
+                                     number == window->number + 1
+                               : !epoch && !number;
+    enum status status = STATUS_OK;
+    *record = (struct record){0};
+    if (!source->loaded || window->epoch != epoch || window->number != number) {
+        if (!next)
+            status = record_stream_seek(source->stream, epoch, number, why);
+        if (!status)
+            status = record_stream_next(source->stream, window, why);
+        source->loaded = !status;
+    }
+    if (!status && place < window->count)
+        *record = record_window_get(window, place, path);
+    return status;
+}
+
+/* Copies RECORD into CLAIM, which has USED bytes. */
+static enum status add_record(struct batch_claim *claim,
+                              const struct record *record, const char *path,
+                              size_t *used, struct failure *why) {
+    if (*used + record->size > claim->bytes) {
+        enum status status =
+            batch_claim_reserve(claim, (*used + record->size) * 3 / 2, why);
+        if (status)
+            return status;
+    }
+    struct claimed *all = claim->memory;
+    all[claim->count++] = (struct claimed){*record, path, *used};
+    memcpy((char *)claim->memory + *used, record->bytes, record->size);
+    *used += record->size;
+    return STATUS_OK;
+}
+
+static enum status data_changed(const struct batch_source *source,
+                                struct failure *why) {
+    return status_fail(why, FAILURE_DATA_MISMATCH,
+                       "%s: found fewer records than when they were counted: "
+                       "has a file changed?",
+                       source->dataset->options.key);
+}
+
+/* COUNT records of EPOCH from number FIRST of the order on, each STRIDE-th. */
+static enum status claim_records(struct batch_source *source,
+                                 struct batch_claim *claim, uint64_t epoch,
+                                 uint64_t first, uint64_t count, size_t *used,
+                                 struct failure *why) {
+    enum status status = STATUS_OK;
+    for (uint64_t i = 0; !status && i < count; i++) {
+        struct record record;
+        const char *path;
+        status = move_to_record(source, epoch, first + i * source->stride,
+                                &record, &path, why);
+        if (!status && !record.bytes)
+            status = data_changed(source, why);
+        if (!status)
+            status = add_record(claim, &record, path, used, why);
+    }
+    return status;
+}
+
+/* Where epochs are not counted they follow each other within a batch. */
+static enum status claim_uncounted(struct batch_source *source,
+                                   struct batch_claim *claim, size_t *used,
+                                   struct failure *why) {
+    enum status status = STATUS_OK;
+    while (!status && claim->count < source->size) {
+        struct record record;
+        const char *path;
+        status = move_to_record(source, source->epoch, source->record, &record,
+                                &path, why);
+        if (status)
+            break;
+        if (!record.bytes && source->record == source->offset)
+            return status_fail(why, FAILURE_DATA_TOO_SMALL,
+                               "%s: this trainer's share of the files has no "
+                               "record",
+                               source->dataset->options.key);
+        if (record.bytes) {
+            status = add_record(claim, &record, path, used, why);
+            source->record += source->stride;
+        } else {
+            source->epoch++;
+            source->record = source->offset;
+        }
+    }
+    return status;
+}
+
+/* Samples of batch NUMBER of an epoch of SHARE records. */
+static uint64_t batch_samples(const struct batch_source *source,
+                              uint64_t number) {
+    uint64_t first = number * source->size;
+    uint64_t left = source->share > first ? source->share - first : 0;
+    if (left < source->size && source->drop_last)
+        left = 0;
+    return left < source->size ? left : source->size;
+}
+
+static uint32_t record_batches_size(struct batch_source *source,
+                                    uint64_t number) {
+    if (!source->share)
+        return source->size;
+    return (uint32_t)batch_samples(source, number % source->epoch_batches);
+}
+
+static enum status record_batches_claim(struct batch_source *source,
+                                        struct batch_claim *claim,
+                                        struct failure *why) {
+    size_t used = source->size * sizeof(struct claimed);
+    enum status status = batch_claim_reserve(claim, used, why);
+    claim->count = 0;
+    if (status)
+        return status;
+    if (source->in_order) {
+        uint64_t left = source->end - source->next;
+        left = left < source->size ? left : source->size;
+        status =
+            claim_records(source, claim, 0, source->next, left, &used, why);
+        source->next += left;
+        return status;
+    }
+    if (!source->share)
+        return claim_uncounted(source, claim, &used, why);
+    uint64_t number = claim->number % source->epoch_batches;
+    return claim_records(source, claim, claim->number / source->epoch_batches,
+                         source->offset +
+                             number * source->size * source->stride,
+                         batch_samples(source, number), &used, why);
+}
+
+static void record_batches_forget(struct batch_claim *claim) {
+    parser_close((struct parser **)&claim->scratch);
+}
+
+static void record_batches_close(struct batch_source **where) {
+    struct batch_source *source = *where;
+    if (!source)
+        return;
+    record_stream_close(&source->stream);
+    csv_format_close(&source->header);
+    record_window_free(&source->window);
+    free(source);
+    *where = NULL;
+}
+
+static enum status compare_header_line(void *context,
+                                       const struct record *record,
+                                       struct failure *why) {
+    return csv_format_take_header(context, record, why);
+}
+
+static enum status record_batches_open(struct batch_source **out,
+                                       const struct dataset *of,
+                                       const struct batch_spec *spec,
+                                       bool in_order, struct failure *why) {
+    const struct record_dataset *dataset = (const struct record_dataset *)of;
+    const struct job *job = dataset->options.job;
+    struct batch_source *source = calloc(1, sizeof *source);
+    *out = source;
+    if (!source)
+        return record_no_memory(why);
+    source->dataset = dataset;
+    source->spec = *spec;
+    source->in_order = in_order;
+    source->stride = 1;
+    enum status status = STATUS_OK;
+    if (dataset->header.bytes)
+        status = open_csv(dataset, &source->header, why);
+    struct record_stream_options options = {
+        .paths = (const char *const *)dataset->files.gl_pathv,
+        .num_paths = (uint32_t)dataset->files.gl_pathc,
+        .reader = dataset->reader,
+        .rank = dataset->options.rank,
+        .num_ranks = dataset->options.num_ranks,
+        .buffer = job->data.shuffle_buffer,
+        .shuffle = job->data.shuffle && !in_order,
+        .seed = job->seed,
+        .header = dataset->header.bytes ? compare_header_line : NULL,
+        .context = source->header};
+    if (!status)
+        status = record_stream_open(&source->stream, &options, why);
+    if (status)
+        record_batches_close(out);
+    return status;
+}
+
+/* Counts the share if a run goes on where its place is not known. */
+static enum status find_place(struct batch_source *source, uint64_t first,
+                              struct failure *why) {
+    uint64_t all, before = first * source->size;
+    enum status status = record_stream_count(source->stream, &all, why);
+    if (status)
+        return status;
+    uint64_t share = all > source->offset
+                         ? (all - source->offset - 1) / source->stride + 1
+                         : 0;
+    if (!share)
+        return STATUS_OK; /* the first claim fails */
+    source->epoch = before / share;
+    source->record = source->offset + before % share * source->stride;
+    return STATUS_OK;
+}
+
+static enum status record_share(struct batch_source **out,
+                                const struct dataset *dataset,
+                                const struct batch_spec *spec,
+                                const struct sampler_options *options,
+                                uint64_t first, struct failure *why) {
+    enum status status = record_batches_open(out, dataset, spec, false, why);
+    if (status)
+        return status;
+    struct batch_source *source = *out;
+    source->size = options->micro_batch;
+    source->offset = options->device;
+    source->stride = options->num_devices ? options->num_devices : 1;
+    source->drop_last = options->drop_last;
+    source->share = dataset->count / source->stride;
+    source->epoch_batches = options->epoch_batches;
+    source->record = source->offset;
+    uint64_t own = source->share / source->size;
+    if (!source->drop_last && source->share % source->size)
+        own++;
+    if (!source->epoch_batches)
+        source->epoch_batches = own;
+    if (dataset->count && !own)
+        status = status_fail(why, FAILURE_DATA_TOO_SMALL,
+                             "%s: this trainer's share of the records, %" PRIu64
+                             ", gives no batch of %u",
+                             source->dataset->options.key, dataset->count,
+                             source->size);
+    else if (!dataset->count && first)
+        status = find_place(source, first, why);
+    if (status)
+        record_batches_close(out);
+    return status;
+}
+
+static enum status record_range(struct batch_source **out,
+                                const struct dataset *dataset,
+                                const struct batch_spec *spec, uint64_t first,
+                                uint64_t end, uint32_t size,
+                                struct failure *why) {
+    enum status status = record_batches_open(out, dataset, spec, true, why);
+    if (status)
+        return status;
+    (*out)->size = size;
+    (*out)->next = first;
+    (*out)->end = end;
+    return STATUS_OK;
+}
+
+static void record_dataset_free(struct dataset **out) {
+    struct record_dataset *dataset = (struct record_dataset *)*out;
+    unsigned bad = atomic_load(&dataset->bad_lines);
+    if (bad > SHOWN_BAD_LINES)
+        log_warning(dataset->options.log, "bad_lines",
+                    "%s: %u bad lines were skipped", dataset->options.key, bad);
+    features_close(&dataset->features);
+    json_decref(dataset->columns);
+    free(dataset->names);
+    free(dataset->header.bytes);
+    globfree(&dataset->files);
+    free(dataset);
+    *out = NULL;
+}
+
+static enum status count_share(struct record_dataset *dataset,
+                               struct failure *why) {
+    struct batch_source *source;
+    struct batch_spec none = {0};
+    enum status status =
+        record_batches_open(&source, &dataset->dataset, &none, true, why);
+    if (!status)
+        status =
+            record_stream_count(source->stream, &dataset->dataset.count, why);
+    record_batches_close(&source);
+    if (!status && !dataset->dataset.count)
+        status = status_fail(why, FAILURE_DATA_TOO_SMALL,
+                             "this trainer's share of the files has no record");
+    return status;
+}
+
+static const struct batch_source_table record_batches = {
+    .size = record_batches_size,
+    .claim = record_batches_claim,
+    .fill = record_batches_fill,
+    .forget = record_batches_forget,
+    .close = record_batches_close,
+};
+
+static const struct dataset_table record_dataset_table = {
+    .batches = &record_batches,
+    .share = record_share,
+    .range = record_range,
+    .free = record_dataset_free,
+};
+
+enum status record_dataset_open(struct dataset **out,
+                                const struct dataset_options *options,
+                                struct failure *why) {
+    struct record_dataset *dataset = calloc(1, sizeof *dataset);
+    *out = NULL;
+    if (!dataset)
+        return record_no_memory(why);
+    dataset->dataset.table = &record_dataset_table;
+    dataset->options = *options;
+    dataset->reader = record_dataset_reader(&options->job->data);
+    enum status status = find_files(&dataset->files, options->files, why);
+    if (!status)
+        status = open_features(dataset, why);
+    if (!status && options->count)
+        status = count_share(dataset, why);
+    *out = &dataset->dataset;
+    if (status)
+        record_dataset_free(out);
+    return status;
+}
+
+enum status record_dataset_check_files(const struct job_files *files,
+                                       struct failure *why) {
+    glob_t found = {0};
+    struct data_file *file = NULL;
+    enum status status = find_files(&found, files, why);
+    if (!status)
+        status = data_file_open(&file, found.gl_pathv[0], "records", why);
+    data_file_close(&file);
+    globfree(&found);
+    return status;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of records (data.format csv, criteo, tfrecord), read as they are
+ * needed: memory does not grow with them. Batches have two columns: the job's
+ * features, and the label, a class or a number. A position in the data is a
+ * record's number in the trainer's share, which follows from the micro batch's
+ * number. */
+#ifndef CAPSTAN_RECORD_DATASET_H
+#define CAPSTAN_RECORD_DATASET_H
+
+#include "proto/base/status.h"
+#include "worker/data/dataset.h"
+
+/* *OUT has a count of 0 if it was not counted. STATUS_CONFIG for files that are
+ * missing or unreadable, columns or features that do not fit; WHY names file
+ * and line. */
+enum status record_dataset_open(struct dataset **out,
+                                const struct dataset_options *options,
+                                struct failure *why) MUST_CHECK;
+
+/* Fails if no file matches one of FILES' patterns, or the first cannot be
+ * opened. */
+enum status record_dataset_check_files(const struct job_files *files,
+                                       struct failure *why) MUST_CHECK;
+
+#endif
