@@ -104,6 +104,8 @@ static enum status open_run(struct run *run,
                         .opened = time_now(),
                         .evaluations.accuracy = NAN,
                         .evaluations.test_loss = NAN,
+                        .evaluations.auc = NAN,
+                        .evaluations.calibration = NAN,
                         .metrics.shown_loss = NAN,
                         .metrics.shown_rate = NAN,
                         .metrics.epoch_loss = NAN,
@@ -193,6 +195,7 @@ static void close_run(struct run *run) {
     for (uint32_t i = 0; i < run->evaluations.count; i++) {
         evaluation_split_close(&run->evaluations.items[i].parts);
         free(run->evaluations.items[i].rank_points);
+        binary_scores_clear(&run->evaluations.items[i].scores);
     }
     free(run->evaluations.items);
     for (uint32_t r = 0; run->trainers && r < run->roster.num_ranks; r++)

@@ -159,12 +159,18 @@ static void send_evaluated(struct worker *worker,
     evaluated.loss_sum = report->loss_sum;
     evaluated.correct = report->correct;
     evaluated.count = report->count;
+    evaluated.regression = report->regression;
+    evaluated.predicted_sum = report->predicted_sum;
+    evaluated.target_sum = report->target_sum;
+    evaluated.scores.data = report->scores;
+    evaluated.scores.len = report->scores_bytes;
     evaluated.train_loss_sum = report->progress.loss_sum;
     evaluated.train_samples = report->progress.samples;
     evaluated.training_s = report->progress.training_s;
     control.body_case = CAPSTAN__CONTROL__BODY_EVALUATED;
     control.evaluated = &evaluated;
     control_client_send_reliable(worker->control_client, &control);
+    free(report->scores);
 }
 
 static void send_epoch(struct worker *worker,

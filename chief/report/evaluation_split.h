@@ -12,6 +12,8 @@
 struct evaluation_split_result {
     double loss_sum;
     uint64_t correct, count; /* samples: correct ones, and all evaluated */
+    double predicted_sum, target_sum; /* of two classes */
+    bool regression;                  /* no sample is right or wrong */
 };
 
 struct evaluation_split_part {

@@ -82,6 +82,7 @@ static struct run_evaluation *evaluations_begin(struct run *run, uint64_t id,
         return NULL;
     evaluation_split_close(&evaluation->parts);
     free(evaluation->rank_points);
+    binary_scores_clear(&evaluation->scores);
     *evaluation = (struct run_evaluation){.id = id, .step = step};
     evaluation->rank_points =
         calloc(num_parts, sizeof *evaluation->rank_points);
@@ -116,8 +117,13 @@ void evaluations_receive_part(struct run *run, const struct roster_slot *slot,
                               const Capstan__Evaluated *report) {
     struct run_evaluation *evaluation =
         evaluations_find(run, report->id, report->step);
-    struct evaluation_split_result result = {report->loss_sum, report->correct,
-                                             report->count};
+    struct evaluation_split_result result = {.loss_sum = report->loss_sum,
+                                             .correct = report->correct,
+                                             .count = report->count,
+                                             .regression = report->regression,
+                                             .predicted_sum =
+                                                 report->predicted_sum,
+                                             .target_sum = report->target_sum};
     if (!evaluation && !report->id &&
         report->step > run->evaluations.incomplete)
         evaluation = begin_live(run, report->step);
@@ -125,6 +131,12 @@ void evaluations_receive_part(struct run *run, const struct roster_slot *slot,
         !evaluation_split_receive(&evaluation->parts, report->part,
                                   slot->incarnation, &result))
         return;
+    if (!binary_scores_unpack(&evaluation->scores, report->scores.data,
+                              report->scores.len))
+        log_warning(run->log, "scores_lost",
+                    "step %llu: no AUC, as the scores of part %u cannot be "
+                    "read or there is no memory for them",
+                    (unsigned long long)report->step, report->part);
     struct run_trainer *trainer = &run->trainers[slot->rank];
     struct run_point *at_evaluation =
         report->id ? &trainer->at_evaluation
@@ -165,7 +177,8 @@ static void evaluations_end(struct run *run,
         evaluation_split_sum(&evaluation->parts);
     for (uint32_t r = 0; !evaluation->id && r < evaluation->parts.count; r++)
         run->trainers[r].at_evaluation = evaluation->rank_points[r];
-    metrics_report_evaluation(run, evaluation->step, &sum);
+    metrics_report_evaluation(run, evaluation->step, &sum, &evaluation->scores);
+    binary_scores_clear(&evaluation->scores);
     if (evaluation->id)
         snapshot_coordinator_release(run, evaluation->id);
 }

@@ -9,6 +9,7 @@
 #include "chief/control/roster.h"
 #include "chief/report/evaluation_split.h"
 #include "proto/net/messages/message.h"
+#include "proto/tensor/binary_scores.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,6 +21,7 @@ struct run_evaluation {
     bool open;
     struct evaluation_split parts; /* id 0: one part per rank */
     struct run_point *rank_points; /* id 0: progress of each rank */
+    struct binary_scores scores;   /* of all parts that are done */
 };
 
 struct run_evaluations {
@@ -28,7 +30,8 @@ struct run_evaluations {
     uint64_t evaluated;  /* last step with an accuracy */
     uint64_t incomplete; /* highest step whose evaluation lacks a part for
                             good */
-    double accuracy, test_loss; /* NAN: none yet */
+    double accuracy, test_loss; /* NAN: none yet, as the next */
+    double auc, calibration;    /* of two classes */
     uint64_t epochs_seen; /* staleness: epochs whose evaluation was requested */
 };
 

@@ -132,6 +132,8 @@ static struct progress_numbers progress_at(const struct run *run,
         .epochs = epochs_of(run),
         .loss = run->metrics.shown_loss,
         .accuracy = NAN,
+        .auc = NAN,
+        .test_loss = NAN,
         .examples_per_second = known_rate(run, run->metrics.shown_rate),
         .seconds_left = seconds_left(run, step),
     };
@@ -409,8 +411,30 @@ void metrics_show(struct run *run, int64_t now) {
     progress_update(&run->metrics.progress, &shown, now);
 }
 
+static void rate_scores(struct run *run, uint64_t step,
+                        const struct evaluation_split_result *result,
+                        struct binary_scores *scores) {
+    double error;
+    run->evaluations.auc = NAN;
+    run->evaluations.calibration = NAN;
+    if (!scores->count)
+        return;
+    run->evaluations.auc =
+        binary_scores_auc(scores, run->plan.test_samples, &error);
+    run->evaluations.calibration = result->predicted_sum / result->target_sum;
+    if (error > 0)
+        log_info(run->log, "auc_by_bins",
+                 "step %llu: test AUC %.6f within %.1e: of more than %llu "
+                 "samples scores are in bins",
+                 (unsigned long long)step, run->evaluations.auc, error,
+                 (unsigned long long)BINARY_SCORES_MAX_EXACT);
+    write_scalar(run, "test/auc", step, run->evaluations.auc);
+    write_scalar(run, "test/calibration", step, run->evaluations.calibration);
+}
+
 void metrics_report_evaluation(struct run *run, uint64_t step,
-                               const struct evaluation_split_result *result) {
+                               const struct evaluation_split_result *result,
+                               struct binary_scores *scores) {
     struct run_point point = total_at_evaluation(run);
     struct progress_numbers shown = progress_at(run, step);
     uint64_t epochs = run_schedule_epochs(&run->plan.schedule, step);
@@ -421,10 +445,13 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
     run->evaluations.evaluated = step;
     if (result->count) {
         run->evaluations.accuracy =
-            (double)result->correct / (double)result->count;
+            result->regression
+                ? NAN
+                : (double)result->correct / (double)result->count;
         run->evaluations.test_loss = result->loss_sum / (double)result->count;
         write_scalar(run, "test/accuracy", step, run->evaluations.accuracy);
         write_scalar(run, "test/loss", step, run->evaluations.test_loss);
+        rate_scores(run, step, result, scores);
     }
     if (epoch_ended && isfinite(loss)) {
         run->metrics.epoch_loss = loss;
@@ -440,6 +467,9 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
         shown.epochs = shown.total_steps = 0;
     shown.loss = isfinite(loss) ? loss : run->metrics.shown_loss;
     shown.accuracy = result->count ? run->evaluations.accuracy : NAN;
+    shown.auc = result->count ? run->evaluations.auc : NAN;
+    shown.test_loss =
+        result->regression && result->count ? run->evaluations.test_loss : NAN;
     shown.share = (double)result->count / (double)run->plan.test_samples;
     progress_epoch(&run->metrics.progress, &shown);
 }

@@ -8,6 +8,7 @@
 #include "chief/report/progress.h"
 #include "chief/report/tensorboard_writer.h"
 #include "proto/net/messages/message.h"
+#include "proto/tensor/binary_scores.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,9 +82,11 @@ void metrics_show(struct run *run, int64_t now);
 /* Writes the rest at the end, except steps that a resumed run will repeat. */
 void metrics_end(struct run *run);
 
-/* The evaluation of STEP is over, with RESULT. */
+/* The evaluation of STEP is over, with RESULT and the SCORES of two classes,
+ * which it sorts. */
 void metrics_report_evaluation(struct run *run, uint64_t step,
-                               const struct evaluation_split_result *result);
+                               const struct evaluation_split_result *result,
+                               struct binary_scores *scores);
 
 /* Loss and samples of all trainers since the start. */
 struct run_point metrics_total(const struct run *run);

@@ -191,8 +191,15 @@ void progress_epoch_text(char *bytes, size_t size,
     struct text text = text_start(bytes, size);
     const char *first = ": ";
     add_position(&text, numbers);
-    if (!isnan(numbers->accuracy)) {
-        progress_add(&text, ": test accuracy %.4f", numbers->accuracy);
+    if (!isnan(numbers->accuracy) || !isnan(numbers->test_loss)) {
+        if (!isnan(numbers->accuracy))
+            progress_add(&text, ": test accuracy %.4f", numbers->accuracy);
+        else {
+            progress_add(&text, ": test ");
+            add_loss(&text, numbers->test_loss);
+        }
+        if (!isnan(numbers->auc))
+            progress_add(&text, ", AUC %.4f", numbers->auc);
         if (numbers->share < 1)
             progress_add(&text, " (over %.0f %% of the test set)",
                          100 * numbers->share);

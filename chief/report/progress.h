@@ -16,8 +16,10 @@
 struct progress_numbers {
     uint64_t step, total_steps; /* total 0: unknown */
     uint64_t epoch, epochs;     /* from 1; epochs 0: the run counts steps */
-    double loss, accuracy;      /* accuracy: set only at the end of an epoch */
-    double share;               /* of the test set that accuracy covers */
+    double loss, accuracy, auc; /* the last two: set only at the end of an
+                                   epoch; auc: NAN of more than two classes */
+    double test_loss;           /* NAN unless there is no accuracy */
+    double share;               /* of the test set that they cover */
     double examples_per_second; /* of all trainers */
     double seconds_left;
     double stalled; /* seconds without a step if that is unusual, else 0; then

@@ -145,6 +145,13 @@ json_t *summary_object(const struct run *run) {
                                  : NAN);
     summary_set_real(object, "train_loss", run_loss(run));
     summary_set_real(object, "test_accuracy", run->evaluations.accuracy);
+    summary_set_real(object, "test_loss", run->evaluations.test_loss);
+    if (!isnan(run->evaluations.auc)) {
+        summary_set_real(object, "test_auc", run->evaluations.auc);
+        summary_set_real(object, "test_logloss", run->evaluations.test_loss);
+        summary_set_real(object, "test_calibration",
+                         run->evaluations.calibration);
+    }
     if (metrics_checks_overflow(run)) {
         summary_set_real(object, "loss_scale", metrics_loss_scale(run));
         json_object_set_new(

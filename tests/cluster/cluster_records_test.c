@@ -121,6 +121,9 @@ static void records_are_learnt_by_every_strategy(void **state) {
         struct cluster_process *process =
             run_json(run, ps[i], workers[i], sets[i]);
         assert_true(figure(process, "test_accuracy") > 0.93);
+        assert_true(figure(process, "test_auc") > 0.98);
+        assert_true(figure(process, "test_logloss") < 0.25);
+        assert_true(fabs(figure(process, "test_calibration") - 1) < 0.1);
     }
 }
 
@@ -141,7 +144,11 @@ static void a_number_is_learnt_by_squared_errors(void **state) {
         " \"model\": {\"layers\": [5, 1], \"loss\": \"mse\"}," FEATURES "," ADAM
         ", \"epochs\": 30}");
     struct cluster_process *process = run_json(run, "1", "2", "seed=3");
-    assert_true(figure(process, "train_loss") < 0.01);
+    assert_true(figure(process, "test_loss") < 0.01);
+    json_t *summary = cluster_run_json(process);
+    assert_true(json_is_null(json_object_get(summary, "test_accuracy")));
+    json_decref(summary);
+    cluster_fixture_expect_logged(process, ": test loss 0.0");
 }
 
 /* Half the way, then the rest: the data goes on where it was, by epochs and by

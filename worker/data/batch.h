@@ -3,6 +3,7 @@
 #ifndef CAPSTAN_BATCH_H
 #define CAPSTAN_BATCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,7 @@ struct batch_column {
 
 /* The columns of a model's batches, in its order. */
 struct batch_spec {
+    bool regression; /* labels are numbers, of which none is right or wrong */
     uint32_t num_columns;
     struct batch_column columns[BATCH_MAX_COLUMNS];
 };

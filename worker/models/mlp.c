@@ -104,6 +104,7 @@ static void mlp_inputs(const struct job_model *model, struct batch_spec *spec) {
                             .width = 1,
                             .num_classes = widths->items[widths->count - 1]},
         }};
+    spec->regression = mlp_has_target(settings) && settings->loss == JOB_MSE;
     if (mlp_has_target(settings))
         spec->columns[MLP_LABELS] = (struct batch_column){
             .type = BATCH_FLOATS, .width = 1, .max = settings->loss != JOB_MSE};
@@ -441,6 +442,35 @@ static enum status mlp_settle(struct model_instance *mlp,
     return status;
 }
 
+static enum status mlp_scores(struct model_instance *mlp,
+                              const struct batch *batch, uint64_t samples,
+                              struct binary_scores *out, struct failure *why) {
+    const float *logits = output_of(mlp, mlp->layers - 1);
+    float *copy = NULL;
+    enum status status = STATUS_OK;
+    if (!mlp_has_target(&mlp->settings) ||
+        mlp->settings.loss != JOB_SIGMOID_CROSS_ENTROPY)
+        return STATUS_OK;
+    if (mlp->ops->async) {
+        size_t bytes = batch->count * sizeof *copy;
+        copy = malloc(bytes);
+        if (!copy)
+            return status_fail(why, FAILURE_NO_MEMORY,
+                               "no memory for the scores of %u samples",
+                               batch->count);
+        mlp->ops->download(mlp->device, OPS_COMPUTE, copy, logits, bytes);
+        status = mlp->ops->synchronize(mlp->device, why);
+        logits = copy;
+    }
+    if (!status && !binary_scores_add(out, logits, batch->columns[MLP_LABELS],
+                                      batch->count, samples))
+        status =
+            status_fail(why, FAILURE_NO_MEMORY,
+                        "no memory for the scores of %zu samples", out->count);
+    free(copy);
+    return status;
+}
+
 static void mlp_check_job(const struct job *job, const struct log *log) {
     uint32_t hidden = mlp_widths(&job->model)->count - 2;
     if (job->model.kept && job->model.kept >= hidden)
@@ -486,4 +516,5 @@ const struct model model_mlp = {
     .gradient = mlp_gradient,
     .evaluate = mlp_evaluate,
     .settle = mlp_settle,
+    .scores = mlp_scores,
 };

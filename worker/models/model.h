@@ -6,6 +6,7 @@
 
 #include "proto/base/status.h"
 #include "proto/config/job/job.h"
+#include "proto/tensor/binary_scores.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/memory_footprint.h"
 #include "worker/data/batch.h"
@@ -80,6 +81,13 @@ struct model {
     void (*evaluate)(struct model_instance *instance, const struct batch *batch,
                      float *const *weights, const struct model_hooks *hooks,
                      struct model_result *result);
+
+    /* After settle of an evaluation of BATCH, whose columns are here in host
+     * memory: adds its samples' scores if they are of two classes; SAMPLES as
+     * in binary_scores.h. Fails as ops.synchronize. */
+    enum status (*scores)(struct model_instance *instance,
+                          const struct batch *batch, uint64_t samples,
+                          struct binary_scores *out, struct failure *why);
 
     /* Waits for the result of the last pass and fills RESULT. Fails as
      * ops.event_sync, with RESULT as after a batch of no samples. */

@@ -161,25 +161,46 @@ static enum status read_weights(struct evaluator *evaluator,
     return status;
 }
 
+static void report_scores(json_t *object, double auc, double loss,
+                          const struct binary_scores *scores) {
+    json_t *rank = json_real(auc), *logloss = json_real(loss);
+    json_t *calibration = json_real(scores->predicted_sum / scores->target_sum);
+    json_object_set_new(object, "test_auc", rank ? rank : json_null());
+    json_object_set_new(object, "test_logloss",
+                        logloss ? logloss : json_null());
+    json_object_set_new(object, "test_calibration",
+                        calibration ? calibration : json_null());
+}
+
 static void report(const struct evaluator *evaluator,
                    const struct manifest *manifest, const char *folder,
-                   const struct evaluation *result) {
+                   struct evaluation *result) {
+    bool regression = evaluator->executor.spec.regression;
+    char ranked[64] = "", shown[64] = "";
+    double error,
+        auc = binary_scores_auc(&result->scores, result->count, &error);
     double count = (double)result->count;
     double accuracy = (double)result->correct / count;
     double loss = result->loss_sum / count;
+    if (result->scores.count)
+        snprintf(ranked, sizeof ranked, "AUC %.4f, ", auc);
+    if (!regression)
+        snprintf(shown, sizeof shown, "test accuracy %.4f, ", accuracy);
     log_info(evaluator->settings->log, "checkpoint_evaluated",
-             loss < 1e5 ? "step %" PRIu64 ": test accuracy %.4f, test loss %.4f"
-                        : "step %" PRIu64
-                          ": test accuracy %.4f, test loss %.3e",
-             manifest->step, accuracy, loss);
+             loss < 1e5 ? "step %" PRIu64 ": %s%stest loss %.4f"
+                        : "step %" PRIu64 ": %s%stest loss %.3e",
+             manifest->step, shown, ranked, loss);
     if (!evaluator->settings->json)
         return;
+    json_t *right = regression ? json_null() : json_real(accuracy);
     json_t *object = json_pack(
-        "{s:I, s:I, s:f, s:s, s:b}", "step", (json_int_t)manifest->step,
-        "epoch", (json_int_t)manifest->epoch, "test_accuracy", accuracy,
+        "{s:I, s:I, s:o, s:s, s:b}", "step", (json_int_t)manifest->step,
+        "epoch", (json_int_t)manifest->epoch, "test_accuracy", right,
         "checkpoint", folder, "final", manifest->final);
     json_t *number = json_real(loss); /* NULL when it is not finite */
     json_object_set_new(object, "loss", number ? number : json_null());
+    if (result->scores.count)
+        report_scores(object, auc, loss, &result->scores);
     json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
     putchar('\n');
     fflush(stdout);
@@ -190,11 +211,12 @@ static enum status evaluator_evaluate(struct evaluator *evaluator,
                                       const struct manifest *manifest,
                                       const char *folder, struct failure *why) {
     struct evaluation_range all = {evaluator->test, 0, evaluator->test->count};
-    struct evaluation result;
+    struct evaluation result = {0};
     enum status status =
         executor_evaluate(&evaluator->executor, &all, &result, why);
     if (!status)
         report(evaluator, manifest, folder, &result);
+    binary_scores_clear(&result.scores);
     return status;
 }
 

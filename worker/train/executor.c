@@ -74,11 +74,12 @@ void executor_close(struct executor *executor) {
     device_close(&executor->device);
 }
 
-/* Evaluates the batches of SOURCE in MEMORY; the weights are on the device. */
+/* Evaluates the batches of SOURCE, a part of SAMPLES, in MEMORY; the weights
+ * are on the device. */
 static enum status evaluate_batches(struct executor *executor,
                                     const struct batch_source_table *table,
                                     struct batch_source *source, void *memory,
-                                    struct evaluation *out,
+                                    uint64_t samples, struct evaluation *out,
                                     struct failure *why) {
     struct batch_prefetch *prefetch = &executor->evaluation_prefetch;
     struct batch_claim claim = {0};
@@ -102,6 +103,9 @@ static enum status evaluate_batches(struct executor *executor,
         out->loss_sum += result.loss;
         out->correct += result.correct;
         out->count += result.count;
+        if (!status)
+            status = executor->model->scores(executor->instance, &batch,
+                                             samples, &out->scores, why);
     }
     batch_claim_free(table, &claim);
     return status;
@@ -124,7 +128,8 @@ static enum status evaluate_range(struct executor *executor,
         test->table->range(&source, test, &executor->spec, range->first,
                            range->end, EVALUATION_BATCH, why);
     if (!status)
-        status = evaluate_batches(executor, table, source, memory, out, why);
+        status = evaluate_batches(executor, table, source, memory, test->count,
+                                  out, why);
     table->close(&source);
     free(memory);
     return status;

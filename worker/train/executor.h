@@ -23,6 +23,7 @@ enum { EVALUATION_BATCH = MEMORY_FOOTPRINT_EVALUATION };
 struct evaluation {
     double loss_sum;
     uint64_t correct, count;
+    struct binary_scores scores; /* none of other models */
 };
 
 /* Samples FIRST to END - 1 of a test set; borrowed. */
@@ -70,7 +71,8 @@ void executor_synchronize(struct executor *executor);
  * all zero. */
 void executor_close(struct executor *executor);
 
-/* Evaluates RANGE on the arena's current weights. No evaluation batch is
+/* Evaluates RANGE on the arena's current weights; the caller clears OUT's
+ * scores. No evaluation batch is
  * pending. STATUS_RETRY if there is no memory for a batch; else as
  * ops.event_sync. */
 enum status executor_evaluate(struct executor *executor,

@@ -272,6 +272,9 @@ void trainer_close(struct trainer **where) {
         external_detach(trainer->settings.external);
     else
         pthread_join(trainer->thread, NULL);
+    struct trainer_report left;
+    while (event_queue_pop(&trainer->event_queue, &left))
+        free(left.scores);
     exchange_end(trainer->exchange);
     local_group_close(&trainer->local_group);
     dataset_free(&trainer->train);

@@ -90,6 +90,11 @@ struct trainer_report {
     uint32_t part;
     double loss_sum;
     uint64_t correct, count;
+    bool regression;                  /* batch.h: `correct` has no meaning */
+    double predicted_sum, target_sum; /* binary_scores.h, as are */
+    unsigned char *scores;            /* packed, which who takes it frees, or
+                                         NULL */
+    size_t scores_bytes;
     struct trainer_progress progress; /* EVALUATED: as of that step */
     uint64_t clock;                   /* FINISHED */
     bool early;                       /* FINISHED: others go on without it */

@@ -5,6 +5,21 @@
 #include "proto/base/time.h"
 #include "worker/train/trainer_internal.h"
 
+static enum status pack_scores(struct binary_scores *scores,
+                               struct trainer_report *result,
+                               struct failure *why) {
+    if (!scores->count)
+        return STATUS_OK;
+    result->predicted_sum = scores->predicted_sum;
+    result->target_sum = scores->target_sum;
+    result->scores = binary_scores_pack(scores, &result->scores_bytes);
+    return result->scores
+               ? STATUS_OK
+               : status_fail(why, FAILURE_NO_MEMORY,
+                             "no memory for the scores of %zu samples",
+                             scores->count);
+}
+
 /* Evaluates a part of the test set on the current weights. */
 static enum status trainer_evaluation_evaluate(
     struct trainer *trainer, const struct trainer_evaluation_request *request,
@@ -25,10 +40,15 @@ static enum status trainer_evaluation_evaluate(
         status = executor_evaluate(
             &trainer->local_group.members[0].device_replica.executor, &part,
             &found, why);
+    if (!status)
+        status = pack_scores(&found.scores, &result, why);
+    binary_scores_clear(&found.scores);
     if (status)
         return status;
     result.loss_sum = found.loss_sum;
     result.correct = found.correct;
+    result.regression =
+        trainer->local_group.members[0].device_replica.executor.spec.regression;
     result.count = found.count;
     trainer_progress(trainer, &result.progress);
     event_queue_push(&trainer->event_queue, &result);

@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-static const struct evaluation_split_result some = {1.5, 2, 3};
+static const struct evaluation_split_result some = {
+    .loss_sum = 1.5, .correct = 2, .count = 3};
 
 static void each_live_trainer_gets_one_split(void **state) {
     (void)state;

@@ -190,7 +190,8 @@ static void an_epoch_has_its_result_before_the_next_epochs_metrics(
         for (uint32_t rank = 0; rank < 2; rank++)
             reaches(measured, rank, step, 2);
     expect_losses("10:2 ");
-    metrics_report_evaluation(&measured->run, 15, &result);
+    metrics_report_evaluation(&measured->run, 15, &result,
+                              &(struct binary_scores){0});
     metrics_show(&measured->run, 0);
     expect_losses("10:2 20:2 ");
 }
