@@ -3,6 +3,7 @@
 #include "commands/bench_command.h"
 #include "commands/ckpt_command.h"
 #include "commands/compare_command.h"
+#include "commands/data_command.h"
 #include "commands/info_command.h"
 #include "commands/launch_command.h"
 #include "commands/run_command.h"
@@ -21,6 +22,7 @@ int main(int argc, char **argv) {
         [CLI_COMMAND_LAUNCH] = launch_command,
         [CLI_COMMAND_CLUSTER] = cluster_command,
         [CLI_COMMAND_CKPT] = ckpt_command,
+        [CLI_COMMAND_DATA] = data_command,
         [CLI_COMMAND_INFO] = info_command,
         [CLI_COMMAND_BENCH] = bench_command,
         [CLI_COMMAND_COMPARE] = compare_command,

@@ -188,6 +188,46 @@ static void a_bad_record_is_named_or_skipped(void **state) {
     cluster_fixture_expect_logged(process, "part-2.csv:32: column b");
 }
 
+/* What the model reads of the first records, as JSON. */
+static void peek_shows_what_the_model_reads(void **state) {
+    static const char *const arguments[] = {"data",     "peek",
+                                            "--rows=2", "--json",
+                                            "--set",    "data.train=test.csv",
+                                            "job.json", NULL};
+    static const char *const measuring[] = {"data", "bench", "--json",
+                                            "job.json", NULL};
+    struct cluster_run *run = *state;
+    char path[PATH_MAX];
+    cluster_run_job(run, binary);
+    cluster_run_path(run, "test.csv", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("a,b,word,label,target\n0.5,,\"blue\",1,0\nx,1,red,0,0\n", file);
+    fclose(file);
+    json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, arguments));
+    json_t *rows = json_object_get(all, "samples");
+    json_t *expected = json_loads(
+        "{\"columns\": {\"a\": \"0.5\", \"b\": null, \"word\": \"blue\"},"
+        " \"features\": {\"a\": 0.5, \"b\": 0.0, \"word\": [0.0, 0.0, 1.0]},"
+        " \"label\": 1.0}",
+        0, NULL);
+    json_t *first = json_array_get(rows, 0);
+    assert_int_equal(json_array_size(rows), 2);
+    assert_non_null(
+        strstr(json_string_value(json_object_get(first, "at")), "/test.csv:2"));
+    json_object_del(first, "at");
+    assert_true(json_equal(first, expected));
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(rows, 1), "error")),
+        "column a: found \"x\", expected a number");
+    json_decref(all);
+    json_decref(expected);
+    struct cluster_process *bench = cluster_fixture_tool(run, 0, measuring);
+    assert_true(figure(bench, "samples_per_second") > 0);
+    assert_true(figure(bench, "records_per_second") > 0);
+    assert_true(figure(bench, "bytes_per_second") > 0);
+}
+
 #define RECORDS_TEST(f)                                                        \
     cmocka_unit_test_setup_teardown(f, setup, cluster_run_teardown)
 
@@ -198,6 +238,7 @@ int main(void) {
         RECORDS_TEST(a_number_is_learnt_by_squared_errors),
         RECORDS_TEST(a_resumed_run_reads_on_to_the_same_bits),
         RECORDS_TEST(a_bad_record_is_named_or_skipped),
+        RECORDS_TEST(peek_shows_what_the_model_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

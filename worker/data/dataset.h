@@ -10,6 +10,8 @@
 #include "worker/data/batch.h"
 #include "worker/data/sampler.h"
 
+#include <jansson.h>
+
 /* What one thread has claimed of a source and then fills a batch from. All
  * zero: nothing. Threads reuse it. */
 struct batch_claim {
@@ -70,6 +72,11 @@ struct dataset_table {
                          const struct dataset *dataset,
                          const struct batch_spec *spec, uint64_t first,
                          uint64_t end, uint32_t size, struct failure *why);
+
+    /* Appends the first ROWS samples, in the files' order, to LIST: objects
+     * with their place, columns, features and label, or with what is wrong. */
+    enum status (*peek)(const struct dataset *dataset, uint64_t rows,
+                        json_t *list, struct failure *why);
 
     /* Frees *DATASET (not NULL) and clears it. */
     void (*free)(struct dataset **dataset);

@@ -5,7 +5,6 @@
 #include "worker/data/number_text.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +24,7 @@ struct word {
 };
 
 struct feature {
+    char *name;
     enum feature_type type;
     uint32_t column;
     uint32_t width; /* floats */
@@ -356,6 +356,11 @@ static void features_read_object(struct reading *reading,
     }
     json_object_foreach((json_t *)object, name, settings) {
         struct feature *feature = &features->items[features->count++];
+        feature->name = strdup(name);
+        if (!feature->name) {
+            features_no_memory(reading);
+            return;
+        }
         features_read_one(reading, feature, name, settings);
         features->width += feature->width;
         if (reading->status)
@@ -421,6 +426,7 @@ void features_close(struct features **where) {
     if (!features)
         return;
     for (uint32_t i = 0; i < features->count; i++) {
+        free(features->items[i].name);
         free(features->items[i].boundaries);
         free(features->items[i].text);
         free(features->items[i].words);
@@ -546,4 +552,19 @@ enum status features_read(const struct features *features,
         values += feature->width;
     }
     return status;
+}
+
+json_t *features_describe(const struct features *features,
+                          const float *values) {
+    json_t *object = json_object();
+    for (uint32_t f = 0; f < features->count; f++) {
+        const struct feature *feature = &features->items[f];
+        bool list = feature->type != NUMERIC || feature->width > 1;
+        json_t *numbers = list ? json_array() : json_real((double)*values);
+        for (uint32_t i = 0; list && i < feature->width; i++)
+            json_array_append_new(numbers, json_real((double)values[i]));
+        json_object_set_new(object, feature->name, numbers);
+        values += feature->width;
+    }
+    return object;
 }

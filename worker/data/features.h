@@ -8,6 +8,7 @@
 #include "proto/config/diagnostics.h"
 #include "worker/data/record.h"
 
+#include <jansson.h>
 #include <stdint.h>
 
 struct features;
@@ -38,5 +39,8 @@ const char *const *features_columns(const struct features *features,
 enum status features_read(const struct features *features,
                           const struct record_cell *const *cells, float *values,
                           struct failure *why) MUST_CHECK;
+
+/* VALUES by feature, as numbers or arrays; the caller frees it. */
+json_t *features_describe(const struct features *features, const float *values);
 
 #endif

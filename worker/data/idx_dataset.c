@@ -209,6 +209,26 @@ static enum status idx_range(struct batch_source **out,
     return STATUS_OK;
 }
 
+static enum status idx_peek(const struct dataset *of, uint64_t rows,
+                            json_t *list, struct failure *why) {
+    const struct idx_dataset *dataset = (const struct idx_dataset *)of;
+    float *pixels = calloc(of->features + 1, sizeof *pixels);
+    if (!pixels)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for an image");
+    for (uint32_t row = 0; row < rows && row < of->count; row++) {
+        json_t *values = json_array();
+        uint32_t label = idx_dataset_sample(dataset, row, pixels);
+        for (uint32_t i = 0; i < of->features; i++)
+            json_array_append_new(values, json_real((double)pixels[i]));
+        json_array_append_new(list, json_pack("{s:o, s:{s:o}, s:f}", "at",
+                                              json_sprintf("image %u", row),
+                                              "features", "pixels", values,
+                                              "label", (double)label));
+    }
+    free(pixels);
+    return STATUS_OK;
+}
+
 static const struct batch_source_table idx_batches = {
     .size = idx_batches_size,
     .claim = idx_batches_claim,
@@ -220,5 +240,6 @@ const struct dataset_table idx_dataset_table = {
     .batches = &idx_batches,
     .share = idx_share,
     .range = idx_range,
+    .peek = idx_peek,
     .free = idx_dataset_free,
 };

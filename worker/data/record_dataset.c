@@ -14,6 +14,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ struct parser {
     uint32_t *places;                 /* [columns]: of a feature column */
     const struct record_cell **cells; /* [columns] */
     uint32_t num_columns;
+    uint32_t label_place; /* of an Example's cells */
 };
 
 /* A record in a claim's memory; its bytes follow those of all. */
@@ -201,22 +203,28 @@ static void parser_close(struct parser **where) {
     *where = NULL;
 }
 
-/* An Example's cells are those of the features' columns, then the label. */
+/* An Example's cells are those of the features' columns, then the label if it
+ * is none of them. */
 static enum status open_example(const struct record_dataset *dataset,
                                 struct parser *parser,
                                 const char *const *columns,
                                 struct failure *why) {
     uint32_t count = parser->num_columns;
+    const char *label = dataset->options.job->data.label;
     const char **names = calloc(count + 1, sizeof *names);
     if (!names)
         return record_no_memory(why);
-    memcpy(names, columns, count * sizeof *names);
-    names[count] = dataset->options.job->data.label;
-    enum status status =
-        example_format_open(&parser->example, names, count + 1, why);
-    free(names);
-    for (uint32_t c = 0; c < count; c++)
+    parser->label_place = count;
+    for (uint32_t c = 0; c < count; c++) {
         parser->places[c] = c;
+        names[c] = columns[c];
+        if (!strcmp(columns[c], label))
+            parser->label_place = c;
+    }
+    names[count] = label;
+    enum status status = example_format_open(
+        &parser->example, names, count + (parser->label_place == count), why);
+    free(names);
     return status;
 }
 
@@ -275,7 +283,7 @@ static enum status parse(const struct record_dataset *dataset,
         status = example_format_read(parser->example, record, &cells, why);
         if (!status)
             status =
-                example_label(dataset, &cells[parser->num_columns], label, why);
+                example_label(dataset, &cells[parser->label_place], label, why);
     }
     for (uint32_t c = 0; !status && c < parser->num_columns; c++)
         parser->cells[c] = &cells[parser->places[c]];
@@ -651,6 +659,85 @@ static void record_dataset_free(struct dataset **out) {
     *out = NULL;
 }
 
+/* What a record has for a column: nothing, one value, or several. */
+static json_t *cell_value(const struct record_cell *cell) {
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < cell->count; i++) {
+        json_t *value = NULL;
+        if (cell->type == RECORD_TEXTS)
+            value = json_stringn(cell->texts[i].bytes, cell->texts[i].size);
+        else if (cell->type == RECORD_INTEGERS)
+            value = json_integer(cell->integers[i]);
+        else
+            value = json_real((double)cell->floats[i]);
+        json_array_append_new(list, value ? value : json_string("(no UTF-8)"));
+    }
+    if (cell->count > 1)
+        return list;
+    json_t *one =
+        cell->count ? json_incref(json_array_get(list, 0)) : json_null();
+    json_decref(list);
+    return one;
+}
+
+/* RECORD's columns, features and label, or what is wrong. */
+static void describe_record(const struct record_dataset *dataset,
+                            struct parser *parser, struct record *record,
+                            float *values, json_t *object) {
+    struct failure wrong;
+    uint32_t count;
+    float label = 0;
+    const char *const *names = features_columns(dataset->features, &count);
+    enum status status = parse(dataset, parser, record, &label, &wrong);
+    json_t *columns = status ? NULL : json_object();
+    for (uint32_t c = 0; columns && c < count; c++)
+        json_object_set_new(columns, names[c], cell_value(parser->cells[c]));
+    if (columns)
+        json_object_set_new(object, "columns", columns);
+    if (!status)
+        status =
+            features_read(dataset->features, parser->cells, values, &wrong);
+    if (!status) {
+        json_object_set_new(object, "features",
+                            features_describe(dataset->features, values));
+        json_object_set_new(object, "label", json_real((double)label));
+    } else {
+        json_object_set_new(object, "error", json_string(wrong.text));
+    }
+}
+
+static enum status record_peek(const struct dataset *of, uint64_t rows,
+                               json_t *list, struct failure *why) {
+    const struct record_dataset *dataset = (const struct record_dataset *)of;
+    struct batch_spec none = {0};
+    struct batch_source *source;
+    struct parser *parser = NULL;
+    float *values = calloc(of->features + 1, sizeof *values);
+    enum status status = record_batches_open(&source, of, &none, true, why);
+    if (!status)
+        status = parser_open(dataset, &parser, why);
+    if (!status && !values)
+        status = record_no_memory(why);
+    for (uint64_t row = 0; !status && row < rows; row++) {
+        struct record record;
+        const char *path;
+        char place[64];
+        status = move_to_record(source, 0, row, &record, &path, why);
+        if (status || !record.bytes)
+            break;
+        snprintf(
+            place, sizeof place, record.line ? ":%llu" : ": record %llu",
+            (unsigned long long)(record.line ? record.line : record.number));
+        json_t *object = json_pack("{s:s+}", "at", path, place);
+        describe_record(dataset, parser, &record, values, object);
+        json_array_append_new(list, object);
+    }
+    parser_close(&parser);
+    record_batches_close(&source);
+    free(values);
+    return status;
+}
+
 static enum status count_share(struct record_dataset *dataset,
                                struct failure *why) {
     struct batch_source *source;
@@ -679,6 +766,7 @@ static const struct dataset_table record_dataset_table = {
     .batches = &record_batches,
     .share = record_share,
     .range = record_range,
+    .peek = record_peek,
     .free = record_dataset_free,
 };
 

@@ -207,6 +207,32 @@ static const struct cli_command ckpt_subcommands[] = {
      NULL},
     {0}};
 
+static const struct argp_option data_options[] = {
+    HELP,
+    FLAG("rows", ROWS, "N", "peek: samples to print (default: 5)", 0),
+    SET,
+    JSON,
+    {0}};
+
+static const struct argp_option data_bench_options[] = {HELP, SET, JSON, {0}};
+
+/* The subcommands of `capstan data`. */
+static const struct cli_command data_subcommands[] = {
+    {"data peek", "JOB.json",
+     "Prints samples as the model of a job reads them.",
+     "The first samples of data.train: file and line, the columns that the "
+     "features read, the numbers that they give, the label. Of a record that "
+     "cannot be read, what is wrong.",
+     data_options, 2, 2, NULL,
+     "capstan data peek job.json\n"
+     "capstan data peek --rows 20 --set data.train=other.csv job.json",
+     NULL},
+    {"data bench", "JOB.json", "Measures how fast the data of a job are read.",
+     "One thread reads data.train for a few seconds each: the files' bytes, "
+     "unpacked; the records in them; the samples that a model gets.",
+     data_bench_options, 2, 2, NULL, "capstan data bench job.json", NULL},
+    {0}};
+
 static const struct argp_option info_options[] = {HELP, JSON, {0}};
 
 #define LOOPS                                                                  \
@@ -406,6 +432,17 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "capstan ckpt verify --step 500 run/checkpoint\n"
          "capstan ckpt export run/checkpoint model.safetensors",
          ckpt_subcommands},
+    [CLI_COMMAND_DATA] =
+        {"data", "peek|bench JOB.json",
+         "Shows samples of a job's data, or how fast they are read.",
+         "peek prints the first samples as the model reads them; bench "
+         "measures reading them.",
+         data_options, 2, 2,
+         "`capstan data peek --help` and `capstan data bench --help` show "
+         "more.",
+         "capstan data peek job.json\n"
+         "capstan data bench job.json",
+         data_subcommands},
     [CLI_COMMAND_INFO] =
         {"info", "",
          "Shows version, commit, devices, collectives and libraries.", NULL,

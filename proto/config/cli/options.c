@@ -128,6 +128,17 @@ static error_t lane(struct parser *parser, const char *text) {
     return 0;
 }
 
+static error_t options_set_rows(struct parser *parser, const char *text) {
+    char *end;
+    unsigned long rows = strtoul(text, &end, 10);
+    parser->options->rows = (unsigned)rows;
+    if (*end || end == text || rows < 1 || rows > 1000000)
+        return fail_usage(parser, FAILURE_BAD_FLAG_VALUE,
+                          "--rows takes a count from 1 to 1000000, not '%s'",
+                          text);
+    return 0;
+}
+
 static error_t set_link_gbits(struct parser *parser, const char *text) {
     char *end;
     double value = parser->options->link_gbits = strtod(text, &end);
@@ -148,10 +159,12 @@ static error_t add_argument(struct parser *parser, char *text) {
                           "for local and compare, comes after --",
                           text);
     int number = parser->num_arguments++;
-    if (options->cli_command != CLI_COMMAND_CKPT)
-        options->job = text;
-    else if (number == 0)
+    bool acts = options->cli_command == CLI_COMMAND_CKPT ||
+                options->cli_command == CLI_COMMAND_DATA;
+    if (acts && number == 0)
         options->action = text;
+    else if (options->cli_command != CLI_COMMAND_CKPT)
+        options->job = text;
     else if (number == 1)
         options->dir = text;
     else
@@ -307,6 +320,8 @@ static error_t options_parse(int key, char *text, struct argp_state *state) {
     case CLI_COMMAND_KEY_WORKERS:
         options->workers_given = true;
         return options_set_count(parser, text, &options->num_workers);
+    case CLI_COMMAND_KEY_ROWS:
+        return options_set_rows(parser, text);
     case CLI_COMMAND_KEY_STEP:
         return step(parser, text);
     case ARGP_KEY_ARG:

@@ -21,6 +21,7 @@ enum cli_command_id {
     CLI_COMMAND_LAUNCH,
     CLI_COMMAND_CLUSTER,
     CLI_COMMAND_CKPT,
+    CLI_COMMAND_DATA,
     CLI_COMMAND_INFO,
     CLI_COMMAND_BENCH,
     CLI_COMMAND_COMPARE,
@@ -50,9 +51,10 @@ struct options {
     struct compare_options compare;
     struct launch_flags launch;
     char *const *words; /* words after the verb, NULL-ended */
-    const char *action, *dir, *out, *format; /* ckpt */
+    const char *action, *dir, *out, *format; /* ckpt; data: action */
     bool has_step, with_state;
     uint64_t step;
+    unsigned rows; /* data peek; 0: not given */
 };
 
 /* Reads ARGV. Help and version go to standard output. Strings are views of
