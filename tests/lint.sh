@@ -16,7 +16,7 @@ offences() {
               "proto/config/job proto/net/shm proto/net/link " \
               "proto/net/messages proto/net/security proto/tensor proto/store " \
               "worker/data,worker/ops,worker/collective,worker/bench," \
-              "chief/launch,ps/consistency " \
+              "chief/launch,ps/consistency,ps/sparse " \
               "worker/ops/cpu,worker/ops/cuda,worker/exchange/client " \
               "worker/models,worker/exchange/allreduce worker/exchange", levels, " ")
         for (i in levels)

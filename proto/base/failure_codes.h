@@ -110,6 +110,7 @@
       "another run is using the checkpoint directory")                         \
     X(91, DIRECTORY_NOT_SHARED, CONFIG,                                        \
       "the checkpoint directory is on one host alone")                         \
+    X(121, TABLE_FULL, FAILED, "a table has all the rows it may have")         \
     X(92, CHECKPOINT_MISSING, FAILED, "there is no such checkpoint")           \
     X(93, RESUME_STEP_MISSING, CONFIG,                                         \
       "checkpoint.resume names a step without a checkpoint")                   \

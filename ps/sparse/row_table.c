@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The index is an open-addressing table with linear probing: a tag of the id's
+ * hash, by which nearly every other id is passed over, and the row's number.
+ * Index and rows lie anywhere in memory, so ids are handled in groups: all of a
+ * group's index entries are prefetched, then all rows, then they are used.
+ *
+ * Updates gather rows into vectors for the loops of rule.h, which give the same
+ * bits as a dense block's. */
+#include "ps/sparse/row_table.h"
+
+#include "proto/tensor/philox.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PAGE_BYTES = 256 << 10,
+    GROUP = 32,           /* ids whose memory is on its way at once */
+    VECTOR = 4096,        /* floats of a tensor that are updated at once */
+    FIRST_ENTRIES = 1024, /* of the index; a power of two */
+};
+#define NO_ROW UINT32_MAX
+
+/* Before a row's floats: weights, then each state tensor, [dim] each. */
+struct row {
+    uint64_t id;
+    uint32_t touched; /* low half of its last update's number */
+    uint32_t count;   /* pushes, up to the number that admits it */
+};
+
+struct entry {
+    uint32_t tag;
+    uint32_t row; /* NO_ROW: none */
+};
+
+struct row_table {
+    struct row_table_options options;
+    uint64_t key; /* of the initial values */
+    unsigned slots;
+    size_t stride;      /* bytes of a row */
+    unsigned page_bits; /* 2^page_bits rows in a page */
+    struct buffer **pages;
+    size_t num_pages, room_pages;
+    uint32_t rows, admitted;
+    struct entry *entries; /* [mask + 1] */
+    uint32_t mask;
+    float
+        *vectors; /* [2 + RULE_MAX_SLOTS, VECTOR]: gradients, weights, state */
+};
+
+/* Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014: the
+ * finalizer of SplitMix64. */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static struct row *row_of(const struct row_table *table, uint32_t number) {
+    char *page = buffer_data(table->pages[number >> table->page_bits]);
+    uint32_t place = number & ((UINT32_C(1) << table->page_bits) - 1);
+    return (struct row *)(page + place * table->stride);
+}
+
+static float *row_floats(struct row *row) {
+    return (float *)(row + 1);
+}
+
+static enum status row_table_no_memory(const struct row_table *table,
+                                       struct failure *why) {
+    return status_fail(why, FAILURE_NO_MEMORY,
+                       "table \"%s\": no memory for more than %" PRIu32
+                       " rows in a partition",
+                       table->options.name, table->rows);
+}
+
+static bool is_admitted(const struct row_table *table, const struct row *row) {
+    return row->count >= table->options.admit;
+}
+
+static void initial_weights(const struct row_table *table, uint64_t id,
+                            float *weights) {
+    if (table->options.init_bound == 0) /* no zeros of both signs */
+        memset(weights, 0, table->options.dim * sizeof *weights);
+    else
+        philox_uniform(table->key, id, 0, table->options.init_bound, weights,
+                       table->options.dim);
+}
+
+enum status row_table_open(struct row_table **out,
+                           const struct row_table_options *options,
+                           struct failure *why) {
+    struct row_table *table = calloc(1, sizeof *table);
+    *out = table;
+    if (!table)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a table");
+    table->options = *options;
+    table->key = mix(options->seed + UINT64_C(0x9e3779b97f4a7c15) *
+                                         (options->table + UINT64_C(1)));
+    table->slots = rule_slots(options->optimizer);
+    table->stride =
+        sizeof(struct row) + (1 + table->slots) * options->dim * sizeof(float);
+    table->stride = (table->stride + 7) / 8 * 8;
+    while (table->stride << (table->page_bits + 1) <= PAGE_BYTES)
+        table->page_bits++;
+    table->mask = FIRST_ENTRIES - 1;
+    table->entries = malloc(FIRST_ENTRIES * sizeof *table->entries);
+    table->vectors = aligned_alloc(64, (2 + RULE_MAX_SLOTS) * (size_t)VECTOR *
+                                           sizeof(float));
+    if (table->entries)
+        memset(table->entries, 0xff, FIRST_ENTRIES * sizeof *table->entries);
+    if (table->entries && table->vectors)
+        return STATUS_OK;
+    row_table_close(out);
+    return status_fail(why, FAILURE_NO_MEMORY, "no memory for a table");
+}
+
+void row_table_close(struct row_table **where) {
+    struct row_table *table = where ? *where : NULL;
+    if (!table)
+        return;
+    for (size_t p = 0; p < table->num_pages; p++)
+        buffer_release(&table->pages[p]);
+    free(table->pages);
+    free(table->entries);
+    free(table->vectors);
+    free(table);
+    *where = NULL;
+}
+
+/* Where the row of an id with HASH is in the index, or the free entry where it
+ * would be. */
+static struct entry *find_entry(const struct row_table *table, uint64_t id,
+                                uint64_t hash) {
+    uint32_t tag = (uint32_t)(hash >> 32);
+    for (uint32_t at = (uint32_t)hash & table->mask;;
+         at = (at + 1) & table->mask) {
+        struct entry *entry = &table->entries[at];
+        if (entry->row == NO_ROW ||
+            (entry->tag == tag && row_of(table, entry->row)->id == id))
+            return entry;
+    }
+}
+
+/* Prefetches the index of COUNT ids, then the rows that the first entries with
+ * their tags have; HASHES [GROUP] are for find_entry. */
+static void prefetch_group(const struct row_table *table, const uint64_t *ids,
+                           size_t count, uint64_t *hashes) {
+    for (size_t i = 0; i < count; i++) {
+        hashes[i] = mix(ids[i]);
+        __builtin_prefetch(&table->entries[(uint32_t)hashes[i] & table->mask]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint32_t tag = (uint32_t)(hashes[i] >> 32);
+        uint32_t at = (uint32_t)hashes[i] & table->mask;
+        while (table->entries[at].row != NO_ROW &&
+               table->entries[at].tag != tag)
+            at = (at + 1) & table->mask;
+        if (table->entries[at].row == NO_ROW)
+            continue;
+        const char *row = (const char *)row_of(table, table->entries[at].row);
+        for (size_t byte = 0; byte < table->stride && byte < 512; byte += 64)
+            __builtin_prefetch(row + byte, 1);
+        __builtin_prefetch(row + table->stride - 1, 1);
+    }
+}
+
+void row_table_lookup(const struct row_table *table, const uint64_t *ids,
+                      size_t count, float *weights) {
+    uint32_t dim = table->options.dim;
+    uint64_t hashes[GROUP];
+    for (size_t first = 0; first < count; first += GROUP) {
+        size_t group = count - first < GROUP ? count - first : GROUP;
+        prefetch_group(table, ids + first, group, hashes);
+        for (size_t i = 0; i < group; i++, weights += dim) {
+            uint64_t id = ids[first + i];
+            const struct entry *entry = find_entry(table, id, hashes[i]);
+            struct row *row =
+                entry->row == NO_ROW ? NULL : row_of(table, entry->row);
+            if (row ? is_admitted(table, row) : !table->options.admit) {
+                if (row)
+                    memcpy(weights, row_floats(row), dim * sizeof *weights);
+                else
+                    initial_weights(table, id, weights);
+            } else {
+                memset(weights, 0, dim * sizeof *weights);
+            }
+        }
+    }
+}
+
+/* Doubles the index. */
+static bool grow_index(struct row_table *table) {
+    size_t entries = ((size_t)table->mask + 1) * 2;
+    struct entry *more = malloc(entries * sizeof *more);
+    if (!more || entries > UINT32_MAX) {
+        free(more);
+        return false;
+    }
+    memset(more, 0xff, entries * sizeof *more);
+    free(table->entries);
+    table->entries = more;
+    table->mask = (uint32_t)entries - 1;
+    for (uint32_t r = 0; r < table->rows; r++) {
+        uint64_t id = row_of(table, r)->id, hash = mix(id);
+        *find_entry(table, id, hash) =
+            (struct entry){(uint32_t)(hash >> 32), r};
+    }
+    return true;
+}
+
+static bool add_page(struct row_table *table) {
+    if (table->num_pages == table->room_pages) {
+        size_t room = table->room_pages ? 2 * table->room_pages : 16;
+        struct buffer **pages =
+            realloc(table->pages, room * sizeof *table->pages);
+        if (!pages)
+            return false;
+        table->pages = pages;
+        table->room_pages = room;
+    }
+    struct buffer *page = buffer_open(row_table_page_bytes(table), NULL, NULL);
+    if (!page)
+        return false;
+    memset(buffer_data(page), 0, row_table_page_bytes(table));
+    table->pages[table->num_pages++] = page;
+    return true;
+}
+
+/* Makes row NUMBER's page the table's alone. */
+static bool own_page(struct row_table *table, uint32_t number) {
+    struct buffer **page = &table->pages[number >> table->page_bits];
+    if (buffer_is_unique(*page))
+        return true;
+    struct buffer *copy = buffer_open(row_table_page_bytes(table), NULL, NULL);
+    if (!copy)
+        return false;
+    memcpy(buffer_data(copy), buffer_data(*page), row_table_page_bytes(table));
+    buffer_release(page);
+    *page = copy;
+    return true;
+}
+
+/* Adds a row for ID, which has none, without weights. */
+static enum status row_table_add(struct row_table *table, uint64_t id,
+                                 uint64_t hash, uint32_t *number,
+                                 struct failure *why) {
+    uint64_t limit = table->options.max_rows;
+    if (limit ? table->rows >= limit : table->rows == NO_ROW - 1)
+        return status_fail(why, FAILURE_TABLE_FULL,
+                           "table \"%s\": a partition has %" PRIu32
+                           " rows, all that max_rows allows",
+                           table->options.name, table->rows);
+    if ((uint64_t)table->rows * 2 > table->mask && !grow_index(table))
+        return row_table_no_memory(table, why);
+    if (table->rows >> table->page_bits == table->num_pages && !add_page(table))
+        return row_table_no_memory(table, why);
+    if (!own_page(table, table->rows))
+        return row_table_no_memory(table, why);
+    *number = table->rows++;
+    *row_of(table, *number) = (struct row){.id = id};
+    *find_entry(table, id, hash) =
+        (struct entry){(uint32_t)(hash >> 32), *number};
+    return STATUS_OK;
+}
+
+static void admit_row(struct row_table *table, struct row *row) {
+    const struct row_table_options *options = &table->options;
+    float *floats = row_floats(row);
+    table->admitted++;
+    initial_weights(table, row->id, floats);
+    for (unsigned slot = 0; slot < table->slots; slot++)
+        for (uint32_t i = 0; i < options->dim; i++)
+            floats[(slot + 1) * options->dim + i] =
+                rule_slot_start(options->optimizer, slot);
+}
+
+/* The row of update's id I, new if there is none; its page is the table's. *ROW
+ * is NO_ROW if its gradient only counts. */
+static enum status touch_row(struct row_table *table,
+                             const struct row_table_update *update, size_t i,
+                             uint64_t hash, uint32_t *number,
+                             struct failure *why) {
+    uint64_t id = update->ids[i];
+    uint32_t admit = table->options.admit;
+    uint32_t pushes = update->pushes ? update->pushes[i] : 1;
+    const struct entry *entry = find_entry(table, id, hash);
+    bool is_new = entry->row == NO_ROW;
+    enum status status = STATUS_OK;
+    *number = entry->row;
+    if (is_new)
+        status = row_table_add(table, id, hash, number, why);
+    else if (!own_page(table, *number))
+        status = row_table_no_memory(table, why);
+    if (status)
+        return status;
+    struct row *row = row_of(table, *number);
+    bool before = !is_new && is_admitted(table, row);
+    row->touched = (uint32_t)update->step;
+    if (before)
+        return STATUS_OK;
+    row->count = admit - row->count > pushes ? row->count + pushes : admit;
+    if (is_admitted(table, row))
+        admit_row(table, row);
+    if (admit)
+        *number = NO_ROW;
+    return STATUS_OK;
+}
+
+/* Copies the tensors of COUNT rows to the vectors, or back. */
+static void copy_rows(struct row_table *table, const uint32_t *numbers,
+                      size_t count, bool back) {
+    uint32_t dim = table->options.dim;
+    float *to = table->vectors + VECTOR;
+    for (size_t i = 0; i < count; i++) {
+        float *floats = row_floats(row_of(table, numbers[i]));
+        for (unsigned t = 0; t <= table->slots; t++) {
+            float *vector = to + t * (size_t)VECTOR + i * dim;
+            if (back)
+                memcpy(floats + t * dim, vector, dim * sizeof *vector);
+            else
+                memcpy(vector, floats + t * dim, dim * sizeof *vector);
+        }
+    }
+}
+
+/* Applies the rule to COUNT rows with GRADIENTS [count, dim]. */
+static bool apply_rule(struct row_table *table,
+                       const struct row_table_update *update,
+                       const uint32_t *numbers, size_t count,
+                       const float *gradients) {
+    const struct row_table_options *options = &table->options;
+    float *weights = table->vectors + VECTOR;
+    const void *const sums[] = {gradients};
+    bool nonfinite = false;
+    struct rule_update of_rule = {.step = update->step,
+                                  .rate = update->rate,
+                                  .scale = update->scale,
+                                  .elements = count * options->dim,
+                                  .num_gradients = 1,
+                                  .gradients = sums,
+                                  .weights = weights,
+                                  .weights_out = weights,
+                                  .nonfinite = &nonfinite};
+    for (unsigned slot = 0; slot < table->slots; slot++) {
+        of_rule.state_out[slot] = weights + (slot + 1) * (size_t)VECTOR;
+        of_rule.state[slot] = of_rule.state_out[slot];
+    }
+    copy_rows(table, numbers, count, false);
+    rule_apply(options->loops, options->optimizer, &of_rule);
+    if (!nonfinite)
+        copy_rows(table, numbers, count, true);
+    return !nonfinite;
+}
+
+/* The rows of update's ids FIRST to FIRST + COUNT - 1, which fit the vectors:
+ * NUMBERS of those whose gradients count. */
+static enum status find_rows(struct row_table *table,
+                             const struct row_table_update *update,
+                             size_t first, size_t count, uint32_t *numbers,
+                             size_t *found, struct failure *why) {
+    uint32_t dim = table->options.dim;
+    uint64_t hashes[GROUP];
+    *found = 0;
+    for (size_t at = first; at < first + count; at += GROUP) {
+        size_t left = first + count - at, group = left < GROUP ? left : GROUP;
+        prefetch_group(table, update->ids + at, group, hashes);
+        for (size_t i = 0; i < group; i++) {
+            enum status status = touch_row(table, update, at + i, hashes[i],
+                                           &numbers[*found], why);
+            if (status)
+                return status;
+            if (numbers[*found] == NO_ROW)
+                continue;
+            memcpy(table->vectors + *found * dim,
+                   update->gradients + (at + i) * dim, dim * sizeof(float));
+            ++*found;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status row_table_apply(struct row_table *table,
+                            const struct row_table_update *update,
+                            struct failure *why) {
+    uint32_t dim = table->options.dim, numbers[VECTOR];
+    size_t chunk = VECTOR / dim;
+    for (size_t first = 0; first < update->count; first += chunk) {
+        size_t left = update->count - first, found;
+        enum status status =
+            find_rows(table, update, first, left < chunk ? left : chunk,
+                      numbers, &found, why);
+        if (status)
+            return status;
+        if (found && !apply_rule(table, update, numbers, found, table->vectors))
+            return rule_nonfinite(table->options.name, update->step, why);
+    }
+    return STATUS_OK;
+}
+
+/* Removes ENTRY, and moves later ones of its chain towards where their search
+ * begins (Knuth, TAOCP 6.4, Algorithm R). */
+static void close_hole(struct row_table *table, struct entry *entry) {
+    uint32_t hole = (uint32_t)(entry - table->entries), at = hole;
+    while (true) {
+        at = (at + 1) & table->mask;
+        const struct entry *next = &table->entries[at];
+        if (next->row == NO_ROW)
+            break;
+        uint32_t home =
+            (uint32_t)mix(row_of(table, next->row)->id) & table->mask;
+        if (((at - home) & table->mask) < ((at - hole) & table->mask))
+            continue;
+        table->entries[hole] = *next;
+        hole = at;
+    }
+    table->entries[hole] = (struct entry){UINT32_MAX, NO_ROW};
+}
+
+/* Removes row NUMBER; the last row takes its place. False: no memory. */
+static bool remove_row(struct row_table *table, uint32_t number) {
+    uint32_t last = table->rows - 1;
+    if (!own_page(table, number) || !own_page(table, last))
+        return false;
+    struct row *row = row_of(table, number), *other = row_of(table, last);
+    table->admitted -= is_admitted(table, row);
+    close_hole(table, find_entry(table, row->id, mix(row->id)));
+    if (number != last) {
+        find_entry(table, other->id, mix(other->id))->row = number;
+        memcpy(row, other, table->stride);
+    }
+    memset(other, 0, table->stride);
+    table->rows--;
+    if (!(table->rows & ((UINT32_C(1) << table->page_bits) - 1)))
+        buffer_release(&table->pages[--table->num_pages]);
+    return true;
+}
+
+/* A row that cannot be removed now is removed the next time. Numbers of updates
+ * are compared within 2^31 of each other. */
+uint64_t row_table_expire(struct row_table *table, uint64_t step) {
+    uint32_t before = table->rows, limit = (uint32_t)step;
+    for (uint32_t r = table->rows; r-- > 0;)
+        if ((int32_t)(row_of(table, r)->touched - limit) < 0 &&
+            !remove_row(table, r))
+            break;
+    return before - table->rows;
+}
+
+uint64_t row_table_rows(const struct row_table *table, uint64_t *admitted) {
+    *admitted = table->admitted;
+    return table->rows;
+}
+
+uint32_t row_table_page_rows(const struct row_table *table) {
+    return UINT32_C(1) << table->page_bits;
+}
+
+size_t row_table_page_bytes(const struct row_table *table) {
+    return table->stride << table->page_bits;
+}
+
+struct buffer *const *row_table_pages(const struct row_table *table,
+                                      size_t *count) {
+    *count = table->num_pages;
+    return table->pages;
+}
+
+enum status row_table_restore(struct row_table *table, const void *bytes,
+                              uint32_t rows,
+                              bool (*partition)(void *context, uint64_t id),
+                              void *context, struct failure *why) {
+    const char *from = bytes;
+    for (uint32_t r = 0; r < rows; r++, from += table->stride) {
+        struct row row;
+        uint32_t number;
+        memcpy(&row, from, sizeof row);
+        if (!partition(context, row.id))
+            continue;
+        enum status status =
+            row_table_add(table, row.id, mix(row.id), &number, why);
+        if (status)
+            return status;
+        memcpy(row_of(table, number), from, table->stride);
+        table->admitted += is_admitted(table, &row);
+    }
+    return STATUS_OK;
+}

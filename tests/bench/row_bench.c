@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Row updates and lookups of a table a second and core, beside the rate at
+ * which this machine reads and writes lines of memory at random places of as
+ * many bytes, with as many on their way at once. Batches have BATCH different
+ * ids of all, drawn uniformly, which no cache keeps. */
+#include "ps/sparse/row_table.h"
+
+#include "proto/base/time.h"
+#include "proto/tensor/philox.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 9000, BATCHES = 64, REPEATS = 5, GROUP = 32, LINE = 64 };
+
+static const struct optimizer ftrl = {.type = OPTIMIZER_FTRL,
+                                      .learning_rate_power = -0.5,
+                                      .initial_accumulator_value = 0.1};
+static const struct optimizer adagrad = {
+    .type = OPTIMIZER_ADAGRAD, .eps = 1e-10, .initial_accumulator_value = 0.1};
+
+static void *row_bench_memory(size_t bytes) {
+    void *memory = aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
+    if (!memory) {
+        fprintf(stderr, "row_bench: no memory\n");
+        exit(1);
+    }
+    return memory;
+}
+
+static int ascending_doubles(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double median(double *rates) {
+    qsort(rates, REPEATS, sizeof *rates, ascending_doubles);
+    return rates[REPEATS / 2];
+}
+
+static double rate_since(int64_t start) {
+    return (double)BATCH * BATCHES / time_to_seconds(time_now() - start);
+}
+
+/* Lines that are read and written at random places of BYTES, a second. */
+static double random_lines(size_t bytes) {
+    char *memory = row_bench_memory(bytes);
+    struct philox_sequence random;
+    double rates[REPEATS];
+    uint32_t lines = (uint32_t)(bytes / LINE), group[GROUP];
+    memset(memory, 1, bytes);
+    philox_sequence_open(&random, 1, 2);
+    uint32_t *places = row_bench_memory(BATCH * BATCHES * sizeof *places);
+    for (size_t i = 0; i < (size_t)BATCH * BATCHES; i++)
+        places[i] = philox_below(&random, lines);
+    for (int r = 0; r < REPEATS; r++) {
+        int64_t start = time_now();
+        for (size_t i = 0; i + GROUP <= (size_t)BATCH * BATCHES; i += GROUP) {
+            memcpy(group, places + i, sizeof group);
+            for (int g = 0; g < GROUP; g++)
+                __builtin_prefetch(memory + (size_t)group[g] * LINE, 1);
+            for (int g = 0; g < GROUP; g++)
+                memory[(size_t)group[g] * LINE]++;
+        }
+        rates[r] = rate_since(start);
+    }
+    free(places);
+    free(memory);
+    return median(rates);
+}
+
+struct row_bench {
+    struct row_table *table;
+    uint32_t dim;
+    uint64_t *ids;    /* [BATCHES, BATCH] */
+    float *gradients; /* [BATCH, dim] */
+    float *weights;
+};
+
+static void row_bench_apply(const struct row_bench *bench, const uint64_t *ids,
+                            size_t count, uint64_t step) {
+    struct row_table_update update = {.step = step,
+                                      .rate = 0.05,
+                                      .scale = 0.5f,
+                                      .count = count,
+                                      .ids = ids,
+                                      .gradients = bench->gradients};
+    struct failure why;
+    if (row_table_apply(bench->table, &update, &why)) {
+        fprintf(stderr, "row_bench: %s\n", why.text);
+        exit(1);
+    }
+}
+
+/* Rows of all ids, in an order of their own. */
+static void row_bench_fill(const struct row_bench *bench, uint32_t rows) {
+    uint64_t ids[BATCH];
+    for (uint32_t first = 0; first < rows; first += BATCH) {
+        size_t count = rows - first < BATCH ? rows - first : BATCH;
+        for (size_t i = 0; i < count; i++)
+            ids[i] = first + i;
+        row_bench_apply(bench, ids, count, 1);
+    }
+}
+
+static void row_bench_measure(const char *name, const struct optimizer *rule,
+                              uint32_t dim, uint32_t rows) {
+    struct row_bench bench = {.dim = dim};
+    struct row_table_options options = {
+        .name = name, .dim = dim, .init_bound = 0.01f, .optimizer = rule};
+    struct philox_sequence random;
+    struct failure why;
+    double updates[REPEATS], lookups[REPEATS];
+    if (rule_choose(&options.loops, NULL, &why) ||
+        row_table_open(&bench.table, &options, &why)) {
+        fprintf(stderr, "row_bench: %s\n", why.text);
+        exit(1);
+    }
+    bench.ids = row_bench_memory(sizeof *bench.ids * BATCH * BATCHES);
+    bench.gradients = row_bench_memory(sizeof(float) * BATCH * dim);
+    bench.weights = row_bench_memory(sizeof(float) * BATCH * dim);
+    philox_uniform(1, 0, 0, 1, bench.gradients, (size_t)BATCH * dim);
+    row_bench_fill(&bench, rows);
+    philox_sequence_open(&random, 1, 1);
+    for (size_t i = 0; i < (size_t)BATCH * BATCHES; i++)
+        bench.ids[i] = philox_below(&random, rows);
+    for (int r = 0; r < REPEATS; r++) {
+        int64_t start = time_now();
+        for (int b = 0; b < BATCHES; b++)
+            row_bench_apply(&bench, bench.ids + b * BATCH, BATCH,
+                            (uint64_t)(r * BATCHES + b + 2));
+        updates[r] = rate_since(start);
+        start = time_now();
+        for (int b = 0; b < BATCHES; b++)
+            row_table_lookup(bench.table, bench.ids + b * BATCH, BATCH,
+                             bench.weights);
+        lookups[r] = rate_since(start);
+    }
+    size_t pages;
+    (void)row_table_pages(bench.table, &pages);
+    size_t bytes = pages * row_table_page_bytes(bench.table);
+    printf("%-8s %5u %9u %8.0f %10.1f %10.1f %10.1f\n", name, dim, rows,
+           (double)bytes / 1e6, median(updates) / 1e6, median(lookups) / 1e6,
+           random_lines(bytes) / 1e6);
+    row_table_close(&bench.table);
+    free(bench.ids);
+    free(bench.gradients);
+    free(bench.weights);
+}
+
+int main(void) {
+    printf("Rows of a table, one core, millions a second\n");
+    printf("%-8s %5s %9s %8s %10s %10s %10s\n", "rule", "dim", "rows", "MB",
+           "updates", "lookups", "lines");
+    static const uint32_t rows[] = {4000, 100000, 1000000, 10000000};
+    for (int i = 0; i < 4; i++)
+        row_bench_measure("Ftrl", &ftrl, 1, rows[i]);
+    for (int i = 0; i < 3; i++)
+        row_bench_measure("Adagrad", &adagrad, 16, rows[i]);
+    return 0;
+}
