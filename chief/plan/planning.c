@@ -125,7 +125,8 @@ static struct memory_footprint_case footprint_of(const struct run *run) {
         .resident = run->plan.resident,
         .trainers = run->roster.num_ranks,
         .elements = run->plan.layout->elements,
-        .train_samples = run->plan.train_samples,
+        .train_samples = run->plan.share_samples ? run->plan.share_samples
+                                                 : run->plan.train_samples,
         .test_samples = run->plan.test_samples};
 }
 

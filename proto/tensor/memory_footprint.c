@@ -48,8 +48,11 @@ static uint64_t batches(const struct memory_footprint_case *given) {
 /* A window of records for each replica and one for evaluation. How long a
  * record is, is not known here. */
 static uint64_t windows(const struct memory_footprint_case *given) {
-    uint64_t windows = replicas(given) + (given->test_samples > 0);
-    return windows * given->job->data.shuffle_buffer * MEMORY_FOOTPRINT_RECORD;
+    uint64_t most = given->job->data.shuffle_buffer;
+    uint64_t train = given->train_samples, test = given->test_samples;
+    train = train && train < most ? train : most;
+    test = test < most ? test : most;
+    return (replicas(given) * train + test) * MEMORY_FOOTPRINT_RECORD;
 }
 
 /* With the order of the training set for each replica. */

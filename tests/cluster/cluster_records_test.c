@@ -186,6 +186,10 @@ static void a_bad_record_is_named_or_skipped(void **state) {
                                            "\"n/a\", expected a number");
     process = CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "data.bad_lines=skip");
     cluster_fixture_expect_logged(process, "part-2.csv:32: column b");
+    CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "data.bad_lines=skip",
+                        "checkpoint.resume=never", "epochs=1",
+                        "train_micro_batch_size_per_gpu=1",
+                        "gradient_accumulation_steps=3");
 }
 
 /* What the model reads of the first records, as JSON. */

@@ -28,10 +28,12 @@ static void fill_data(struct local_group_fixture *fixture) {
     }
     for (uint32_t i = 0; i < LOCAL_GROUP_FIXTURE_SAMPLES; i++)
         labels[i] = (uint8_t)(i * 7 % classes);
-    fixture->data = (struct idx_dataset){
-        {&idx_dataset_table, LOCAL_GROUP_FIXTURE_SAMPLES, features, classes},
-        images,
-        labels};
+    fixture->data = (struct idx_dataset){{.table = &idx_dataset_table,
+                                          .count = LOCAL_GROUP_FIXTURE_SAMPLES,
+                                          .features = features,
+                                          .num_classes = classes},
+                                         images,
+                                         labels};
 }
 
 void local_group_fixture_open(struct local_group_fixture *fixture,

@@ -5,6 +5,7 @@
 #include "worker/data/record_dataset.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum status dataset_open(struct dataset **out,
                          const struct dataset_options *options,
@@ -18,6 +19,22 @@ enum status dataset_open(struct dataset **out,
     return status ? status_context(why, "%s%s", options->key,
                                    data->dir ? ", in data.dir" : "")
                   : STATUS_OK;
+}
+
+enum status dataset_compare_columns(const struct dataset *train,
+                                    const struct dataset *test,
+                                    struct failure *why) {
+    for (uint32_t c = 0; c < train->num_columns; c++)
+        if (c >= test->num_columns ||
+            strcmp(train->columns[c], test->columns[c]) != 0)
+            return status_fail(
+                why, FAILURE_DATA_MISMATCH,
+                "data.test: found \"%s\" as column %u of its features, expected "
+                "\"%s\" as in data.train: give both the same order, or list "
+                "\"features\"",
+                c < test->num_columns ? test->columns[c] : "none", c + 1,
+                train->columns[c]);
+    return STATUS_OK;
 }
 
 enum status dataset_check_files(const struct job_data *data,

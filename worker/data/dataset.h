@@ -35,8 +35,7 @@ struct batch_source_table {
                          struct failure *why);
 
     /* Fills BATCH, whose columns have room for a micro batch, from CLAIM; by
-     * several threads at once. BATCH may get fewer samples than CLAIM has, but
-     * not none if it has any. */
+     * several threads at once. BATCH may get fewer samples than CLAIM has. */
     enum status (*fill)(struct batch_source *source, struct batch_claim *claim,
                         struct batch *batch, struct failure *why);
 
@@ -50,9 +49,11 @@ struct batch_source_table {
 /* An implementation's dataset begins with it. */
 struct dataset {
     const struct dataset_table *table;
-    uint64_t count;       /* samples; 0: they were not counted */
-    uint32_t features;    /* values of a sample's input */
-    uint32_t num_classes; /* largest label + 1; 0: not known yet */
+    uint64_t count;             /* samples; 0: they were not counted */
+    uint32_t features;          /* values of a sample's input */
+    uint32_t num_classes;       /* largest label + 1; 0: not known yet */
+    const char *const *columns; /* [num_columns] that are read, in order */
+    uint32_t num_columns;       /* 0: samples have no columns */
 };
 
 struct dataset_table {
@@ -89,6 +90,8 @@ struct dataset_options {
     uint32_t rank, num_ranks;      /* of the trainers, each with its share */
     bool count;                    /* the samples that are not in memory */
     const struct log *log;         /* borrowed */
+    bool (*is_cancelled)(void *cancel_context); /* NULL, or ends long reading */
+    void *cancel_context;
 };
 
 /* The dataset of OPTIONS' files, by the job's data.format. Fails as
@@ -96,6 +99,11 @@ struct dataset_options {
 enum status dataset_open(struct dataset **out,
                          const struct dataset_options *options,
                          struct failure *why) MUST_CHECK;
+
+/* STATUS_CONFIG unless TEST has the columns of TRAIN, in the same order. */
+enum status dataset_compare_columns(const struct dataset *train,
+                                    const struct dataset *test,
+                                    struct failure *why) MUST_CHECK;
 
 /* Fails as dataset_open if FILES of a job with DATA are not there. */
 enum status dataset_check_files(const struct job_data *data,

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SHAPE = 1 << 24, MAX_WORDS_BYTES = 1 << 30 };
+enum { MAX_WIDTH = 1 << 24, MAX_WORDS_BYTES = 1 << 30 };
 
 enum feature_type { NUMERIC, BUCKETIZED, VOCABULARY, FEATURE_TYPES };
 
@@ -94,7 +94,8 @@ static bool use_column(struct reading *reading, const char *name,
 
 static void list_columns(const struct reading *reading, char *list,
                          size_t size) {
-    size_t used = (size_t)snprintf(list, size, "a column: ");
+    size_t used = (size_t)snprintf(
+        list, size, reading->num_known ? "a column: " : "a column's name");
     for (uint32_t i = 0; i < reading->num_known && used < size; i++)
         used += (size_t)snprintf(list + used, size - used, "%s%s",
                                  i ? ", " : "", reading->known[i]);
@@ -125,7 +126,7 @@ static void read_numeric(struct reading *reading, struct feature *feature,
     if (!shape)
         return;
     json_int_t width = json_integer_value(shape);
-    if (width >= 1 && width <= MAX_SHAPE)
+    if (width >= 1 && width <= MAX_WIDTH)
         feature->width = (uint32_t)width;
     else
         features_report(reading, name, "shape", shape,
@@ -146,7 +147,7 @@ static void read_boundaries(struct reading *reading, struct feature *feature,
     const json_t *list = json_object_get(settings, "boundaries");
     size_t count = json_array_size(list), i;
     const json_t *item;
-    bool ascend = count > 0 && count < MAX_SHAPE;
+    bool ascend = count > 0 && count < MAX_WIDTH;
     feature->width = (uint32_t)count + 1;
     feature->boundaries = calloc(count + 1, sizeof *feature->boundaries);
     if (!feature->boundaries) {
@@ -213,7 +214,9 @@ static bool cut_words(struct feature *feature, char *text, size_t size) {
         lines += text[i] == '\n';
     feature->words = calloc(lines, sizeof *feature->words);
     feature->width = 0;
-    for (char *at = text, *end = text + size; feature->words && at < end;) {
+    char *first =
+        text + (size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0);
+    for (char *at = first, *end = text + size; feature->words && at < end;) {
         char *stop = memchr(at, '\n', (size_t)(end - at));
         stop = stop ? stop : end;
         size_t length = (size_t)(stop - at);
@@ -286,6 +289,8 @@ static void read_vocabulary(struct reading *reading, struct feature *feature,
     }
     const struct word *twin = sort_words(feature);
     json_t *found = twin ? json_stringn(twin->bytes, twin->size) : NULL;
+    if (twin && !found)
+        found = json_string("(a word that is not UTF-8)");
     if (twin)
         features_report(reading, name, path ? "file" : "values", found,
                         "each word once");
@@ -348,6 +353,7 @@ static void features_read_object(struct reading *reading,
     struct features *features = reading->features;
     const char *name;
     json_t *settings;
+    uint64_t width = 0;
     features->items =
         calloc(json_object_size(object) + 1, sizeof *features->items);
     if (!features->items) {
@@ -362,22 +368,30 @@ static void features_read_object(struct reading *reading,
             return;
         }
         features_read_one(reading, feature, name, settings);
-        features->width += feature->width;
+        width += feature->width;
         if (reading->status)
             return;
     }
+    if (width > MAX_WIDTH)
+        diagnostics_add(reading->diagnostics, "features",
+                        "found %" PRIu64 " numbers of all together; allowed: "
+                        "up to %d",
+                        width, MAX_WIDTH);
+    else
+        features->width = (uint32_t)width;
 }
 
 /* Each column is a number. */
 static void read_columns(struct reading *reading) {
     json_t *object = json_object();
-    for (uint32_t i = 0; i < reading->num_known; i++)
-        json_object_set_new(object, reading->known[i],
-                            json_pack("{s: s}", "type", "numeric"));
-    if (json_object_size(object) == reading->num_known)
+    for (uint32_t i = 0; !reading->status && i < reading->num_known; i++)
+        if (json_object_set_new(object, reading->known[i],
+                                json_pack("{s: s}", "type", "numeric")))
+            reading->status = status_fail(
+                reading->why, FAILURE_DATA_DAMAGED,
+                "the name of column %u besides the label is not UTF-8", i + 1);
+    if (!reading->status)
         features_read_object(reading, object);
-    else
-        features_no_memory(reading);
     json_decref(object);
 }
 
@@ -455,6 +469,11 @@ static enum status cell_number(const struct features *features,
                                const struct record_cell *cell, uint32_t i,
                                float *out, struct failure *why) {
     const struct record_text *text = &cell->texts[i];
+    if (cell->type == RECORD_FLOATS && !isfinite(cell->floats[i]))
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "column %s: found %g, expected a finite number",
+                           features->columns[feature->column],
+                           (double)cell->floats[i]);
     if (cell->type == RECORD_FLOATS)
         *out = cell->floats[i];
     else if (cell->type == RECORD_INTEGERS)
@@ -516,8 +535,15 @@ static enum status bucketized_values(const struct features *features,
 
 /* Counts each value's word; words that are not in the vocabulary are left
  * out. */
-static void vocabulary_values(const struct feature *feature,
-                              const struct record_cell *cell, float *values) {
+static enum status vocabulary_values(const struct features *features,
+                                     const struct feature *feature,
+                                     const struct record_cell *cell,
+                                     float *values, struct failure *why) {
+    if (cell->count && cell->type == RECORD_FLOATS)
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "column %s: found floats, expected words or "
+                           "integers",
+                           features->columns[feature->column]);
     for (uint32_t i = 0; i < cell->count; i++) {
         char digits[24];
         struct word word = {.bytes = digits};
@@ -533,6 +559,7 @@ static void vocabulary_values(const struct feature *feature,
         if (found)
             values[found->place] += 1;
     }
+    return STATUS_OK;
 }
 
 enum status features_read(const struct features *features,
@@ -548,7 +575,7 @@ enum status features_read(const struct features *features,
         else if (feature->type == BUCKETIZED)
             status = bucketized_values(features, feature, cell, values, why);
         else
-            vocabulary_values(feature, cell, values);
+            status = vocabulary_values(features, feature, cell, values, why);
         values += feature->width;
     }
     return status;

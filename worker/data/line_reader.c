@@ -3,6 +3,7 @@
 
 #include "worker/data/data_file.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -42,6 +43,18 @@ static enum status read_more(struct record_file *file, struct failure *why) {
     return status;
 }
 
+/* A quote within a field is none (RFC 4180, section 2, rule 5), unless it
+ * doubles one. The reader does not know the delimiter, which is no letter,
+ * digit or part of a number or a word. */
+static bool begins_field(const struct record_file *file, const char *quote) {
+    const char *first = file->bytes + file->begin;
+    if (quote == first || (file->line == 1 && quote == first + 3 &&
+                           !memcmp(first, "\xef\xbb\xbf", 3)))
+        return true;
+    unsigned char before = (unsigned char)quote[-1];
+    return before < 0x80 && !isalnum(before) && !strchr("+-._ ", before);
+}
+
 /* The record's end in the bytes from FROM on, or NULL. *OPEN: within quotes. */
 static char *find_end(const struct record_file *file, size_t from, bool *open,
                       uint64_t *newlines) {
@@ -53,7 +66,8 @@ static char *find_end(const struct record_file *file, size_t from, bool *open,
             quote = memchr(quote, '"', (size_t)(stop - quote));
             if (!quote)
                 break;
-            *open = !*open;
+            if (*open || begins_field(file, quote))
+                *open = !*open;
         }
         if (!newline)
             return NULL;
@@ -109,6 +123,10 @@ static enum status next_line(struct record_file *file, struct record *record,
             return status;
         char *first = file->bytes + file->begin;
         size = bytes;
+        if (file->line == 1 && size >= 3 && !memcmp(first, "\xef\xbb\xbf", 3)) {
+            first += 3; /* a byte order mark */
+            size -= 3;
+        }
         size -= size && first[size - 1] == '\n';
         size -= size && first[size - 1] == '\r';
         *record = (struct record){.bytes = size ? first : NULL,

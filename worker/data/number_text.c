@@ -3,6 +3,7 @@
 
 #include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,13 @@ bool number_text_integer(const char *text, size_t size, int64_t *out) {
     return true;
 }
 
+static pthread_once_t locale_made = PTHREAD_ONCE_INIT;
+static locale_t locale;
+
+static void make_locale(void) {
+    locale = newlocale(LC_ALL_MASK, "C", NULL);
+}
+
 /* Any number; SIZE bytes are copied, as a 0 has to end them. strtod also takes
  * words and hexadecimal numbers. */
 static bool parse_slowly(const char *text, size_t size, double *out) {
@@ -46,13 +54,12 @@ static bool parse_slowly(const char *text, size_t size, double *out) {
         if (!digit && !memchr("+-.eE", text[i], 5))
             return false;
     }
-    locale_t locale = newlocale(LC_ALL_MASK, "C", NULL);
+    pthread_once(&locale_made, make_locale);
     if (!locale)
         return false;
     memcpy(copy, text, size);
     copy[size] = 0;
     *out = strtod_l(copy, &end, locale);
-    freelocale(locale);
     return !*end && isfinite(*out);
 }
 

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHOWN_BAD_LINES = 10 };
+enum { SHOWN_BAD_LINES = 10, EXAMPLES_READ = 1000, MAX_SEEN = 256 };
 
 struct record_dataset {
     struct dataset dataset;
@@ -57,8 +57,9 @@ struct batch_source {
     struct record_stream *stream;
     struct csv_format *header; /* what the files' headers are compared with */
     struct record_window window;
-    bool loaded;   /* WINDOW is */
-    uint32_t size; /* of a batch */
+    bool loaded;      /* WINDOW is */
+    uint32_t size;    /* of a batch */
+    uint64_t counted; /* records of the dataset's share; 0: not known */
 
     /* A range: records NEXT to END - 1 of an epoch. */
     bool in_order;
@@ -89,6 +90,12 @@ static enum status find_files(glob_t *found, const struct job_files *files,
             return status_fail(why, FAILURE_DATA_UNREADABLE,
                                "%s: its files cannot be listed", path);
     }
+    for (size_t i = 0; i < found->gl_pathc; i++)
+        for (size_t j = 0; j < i; j++)
+            if (!strcmp(found->gl_pathv[i], found->gl_pathv[j]))
+                return status_fail(why, FAILURE_DATA_MISMATCH,
+                                   "%s: found twice, by two patterns",
+                                   found->gl_pathv[i]);
     return STATUS_OK;
 }
 
@@ -186,8 +193,11 @@ static enum status open_features(struct record_dataset *dataset,
         status = features_open(&dataset->features, job->features, columns,
                                count, why);
     csv_format_close(&csv);
-    if (!status)
+    if (!status) {
         dataset->dataset.features = features_width(dataset->features);
+        dataset->dataset.columns =
+            features_columns(dataset->features, &dataset->dataset.num_columns);
+    }
     return status;
 }
 
@@ -262,9 +272,15 @@ static enum status example_label(const struct record_dataset *dataset,
         *label = (float)cell->integers[0];
     else
         return status_fail(why, FAILURE_DATA_DAMAGED,
-                           "feature %s: found %u values%s, expected one number",
+                           "label %s: found %u %s, expected one number",
                            dataset->options.job->data.label, cell->count,
-                           cell->type == RECORD_TEXTS ? " of bytes" : "");
+                           cell->count && cell->type == RECORD_TEXTS
+                               ? "values of bytes"
+                               : "values");
+    if (!isfinite(*label))
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "label %s: found %g, expected a finite number",
+                           dataset->options.job->data.label, (double)*label);
     return STATUS_OK;
 }
 
@@ -330,7 +346,7 @@ static enum status bad_record(const struct claimed *claimed,
                              record->number, wrong->text);
 }
 
-/* A bad line is left out if the job says so, unless a batch has no other. */
+/* A bad line is left out if the job says so. */
 static bool skips(struct record_dataset *dataset, const struct failure *why) {
     const struct dataset_options *options = &dataset->options;
     if (!options->job->data.skip_bad_lines || why->code != FAILURE_BAD_RECORD)
@@ -375,7 +391,7 @@ static enum status record_batches_fill(struct batch_source *source,
             continue;
         }
         status = bad_record(&all[i], &wrong, &bad);
-        if ((batch->count || i + 1 < claim->count) && skips(dataset, &bad))
+        if (skips(dataset, &bad))
             status = STATUS_OK;
         else if (why)
             *why = bad;
@@ -403,6 +419,13 @@ static enum status move_to_record(struct batch_source *source, uint64_t epoch,
         if (!status)
             status = record_stream_next(source->stream, window, why);
         source->loaded = !status;
+        uint64_t last = number * data->shuffle_buffer + window->count;
+        if (!status && source->counted && last > source->counted)
+            return status_fail(
+                why, FAILURE_DATA_MISMATCH,
+                "%s: found more records than when they were counted: has a "
+                "file changed?",
+                source->dataset->options.key);
     }
     if (!status && place < window->count)
         *record = record_window_get(window, place, path);
@@ -558,6 +581,7 @@ static enum status record_batches_open(struct batch_source **out,
     source->spec = *spec;
     source->in_order = in_order;
     source->stride = 1;
+    source->counted = of->count;
     enum status status = STATUS_OK;
     if (dataset->header.bytes)
         status = open_csv(dataset, &source->header, why);
@@ -571,7 +595,9 @@ static enum status record_batches_open(struct batch_source **out,
         .shuffle = job->data.shuffle && !in_order,
         .seed = job->seed,
         .header = dataset->header.bytes ? compare_header_line : NULL,
-        .context = source->header};
+        .context = source->header,
+        .is_cancelled = dataset->options.is_cancelled,
+        .cancel_context = dataset->options.cancel_context};
     if (!status)
         status = record_stream_open(&source->stream, &options, why);
     if (status)
@@ -738,19 +764,89 @@ static enum status record_peek(const struct dataset *of, uint64_t rows,
     return status;
 }
 
+/* Names of the first Examples, [count]. */
+struct seen_names {
+    char **names;
+    uint32_t count;
+};
+
+static bool name_is_seen(const struct seen_names *seen, const char *name,
+                         size_t size) {
+    for (uint32_t i = 0; i < seen->count; i++)
+        if (strlen(seen->names[i]) == size &&
+            !memcmp(seen->names[i], name, size))
+            return true;
+    return false;
+}
+
+static void see_name(void *context, const struct record_text *name) {
+    struct seen_names *seen = context;
+    if (seen->count == MAX_SEEN || name_is_seen(seen, name->bytes, name->size))
+        return;
+    seen->names[seen->count] = strndup(name->bytes, name->size);
+    seen->count += seen->names[seen->count] != NULL;
+}
+
+static void warn_of_absent(const struct record_dataset *dataset,
+                           const struct seen_names *seen, const char *name) {
+    char list[512] = "";
+    size_t used = 0;
+    if (name_is_seen(seen, name, strlen(name)))
+        return;
+    for (uint32_t i = 0; i < seen->count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                 i ? ", " : "", seen->names[i]);
+    log_warning(dataset->options.log, "feature_not_found",
+                "%s: none of the first %d records of %s has %s; they have %s",
+                dataset->options.key, EXAMPLES_READ, dataset->files.gl_pathv[0],
+                name, list);
+}
+
+/* An Example may lack any feature, so a wrong name would go unnoticed. */
+static enum status look_for_features(const struct record_dataset *dataset,
+                                     struct failure *why) {
+    char *names[MAX_SEEN];
+    struct seen_names seen = {names, 0};
+    struct record_file *file;
+    struct record record = {.bytes = ""};
+    enum status status =
+        dataset->reader->open(&file, dataset->files.gl_pathv[0], why);
+    for (int i = 0; !status && record.bytes && i < EXAMPLES_READ; i++) {
+        struct failure ignored; /* who reads the record names it */
+        status = dataset->reader->next(file, &record, why);
+        if (!status && record.bytes &&
+            example_format_names(&record, see_name, &seen, &ignored))
+            continue;
+    }
+    dataset->reader->close(&file);
+    for (uint32_t c = 0; !status && c < dataset->dataset.num_columns; c++)
+        warn_of_absent(dataset, &seen, dataset->dataset.columns[c]);
+    for (uint32_t i = 0; i < seen.count; i++)
+        free(names[i]);
+    return status;
+}
+
 static enum status count_share(struct record_dataset *dataset,
                                struct failure *why) {
     struct batch_source *source;
     struct batch_spec none = {0};
     enum status status =
         record_batches_open(&source, &dataset->dataset, &none, true, why);
-    if (!status)
+    if (!status) {
+        log_info(dataset->options.log, "counting_records",
+                 "%s: counting the records of %zu file%s", dataset->options.key,
+                 dataset->files.gl_pathc,
+                 dataset->files.gl_pathc == 1 ? "" : "s");
         status =
             record_stream_count(source->stream, &dataset->dataset.count, why);
+    }
     record_batches_close(&source);
     if (!status && !dataset->dataset.count)
-        status = status_fail(why, FAILURE_DATA_TOO_SMALL,
-                             "this trainer's share of the files has no record");
+        status =
+            status_fail(why, FAILURE_DATA_TOO_SMALL,
+                        "the files have no record for trainer %u of %u: "
+                        "start fewer",
+                        dataset->options.rank + 1, dataset->options.num_ranks);
     return status;
 }
 
@@ -783,6 +879,8 @@ enum status record_dataset_open(struct dataset **out,
     enum status status = find_files(&dataset->files, options->files, why);
     if (!status)
         status = open_features(dataset, why);
+    if (!status && options->job->data.format == JOB_TFRECORD)
+        status = look_for_features(dataset, why);
     if (!status && options->count)
         status = count_share(dataset, why);
     *out = &dataset->dataset;

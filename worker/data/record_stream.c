@@ -10,6 +10,8 @@
 /* Philox streams of windows; sampler.c has those of whole epochs. */
 #define WINDOW_STREAMS (UINT64_C(1) << 63)
 
+enum { READS_UNCHECKED = 65536 };
+
 /* A record in a window's bytes. */
 struct record_place {
     const char *path;
@@ -25,6 +27,7 @@ struct record_stream {
     const char *path;   /* of FILE */
     uint64_t index;     /* of the next record of all files that are read */
     uint64_t epoch, window;
+    uint64_t reads; /* of records, also of others' shares */
 };
 
 enum status record_stream_open(struct record_stream **out,
@@ -100,6 +103,10 @@ static enum status next_of_share(struct record_stream *stream,
     if (!stream->file)
         status = open_next(stream, why);
     while (!status && stream->file) {
+        if (!(++stream->reads % READS_UNCHECKED) && options->is_cancelled &&
+            options->is_cancelled(options->cancel_context))
+            return status_fail(why, FAILURE_TERMINATED,
+                               "%s: reading it was ended", stream->path);
         status = options->reader->next(stream->file, record, why);
         if (!status && !record->bytes)
             status = open_next(stream, why);
@@ -114,6 +121,7 @@ static enum status next_of_share(struct record_stream *stream,
 static bool grow_places(struct record_window *window, uint32_t room) {
     if (window->room >= room)
         return true;
+    room += room / 2;
     struct record_place *places =
         realloc(window->places, room * sizeof *places);
     window->places = places ? places : window->places;
@@ -128,8 +136,10 @@ static bool grow_places(struct record_window *window, uint32_t room) {
 static bool append_record(struct record_window *window, const char *path,
                           const struct record *record) {
     size_t wanted = window->used + record->size;
-    if (wanted > window->capacity) {
-        size_t capacity = wanted + wanted / 2;
+    if (!grow_places(window, window->count + 1))
+        return false;
+    if (wanted > window->capacity || !window->bytes) {
+        size_t capacity = wanted + wanted / 2 + 1;
         char *bytes = realloc(window->bytes, capacity);
         if (!bytes)
             return false;
@@ -171,7 +181,7 @@ enum status record_stream_next(struct record_stream *stream,
     window->number = stream->window++;
     window->count = 0;
     window->used = 0;
-    bool complete = grow_places(window, options->buffer);
+    bool complete = true;
     while (complete && window->count < options->buffer) {
         status = next_of_share(stream, &record, why);
         if (status || !record.bytes)

@@ -25,6 +25,8 @@ struct record_stream_options {
     enum status (*header)(void *context, const struct record *record,
                           struct failure *why);
     void *context;
+    bool (*is_cancelled)(void *cancel_context); /* NULL, or ends long reading */
+    void *cancel_context;
 };
 
 struct record_stream;

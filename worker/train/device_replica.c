@@ -10,8 +10,10 @@ struct pass {
     struct device_replica *device_replica;
     const struct device_replica_step *step;
     struct device_replica_result *result;
-    uint32_t filled, first, last; /* micro batches with samples: how many, the
-                                     first, the last */
+    uint32_t filled, last; /* micro batches that should have samples: how many,
+                              and the last */
+    uint32_t computed;     /* micro batches that had some */
+    bool announced;        /* gradients, in the last one's backward pass */
 };
 
 enum status device_replica_load(struct device_replica *replica,
@@ -120,8 +122,7 @@ static void find_filled(struct pass *pass) {
     for (uint32_t k = 0; k < pass->step->job->accumulation; k++) {
         if (!loader_size(replica->loader, replica->next + k))
             continue;
-        if (!pass->filled++)
-            pass->first = k;
+        pass->filled++;
         pass->last = k;
     }
 }
@@ -146,7 +147,7 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
     bool async = device_replica_is_async(pass->device_replica);
     bool last = k == pass->last && !pass->result->nonfinite;
     struct model_hooks hooks = {
-        pass, k == pass->first ? device_replica_need : NULL, check_loss,
+        pass, pass->computed ? NULL : device_replica_need, check_loss,
         last && (async || step->early) ? device_replica_done : NULL};
     struct model_result batch_result;
     enum status status = STATUS_OK;
@@ -163,7 +164,9 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
     executor->model->gradient(
         executor->instance, batch, executor->device_transfer.weights,
         executor->device_transfer.gradients, scale_of(pass, batch),
-        k > pass->first, &hooks, &batch_result);
+        pass->computed > 0, &hooks, &batch_result);
+    pass->computed++;
+    pass->announced = hooks.done != NULL;
     batch_prefetch_release(&executor->batch_prefetch);
     if (async) {
         status = prefetch_next(pass->device_replica, pass->result, why);
@@ -180,6 +183,16 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
     return status;
 }
 
+/* The last micro batch had no sample after all, as all its records are bad. */
+static void announce_late(struct pass *pass) {
+    const struct executor *executor = &pass->device_replica->executor;
+    if (!device_replica_is_async(pass->device_replica) && !pass->step->early)
+        return;
+    for (uint32_t p = executor->device_transfer.layout->num_parameters;
+         p-- > 0;)
+        device_replica_done(pass, p);
+}
+
 enum status device_replica_compute(struct device_replica *replica,
                                    const struct device_replica_step *step,
                                    struct device_replica_result *result,
@@ -189,11 +202,13 @@ enum status device_replica_compute(struct device_replica *replica,
     enum status status = STATUS_OK;
     *result = (struct device_replica_result){0};
     find_filled(&pass);
-    result->empty = !pass.filled;
     for (uint32_t k = 0; !status && k < step->job->accumulation; k++) {
         if (k > 0 && !step->should_continue(step->context))
             return STATUS_OK;
         status = run_micro_batch(&pass, k, why);
     }
+    result->empty = !pass.computed;
+    if (!status && pass.computed && !pass.announced && !result->nonfinite)
+        announce_late(&pass);
     return status;
 }

@@ -94,6 +94,8 @@ static enum status evaluate_batches(struct executor *executor,
         status = table->fill(source, &claim, &batch, why);
         if (status)
             break;
+        if (!batch.count)
+            continue; /* bad records only */
         batch_prefetch_push(prefetch, &batch);
         executor->model->evaluate(
             executor->instance, batch_prefetch_pop(prefetch),

@@ -363,6 +363,10 @@ void trainer_leave(struct trainer *trainer) {
     pthread_mutex_unlock(&trainer->mutex);
 }
 
+static bool trainer_data_cancelled(void *context) {
+    return trainer_is_cancelled(context);
+}
+
 /* A share's records are counted if epochs need it; a test set is cut by
  * number. */
 static enum status load_data(struct trainer *trainer, struct failure *why) {
@@ -376,16 +380,22 @@ static enum status load_data(struct trainer *trainer, struct failure *why) {
                                     .num_ranks = trainer->settings.num_ranks,
                                     .count = !job->has_steps &&
                                              !job->steps_per_epoch,
+                                    .is_cancelled = trainer_data_cancelled,
+                                    .cancel_context = trainer,
                                     .log = trainer->settings.log};
     struct dataset_options test = {.job = job,
                                    .files = &data->test,
                                    .key = "data.test",
                                    .num_ranks = 1,
                                    .count = true,
+                                   .is_cancelled = trainer_data_cancelled,
+                                   .cancel_context = trainer,
                                    .log = trainer->settings.log};
     enum status status = dataset_open(&trainer->train, &train, why);
     if (!status && data->test.paths[0])
         status = dataset_open(&trainer->test, &test, why);
+    if (!status && trainer->test)
+        status = dataset_compare_columns(trainer->train, trainer->test, why);
     if (!status)
         status =
             model->check_data(&job->model, trainer->train, &data->train, why);

@@ -138,6 +138,14 @@ static void lists_have_the_features_shape(void **state) {
     numbers.count = 1;
     assert_fails(features_read(features, cells, values, &why), &why,
                  FAILURE_DATA_DAMAGED);
+    numbers.count = 2;
+    numbers.floats = (const float[]){1, NAN};
+    assert_fails(features_read(features, cells, values, &why), &why,
+                 FAILURE_DATA_DAMAGED);
+    numbers.floats = pair;
+    cells[1] = &numbers;
+    assert_fails(features_read(features, cells, values, &why), &why,
+                 FAILURE_DATA_DAMAGED);
     features_close(&features);
 }
 
@@ -170,6 +178,16 @@ static void wrong_settings_are_refused_together(void **state) {
     struct features *features;
     struct failure why;
     (void)state;
+    char *many = malloc(300 * 64), *at = many;
+    for (int i = 0; i < 257; i++)
+        at += sprintf(at,
+                      "%s\"f%d\": {\"type\": \"numeric\", \"of\": \"a\","
+                      " \"shape\": 16777216}",
+                      i ? ", " : "{", i);
+    strcpy(at, "}");
+    assert_fails(features_open(&features, many, columns, 3, &why), &why,
+                 FAILURE_JOB_INVALID);
+    free(many);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_fails(features_open(&features, wrong[i], columns, 3, &why), &why,
                      FAILURE_JOB_INVALID);

@@ -37,7 +37,7 @@ static void write_parts(const struct fixture *fixture) {
         path_of(fixture, f, path);
         FILE *file = fopen(path, "w");
         assert_non_null(file);
-        fputs("x,label,y\n", file);
+        fputs(f == 2 ? "\xef\xbb\xbfx,label,y\n" : "x,label,y\n", file);
         for (int i = 0; i < 10 * f + 8 + (f == 5) * 5; i++, next++)
             fprintf(file, "%u,%u,%u\n", next, next % 3, 2 * next);
         assert_int_equal(fclose(file), 0);
@@ -272,9 +272,9 @@ static enum status read_epoch(struct fixture *fixture, unsigned *seen) {
 }
 
 static void a_bad_record_ends_the_run_or_is_skipped(void **state) {
-    static const char *const bad[] = {"1,3,2\n",  "1,-1,2\n", "1,0.5,2\n",
-                                      "1,,2\n",   "1,0\n",    "x,0,2\n",
-                                      "1,nan,2\n"};
+    static const char *const bad[] = {"1,3,2\n",   "1,-1,2\n", "1,0.5,2\n",
+                                      "1,,2\n",    "1,0\n",    "x,0,2\n",
+                                      "1,nan,2\n", "1,0,5\"\n"};
     struct fixture *fixture = *state;
     unsigned seen, count = sizeof bad / sizeof *bad;
     for (unsigned i = 0; i < count; i++) {
@@ -310,6 +310,81 @@ static void a_file_that_shrinks_is_noticed(void **state) {
     dataset_free(&dataset);
 }
 
+static void a_file_that_grows_is_noticed(void **state) {
+    struct fixture *fixture = *state;
+    struct dataset *dataset = open_dataset(fixture, 0, 1, true);
+    struct loader *loader =
+        open_loader(fixture, dataset, (struct sampler_options){0}, 0, 0);
+    enum status status = STATUS_OK;
+    append(fixture, "1,1,2\n2,2,4\n3,0,6\n4,1,8\n5,2,10\n6,0,12\n");
+    for (uint64_t b = 0; !status && b * BATCH < RECORDS; b++) {
+        const struct batch *batch;
+        status = loader_next(loader, &batch, &fixture->why);
+    }
+    assert_fails(status, &fixture->why, FAILURE_DATA_MISMATCH);
+    loader_close(&loader);
+    dataset_free(&dataset);
+}
+
+static bool always(void *context) {
+    ++*(unsigned *)context;
+    return true;
+}
+
+/* Reading that takes long ends when the trainer has to. */
+static void counting_can_be_ended(void **state) {
+    struct fixture *fixture = *state;
+    struct dataset *dataset;
+    unsigned asked = 0;
+    struct dataset_options options = {.job = &fixture->job,
+                                      .files = &fixture->files,
+                                      .key = "data.train",
+                                      .num_ranks = 1,
+                                      .count = true,
+                                      .is_cancelled = always,
+                                      .cancel_context = &asked};
+    char path[MOST];
+    path_of(fixture, 0, path);
+    FILE *file = fopen(path, "a");
+    for (int i = 0; i < 70000; i++)
+        fputs("1,0,2\n", file);
+    fclose(file);
+    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+                 FAILURE_TERMINATED);
+    assert_int_equal(asked, 1);
+}
+
+static void a_batch_may_have_only_bad_records(void **state) {
+    struct fixture *fixture = *state;
+    unsigned seen;
+    fixture->job.data.skip_bad_lines = true;
+    fixture->job.data.shuffle = false;
+    for (int i = 0; i < 3 * BATCH; i++)
+        append(fixture, "1,9,2\n");
+    assert_int_equal(read_epoch(fixture, &seen), STATUS_OK);
+    assert_int_equal(seen, RECORDS);
+}
+
+/* Without features the columns' order is the inputs'. */
+static void a_test_set_has_the_training_sets_columns(void **state) {
+    struct fixture *fixture = *state;
+    struct dataset *train = open_dataset(fixture, 0, 1, false), *test;
+    for (int f = 0; f < FILES; f++) {
+        char path[MOST];
+        path_of(fixture, f, path);
+        FILE *file = fopen(path, "w");
+        fputs("y,label,x\n1,0,2\n", file);
+        fclose(file);
+    }
+    test = open_dataset(fixture, 0, 1, false);
+    assert_int_equal(dataset_compare_columns(train, train, &fixture->why),
+                     STATUS_OK);
+    assert_fails(dataset_compare_columns(train, test, &fixture->why),
+                 &fixture->why, FAILURE_DATA_MISMATCH);
+    dataset_free(&train);
+    dataset_free(&test);
+}
+
 static void a_share_without_records_is_refused(void **state) {
     struct fixture *fixture = *state;
     struct dataset *dataset;
@@ -342,6 +417,10 @@ static void missing_files_and_columns_are_named(void **state) {
     fixture->job.data.label = "click";
     assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
                  FAILURE_DATA_MISMATCH);
+    fixture->files.paths[1] = fixture->pattern;
+    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+                 FAILURE_DATA_MISMATCH);
+    fixture->files.paths[1] = NULL;
     fixture->files.paths[0] = "/no/*.csv";
     assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
                  FAILURE_DATA_UNREADABLE);
@@ -360,6 +439,10 @@ int main(void) {
         TEST(a_range_is_in_the_files_order),
         TEST(a_bad_record_ends_the_run_or_is_skipped),
         TEST(a_file_that_shrinks_is_noticed),
+        TEST(a_file_that_grows_is_noticed),
+        TEST(counting_can_be_ended),
+        TEST(a_batch_may_have_only_bad_records),
+        TEST(a_test_set_has_the_training_sets_columns),
         TEST(a_share_without_records_is_refused),
         TEST(missing_files_and_columns_are_named),
     };

@@ -34,10 +34,12 @@ static void fill_test(struct fixture *fixture) {
     }
     for (int i = 0; i < SAMPLES; i++)
         fixture->labels[i] = (uint8_t)(i % CLASSES);
-    fixture->test =
-        (struct idx_dataset){{&idx_dataset_table, SAMPLES, FEATURES, CLASSES},
-                             fixture->images,
-                             fixture->labels};
+    fixture->test = (struct idx_dataset){{.table = &idx_dataset_table,
+                                          .count = SAMPLES,
+                                          .features = FEATURES,
+                                          .num_classes = CLASSES},
+                                         fixture->images,
+                                         fixture->labels};
 }
 
 static enum status open_engine(struct fixture *fixture, enum job_device kind,
