@@ -151,20 +151,65 @@ static void a_number_is_learnt_by_squared_errors(void **state) {
     cluster_fixture_expect_logged(process, ": test loss 0.0");
 }
 
-/* Half the way, then the rest: the data goes on where it was, by epochs and by
- * steps, which count nothing. */
+/* File NUMBER of NAME has so many ROWS, which are alike. */
+static void write_alike(const struct cluster_run *run, const char *name,
+                        unsigned number, unsigned rows) {
+    char file_name[64], path[PATH_MAX];
+    snprintf(file_name, sizeof file_name, "%s-%u.csv", name, number);
+    cluster_run_path(run, file_name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("x,label\n", file);
+    for (unsigned i = 0; i < rows; i++)
+        fputs("0.5,3\n", file);
+    fclose(file);
+}
+
+/* A short share has one of three micro batches. If they are a step each, the
+ * rounds' means are then over the other trainer; if they are a step together,
+ * the trainer's gradient is that one's, not a third of it. All samples have the
+ * same gradient, so it does not matter who has how many. */
+static void a_short_share_counts_as_much_as_a_long_one(void **state) {
+    struct cluster_run *run = *state;
+    for (unsigned f = 0; f < 4; f++) {
+        write_alike(run, "even", f, f < 2 ? 3 : 0);
+        write_alike(run, "uneven", f, f == 0 ? 1 : f == 1 ? 3 : 0);
+    }
+    for (unsigned accumulation = 1; accumulation <= 3; accumulation += 2) {
+        char job[512];
+        double loss[2];
+        snprintf(job, sizeof job,
+                 "{\"data\": {\"format\": \"csv\", \"header\": true,"
+                 " \"train\": \"even-*\", \"test\": \"even-0.csv\"},"
+                 " \"model\": {\"layers\": [1, 1], \"loss\": \"mse\"},"
+                 " \"epochs\": 1, \"train_micro_batch_size_per_gpu\": 1,"
+                 " \"gradient_accumulation_steps\": %u}",
+                 accumulation);
+        cluster_run_job(run, job);
+        loss[0] = figure(run_json(run, "1", "2", "threads=1"), "test_loss");
+        loss[1] =
+            figure(run_json(run, "1", "2", "data.train=uneven-*"), "test_loss");
+        assert_true(fabs(loss[0] - loss[1]) < 1e-5 * loss[0]);
+    }
+}
+
+/* Half the way, then the rest: the data goes on where it was, at an epoch's
+ * end, within one, and by steps, which count nothing. */
 static void a_resumed_run_reads_on_to_the_same_bits(void **state) {
-    static const char *const whole[] = {"epochs=2", "steps=150"};
-    static const char *const half[] = {"epochs=1", "steps=67"};
+    static const char *const whole[] = {"epochs=2", "steps=150", "epochs=2"};
+    static const char *const half[] = {"epochs=1", "steps=67", "epochs=1"};
+    static const char *const from[] = {"auto", "auto", "37"};
     struct cluster_run *run = *state;
     cluster_run_job(run, binary);
-    for (int i = 0; i < 2; i++) {
-        char one[64], two[64];
+    for (int i = 0; i < 3; i++) {
+        char one[64], two[64], resume[64];
+        snprintf(resume, sizeof resume, "checkpoint.resume=%s", from[i]);
         snprintf(one, sizeof one, "checkpoint.dir=one-%d", i);
         snprintf(two, sizeof two, "checkpoint.dir=two-%d", i);
         CLUSTER_FIXTURE_RUN(run, 2, 2, 0, one, whole[i]);
-        CLUSTER_FIXTURE_RUN(run, 1, 2, 0, two, half[i], "data.num_workers=3");
-        CLUSTER_FIXTURE_RUN(run, 3, 2, 0, two, whole[i]);
+        CLUSTER_FIXTURE_RUN(run, 1, 2, 0, two, half[i], "data.num_workers=3",
+                            "checkpoint.every_steps=37", "checkpoint.keep=0");
+        CLUSTER_FIXTURE_RUN(run, 3, 2, 0, two, whole[i], resume);
         cluster_fixture_expect_same_checkpoints(
             run, one + strlen("checkpoint.dir="),
             two + strlen("checkpoint.dir="));
@@ -240,6 +285,7 @@ int main(void) {
         RECORDS_TEST(records_are_learnt_by_every_strategy),
         RECORDS_TEST(an_epoch_is_as_long_as_the_longest_share),
         RECORDS_TEST(a_number_is_learnt_by_squared_errors),
+        RECORDS_TEST(a_short_share_counts_as_much_as_a_long_one),
         RECORDS_TEST(a_resumed_run_reads_on_to_the_same_bits),
         RECORDS_TEST(a_bad_record_is_named_or_skipped),
         RECORDS_TEST(peek_shows_what_the_model_reads),
