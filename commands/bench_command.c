@@ -82,7 +82,7 @@ static enum status build_layout(struct simulation *simulation,
         status = bench_command_solve_batch(simulation, options, why);
     return status ? status
                   : model_layout(&simulation->layout, &simulation->job->model,
-                                 why);
+                                 NULL, why);
 }
 
 /* Distributes SECONDS of a step by size: a third for the forward pass, the rest

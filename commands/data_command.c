@@ -145,7 +145,7 @@ static enum status measure_rows(const struct job *job,
                                       .seed = job->seed,
                                       .shuffle = job->data.shuffle};
     struct batch_spec spec;
-    model_find(&job->model)->inputs(&job->model, &spec);
+    model_find(&job->model)->inputs(&job->model, dataset->feature_set, &spec);
     struct batch batch;
     struct batch_claim claim = {0};
     struct batch_source *source = NULL;

@@ -26,10 +26,10 @@ static enum status open_server(struct ps *ps, struct failure *why) {
         (uint64_t)plan->num_ranks * DESCRIPTORS_PER_TRAINER, trainers, why);
     if (status)
         return status;
-    ps->ids = malloc((plan->layout->num_blocks + 1) * sizeof *ps->ids);
+    ps->ids = malloc((layout_units(plan->layout) + 1) * sizeof *ps->ids);
     if (!ps->ids)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
-    ps->num_blocks = plan_blocks(plan, ps->member->index, ps->ids);
+    (void)plan_units(plan, ps->member->index, ps->ids, &ps->num_blocks);
     status = ps_snapshot_open(ps, why);
     if (status)
         return status;

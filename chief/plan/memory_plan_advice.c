@@ -40,7 +40,7 @@ static uint32_t best_checkpoint_count(const struct memory_plan *memory_plan) {
     const struct memory_footprint_case *given = memory_plan->given;
     struct memory_footprint_model model = {0};
     if (given->model)
-        given->model(&given->job->model, given->job->micro_batch, &model);
+        given->model(given->job, given->job->micro_batch, &model);
     return model.least_kept;
 }
 

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -22,11 +23,14 @@ _Static_assert(LAYOUT_MAX_ELEMENTS / (MIB / sizeof(float)) +
                    LAYOUT_MAX_BLOCKS,
                "a layout within the limits has too many blocks");
 
-/* layout_digest hashes the bytes of the parameters in memory. */
+/* layout_digest hashes the bytes of parameters and tables in memory. */
 _Static_assert(sizeof(struct parameter) ==
                    LAYOUT_MAX_NAME + (LAYOUT_MAX_DIMS + 5) * sizeof(uint32_t) +
                        sizeof(float) + sizeof(uint64_t),
                "struct parameter has padding");
+_Static_assert(sizeof(struct table) == LAYOUT_MAX_NAME + 6 * sizeof(uint32_t) +
+                                           2 * sizeof(uint64_t),
+               "struct table has padding");
 
 uint32_t layout_block_bytes(uint64_t total_bytes) {
     uint64_t bytes = total_bytes / 512;
@@ -221,13 +225,113 @@ void layout_free(struct layout **layout) {
     free((*layout)->blocks);
     free((*layout)->first_block);
     free((*layout)->num_blocks_of);
+    free((*layout)->tables);
     free(*layout);
     *layout = NULL;
 }
 
+static enum status check_table(const struct layout *layout, uint32_t t,
+                               struct failure *why) {
+    const struct table *table = &layout->tables[t];
+    bool known = false;
+    for (uint32_t p = 0; p < layout->num_parameters && !known; p++)
+        known = !strcmp(layout->parameters[p].name, table->name);
+    for (uint32_t u = 0; u < t && !known; u++)
+        known = !strcmp(layout->tables[u].name, table->name);
+    if (known || !*table->name)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "table \"%s\": %s; names are unique", table->name,
+                           known ? "listed twice" : "without a name");
+    if (!table->dim || table->dim > LAYOUT_MAX_DIM)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "table \"%s\" has rows of %u floats; 1 to %d are "
+                           "allowed",
+                           table->name, table->dim, LAYOUT_MAX_DIM);
+    if (table->admit > LAYOUT_MAX_ADMIT)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "table \"%s\" admits rows after %u pushes; at most "
+                           "%d are allowed",
+                           table->name, table->admit, LAYOUT_MAX_ADMIT);
+    if (table->init_bound >= 0 && isfinite(table->init_bound))
+        return STATUS_OK;
+    return status_fail(why, FAILURE_MODEL_INVALID,
+                       "table \"%s\": the bound of its initial rows is %g; a "
+                       "finite number of at least 0 is allowed",
+                       table->name, (double)table->init_bound);
+}
+
+/* The stack of table T: that of an earlier one that is like it, or a new one.
+ */
+static uint32_t stack_of(const struct layout *layout, uint32_t t) {
+    const struct table *table = &layout->tables[t];
+    for (uint32_t u = 0; u < t; u++) {
+        const struct table *other = &layout->tables[u];
+        if (other->dim == table->dim && other->admit == table->admit &&
+            other->expire == table->expire &&
+            other->optimizer == table->optimizer)
+            return other->stack;
+    }
+    return layout->num_stacks;
+}
+
+enum status layout_add_tables(struct layout *layout, const struct table *tables,
+                              uint32_t count, uint32_t num_partitions,
+                              struct failure *why) {
+    enum status status = STATUS_OK;
+    if (count > LAYOUT_MAX_TABLES || !num_partitions ||
+        num_partitions > LAYOUT_MAX_PARTITIONS)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "%u tables in %u partitions; at most %d in 1 to %d "
+                           "are allowed",
+                           count, num_partitions, LAYOUT_MAX_TABLES,
+                           LAYOUT_MAX_PARTITIONS);
+    if (!count)
+        return STATUS_OK;
+    layout->tables = calloc(count, sizeof *layout->tables);
+    if (!layout->tables)
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "the layout");
+    layout->num_tables = count;
+    layout->num_partitions = num_partitions;
+    for (uint32_t t = 0; !status && t < count; t++) {
+        struct table *own = &layout->tables[t];
+        size_t length = strnlen(tables[t].name, sizeof own->name - 1);
+        *own = tables[t];
+        own->unused = 0;
+        memset(own->name + length, 0, sizeof own->name - length);
+        own->stack = stack_of(layout, t);
+        if (own->stack == layout->num_stacks)
+            layout->num_stacks++;
+        status = check_table(layout, t, why);
+    }
+    return status;
+}
+
+uint32_t layout_units(const struct layout *layout) {
+    return layout->num_blocks + layout->num_partitions;
+}
+
+/* Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014: the
+ * finalizer of SplitMix64, over the table's own starting point. */
+uint64_t layout_row_hash(uint32_t table, uint64_t id) {
+    uint64_t x = id + UINT64_C(0x9e3779b97f4a7c15) * (table + UINT64_C(1));
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+uint32_t layout_partition(const struct layout *layout, uint64_t row_hash) {
+    return (uint32_t)((row_hash >> 32) * layout->num_partitions >> 32);
+}
+
 uint64_t layout_digest(const struct layout *layout) {
-    return XXH3_64bits(layout->parameters,
-                       layout->num_parameters * sizeof *layout->parameters);
+    uint64_t digest =
+        XXH3_64bits(layout->parameters,
+                    layout->num_parameters * sizeof *layout->parameters);
+    if (layout->num_tables)
+        digest = XXH3_64bits_withSeed(
+            layout->tables, layout->num_tables * sizeof *layout->tables,
+            digest);
+    return digest;
 }
 
 void layout_init_block(const struct layout *layout, uint32_t b, uint64_t seed,

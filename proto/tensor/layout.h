@@ -14,6 +14,11 @@ enum {
     LAYOUT_MAX_NAME = 128,
     LAYOUT_MAX_PARAMETERS = 1 << 16,
     LAYOUT_MAX_BLOCKS = 1 << 24,
+    LAYOUT_MAX_TABLES = 1 << 12,
+    LAYOUT_MAX_DIM = 4096, /* floats of a table's row */
+    LAYOUT_MAX_ADMIT = UINT16_MAX,
+    LAYOUT_PARTITIONS = 256, /* of a run on up to 64 ps */
+    LAYOUT_MAX_PARTITIONS = 1 << 14,
 };
 #define LAYOUT_MAX_ELEMENTS (UINT64_C(1) << 40)
 
@@ -46,6 +51,22 @@ struct parameter {
     uint64_t elements;    /* floats of memory */
 };
 
+/* Rows of DIM floats by 64-bit id. A row that no push has created has an
+ * initial value, uniform in [-init_bound, init_bound), that follows from the
+ * job's seed, the table's number and the id. */
+struct table {
+    char name[LAYOUT_MAX_NAME];
+    uint32_t dim;
+    float init_bound;
+    uint32_t optimizer; /* 0: the job's, else 1 + its place in job.optimizers */
+    uint32_t admit;    /* pushes before a row is admitted and counts; 0: none */
+    uint64_t expire;   /* updates without a push that remove a row; 0: never */
+    uint64_t max_rows; /* of all ps together; 0: no limit */
+    uint32_t stack;  /* computed: tables of one width, optimizer, admission and
+                        expiry are stored together, numbered from 0 */
+    uint32_t unused; /* 0: no padding in layout_digest */
+};
+
 /* ELEMENTS floats of PARAMETER, starting at OFFSET (in floats). */
 struct block {
     uint32_t parameter;
@@ -63,6 +84,11 @@ struct layout {
     uint32_t *first_block, *num_blocks_of;
     uint64_t elements;       /* of all parameters */
     uint32_t block_elements; /* of a full block */
+
+    /* Tables: the rows of all are in `num_partitions` partitions, by hash. In
+     * messages, gate and ledger partition p is block num_blocks + p. */
+    uint32_t num_tables, num_stacks, num_partitions;
+    struct table *tables;
 };
 
 /* Bytes of a full block for TOTAL_BYTES of weights: total / 512 within
@@ -78,10 +104,23 @@ enum status layout_build(struct layout **out,
                          const struct parameter *parameters, uint32_t count,
                          struct failure *why) MUST_CHECK;
 
+/* Copies TABLES, whose names no parameter has, to LAYOUT, which has none. Fails
+ * as layout_build; also if a width is not 1 to LAYOUT_MAX_DIM. */
+enum status layout_add_tables(struct layout *layout, const struct table *tables,
+                              uint32_t count, uint32_t num_partitions,
+                              struct failure *why) MUST_CHECK;
+
+/* Blocks and partitions. */
+uint32_t layout_units(const struct layout *layout);
+
+/* A hash of a row's identity; its upper half decides the partition. */
+uint64_t layout_row_hash(uint32_t table, uint64_t id);
+uint32_t layout_partition(const struct layout *layout, uint64_t row_hash);
+
 /* Frees *LAYOUT (may be NULL) and clears it. */
 void layout_free(struct layout **layout);
 
-/* A hash of all parameters. */
+/* A hash of all parameters and tables. */
 uint64_t layout_digest(const struct layout *layout);
 
 /* Writes the initial weights of block B: element e of parameter p is Philox

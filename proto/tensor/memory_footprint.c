@@ -29,7 +29,7 @@ static struct memory_footprint_model model_of(
     const struct memory_footprint_case *given) {
     struct memory_footprint_model model = {0};
     if (given->model)
-        given->model(&given->job->model, samples_of(given), &model);
+        given->model(given->job, samples_of(given), &model);
     return model;
 }
 

@@ -45,9 +45,8 @@ struct memory_footprint_model {
                             the largest, which recomputes least; 0: none */
 };
 
-/* Fills OUT for SAMPLES in memory at once. */
-typedef void memory_footprint_of_model(const struct job_model *model,
-                                       uint64_t samples,
+/* Fills OUT for JOB's model with SAMPLES in memory at once. */
+typedef void memory_footprint_of_model(const struct job *job, uint64_t samples,
                                        struct memory_footprint_model *out);
 
 struct memory_footprint_case {

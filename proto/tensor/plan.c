@@ -76,6 +76,53 @@ Capstan__Parameter **plan_parameters(const struct layout *layout) {
     return array;
 }
 
+enum status plan_read_tables(struct layout *layout, Capstan__Table **tables,
+                             size_t count, uint32_t num_partitions,
+                             struct failure *why) {
+    if (!count)
+        return STATUS_OK;
+    if (count > LAYOUT_MAX_TABLES)
+        return status_fail(why, FAILURE_BAD_MESSAGE, "%zu tables", count);
+    struct table *copies = calloc(count, sizeof *copies);
+    if (!copies)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %zu tables",
+                           count);
+    for (size_t t = 0; t < count; t++) {
+        const Capstan__Table *message = tables[t];
+        copies[t] = (struct table){.dim = message->dim,
+                                   .init_bound = message->init_bound,
+                                   .optimizer = message->optimizer,
+                                   .admit = message->admit,
+                                   .expire = message->expire,
+                                   .max_rows = message->max_rows};
+        snprintf(copies[t].name, sizeof copies[t].name, "%s", message->name);
+    }
+    enum status status =
+        layout_add_tables(layout, copies, (uint32_t)count, num_partitions, why);
+    free(copies);
+    return status;
+}
+
+Capstan__Table **plan_tables(const struct layout *layout) {
+    uint32_t count = layout->num_tables;
+    Capstan__Table **array =
+        count ? malloc(count * (sizeof *array + sizeof **array)) : NULL;
+    Capstan__Table *messages = (Capstan__Table *)(array + count);
+    for (uint32_t t = 0; array && t < count; t++) {
+        struct table *table = &layout->tables[t];
+        capstan__table__init(&messages[t]);
+        messages[t].name = table->name;
+        messages[t].dim = table->dim;
+        messages[t].init_bound = table->init_bound;
+        messages[t].optimizer = table->optimizer;
+        messages[t].admit = table->admit;
+        messages[t].expire = table->expire;
+        messages[t].max_rows = table->max_rows;
+        array[t] = &messages[t];
+    }
+    return array;
+}
+
 void plan_free_parameters(Capstan__Parameter ***array) {
     if (*array)
         free((*array)[0]);
@@ -103,7 +150,7 @@ static enum status read_ps_info(struct plan *plan, const Capstan__Plan *message,
 static enum status read_block_ps(struct plan *plan,
                                  const Capstan__Plan *message,
                                  struct failure *why) {
-    uint32_t count = plan->layout->num_blocks;
+    uint32_t count = layout_units(plan->layout);
     if (plan->allreduce)
         return STATUS_OK;
     plan->block_ps = malloc((count + 1) * sizeof *plan->block_ps);
@@ -315,6 +362,9 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
         status = plan_layout(&plan->layout, message->parameters,
                              message->n_parameters, why);
     if (!status)
+        status = plan_read_tables(plan->layout, message->tables,
+                                  message->n_tables, message->partitions, why);
+    if (!status)
         status = read_groups(plan, message, why);
     if (!status)
         status = read_ps_info(plan, message, why);
@@ -342,10 +392,15 @@ void plan_close(struct plan **where) {
     free(plan);
 }
 
-uint32_t plan_blocks(const struct plan *plan, uint32_t ps, uint32_t *ids) {
-    uint32_t count = 0;
-    for (uint32_t b = 0; plan->block_ps && b < plan->layout->num_blocks; b++)
-        if (plan->block_ps[b] == ps)
-            ids[count++] = b;
+uint32_t plan_units(const struct plan *plan, uint32_t ps, uint32_t *ids,
+                    uint32_t *num_blocks) {
+    uint32_t count = 0, units = layout_units(plan->layout);
+    *num_blocks = 0;
+    for (uint32_t b = 0; plan->block_ps && b < units; b++) {
+        if (plan->block_ps[b] != ps)
+            continue;
+        ids[count++] = b;
+        *num_blocks += b < plan->layout->num_blocks;
+    }
     return count;
 }

@@ -21,7 +21,7 @@ enum { PLAN_MAX_TRAINERS = 1024 };
 
 struct plan {
     struct layout *layout;
-    uint16_t *block_ps; /* of each block; NULL in all-reduce */
+    uint16_t *block_ps; /* [layout_units]; NULL in all-reduce */
     uint32_t num_ps, num_ranks;
     uint32_t *replicas; /* of each rank, 1 or more; NULL: 1 each */
     struct ps_links_peer *ps;
@@ -76,13 +76,23 @@ enum status plan_read_scaler(struct loss_scaler *out,
 /* Writes it to a message, which borrows nothing. */
 Capstan__LossScaler plan_scaler_message(const struct loss_scaler *scaler);
 
-/* Writes the blocks of PS to IDS (room for all blocks) in order; returns their
- * number. */
-uint32_t plan_blocks(const struct plan *plan, uint32_t ps, uint32_t *ids);
+/* Writes the blocks of PS, then its partitions, to IDS [layout_units] in order;
+ * returns how many, and how many of them are blocks. */
+uint32_t plan_units(const struct plan *plan, uint32_t ps, uint32_t *ids,
+                    uint32_t *num_blocks);
 
 /* Reads the parameters of a message; layout_build checks them. */
 enum status plan_layout(struct layout **out, Capstan__Parameter **parameters,
                         size_t count, struct failure *why) MUST_CHECK;
+
+/* Adds the tables of a message; layout_add_tables checks them. */
+enum status plan_read_tables(struct layout *layout, Capstan__Table **tables,
+                             size_t count, uint32_t num_partitions,
+                             struct failure *why) MUST_CHECK;
+
+/* The tables as messages that view LAYOUT; free(3) them in one piece. NULL: no
+ * memory, or there are none. */
+Capstan__Table **plan_tables(const struct layout *layout);
 
 /* The parameters as messages that view LAYOUT, one for each parameter; free
  * them with plan_free_parameters. NULL: no memory. */

@@ -139,7 +139,7 @@ static void take_aims(struct gpu_table_row *row, uint64_t parameters) {
 
 static uint64_t count_parameters(const struct job_model *model) {
     struct parameter all[2 * JOB_MAX_WIDTHS];
-    uint32_t count = model_mlp.parameters(model, all);
+    uint32_t count = model_mlp.parameters(model, NULL, all);
     uint64_t sum = 0;
     for (uint32_t p = 0; p < count; p++)
         sum += all[p].elements;
@@ -202,7 +202,7 @@ static enum status measure_cluster(struct gpu_table *table,
         gpu_cluster_wire(&table->wire, cluster, table->parameters * 4,
                          fmin(choices->seconds / 3, 1), why);
     struct batch_spec spec;
-    model_mlp.inputs(model, &spec);
+    model_mlp.inputs(model, NULL, &spec);
     for (unsigned i = 0; !status && i < table->num_rows; i++) {
         struct gpu_table_row *row = &table->rows[i];
         status = measure_runs(row, cluster, choices->seconds, why);

@@ -178,7 +178,7 @@ static uint32_t *place_labels(const struct device *device, uint32_t n,
 static bool place_parameters(struct step *step, const struct job_model *model) {
     struct parameter all[MAX_PARAMETERS];
     const struct device *device = step->device;
-    uint32_t count = model_mlp.parameters(model, all);
+    uint32_t count = model_mlp.parameters(model, NULL, all);
     size_t offsets[MAX_PARAMETERS];
     for (uint32_t p = 0; p < count; p++) {
         offsets[p] = step->floats;
@@ -201,7 +201,7 @@ static bool place_all(struct step *step, const struct job_model *model,
     const struct device *device = step->device;
     bool complete = place_parameters(step, model);
     struct batch_spec spec;
-    model_mlp.inputs(model, &spec);
+    model_mlp.inputs(model, NULL, &spec);
     step->inputs =
         place_random(device, (size_t)n * spec.columns[MLP_INPUTS].width, 1, 7);
     step->labels =
@@ -232,8 +232,8 @@ enum status gpu_compute_step(struct gpu_compute_figure *out,
                         .context = &step,
                         .streams = {OPS_COMPUTE, OPS_GRADIENTS},
                         .num_streams = 2};
-    enum status status =
-        model_mlp.open(&step.mlp, model, device->ops, device->handle, n, why);
+    enum status status = model_mlp.open(&step.mlp, model, NULL, device->ops,
+                                        device->handle, n, why);
     if (!status && !place_all(&step, model, n))
         status = status_fail(why, FAILURE_DEVICE_MEMORY,
                              "no memory on device %s for %u samples",

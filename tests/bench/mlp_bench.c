@@ -47,13 +47,13 @@ static void open_setting(struct setting *setting) {
     struct failure why;
     setting->ops = ops_cpu();
     if (ops_cpu_open(&setting->device, 1, &why) ||
-        model_mlp.open(&setting->mlp, &model, setting->ops, setting->device,
-                       MAX_BATCH, &why)) {
+        model_mlp.open(&setting->mlp, &model, NULL, setting->ops,
+                       setting->device, MAX_BATCH, &why)) {
         fprintf(stderr, "error: %s\n", why.text);
         exit(1);
     }
     struct parameter parameters[PARAMETERS];
-    model_mlp.parameters(&model, parameters);
+    model_mlp.parameters(&model, NULL, parameters);
     for (uint32_t p = 0; p < PARAMETERS; p++) {
         size_t elements = parameters[p].elements;
         setting->weights[p] = allocate(setting, elements);

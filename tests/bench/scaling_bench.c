@@ -168,7 +168,7 @@ static enum status prepare(struct bench *bench, struct failure *why) {
     if (!status)
         status = job_solve_batch(bench->job, 1, why);
     return status ? status
-                  : model_layout(&bench->layout, &bench->job->model, why);
+                  : model_layout(&bench->layout, &bench->job->model, NULL, why);
 }
 
 /* Steps a second with costs SCALE times those measured alone. */

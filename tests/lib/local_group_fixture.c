@@ -15,7 +15,7 @@ enum { MICRO = 3, ACCUMULATION = 2 };
 static void fill_data(struct local_group_fixture *fixture) {
     struct batch_spec spec;
     uint32_t seed = 5;
-    model_mlp.inputs(&fixture->job.model, &spec);
+    model_mlp.inputs(&fixture->job.model, NULL, &spec);
     uint32_t features = spec.columns[MLP_INPUTS].width;
     uint32_t classes = spec.columns[MLP_LABELS].num_classes;
     uint8_t *images = malloc((size_t)LOCAL_GROUP_FIXTURE_SAMPLES * features);
@@ -53,7 +53,7 @@ void local_group_fixture_open(struct local_group_fixture *fixture,
     for (; widths[layers->count]; layers->count++)
         layers->items[layers->count] = widths[layers->count];
     fill_data(fixture);
-    if (model_layout(&fixture->layout, model, &why) ||
+    if (model_layout(&fixture->layout, model, NULL, &why) ||
         arena_open(&fixture->arena, fixture->layout, false, &why))
         fail_msg("%s", why.text);
     for (uint32_t b = 0; b < fixture->layout->num_blocks; b++) {

@@ -33,10 +33,11 @@ void mlp_fixture_open(struct mlp_fixture *fixture,
     fixture->settings = *(const struct mlp_settings *)model->settings;
     fixture->ops = ops_cpu();
     assert_int_equal(ops_cpu_open(&fixture->device, 1, NULL), STATUS_OK);
-    assert_int_equal(model_mlp.open(&fixture->mlp, model, fixture->ops,
+    assert_int_equal(model_mlp.open(&fixture->mlp, model, NULL, fixture->ops,
                                     fixture->device, MLP_BATCH, NULL),
                      STATUS_OK);
-    fixture->num_parameters = model_mlp.parameters(model, fixture->parameters);
+    fixture->num_parameters =
+        model_mlp.parameters(model, NULL, fixture->parameters);
     for (uint32_t p = 0; p < fixture->num_parameters; p++) {
         size_t elements = fixture->parameters[p].elements;
         fixture->weights[p] = mlp_fixture_allocate(fixture, elements);
@@ -44,7 +45,7 @@ void mlp_fixture_open(struct mlp_fixture *fixture,
         mlp_fixture_fill(fixture->weights[p], elements,
                          fixture->parameters[p].init_bound, p);
     }
-    model_mlp.inputs(model, &spec);
+    model_mlp.inputs(model, NULL, &spec);
     fixture->inputs = mlp_fixture_allocate(fixture, MLP_BATCH * MLP_WIDTH);
     mlp_fixture_fill(fixture->inputs, MLP_BATCH * MLP_WIDTH, 1, 99);
     for (uint32_t i = 0; i < MLP_BATCH; i++)

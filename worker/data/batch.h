@@ -7,11 +7,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BATCH_MAX_COLUMNS = 8 };
+enum { BATCH_MAX_COLUMNS = 8, BATCH_MAX_FEATURES = 512 };
 
 enum batch_type {
     BATCH_FLOATS,  /* float */
     BATCH_CLASSES, /* uint32_t */
+    BATCH_ROWS,    /* float: rows of tables, combined as the lookups say */
+};
+
+/* What is added to a column of rows from a sample's rows. */
+enum batch_combiner {
+    BATCH_SUM,   /* the sum of weight * row */
+    BATCH_MEAN,  /* that, by the sum of the weights */
+    BATCH_SQRTN, /* that, by the root of the sum of their squares */
 };
 
 struct batch_column {
@@ -19,6 +27,18 @@ struct batch_column {
     uint32_t width;       /* values of a sample */
     uint32_t num_classes; /* BATCH_CLASSES: all values are below it */
     float min, max;       /* BATCH_FLOATS: bounds; equal: none */
+    /* BATCH_FLOATS: the features whose values follow each other in it, in the
+     * spec's `features` from FIRST on; 0: all that give floats. */
+    uint32_t first_feature, num_features;
+};
+
+/* Rows of TABLE by the ids of a feature, added to a column. */
+struct batch_lookup {
+    uint32_t ids;    /* place among the spec's id features */
+    uint32_t table;  /* of the model */
+    uint32_t column; /* of BATCH_ROWS */
+    uint32_t offset; /* in the column's values; the row has the table's width */
+    enum batch_combiner combiner;
 };
 
 /* The columns of a model's batches, in its order. */
@@ -26,12 +46,31 @@ struct batch_spec {
     bool regression; /* labels are numbers, of which none is right or wrong */
     uint32_t num_columns;
     struct batch_column columns[BATCH_MAX_COLUMNS];
+    uint32_t features[BATCH_MAX_FEATURES]; /* of all columns: numbers as in
+                                              features.h */
+    uint32_t num_ids;                      /* features that give ids */
+    uint32_t id_features[BATCH_MAX_FEATURES];
+    uint32_t num_lookups;
+    struct batch_lookup lookups[BATCH_MAX_FEATURES];
+};
+
+/* One feature's ids of a batch, in host memory: those of sample s are at
+ * offsets[s] .. offsets[s + 1] - 1. */
+struct batch_ids {
+    uint32_t *offsets; /* [count + 1] */
+    uint64_t *ids;
+    float *weights; /* of the ids; NULL: 1 each */
+    uint32_t room;  /* of `ids`, and of `weights` if there are any */
 };
 
 struct batch {
     uint64_t number; /* micro batch number from the start of the run */
     uint32_t count;  /* samples */
-    void *columns[BATCH_MAX_COLUMNS]; /* [count, width], 4 bytes a value */
+    void *columns[BATCH_MAX_COLUMNS];    /* [count, width], 4 bytes a value */
+    float *gradients[BATCH_MAX_COLUMNS]; /* BATCH_ROWS, when training: where the
+                                            model writes the column's gradient,
+                                            [count, width]; else NULL */
+    struct batch_ids *ids;               /* [num_ids] */
 };
 
 /* Bytes of COLUMN for COUNT samples. */

@@ -22,6 +22,7 @@ struct batch_claim {
     void *scratch; /* of the source, for this thread */
 };
 
+struct features;
 struct batch_source; /* the implementation's own type */
 
 struct batch_source_table {
@@ -49,8 +50,9 @@ struct batch_source_table {
 /* An implementation's dataset begins with it. */
 struct dataset {
     const struct dataset_table *table;
-    uint64_t count;             /* samples; 0: they were not counted */
-    uint32_t features;          /* values of a sample's input */
+    uint64_t count;                     /* samples; 0: they were not counted */
+    uint32_t features;                  /* values of a sample's input */
+    const struct features *feature_set; /* NULL: samples are no records */
     uint32_t num_classes;       /* largest label + 1; 0: not known yet */
     const char *const *columns; /* [num_columns] that are read, in order */
     uint32_t num_columns;       /* 0: samples have no columns */

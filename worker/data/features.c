@@ -457,6 +457,24 @@ uint32_t features_width(const struct features *features) {
     return features->width;
 }
 
+uint32_t features_count(const struct features *features) {
+    return features->count;
+}
+
+struct feature_info features_info(const struct features *features, uint32_t f) {
+    const struct feature *feature = &features->items[f];
+    return (struct feature_info){.name = feature->name,
+                                 .gives = FEATURE_FLOATS,
+                                 .width = feature->width};
+}
+
+uint32_t features_find(const struct features *features, const char *name) {
+    for (uint32_t f = 0; f < features->count; f++)
+        if (!strcmp(features->items[f].name, name))
+            return f;
+    return UINT32_MAX;
+}
+
 const char *const *features_columns(const struct features *features,
                                     uint32_t *count) {
     *count = features->num_columns;

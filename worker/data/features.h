@@ -6,6 +6,7 @@
 
 #include "proto/base/status.h"
 #include "proto/config/diagnostics.h"
+#include "worker/data/batch.h"
 #include "worker/data/record.h"
 
 #include <jansson.h>
@@ -27,7 +28,36 @@ void features_check(const char *text, struct diagnostics *diagnostics);
 /* Frees *FEATURES (may be NULL) and clears it. */
 void features_close(struct features **features);
 
-/* Floats of a sample. */
+/* What a feature gives a model. */
+enum feature_gives {
+    FEATURE_FLOATS = 1, /* `width` floats of a sample */
+    FEATURE_IDS = 2,    /* any number of 64-bit ids, perhaps with weights */
+    FEATURE_ROWS = 4,   /* an embedding: a row of `width` floats by the ids of
+                           the feature `of` */
+};
+
+struct feature_info {
+    const char *name;
+    unsigned gives; /* a sum of feature_gives: a vocabulary has floats (one for
+                       each word) and ids */
+    uint32_t width; /* of FLOATS, of ROWS */
+    bool weighted;  /* IDS have weights */
+    uint32_t of;    /* ROWS: the number of the feature with its ids */
+    enum batch_combiner combiner; /* ROWS */
+    float init_bound;             /* ROWS: of initial rows */
+    /* Of the table of its rows (ROWS; of IDS for a table of one float). */
+    uint32_t admit;
+    uint64_t expire, max_rows;
+};
+
+/* Features are numbered from 0 in the job's order. */
+uint32_t features_count(const struct features *features);
+struct feature_info features_info(const struct features *features, uint32_t f);
+
+/* The number of the feature NAME; UINT32_MAX: there is none. */
+uint32_t features_find(const struct features *features, const char *name);
+
+/* Floats of a sample by all features that give some. */
 uint32_t features_width(const struct features *features);
 
 /* The columns that they read, each once: a view. */

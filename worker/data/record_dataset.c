@@ -195,6 +195,7 @@ static enum status open_features(struct record_dataset *dataset,
     csv_format_close(&csv);
     if (!status) {
         dataset->dataset.features = features_width(dataset->features);
+        dataset->dataset.feature_set = dataset->features;
         dataset->dataset.columns =
             features_columns(dataset->features, &dataset->dataset.num_columns);
     }

@@ -66,7 +66,9 @@ static const struct job_widths *mlp_widths(const struct job_model *model) {
 }
 
 static uint32_t mlp_parameters(const struct job_model *model,
+                               const struct features *features,
                                struct parameter *parameters) {
+    (void)features;
     const struct job_widths *widths = mlp_widths(model);
     uint32_t layers = widths->count - 1;
     for (uint32_t l = 0; parameters && l < layers; l++) {
@@ -93,7 +95,10 @@ static bool mlp_has_target(const struct mlp_settings *settings) {
            settings->loss != JOB_SOFTMAX_CROSS_ENTROPY;
 }
 
-static void mlp_inputs(const struct job_model *model, struct batch_spec *spec) {
+static void mlp_inputs(const struct job_model *model,
+                       const struct features *features,
+                       struct batch_spec *spec) {
+    (void)features;
     const struct mlp_settings *settings = model->settings;
     const struct job_widths *widths = &settings->layers;
     *spec = (struct batch_spec){
@@ -175,8 +180,9 @@ static uint32_t least_kept(const struct job_widths *widths) {
 
 /* Rows of all activation buffers and of the two of dz; a data set has one byte
  * for a pixel and for a label. */
-static void mlp_memory(const struct job_model *model, uint64_t samples,
+static void mlp_memory(const struct job *job, uint64_t samples,
                        struct memory_footprint_model *out) {
+    const struct job_model *model = &job->model;
     const struct job_widths *widths = mlp_widths(model);
     uint64_t inputs = widths->items[0];
     bool rounds = model->precision != JOB_PRECISION_FP32;
@@ -253,9 +259,11 @@ static void mlp_close(struct model_instance **mlp) {
 
 static enum status mlp_open(struct model_instance **out,
                             const struct job_model *model,
+                            const struct batch_spec *spec,
                             const struct ops *ops, struct ops_device *device,
                             uint32_t max_batch, struct failure *why) {
     struct model_instance *mlp = calloc(1, sizeof *mlp);
+    (void)spec;
     if (!mlp)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a model");
     mlp->settings = *(const struct mlp_settings *)model->settings;

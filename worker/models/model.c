@@ -22,17 +22,40 @@ memory_footprint_of_model *model_memory(const struct job_model *model) {
     return table ? table->memory : NULL;
 }
 
-enum status model_layout(struct layout **out, const struct job_model *model,
-                         struct failure *why) {
+static enum status add_tables(struct layout *layout,
+                              const struct job_model *model,
+                              const struct features *features,
+                              struct failure *why) {
     const struct model *table = model_find(model);
-    uint32_t count = table->parameters(model, NULL);
+    uint32_t count = table->tables ? table->tables(model, features, NULL) : 0;
+    struct table *tables = count ? calloc(count, sizeof *tables) : NULL;
+    if (!count)
+        return STATUS_OK;
+    if (!tables)
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for a model's tables");
+    table->tables(model, features, tables);
+    enum status status =
+        layout_add_tables(layout, tables, count, LAYOUT_PARTITIONS, why);
+    free(tables);
+    return status;
+}
+
+enum status model_layout(struct layout **out, const struct job_model *model,
+                         const struct features *features, struct failure *why) {
+    const struct model *table = model_find(model);
+    uint32_t count = table->parameters(model, features, NULL);
     struct parameter *parameters = calloc(count, sizeof *parameters);
     *out = NULL;
     if (!parameters)
         return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for a model's parameters");
-    table->parameters(model, parameters);
+    table->parameters(model, features, parameters);
     enum status status = layout_build(out, parameters, count, why);
     free(parameters);
+    if (!status)
+        status = add_tables(*out, model, features, why);
+    if (status)
+        layout_free(out);
     return status;
 }

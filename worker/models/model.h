@@ -40,12 +40,19 @@ struct model_instance; /* open on a device; the model's own type */
 
 struct model {
     /* Fills PARAMETERS (NULL: only counts them) in model order; returns how
-     * many. */
+     * many, at least one. FEATURES of the data, NULL for samples that are no
+     * records, here and in the next two functions. */
     uint32_t (*parameters)(const struct job_model *model,
+                           const struct features *features,
                            struct parameter *parameters);
 
+    /* The same of the tables on the ps; NULL: it has none. */
+    uint32_t (*tables)(const struct job_model *model,
+                       const struct features *features, struct table *tables);
+
     /* The columns of its batches. */
-    void (*inputs)(const struct job_model *model, struct batch_spec *spec);
+    void (*inputs)(const struct job_model *model,
+                   const struct features *features, struct batch_spec *spec);
 
     /* STATUS_CONFIG unless DATASET, read from FILES, has the model's inputs and
      * no label beyond its outputs; WHY names the file at fault. */
@@ -57,10 +64,11 @@ struct model {
     /* What it takes in a trainer's memory. */
     memory_footprint_of_model *memory;
 
-    /* Allocates what batches up to MAX_BATCH need. Borrows OPS and DEVICE,
-     * which takes the model's precision. */
+    /* Allocates what batches up to MAX_BATCH with SPEC's columns need. Borrows
+     * OPS and DEVICE, which takes the model's precision. */
     enum status (*open)(struct model_instance **out,
-                        const struct job_model *model, const struct ops *ops,
+                        const struct job_model *model,
+                        const struct batch_spec *spec, const struct ops *ops,
                         struct ops_device *device, uint32_t max_batch,
                         struct failure *why);
 
@@ -70,8 +78,9 @@ struct model {
     /* Forward and backward over BATCH, of 1 to MAX_BATCH samples. WEIGHTS and
      * GRADIENTS are arrays of one pointer per parameter, in device memory, as
      * is the batch; HOOKS may be NULL. Gradients are those of scale * (sum of
-     * the losses), added to the existing ones if ADD. On a device with
-     * ops.async `settle` fills RESULT. */
+     * the losses), added to the existing ones if ADD; those of BATCH's columns
+     * of rows are never added. On a device with ops.async `settle` fills
+     * RESULT. */
     void (*gradient)(struct model_instance *instance, const struct batch *batch,
                      float *const *weights, float *const *gradients,
                      float scale, bool add, const struct model_hooks *hooks,
@@ -104,9 +113,10 @@ const struct model *model_find(const struct job_model *model);
 /* The memory function of its model; NULL: an external one. */
 memory_footprint_of_model *model_memory(const struct job_model *model);
 
-/* The layout of MODEL's parameters. Fails as layout_build; the caller frees
- * it. */
+/* The layout of MODEL's parameters and tables over FEATURES (NULL: none). Fails
+ * as layout_build and layout_add_tables; the caller frees it. */
 enum status model_layout(struct layout **out, const struct job_model *model,
+                         const struct features *features,
                          struct failure *why) MUST_CHECK;
 
 #endif

@@ -89,8 +89,10 @@ static enum status evaluator_open_model(struct evaluator *evaluator,
     struct device_request request = {.kind = job->device,
                                      .threads = job->threads,
                                      .timeout = job->timeouts.step};
-    struct executor_options use = {.evaluates = true};
-    enum status status = model_layout(&evaluator->layout, &job->model, why);
+    const struct features *features = evaluator->test->feature_set;
+    struct executor_options use = {.evaluates = true, .features = features};
+    enum status status =
+        model_layout(&evaluator->layout, &job->model, features, why);
     if (!status)
         status = arena_open(&evaluator->arena, evaluator->layout, false, why);
     if (!status)

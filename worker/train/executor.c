@@ -17,7 +17,7 @@ static enum status allocate_device_memory(struct executor *executor,
     uint32_t batch = use->micro_batch;
     bool trains = use->micro_batch > 0;
     executor->model = model_find(&job->model);
-    executor->model->inputs(&job->model, &executor->spec);
+    executor->model->inputs(&job->model, use->features, &executor->spec);
     enum status status =
         use->resident
             ? device_transfer_open_resident(&executor->device_transfer, device,
@@ -28,7 +28,8 @@ static enum status allocate_device_memory(struct executor *executor,
         batch = EVALUATION_BATCH;
     if (!status)
         status = executor->model->open(&executor->instance, &job->model,
-                                       device->ops, device->handle, batch, why);
+                                       &executor->spec, device->ops,
+                                       device->handle, batch, why);
     if (!status && trains)
         status = batch_prefetch_open(&executor->batch_prefetch, device,
                                      use->micro_batch, &executor->spec, why);

@@ -45,6 +45,7 @@ struct executor {
 /* What the model is used for. */
 struct executor_options {
     uint32_t micro_batch; /* samples per training batch; 0: no training */
+    const struct features *features; /* of the data; NULL: none */
     bool evaluates;
     bool resident; /* weights and gradients stay on the device:
                       device_transfer.h */

@@ -220,6 +220,7 @@ static enum status open_member(struct local_group_member *member,
     struct local_group *group = member->local_group;
     struct device_replica *replica = &member->device_replica;
     struct executor_options use = {.micro_batch = model->job->micro_batch,
+                                   .features = model->features,
                                    .evaluates =
                                        model->evaluates && !member->index,
                                    .resident = model->resident};

@@ -38,7 +38,8 @@ struct local_group_member {
 struct local_group {
     const struct log *log; /* borrowed, as are all pointers */
     const struct layout *layout;
-    struct arena *arena; /* the trainer's */
+    const struct features *features; /* of the data; NULL: none */
+    struct arena *arena;             /* the trainer's */
     /* Sums on the devices; NULL: the host sums. */
     const struct collective_ops *collective;
     struct local_collective *local_collective; /* the group of these, or NULL */
@@ -91,8 +92,9 @@ struct local_group_model {
                        replicas */
     const struct job *job;
     const struct layout *layout;
-    struct arena *arena; /* the trainer's weights and gradients */
-    bool evaluates;      /* the first device also evaluates */
+    const struct features *features; /* of the data; NULL: none */
+    struct arena *arena;             /* the trainer's weights and gradients */
+    bool evaluates;                  /* the first device also evaluates */
     /* Gradients and state stay on the only device (executor.h). */
     bool resident;
 };

@@ -76,7 +76,7 @@ static void profile_done(void *context, uint32_t parameter) {
 static bool fill_batch(struct runner *runner) {
     struct batch_spec spec;
     struct batch *batch = &runner->batch;
-    runner->model->inputs(&runner->job->model, &spec);
+    runner->model->inputs(&runner->job->model, NULL, &spec);
     batch->count = runner->job->micro_batch;
     runner->samples = malloc(batch_bytes(&spec, batch->count));
     if (!runner->samples)
@@ -98,12 +98,15 @@ static enum status open_runner(struct runner *runner, const struct job *job,
                                struct failure *why) {
     runner->job = job;
     runner->model = model_find(&job->model);
-    enum status status = model_layout(&runner->layout, &job->model, why);
+    enum status status = model_layout(&runner->layout, &job->model, NULL, why);
     if (!status)
         status = ops_cpu_open(&runner->device, job->threads, why);
+    struct batch_spec spec;
+    runner->model->inputs(&job->model, NULL, &spec);
     if (!status)
-        status = runner->model->open(&runner->instance, &job->model, ops_cpu(),
-                                     runner->device, job->micro_batch, why);
+        status = runner->model->open(&runner->instance, &job->model, &spec,
+                                     ops_cpu(), runner->device,
+                                     job->micro_batch, why);
     if (!status)
         status = arena_open(&runner->arena, runner->layout, false, why);
     if (!status)

@@ -25,6 +25,7 @@ static enum status trainer_open_model(struct trainer *trainer,
         .count = plan_replicas(trainer->plan, trainer->settings.rank),
         .job = trainer->settings.job,
         .layout = trainer->layout,
+        .features = trainer->train->feature_set,
         .arena = &trainer->arena,
         .evaluates = trainer->test != NULL,
         .resident = exchange.resident,
@@ -424,8 +425,8 @@ enum status trainer_prepare(struct trainer *trainer, struct failure *why) {
     trainer_device_report(trainer);
     enum status status = load_data(trainer, why);
     if (!status)
-        status =
-            model_layout(&trainer->layout, &trainer->settings.job->model, why);
+        status = model_layout(&trainer->layout, &trainer->settings.job->model,
+                              trainer->train->feature_set, why);
     if (!status)
         status = trainer_device_find(trainer, why);
     if (!status && !trainer_is_cancelled(trainer))

@@ -95,11 +95,12 @@ static void a_plan_is_transmitted_unchanged(void **state) {
     assert_false(plan->allreduce);
     assert_string_equal(plan->checkpoint_dir, "/run/checkpoint");
     assert_null(plan->restore_folder);
-    uint32_t ids[BLOCKS];
-    assert_int_equal(plan_blocks(plan, 1, ids), 2);
+    uint32_t ids[BLOCKS], blocks;
+    assert_int_equal(plan_units(plan, 1, ids, &blocks), 2);
+    assert_int_equal(blocks, 2);
     assert_int_equal(ids[0], 1);
     assert_int_equal(ids[1], 3);
-    assert_int_equal(plan_blocks(plan, 2, ids), 0);
+    assert_int_equal(plan_units(plan, 2, ids, &blocks), 0);
     plan_close(&plan);
     assert_null(plan);
 }
@@ -125,7 +126,7 @@ static void in_all_reduce_no_ps_holds_a_block(void **state) {
     struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
-    uint32_t ids[BLOCKS];
+    uint32_t ids[BLOCKS], blocks;
     fixture->message.strategy = JOB_ALLREDUCE;
     fixture->message.backend = "gloo";
     fixture->message.block_ps.len = 0;
@@ -136,7 +137,7 @@ static void in_all_reduce_no_ps_holds_a_block(void **state) {
             STATUS_OK);
         assert_true(plan->allreduce);
         assert_string_equal(plan->backend, "gloo");
-        assert_int_equal(plan_blocks(plan, 0, ids), 0);
+        assert_int_equal(plan_units(plan, 0, ids, &blocks), 0);
         plan_close(&plan);
     }
 }

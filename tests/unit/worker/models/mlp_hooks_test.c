@@ -105,7 +105,7 @@ static void waiting_for_weights_splits_the_captured_graph(void **state) {
     noting.capture_begin = record_begin;
     noting.capture_end = record_end;
     noting.linear = record_linear;
-    assert_int_equal(model_mlp.open(&fixture.mlp, &mlp_medium, &noting,
+    assert_int_equal(model_mlp.open(&fixture.mlp, &mlp_medium, NULL, &noting,
                                     fixture.device, MLP_BATCH, NULL),
                      STATUS_OK);
     struct batch batch = mlp_fixture_samples(&fixture, 0, 40);

@@ -31,7 +31,7 @@ static void open_counted(struct mlp_fixture *fixture,
     *counted = *ops_cpu();
     counted->allocate = counted_allocate;
     had = 0;
-    assert_int_equal(model_mlp.open(&fixture->mlp, model, counted,
+    assert_int_equal(model_mlp.open(&fixture->mlp, model, NULL, counted,
                                     fixture->device, MLP_BATCH, NULL),
                      STATUS_OK);
     *bytes = had;

@@ -232,7 +232,7 @@ static void parameters_are_those_of_torch_linear(void **state) {
     const struct mlp_settings settings = {.layers = {3, {784, 100, 10}}};
     struct job_model model = {.settings = &settings};
     struct parameter parameters[4];
-    assert_int_equal(model_mlp.parameters(&model, parameters), 4);
+    assert_int_equal(model_mlp.parameters(&model, NULL, parameters), 4);
     assert_string_equal(parameters[0].name, "layer0.weight");
     assert_string_equal(parameters[1].name, "layer0.bias");
     assert_string_equal(parameters[2].name, "layer1.weight");
@@ -286,7 +286,7 @@ static double test_accuracy(struct mlp_fixture *fixture) {
         STATUS_OK);
     struct batch_spec spec;
     struct job_model model = {.settings = &fixture->settings};
-    model_mlp.inputs(&model, &spec);
+    model_mlp.inputs(&model, NULL, &spec);
     struct sampler_options options = {.num_ranks = 1, .micro_batch = MLP_BATCH};
     assert_int_equal(loader_open(&loader, test, &spec, &options, 0,
                                  (struct loader_prefetch){1, 2}, NULL),
@@ -328,7 +328,7 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
     assert_int_equal(model_mlp.check_data(&model, train, &files, &why),
                      STATUS_OK);
     struct batch_spec spec;
-    model_mlp.inputs(&model, &spec);
+    model_mlp.inputs(&model, NULL, &spec);
     struct sampler_options options = {
         .num_ranks = 1, .micro_batch = MLP_BATCH, .seed = 1, .shuffle = true};
     assert_int_equal(loader_open(&loader, train, &spec, &options, 0,

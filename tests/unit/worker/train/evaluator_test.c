@@ -62,7 +62,8 @@ static int set_up(void **state) {
     fixture->run = run;
     cluster_run_path(run, "checkpoint", fixture->dir);
     load_job(fixture, NULL);
-    must(model_layout(&fixture->layout, &fixture->job->model, &fixture->why),
+    must(model_layout(&fixture->layout, &fixture->job->model, NULL,
+                      &fixture->why),
          &fixture->why);
     fixture->settings = (struct evaluator_settings){
         .dir = fixture->dir,

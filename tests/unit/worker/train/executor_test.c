@@ -56,8 +56,9 @@ static enum status open_engine(struct fixture *fixture, enum job_device kind,
     };
     fill_test(fixture);
     fake_device_configure(plan);
-    assert_int_equal(model_layout(&fixture->layout, &fixture->job.model, why),
-                     STATUS_OK);
+    assert_int_equal(
+        model_layout(&fixture->layout, &fixture->job.model, NULL, why),
+        STATUS_OK);
     assert_int_equal(arena_open(&fixture->arena, fixture->layout, false, why),
                      STATUS_OK);
     for (uint32_t b = 0; b < fixture->layout->num_blocks; b++) {
