@@ -15,19 +15,12 @@
 #include <string.h>
 
 enum {
-    PAGE_BYTES = 256 << 10,
-    GROUP = 32,           /* ids whose memory is on its way at once */
-    VECTOR = 4096,        /* floats of a tensor that are updated at once */
-    FIRST_ENTRIES = 1024, /* of the index; a power of two */
+    PAGE_BYTES = 64 << 10,
+    GROUP = 32,         /* ids whose memory is on its way at once */
+    VECTOR = 4096,      /* floats of a tensor that are updated at once */
+    FIRST_ENTRIES = 64, /* of the index; a power of two */
 };
 #define NO_ROW UINT32_MAX
-
-/* Before a row's floats: weights, then each state tensor, [dim] each. */
-struct row {
-    uint64_t id;
-    uint32_t touched; /* low half of its last update's number */
-    uint32_t count;   /* pushes, up to the number that admits it */
-};
 
 struct entry {
     uint32_t tag;
@@ -36,7 +29,8 @@ struct entry {
 
 struct row_table {
     struct row_table_options options;
-    uint64_t key; /* of the initial values */
+    uint32_t dim;
+    uint16_t admit;
     unsigned slots;
     size_t stride;      /* bytes of a row */
     unsigned page_bits; /* 2^page_bits rows in a page */
@@ -48,14 +42,6 @@ struct row_table {
     float
         *vectors; /* [2 + RULE_MAX_SLOTS, VECTOR]: gradients, weights, state */
 };
-
-/* Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014: the
- * finalizer of SplitMix64. */
-static uint64_t mix(uint64_t x) {
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
 
 static struct row *row_of(const struct row_table *table, uint32_t number) {
     char *page = buffer_data(table->pages[number >> table->page_bits]);
@@ -70,22 +56,32 @@ static float *row_floats(struct row *row) {
 static enum status row_table_no_memory(const struct row_table *table,
                                        struct failure *why) {
     return status_fail(why, FAILURE_NO_MEMORY,
-                       "table \"%s\": no memory for more than %" PRIu32
-                       " rows in a partition",
-                       table->options.name, table->rows);
+                       "tables with rows of %u floats: no memory for more than "
+                       "%" PRIu32 " rows in a partition",
+                       table->dim, table->rows);
 }
 
 static bool is_admitted(const struct row_table *table, const struct row *row) {
-    return row->count >= table->options.admit;
+    return row->count >= table->admit;
 }
 
-static void initial_weights(const struct row_table *table, uint64_t id,
-                            float *weights) {
-    if (table->options.init_bound == 0) /* no zeros of both signs */
-        memset(weights, 0, table->options.dim * sizeof *weights);
+/* Stream `id` of a key that seed and table give. */
+static void initial_weights(const struct row_table *table, uint32_t number,
+                            uint64_t id, float *weights) {
+    float bound = table->options.layout->tables[number].init_bound;
+    if (bound == 0) /* no zeros of both signs */
+        memset(weights, 0, table->dim * sizeof *weights);
     else
-        philox_uniform(table->key, id, 0, table->options.init_bound, weights,
-                       table->options.dim);
+        philox_uniform(layout_row_hash(number, table->options.seed), id, 0,
+                       bound, weights, table->dim);
+}
+
+static const struct table *first_table(const struct layout *layout,
+                                       uint32_t stack) {
+    uint32_t t = 0;
+    while (layout->tables[t].stack != stack)
+        t++;
+    return &layout->tables[t];
 }
 
 enum status row_table_open(struct row_table **out,
@@ -96,11 +92,12 @@ enum status row_table_open(struct row_table **out,
     if (!table)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a table");
     table->options = *options;
-    table->key = mix(options->seed + UINT64_C(0x9e3779b97f4a7c15) *
-                                         (options->table + UINT64_C(1)));
+    table->dim = first_table(options->layout, options->stack)->dim;
+    table->admit =
+        (uint16_t)first_table(options->layout, options->stack)->admit;
     table->slots = rule_slots(options->optimizer);
     table->stride =
-        sizeof(struct row) + (1 + table->slots) * options->dim * sizeof(float);
+        sizeof(struct row) + (1 + table->slots) * table->dim * sizeof(float);
     table->stride = (table->stride + 7) / 8 * 8;
     while (table->stride << (table->page_bits + 1) <= PAGE_BYTES)
         table->page_bits++;
@@ -129,26 +126,32 @@ void row_table_close(struct row_table **where) {
     *where = NULL;
 }
 
-/* Where the row of an id with HASH is in the index, or the free entry where it
- * would be. */
-static struct entry *find_entry(const struct row_table *table, uint64_t id,
-                                uint64_t hash) {
+/* Where the row of NUMBER's id with HASH is in the index, or the free entry
+ * where it would be. */
+static struct entry *find_entry(const struct row_table *table, uint32_t number,
+                                uint64_t id, uint64_t hash) {
     uint32_t tag = (uint32_t)(hash >> 32);
     for (uint32_t at = (uint32_t)hash & table->mask;;
          at = (at + 1) & table->mask) {
         struct entry *entry = &table->entries[at];
-        if (entry->row == NO_ROW ||
-            (entry->tag == tag && row_of(table, entry->row)->id == id))
+        if (entry->row == NO_ROW)
+            return entry;
+        if (entry->tag != tag)
+            continue;
+        const struct row *row = row_of(table, entry->row);
+        if (row->id == id && row->table == number)
             return entry;
     }
 }
 
-/* Prefetches the index of COUNT ids, then the rows that the first entries with
- * their tags have; HASHES [GROUP] are for find_entry. */
-static void prefetch_group(const struct row_table *table, const uint64_t *ids,
+/* Prefetches the index of KEYS from FIRST on, COUNT of them, then the rows that
+ * the first entries with their tags have; HASHES [GROUP] are for find_entry. */
+static void prefetch_group(const struct row_table *table,
+                           const struct row_keys *keys, size_t first,
                            size_t count, uint64_t *hashes) {
     for (size_t i = 0; i < count; i++) {
-        hashes[i] = mix(ids[i]);
+        hashes[i] =
+            layout_row_hash(keys->tables[first + i], keys->ids[first + i]);
         __builtin_prefetch(&table->entries[(uint32_t)hashes[i] & table->mask]);
     }
     for (size_t i = 0; i < count; i++) {
@@ -166,33 +169,37 @@ static void prefetch_group(const struct row_table *table, const uint64_t *ids,
     }
 }
 
-void row_table_lookup(const struct row_table *table, const uint64_t *ids,
-                      size_t count, float *weights) {
-    uint32_t dim = table->options.dim;
+static void read_row(const struct row_table *table, uint32_t number,
+                     uint64_t id, uint64_t hash, float *weights) {
+    const struct entry *entry = find_entry(table, number, id, hash);
+    struct row *row = entry->row == NO_ROW ? NULL : row_of(table, entry->row);
+    size_t bytes = table->dim * sizeof *weights;
+    if (row ? !is_admitted(table, row) : table->admit)
+        memset(weights, 0, bytes);
+    else if (row)
+        memcpy(weights, row_floats(row), bytes);
+    else
+        initial_weights(table, number, id, weights);
+}
+
+void row_table_lookup(const struct row_table *table,
+                      const struct row_keys *keys, float *weights) {
     uint64_t hashes[GROUP];
-    for (size_t first = 0; first < count; first += GROUP) {
-        size_t group = count - first < GROUP ? count - first : GROUP;
-        prefetch_group(table, ids + first, group, hashes);
-        for (size_t i = 0; i < group; i++, weights += dim) {
-            uint64_t id = ids[first + i];
-            const struct entry *entry = find_entry(table, id, hashes[i]);
-            struct row *row =
-                entry->row == NO_ROW ? NULL : row_of(table, entry->row);
-            if (row ? is_admitted(table, row) : !table->options.admit) {
-                if (row)
-                    memcpy(weights, row_floats(row), dim * sizeof *weights);
-                else
-                    initial_weights(table, id, weights);
-            } else {
-                memset(weights, 0, dim * sizeof *weights);
-            }
-        }
+    for (size_t first = 0; first < keys->count; first += GROUP) {
+        size_t left = keys->count - first, group = left < GROUP ? left : GROUP;
+        prefetch_group(table, keys, first, group, hashes);
+        for (size_t i = 0; i < group; i++, weights += table->dim)
+            read_row(table, keys->tables[first + i], keys->ids[first + i],
+                     hashes[i], weights);
     }
 }
 
-/* Doubles the index. */
-static bool grow_index(struct row_table *table) {
-    size_t entries = ((size_t)table->mask + 1) * 2;
+static uint64_t hash_of(const struct row *row) {
+    return layout_row_hash(row->table, row->id);
+}
+
+/* Makes an index of ENTRIES, a power of two, of the rows there are. */
+static bool build_index(struct row_table *table, size_t entries) {
     struct entry *more = malloc(entries * sizeof *more);
     if (!more || entries > UINT32_MAX) {
         free(more);
@@ -203,8 +210,9 @@ static bool grow_index(struct row_table *table) {
     table->entries = more;
     table->mask = (uint32_t)entries - 1;
     for (uint32_t r = 0; r < table->rows; r++) {
-        uint64_t id = row_of(table, r)->id, hash = mix(id);
-        *find_entry(table, id, hash) =
+        const struct row *row = row_of(table, r);
+        uint64_t hash = hash_of(row);
+        *find_entry(table, row->table, row->id, hash) =
             (struct entry){(uint32_t)(hash >> 32), r};
     }
     return true;
@@ -242,26 +250,38 @@ static bool own_page(struct row_table *table, uint32_t number) {
     return true;
 }
 
-/* Adds a row for ID, which has none, without weights. */
-static enum status row_table_add(struct row_table *table, uint64_t id,
-                                 uint64_t hash, uint32_t *number,
+static enum status check_room(struct row_table *table, uint32_t number,
+                              struct failure *why) {
+    struct row_table_count *count = &table->options.counts[number];
+    uint64_t rows = atomic_load_explicit(&count->rows, memory_order_relaxed);
+    if (table->rows < NO_ROW - 1 && (!count->most || rows < count->most))
+        return STATUS_OK;
+    return status_fail(why, FAILURE_TABLE_FULL,
+                       "table \"%s\" has %" PRIu64
+                       " rows on this ps, all that max_rows allows",
+                       table->options.layout->tables[number].name, rows);
+}
+
+/* Adds a row for table NUMBER's ID, which has none, without weights. */
+static enum status row_table_add(struct row_table *table, uint32_t number,
+                                 uint64_t id, uint64_t hash, uint32_t *place,
                                  struct failure *why) {
-    uint64_t limit = table->options.max_rows;
-    if (limit ? table->rows >= limit : table->rows == NO_ROW - 1)
-        return status_fail(why, FAILURE_TABLE_FULL,
-                           "table \"%s\": a partition has %" PRIu32
-                           " rows, all that max_rows allows",
-                           table->options.name, table->rows);
-    if ((uint64_t)table->rows * 2 > table->mask && !grow_index(table))
+    enum status status = check_room(table, number, why);
+    if (status)
+        return status;
+    if ((uint64_t)table->rows * 2 > table->mask &&
+        !build_index(table, ((size_t)table->mask + 1) * 2))
         return row_table_no_memory(table, why);
     if (table->rows >> table->page_bits == table->num_pages && !add_page(table))
         return row_table_no_memory(table, why);
     if (!own_page(table, table->rows))
         return row_table_no_memory(table, why);
-    *number = table->rows++;
-    *row_of(table, *number) = (struct row){.id = id};
-    *find_entry(table, id, hash) =
-        (struct entry){(uint32_t)(hash >> 32), *number};
+    *place = table->rows++;
+    *row_of(table, *place) = (struct row){.id = id, .table = (uint16_t)number};
+    *find_entry(table, number, id, hash) =
+        (struct entry){(uint32_t)(hash >> 32), *place};
+    atomic_fetch_add_explicit(&table->options.counts[number].rows, 1,
+                              memory_order_relaxed);
     return STATUS_OK;
 }
 
@@ -269,28 +289,28 @@ static void admit_row(struct row_table *table, struct row *row) {
     const struct row_table_options *options = &table->options;
     float *floats = row_floats(row);
     table->admitted++;
-    initial_weights(table, row->id, floats);
+    initial_weights(table, row->table, row->id, floats);
     for (unsigned slot = 0; slot < table->slots; slot++)
-        for (uint32_t i = 0; i < options->dim; i++)
-            floats[(slot + 1) * options->dim + i] =
+        for (uint32_t i = 0; i < table->dim; i++)
+            floats[(slot + 1) * table->dim + i] =
                 rule_slot_start(options->optimizer, slot);
 }
 
-/* The row of update's id I, new if there is none; its page is the table's. *ROW
- * is NO_ROW if its gradient only counts. */
+/* The row of update's key I, new if there is none; its page is the table's.
+ * *NUMBER is NO_ROW if its gradient only counts. */
 static enum status touch_row(struct row_table *table,
                              const struct row_table_update *update, size_t i,
                              uint64_t hash, uint32_t *number,
                              struct failure *why) {
-    uint64_t id = update->ids[i];
-    uint32_t admit = table->options.admit;
+    uint64_t id = update->keys->ids[i];
+    uint32_t of = update->keys->tables[i], admit = table->admit;
     uint32_t pushes = update->pushes ? update->pushes[i] : 1;
-    const struct entry *entry = find_entry(table, id, hash);
+    const struct entry *entry = find_entry(table, of, id, hash);
     bool is_new = entry->row == NO_ROW;
     enum status status = STATUS_OK;
     *number = entry->row;
     if (is_new)
-        status = row_table_add(table, id, hash, number, why);
+        status = row_table_add(table, of, id, hash, number, why);
     else if (!own_page(table, *number))
         status = row_table_no_memory(table, why);
     if (status)
@@ -300,7 +320,8 @@ static enum status touch_row(struct row_table *table,
     row->touched = (uint32_t)update->step;
     if (before)
         return STATUS_OK;
-    row->count = admit - row->count > pushes ? row->count + pushes : admit;
+    row->count =
+        (uint16_t)(admit - row->count > pushes ? row->count + pushes : admit);
     if (is_admitted(table, row))
         admit_row(table, row);
     if (admit)
@@ -311,7 +332,7 @@ static enum status touch_row(struct row_table *table,
 /* Copies the tensors of COUNT rows to the vectors, or back. */
 static void copy_rows(struct row_table *table, const uint32_t *numbers,
                       size_t count, bool back) {
-    uint32_t dim = table->options.dim;
+    uint32_t dim = table->dim;
     float *to = table->vectors + VECTOR;
     for (size_t i = 0; i < count; i++) {
         float *floats = row_floats(row_of(table, numbers[i]));
@@ -337,7 +358,7 @@ static bool apply_rule(struct row_table *table,
     struct rule_update of_rule = {.step = update->step,
                                   .rate = update->rate,
                                   .scale = update->scale,
-                                  .elements = count * options->dim,
+                                  .elements = count * table->dim,
                                   .num_gradients = 1,
                                   .gradients = sums,
                                   .weights = weights,
@@ -354,18 +375,20 @@ static bool apply_rule(struct row_table *table,
     return !nonfinite;
 }
 
-/* The rows of update's ids FIRST to FIRST + COUNT - 1, which fit the vectors:
+/* The rows of update's keys FIRST to FIRST + COUNT - 1, which fit the vectors:
  * NUMBERS of those whose gradients count. */
 static enum status find_rows(struct row_table *table,
                              const struct row_table_update *update,
                              size_t first, size_t count, uint32_t *numbers,
                              size_t *found, struct failure *why) {
-    uint32_t dim = table->options.dim;
+    uint32_t dim = table->dim;
+    const char *gradients = update->gradients;
+    size_t bytes = dim * sizeof(float);
     uint64_t hashes[GROUP];
     *found = 0;
     for (size_t at = first; at < first + count; at += GROUP) {
         size_t left = first + count - at, group = left < GROUP ? left : GROUP;
-        prefetch_group(table, update->ids + at, group, hashes);
+        prefetch_group(table, update->keys, at, group, hashes);
         for (size_t i = 0; i < group; i++) {
             enum status status = touch_row(table, update, at + i, hashes[i],
                                            &numbers[*found], why);
@@ -373,8 +396,8 @@ static enum status find_rows(struct row_table *table,
                 return status;
             if (numbers[*found] == NO_ROW)
                 continue;
-            memcpy(table->vectors + *found * dim,
-                   update->gradients + (at + i) * dim, dim * sizeof(float));
+            memcpy(table->vectors + *found * dim, gradients + (at + i) * bytes,
+                   bytes);
             ++*found;
         }
     }
@@ -384,17 +407,19 @@ static enum status find_rows(struct row_table *table,
 enum status row_table_apply(struct row_table *table,
                             const struct row_table_update *update,
                             struct failure *why) {
-    uint32_t dim = table->options.dim, numbers[VECTOR];
-    size_t chunk = VECTOR / dim;
-    for (size_t first = 0; first < update->count; first += chunk) {
-        size_t left = update->count - first, found;
+    uint32_t numbers[VECTOR];
+    size_t chunk = VECTOR / table->dim;
+    for (size_t first = 0; first < update->keys->count; first += chunk) {
+        size_t left = update->keys->count - first, found;
         enum status status =
             find_rows(table, update, first, left < chunk ? left : chunk,
                       numbers, &found, why);
         if (status)
             return status;
         if (found && !apply_rule(table, update, numbers, found, table->vectors))
-            return rule_nonfinite(table->options.name, update->step, why);
+            return rule_nonfinite(
+                table->options.layout->tables[update->keys->tables[first]].name,
+                update->step, why);
     }
     return STATUS_OK;
 }
@@ -409,7 +434,7 @@ static void close_hole(struct row_table *table, struct entry *entry) {
         if (next->row == NO_ROW)
             break;
         uint32_t home =
-            (uint32_t)mix(row_of(table, next->row)->id) & table->mask;
+            (uint32_t)hash_of(row_of(table, next->row)) & table->mask;
         if (((at - home) & table->mask) < ((at - hole) & table->mask))
             continue;
         table->entries[hole] = *next;
@@ -425,9 +450,12 @@ static bool remove_row(struct row_table *table, uint32_t number) {
         return false;
     struct row *row = row_of(table, number), *other = row_of(table, last);
     table->admitted -= is_admitted(table, row);
-    close_hole(table, find_entry(table, row->id, mix(row->id)));
+    atomic_fetch_sub_explicit(&table->options.counts[row->table].rows, 1,
+                              memory_order_relaxed);
+    close_hole(table, find_entry(table, row->table, row->id, hash_of(row)));
     if (number != last) {
-        find_entry(table, other->id, mix(other->id))->row = number;
+        find_entry(table, other->table, other->id, hash_of(other))->row =
+            number;
         memcpy(row, other, table->stride);
     }
     memset(other, 0, table->stride);
@@ -453,6 +481,10 @@ uint64_t row_table_rows(const struct row_table *table, uint64_t *admitted) {
     return table->rows;
 }
 
+size_t row_table_row_bytes(const struct row_table *table) {
+    return table->stride;
+}
+
 uint32_t row_table_page_rows(const struct row_table *table) {
     return UINT32_C(1) << table->page_bits;
 }
@@ -467,23 +499,61 @@ struct buffer *const *row_table_pages(const struct row_table *table,
     return table->pages;
 }
 
+static bool is_of_stack(const struct row_table *table, const struct row *row) {
+    const struct layout *layout = table->options.layout;
+    return row->table < layout->num_tables &&
+           layout->tables[row->table].stack == table->options.stack &&
+           row->count <= table->admit;
+}
+
 enum status row_table_restore(struct row_table *table, const void *bytes,
-                              uint32_t rows,
-                              bool (*partition)(void *context, uint64_t id),
-                              void *context, struct failure *why) {
+                              uint32_t rows, uint32_t partition,
+                              struct failure *why) {
     const char *from = bytes;
+    const struct layout *layout = table->options.layout;
     for (uint32_t r = 0; r < rows; r++, from += table->stride) {
-        struct row row;
-        uint32_t number;
-        memcpy(&row, from, sizeof row);
-        if (!partition(context, row.id))
+        const struct row *row = (const struct row *)from;
+        uint64_t hash = hash_of(row);
+        uint32_t place;
+        if (!is_of_stack(table, row))
+            return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                               "a row of table %u, which is not of its stack",
+                               row->table);
+        if (layout_partition(layout, hash) != partition ||
+            find_entry(table, row->table, row->id, hash)->row != NO_ROW)
             continue;
         enum status status =
-            row_table_add(table, row.id, mix(row.id), &number, why);
+            row_table_add(table, row->table, row->id, hash, &place, why);
         if (status)
             return status;
-        memcpy(row_of(table, number), from, table->stride);
-        table->admitted += is_admitted(table, &row);
+        memcpy(row_of(table, place), from, table->stride);
+        table->admitted += is_admitted(table, row);
     }
     return STATUS_OK;
+}
+
+enum status row_table_open_held(struct row_table **out,
+                                const struct row_table_options *options,
+                                struct buffer *const *pages, size_t count,
+                                uint32_t rows, struct failure *why) {
+    enum status status = row_table_open(out, options, why);
+    struct row_table *table = *out;
+    size_t entries = FIRST_ENTRIES;
+    if (status)
+        return status;
+    table->pages = calloc(count + 1, sizeof *table->pages);
+    if (table->pages) {
+        table->room_pages = count + 1;
+        table->rows = rows;
+        for (; table->num_pages < count; table->num_pages++)
+            table->pages[table->num_pages] =
+                buffer_hold(pages[table->num_pages]);
+    }
+    while (entries / 2 < rows)
+        entries *= 2;
+    if (table->pages && build_index(table, entries))
+        return STATUS_OK;
+    status = row_table_no_memory(table, why);
+    row_table_close(out);
+    return status;
 }

@@ -1,33 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of one table in one partition: weights and optimizer state by 64-bit
- * id. Rows lie in pages, which are counted buffers: a snapshot holds them, and
- * an update copies a page that is held. A row that is not there has an initial
- * value that follows from seed, table and id; only updates create rows. Used by
- * one thread at a time, as one block of the update core is. */
+/* The rows of one stack of tables in one partition: weights and optimizer state
+ * by table and 64-bit id. Rows lie in pages, which are counted buffers: a
+ * snapshot holds them, and an update copies a page that is held. A row that is
+ * not there has an initial value that follows from seed, table and id; only
+ * updates create rows. Used by one thread at a time, as one block of the update
+ * core is. */
 #ifndef CAPSTAN_ROW_TABLE_H
 #define CAPSTAN_ROW_TABLE_H
 
 #include "proto/base/status.h"
 #include "proto/config/job/optimizer.h"
 #include "proto/net/shm/buffer.h"
+#include "proto/tensor/layout.h"
+#include "proto/tensor/row_keys.h"
 #include "proto/tensor/rule.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ROW_TABLE_MAX_DIM = 4096 };
+/* How many rows a table has on this ps, in all partitions. */
+struct row_table_count {
+    atomic_uint_least64_t rows;
+    uint64_t most; /* 0: no limit */
+};
 
+/* All borrowed. */
 struct row_table_options {
-    const char *name; /* borrowed */
+    const struct layout *layout;
+    uint32_t stack; /* of the layout's */
     uint64_t seed;
-    uint32_t table;   /* number of the table in the model */
-    uint32_t dim;     /* 1 .. ROW_TABLE_MAX_DIM floats */
-    float init_bound; /* initial weights are uniform in [-bound, bound) */
-    const struct optimizer *optimizer; /* borrowed */
+    const struct optimizer *optimizer;
     const struct rule_loops *loops;
-    uint32_t admit;    /* updates that a row needs to be admitted; 0: none */
-    uint64_t max_rows; /* 0: no limit; at most 2^32 - 2 */
+    struct row_table_count *counts; /* [num_tables] */
 };
 
 struct row_table;
@@ -39,22 +45,21 @@ enum status row_table_open(struct row_table **out,
 /* Frees *TABLE (may be NULL) and clears it; pages that others hold stay. */
 void row_table_close(struct row_table **table);
 
-/* Fills WEIGHTS [count, dim] with the rows of IDS: zero for those that are not
+/* Fills WEIGHTS [count, dim] with the rows of KEYS: zero for those that are not
  * admitted. */
-void row_table_lookup(const struct row_table *table, const uint64_t *ids,
-                      size_t count, float *weights);
+void row_table_lookup(const struct row_table *table,
+                      const struct row_keys *keys, float *weights);
 
-/* One update of the rows of IDS, all different, which creates those that are
- * not there. */
+/* One update of the rows of KEYS, which creates those that are not there. */
 struct row_table_update {
     uint64_t
         step; /* this partition's update number, from 1, as the t of Adam */
     double rate;
     float scale;
-    size_t count;
-    const uint64_t *ids;
-    const float *gradients; /* [count, dim], summed over the trainers */
-    const uint32_t *pushes; /* [count]: trainers that pushed the row; NULL: 1 */
+    const struct row_keys *keys;
+    const void *gradients;  /* floats [count, dim], any alignment, summed over
+                               the trainers */
+    const uint16_t *pushes; /* [count]: trainers that pushed the row; NULL: 1 */
 };
 
 /* A row that this admits begins with its initial value; until then gradients
@@ -71,6 +76,9 @@ uint64_t row_table_expire(struct row_table *table, uint64_t step);
 /* All rows, and those of them that are admitted. */
 uint64_t row_table_rows(const struct row_table *table, uint64_t *admitted);
 
+/* Bytes of a row, with what stands before its floats. */
+size_t row_table_row_bytes(const struct row_table *table);
+
 /* A page's rows and bytes; all pages but the last are full. */
 uint32_t row_table_page_rows(const struct row_table *table);
 size_t row_table_page_bytes(const struct row_table *table);
@@ -79,12 +87,18 @@ size_t row_table_page_bytes(const struct row_table *table);
 struct buffer *const *row_table_pages(const struct row_table *table,
                                       size_t *count);
 
-/* Adds the first ROWS rows of BYTES, a page of a table with the same dim and
- * optimizer; ids that PARTITION does not take are left out. Fails as
+/* Adds the ROWS rows at BYTES (8-byte aligned), of a stack with the same dim
+ * and optimizer, that are in PARTITION and not yet here.
+ * FAILURE_CHECKPOINT_DAMAGED: a row of no table of the stack; else as
  * row_table_apply. */
 enum status row_table_restore(struct row_table *table, const void *bytes,
-                              uint32_t rows,
-                              bool (*partition)(void *context, uint64_t id),
-                              void *context, struct failure *why) MUST_CHECK;
+                              uint32_t rows, uint32_t partition,
+                              struct failure *why) MUST_CHECK;
+
+/* The first ROWS rows of PAGES [COUNT], held, for reading: a snapshot's. */
+enum status row_table_open_held(struct row_table **out,
+                                const struct row_table_options *options,
+                                struct buffer *const *pages, size_t count,
+                                uint32_t rows, struct failure *why) MUST_CHECK;
 
 #endif

@@ -78,13 +78,19 @@ struct row_bench {
     float *weights;
 };
 
+static struct row_keys keys_of(const uint64_t *ids, size_t count) {
+    static uint16_t tables[BATCH];
+    return (struct row_keys){
+        .count = (uint32_t)count, .ids = (uint64_t *)ids, .tables = tables};
+}
+
 static void row_bench_apply(const struct row_bench *bench, const uint64_t *ids,
                             size_t count, uint64_t step) {
+    struct row_keys keys = keys_of(ids, count);
     struct row_table_update update = {.step = step,
                                       .rate = 0.05,
                                       .scale = 0.5f,
-                                      .count = count,
-                                      .ids = ids,
+                                      .keys = &keys,
                                       .gradients = bench->gradients};
     struct failure why;
     if (row_table_apply(bench->table, &update, &why)) {
@@ -107,11 +113,20 @@ static void row_bench_fill(const struct row_bench *bench, uint32_t rows) {
 static void row_bench_measure(const char *name, const struct optimizer *rule,
                               uint32_t dim, uint32_t rows) {
     struct row_bench bench = {.dim = dim};
-    struct row_table_options options = {
-        .name = name, .dim = dim, .init_bound = 0.01f, .optimizer = rule};
+    struct parameter parameter = {.name = "p", .num_dims = 1, .dims = {1}};
+    struct table table = {.name = "t", .dim = dim, .init_bound = 0.01f};
+    struct row_table_count one = {0};
+    struct row_table_options options = {.optimizer = rule, .counts = &one};
+    struct layout *layout;
     struct philox_sequence random;
     struct failure why;
     double updates[REPEATS], lookups[REPEATS];
+    if (layout_build(&layout, &parameter, 1, &why) ||
+        layout_add_tables(layout, &table, 1, 1, &why)) {
+        fprintf(stderr, "row_bench: %s\n", why.text);
+        exit(1);
+    }
+    options.layout = layout;
     if (rule_choose(&options.loops, NULL, &why) ||
         row_table_open(&bench.table, &options, &why)) {
         fprintf(stderr, "row_bench: %s\n", why.text);
@@ -132,9 +147,10 @@ static void row_bench_measure(const char *name, const struct optimizer *rule,
                             (uint64_t)(r * BATCHES + b + 2));
         updates[r] = rate_since(start);
         start = time_now();
-        for (int b = 0; b < BATCHES; b++)
-            row_table_lookup(bench.table, bench.ids + b * BATCH, BATCH,
-                             bench.weights);
+        for (int b = 0; b < BATCHES; b++) {
+            struct row_keys keys = keys_of(bench.ids + b * BATCH, BATCH);
+            row_table_lookup(bench.table, &keys, bench.weights);
+        }
         lookups[r] = rate_since(start);
     }
     size_t pages;
@@ -144,6 +160,7 @@ static void row_bench_measure(const char *name, const struct optimizer *rule,
            (double)bytes / 1e6, median(updates) / 1e6, median(lookups) / 1e6,
            random_lines(bytes) / 1e6);
     row_table_close(&bench.table);
+    layout_free(&layout);
     free(bench.ids);
     free(bench.gradients);
     free(bench.weights);

@@ -33,16 +33,76 @@ static uint64_t id_of(uint32_t i) {
     return i * UINT64_C(0x9e3779b97f4a7c15) + (i % 3 ? 0 : UINT64_C(1) << 63);
 }
 
-static struct row_table *open_table(struct row_table_options options) {
+struct table_options {
+    uint32_t dim;
+    float init_bound;
+    const struct optimizer *optimizer;
+    uint32_t admit;
+    uint64_t max_rows;
+};
+
+enum { TABLE = 1, TABLES = 2, OPEN = 64, PARTITIONS = 2 };
+
+/* Layouts and counts outlive their tables: those of the present test. */
+static struct layout *layouts[OPEN];
+static struct row_table_count counts[OPEN][TABLES];
+static int num_open;
+
+static int forget_layouts(void **state) {
+    (void)state;
+    while (num_open)
+        layout_free(&layouts[--num_open]);
+    return 0;
+}
+
+static struct row_table_options options_of(struct table_options given) {
+    struct parameter parameter = {.name = "p", .num_dims = 1, .dims = {1}};
+    struct table tables[TABLES] = {{.name = "t"}, {.name = "u"}};
+    struct row_table_options options = {.seed = 7,
+                                        .optimizer = given.optimizer};
+    struct failure why;
+    for (int t = 0; t < TABLES; t++) {
+        tables[t].dim = given.dim;
+        tables[t].init_bound = given.init_bound;
+        tables[t].admit = given.admit;
+        counts[num_open][t].rows = 0;
+        counts[num_open][t].most = given.max_rows;
+    }
+    assert_true(num_open < OPEN);
+    struct layout **layout = &layouts[num_open];
+    assert_int_equal(layout_build(layout, &parameter, 1, &why), STATUS_OK);
+    assert_int_equal(
+        layout_add_tables(*layout, tables, TABLES, PARTITIONS, &why),
+        STATUS_OK);
+    assert_int_equal((*layout)->num_stacks, 1);
+    options.layout = *layout;
+    options.counts = counts[num_open++];
+    assert_int_equal(rule_choose(&options.loops, NULL, &why), STATUS_OK);
+    return options;
+}
+
+static struct row_table *open_table(struct table_options given) {
+    struct row_table_options options = options_of(given);
     struct row_table *table;
     struct failure why;
-    options.name = "t";
-    options.seed = 7;
-    options.table = 2;
-    assert_int_equal(rule_choose(&options.loops, NULL, &why), STATUS_OK);
     if (row_table_open(&table, &options, &why))
         fail_msg("%s", why.text);
     return table;
+}
+
+/* Views of COUNT ids of table TABLE. */
+static struct row_keys keys_of(const uint64_t *ids, size_t count) {
+    static uint16_t tables[IDS];
+    for (size_t i = 0; i < count; i++)
+        tables[i] = TABLE;
+    return (struct row_keys){
+        .count = (uint32_t)count, .ids = (uint64_t *)ids, .tables = tables};
+}
+
+static void lookup(const struct row_table *table, const uint64_t *ids,
+                   size_t count, float *weights) {
+    struct row_keys keys = keys_of(ids, count);
+    row_table_lookup(table, &keys, weights);
 }
 
 /* A batch of different ids, by their numbers, and their gradients. */
@@ -71,19 +131,14 @@ static void draw(struct batch *batch, struct philox_sequence *random,
         batch->gradients[i] = (float)(int32_t)philox_next(random) * 0x1p-31f;
 }
 
-static struct row_table_update update_of(const struct batch *batch,
-                                         uint64_t step) {
-    return (struct row_table_update){.step = step,
-                                     .rate = 0.05,
-                                     .scale = 0.5f,
-                                     .count = batch->count,
-                                     .ids = batch->ids,
-                                     .gradients = batch->gradients};
-}
-
 static void apply(struct row_table *table, const struct batch *batch,
                   uint64_t step) {
-    struct row_table_update update = update_of(batch, step);
+    struct row_keys keys = keys_of(batch->ids, batch->count);
+    struct row_table_update update = {.step = step,
+                                      .rate = 0.05,
+                                      .scale = 0.5f,
+                                      .keys = &keys,
+                                      .gradients = batch->gradients};
     struct failure why;
     if (row_table_apply(table, &update, &why))
         fail_msg("%s", why.text);
@@ -100,7 +155,7 @@ static void open_dense(struct dense *dense, const struct row_table *table,
     dense->weights = malloc((size_t)IDS * dim * sizeof(float));
     for (uint32_t i = 0; i < IDS; i++)
         ids[i] = id_of(i);
-    row_table_lookup(table, ids, IDS, dense->weights);
+    lookup(table, ids, IDS, dense->weights);
     for (unsigned s = 0; s < rule_slots(rule); s++) {
         dense->state[s] = malloc((size_t)IDS * dim * sizeof(float));
         for (size_t i = 0; i < (size_t)IDS * dim; i++)
@@ -143,7 +198,7 @@ static void assert_rows(const struct row_table *table, const float *expected,
     float *weights = malloc((size_t)IDS * dim * sizeof *weights);
     for (uint32_t i = 0; i < IDS; i++)
         ids[i] = id_of(i);
-    row_table_lookup(table, ids, IDS, weights);
+    lookup(table, ids, IDS, weights);
     assert_memory_equal(weights, expected, (size_t)IDS * dim * sizeof *weights);
     free(ids);
     free(weights);
@@ -158,9 +213,9 @@ static void rows_have_the_bits_of_a_dense_block(void **state) {
             struct philox_sequence random;
             struct dense dense;
             struct row_table *table = open_table(
-                (struct row_table_options){.dim = dims[d],
-                                           .init_bound = r == 2 ? 0 : 0.1f,
-                                           .optimizer = &rules[r]});
+                (struct table_options){.dim = dims[d],
+                                       .init_bound = r == 2 ? 0 : 0.1f,
+                                       .optimizer = &rules[r]});
             uint64_t admitted;
             philox_sequence_open(&random, 3, 0);
             open_dense(&dense, table, &rules[r], dims[d]);
@@ -180,15 +235,15 @@ static void rows_have_the_bits_of_a_dense_block(void **state) {
 
 /* Initial values follow from seed, table and id alone. */
 static void lookups_create_nothing(void **state) {
-    struct row_table_options options = {
+    struct table_options options = {
         .dim = 4, .init_bound = 1, .optimizer = &rules[0]};
     const uint64_t ids[] = {0, 1, UINT64_MAX};
     float one[12], two[12];
     uint64_t admitted;
     (void)state;
     struct row_table *table = open_table(options);
-    row_table_lookup(table, ids, 3, one);
-    row_table_lookup(table, ids, 3, two);
+    lookup(table, ids, 3, one);
+    lookup(table, ids, 3, two);
     assert_memory_equal(one, two, sizeof one);
     assert_int_equal(row_table_rows(table, &admitted), 0);
     assert_memory_not_equal(one, one + 4, 4 * sizeof *one);
@@ -197,40 +252,40 @@ static void lookups_create_nothing(void **state) {
 }
 
 static void a_row_is_admitted_by_its_pushes(void **state) {
-    struct row_table_options options = {
+    struct table_options options = {
         .dim = 2, .init_bound = 1, .optimizer = &rules[0], .admit = 3};
     const uint64_t ids[] = {11, 12};
-    const uint32_t pushes[] = {1, 2};
+    const uint16_t pushes[] = {1, 2};
     const float gradients[] = {1, 1, 1, 1}, zero[4] = {0};
+    struct row_keys keys = keys_of(ids, 2);
     struct row_table_update update = {.rate = 1,
                                       .scale = 1,
-                                      .count = 2,
-                                      .ids = ids,
+                                      .keys = &keys,
                                       .gradients = gradients,
                                       .pushes = pushes};
     float rows[4], first[2];
     uint64_t admitted;
     (void)state;
-    struct row_table *always = open_table((struct row_table_options){
+    struct row_table *always = open_table((struct table_options){
         .dim = 2, .init_bound = 1, .optimizer = &rules[0]});
     struct row_table *table = open_table(options);
-    row_table_lookup(always, ids + 1, 1, first);
+    lookup(always, ids + 1, 1, first);
     update.step = 1;
     assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
-    row_table_lookup(table, ids, 2, rows);
+    lookup(table, ids, 2, rows);
     assert_memory_equal(rows, zero, sizeof rows);
     assert_int_equal(row_table_rows(table, &admitted), 2);
     assert_int_equal(admitted, 0);
     update.step = 2; /* the second has 4 pushes now, the first 2 */
     assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
-    row_table_lookup(table, ids, 2, rows);
+    lookup(table, ids, 2, rows);
     assert_memory_equal(rows, zero, sizeof first);
     assert_memory_equal(rows + 2, first, sizeof first);
     (void)row_table_rows(table, &admitted);
     assert_int_equal(admitted, 1);
     update.step = 3;
     assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
-    row_table_lookup(table, ids, 2, rows);
+    lookup(table, ids, 2, rows);
     assert_true(rows[2] == first[0] - 1 && rows[3] == first[1] - 1);
     assert_true(rows[0] != 0);
     row_table_close(&table);
@@ -242,7 +297,7 @@ static void rows_that_nobody_touches_expire(void **state) {
     static struct batch batch;
     struct philox_sequence random;
     struct dense dense;
-    struct row_table *table = open_table((struct row_table_options){
+    struct row_table *table = open_table((struct table_options){
         .dim = 3, .init_bound = 0.1f, .optimizer = &rules[1]});
     uint64_t admitted, last[IDS] = {0};
     (void)state;
@@ -265,7 +320,7 @@ static void rows_that_nobody_touches_expire(void **state) {
             gone++;
             last[i] = 0;
             uint64_t id = id_of(i);
-            row_table_lookup(table, &id, 1, dense.weights + i * 3);
+            lookup(table, &id, 1, dense.weights + i * 3);
             for (int d = 0; d < 3; d++)
                 dense.state[0][i * 3 + d] = rule_slot_start(&rules[1], 0);
         }
@@ -279,25 +334,17 @@ static void rows_that_nobody_touches_expire(void **state) {
     row_table_close(&table);
 }
 
-static bool takes_all(void *context, uint64_t id) {
-    (void)context, (void)id;
-    return true;
-}
-
-static bool takes_half(void *context, uint64_t id) {
-    return id % 2 == *(const unsigned *)context;
-}
-
 /* What is held does not change while updates go on, and is enough to go on
  * from. */
 static void held_pages_are_a_snapshot(void **state) {
     static struct batch batch;
     struct philox_sequence random;
     struct dense dense;
-    struct row_table_options options = {
+    struct table_options options = {
         .dim = 5, .init_bound = 0.1f, .optimizer = &rules[3]};
     struct row_table *table = open_table(options);
-    struct row_table *copy = open_table(options);
+    struct row_table_options of_held = options_of(options);
+    struct row_table *copy = open_table(options), *snapshot;
     struct row_table *halves[] = {open_table(options), open_table(options)};
     size_t pages;
     uint64_t admitted;
@@ -311,26 +358,31 @@ static void held_pages_are_a_snapshot(void **state) {
     }
     uint64_t rows = row_table_rows(table, &admitted);
     struct buffer *const *views = row_table_pages(table, &pages);
-    struct buffer *held[64];
-    assert_true(pages > 1 && pages <= 64);
+    struct buffer *held[256];
+    assert_true(pages > 1 && pages <= 256);
     for (size_t p = 0; p < pages; p++)
         held[p] = buffer_hold(views[p]);
     for (uint64_t step = STEPS + 1; step <= STEPS + 10; step++) {
         draw(&batch, &random, IDS, 5);
         apply(table, &batch, step);
     }
+    assert_int_equal(row_table_open_held(&snapshot, &of_held, held, pages,
+                                         (uint32_t)rows, NULL),
+                     STATUS_OK);
+    assert_rows(snapshot, dense.weights, 5);
+    row_table_close(&snapshot);
     uint32_t each = row_table_page_rows(table);
     for (size_t p = 0; p < pages; p++) {
         uint64_t left = rows - p * each;
         uint32_t in_page = left < each ? (uint32_t)left : each;
         const void *bytes = buffer_data(held[p]);
-        assert_int_equal(
-            row_table_restore(copy, bytes, in_page, takes_all, NULL, NULL),
-            STATUS_OK);
-        for (unsigned h = 0; h < 2; h++)
-            assert_int_equal(row_table_restore(halves[h], bytes, in_page,
-                                               takes_half, &h, NULL),
+        for (unsigned h = 0; h < PARTITIONS; h++) {
+            assert_int_equal(row_table_restore(copy, bytes, in_page, h, NULL),
                              STATUS_OK);
+            assert_int_equal(
+                row_table_restore(halves[h], bytes, in_page, h, NULL),
+                STATUS_OK);
+        }
         buffer_release(&held[p]);
     }
     assert_rows(copy, dense.weights, 5);
@@ -349,42 +401,74 @@ static void held_pages_are_a_snapshot(void **state) {
 }
 
 static void a_full_table_and_a_nan_are_named(void **state) {
-    struct row_table *table = open_table((struct row_table_options){
+    struct row_table *table = open_table((struct table_options){
         .dim = 1, .optimizer = &rules[2], .max_rows = 2});
     const uint64_t ids[] = {5, 6, 7};
     const float gradients[] = {1, 1, 1};
     float wrong[] = {1, NAN}, before[2], after[2];
     struct failure why;
+    struct row_keys keys = keys_of(ids, 3);
     struct row_table_update update = {.step = 1,
                                       .rate = 0.1,
                                       .scale = 1,
-                                      .count = 2,
-                                      .ids = ids,
+                                      .keys = &keys,
                                       .gradients = gradients};
     (void)state;
+    keys.count = 2;
     assert_int_equal(row_table_apply(table, &update, &why), STATUS_OK);
-    row_table_lookup(table, ids, 2, before);
+    lookup(table, ids, 2, before);
     update.gradients = wrong;
     update.step = 2;
     assert_fails(row_table_apply(table, &update, &why), &why,
                  FAILURE_LOSS_NOT_FINITE);
-    row_table_lookup(table, ids, 2, after);
+    lookup(table, ids, 2, after);
     assert_memory_equal(before, after, sizeof before);
     update.gradients = gradients;
-    update.count = 3;
+    keys.count = 3;
     assert_fails(row_table_apply(table, &update, &why), &why,
                  FAILURE_TABLE_FULL);
     row_table_close(&table);
 }
 
+/* One id in two tables of one stack. */
+static void tables_have_rows_of_their_own(void **state) {
+    struct row_table *table = open_table((struct table_options){
+        .dim = 2, .init_bound = 1, .optimizer = &rules[0]});
+    uint64_t ids[] = {9, 9}, admitted;
+    uint16_t tables[] = {0, 1};
+    struct row_keys keys = {.count = 2, .ids = ids, .tables = tables};
+    const float gradients[] = {0, 0, 1, 1};
+    struct row_table_update update = {.step = 1,
+                                      .rate = 1,
+                                      .scale = 1,
+                                      .keys = &keys,
+                                      .gradients = gradients};
+    float before[4], after[4];
+    (void)state;
+    row_table_lookup(table, &keys, before);
+    assert_memory_not_equal(before, before + 2, 2 * sizeof *before);
+    assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
+    row_table_lookup(table, &keys, after);
+    assert_memory_equal(before, after, 2 * sizeof *before);
+    assert_true(after[2] == before[2] - 1 && after[3] == before[3] - 1);
+    assert_int_equal(row_table_rows(table, &admitted), 2);
+    row_table_close(&table);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_have_the_bits_of_a_dense_block),
-        cmocka_unit_test(lookups_create_nothing),
-        cmocka_unit_test(a_row_is_admitted_by_its_pushes),
-        cmocka_unit_test(rows_that_nobody_touches_expire),
-        cmocka_unit_test(held_pages_are_a_snapshot),
-        cmocka_unit_test(a_full_table_and_a_nan_are_named),
+        cmocka_unit_test_teardown(rows_have_the_bits_of_a_dense_block,
+                                  forget_layouts),
+        cmocka_unit_test_teardown(lookups_create_nothing, forget_layouts),
+        cmocka_unit_test_teardown(a_row_is_admitted_by_its_pushes,
+                                  forget_layouts),
+        cmocka_unit_test_teardown(rows_that_nobody_touches_expire,
+                                  forget_layouts),
+        cmocka_unit_test_teardown(held_pages_are_a_snapshot, forget_layouts),
+        cmocka_unit_test_teardown(tables_have_rows_of_their_own,
+                                  forget_layouts),
+        cmocka_unit_test_teardown(a_full_table_and_a_nan_are_named,
+                                  forget_layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

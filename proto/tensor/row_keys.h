@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which rows a message is about: ids by table, for each stack of tables, as
+ * lists in memory and as the first part of a partition's bytes in a message.
+ *
+ * There each stack, in order, has the number of ids of each of its tables, a
+ * varint; then the ids of all stacks, ascending within a table: 8 bytes each,
+ * little-endian, or where that is shorter the varints of the differences from
+ * the one before. The first byte tells which: ROW_KEYS_PLAIN or ROW_KEYS_DELTA.
+ * Floats follow in the same order. */
+#ifndef CAPSTAN_ROW_KEYS_H
+#define CAPSTAN_ROW_KEYS_H
+
+#include "proto/base/status.h"
+#include "proto/tensor/layout.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ROW_KEYS_PLAIN, ROW_KEYS_DELTA };
+
+/* A row as ps and checkpoints have it: followed by its floats, weights and then
+ * each state tensor, [dim] each, in a multiple of 8 bytes. */
+struct row {
+    uint64_t id;
+    uint32_t touched; /* low half of its last update's number */
+    uint16_t table;
+    uint16_t count; /* pushes, up to the number that admits it */
+};
+
+/* Rows of one stack, ascending by table, then id, each once. */
+struct row_keys {
+    uint32_t count, room;
+    uint64_t *ids;    /* [room] */
+    uint16_t *tables; /* [room] */
+};
+
+/* Room for COUNT rows; false: no memory. */
+bool row_keys_reserve(struct row_keys *keys, size_t count);
+
+/* Frees the lists, not the struct. */
+void row_keys_free(struct row_keys *keys);
+
+/* Bytes of KEYS [num_stacks] in a message. */
+size_t row_keys_bytes(const struct layout *layout, const struct row_keys *keys);
+
+/* Writes them to TO, which has room for row_keys_bytes; returns its end. */
+unsigned char *row_keys_write(const struct layout *layout,
+                              const struct row_keys *keys, unsigned char *to);
+
+/* Reads KEYS [num_stacks] from the begin of BYTES [SIZE]; *USED of them.
+ * FAILURE_BAD_MESSAGE if they are no such lists, or have a row twice;
+ * FAILURE_NO_MEMORY. */
+enum status row_keys_read(const struct layout *layout, const void *bytes,
+                          size_t size, struct row_keys *keys, size_t *used,
+                          struct failure *why) MUST_CHECK;
+
+/* Floats of one row for each of KEYS [num_stacks]. */
+size_t row_keys_floats(const struct layout *layout,
+                       const struct row_keys *keys);
+
+/* The width of a stack's rows. */
+uint32_t row_keys_dim(const struct layout *layout, uint32_t stack);
+
+#endif
