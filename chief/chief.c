@@ -230,7 +230,7 @@ static void handle_square_sums(struct run *run, const struct roster_slot *slot,
     size_t next = 0;
     if (!run->clipping.square_sums) /* there is no plan yet */
         return;
-    for (uint32_t b = 0; b < run->plan.layout->num_blocks; b++)
+    for (uint32_t b = 0; b < layout_units(run->plan.layout); b++)
         if (run->plan.ps_of_block[b] == slot->index && next < sums->n_sums)
             run->clipping.square_sums[b] = sums->sums[next++];
     run->clipping.received++;
@@ -238,7 +238,7 @@ static void handle_square_sums(struct run *run, const struct roster_slot *slot,
         return;
     run->clipping.received = 0;
     double sum = 0;
-    for (uint32_t b = 0; b < run->plan.layout->num_blocks; b++)
+    for (uint32_t b = 0; b < layout_units(run->plan.layout); b++)
         sum += run->clipping.square_sums[b];
     Capstan__Norm norm = CAPSTAN__NORM__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;

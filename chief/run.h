@@ -132,6 +132,10 @@ struct run {
 uint64_t run_step(const struct run *run);
 
 /* Is staleness 0? */
+/* Does each trainer evaluate on the weights that it has after a round? Rows of
+ * tables it does not have. */
+bool run_evaluates_own(const struct run *run);
+
 bool run_synchronous(const struct run *run);
 
 /* Does it end only when its trainers do? */

@@ -29,7 +29,9 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     ps->ids = malloc((layout_units(plan->layout) + 1) * sizeof *ps->ids);
     if (!ps->ids)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
-    (void)plan_units(plan, ps->member->index, ps->ids, &ps->num_blocks);
+    uint32_t blocks;
+    ps->num_blocks = plan_units(plan, ps->member->index, ps->ids, &blocks);
+    ps->num_partitions = ps->num_blocks - blocks;
     status = ps_snapshot_open(ps, why);
     if (status)
         return status;
@@ -42,6 +44,7 @@ static enum status open_server(struct ps *ps, struct failure *why) {
         .layout = plan->layout,
         .ids = ps->ids,
         .num_blocks = ps->num_blocks,
+        .num_partitions = ps->num_partitions,
         .num_ranks = plan->num_ranks,
         .replicas = plan->replicas,
         .all_replicas = plan_all_replicas(plan),

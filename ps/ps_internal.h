@@ -27,10 +27,11 @@ struct ps {
     struct background_task *init_task; /* while weights are set, else NULL */
     struct server *server;
     struct snapshot_agent *snapshot_agent;
-    uint64_t held_now;   /* the snapshot of blocks as they are; 0: none */
-    uint64_t copy_bytes; /* limit of copies for snapshots */
-    bool copies_full;    /* they have reached it, and the log says so */
-    uint32_t *ids, num_blocks;
+    uint64_t held_now;         /* the snapshot of blocks as they are; 0: none */
+    uint64_t copy_bytes;       /* limit of copies for snapshots */
+    bool copies_full;          /* they have reached it, and the log says so */
+    uint32_t *ids, num_blocks; /* of which the last are partitions of tables */
+    uint32_t num_partitions;
     uint64_t chief;         /* its incarnation */
     uint64_t shm_key;       /* key of the shared-memory endpoint; 0: none */
     uint64_t reported_step; /* staleness > 0: global step last reported to the

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 /* What a checkpoint keeps of a block beside its tensors: num_ranks entries. */
-struct row {
+struct saved_ledger {
     uint64_t version;
     struct ledger_entry entries[PLAN_MAX_TRAINERS];
 };
@@ -19,7 +19,7 @@ static void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b,
     struct update_core *core = server_update_core(ps->server);
     const struct shard *shard = server_shard(ps->server);
     struct buffer *tensors[SHARD_MAX_TENSORS];
-    struct row row = {.version = version};
+    struct saved_ledger row = {.version = version};
     struct snapshots_block block = {
         .version = version,
         .tensors = tensors,
@@ -86,7 +86,8 @@ enum status ps_snapshot_open(struct ps *ps, struct failure *why) {
                    .ids = ps->ids,
                    .num_blocks = ps->num_blocks,
                    .num_tensors = 1 + rule_slots(&ps->job->optimizer),
-                   .row_bytes = offsetof(struct row, entries[plan->num_ranks])},
+                   .row_bytes =
+                       offsetof(struct saved_ledger, entries[plan->num_ranks])},
         .source = {ps, ps_snapshot_freeze, ps_snapshot_hold_at,
                    ps_snapshot_hold_now, NULL},
     };

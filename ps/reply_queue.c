@@ -146,8 +146,11 @@ static enum job_wire reply_queue_wire(const struct reply_queue *queue,
     return shard_wire(queue->settings.shard, b, queue->settings.wire);
 }
 
+/* Of a partition nothing is sent but acks. */
 static size_t reply_queue_block_bytes(const struct reply_queue *queue,
                                       uint32_t b) {
+    if (b >= shard_blocks(queue->settings.shard))
+        return 0;
     return encoding_bytes(reply_queue_wire(queue, b),
                           shard_block(queue->settings.shard, b)->elements);
 }
@@ -177,8 +180,8 @@ static bool is_cached(const struct gathered_weights *cached,
 
 /* A buffer to gather in. In memory that readers on this host map while some is
  * free; its pieces have one size, so that any can be reused. */
-static struct buffer *reply_queue_take_buffer(struct reply_queue *queue,
-                                              size_t bytes) {
+struct buffer *reply_queue_take_buffer(struct reply_queue *queue,
+                                       size_t bytes) {
     struct buffer *shared =
         bytes >= UNBATCHED_BYTES && bytes <= MESSAGE_GROUP_BYTES
             ? buffer_pool_take_shared(queue->buffer_pool, MESSAGE_GROUP_BYTES)

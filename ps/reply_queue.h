@@ -18,7 +18,8 @@ struct reply_queue_settings {
     struct link *link;
     const struct process *process; /* borrowed */
     const struct shard *shard;
-    const uint32_t *ids; /* plan's number of each block of the shard */
+    const uint32_t *ids; /* plan's number of each block of the shard, then of
+                            each partition */
     enum job_wire wire;  /* encoding of weights in messages */
     bool same_weights; /* all ranks read the same versions (synchronous rounds)
                         */
@@ -37,6 +38,10 @@ void reply_queue_close(struct reply_queue **queue);
 /* Replies to RANK go to PEER from now on: its newest connection. */
 void reply_queue_set_peer(struct reply_queue *queue, uint32_t rank,
                           uint32_t peer);
+
+/* A buffer for BYTES of a reply, which a reader on this host maps while there
+ * is room for it; NULL: no memory. */
+struct buffer *reply_queue_take_buffer(struct reply_queue *queue, size_t bytes);
 
 /* Queues WEIGHTS (taken; MEAN: gradients in their place) of REPLY's block for
  * its rank. They are sent at the latest by reply_queue_flush. */

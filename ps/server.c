@@ -7,6 +7,7 @@
 #include "ps/server.h"
 
 #include "proto/base/time.h"
+#include "proto/tensor/plan.h"
 #include "ps/server_internal.h"
 
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static bool awaits_values(const void *context, uint32_t block) {
     const struct server_settings *settings =
         &((const struct server *)context)->settings;
     const struct block *of = &settings->layout->blocks[settings->ids[block]];
-    return settings->awaits_values &&
+    return settings->awaits_values && !server_is_partition(context, block) &&
            settings->layout->parameters[of->parameter].values;
 }
 
@@ -29,6 +30,7 @@ static bool kept_by_trainers(const void *context, uint32_t block) {
         &((const struct server *)context)->settings;
     const struct block *of = &settings->layout->blocks[settings->ids[block]];
     return settings->job->optimizer.type == OPTIMIZER_NONE &&
+           !server_is_partition(context, block) &&
            settings->layout->parameters[of->parameter].kind ==
                PARAMETER_TRAINED;
 }
@@ -39,6 +41,7 @@ static struct update_core *open_update_core(struct server *server) {
     bool synchronous = s->job->staleness == 0;
     struct update_core_settings settings = {
         .num_blocks = s->num_blocks,
+        .num_partitions = s->num_partitions,
         .num_ranks = s->num_ranks,
         .staleness = s->job->staleness,
         .start = s->run_schedule.start,
@@ -112,16 +115,21 @@ enum status server_open(struct server **out,
         status_fail(why, FAILURE_NO_MEMORY, "no memory for %u blocks",
                     settings->num_blocks);
     else
-        status =
-            shard_open(&server->shard, settings->layout, settings->ids,
-                       settings->num_blocks, &settings->job->optimizer, why);
+        status = shard_open(&server->shard, settings->layout, settings->ids,
+                            server_first_partition(server),
+                            &settings->job->optimizer, why);
     if (!status && settings->process->loops)
         shard_set_loops(server->shard, settings->process->loops);
     if (!status)
         status = open_reply_queue(server, why);
     if (!status)
-        status = work_items_open(&server->work_items, server->shard,
-                                 settings->num_ranks, settings->threads, why);
+        status = server_open_rows(server, why);
+    struct work_items_settings work = {.shard = server->shard,
+                                       .rows = server->row_shard,
+                                       .num_ranks = settings->num_ranks,
+                                       .threads = settings->threads};
+    if (!status)
+        status = work_items_open(&server->work_items, &work, why);
     if (status)
         server_close(&server);
     *out = server;
@@ -133,6 +141,8 @@ static void release_item(struct server *server, struct work_item *item) {
     for (unsigned i = 0; i < item->num_payloads; i++)
         gradient_inbox_release(server->gradient_inbox, item->payloads[i]);
     buffer_release(&item->weights);
+    if (item->lookup)
+        row_lookups_drop(server->row_lookups, item->lookup);
     work_items_recycle(server->work_items, item);
 }
 
@@ -152,6 +162,7 @@ void server_close(struct server **where) {
     if (!server)
         return;
     close_work_items(server);
+    server_close_rows(server);
     gradient_inbox_close(&server->gradient_inbox);
     update_core_close(&server->update_core);
     shard_close(&server->shard);
@@ -181,7 +192,7 @@ static void collect_gradients(struct server *server, struct work_item *item) {
         item->action.overflowed
             ? 0
             : gradient_inbox_gather(server->gradient_inbox, item->action.block,
-                                    item->gradients);
+                                    item->gradients, NULL);
     uint32_t weight = gradient_inbox_weight(
         server->gradient_inbox, item->action.block, server->settings.replicas);
     item->round = (struct shard_round){
@@ -192,6 +203,26 @@ static void collect_gradients(struct server *server, struct work_item *item) {
         .scale = count ? 1.0f / (float)weight : 1.0f,
         .checked = server->settings.job->model.type == JOB_EXTERNAL,
     };
+}
+
+/* The same of a partition, with its rate. */
+static void collect_parts(struct server *server, struct work_item *item) {
+    const struct server_settings *s = &server->settings;
+    struct gradient_inbox *inbox = server->gradient_inbox;
+    uint32_t b = item->action.block, sizes[PLAN_MAX_TRAINERS];
+    uint32_t weight = gradient_inbox_weight(inbox, b, s->replicas);
+    unsigned count =
+        item->action.overflowed
+            ? 0
+            : gradient_inbox_gather(inbox, b, item->gradients, sizes);
+    for (unsigned i = 0; i < count; i++)
+        item->parts[i] = (struct row_part){item->gradients[i], sizes[i]};
+    item->rows = (struct row_shard_round){
+        .parts = item->parts,
+        .num_parts = count,
+        .step = item->action.step,
+        .rate = schedule_rate(&server->schedule, item->action.step),
+        .scale = count ? 1.0f / (float)weight : 1.0f};
 }
 
 /* The optimizer of ITEM's block with the values of the round, and its rate. */
@@ -220,7 +251,9 @@ static void set_rule(const struct server *server, struct work_item *item) {
  * computes the norm of the mean gradient over all blocks of all ps. */
 static float clipping_factor(const struct server *server, uint32_t block) {
     double limit = server->settings.job->gradient_clipping;
-    if (server->settings.job->staleness || limit <= 0 ||
+    if (server->settings.job->staleness || limit <= 0)
+        return 1.0f;
+    if (!server_is_partition(server, block) &&
         shard_parameter(server->shard, block)->kind != PARAMETER_TRAINED)
         return 1.0f;
     double factor = limit / (server->norm + 1e-6);
@@ -250,17 +283,27 @@ static enum status submit_action(struct server *server,
     struct work_item *item = work_items_alloc(server->work_items, action);
     if (!item)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for an update");
-    if (action->kind == UPDATE_CORE_REPLY) {
-        item->ack_only = wants_ack(server, action);
-        item->mean = shard_means(server->shard, action->block) &&
-                     answers_push(server, action);
+    bool rows = server_is_partition(server, action->block);
+    if (action->kind == UPDATE_CORE_LOOKUP) {
+        if (!server_take_lookup(server, item)) {
+            work_items_recycle(server->work_items, item);
+            return STATUS_OK;
+        }
+    } else if (action->kind == UPDATE_CORE_REPLY) {
+        item->ack_only = rows || wants_ack(server, action);
+        item->mean = rows || (shard_means(server->shard, action->block) &&
+                              answers_push(server, action));
+    } else if (rows) {
+        collect_parts(server, item);
     } else {
         collect_gradients(server, item);
         item->round.step = action->step;
     }
     if (action->kind == UPDATE_CORE_UPDATE) {
-        set_rule(server, item);
+        if (!rows)
+            set_rule(server, item);
         item->round.scale *= clipping_factor(server, action->block);
+        item->rows.scale *= clipping_factor(server, action->block);
         /* Gradients of the block's next round may arrive while it runs. */
         item->num_payloads = gradient_inbox_detach(
             server->gradient_inbox, action->block, item->payloads);
@@ -303,6 +346,8 @@ static enum status complete_item(struct server *server, struct work_item *item,
             set_first_block(server, action->version, &action->scaler);
     } else if (action->kind == UPDATE_CORE_SUM) {
         record_sum(server, item);
+    } else if (action->kind == UPDATE_CORE_LOOKUP) {
+        server_answer_lookup(server, item);
     } else {
         server_reply(server, item);
     }

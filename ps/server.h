@@ -15,6 +15,7 @@
 #include "proto/tensor/run_schedule.h"
 #include "ps/consistency/update_core.h"
 #include "ps/dense/shard.h"
+#include "ps/sparse/row_shard.h"
 
 #include <stdint.h>
 
@@ -26,8 +27,9 @@ struct server_settings {
                        weights before the first view */
     const struct job *job;
     const struct layout *layout;
-    const uint32_t *ids; /* local blocks, in the plan's order */
-    uint32_t num_blocks, num_ranks;
+    const uint32_t *ids; /* local blocks, in the plan's order, */
+    uint32_t num_blocks; /* of which the last are partitions of tables */
+    uint32_t num_partitions, num_ranks;
     const uint32_t *replicas; /* [num_ranks]: device replicas whose gradients
                                  one push of the rank sums; NULL: 1 each */
     uint32_t all_replicas;    /* sum over all ranks; 0: num_ranks */
@@ -60,6 +62,12 @@ void server_close(struct server **server);
 /* The blocks; view. While worker threads are running, read their bytes only
  * after server_drain. */
 struct shard *server_shard(struct server *server);
+
+/* The partitions; NULL: there are none. A view, as server_shard. */
+struct row_shard *server_row_shard(struct server *server);
+
+/* Is local block B a partition? */
+bool server_is_partition(const struct server *server, uint32_t b);
 
 /* The update core; view. Call server_run_actions after each event given to it.
  */

@@ -15,6 +15,10 @@ struct server {
     struct server_settings settings;
     struct update_core *update_core;
     struct shard *shard;
+    struct row_shard *row_shard;     /* NULL: there are no tables */
+    struct row_lookups *row_lookups; /* likewise */
+    struct row_table **held_tables;  /* [num_partitions, num_stacks], of */
+    uint64_t held_id;                /* this snapshot; NULL where not opened */
     struct snapshots *snapshots;
     struct schedule schedule;
     struct block_index block_index;
@@ -31,6 +35,24 @@ struct server {
                         */
     bool no_memory;    /* for weights that the update core has accepted */
 };
+
+/* server_rows.c. The first partition's local number. */
+uint32_t server_first_partition(const struct server *server);
+enum status server_open_rows(struct server *server,
+                             struct failure *why) MUST_CHECK;
+void server_close_rows(struct server *server);
+
+/* PUSH_ROWS and LOOKUP; as server_receive. */
+const char *server_push_rows(struct server *server, struct link_frame *frame,
+                             Capstan__DataHeader *header);
+const char *server_look_up(struct server *server, struct link_frame *frame,
+                           Capstan__DataHeader *header);
+
+/* Gives ITEM the lookup of its action; false: it has been replaced. */
+bool server_take_lookup(struct server *server, struct work_item *item);
+
+/* ITEM has read its part: sends the answer if it was the last. */
+void server_answer_lookup(struct server *server, struct work_item *item);
 
 /* Gives the update core the events in FRAME with HEADER, and replies to
  * messages that need no decision. Returns NULL, or why the message is refused.

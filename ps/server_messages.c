@@ -192,8 +192,12 @@ static const char *assign_first(struct server *server,
 
 static const char *dispatch(struct server *server, struct link_frame *frame,
                             Capstan__DataHeader *header) {
-    const char *error =
-        block_index_check(&server->block_index, header, frame->payload.size);
+    bool of_rows = header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS ||
+                   header->kind == CAPSTAN__DATA_HEADER__KIND__LOOKUP;
+    const char *error = of_rows
+                            ? NULL
+                            : block_index_check(&server->block_index, header,
+                                                frame->payload.size);
     if (error)
         return error;
     reply_queue_set_peer(server->reply_queue, header->rank, frame->peer);
@@ -204,6 +208,10 @@ static const char *dispatch(struct server *server, struct link_frame *frame,
         return pull(server, frame->peer, header);
     case CAPSTAN__DATA_HEADER__KIND__ASSIGN:
         return assign_first(server, frame, header);
+    case CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS:
+        return server_push_rows(server, frame, header);
+    case CAPSTAN__DATA_HEADER__KIND__LOOKUP:
+        return server_look_up(server, frame, header);
     case CAPSTAN__DATA_HEADER__KIND__QUERY:
         server_messages_query(server, frame->peer, header);
         return NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Items are reused: a free one lies on the free list, and its two arrays of one
- * pointer a rank lie behind it in the same allocation. The thread pool runs the
+/* Items are reused: a free one lies on the free list, and its arrays of one
+ * entry a rank lie behind it in the same allocation. The thread pool runs the
  * items of one block in order and never two at once (thread_pool.h), so the
  * shard needs no lock. */
 #include "ps/work_item.h"
@@ -11,9 +11,8 @@
 #include <stdlib.h>
 
 struct work_items {
-    struct shard *shard;
+    struct work_items_settings settings;
     struct thread_pool *thread_pool;
-    uint32_t num_ranks;
     struct work_item *free_list; /* linked by task.next */
     pthread_mutex_t mutex;
     struct failure why; /* the mutex is held */
@@ -27,11 +26,47 @@ static void work_item_record_failure(struct work_items *items,
     pthread_mutex_unlock(&items->mutex);
 }
 
+static uint32_t item_partition(const struct work_items *items,
+                               const struct work_item *item) {
+    return item->action.block - shard_blocks(items->settings.shard);
+}
+
+static bool is_partition_item(const struct work_items *items,
+                              const struct work_item *item) {
+    return item->action.block >= shard_blocks(items->settings.shard);
+}
+
+static void work_item_look_up(struct work_items *items,
+                              struct work_item *item) {
+    const struct row_lookup *lookup = item->lookup;
+    const struct row_lookup_part *part = &lookup->parts[item->part];
+    float *floats = (float *)buffer_data(lookup->floats) + part->at;
+    struct failure why;
+    item->status =
+        row_shard_lookup(items->settings.rows, item_partition(items, item),
+                         NULL, part->bytes, part->size, floats, &why);
+    if (item->status)
+        work_item_record_failure(items, &why);
+}
+
+static double work_item_sum(struct work_items *items,
+                            const struct work_item *item) {
+    return is_partition_item(items, item)
+               ? row_shard_square_sum(items->settings.rows,
+                                      item_partition(items, item), &item->rows)
+               : shard_square_sum(items->settings.shard, item->action.block,
+                                  &item->round);
+}
+
 static void work_item_update(struct work_items *items, struct work_item *item) {
     struct failure why;
     int64_t start = time_now();
+    uint32_t b = item->action.block;
     item->status =
-        shard_update(items->shard, item->action.block, &item->round, &why);
+        is_partition_item(items, item)
+            ? row_shard_update(items->settings.rows,
+                               item_partition(items, item), &item->rows, &why)
+            : shard_update(items->settings.shard, b, &item->round, &why);
     item->ns = time_now() - start;
     if (item->status)
         work_item_record_failure(items, &why);
@@ -40,8 +75,9 @@ static void work_item_update(struct work_items *items, struct work_item *item) {
 /* Without a mean the reply is an ack. */
 static void work_item_hold(struct work_items *items, struct work_item *item) {
     uint32_t b = item->action.block;
-    struct buffer *buffer = item->mean ? shard_mean(items->shard, b)
-                                       : shard_tensor(items->shard, b, 0);
+    struct shard *shard = items->settings.shard;
+    struct buffer *buffer =
+        item->mean ? shard_mean(shard, b) : shard_tensor(shard, b, 0);
     item->ack_only = !buffer;
     item->weights = buffer ? buffer_hold(buffer) : NULL;
 }
@@ -49,28 +85,28 @@ static void work_item_hold(struct work_items *items, struct work_item *item) {
 static void run_item(void *context, struct thread_pool_task *task) {
     struct work_items *items = context;
     struct work_item *item = (struct work_item *)task;
-    uint32_t b = item->action.block;
     if (item->action.kind == UPDATE_CORE_UPDATE)
         work_item_update(items, item);
     else if (item->action.kind == UPDATE_CORE_SUM)
-        item->sum = shard_square_sum(items->shard, b, &item->round);
+        item->sum = work_item_sum(items, item);
+    else if (item->action.kind == UPDATE_CORE_LOOKUP)
+        work_item_look_up(items, item);
     else if (!item->ack_only)
         work_item_hold(items, item);
 }
 
-enum status work_items_open(struct work_items **out, struct shard *shard,
-                            uint32_t num_ranks, uint32_t threads,
+enum status work_items_open(struct work_items **out,
+                            const struct work_items_settings *settings,
                             struct failure *why) {
     struct work_items *items = calloc(1, sizeof *items);
     *out = items;
     if (!items)
         return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for a ps's work items");
-    items->shard = shard;
-    items->num_ranks = num_ranks;
+    items->settings = *settings;
     pthread_mutex_init(&items->mutex, NULL);
-    enum status status =
-        thread_pool_open(&items->thread_pool, threads, run_item, items, why);
+    enum status status = thread_pool_open(
+        &items->thread_pool, settings->threads, run_item, items, why);
     if (status)
         work_items_close(out);
     return status;
@@ -91,13 +127,15 @@ void work_items_close(struct work_items **where) {
     free(items);
 }
 
-/* An item, with its two arrays behind it. */
+/* An item, with its arrays behind it. */
 static struct work_item *allocate_item(const struct work_items *items) {
-    size_t ranks = items->num_ranks;
-    struct work_item *item = malloc(sizeof *item + 2 * ranks * sizeof(void *));
+    size_t ranks = items->settings.num_ranks;
+    struct work_item *item = malloc(
+        sizeof *item + ranks * (2 * sizeof(void *) + sizeof(struct row_part)));
     if (!item)
         return NULL;
-    item->gradients = (const void **)(item + 1);
+    item->parts = (struct row_part *)(item + 1);
+    item->gradients = (const void **)(item->parts + ranks);
     item->payloads = (struct gradient_payload **)(item->gradients + ranks);
     return item;
 }
@@ -117,6 +155,7 @@ struct work_item *work_items_alloc(struct work_items *items,
     item->num_payloads = 0;
     item->status = STATUS_OK;
     item->weights = NULL;
+    item->lookup = NULL;
     return item;
 }
 

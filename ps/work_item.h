@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations on the bytes of blocks, run by a thread pool: updates, square
- * sums, and holding the weights that a reply reads. Those of one block run in
- * order. One thread submits them and collects the results. */
+/* Operations on the bytes of blocks and partitions, run by a thread pool:
+ * updates, square sums, lookups, and holding the weights that a reply reads.
+ * Those of one block run in order. One thread submits them and collects the
+ * results. */
 #ifndef CAPSTAN_WORK_ITEM_H
 #define CAPSTAN_WORK_ITEM_H
 
@@ -9,6 +10,8 @@
 #include "proto/net/shm/buffer.h"
 #include "ps/consistency/update_core.h"
 #include "ps/dense/shard.h"
+#include "ps/row_lookups.h"
+#include "ps/sparse/row_shard.h"
 #include "ps/thread_pool.h"
 
 #include <stdbool.h>
@@ -18,17 +21,21 @@ struct gradient_payload; /* the caller's: received bytes that hold gradients */
 
 struct work_item {
     struct thread_pool_task task;
-    struct update_core_action action; /* UPDATE, SUM or REPLY */
+    struct update_core_action action; /* UPDATE, SUM, REPLY or LOOKUP */
     bool ack_only;                    /* REPLY: without weights */
     bool mean;                        /* REPLY: the mean in place of weights */
-    struct shard_round round;         /* UPDATE, SUM */
-    struct optimizer optimizer;       /* of its group, if `round` points here */
-    const void **gradients;           /* [num_ranks]: the round's gradients */
+    struct shard_round round;         /* UPDATE, SUM of a block */
+    struct row_shard_round rows;      /* of a partition: */
+    struct row_part *parts;           /* [num_ranks] */
+    struct row_lookup *lookup;        /* LOOKUP, and the number of its part */
+    uint32_t part;
+    struct optimizer optimizer; /* of its group, if `round` points here */
+    const void **gradients;     /* [num_ranks]: the round's gradients */
     struct gradient_payload **payloads; /* [num_ranks] */
     unsigned num_payloads; /* UPDATE: how many to release after it */
 
     /* Results. */
-    enum status status;     /* UPDATE */
+    enum status status;     /* UPDATE, LOOKUP */
     int64_t ns;             /* UPDATE: duration */
     double sum;             /* SUM */
     struct buffer *weights; /* REPLY: held for the caller; NULL: an ack */
@@ -36,10 +43,17 @@ struct work_item {
 
 struct work_items;
 
-/* For the blocks of SHARD (borrowed), with at most NUM_RANKS gradients a block,
- * on THREADS besides the caller's own; 0: none. */
-enum status work_items_open(struct work_items **out, struct shard *shard,
-                            uint32_t num_ranks, uint32_t threads,
+/* For the blocks of SHARD, then the partitions of ROWS (NULL: none), both
+ * borrowed, with at most NUM_RANKS gradients a block, on THREADS besides the
+ * caller's own; 0: none. */
+struct work_items_settings {
+    struct shard *shard;
+    struct row_shard *rows;
+    uint32_t num_ranks, threads;
+};
+
+enum status work_items_open(struct work_items **out,
+                            const struct work_items_settings *settings,
                             struct failure *why) MUST_CHECK;
 
 /* Clears *ITEMS (may be NULL). All items must have been recycled. */

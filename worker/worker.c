@@ -126,11 +126,14 @@ static void worker_send_model_spec(struct worker *worker,
         parameters = plan_parameters(layout);
         model_spec.n_parameters = parameters ? layout->num_parameters : 0;
         model_spec.parameters = parameters;
+        model_spec.tables = plan_tables(layout);
+        model_spec.n_tables = model_spec.tables ? layout->num_tables : 0;
     }
     control.body_case = CAPSTAN__CONTROL__BODY_MODEL_SPEC;
     control.model_spec = &model_spec;
     control_client_send_reliable(worker->control_client, &control);
     plan_free_parameters(&parameters);
+    free(model_spec.tables);
     optimizer_group_free(&model_spec.groups);
 }
 

@@ -10,6 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* At least four on each ps. */
+static uint32_t num_partitions(const struct run *run) {
+    uint32_t least = 4 * run->roster.num_ps;
+    return least > LAYOUT_PARTITIONS ? least : LAYOUT_PARTITIONS;
+}
+
 /* Rank 0's first spec defines the model; a later incarnation of rank 0 is
  * compared with it. */
 static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
@@ -18,6 +24,10 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
         return;
     enum status status = plan_layout(&run->plan.layout, model_spec->parameters,
                                      model_spec->n_parameters, &why);
+    if (!status)
+        status =
+            plan_read_tables(run->plan.layout, model_spec->tables,
+                             model_spec->n_tables, num_partitions(run), &why);
     if (!status)
         status = optimizer_group_read(&run->plan.groups, model_spec->groups,
                                       model_spec->n_groups, &why);

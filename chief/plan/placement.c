@@ -67,6 +67,9 @@ enum status placement_greedy(const struct layout *layout, uint32_t num_ps,
         heap[0].elements += layout->blocks[b].elements;
         sift_down(heap, num_ps);
     }
+    for (uint64_t p = 0; p < layout->num_partitions; p++)
+        ps_of_block[layout->num_blocks + p] =
+            (uint32_t)(p * num_ps / layout->num_partitions);
 done:
     free(keys);
     free(heap);

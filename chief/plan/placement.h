@@ -14,7 +14,8 @@
 
 #include <stdint.h>
 
-/* Fills PS_OF_BLOCK[layout->num_blocks] with numbers below NUM_PS (>= 1).
+/* Fills PS_OF_BLOCK[layout_units] with numbers below NUM_PS (>= 1); partitions
+ * of tables, which hashes make equal, in equal ranges.
  * STATUS_FAILED: no memory. */
 enum status placement_greedy(const struct layout *layout, uint32_t num_ps,
                              uint32_t *ps_of_block,

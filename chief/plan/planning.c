@@ -99,10 +99,10 @@ static uint32_t num_ps_used(const struct run *run) {
  * expected. */
 static bool planning_place_blocks(struct run *run) {
     struct failure why;
-    run->plan.ps_of_block =
-        calloc(run->plan.layout->num_blocks, sizeof *run->plan.ps_of_block);
+    uint32_t units = layout_units(run->plan.layout);
+    run->plan.ps_of_block = calloc(units, sizeof *run->plan.ps_of_block);
     run->clipping.square_sums =
-        calloc(run->plan.layout->num_blocks, sizeof *run->clipping.square_sums);
+        calloc(units, sizeof *run->clipping.square_sums);
     enum status status = STATUS_OK;
     if (!run->plan.ps_of_block || !run->clipping.square_sums)
         status = status_fail(&why, FAILURE_NO_MEMORY, "no memory for the plan");
@@ -111,7 +111,7 @@ static bool planning_place_blocks(struct run *run) {
                                   run->plan.ps_of_block, &why);
     if (status)
         run_stop(run, why.code, "%s", why.text);
-    for (uint32_t b = 0; !status && b < run->plan.layout->num_blocks; b++)
+    for (uint32_t b = 0; !status && b < units; b++)
         if (run->plan.ps_of_block[b] >= run->plan.num_holders)
             run->plan.num_holders = run->plan.ps_of_block[b] + 1;
     return !status;
@@ -220,7 +220,8 @@ static bool check_memory(struct run *run) {
 
 /* Fills MESSAGE; the caller frees its arrays by planning_free_plan. */
 static bool write_plan(const struct run *run, Capstan__Plan *message) {
-    uint32_t blocks = run->plan.layout->num_blocks, count = run->roster.num_ps;
+    uint32_t blocks = layout_units(run->plan.layout),
+             count = run->roster.num_ps;
     uint16_t *block_ps = malloc((blocks + 1) * sizeof *block_ps);
     Capstan__PsEndpoint *endpoints = calloc(count + 1, sizeof *endpoints);
     Capstan__PsEndpoint **array = calloc(count + 1, sizeof *array);
@@ -236,6 +237,11 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
     if (!message->parameters || !block_ps || !endpoints)
         return false;
     message->n_parameters = run->plan.layout->num_parameters;
+    message->tables = plan_tables(run->plan.layout);
+    message->n_tables = message->tables ? run->plan.layout->num_tables : 0;
+    message->partitions = run->plan.layout->num_partitions;
+    if (message->n_tables != run->plan.layout->num_tables)
+        return false;
     if (run->plan.num_groups)
         message->groups =
             optimizer_group_messages(run->plan.groups, run->plan.num_groups);
@@ -260,6 +266,7 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
 static void planning_free_plan(Capstan__Plan *message) {
     plan_free_parameters(&message->parameters);
     optimizer_group_free(&message->groups);
+    free(message->tables);
     free(message->block_ps.data);
     if (message->ps)
         free(message->ps[0]);

@@ -188,16 +188,36 @@ static bool is_save_due(const struct run *run, int64_t now) {
            now - run->checkpoints.saved_at > time_from_seconds(every);
 }
 
+/* An epoch has ended since the last evaluation on a snapshot, and the next can
+ * begin. */
+static bool is_evaluation_due(const struct run *run, uint64_t epochs) {
+    return epochs > run->evaluations.epochs_seen && !evaluations_pending(run) &&
+           !snapshot_coordinator_is_evaluating(run);
+}
+
+/* In a synchronous run rounds are planned; what is left is what the plan does
+ * not have. */
+static struct snapshot_reason due_beside_plan(struct run *run,
+                                              struct snapshot_reason reason) {
+    uint64_t step = run_step(run);
+    uint64_t epochs = run_schedule_epochs(&run->plan.schedule, step);
+    reason.evaluate = evaluations_are_missing(run) &&
+                      !snapshot_coordinator_is_evaluating(run);
+    if (run_evaluates_own(run) || step >= run->plan.schedule.total ||
+        !is_evaluation_due(run, epochs))
+        return reason;
+    reason.evaluate = run->plan.test_samples;
+    run->evaluations.epochs_seen = epochs;
+    return reason;
+}
+
 /* With staleness the ps count no rounds: what is due at a step is requested
  * once the global step has passed it. */
 static struct snapshot_reason due_reason(struct run *run, int64_t now) {
     struct snapshot_reason reason = {.save = is_save_due(run, now) ||
                                              run->checkpoints.requested};
-    if (run_synchronous(run)) {
-        reason.evaluate = evaluations_are_missing(run) &&
-                          !snapshot_coordinator_is_evaluating(run);
-        return reason;
-    }
+    if (run_synchronous(run))
+        return due_beside_plan(run, reason);
     uint64_t step = run_step(run), every = run->plan.schedule.every_steps;
     uint64_t epochs = run_schedule_epochs(&run->plan.schedule, step);
     uint64_t last_epoch = run->evaluations.epochs_seen;
@@ -205,8 +225,7 @@ static struct snapshot_reason due_reason(struct run *run, int64_t now) {
         return (struct snapshot_reason){0};
     if (every && step / every > run->checkpoints.every_seen)
         reason.save = run->job->checkpoint.dir;
-    if (epochs > last_epoch && !evaluations_pending(run) &&
-        !snapshot_coordinator_is_evaluating(run)) {
+    if (is_evaluation_due(run, epochs)) {
         reason.evaluate = run->plan.test_samples;
         reason.save |= run->plan.schedule.every_epochs &&
                        run->job->checkpoint.dir &&

@@ -66,12 +66,21 @@ bool snapshots_has(struct snapshots *snapshots, uint64_t id);
 /* Are further blocks of ID of use? */
 bool snapshots_accepts(struct snapshots *snapshots, uint64_t id);
 
+/* The rows of one stack of a partition: in PAGES of page_rows rows each. */
+struct snapshots_rows {
+    struct buffer *const *pages; /* views */
+    size_t num_pages;
+    uint32_t rows, page_rows;
+    size_t row_bytes;
+};
+
 /* A block's state at one moment; all borrowed. The row says which contributions
  * the tensors include. */
 struct snapshots_block {
     uint64_t version;
     struct buffer *const *tensors; /* first NULL: no memory for a copy */
     const void *row;
+    const struct snapshots_rows *rows; /* [num_stacks] of a partition; NULL */
     struct loss_scaler scaler;
 };
 
@@ -88,6 +97,10 @@ void snapshots_promise(struct snapshots *snapshots, uint64_t id, uint64_t step);
  * or if ID is not retained: the writer may release its blocks at any time. */
 struct buffer *snapshots_weights(struct snapshots *snapshots, uint64_t id,
                                  uint32_t b);
+
+/* The rows of unit B, a partition, [num_stacks]; as snapshots_weights. */
+const struct snapshots_rows *snapshots_rows(struct snapshots *snapshots,
+                                            uint64_t id, uint32_t b);
 
 /* Orders ID to be written to FOLDER/NAME. LOCK (dir_lock.h; borrowed, or
  * NULL) is renewed first. Blocks may still be added. */

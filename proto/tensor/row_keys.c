@@ -92,8 +92,8 @@ static uint32_t count_of(const struct row_keys *keys, uint32_t table,
     return *at - first;
 }
 
-static size_t count_bytes(const struct layout *layout,
-                          const struct row_keys *keys) {
+static size_t counts_bytes(const struct layout *layout,
+                           const struct row_keys *keys) {
     size_t bytes = 0;
     for (uint32_t s = 0; s < layout->num_stacks; s++)
         for (uint32_t t = 0, at = 0; t < layout->num_tables; t++)
@@ -105,7 +105,7 @@ static size_t count_bytes(const struct layout *layout,
 size_t row_keys_bytes(const struct layout *layout,
                       const struct row_keys *keys) {
     size_t plain = plain_bytes(layout, keys), delta = delta_bytes(layout, keys);
-    return 1 + count_bytes(layout, keys) + (delta < plain ? delta : plain);
+    return 1 + counts_bytes(layout, keys) + (delta < plain ? delta : plain);
 }
 
 unsigned char *row_keys_write(const struct layout *layout,
@@ -134,10 +134,11 @@ static enum status row_keys_bad(const char *what, struct failure *why) {
 
 /* Reads how many rows each table of each stack has and names their tables. An
  * id has at least one byte, so no list is longer than the message. */
-static enum status read_counts(const struct layout *layout,
-                               const unsigned char **at,
-                               const unsigned char *end, struct row_keys *keys,
-                               struct failure *why) {
+static enum status row_keys_read_counts(const struct layout *layout,
+                                        const unsigned char **at,
+                                        const unsigned char *end,
+                                        struct row_keys *keys,
+                                        struct failure *why) {
     for (uint32_t s = 0; s < layout->num_stacks; s++) {
         keys[s].count = 0;
         for (uint32_t t = 0; t < layout->num_tables; t++) {
@@ -194,7 +195,7 @@ enum status row_keys_read(const struct layout *layout, const void *bytes,
     if (!size || *at > ROW_KEYS_DELTA)
         return row_keys_bad("of an unknown form", why);
     bool delta = *at++ == ROW_KEYS_DELTA;
-    enum status status = read_counts(layout, &at, end, keys, why);
+    enum status status = row_keys_read_counts(layout, &at, end, keys, why);
     for (uint32_t s = 0; !status && s < layout->num_stacks; s++)
         status = delta ? read_deltas(&keys[s], &at, end, why)
                        : read_plain(&keys[s], &at, end, why);

@@ -49,6 +49,7 @@ struct update_core {
     struct ledger ledger;
     struct block_state *blocks;
     struct reader *readers;  /* [num_blocks, num_ranks] */
+    struct reader *lookups;  /* [num_partitions, num_ranks] */
     uint64_t highest;        /* highest version of any block */
     uint64_t limit;          /* no block closes a round above it */
     uint64_t asked;          /* with a limit: lowest round of the snapshot */
@@ -70,14 +71,17 @@ struct update_core *update_core_open(
     x->highest = x->norm_round = settings->start;
     x->limit = UINT64_MAX;
     size_t blocks = settings->num_blocks, ranks = settings->num_ranks;
-    x->capacity = blocks * (ranks + 4) + 1;
+    size_t partitions = settings->num_partitions;
+    x->capacity = blocks * (ranks + 4) + partitions * ranks + 1;
     x->blocks = calloc(blocks + 1, sizeof *x->blocks);
     x->readers = calloc(blocks * ranks + 1, sizeof *x->readers);
+    x->lookups = calloc(partitions * ranks + 1, sizeof *x->lookups);
     x->actions = calloc(x->capacity, sizeof *x->actions);
     bool ledger =
         ledger_open(&x->ledger, settings->num_blocks, settings->num_ranks);
     bool gate = gate_open(&x->gate, settings->staleness, settings->num_ranks);
-    if (!x->blocks || !x->readers || !x->actions || !ledger || !gate)
+    if (!x->blocks || !x->readers || !x->lookups || !x->actions || !ledger ||
+        !gate)
         update_core_close(&x);
     else
         for (uint32_t b = 0; b < settings->num_blocks; b++)
@@ -104,6 +108,7 @@ void update_core_close(struct update_core **where) {
     ledger_close(&x->ledger);
     free(x->blocks);
     free(x->readers);
+    free(x->lookups);
     free(x->actions);
     free(x);
 }
@@ -149,9 +154,37 @@ static void reply_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
                                                     .seq = reader->seq});
 }
 
+/* The lookup of RANK that partition block B keeps; NULL: B has no rows. */
+static struct reader *lookup_of(const struct update_core *x, uint32_t b,
+                                uint32_t rank) {
+    uint32_t first = x->settings.num_blocks - x->settings.num_partitions;
+    return b < first ? NULL
+                     : &x->lookups[(size_t)(b - first) * x->settings.num_ranks +
+                                   rank];
+}
+
+static void look_up_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
+    struct reader *lookup = lookup_of(x, b, rank);
+    uint64_t version = x->blocks[b].version;
+    if (!lookup || !lookup->waiting ||
+        gate_clock(&x->gate, &x->ledger, b, rank) < lookup->clock ||
+        !gate_may_read(&x->gate, &x->ledger, b, version, lookup->clock))
+        return;
+    lookup->waiting = false;
+    update_core_enqueue(x,
+                        (struct update_core_action){.kind = UPDATE_CORE_LOOKUP,
+                                                    .block = b,
+                                                    .rank = rank,
+                                                    .version = version,
+                                                    .clock = lookup->clock,
+                                                    .seq = lookup->seq});
+}
+
 static void reply_all_ready(struct update_core *x, uint32_t b) {
-    for (uint32_t r = 0; r < x->settings.num_ranks; r++)
+    for (uint32_t r = 0; r < x->settings.num_ranks; r++) {
         reply_if_ready(x, b, r);
+        look_up_if_ready(x, b, r);
+    }
 }
 
 /* The rule's step number leaves out skipped updates, as if they had not
@@ -306,8 +339,11 @@ void update_core_set_view(struct update_core *x, uint64_t number,
     for (uint32_t r = 0; r < x->settings.num_ranks; r++) {
         /* Requests of the rank's previous incarnation are void. */
         if (slots[r].incarnation != x->gate.slots[r].incarnation)
-            for (uint32_t b = 0; b < x->settings.num_blocks; b++)
+            for (uint32_t b = 0; b < x->settings.num_blocks; b++) {
                 reader_of(x, b, r)->waiting = false;
+                if (lookup_of(x, b, r))
+                    lookup_of(x, b, r)->waiting = false;
+            }
         x->gate.slots[r] = slots[r];
     }
     (void)update_core_want_again(x);
@@ -415,6 +451,12 @@ void update_core_pull(struct update_core *x, uint32_t b, uint32_t rank,
                       uint64_t clock, uint64_t seq) {
     set_waiting(x, b, rank, clock, seq);
     reply_if_ready(x, b, rank);
+}
+
+void update_core_lookup(struct update_core *x, uint32_t b, uint32_t rank,
+                        uint64_t clock, uint64_t seq) {
+    *lookup_of(x, b, rank) = (struct reader){clock, seq, true};
+    look_up_if_ready(x, b, rank);
 }
 
 /* Like a push sent again, without the bytes. */

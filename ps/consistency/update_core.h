@@ -16,7 +16,8 @@
 #include <stdint.h>
 
 struct update_core_settings {
-    uint32_t num_blocks, num_ranks;
+    uint32_t num_blocks, num_ranks; /* partitions of tables included, */
+    uint32_t num_partitions;        /* which are the last blocks */
     uint64_t staleness;
     uint64_t start; /* version of every block at the start */
     bool clip;      /* synchronous: a round waits for the global norm */
@@ -41,6 +42,8 @@ enum update_core_kind {
     UPDATE_CORE_REPLY,    /* send the block to `rank`, as the reply to request
                              `seq` */
     UPDATE_CORE_WANT,     /* ask `rank` for the block's weights of `version` */
+    UPDATE_CORE_LOOKUP,   /* read the partition's rows for `rank`'s lookup `seq`
+                           */
 };
 
 struct update_core_action {
@@ -108,6 +111,13 @@ enum update_core_result update_core_assign(struct update_core *core,
 /* A read of BLOCK by a reader that has pushed CLOCK. */
 void update_core_pull(struct update_core *core, uint32_t block, uint32_t rank,
                       uint64_t clock, uint64_t seq);
+
+/* A lookup of rows of BLOCK, a partition, by a reader whose last push has
+ * CLOCK. It may come before that push, and waits for it: what a trainer has
+ * pushed it reads. The newest lookup of a rank counts; it does not take the
+ * place of the reply to its push. */
+void update_core_lookup(struct update_core *core, uint32_t block, uint32_t rank,
+                        uint64_t clock, uint64_t seq);
 
 /* Was RANK's contribution with CLOCK to BLOCK accepted? If so, its reply goes
  * to request SEQ, now or later. If not, the sender must send it again. */

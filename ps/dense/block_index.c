@@ -12,10 +12,11 @@ bool block_index_open(struct block_index *block_index,
                       const struct layout *layout, const uint32_t *ids,
                       uint32_t num_blocks, enum job_wire wire) {
     *block_index = (struct block_index){.layout = layout, .wire = wire};
-    block_index->local = malloc((layout->num_blocks + 1) * sizeof(uint32_t));
+    uint32_t units = layout_units(layout);
+    block_index->local = malloc((units + 1) * sizeof(uint32_t));
     if (!block_index->local)
         return false;
-    for (uint32_t b = 0; b < layout->num_blocks; b++)
+    for (uint32_t b = 0; b < units; b++)
         block_index->local[b] = BLOCK_INDEX_NOT_LOCAL;
     for (uint32_t b = 0; b < num_blocks; b++)
         block_index->local[ids[b]] = b;
@@ -55,12 +56,16 @@ const char *block_index_check(const struct block_index *index,
                    : "an encoding other than float32";
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t id = header->blocks[i];
-        if (id >= index->layout->num_blocks ||
-            index->local[id] == BLOCK_INDEX_NOT_LOCAL)
+        uint32_t known = header->kind == CAPSTAN__DATA_HEADER__KIND__QUERY
+                             ? layout_units(index->layout)
+                             : index->layout->num_blocks;
+        if (id >= known || index->local[id] == BLOCK_INDEX_NOT_LOCAL)
             return "a block that is not on this ps";
         if (i && index->local[id] <= header->blocks[i - 1])
             return "blocks out of the plan's order";
         header->blocks[i] = index->local[id];
+        if (id >= index->layout->num_blocks)
+            continue; /* a partition, whose push is asked for */
         bytes += encoding_bytes(encoding_of_block(index->layout, id, wire),
                                 index->layout->blocks[id].elements);
     }

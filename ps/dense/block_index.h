@@ -21,7 +21,8 @@ struct block_index {
     uint32_t *local; /* by plan number; BLOCK_INDEX_NOT_LOCAL: not here */
 };
 
-/* Local block i is the plan's block IDS[i], ascending. False: no memory. */
+/* Local block i is the plan's block, or partition, IDS[i], ascending. False: no
+ * memory. */
 bool block_index_open(struct block_index *index, const struct layout *layout,
                       const uint32_t *ids, uint32_t num_blocks,
                       enum job_wire wire);

@@ -23,6 +23,7 @@ struct gradient_payload {
 struct inbox_entry {
     struct gradient_payload *gradient_payload; /* NULL: none */
     const void *floats;                        /* NULL: a push without bytes */
+    uint32_t size;                             /* of a part */
     bool counts;                               /* in the divisor of the mean */
 };
 
@@ -107,9 +108,16 @@ static struct inbox_entry *block_contributions(
 void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
                         uint32_t rank, struct gradient_payload *payload,
                         const void *floats, bool counts) {
+    gradient_inbox_add_part(inbox, block, rank, payload,
+                            (struct link_bytes){(void *)floats, 0}, counts);
+}
+
+void gradient_inbox_add_part(struct gradient_inbox *inbox, uint32_t block,
+                             uint32_t rank, struct gradient_payload *payload,
+                             struct link_bytes bytes, bool counts) {
     payload->references++;
     block_contributions(inbox, block)[rank] =
-        (struct inbox_entry){payload, floats, counts};
+        (struct inbox_entry){payload, bytes.data, (uint32_t)bytes.size, counts};
 }
 
 static bool gradient_inbox_has_bytes(const struct inbox_entry *contribution) {
@@ -136,12 +144,17 @@ const double *gradient_inbox_values(const struct gradient_inbox *inbox,
 }
 
 unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,
-                               uint32_t block, const void **gradients) {
+                               uint32_t block, const void **gradients,
+                               uint32_t *sizes) {
     const struct inbox_entry *all = block_contributions(inbox, block);
     unsigned count = 0;
-    for (uint32_t r = 0; r < inbox->num_ranks; r++)
-        if (gradient_inbox_has_bytes(&all[r]))
-            gradients[count++] = all[r].floats;
+    for (uint32_t r = 0; r < inbox->num_ranks; r++) {
+        if (!gradient_inbox_has_bytes(&all[r]))
+            continue;
+        if (sizes)
+            sizes[count] = all[r].size;
+        gradients[count++] = all[r].floats;
+    }
     return count;
 }
 

@@ -41,6 +41,11 @@ void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
                         uint32_t rank, struct gradient_payload *payload,
                         const void *floats, bool counts);
 
+/* The same of a contribution of any bytes, BYTES of PAYLOAD; no data: none. */
+void gradient_inbox_add_part(struct gradient_inbox *inbox, uint32_t block,
+                             uint32_t rank, struct gradient_payload *payload,
+                             struct link_bytes bytes, bool counts);
+
 /* The sender of PAYLOAD has set GROUP (< num_groups) of the optimizer to VALUES
  * [OPTIMIZER_VALUES] for it; copied. */
 void gradient_inbox_set_values(struct gradient_payload *payload, uint32_t group,
@@ -52,9 +57,11 @@ const double *gradient_inbox_values(const struct gradient_inbox *inbox,
                                     uint32_t block, uint32_t group);
 
 /* Writes the addresses of BLOCK's contributions that have bytes, in rank order,
- * into GRADIENTS [num_ranks]. Returns how many. */
+ * into GRADIENTS [num_ranks], and how many bytes into SIZES [num_ranks] (NULL:
+ * they follow from the block). Returns how many contributions. */
 unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,
-                               uint32_t block, const void **gradients);
+                               uint32_t block, const void **gradients,
+                               uint32_t *sizes);
 
 /* The sum of the weights of those contributions that count: WEIGHTS [num_ranks]
  * by rank, or (NULL) 1 each. */

@@ -203,6 +203,29 @@ bool exchange_has_bytes(struct exchange exchange, uint32_t parameter) {
            reducer_has_bytes(exchange.context, parameter);
 }
 
+void exchange_lookup(struct exchange exchange, uint64_t clock,
+                     uint64_t snapshot, struct row_batch *rows) {
+    if (!exchange.provides_first_weights)
+        client_lookup(exchange.context, clock, snapshot, rows);
+}
+
+bool exchange_wait_rows(struct exchange exchange, int64_t until) {
+    return !exchange.provides_first_weights &&
+           client_wait_rows(exchange.context, until);
+}
+
+void exchange_push_rows(struct exchange exchange, uint64_t clock,
+                        enum contribution contribution_kind,
+                        struct row_batch *rows) {
+    if (!exchange.provides_first_weights)
+        client_push_rows(exchange.context, clock, contribution_kind, rows);
+}
+
+bool exchange_wait_pushed(struct exchange exchange, int64_t until) {
+    return !exchange.provides_first_weights &&
+           client_wait_pushed(exchange.context, until);
+}
+
 uint64_t exchange_global_step(struct exchange exchange) {
     return exchange.vtable->global_step(exchange.context);
 }

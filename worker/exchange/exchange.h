@@ -75,6 +75,15 @@ bool exchange_epoch(struct exchange exchange, uint64_t *number,
  * model? Of a client always true, as it leaves the memory alone. */
 bool exchange_has_bytes(struct exchange exchange, uint32_t parameter);
 
+/* Rows of tables: client.h. A reducer has none: false. */
+void exchange_lookup(struct exchange exchange, uint64_t clock,
+                     uint64_t snapshot, struct row_batch *rows);
+bool exchange_wait_rows(struct exchange exchange, int64_t until);
+void exchange_push_rows(struct exchange exchange, uint64_t clock,
+                        enum contribution contribution_kind,
+                        struct row_batch *rows);
+bool exchange_wait_pushed(struct exchange exchange, int64_t until);
+
 /* Steps the run has completed, as of this trainer's last read. */
 uint64_t exchange_global_step(struct exchange exchange);
 

@@ -81,6 +81,10 @@ void batch_prefetch_push(struct batch_prefetch *prefetch,
     ops->record(handle, OPS_SAMPLES, slot->uploaded);
 }
 
+const struct batch *batch_prefetch_peek(const struct batch_prefetch *prefetch) {
+    return &prefetch->slots[prefetch->popped % BATCH_PREFETCH_SLOTS].batch;
+}
+
 const struct batch *batch_prefetch_pop(struct batch_prefetch *prefetch) {
     const struct device *device = prefetch->device;
     struct batch_prefetch_slot *slot =

@@ -46,6 +46,9 @@ bool batch_prefetch_ready(const struct batch_prefetch *prefetch);
 void batch_prefetch_push(struct batch_prefetch *prefetch,
                          const struct batch *batch);
 
+/* The oldest pushed batch, which is not popped yet; view. */
+const struct batch *batch_prefetch_peek(const struct batch_prefetch *prefetch);
+
 /* The oldest pushed batch, with device pointers: computation enqueued from now
  * on may read it, until the second batch_prefetch_push from now. */
 const struct batch *batch_prefetch_pop(struct batch_prefetch *prefetch);

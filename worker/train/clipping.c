@@ -19,7 +19,8 @@ static double clipping_add_squares(double sum, const struct rule_loops *loops,
 }
 
 void clipping_apply(const struct layout *layout, float *const *gradients,
-                    double limit, const struct rule_loops *loops) {
+                    struct row_batch *rows, double limit,
+                    const struct rule_loops *loops) {
     size_t variants;
     double sum = 0;
     if (!loops)
@@ -30,8 +31,12 @@ void clipping_apply(const struct layout *layout, float *const *gradients,
                                    gradients[block->parameter] + block->offset,
                                    block->elements);
     }
+    for (size_t i = 0; rows && i < rows->floats; i++)
+        sum += (double)rows->gradients[i] * (double)rows->gradients[i];
     double factor = limit / (sqrt(sum) + 1e-6);
     for (uint32_t p = 0; factor < 1 && p < layout->num_parameters; p++)
         for (uint64_t i = 0; i < layout->parameters[p].elements; i++)
             gradients[p][i] *= (float)factor;
+    for (size_t i = 0; factor < 1 && rows && i < rows->floats; i++)
+        rows->gradients[i] *= (float)factor;
 }

@@ -6,12 +6,14 @@
 
 #include "proto/tensor/layout.h"
 #include "proto/tensor/rule.h"
+#include "worker/exchange/client/row_batch.h"
 
-/* If the 2-norm of GRADIENTS (one pointer per parameter of LAYOUT) is above
- * LIMIT, scales them by LIMIT / (norm + 1e-6), as
- * torch.nn.utils.clip_grad_norm_ does. The norm is summed in double, block by
- * block in the plan's order. LOOPS: NULL for the best on this CPU. */
+/* If the 2-norm of GRADIENTS (one pointer per parameter of LAYOUT) and of ROWS
+ * (of tables; NULL: none) is above LIMIT, scales them by LIMIT / (norm + 1e-6),
+ * as torch.nn.utils.clip_grad_norm_ does. The norm is summed in double, block
+ * by block in the plan's order. LOOPS: NULL for the best on this CPU. */
 void clipping_apply(const struct layout *layout, float *const *gradients,
-                    double limit, const struct rule_loops *loops);
+                    struct row_batch *rows, double limit,
+                    const struct rule_loops *loops);
 
 #endif

@@ -138,6 +138,20 @@ static void add_result(struct device_replica_result *result,
     result->last_samples = batch_result->count;
 }
 
+/* Fills BATCH's columns of rows. *READY is false if the run ends. */
+static enum status get_rows(const struct device_replica_step *step,
+                            struct batch *batch, bool *ready,
+                            struct failure *why) {
+    enum status status = STATUS_OK;
+    *ready = true;
+    if (!step->embedding)
+        return STATUS_OK;
+    if (!embedding_is_ahead(step->embedding))
+        status = embedding_request(step->embedding, batch, step->clock, why);
+    *ready = !status && embedding_forward(step->embedding, batch);
+    return status;
+}
+
 /* Forward and backward over one micro batch; the first waits for the weights.
  * On an asynchronous device the next batch is uploaded meanwhile. */
 static enum status run_micro_batch(struct pass *pass, uint32_t k,
@@ -155,20 +169,25 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
         status = prefetch_next(pass->device_replica, pass->result, why);
     if (status)
         return status;
-    const struct batch *batch = batch_prefetch_pop(&executor->batch_prefetch);
+    struct batch batch = *batch_prefetch_pop(&executor->batch_prefetch);
+    bool ready = batch.count > 0;
     pass->device_replica->next++;
-    if (!batch->count) {
+    if (ready)
+        status = get_rows(step, &batch, &ready, why);
+    if (!ready) {
         batch_prefetch_release(&executor->batch_prefetch);
-        return STATUS_OK;
+        return status;
     }
     executor->model->gradient(
-        executor->instance, batch, executor->device_transfer.weights,
-        executor->device_transfer.gradients, scale_of(pass, batch),
+        executor->instance, &batch, executor->device_transfer.weights,
+        executor->device_transfer.gradients, scale_of(pass, &batch),
         pass->computed > 0, &hooks, &batch_result);
     pass->computed++;
     pass->announced = hooks.done != NULL;
     batch_prefetch_release(&executor->batch_prefetch);
-    if (async) {
+    if (step->embedding)
+        status = embedding_backward(step->embedding, &batch, why);
+    if (async && !status) {
         status = prefetch_next(pass->device_replica, pass->result, why);
         if (!status)
             status =
@@ -199,8 +218,13 @@ enum status device_replica_compute(struct device_replica *replica,
                                    struct failure *why) {
     struct pass pass = {
         .device_replica = replica, .step = step, .result = result};
-    enum status status = STATUS_OK;
-    *result = (struct device_replica_result){0};
+    enum status status = replica->ahead.status;
+    *result = (struct device_replica_result){.input = replica->ahead.input};
+    replica->ahead.input = 0;
+    if (status) {
+        *why = replica->ahead.why;
+        return status;
+    }
     find_filled(&pass);
     for (uint32_t k = 0; !status && k < step->job->accumulation; k++) {
         if (k > 0 && !step->should_continue(step->context))
@@ -211,4 +235,21 @@ enum status device_replica_compute(struct device_replica *replica,
     if (!status && pass.computed && !pass.announced && !result->nonfinite)
         announce_late(&pass);
     return status;
+}
+
+void device_replica_look_ahead(struct device_replica *replica,
+                               const struct device_replica_step *step) {
+    struct batch_prefetch *prefetch = &replica->executor.batch_prefetch;
+    struct device_replica_result result = {0};
+    struct failure *why = &replica->ahead.why;
+    enum status status = STATUS_OK;
+    if (!step->embedding || embedding_is_ahead(step->embedding))
+        return;
+    if (!batch_prefetch_ready(prefetch))
+        status = prefetch_next(replica, &result, why);
+    const struct batch *batch = batch_prefetch_peek(prefetch);
+    if (!status && batch->count)
+        status = embedding_request(step->embedding, batch, step->clock, why);
+    replica->ahead.status = status;
+    replica->ahead.input = result.input;
 }

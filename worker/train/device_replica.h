@@ -9,6 +9,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
 #include "worker/train/arena.h"
+#include "worker/train/embedding.h"
 #include "worker/train/executor.h"
 
 #include <stdbool.h>
@@ -19,6 +20,11 @@ struct device_replica {
     struct executor executor;
     struct loader *loader;
     uint64_t next; /* micro batch */
+    struct {       /* of device_replica_look_ahead */
+        enum status status;
+        struct failure why;
+        int64_t input; /* ns that it has waited for samples */
+    } ahead;
     /* Own gradients; all zero: the trainer's arena is used. */
     struct arena arena;
 };
@@ -30,6 +36,8 @@ struct device_replica_step {
     bool early;   /* gradients are announced as soon as they are complete */
     bool reduce_on_device; /* gradients stay on the device and are summed there
                             */
+    struct embedding *embedding; /* NULL: the model has no tables */
+    uint64_t clock;              /* of the reader: the step's, less one */
     void *context;
     /* Waits for PARAMETER's weights in the arena; false: they will not come. */
     bool (*need)(void *context, uint32_t parameter);
@@ -70,5 +78,11 @@ enum status device_replica_compute(struct device_replica *replica,
                                    const struct device_replica_step *step,
                                    struct device_replica_result *result,
                                    struct failure *why) MUST_CHECK;
+
+/* Between two steps: reads the next one's first micro batch and requests its
+ * rows, for a reader of STEP's clock. What fails is reported by the next
+ * step. */
+void device_replica_look_ahead(struct device_replica *replica,
+                               const struct device_replica_step *step);
 
 #endif

@@ -212,7 +212,8 @@ static void report(const struct evaluator *evaluator,
 static enum status evaluator_evaluate(struct evaluator *evaluator,
                                       const struct manifest *manifest,
                                       const char *folder, struct failure *why) {
-    struct evaluation_range all = {evaluator->test, 0, evaluator->test->count};
+    struct evaluation_range all = {.test = evaluator->test,
+                                   .end = evaluator->test->count};
     struct evaluation result = {0};
     enum status status =
         executor_evaluate(&evaluator->executor, &all, &result, why);

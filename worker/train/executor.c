@@ -75,20 +75,51 @@ void executor_close(struct executor *executor) {
     device_close(&executor->device);
 }
 
-/* Evaluates the batches of SOURCE, a part of SAMPLES, in MEMORY; the weights
- * are on the device. */
-static enum status evaluate_batches(struct executor *executor,
-                                    const struct batch_source_table *table,
-                                    struct batch_source *source, void *memory,
-                                    uint64_t samples, struct evaluation *out,
-                                    struct failure *why) {
+/* Evaluates HOST, whose columns are on the device. *READY is false if the rows
+ * of tables do not come any more. */
+static enum status evaluate_batch(struct executor *executor,
+                                  const struct evaluation_range *range,
+                                  const struct batch *host, bool *ready,
+                                  struct evaluation *out, struct failure *why) {
     struct batch_prefetch *prefetch = &executor->evaluation_prefetch;
+    struct model_result result = {0};
+    enum status status = STATUS_OK;
+    batch_prefetch_push(prefetch, host);
+    struct batch batch = *batch_prefetch_pop(prefetch);
+    if (range->embedding)
+        status = embedding_evaluate(range->embedding, &batch, range->snapshot,
+                                    ready, why);
+    if (!status && *ready)
+        executor->model->evaluate(executor->instance, &batch,
+                                  executor->device_transfer.weights, NULL,
+                                  &result);
+    batch_prefetch_release(prefetch);
+    if (status || !*ready)
+        return status;
+    status = executor->model->settle(executor->instance, &result, why);
+    out->loss_sum += result.loss;
+    out->correct += result.correct;
+    out->count += result.count;
+    return status
+               ? status
+               : executor->model->scores(executor->instance, host,
+                                         range->test->count, &out->scores, why);
+}
+
+/* Evaluates the batches of SOURCE, RANGE's, in MEMORY; the weights are on the
+ * device. */
+static enum status evaluate_batches(struct executor *executor,
+                                    const struct evaluation_range *range,
+                                    struct batch_source *source, void *memory,
+                                    struct evaluation *out,
+                                    struct failure *why) {
+    const struct batch_source_table *table = range->test->table->batches;
     struct batch_claim claim = {0};
     struct batch batch = {0};
     enum status status = STATUS_OK;
+    bool ready = true;
     batch_place(&batch, &executor->spec, memory, EVALUATION_BATCH);
-    for (; !status; claim.number++) {
-        struct model_result result;
+    for (; !status && ready; claim.number++) {
         status = table->claim(source, &claim, why);
         if (status || !claim.count)
             break;
@@ -97,18 +128,7 @@ static enum status evaluate_batches(struct executor *executor,
             break;
         if (!batch.count)
             continue; /* bad records only */
-        batch_prefetch_push(prefetch, &batch);
-        executor->model->evaluate(
-            executor->instance, batch_prefetch_pop(prefetch),
-            executor->device_transfer.weights, NULL, &result);
-        batch_prefetch_release(prefetch);
-        status = executor->model->settle(executor->instance, &result, why);
-        out->loss_sum += result.loss;
-        out->correct += result.correct;
-        out->count += result.count;
-        if (!status)
-            status = executor->model->scores(executor->instance, &batch,
-                                             samples, &out->scores, why);
+        status = evaluate_batch(executor, range, &batch, &ready, out, why);
     }
     batch_claim_free(table, &claim);
     return status;
@@ -131,8 +151,7 @@ static enum status evaluate_range(struct executor *executor,
         test->table->range(&source, test, &executor->spec, range->first,
                            range->end, EVALUATION_BATCH, why);
     if (!status)
-        status = evaluate_batches(executor, table, source, memory, test->count,
-                                  out, why);
+        status = evaluate_batches(executor, range, source, memory, out, why);
     table->close(&source);
     free(memory);
     return status;

@@ -14,6 +14,7 @@
 #include "worker/train/arena.h"
 #include "worker/train/batch_prefetch.h"
 #include "worker/train/device_transfer.h"
+#include "worker/train/embedding.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,6 +31,8 @@ struct evaluation {
 struct evaluation_range {
     const struct dataset *test;
     uint64_t first, end;
+    struct embedding *embedding; /* NULL: the model has no tables */
+    uint64_t snapshot;           /* of the tables */
 };
 
 struct executor {
@@ -73,8 +76,8 @@ void executor_synchronize(struct executor *executor);
 void executor_close(struct executor *executor);
 
 /* Evaluates RANGE on the arena's current weights; the caller clears OUT's
- * scores. No evaluation batch is
- * pending. STATUS_RETRY if there is no memory for a batch; else as
+ * scores. If rows of tables do not come any more it ends early. No evaluation
+ * batch is pending. STATUS_RETRY if there is no memory for a batch; else as
  * ops.event_sync. */
 enum status executor_evaluate(struct executor *executor,
                               const struct evaluation_range *range,

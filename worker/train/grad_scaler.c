@@ -56,18 +56,24 @@ static bool are_finite(const float *floats, uint64_t count) {
     return !found;
 }
 
-bool grad_scaler_unscale(const struct grad_scaler *grad_scaler,
-                         const struct layout *layout, float *const *gradients) {
-    float inverse = grad_scaler_inverse(grad_scaler);
-    for (uint32_t p = 0; p < layout->num_parameters; p++) {
-        float *restrict floats = gradients[p];
-        uint64_t count = layout->parameters[p].elements;
-        if (!are_finite(floats, count))
-            return false;
-        for (uint64_t i = 0; inverse != 1 && i < count; i++)
-            floats[i] *= inverse;
-    }
+static bool unscale_floats(float *restrict floats, uint64_t count,
+                           float inverse) {
+    if (!are_finite(floats, count))
+        return false;
+    for (uint64_t i = 0; inverse != 1 && i < count; i++)
+        floats[i] *= inverse;
     return true;
+}
+
+bool grad_scaler_unscale(const struct grad_scaler *grad_scaler,
+                         const struct layout *layout, float *const *gradients,
+                         struct row_batch *rows) {
+    float inverse = grad_scaler_inverse(grad_scaler);
+    for (uint32_t p = 0; p < layout->num_parameters; p++)
+        if (!unscale_floats(gradients[p], layout->parameters[p].elements,
+                            inverse))
+            return false;
+    return !rows || unscale_floats(rows->gradients, rows->floats, inverse);
 }
 
 void grad_scaler_log_skipped(const struct grad_scaler *scaler, uint64_t step) {

@@ -10,6 +10,7 @@
 #include "proto/config/job/job.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/loss_scaler.h"
+#include "worker/exchange/client/row_batch.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,11 +41,12 @@ float grad_scaler_factor(const struct grad_scaler *scaler);
  * of two. */
 float grad_scaler_inverse(const struct grad_scaler *scaler);
 
-/* Multiplies GRADIENTS (one pointer per parameter of LAYOUT) by the inverse of
- * the step's scale. If one is infinite or NaN, returns false and leaves some
- * unchanged. */
+/* Multiplies GRADIENTS (one pointer per parameter of LAYOUT) and those of ROWS
+ * (of tables; NULL: none) by the inverse of the step's scale. If one is
+ * infinite or NaN, returns false and leaves some unchanged. */
 bool grad_scaler_unscale(const struct grad_scaler *scaler,
-                         const struct layout *layout, float *const *gradients);
+                         const struct layout *layout, float *const *gradients,
+                         struct row_batch *rows);
 
 /* Logs that STEP is skipped. */
 void grad_scaler_log_skipped(const struct grad_scaler *scaler, uint64_t step);

@@ -16,6 +16,57 @@
 
 #include <stdlib.h>
 
+static void look_up(void *context, uint64_t clock, uint64_t snapshot,
+                    struct row_batch *rows) {
+    struct trainer *trainer = context;
+    exchange_lookup(trainer->exchange, clock, snapshot, rows);
+}
+
+static bool wait_rows(void *context) {
+    struct trainer *trainer = context;
+    if (!exchange_wait_rows(trainer->exchange, TIME_NEVER))
+        trainer->aborted = true;
+    return !trainer->aborted;
+}
+
+static void push_rows(void *context, uint64_t clock, enum contribution kind,
+                      struct row_batch *rows) {
+    struct trainer *trainer = context;
+    exchange_push_rows(trainer->exchange, clock, kind, rows);
+}
+
+static bool settle_rows(void *context) {
+    struct trainer *trainer = context;
+    if (!exchange_wait_pushed(trainer->exchange, TIME_NEVER))
+        trainer->aborted = true;
+    return !trainer->aborted;
+}
+
+static enum status open_embedding(struct trainer *trainer,
+                                  struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    struct executor *executor =
+        &trainer->local_group.members[0].device_replica.executor;
+    struct embedding_settings settings = {
+        .layout = trainer->plan->layout,
+        .spec = &executor->spec,
+        .device = &executor->device,
+        .max_batch = job->micro_batch > EVALUATION_BATCH ? job->micro_batch
+                                                         : EVALUATION_BATCH,
+        .micro_batches = job->accumulation,
+        .source = {trainer, look_up, wait_rows, push_rows, settle_rows}};
+    if (trainer->exchange.provides_first_weights)
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "the model has tables, which only ps hold: start "
+                           "ps, or take strategy.type \"allreduce\" out");
+    if (trainer->local_group.count > 1)
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "the model has tables: a trainer computes it on one "
+                           "device, and here it has %u; set \"devices\": 1",
+                           trainer->local_group.count);
+    return embedding_open(&trainer->embedding, &settings, why);
+}
+
 /* Model memory is allocated after the plan has arrived, as the chief may reject
  * its size. */
 static enum status trainer_open_model(struct trainer *trainer,
@@ -31,6 +82,8 @@ static enum status trainer_open_model(struct trainer *trainer,
         .resident = exchange.resident,
     };
     enum status status = local_group_open(&trainer->local_group, &model, why);
+    if (!status && trainer->layout->num_tables)
+        status = open_embedding(trainer, why);
     if (status || !exchange.resident)
         return status;
     struct reducer_device_arena place =
@@ -153,7 +206,7 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         count_answered(trainer);
         trainer->clock++;
         status = trainer_step_run(trainer, why);
-        if (!status && trainer_is_synchronous(trainer) &&
+        if (!status && trainer_is_synchronous(trainer) && !trainer->embedding &&
             run_schedule_evaluates(&trainer->plan->run_schedule,
                                    trainer->clock) &&
             trainer_wait_all_weights(trainer))
@@ -162,7 +215,9 @@ static enum status train(struct trainer *trainer, struct failure *why) {
             status = trainer_evaluate_requested(trainer, why);
     }
     struct loss_scaler now;
-    bool answered = !status && trainer_wait_all_weights(trainer);
+    bool answered =
+        !status && trainer_wait_all_weights(trainer) &&
+        (!trainer->embedding || embedding_settle(trainer->embedding));
     if (answered)
         count_answered(trainer);
     if (answered && grad_scaler_checks_gradients(trainer->settings.job))
@@ -277,6 +332,7 @@ void trainer_close(struct trainer **where) {
     while (event_queue_pop(&trainer->event_queue, &left))
         free(left.scores);
     exchange_end(trainer->exchange);
+    embedding_close(&trainer->embedding);
     local_group_close(&trainer->local_group);
     dataset_free(&trainer->train);
     dataset_free(&trainer->test);

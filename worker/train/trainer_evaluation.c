@@ -32,7 +32,9 @@ static enum status trainer_evaluation_evaluate(
     struct evaluation_range part = {
         .test = trainer->test,
         .first = total * request->part / request->parts,
-        .end = total * (request->part + 1) / request->parts};
+        .end = total * (request->part + 1) / request->parts,
+        .embedding = trainer->embedding,
+        .snapshot = request->id};
     int64_t start = time_now();
     struct evaluation found = {0};
     enum status status = STATUS_OK;
@@ -43,7 +45,7 @@ static enum status trainer_evaluation_evaluate(
     if (!status)
         status = pack_scores(&found.scores, &result, why);
     binary_scores_clear(&found.scores);
-    if (status)
+    if (status || trainer->aborted)
         return status;
     result.loss_sum = found.loss_sum;
     result.correct = found.correct;

@@ -26,6 +26,7 @@ struct trainer {
     struct local_group local_group;
     bool devices_reported; /* device ids were reported */
     struct layout *layout;
+    struct embedding *embedding; /* NULL: the model has no tables */
     struct arena arena;
     uint64_t clock;
     bool aborted;         /* no more weights come */

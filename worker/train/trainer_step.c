@@ -44,10 +44,20 @@ static void trainer_step_done(void *context, uint32_t parameter) {
     trainer_step_announce(context, parameter);
 }
 
-static void announce_all(struct trainer *trainer,
-                         enum contribution contribution_kind) {
+/* KIND's contribution to the partitions of tables. */
+static enum status announce_rows(struct trainer *trainer,
+                                 enum contribution kind, struct failure *why) {
+    return trainer->embedding && !trainer->aborted
+               ? embedding_push(trainer->embedding, trainer->clock, kind, why)
+               : STATUS_OK;
+}
+
+static enum status announce_all(struct trainer *trainer,
+                                enum contribution contribution_kind,
+                                struct failure *why) {
     exchange_announce(trainer->exchange, 0, trainer->layout->num_parameters,
                       trainer->clock, contribution_kind);
+    return announce_rows(trainer, contribution_kind, why);
 }
 
 static void report_scale(struct trainer *trainer,
@@ -128,9 +138,9 @@ static bool announces_early(const struct trainer *trainer) {
            !grad_scaler_checks_gradients(trainer->settings.job);
 }
 
-static void skip_overflow(struct trainer *trainer) {
+static enum status skip_overflow(struct trainer *trainer, struct failure *why) {
     grad_scaler_log_skipped(&trainer->grad_scaler, trainer->clock);
-    announce_all(trainer, CONTRIBUTION_OVERFLOWED);
+    return announce_all(trainer, CONTRIBUTION_OVERFLOWED, why);
 }
 
 /* The step's loss is not finite. With a dynamic scale it counts as an overflow,
@@ -138,10 +148,8 @@ static void skip_overflow(struct trainer *trainer) {
 static enum status skip_nonfinite(struct trainer *trainer,
                                   struct failure *why) {
     const struct job *job = trainer->settings.job;
-    if (grad_scaler_is_dynamic(job)) {
-        skip_overflow(trainer);
-        return STATUS_OK;
-    }
+    if (grad_scaler_is_dynamic(job))
+        return skip_overflow(trainer, why);
     if (!job->nan_skip)
         return status_fail(why, FAILURE_LOSS_NOT_FINITE,
                            "the loss is %g at step %llu: try a smaller rate, "
@@ -151,27 +159,26 @@ static enum status skip_nonfinite(struct trainer *trainer,
     log_warning(trainer->settings.log, "step_skipped",
                 "step %llu is skipped: its loss is not finite",
                 (unsigned long long)trainer->clock);
-    announce_all(trainer, CONTRIBUTION_EMPTY);
-    return STATUS_OK;
+    return announce_all(trainer, CONTRIBUTION_EMPTY, why);
 }
 
 /* The round's mean is over the trainers that have samples. */
-static enum status skip_empty(struct trainer *trainer) {
-    if (trainer_wait_all_weights(trainer))
-        announce_all(trainer, CONTRIBUTION_EMPTY);
-    return STATUS_OK;
+static enum status skip_empty(struct trainer *trainer, struct failure *why) {
+    return trainer_wait_all_weights(trainer)
+               ? announce_all(trainer, CONTRIBUTION_EMPTY, why)
+               : STATUS_OK;
 }
 
 /* Divides the gradients by the loss scale, in place. *FINITE is false if they
  * have overflowed. */
-static enum status unscale(struct trainer *trainer, bool *finite,
-                           struct failure *why) {
+static enum status unscale(struct trainer *trainer, struct row_batch *rows,
+                           bool *finite, struct failure *why) {
     const struct grad_scaler *scaler = &trainer->grad_scaler;
     if (trainer->exchange.resident)
         return exchange_unscale(trainer->exchange, grad_scaler_inverse(scaler),
                                 finite, why);
     *finite = grad_scaler_unscale(scaler, trainer->layout,
-                                  trainer->arena.gradient_of);
+                                  trainer->arena.gradient_of, rows);
     return STATUS_OK;
 }
 
@@ -180,23 +187,23 @@ static enum status finish_gradients(struct trainer *trainer,
                                     struct failure *why) {
     const struct job *job = trainer->settings.job;
     float *const *gradients = trainer->arena.gradient_of;
+    struct row_batch *rows = NULL;
     bool finite = true;
     enum status status = STATUS_OK;
-    if (grad_scaler_checks_gradients(job))
-        status = unscale(trainer, &finite, why);
+    if (trainer->embedding)
+        status = embedding_gradients(trainer->embedding, &rows, why);
+    if (!status && grad_scaler_checks_gradients(job))
+        status = unscale(trainer, rows, &finite, why);
     if (status)
         return status;
-    if (!finite) {
-        skip_overflow(trainer);
-        return STATUS_OK;
-    }
+    if (!finite)
+        return skip_overflow(trainer, why);
     if (clips_locally(trainer)) /* the limit is for the mean: scale it to the
                                    sum over the replicas */
-        clipping_apply(trainer->layout, gradients,
+        clipping_apply(trainer->layout, gradients, rows,
                        job->gradient_clipping * trainer->local_group.count,
                        trainer->settings.loops);
-    announce_all(trainer, CONTRIBUTION_FULL);
-    return STATUS_OK;
+    return announce_all(trainer, CONTRIBUTION_FULL, why);
 }
 
 static enum status trainer_step_begin_step(struct trainer *trainer,
@@ -217,6 +224,8 @@ static enum status trainer_step_compute(struct trainer *trainer,
         .job = trainer->settings.job,
         .factor = grad_scaler_factor(&trainer->grad_scaler),
         .early = announces_early(trainer),
+        .embedding = trainer->embedding,
+        .clock = trainer->clock - 1,
         .context = trainer,
         .need = trainer_step_need,
         .done = trainer_step_done,
@@ -229,6 +238,17 @@ static enum status trainer_step_compute(struct trainer *trainer,
     if (!status && !trainer->aborted)
         trainer_step_add(trainer, result);
     return status;
+}
+
+/* Requests the next step's rows. */
+static void look_ahead(struct trainer *trainer) {
+    struct device_replica_step step = {.embedding = trainer->embedding,
+                                       .clock = trainer->clock};
+    bool last = trainer_is_synchronous(trainer) &&
+                trainer->clock == trainer->plan->run_schedule.total;
+    if (!last && !trainer->aborted)
+        device_replica_look_ahead(
+            &trainer->local_group.members[0].device_replica, &step);
 }
 
 /* A trainer announces the sum of its replicas' gradients; the division happens
@@ -247,13 +267,17 @@ enum status trainer_step_run(struct trainer *trainer, struct failure *why) {
         (void)left; /* local_group_compute has reported its failure already */
         if (status || !trainer_step_should_continue(trainer))
             return status;
-        return result.empty ? skip_empty(trainer)
+        return result.empty ? skip_empty(trainer, why)
                             : skip_nonfinite(trainer, why);
     }
     bool early = announces_early(trainer);
     status = local_group_gather(&trainer->local_group, true,
                                 early ? trainer_step_done : NULL, trainer, why);
-    if (!status && !early)
+    if (!status && early)
+        status = announce_rows(trainer, CONTRIBUTION_FULL, why);
+    else if (!status)
         status = finish_gradients(trainer, why);
+    if (!status)
+        look_ahead(trainer);
     return status;
 }

@@ -30,7 +30,10 @@ static int setup_with(void **state, uint32_t threads) {
     if (layout_build(&fixture->layout, &parameter, 1, &why) ||
         shard_open(&fixture->shard, fixture->layout, ids, BLOCKS, &optimizer,
                    &why) ||
-        work_items_open(&fixture->work_items, fixture->shard, RANKS, threads,
+        work_items_open(&fixture->work_items,
+                        &(struct work_items_settings){.shard = fixture->shard,
+                                                      .num_ranks = RANKS,
+                                                      .threads = threads},
                         &why))
         return -1;
     shard_initialise(fixture->shard, 1);

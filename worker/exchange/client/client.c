@@ -43,8 +43,9 @@ static enum status client_open_links(struct client *client,
 static bool client_allocate(struct client *client) {
     const struct layout *layout = client->settings.plan->layout;
     const struct plan *plan = client->settings.plan;
-    client->block_bytes =
-        calloc(layout->num_blocks + 1, sizeof *client->block_bytes);
+    uint32_t all = layout->num_blocks + 2 * layout->num_partitions;
+    client->block_bytes = calloc(all + 1, sizeof *client->block_bytes);
+    client->block_ps = calloc(all + 1, sizeof *client->block_ps);
     client->staged_at =
         calloc(layout->num_blocks + 1, sizeof *client->staged_at);
     client->peers = calloc(plan->num_ps + 1, sizeof *client->peers);
@@ -55,18 +56,24 @@ static bool client_allocate(struct client *client) {
     client->gradient_of =
         calloc(layout->num_parameters + 1, sizeof *client->gradient_of);
     client->push_values = push_values_open(plan->num_groups);
-    if (!client->block_bytes || !client->staged_at || !client->peers ||
-        !client->requests || !client->outstanding || !client->gradient_of ||
-        !client->push_values)
+    if (!client->block_bytes || !client->block_ps || !client->staged_at ||
+        !client->peers || !client->requests || !client->outstanding ||
+        !client->gradient_of || !client->push_values)
         return false;
     for (uint32_t b = 0; b < layout->num_blocks; b++)
         client->block_bytes[b] = (uint32_t)encoding_bytes(
             encoding_of_block(layout, b, client->settings.wire),
             layout->blocks[b].elements);
+    for (uint32_t b = 0; b < all; b++)
+        client->block_ps[b] = plan->block_ps[b < layout_units(layout)
+                                                 ? b
+                                                 : b - layout->num_partitions];
     struct window_settings window = {
-        .num_blocks = layout->num_blocks,
+        .num_blocks = all,
+        .first_push = layout->num_blocks,
+        .first_lookup = layout_units(layout),
         .num_ps = plan->num_ps,
-        .block_ps = plan->block_ps,
+        .block_ps = client->block_ps,
         .block_bytes = client->block_bytes,
         .credit =
             client->settings.credit ? client->settings.credit : WINDOW_CREDIT,
@@ -126,6 +133,7 @@ void client_close(struct client **where) {
     buffer_release(&client->staging);
     free(client->staged_at);
     free(client->block_bytes);
+    free(client->block_ps);
     free(client->gradient_of);
     push_values_close(&client->push_values);
     free(client->peers);
@@ -323,6 +331,7 @@ static void start_requests(struct client *client) {
         window_enqueue(client->window, begin, end - begin, request.kind,
                        request.clock);
     }
+    client_start_rows(client);
     pthread_mutex_unlock(&client->mutex);
 }
 

@@ -13,6 +13,7 @@
 #include "proto/tensor/loss_scaler.h"
 #include "proto/tensor/plan.h"
 #include "worker/exchange/client/contribution.h"
+#include "worker/exchange/client/row_batch.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -89,6 +90,25 @@ void client_settle(struct client *client);
  * parameters, once the weights of the last one are here. */
 void client_announce(struct client *client, uint32_t first, uint32_t count,
                      uint64_t clock, enum contribution contribution_kind);
+
+/* Reads ROWS of tables, which is borrowed until client_wait_rows, for a reader
+ * whose last push has CLOCK; that push may still be to come, and is waited for.
+ * SNAPSHOT: 0, or a snapshot's id. The last lookup has been answered. */
+void client_lookup(struct client *client, uint64_t clock, uint64_t snapshot,
+                   struct row_batch *rows);
+
+/* Waits until the last lookup's weights are here; as client_wait. */
+bool client_wait_rows(struct client *client, int64_t until);
+
+/* Push CLOCK of all partitions of tables: the gradients in ROWS, which is
+ * borrowed until client_wait_pushed; NULL unless CONTRIBUTION_FULL. The last
+ * push is taken. */
+void client_push_rows(struct client *client, uint64_t clock,
+                      enum contribution contribution_kind,
+                      struct row_batch *rows);
+
+/* Waits until the last push of rows is taken; as client_wait. */
+bool client_wait_pushed(struct client *client, int64_t until);
 
 /* Waits until PARAMETER has the weights of its last push or pull, at most until
  * time UNTIL. False if they are not there by then, or the run has ended. */

@@ -3,6 +3,7 @@
 #ifndef CAPSTAN_CLIENT_INTERNAL_H
 #define CAPSTAN_CLIENT_INTERNAL_H
 
+#include "proto/base/time.h"
 #include "proto/net/messages/ps_links.h"
 #include "worker/exchange/client/client.h"
 #include "worker/exchange/client/push_values.h"
@@ -26,6 +27,16 @@ struct client_request {
     enum window_kind kind;
 };
 
+/* A push of rows, or a lookup. */
+struct client_rows {
+    struct row_batch *rows;
+    uint64_t clock, snapshot;
+    enum window_kind kind; /* of a push */
+    double overflow_scale; /* loss scale of an overflowed push */
+    uint32_t missing;      /* partitions that are not answered */
+    bool requested;        /* the communication thread has not taken it yet */
+};
+
 struct client_peer {
     struct link *link;   /* view */
     char name[320];      /* "ps 1 at host:port" */
@@ -37,7 +48,9 @@ struct client_peer {
 struct client {
     struct client_settings settings;
     struct window *window;
-    uint32_t *block_bytes; /* in a push */
+    uint32_t *block_bytes; /* by the window's number: in a push, in the answer
+                              to a lookup */
+    uint16_t *block_ps;    /* likewise */
     /* Gradients in their wire format, in memory that a ps on this host reads in
      * place: block B's at STAGED_AT[B]. Opened when first needed. */
     struct buffer *staging;
@@ -58,7 +71,9 @@ struct client {
     int wake;
     struct client_request *requests; /* ring of num_parameters + 1 */
     uint32_t first_request, num_requests;
-    uint32_t *outstanding; /* blocks to be received, per parameter */
+    uint32_t *outstanding;           /* blocks to be received, per parameter */
+    struct client_rows push, lookup; /* as the compute thread asks */
+    struct client_rows sent_push, sent_lookup; /* copies for the other one */
     uint64_t global_step, due;
     uint32_t lead;
     bool names_epochs;           /* by client_set_epoch */
@@ -71,6 +86,34 @@ struct client {
 
 /* Sends all due requests of the window. */
 void client_send_due(struct client *client, int64_t now);
+
+/* client_rows.c. The window's numbers of the first partition. */
+uint32_t client_first_push(const struct client *client);
+uint32_t client_first_lookup(const struct client *client);
+
+/* Enqueues what is requested; the mutex is held. */
+void client_start_rows(struct client *client);
+
+/* Sends a request for partitions. False: it cannot leave now. */
+bool client_send_rows(struct client *client,
+                      const struct window_request *request);
+
+/* A ps has taken partition block B's push of CLOCK. */
+void client_take_receipt(struct client *client, uint32_t b, uint64_t clock,
+                         int64_t now);
+
+/* Are HEADER and PAYLOAD bytes an answer to the present lookup? */
+bool client_rows_are_valid(const struct client *client,
+                           const Capstan__DataHeader *header, size_t payload);
+
+/* Stores the rows that such an answer has at FROM. */
+void client_take_rows(struct client *client, const Capstan__DataHeader *header,
+                      const char *from, int64_t now);
+
+/* The encoding of the message HEADER for REQUEST. */
+Capstan__DataHeader__Encoding client_encoding(
+    const struct client *client, const struct window_request *request,
+    const Capstan__DataHeader *header);
 
 /* Processes all messages received from PS. */
 void client_receive(struct client *client, uint32_t ps, int64_t now);

@@ -171,7 +171,7 @@ static bool fill_payload(struct client *client,
     return true;
 }
 
-static Capstan__DataHeader__Encoding encoding_of(
+Capstan__DataHeader__Encoding client_encoding(
     const struct client *client, const struct window_request *request,
     const Capstan__DataHeader *header) {
     if (request->kind == WINDOW_PUSH_EMPTY)
@@ -180,7 +180,8 @@ static Capstan__DataHeader__Encoding encoding_of(
         return CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW;
     if (request->kind == WINDOW_PUSH_ZERO)
         return CAPSTAN__DATA_HEADER__ENCODING__ZERO;
-    if (sends_weights(request))
+    if (sends_weights(request) ||
+        header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS)
         return CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
     return encoding_name(wire_of(client, header));
 }
@@ -230,6 +231,9 @@ static bool client_messages_send_request(struct client *client,
     };
     struct link_payload payload;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    if (request->kind != WINDOW_QUERY &&
+        request->blocks[0] >= client_first_push(client))
+        return client_send_rows(client, request);
     header.kind = kinds[request->kind];
     header.seq = ++client->seq;
     header.clock = request->clock;
@@ -239,7 +243,7 @@ static bool client_messages_send_request(struct client *client,
         header.snapshot = client->source.snapshot;
         header.tensor = client->source.tensor;
     }
-    header.encoding = encoding_of(client, request, &header);
+    header.encoding = client_encoding(client, request, &header);
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
         header.loss_scale = overflow_scale_of(client);
     if (header.kind == CAPSTAN__DATA_HEADER__KIND__PUSH) {
@@ -278,6 +282,10 @@ static void store_answer(struct client *client,
     if (present)
         store_progress(client, header);
     for (size_t i = 0; i < header->n_blocks; i++) {
+        if (header->blocks[i] >= layout->num_blocks) {
+            client_take_receipt(client, header->blocks[i], header->clock, now);
+            continue;
+        }
         uint32_t b = header->blocks[i], p = layout->blocks[b].parameter;
         enum job_wire format = wire_of_block(client, b, wire);
         if (header->snapshot == source->snapshot &&
@@ -308,16 +316,23 @@ static bool client_messages_is_valid(const struct client *client, uint32_t ps,
     const struct plan *plan = client->settings.plan;
     enum job_wire wire = wire_of(client, header);
     size_t bytes = 0;
+    bool weights = header->kind == CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
         return !payload;
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__ROWS)
+        return client_rows_are_valid(client, header, payload);
     for (size_t i = 0; i < header->n_blocks; i++) {
-        if (header->blocks[i] >= plan->layout->num_blocks ||
+        uint32_t known =
+            weights ? plan->layout->num_blocks : layout_units(plan->layout);
+        if (header->blocks[i] >= known ||
             plan->block_ps[header->blocks[i]] != ps)
             return false;
+        if (!weights)
+            continue;
         bytes += encoding_bytes(wire_of_block(client, header->blocks[i], wire),
                                 elements_of(client, header->blocks[i]));
     }
-    if (header->kind != CAPSTAN__DATA_HEADER__KIND__WEIGHTS)
+    if (!weights)
         return !payload;
     return header->encoding == encoding_name(wire) && payload == bytes;
 }
@@ -331,6 +346,9 @@ static void handle_reply(struct client *client, uint32_t ps,
         break;
     case CAPSTAN__DATA_HEADER__KIND__ACK:
         store_answer(client, header, NULL, now);
+        break;
+    case CAPSTAN__DATA_HEADER__KIND__ROWS:
+        client_take_rows(client, header, frame->payload.data, now);
         break;
     case CAPSTAN__DATA_HEADER__KIND__WANTED:
         for (size_t i = 0; i < header->n_blocks; i++)

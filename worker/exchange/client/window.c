@@ -134,6 +134,15 @@ static bool has_credit(const struct window *window, uint32_t p, uint32_t b) {
                window->settings.credit;
 }
 
+/* Are both blocks of weights, both pushes or both lookups of partitions? */
+static bool are_alike(const struct window *window, uint32_t a, uint32_t b) {
+    const struct window_settings *settings = &window->settings;
+    if (!settings->first_push)
+        return true;
+    return (a >= settings->first_push) == (b >= settings->first_push) &&
+           (a >= settings->first_lookup) == (b >= settings->first_lookup);
+}
+
 /* One request has one kind, one clock, and a size that the link forwards
  * without splitting. */
 static bool fits(const struct window *window,
@@ -143,6 +152,7 @@ static bool fits(const struct window *window,
         return true;
     return request->count < WINDOW_MAX_BLOCKS && block->kind == request->kind &&
            block->clock == request->clock &&
+           are_alike(window, request->blocks[0], b) &&
            request->bytes + window->settings.block_bytes[b] <=
                window->settings.group_bytes;
 }
@@ -196,7 +206,9 @@ static bool list_in_flight(const struct window *window, uint32_t p,
         const struct block_state *block = &window->blocks[b];
         if (window->settings.block_ps[b] != p || block->stage != IN_FLIGHT ||
             (block->kind == WINDOW_PULL) != (kind == WINDOW_PULL) ||
-            (request->count && block->clock != request->clock))
+            (request->count && (block->clock != request->clock ||
+                                (kind == WINDOW_PULL &&
+                                 !are_alike(window, request->blocks[0], b)))))
             continue;
         request->clock = block->clock;
         request->blocks[request->count++] = b;

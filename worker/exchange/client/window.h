@@ -20,6 +20,11 @@ enum {
 /* Arrays are borrowed. */
 struct window_settings {
     uint32_t num_blocks, num_ps;
+    /* Partitions of tables: from `first_push` on their pushes, from
+     * `first_lookup` on their lookups, which are pulls. Their sizes change
+     * while they are idle. No request has blocks of two kinds, but a query has
+     * pushes of both. 0: there are none. */
+    uint32_t first_push, first_lookup;
     const uint16_t *block_ps;    /* [num_blocks] */
     const uint32_t *block_bytes; /* [num_blocks] */
     uint64_t credit;             /* bytes of gradients in flight to one ps */

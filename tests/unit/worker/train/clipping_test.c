@@ -73,17 +73,17 @@ static void expect_times(const struct fixture *fixture, double factor) {
 static void a_gradient_above_the_limit_is_scaled_to_it(void **state) {
     struct fixture *fixture = *state;
     assert_true(fixture->layout->num_blocks > PARAMETERS);
-    clipping_apply(fixture->layout, fixture->gradients, 0.5, NULL);
+    clipping_apply(fixture->layout, fixture->gradients, NULL, 0.5, NULL);
     expect_times(fixture, 0.5 / (fixture->norm + 1e-6));
 }
 
 static void a_gradient_below_the_limit_is_unchanged(void **state) {
     struct fixture *fixture = *state;
-    clipping_apply(fixture->layout, fixture->gradients, fixture->norm * 1.001,
-                   NULL);
+    clipping_apply(fixture->layout, fixture->gradients, NULL,
+                   fixture->norm * 1.001, NULL);
     expect_times(fixture, 1);
-    clipping_apply(fixture->layout, fixture->gradients, fixture->norm * 0.999,
-                   NULL);
+    clipping_apply(fixture->layout, fixture->gradients, NULL,
+                   fixture->norm * 0.999, NULL);
     expect_times(fixture, 0.999);
 }
 
@@ -100,7 +100,7 @@ static void a_block_in_several_pieces_counts_as_a_whole(void **state) {
     for (uint32_t i = 0; i < block.elements; i++)
         sum += (double)fixture->before[1][i] * fixture->before[1][i];
     assert_true(block.elements > 2 * RULE_PIECE);
-    clipping_apply(&layout, &fixture->gradients[1], 0.5, NULL);
+    clipping_apply(&layout, &fixture->gradients[1], NULL, 0.5, NULL);
     float expected = fixture->before[1][0] * (float)(0.5 / sqrt(sum));
     assert_true(fabsf(fixture->gradients[1][0] - expected) <=
                 1e-6f * fabsf(expected));
@@ -115,7 +115,7 @@ static void every_processor_gives_the_same_bits(void **state) {
         for (int p = 0; p < PARAMETERS; p++)
             memcpy(fixture->gradients[p], fixture->before[p],
                    fixture->layout->parameters[p].elements * sizeof(float));
-        clipping_apply(fixture->layout, fixture->gradients, 2, loops[v]);
+        clipping_apply(fixture->layout, fixture->gradients, NULL, 2, loops[v]);
         if (v == 0)
             memcpy(first, fixture->gradients[1], bytes);
         assert_memory_equal(fixture->gradients[1], first, bytes);
@@ -126,7 +126,7 @@ static void every_processor_gives_the_same_bits(void **state) {
 static void nonfinite_norms_do_not_clip(void **state) {
     struct fixture *fixture = *state;
     fixture->gradients[1][5] = NAN;
-    clipping_apply(fixture->layout, fixture->gradients, 0.5, NULL);
+    clipping_apply(fixture->layout, fixture->gradients, NULL, 0.5, NULL);
     assert_true(isnan(fixture->gradients[1][5]));
     fixture->gradients[1][5] = fixture->before[1][5];
     expect_times(fixture, 1);

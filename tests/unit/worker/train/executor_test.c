@@ -85,7 +85,8 @@ static void close_engine(struct fixture *fixture) {
 }
 
 static struct evaluation evaluate(struct fixture *fixture) {
-    struct evaluation_range part = {&fixture->test.dataset, 3, SAMPLES};
+    struct evaluation_range part = {
+        .test = &fixture->test.dataset, .first = 3, .end = SAMPLES};
     struct evaluation result;
     struct failure why;
     if (executor_evaluate(&fixture->executor, &part, &result, &why))
@@ -143,7 +144,8 @@ static void a_lost_gpu_evaluates_nothing(void **state) {
     (void)state;
     assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, false, &why),
                      STATUS_OK);
-    struct evaluation_range all = {&fixture.test.dataset, 0, SAMPLES};
+    struct evaluation_range all = {
+        .test = &fixture.test.dataset, .first = 0, .end = SAMPLES};
     assert_fails(executor_evaluate(&fixture.executor, &all, &result, &why),
                  &why, FAILURE_DEVICE_LOST);
     close_engine(&fixture);

@@ -41,7 +41,7 @@ static const struct job fp16 = {
 
 static bool undo(const struct layout *layout, double scale) {
     struct grad_scaler scaler = scaled(&fp16, scale);
-    return grad_scaler_unscale(&scaler, layout, gradients);
+    return grad_scaler_unscale(&scaler, layout, gradients, NULL);
 }
 
 static void each_gradient_is_divided(void **state) {
@@ -102,7 +102,7 @@ static void the_loss_is_scaled_only_in_fp16(void **state) {
         float before = memory[0][0];
         scaler = scaled(&others[i], 4096);
         assert_true(grad_scaler_factor(&scaler) == 1);
-        assert_true(grad_scaler_unscale(&scaler, layout, gradients));
+        assert_true(grad_scaler_unscale(&scaler, layout, gradients, NULL));
         assert_true(memory[0][0] == before);
         layout_free(&layout);
     }

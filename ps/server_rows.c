@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A ps's partitions: pushes and lookups of rows. For gate, ledger and update
+ * core a partition is a block, the last ones of this ps; what differs is here:
+ * its bytes name rows, and it is read by lookups in place of replies. */
+#include "proto/store/snapshots.h"
+#include "ps/server_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t server_first_partition(const struct server *server) {
+    return server->settings.num_blocks - server->settings.num_partitions;
+}
+
+bool server_is_partition(const struct server *server, uint32_t b) {
+    return b >= server_first_partition(server);
+}
+
+static uint32_t partition_of(const struct server *server, uint32_t b) {
+    return b - server_first_partition(server);
+}
+
+enum status server_open_rows(struct server *server, struct failure *why) {
+    const struct server_settings *s = &server->settings;
+    struct row_shard_settings rows = {.layout = s->layout,
+                                      .ids = s->ids +
+                                             server_first_partition(server),
+                                      .count = s->num_partitions,
+                                      .num_parts = s->num_ranks,
+                                      .seed = s->job->seed,
+                                      .optimizer = &s->job->optimizer,
+                                      .loops = s->process->loops};
+    size_t variants;
+    if (!s->num_partitions)
+        return STATUS_OK;
+    if (!rows.loops)
+        rows.loops = rule_variants(&variants)[0];
+    server->row_lookups = row_lookups_open(s->num_partitions, s->num_ranks,
+                                           server->gradient_inbox);
+    if (!server->row_lookups)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for lookups");
+    return row_shard_open(&server->row_shard, &rows, why);
+}
+
+/* Tables over the pages of a snapshot, opened as they are read. */
+static void close_held_rows(struct server *server) {
+    const struct server_settings *s = &server->settings;
+    size_t count = (size_t)s->num_partitions * s->layout->num_stacks;
+    for (size_t i = 0; server->held_tables && i < count; i++)
+        row_table_close(&server->held_tables[i]);
+    free(server->held_tables);
+    server->held_tables = NULL;
+}
+
+void server_close_rows(struct server *server) {
+    close_held_rows(server);
+    row_lookups_close(&server->row_lookups);
+    row_shard_close(&server->row_shard);
+}
+
+struct row_shard *server_row_shard(struct server *server) {
+    return server->row_shard;
+}
+
+/* The tables of partition P as they are in snapshot ID, [num_stacks]. */
+static struct row_table *const *held_rows(struct server *server, uint64_t id,
+                                          uint32_t p) {
+    const struct server_settings *s = &server->settings;
+    uint32_t stacks = s->layout->num_stacks;
+    const struct snapshots_rows *rows = snapshots_rows(
+        server->snapshots, id, p + server_first_partition(server));
+    struct failure ignored;
+    if (server->held_id != id)
+        close_held_rows(server);
+    server->held_id = id;
+    if (!server->held_tables)
+        server->held_tables = calloc((size_t)s->num_partitions * stacks,
+                                     sizeof *server->held_tables);
+    if (!rows || !server->held_tables)
+        return NULL;
+    struct row_table **held = server->held_tables + (size_t)p * stacks;
+    for (uint32_t k = 0; k < stacks && !held[k]; k++) {
+        struct row_table_options options =
+            row_shard_options(server->row_shard, k);
+        if (row_table_open_held(&held[k], &options, rows[k].pages,
+                                rows[k].num_pages, rows[k].rows, &ignored))
+            return NULL;
+    }
+    return held;
+}
+
+/* Changes HEADER's blocks to local numbers; they are partitions of this ps, in
+ * order, with sizes that are PAYLOAD bytes together. */
+static const char *check_partitions(const struct server *server,
+                                    Capstan__DataHeader *header,
+                                    size_t payload) {
+    const struct block_index *index = &server->block_index;
+    uint64_t bytes = 0;
+    bool sized = header->n_sizes == header->n_blocks;
+    if (!sized && header->n_sizes)
+        return "rows without the sizes of their partitions";
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        uint32_t id = header->blocks[i];
+        if (id >= layout_units(server->settings.layout) ||
+            index->local[id] == BLOCK_INDEX_NOT_LOCAL ||
+            !server_is_partition(server, index->local[id]))
+            return "a partition that is not on this ps";
+        if (i && index->local[id] <= header->blocks[i - 1])
+            return "partitions out of order";
+        header->blocks[i] = index->local[id];
+        bytes += sized ? header->sizes[i] : 0;
+    }
+    return bytes == payload ? NULL
+                            : "a payload that is not the size of its rows";
+}
+
+/* Checks the rows of all parts before any of them counts. */
+static const char *check_rows(struct server *server,
+                              const Capstan__DataHeader *header,
+                              const char *bytes, bool floats) {
+    static const char *const no_memory = "no memory";
+    for (size_t i = 0; i < header->n_sizes; i++) {
+        struct failure why;
+        size_t values;
+        enum status status =
+            header->sizes[i]
+                ? row_shard_check(server->row_shard,
+                                  partition_of(server, header->blocks[i]),
+                                  bytes, header->sizes[i], floats, &values,
+                                  &why)
+                : STATUS_OK;
+        if (status)
+            return why.code == FAILURE_NO_MEMORY
+                       ? no_memory
+                       : "rows that are damaged, or of another partition";
+        bytes += header->sizes[i];
+    }
+    return NULL;
+}
+
+static enum update_core_result push_partition(
+    struct update_core *core, uint32_t b, const Capstan__DataHeader *header) {
+    if (header->encoding == CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW)
+        return update_core_push_overflowed(core, b, header->rank, header->clock,
+                                           header->seq, header->loss_scale);
+    return update_core_push(core, b, header->rank, header->clock, header->seq);
+}
+
+const char *server_push_rows(struct server *server, struct link_frame *frame,
+                             Capstan__DataHeader *header) {
+    bool has_rows = header->encoding == CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
+    const char *error = check_partitions(server, header, frame->payload.size);
+    if (!error && has_rows != (header->n_sizes == header->n_blocks))
+        error = "rows without the sizes of their partitions";
+    if (!error)
+        error = check_rows(server, header, frame->payload.data, true);
+    if (error)
+        return error;
+    struct gradient_payload *payload =
+        gradient_inbox_receive(server->gradient_inbox, frame);
+    if (!payload)
+        return "no memory";
+    const char *bytes = gradient_inbox_payload(payload)->data;
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        uint32_t b = header->blocks[i], size = has_rows ? header->sizes[i] : 0;
+        enum update_core_result result =
+            push_partition(server->update_core, b, header);
+        if (result == UPDATE_CORE_ACCEPTED)
+            gradient_inbox_add_part(
+                server->gradient_inbox, b, header->rank, payload,
+                (struct link_bytes){size ? (void *)bytes : NULL, size},
+                has_rows ||
+                    header->encoding == CAPSTAN__DATA_HEADER__ENCODING__ZERO);
+        if (result == UPDATE_CORE_REFUSED)
+            error = "a push whose clock is out of order";
+        bytes += size;
+    }
+    gradient_inbox_release(server->gradient_inbox, payload);
+    return error;
+}
+
+static const char *fill_lookup(struct server *server, struct link_frame *frame,
+                               const Capstan__DataHeader *header,
+                               struct row_lookup *lookup) {
+    size_t floats = 0;
+    lookup->peer = frame->peer;
+    lookup->rank = header->rank;
+    lookup->seq = header->seq;
+    lookup->clock = header->clock;
+    lookup->payload = gradient_inbox_receive(server->gradient_inbox, frame);
+    if (!lookup->payload)
+        return "no memory";
+    const char *bytes = gradient_inbox_payload(lookup->payload)->data;
+    for (uint32_t i = 0; i < lookup->num_parts; i++) {
+        struct failure ignored;
+        size_t values;
+        if (row_shard_check(server->row_shard,
+                            partition_of(server, header->blocks[i]), bytes,
+                            header->sizes[i], false, &values, &ignored))
+            return "rows that are damaged, or of another partition";
+        lookup->parts[i] = (struct row_lookup_part){
+            .block = server->settings.ids[header->blocks[i]],
+            .bytes = bytes,
+            .size = header->sizes[i],
+            .floats = (uint32_t)values,
+            .at = (uint32_t)floats};
+        floats += values;
+        bytes += header->sizes[i];
+    }
+    if (floats * sizeof(float) > MESSAGE_MAX_PAYLOAD)
+        return "more rows than one answer can have";
+    lookup->floats = reply_queue_take_buffer(server->reply_queue,
+                                             floats * sizeof(float) + 1);
+    return lookup->floats ? NULL : "no memory";
+}
+
+/* All parts have been read. */
+static void send_lookup(struct server *server, const struct row_lookup *lookup,
+                        uint64_t snapshot) {
+    uint32_t blocks[MESSAGE_MAX_BLOCKS], sizes[MESSAGE_MAX_BLOCKS];
+    struct link_payload payload;
+    size_t floats = 0;
+    Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
+    for (uint32_t i = 0; i < lookup->num_parts; i++) {
+        blocks[i] = lookup->parts[i].block;
+        sizes[i] = lookup->parts[i].floats * (uint32_t)sizeof(float);
+        floats += lookup->parts[i].floats;
+    }
+    reply.kind = CAPSTAN__DATA_HEADER__KIND__ROWS;
+    reply.rank = lookup->rank;
+    reply.seq = lookup->seq;
+    reply.clock = lookup->clock;
+    reply.snapshot = snapshot;
+    reply.n_blocks = reply.n_sizes = lookup->num_parts;
+    reply.blocks = blocks;
+    reply.sizes = sizes;
+    link_borrow(&payload, lookup->floats, 0, floats * sizeof(float));
+    reply_queue_send(server->reply_queue, lookup->peer, &reply, &payload);
+}
+
+static float *floats_of_part(const struct row_lookup *lookup, uint32_t part) {
+    return (float *)buffer_data(lookup->floats) + lookup->parts[part].at;
+}
+
+/* From a snapshot, without the gate. */
+static const char *look_up_now(struct server *server,
+                               const Capstan__DataHeader *header,
+                               struct row_lookup *lookup) {
+    work_items_wait(server->work_items); /* which use the same lists */
+    for (uint32_t i = 0; i < lookup->num_parts; i++) {
+        uint32_t p = partition_of(server, header->blocks[i]);
+        const struct row_lookup_part *part = &lookup->parts[i];
+        struct failure ignored;
+        struct row_table *const *held = held_rows(server, header->snapshot, p);
+        if (!held)
+            return "a snapshot that is not held, or no memory for its index";
+        if (row_shard_lookup(server->row_shard, p, held, part->bytes,
+                             part->size, floats_of_part(lookup, i), &ignored))
+            return "no memory";
+    }
+    send_lookup(server, lookup, header->snapshot);
+    return NULL;
+}
+
+const char *server_look_up(struct server *server, struct link_frame *frame,
+                           Capstan__DataHeader *header) {
+    const char *error = check_partitions(server, header, frame->payload.size);
+    if (!error && header->n_sizes != header->n_blocks)
+        error = "rows without the sizes of their partitions";
+    if (error)
+        return error;
+    struct row_lookup *lookup =
+        row_lookups_new(server->row_lookups, (uint32_t)header->n_blocks);
+    if (!lookup)
+        return "no memory";
+    error = fill_lookup(server, frame, header, lookup);
+    if (!error && header->snapshot) {
+        error = look_up_now(server, header, lookup);
+    } else if (!error) {
+        for (uint32_t i = 0; i < lookup->num_parts; i++)
+            row_lookups_wait(server->row_lookups, lookup,
+                             partition_of(server, header->blocks[i]), i);
+        for (uint32_t i = 0; i < lookup->num_parts; i++)
+            update_core_lookup(server->update_core, header->blocks[i],
+                               header->rank, header->clock, header->seq);
+    }
+    row_lookups_drop(server->row_lookups, lookup);
+    return error;
+}
+
+bool server_take_lookup(struct server *server, struct work_item *item) {
+    item->lookup = row_lookups_take(
+        server->row_lookups, partition_of(server, item->action.block),
+        item->action.rank, item->action.seq, &item->part);
+    return item->lookup;
+}
+
+void server_answer_lookup(struct server *server, struct work_item *item) {
+    struct row_lookup *lookup = item->lookup;
+    if (++lookup->num_read == lookup->num_parts)
+        send_lookup(server, lookup, 0);
+    row_lookups_drop(server->row_lookups, lookup);
+    item->lookup = NULL;
+}

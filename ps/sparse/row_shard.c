@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A round's parts are lists in one order, so one pass merges them: for each row
+ * the gradients of those that have it, added in rank order, as a block's are. A
+ * single part is applied from where it was received. */
+#include "ps/sparse/row_shard.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The rows of one stack of a round, and how many trainers pushed each. */
+struct merged {
+    struct row_keys keys;
+    float *sums;      /* [room_sums] */
+    uint16_t *pushes; /* [room] */
+    size_t room, room_sums;
+};
+
+/* One stack of a part: its rows, and their floats, which end at `end`. */
+struct stack_part {
+    const struct row_keys *keys;
+    const char *floats, *end;
+};
+
+/* What work on a partition needs from one round to the next. */
+struct row_scratch {
+    struct row_keys *keys;    /* [num_parts, num_stacks] */
+    struct stack_part *parts; /* [num_parts] */
+    uint32_t *next;           /* [num_parts] */
+    struct merged merged;
+};
+
+struct row_partition {
+    struct row_table **tables; /* [num_stacks] */
+    struct row_scratch scratch;
+};
+
+struct row_shard {
+    struct row_shard_settings settings;
+    uint32_t num_stacks;
+    struct row_partition *partitions;
+    struct row_table_count *counts; /* [num_tables] */
+    struct row_scratch checking;    /* of row_shard_check */
+};
+
+static enum status row_shard_no_memory(struct failure *why) {
+    return status_fail(why, FAILURE_NO_MEMORY, "no memory for rows of tables");
+}
+
+static bool scratch_open(const struct row_shard *shard, uint32_t parts,
+                         struct row_scratch *scratch) {
+    size_t lists = (size_t)parts * shard->num_stacks;
+    scratch->keys = calloc(lists + 1, sizeof *scratch->keys);
+    scratch->parts = calloc(parts + 1, sizeof *scratch->parts);
+    scratch->next = calloc(parts + 1, sizeof *scratch->next);
+    return scratch->keys && scratch->parts && scratch->next;
+}
+
+static void scratch_close(const struct row_shard *shard, uint32_t parts,
+                          struct row_scratch *scratch) {
+    size_t lists = (size_t)parts * shard->num_stacks;
+    for (size_t i = 0; scratch->keys && i < lists; i++)
+        row_keys_free(&scratch->keys[i]);
+    free(scratch->keys);
+    free(scratch->parts);
+    free(scratch->next);
+    row_keys_free(&scratch->merged.keys);
+    free(scratch->merged.sums);
+    free(scratch->merged.pushes);
+}
+
+struct row_table_options row_shard_options(const struct row_shard *shard,
+                                           uint32_t stack) {
+    const struct row_shard_settings *s = &shard->settings;
+    return (struct row_table_options){.layout = s->layout,
+                                      .stack = stack,
+                                      .seed = s->seed,
+                                      .optimizer = s->optimizer,
+                                      .loops = s->loops,
+                                      .counts = shard->counts};
+}
+
+static enum status open_partition(struct row_shard *shard,
+                                  struct row_partition *partition,
+                                  struct failure *why) {
+    enum status status = STATUS_OK;
+    partition->tables = calloc(shard->num_stacks, sizeof *partition->tables);
+    if (!partition->tables ||
+        !scratch_open(shard, shard->settings.num_parts, &partition->scratch))
+        return row_shard_no_memory(why);
+    for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
+        struct row_table_options options = row_shard_options(shard, s);
+        status = row_table_open(&partition->tables[s], &options, why);
+    }
+    return status;
+}
+
+/* A ps's share of max_rows is that of its partitions, and one more for what the
+ * hash spreads unevenly. */
+static bool open_counts(struct row_shard *shard) {
+    const struct row_shard_settings *s = &shard->settings;
+    shard->counts = calloc(s->layout->num_tables, sizeof *shard->counts);
+    for (uint32_t t = 0; shard->counts && t < s->layout->num_tables; t++) {
+        uint64_t most = s->layout->tables[t].max_rows;
+        double share = (double)s->count / s->layout->num_partitions;
+        if (most)
+            shard->counts[t].most = (uint64_t)ceil((double)most * share);
+    }
+    return shard->counts;
+}
+
+enum status row_shard_open(struct row_shard **out,
+                           const struct row_shard_settings *settings,
+                           struct failure *why) {
+    struct row_shard *shard = calloc(1, sizeof *shard);
+    *out = shard;
+    if (!shard)
+        return row_shard_no_memory(why);
+    shard->settings = *settings;
+    shard->num_stacks = settings->layout->num_stacks;
+    shard->partitions = calloc(settings->count, sizeof *shard->partitions);
+    enum status status = STATUS_OK;
+    if (!shard->partitions || !open_counts(shard) ||
+        !scratch_open(shard, 1, &shard->checking))
+        status = row_shard_no_memory(why);
+    for (uint32_t p = 0; !status && p < settings->count; p++)
+        status = open_partition(shard, &shard->partitions[p], why);
+    if (status)
+        row_shard_close(out);
+    return status;
+}
+
+void row_shard_close(struct row_shard **where) {
+    struct row_shard *shard = *where;
+    *where = NULL;
+    if (!shard)
+        return;
+    for (uint32_t p = 0; shard->partitions && p < shard->settings.count; p++) {
+        struct row_partition *partition = &shard->partitions[p];
+        for (uint32_t s = 0; partition->tables && s < shard->num_stacks; s++)
+            row_table_close(&partition->tables[s]);
+        free(partition->tables);
+        scratch_close(shard, shard->settings.num_parts, &partition->scratch);
+    }
+    scratch_close(shard, 1, &shard->checking);
+    free(shard->partitions);
+    free(shard->counts);
+    free(shard);
+}
+
+static bool are_of_partition(const struct row_shard *shard, uint32_t p,
+                             const struct row_keys *keys) {
+    const struct layout *layout = shard->settings.layout;
+    uint32_t own = shard->settings.ids[p] - layout->num_blocks;
+    for (uint32_t s = 0; s < shard->num_stacks; s++)
+        for (uint32_t i = 0; i < keys[s].count; i++)
+            if (layout_partition(layout, layout_row_hash(keys[s].tables[i],
+                                                         keys[s].ids[i])) !=
+                own)
+                return false;
+    return true;
+}
+
+enum status row_shard_check(struct row_shard *shard, uint32_t p,
+                            const void *bytes, size_t size, bool floats,
+                            size_t *values, struct failure *why) {
+    const struct layout *layout = shard->settings.layout;
+    struct row_keys *keys = shard->checking.keys;
+    size_t used;
+    enum status status = row_keys_read(layout, bytes, size, keys, &used, why);
+    if (status)
+        return status;
+    *values = row_keys_floats(layout, keys);
+    if (size - used != (floats ? *values * sizeof(float) : 0))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "rows with other bytes than their floats");
+    return are_of_partition(shard, p, keys)
+               ? STATUS_OK
+               : status_fail(why, FAILURE_BAD_MESSAGE,
+                             "a row of another partition");
+}
+
+/* Reads the lists of all parts. */
+static enum status read_parts(struct row_shard *shard, uint32_t p,
+                              const struct row_shard_round *round,
+                              struct failure *why) {
+    struct row_scratch *scratch = &shard->partitions[p].scratch;
+    enum status status = STATUS_OK;
+    for (unsigned i = 0; !status && i < round->num_parts; i++) {
+        const struct row_part *part = &round->parts[i];
+        size_t used;
+        status =
+            row_keys_read(shard->settings.layout, part->bytes, part->size,
+                          scratch->keys + i * shard->num_stacks, &used, why);
+        scratch->parts[i].end = (const char *)part->bytes + used;
+    }
+    return status;
+}
+
+static bool reserve_merged(struct merged *merged, size_t rows, uint32_t dim) {
+    size_t floats = rows * dim;
+    if (!row_keys_reserve(&merged->keys, rows))
+        return false;
+    if (rows > merged->room) {
+        free(merged->pushes);
+        merged->pushes = malloc(rows * sizeof *merged->pushes);
+        merged->room = merged->pushes ? rows : 0;
+    }
+    if (floats > merged->room_sums) {
+        free(merged->sums);
+        merged->sums = malloc(floats * sizeof *merged->sums);
+        merged->room_sums = merged->sums ? floats : 0;
+    }
+    return merged->room >= rows && merged->room_sums >= floats;
+}
+
+static bool comes_before(const struct row_keys *a, uint32_t i,
+                         const struct row_keys *b, uint32_t j) {
+    return a->tables[i] != b->tables[j] ? a->tables[i] < b->tables[j]
+                                        : a->ids[i] < b->ids[j];
+}
+
+/* The part whose next row is the lowest; the first of equals. NUM_PARTS: none
+ * is left. */
+static unsigned lowest_part(const struct stack_part *parts, unsigned num_parts,
+                            const uint32_t *next) {
+    unsigned lowest = num_parts;
+    for (unsigned i = 0; i < num_parts; i++) {
+        if (next[i] == parts[i].keys->count)
+            continue;
+        if (lowest == num_parts ||
+            comes_before(parts[i].keys, next[i], parts[lowest].keys,
+                         next[lowest]))
+            lowest = i;
+    }
+    return lowest;
+}
+
+/* Adds the gradient of part I's next row to SUM, or begins it. */
+static void take_row(const struct stack_part *part, uint32_t *next,
+                     uint32_t dim, float *sum, bool first) {
+    const char *from = part->floats + (size_t)*next * dim * sizeof *sum;
+    ++*next;
+    if (first)
+        memcpy(sum, from, dim * sizeof *sum);
+    for (uint32_t d = 0; !first && d < dim; d++) {
+        float value;
+        memcpy(&value, from + d * sizeof value, sizeof value);
+        sum[d] += value;
+    }
+}
+
+/* Merges PARTS of one stack, of at most ROWS rows. */
+static void merge_parts(const struct stack_part *parts, unsigned num_parts,
+                        uint32_t dim, uint32_t *next, struct merged *out) {
+    unsigned first;
+    memset(next, 0, num_parts * sizeof *next);
+    out->keys.count = 0;
+    while ((first = lowest_part(parts, num_parts, next)) < num_parts) {
+        uint32_t row = out->keys.count++;
+        float *sum = out->sums + (size_t)row * dim;
+        uint64_t id = parts[first].keys->ids[next[first]];
+        uint16_t table = parts[first].keys->tables[next[first]];
+        out->keys.ids[row] = id;
+        out->keys.tables[row] = table;
+        out->pushes[row] = 0;
+        for (unsigned i = first; i < num_parts; i++) {
+            const struct row_keys *keys = parts[i].keys;
+            if (next[i] == keys->count || keys->ids[next[i]] != id ||
+                keys->tables[next[i]] != table)
+                continue;
+            take_row(&parts[i], &next[i], dim, sum, !out->pushes[row]);
+            out->pushes[row]++;
+        }
+    }
+}
+
+/* Fills UPDATE with the rows and gradients of STACK, the one after that of the
+ * last call. */
+static enum status gather_stack(struct row_shard *shard, uint32_t p,
+                                uint32_t stack, unsigned num_parts,
+                                struct row_table_update *update,
+                                struct failure *why) {
+    struct row_scratch *scratch = &shard->partitions[p].scratch;
+    uint32_t dim = row_keys_dim(shard->settings.layout, stack);
+    struct stack_part *parts = scratch->parts;
+    size_t rows = 0;
+    for (unsigned i = 0; i < num_parts; i++) {
+        parts[i].keys = &scratch->keys[i * shard->num_stacks + stack];
+        parts[i].floats = parts[i].end;
+        parts[i].end += (size_t)parts[i].keys->count * dim * sizeof(float);
+        rows += parts[i].keys->count;
+    }
+    update->keys = parts[0].keys;
+    update->gradients = parts[0].floats;
+    update->pushes = NULL;
+    if (num_parts == 1)
+        return STATUS_OK;
+    if (!reserve_merged(&scratch->merged, rows, dim))
+        return row_shard_no_memory(why);
+    merge_parts(parts, num_parts, dim, scratch->next, &scratch->merged);
+    update->keys = &scratch->merged.keys;
+    update->gradients = scratch->merged.sums;
+    update->pushes = scratch->merged.pushes;
+    return STATUS_OK;
+}
+
+static void expire_rows(struct row_table *table, uint64_t expire,
+                        uint64_t step) {
+    uint64_t every = expire / 16 ? expire / 16 : 1;
+    if (expire && step > expire && step % every == 0)
+        (void)row_table_expire(table, step - expire);
+}
+
+static uint64_t expire_of(const struct row_shard *shard, uint32_t stack) {
+    uint32_t t = 0;
+    while (shard->settings.layout->tables[t].stack != stack)
+        t++;
+    return shard->settings.layout->tables[t].expire;
+}
+
+enum status row_shard_update(struct row_shard *shard, uint32_t p,
+                             const struct row_shard_round *round,
+                             struct failure *why) {
+    enum status status = read_parts(shard, p, round, why);
+    for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
+        struct row_table *table = shard->partitions[p].tables[s];
+        struct row_table_update update = {
+            .step = round->step, .rate = round->rate, .scale = round->scale};
+        if (round->num_parts)
+            status = gather_stack(shard, p, s, round->num_parts, &update, why);
+        if (!status && round->num_parts)
+            status = row_table_apply(table, &update, why);
+        expire_rows(table, expire_of(shard, s), round->step);
+    }
+    return status;
+}
+
+static double squares(const struct row_table_update *update, uint32_t dim,
+                      float scale) {
+    const char *from = update->gradients;
+    double sum = 0;
+    for (size_t i = 0; i < (size_t)update->keys->count * dim; i++) {
+        float value;
+        memcpy(&value, from + i * sizeof value, sizeof value);
+        value *= scale;
+        sum += (double)value * (double)value;
+    }
+    return sum;
+}
+
+double row_shard_square_sum(struct row_shard *shard, uint32_t p,
+                            const struct row_shard_round *round) {
+    struct failure why;
+    double sum = 0;
+    if (!round->num_parts)
+        return 0;
+    if (read_parts(shard, p, round, &why))
+        return NAN;
+    for (uint32_t s = 0; s < shard->num_stacks; s++) {
+        struct row_table_update update;
+        if (gather_stack(shard, p, s, round->num_parts, &update, &why))
+            return NAN;
+        sum += squares(&update, row_keys_dim(shard->settings.layout, s),
+                       round->scale);
+    }
+    return sum;
+}
+
+enum status row_shard_lookup(struct row_shard *shard, uint32_t p,
+                             struct row_table *const *held, const void *bytes,
+                             size_t size, float *out, struct failure *why) {
+    struct row_partition *partition = &shard->partitions[p];
+    const struct layout *layout = shard->settings.layout;
+    struct row_keys *keys = partition->scratch.keys;
+    size_t used;
+    enum status status = row_keys_read(layout, bytes, size, keys, &used, why);
+    for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
+        row_table_lookup(held ? held[s] : partition->tables[s], &keys[s], out);
+        out += (size_t)keys[s].count * row_keys_dim(layout, s);
+    }
+    return status;
+}
+
+struct row_table *row_shard_table(const struct row_shard *shard, uint32_t p,
+                                  uint32_t stack) {
+    return shard->partitions[p].tables[stack];
+}
+
+uint64_t row_shard_rows(const struct row_shard *shard, uint32_t table) {
+    return atomic_load_explicit(&shard->counts[table].rows,
+                                memory_order_relaxed);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The partitions of one ps: in each the rows of all tables, a row_table for
+ * each stack. One thread at a time works on a partition. */
+#ifndef CAPSTAN_ROW_SHARD_H
+#define CAPSTAN_ROW_SHARD_H
+
+#include "proto/base/status.h"
+#include "proto/config/job/optimizer.h"
+#include "proto/tensor/layout.h"
+#include "ps/sparse/row_table.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* All borrowed. */
+struct row_shard_settings {
+    const struct layout *layout;
+    const uint32_t *ids; /* the layout's unit of each partition, ascending */
+    uint32_t count;
+    uint32_t num_parts; /* most trainers of a round */
+    uint64_t seed;
+    const struct optimizer *optimizer;
+    const struct rule_loops *loops;
+};
+
+struct row_shard;
+
+enum status row_shard_open(struct row_shard **out,
+                           const struct row_shard_settings *settings,
+                           struct failure *why) MUST_CHECK;
+
+/* Frees *SHARD (may be NULL) and clears it. */
+void row_shard_close(struct row_shard **shard);
+
+/* Checks BYTES [SIZE], received for partition P: lists of its rows as
+ * row_keys.h has them, then nothing, or FLOATS of each row. *VALUES: the floats
+ * of all of them. FAILURE_BAD_MESSAGE; FAILURE_NO_MEMORY. One thread. */
+enum status row_shard_check(struct row_shard *shard, uint32_t p,
+                            const void *bytes, size_t size, bool floats,
+                            size_t *values, struct failure *why) MUST_CHECK;
+
+/* What a trainer has pushed to a partition: lists, then floats; checked. */
+struct row_part {
+    const void *bytes;
+    size_t size;
+};
+
+/* The parts of one round, in rank order. */
+struct row_shard_round {
+    const struct row_part *parts;
+    unsigned num_parts;
+    uint64_t step; /* the partition's update number, from 1 */
+    double rate;
+    float scale; /* of the sum of the gradients */
+};
+
+/* Applies ROUND to partition P, then removes rows that have expired. Fails as
+ * row_table_apply. */
+enum status row_shard_update(struct row_shard *shard, uint32_t p,
+                             const struct row_shard_round *round,
+                             struct failure *why) MUST_CHECK;
+
+/* The sum of the squares of the scaled sums of gradients; NaN without memory.
+ */
+double row_shard_square_sum(struct row_shard *shard, uint32_t p,
+                            const struct row_shard_round *round);
+
+/* Fills OUT with the rows of partition P that BYTES [SIZE] list; checked. HELD
+ * [num_stacks] to read instead of the present rows; NULL: those. */
+enum status row_shard_lookup(struct row_shard *shard, uint32_t p,
+                             struct row_table *const *held, const void *bytes,
+                             size_t size, float *out,
+                             struct failure *why) MUST_CHECK;
+
+/* The rows of STACK in partition P; view. */
+struct row_table *row_shard_table(const struct row_shard *shard, uint32_t p,
+                                  uint32_t stack);
+
+/* For row_table_open_held. */
+struct row_table_options row_shard_options(const struct row_shard *shard,
+                                           uint32_t stack);
+
+/* Rows of TABLE on this ps. Any thread. */
+uint64_t row_shard_rows(const struct row_shard *shard, uint32_t table);
+
+#endif

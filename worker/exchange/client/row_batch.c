@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ids are made unique by a hash table, then sorted by radix: by id, by table,
+ * and by partition, each pass in linear time and stable. */
+#include "worker/exchange/client/row_batch.h"
+
+#include "proto/net/messages/message.h"
+#include "proto/tensor/row_keys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, FIRST_ROOM = 1024 };
+
+struct row_batch_row {
+    uint64_t id;
+    uint32_t partition;
+    uint16_t table, order; /* ORDER: of tables, by stack */
+    uint32_t at;           /* where its floats begin */
+};
+
+static enum status row_batch_no_memory(struct failure *why) {
+    return status_fail(why, FAILURE_NO_MEMORY,
+                       "no memory for the rows of a batch");
+}
+
+enum status row_batch_open(struct row_batch *batch, const struct layout *layout,
+                           struct failure *why) {
+    *batch = (struct row_batch){.layout = layout};
+    batch->parts = calloc(layout->num_partitions + 1, sizeof *batch->parts);
+    return batch->parts ? STATUS_OK : row_batch_no_memory(why);
+}
+
+void row_batch_close(struct row_batch *batch) {
+    free(batch->parts);
+    free(batch->bytes);
+    free(batch->weights);
+    free(batch->gradients);
+    free(batch->positions);
+    free(batch->rows);
+    free(batch->sorted);
+    free(batch->index);
+    *batch = (struct row_batch){0};
+}
+
+void row_batch_begin(struct row_batch *batch) {
+    batch->num_added = batch->num_rows = batch->floats = 0;
+    if (batch->index)
+        memset(batch->index, 0, ((size_t)batch->mask + 1) * sizeof(uint32_t));
+}
+
+/* Grows *MEMORY, of entries of SIZE, to twice its ROOM or more. */
+static bool grow(void **memory, size_t *room, size_t wanted, size_t size) {
+    size_t more = *room ? *room : FIRST_ROOM;
+    if (wanted <= *room)
+        return true;
+    while (more < wanted)
+        more *= 2;
+    void *grown = realloc(*memory, more * size);
+    if (!grown)
+        return false;
+    *memory = grown;
+    *room = more;
+    return true;
+}
+
+/* Where the row of TABLE's ID is in the index, or the free entry for it. */
+static uint32_t *find_index(const struct row_batch *batch, uint32_t table,
+                            uint64_t id, uint64_t hash) {
+    for (uint32_t at = (uint32_t)hash & batch->mask;;
+         at = (at + 1) & batch->mask) {
+        uint32_t *entry = &batch->index[at];
+        if (!*entry)
+            return entry;
+        const struct row_batch_row *row = &batch->rows[*entry - 1];
+        if (row->id == id && row->table == table)
+            return entry;
+    }
+}
+
+/* Room for one more row than there are. */
+static bool grow_rows(struct row_batch *batch) {
+    size_t room = batch->room_rows;
+    if (!grow((void **)&batch->rows, &room, batch->num_rows + 1,
+              sizeof *batch->rows))
+        return false;
+    struct row_batch_row *sorted =
+        realloc(batch->sorted, room * sizeof *sorted);
+    batch->sorted = sorted ? sorted : batch->sorted;
+    uint32_t *index = calloc(2 * room, sizeof *index);
+    if (!sorted || !index) {
+        free(index);
+        return false;
+    }
+    free(batch->index);
+    batch->index = index;
+    batch->mask = (uint32_t)(2 * room - 1);
+    batch->room_rows = room;
+    for (size_t r = 0; r < batch->num_rows; r++) {
+        const struct row_batch_row *row = &batch->rows[r];
+        *find_index(batch, row->table, row->id,
+                    layout_row_hash(row->table, row->id)) = (uint32_t)r + 1;
+    }
+    return true;
+}
+
+/* The place of TABLE among all, by stack and then number. */
+static uint16_t table_order(const struct layout *layout, uint32_t table) {
+    uint32_t stack = layout->tables[table].stack, order = 0;
+    for (uint32_t t = 0; t < layout->num_tables; t++)
+        order += layout->tables[t].stack < stack ||
+                 (layout->tables[t].stack == stack && t < table);
+    return (uint16_t)order;
+}
+
+enum status row_batch_add(struct row_batch *batch, uint32_t table,
+                          const uint64_t *ids, size_t count,
+                          struct failure *why) {
+    uint16_t order = table_order(batch->layout, table);
+    if (!grow((void **)&batch->positions, &batch->room_added,
+              batch->num_added + count, sizeof *batch->positions))
+        return row_batch_no_memory(why);
+    for (size_t i = 0; i < count; i++) {
+        if (batch->num_rows == batch->room_rows && !grow_rows(batch))
+            return row_batch_no_memory(why);
+        uint64_t hash = layout_row_hash(table, ids[i]);
+        uint32_t *entry = find_index(batch, table, ids[i], hash);
+        if (!*entry) {
+            batch->rows[batch->num_rows++] = (struct row_batch_row){
+                .id = ids[i],
+                .partition = layout_partition(batch->layout, hash),
+                .table = (uint16_t)table,
+                .order = order};
+            *entry = (uint32_t)batch->num_rows;
+        }
+        batch->positions[batch->num_added++] = *entry - 1;
+    }
+    return STATUS_OK;
+}
+
+/* Digit D of a row's place: of its id, then of its table, then partition. */
+enum { ID_DIGITS = (64 + DIGIT_BITS - 1) / DIGIT_BITS, TABLE_DIGITS = 2 };
+enum { ALL_DIGITS = ID_DIGITS + TABLE_DIGITS + 2 };
+
+static uint32_t digit(const struct row_batch_row *row, unsigned d) {
+    if (d < ID_DIGITS)
+        return (uint32_t)(row->id >> (d * DIGIT_BITS)) & (DIGITS - 1);
+    if (d < ID_DIGITS + TABLE_DIGITS)
+        return (uint32_t)row->order >> ((d - ID_DIGITS) * DIGIT_BITS) &
+               (DIGITS - 1);
+    return row->partition >> ((d - ID_DIGITS - TABLE_DIGITS) * DIGIT_BITS) &
+           (DIGITS - 1);
+}
+
+/* One pass of a radix sort from FROM to TO; false: all rows have one digit, and
+ * nothing is written. */
+static bool sort_by_digit(const struct row_batch_row *from,
+                          struct row_batch_row *to, size_t count, unsigned d) {
+    uint32_t places[DIGITS] = {0}, sum = 0;
+    for (size_t i = 0; i < count; i++)
+        places[digit(&from[i], d)]++;
+    if (count && places[digit(&from[0], d)] == count)
+        return false;
+    for (uint32_t v = 0; v < DIGITS; v++) {
+        uint32_t here = places[v];
+        places[v] = sum;
+        sum += here;
+    }
+    for (size_t i = 0; i < count; i++)
+        to[places[digit(&from[i], d)]++] = from[i];
+    return true;
+}
+
+/* Rows carry their number in `at` while they are sorted. */
+static void sort_rows(struct row_batch *batch) {
+    for (size_t r = 0; r < batch->num_rows; r++)
+        batch->rows[r].at = (uint32_t)r;
+    for (unsigned d = 0; d < ALL_DIGITS; d++) {
+        struct row_batch_row *from = batch->rows;
+        if (!sort_by_digit(from, batch->sorted, batch->num_rows, d))
+            continue;
+        batch->rows = batch->sorted;
+        batch->sorted = from;
+    }
+}
+
+/* Gives each sorted row its floats, and each added id the place of its row. The
+ * index, which no one needs any more, has that by number. */
+static void place_rows(struct row_batch *batch) {
+    for (size_t r = 0; r < batch->num_rows; r++) {
+        struct row_batch_row *row = &batch->rows[r];
+        batch->index[row->at] = (uint32_t)batch->floats;
+        row->at = (uint32_t)batch->floats;
+        batch->floats += batch->layout->tables[row->table].dim;
+    }
+    for (size_t i = 0; i < batch->num_added; i++)
+        batch->positions[i] = batch->index[batch->positions[i]];
+}
+
+static bool reserve_floats(struct row_batch *batch) {
+    size_t bytes = (batch->floats * sizeof(float) + 63) / 64 * 64;
+    if (batch->floats <= batch->room_floats)
+        return true;
+    free(batch->weights);
+    free(batch->gradients);
+    batch->weights = aligned_alloc(64, bytes);
+    batch->gradients = aligned_alloc(64, bytes);
+    batch->room_floats =
+        batch->weights && batch->gradients ? bytes / sizeof(float) : 0;
+    return batch->room_floats;
+}
+
+/* Writes the lists of the rows FIRST to END - 1, one partition's. */
+static enum status write_part(struct row_batch *batch, size_t first, size_t end,
+                              struct row_keys *keys, size_t *used,
+                              struct failure *why) {
+    const struct layout *layout = batch->layout;
+    struct row_batch_part *part = &batch->parts[batch->rows[first].partition];
+    const struct row_batch_row *last = &batch->rows[end - 1];
+    for (uint32_t s = 0; s < layout->num_stacks; s++)
+        keys[s].count = 0;
+    for (size_t r = first; r < end; r++) {
+        const struct row_batch_row *row = &batch->rows[r];
+        struct row_keys *list = &keys[layout->tables[row->table].stack];
+        if (!row_keys_reserve(list, list->count + 1))
+            return row_batch_no_memory(why);
+        list->ids[list->count] = row->id;
+        list->tables[list->count++] = row->table;
+    }
+    size_t bytes = row_keys_bytes(layout, keys);
+    part->first_float = batch->rows[first].at;
+    part->floats =
+        last->at + layout->tables[last->table].dim - part->first_float;
+    part->first_byte = *used;
+    part->bytes = (uint32_t)bytes;
+    if (bytes + part->floats * sizeof(float) > MESSAGE_MAX_PAYLOAD)
+        return status_fail(
+            why, FAILURE_JOB_TOO_LARGE,
+            "a batch has %zu rows of %zu floats in one of %u partitions, more "
+            "than the %d MiB of a message: lower "
+            "train_micro_batch_size_per_gpu, or dim",
+            end - first, (size_t)part->floats / (end - first),
+            layout->num_partitions, MESSAGE_MAX_PAYLOAD >> 20);
+    if (!grow((void **)&batch->bytes, &batch->room_bytes, *used + bytes, 1))
+        return row_batch_no_memory(why);
+    row_keys_write(layout, keys, batch->bytes + *used);
+    *used += bytes;
+    return STATUS_OK;
+}
+
+static enum status write_parts(struct row_batch *batch, struct failure *why) {
+    const struct layout *layout = batch->layout;
+    struct row_keys *keys = calloc(layout->num_stacks, sizeof *keys);
+    enum status status = keys ? STATUS_OK : row_batch_no_memory(why);
+    size_t used = 0, end;
+    memset(batch->parts, 0, layout->num_partitions * sizeof *batch->parts);
+    for (size_t first = 0; !status && first < batch->num_rows; first = end) {
+        uint32_t partition = batch->rows[first].partition;
+        for (end = first;
+             end < batch->num_rows && batch->rows[end].partition == partition;)
+            end++;
+        status = write_part(batch, first, end, keys, &used, why);
+    }
+    for (uint32_t s = 0; keys && s < layout->num_stacks; s++)
+        row_keys_free(&keys[s]);
+    free(keys);
+    return status;
+}
+
+enum status row_batch_finish(struct row_batch *batch, struct failure *why) {
+    sort_rows(batch);
+    place_rows(batch);
+    if (!reserve_floats(batch))
+        return row_batch_no_memory(why);
+    return write_parts(batch, why);
+}
+
+void row_batch_clear_gradients(struct row_batch *batch) {
+    if (batch->floats)
+        memset(batch->gradients, 0, batch->floats * sizeof(float));
+}
+
+enum status row_batch_add_rows(struct row_batch *batch,
+                               const struct row_batch *from,
+                               struct failure *why) {
+    enum status status = STATUS_OK;
+    for (size_t r = 0; !status && r < from->num_rows; r++)
+        status = row_batch_add(batch, from->rows[r].table, &from->rows[r].id, 1,
+                               why);
+    return status;
+}
+
+size_t row_batch_add_gradients(struct row_batch *batch, size_t first,
+                               const struct row_batch *from) {
+    for (size_t r = 0; r < from->num_rows; r++) {
+        const struct row_batch_row *row = &from->rows[r];
+        float *to = batch->gradients + batch->positions[first + r];
+        for (uint32_t d = 0; d < batch->layout->tables[row->table].dim; d++)
+            to[d] += from->gradients[row->at + d];
+    }
+    return first + from->num_rows;
+}

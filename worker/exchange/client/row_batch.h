@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of tables that a batch reads, each once, by partition; their weights
+ * and the sums of their gradients. Filled in three steps: row_batch_begin, then
+ * row_batch_add for each list of ids, then row_batch_finish. One thread. */
+#ifndef CAPSTAN_ROW_BATCH_H
+#define CAPSTAN_ROW_BATCH_H
+
+#include "proto/base/status.h"
+#include "proto/tensor/layout.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A partition's place in `bytes`, and in `weights` and `gradients`. */
+struct row_batch_part {
+    size_t first_byte;
+    uint32_t bytes; /* of the lists, as row_keys.h has them; 0: no row */
+    uint32_t first_float, floats;
+};
+
+struct row_batch_row;
+
+struct row_batch {
+    const struct layout *layout;
+    struct row_batch_part *parts; /* [num_partitions] */
+    unsigned char *bytes;         /* the lists of all partitions */
+    float *weights, *gradients;   /* [floats], rows in the order of the lists */
+    uint32_t *positions; /* [num_added]: where the row of each added id begins
+                            in `weights` and `gradients` */
+    size_t num_added, num_rows, floats;
+
+    /* Private. */
+    struct row_batch_row *rows, *sorted; /* [room_rows] */
+    uint32_t *index;                     /* [mask + 1]: 1 + number of a row */
+    uint32_t mask;
+    size_t room_added, room_rows, room_bytes, room_floats;
+};
+
+/* Over LAYOUT's tables (borrowed). A zeroed BATCH may be closed. */
+enum status row_batch_open(struct row_batch *batch, const struct layout *layout,
+                           struct failure *why) MUST_CHECK;
+void row_batch_close(struct row_batch *batch);
+
+/* Empties BATCH. */
+void row_batch_begin(struct row_batch *batch);
+
+/* Adds COUNT ids of TABLE, of which any may be equal. */
+enum status row_batch_add(struct row_batch *batch, uint32_t table,
+                          const uint64_t *ids, size_t count,
+                          struct failure *why) MUST_CHECK;
+
+/* Orders the rows. FAILURE_JOB_TOO_LARGE if those of one partition are more
+ * than a message has room for. */
+enum status row_batch_finish(struct row_batch *batch,
+                             struct failure *why) MUST_CHECK;
+
+/* Adds the rows of FROM, which is finished. */
+enum status row_batch_add_rows(struct row_batch *batch,
+                               const struct row_batch *from,
+                               struct failure *why) MUST_CHECK;
+
+/* Sets all gradients to 0. */
+void row_batch_clear_gradients(struct row_batch *batch);
+
+/* Adds FROM's gradients to those of its rows in BATCH, which were added as the
+ * FIRST ones and following; returns the number behind them. */
+size_t row_batch_add_gradients(struct row_batch *batch, size_t first,
+                               const struct row_batch *from);
+
+#endif

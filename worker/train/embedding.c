@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Micro batches lie in a ring: those of the step, passed or not, and one that
+ * is requested ahead; its lookups are answered in order. */
+#include "worker/train/embedding.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct embedding {
+    struct embedding_settings settings;
+    struct row_batch *ring; /* [room] */
+    uint32_t room;
+    uint64_t begin;     /* of the step's first micro batch, */
+    uint64_t passed;    /* of the next to pass, */
+    uint64_t requested; /* of the next to request; a place is its number mod
+                           room */
+    struct row_batch merged, evaluation;
+    uint64_t merged_until; /* `passed` for which `merged` is up to date */
+    bool has_pushed;
+    /* Of each column of rows, [max_batch, width]: its gradient on the device,
+     * and copies in host memory, where that is not the device's. */
+    float *gradients[BATCH_MAX_COLUMNS];
+    float *host[BATCH_MAX_COLUMNS];
+};
+
+static enum status embedding_no_memory(struct failure *why) {
+    return status_fail(why, FAILURE_NO_MEMORY,
+                       "no memory for the rows of a batch");
+}
+
+static bool is_async(const struct embedding *embedding) {
+    return embedding->settings.device->ops->async;
+}
+
+static enum status allocate_columns(struct embedding *embedding,
+                                    struct failure *why) {
+    const struct embedding_settings *s = &embedding->settings;
+    const struct device *device = s->device;
+    for (uint32_t c = 0; c < s->spec->num_columns; c++) {
+        const struct batch_column *column = &s->spec->columns[c];
+        size_t bytes = batch_column_bytes(column, s->max_batch);
+        if (column->type != BATCH_ROWS)
+            continue;
+        if (s->micro_batches)
+            embedding->gradients[c] =
+                device->ops->allocate(device->handle, bytes);
+        if (s->micro_batches && !embedding->gradients[c])
+            return status_fail(why, FAILURE_DEVICE_MEMORY,
+                               "no memory on device %s for the gradients of "
+                               "%u samples' rows, %zu bytes",
+                               device->name, s->max_batch, bytes);
+        if (is_async(embedding))
+            embedding->host[c] = malloc(bytes);
+        if (is_async(embedding) && !embedding->host[c])
+            return embedding_no_memory(why);
+    }
+    return STATUS_OK;
+}
+
+enum status embedding_open(struct embedding **out,
+                           const struct embedding_settings *settings,
+                           struct failure *why) {
+    struct embedding *embedding = calloc(1, sizeof *embedding);
+    *out = embedding;
+    if (!embedding)
+        return embedding_no_memory(why);
+    embedding->settings = *settings;
+    embedding->room = settings->micro_batches + 2;
+    embedding->ring = calloc(embedding->room, sizeof *embedding->ring);
+    enum status status = embedding->ring ? STATUS_OK : embedding_no_memory(why);
+    for (uint32_t i = 0; !status && i < embedding->room; i++)
+        status = row_batch_open(&embedding->ring[i], settings->layout, why);
+    if (!status)
+        status = row_batch_open(&embedding->merged, settings->layout, why);
+    if (!status)
+        status = row_batch_open(&embedding->evaluation, settings->layout, why);
+    if (!status)
+        status = allocate_columns(embedding, why);
+    if (status)
+        embedding_close(out);
+    return status;
+}
+
+void embedding_close(struct embedding **where) {
+    struct embedding *embedding = *where;
+    *where = NULL;
+    if (!embedding)
+        return;
+    const struct device *device = embedding->settings.device;
+    for (uint32_t c = 0; c < BATCH_MAX_COLUMNS; c++) {
+        if (embedding->gradients[c])
+            device->ops->release(device->handle, embedding->gradients[c]);
+        free(embedding->host[c]);
+    }
+    for (uint32_t i = 0; embedding->ring && i < embedding->room; i++)
+        row_batch_close(&embedding->ring[i]);
+    row_batch_close(&embedding->merged);
+    row_batch_close(&embedding->evaluation);
+    free(embedding->ring);
+    free(embedding);
+}
+
+static struct row_batch *place_of(const struct embedding *embedding,
+                                  uint64_t number) {
+    return &embedding->ring[number % embedding->room];
+}
+
+/* Lists the rows of BATCH: those of each lookup, by sample. */
+static enum status list_rows(const struct embedding *embedding,
+                             const struct batch *batch, struct row_batch *rows,
+                             struct failure *why) {
+    const struct batch_spec *spec = embedding->settings.spec;
+    enum status status = STATUS_OK;
+    row_batch_begin(rows);
+    for (uint32_t l = 0; !status && l < spec->num_lookups; l++) {
+        const struct batch_ids *ids = &batch->ids[spec->lookups[l].ids];
+        status = row_batch_add(rows, spec->lookups[l].table, ids->ids,
+                               ids->offsets[batch->count], why);
+    }
+    return status ? status : row_batch_finish(rows, why);
+}
+
+enum status embedding_request(struct embedding *embedding,
+                              const struct batch *batch, uint64_t clock,
+                              struct failure *why) {
+    struct row_batch *rows = place_of(embedding, embedding->requested);
+    enum status status = list_rows(embedding, batch, rows, why);
+    if (status)
+        return status;
+    embedding->requested++;
+    embedding->settings.source.lookup(embedding->settings.source.context, clock,
+                                      0, rows);
+    return STATUS_OK;
+}
+
+bool embedding_is_ahead(const struct embedding *embedding) {
+    return embedding->requested > embedding->passed;
+}
+
+/* What a sample's ids are weighted with: WEIGHT_J / divisor. */
+static float divisor_of(enum batch_combiner combiner,
+                        const struct batch_ids *ids, uint32_t begin,
+                        uint32_t end) {
+    float sum = 0;
+    for (uint32_t j = begin; j < end; j++) {
+        float weight = ids->weights ? ids->weights[j] : 1;
+        sum += combiner == BATCH_MEAN ? weight : weight * weight;
+    }
+    if (combiner == BATCH_SUM || sum == 0)
+        return 1;
+    return combiner == BATCH_MEAN ? sum : sqrtf(sum);
+}
+
+/* One lookup of a batch. */
+struct combination {
+    const struct batch_ids *ids;
+    const uint32_t *positions; /* of the ids' rows in ROWS */
+    float *rows;               /* weights, or gradients */
+    float *column; /* of the first sample, where the lookup's begin */
+    uint32_t dim, width;
+    enum batch_combiner combiner;
+};
+
+/* Adds the rows of sample S's ids to its place in the column, or BACK. */
+static void combine_sample(const struct combination *c, uint32_t s, bool back) {
+    uint32_t begin = c->ids->offsets[s], end = c->ids->offsets[s + 1];
+    float *sample = c->column + (size_t)s * c->width;
+    float divisor = divisor_of(c->combiner, c->ids, begin, end);
+    for (uint32_t j = begin; j < end; j++) {
+        float weight = (c->ids->weights ? c->ids->weights[j] : 1) / divisor;
+        float *row = c->rows + c->positions[j];
+        float *restrict to = back ? row : sample;
+        const float *restrict from = back ? sample : row;
+        for (uint32_t d = 0; d < c->dim; d++)
+            to[d] += weight * from[d];
+    }
+}
+
+/* All lookups of BATCH. COLUMNS are host memory: the columns of rows; BACK:
+ * their gradients. */
+static void combine(const struct embedding *embedding,
+                    const struct batch *batch, const struct row_batch *rows,
+                    float *const *columns, bool back) {
+    const struct batch_spec *spec = embedding->settings.spec;
+    const uint32_t *positions = rows->positions;
+    for (uint32_t l = 0; l < spec->num_lookups; l++) {
+        const struct batch_lookup *lookup = &spec->lookups[l];
+        struct combination c = {
+            .ids = &batch->ids[lookup->ids],
+            .positions = positions,
+            .rows = back ? rows->gradients : rows->weights,
+            .column = columns[lookup->column] + lookup->offset,
+            .dim = embedding->settings.layout->tables[lookup->table].dim,
+            .width = spec->columns[lookup->column].width,
+            .combiner = lookup->combiner};
+        for (uint32_t s = 0; s < batch->count; s++)
+            combine_sample(&c, s, back);
+        positions += c.ids->offsets[batch->count];
+    }
+}
+
+/* Host memory of BATCH's column C. */
+static float *host_column(const struct embedding *embedding,
+                          const struct batch *batch, uint32_t c) {
+    return is_async(embedding) ? embedding->host[c] : batch->columns[c];
+}
+
+static void fill_columns(struct embedding *embedding, struct batch *batch,
+                         struct row_batch *rows) {
+    const struct embedding_settings *s = &embedding->settings;
+    const struct device *device = s->device;
+    float *columns[BATCH_MAX_COLUMNS] = {NULL};
+    for (uint32_t c = 0; c < s->spec->num_columns; c++) {
+        if (s->spec->columns[c].type != BATCH_ROWS)
+            continue;
+        columns[c] = host_column(embedding, batch, c);
+        memset(columns[c], 0,
+               batch_column_bytes(&s->spec->columns[c], batch->count));
+    }
+    combine(embedding, batch, rows, columns, false);
+    for (uint32_t c = 0; is_async(embedding) && c < s->spec->num_columns; c++)
+        if (columns[c])
+            device->ops->upload(
+                device->handle, OPS_COMPUTE, batch->columns[c], columns[c],
+                batch_column_bytes(&s->spec->columns[c], batch->count));
+}
+
+bool embedding_forward(struct embedding *embedding, struct batch *batch) {
+    const struct embedding_source *source = &embedding->settings.source;
+    if (!source->wait(source->context))
+        return false;
+    fill_columns(embedding, batch, place_of(embedding, embedding->passed));
+    memcpy(batch->gradients, embedding->gradients, sizeof batch->gradients);
+    return true;
+}
+
+/* The columns' gradients in host memory. */
+static enum status download_gradients(struct embedding *embedding,
+                                      const struct batch *batch,
+                                      float **columns, struct failure *why) {
+    const struct embedding_settings *s = &embedding->settings;
+    const struct device *device = s->device;
+    for (uint32_t c = 0; c < s->spec->num_columns; c++) {
+        columns[c] = embedding->gradients[c];
+        if (!columns[c] || !is_async(embedding))
+            continue;
+        columns[c] = embedding->host[c];
+        device->ops->download(
+            device->handle, OPS_COMPUTE, columns[c], embedding->gradients[c],
+            batch_column_bytes(&s->spec->columns[c], batch->count));
+    }
+    return is_async(embedding) ? device->ops->synchronize(device->handle, why)
+                               : STATUS_OK;
+}
+
+enum status embedding_backward(struct embedding *embedding,
+                               const struct batch *batch, struct failure *why) {
+    float *columns[BATCH_MAX_COLUMNS] = {NULL};
+    struct row_batch *rows = place_of(embedding, embedding->passed++);
+    enum status status = download_gradients(embedding, batch, columns, why);
+    if (status)
+        return status;
+    row_batch_clear_gradients(rows);
+    combine(embedding, batch, rows, columns, true);
+    return STATUS_OK;
+}
+
+/* Adds up the micro batches' gradients row by row, in their order. */
+static enum status merge_micro_batches(struct embedding *embedding,
+                                       struct failure *why) {
+    struct row_batch *merged = &embedding->merged;
+    enum status status = STATUS_OK;
+    row_batch_begin(merged);
+    for (uint64_t k = embedding->begin; !status && k < embedding->passed; k++)
+        status = row_batch_add_rows(merged, place_of(embedding, k), why);
+    if (!status)
+        status = row_batch_finish(merged, why);
+    if (status)
+        return status;
+    row_batch_clear_gradients(merged);
+    size_t first = 0;
+    for (uint64_t k = embedding->begin; k < embedding->passed; k++)
+        first = row_batch_add_gradients(merged, first, place_of(embedding, k));
+    return STATUS_OK;
+}
+
+enum status embedding_gradients(struct embedding *embedding,
+                                struct row_batch **out, struct failure *why) {
+    uint64_t count = embedding->passed - embedding->begin;
+    *out = count == 1 ? place_of(embedding, embedding->begin)
+           : count    ? &embedding->merged
+                      : NULL;
+    if (count < 2 || embedding->merged_until == embedding->passed)
+        return STATUS_OK;
+    embedding->merged_until = embedding->passed;
+    return merge_micro_batches(embedding, why);
+}
+
+enum status embedding_push(struct embedding *embedding, uint64_t clock,
+                           enum contribution kind, struct failure *why) {
+    const struct embedding_source *source = &embedding->settings.source;
+    struct row_batch *rows = NULL;
+    enum status status = STATUS_OK;
+    if (!embedding_settle(embedding))
+        return STATUS_OK; /* the run ends */
+    if (kind == CONTRIBUTION_FULL)
+        status = embedding_gradients(embedding, &rows, why);
+    if (status)
+        return status;
+    if (kind == CONTRIBUTION_FULL && !rows)
+        kind = CONTRIBUTION_ZERO;
+    source->push(source->context, clock, kind, rows);
+    embedding->has_pushed = true;
+    embedding->begin = embedding->passed;
+    return STATUS_OK;
+}
+
+bool embedding_settle(struct embedding *embedding) {
+    const struct embedding_source *source = &embedding->settings.source;
+    return !embedding->has_pushed || source->settle(source->context);
+}
+
+enum status embedding_evaluate(struct embedding *embedding, struct batch *batch,
+                               uint64_t snapshot, bool *ready,
+                               struct failure *why) {
+    const struct embedding_source *source = &embedding->settings.source;
+    *ready = source->wait(source->context); /* what was requested ahead */
+    if (!*ready)
+        return STATUS_OK;
+    enum status status =
+        list_rows(embedding, batch, &embedding->evaluation, why);
+    if (status)
+        return status;
+    source->lookup(source->context, 0, snapshot, &embedding->evaluation);
+    *ready = source->wait(source->context);
+    if (*ready)
+        fill_columns(embedding, batch, &embedding->evaluation);
+    return STATUS_OK;
+}
