@@ -187,6 +187,7 @@ static void close_run(struct run *run) {
     roster_close(&run->roster);
     layout_free(&run->plan.layout);
     free(run->plan.groups);
+    free(run->plan.table_groups);
     if (run->plan.has_restored)
         manifest_clear(&run->plan.restored);
     for (uint32_t i = 0; i < run->snapshots.count; i++)

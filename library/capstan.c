@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -333,6 +334,70 @@ PUBLIC int capstan_set(capstan_run *run, uint32_t group, const char *key,
     return why.code == FAILURE_RUN_ENDED
                ? result_of(run, EXTERNAL_OVER, TIME_NEVER)
                : end_run(run, &why);
+}
+
+PUBLIC int capstan_declare_table(capstan_run *run,
+                                 const struct capstan_table *table,
+                                 uint32_t *number) {
+    struct table declared = {.dim = table->dim,
+                             .init_bound = table->init_range,
+                             .admit = table->admit,
+                             .expire = table->expire,
+                             .max_rows = table->max_rows};
+    struct failure why = {0};
+    enum status status = STATUS_OK;
+    if (is_over(run))
+        return over_result(run);
+    if (!table->name || strlen(table->name) >= sizeof declared.name)
+        status = status_fail(&why, FAILURE_MODEL_INVALID,
+                             "a table's name has 1 to %zu bytes",
+                             sizeof declared.name - 1);
+    else
+        strcpy(declared.name, table->name);
+    if (!status)
+        status = external_declare_table(run->external, &declared,
+                                        table->optimizer, number, &why);
+    return status ? end_run(run, &why) : 0;
+}
+
+PUBLIC int capstan_set_table(capstan_run *run, uint32_t number, const char *key,
+                             double value) {
+    struct failure why = {0};
+    if (is_over(run))
+        return over_result(run);
+    return external_set_table(run->external, number, key ? key : "", value,
+                              &why)
+               ? end_run(run, &why)
+               : 0;
+}
+
+/* Both structs have the same members. */
+_Static_assert(sizeof(struct capstan_rows) == sizeof(struct external_rows) &&
+                   offsetof(struct capstan_rows, values) ==
+                       offsetof(struct external_rows, values),
+               "struct capstan_rows differs from struct external_rows");
+
+PUBLIC int capstan_lookup(capstan_run *run, const struct capstan_rows *rows,
+                          size_t n, double seconds) {
+    if (is_over(run))
+        return over_result(run);
+    int64_t until = until_of(seconds);
+    return result_of(run,
+                     external_lookup(run->external,
+                                     (const struct external_rows *)rows,
+                                     (uint32_t)n, until),
+                     until);
+}
+
+PUBLIC int capstan_push_rows(capstan_run *run, const struct capstan_rows *rows,
+                             size_t n) {
+    if (is_over(run))
+        return over_result(run);
+    return result_of(run,
+                     external_push_rows(run->external,
+                                        (const struct external_rows *)rows,
+                                        (uint32_t)n),
+                     TIME_NEVER);
 }
 
 PUBLIC int capstan_start(capstan_run *run, double seconds) {

@@ -160,6 +160,50 @@ int capstan_optimizer(capstan_run *run, const char *type);
 int capstan_set(capstan_run *run, uint32_t group, const char *key,
                 double value);
 
+/* A table of rows on the ps, by 64-bit id, of which only those that a step
+ * reads come here. A row that was never pushed has initial values that follow
+ * from the job's seed, the table and the id. */
+struct capstan_table {
+    const char *name;
+    uint32_t dim;     /* floats of a row, at most 4096 */
+    float init_range; /* initial values are uniform in [-range, range); 0: 0 */
+    const char *optimizer; /* "SGD", "Adagrad", "Adam" or "Ftrl", with its
+                              defaults; NULL: the run's */
+    uint32_t admit;  /* pushes after which a row exists; until then it reads as
+                        zeros; 0: at once */
+    uint64_t expire; /* steps without a push after which it is gone; 0: never */
+    uint64_t max_rows; /* more end the run; 0: any number */
+};
+
+/* After capstan_join, before capstan_start, alike on all ranks. A run with
+ * tables has ps, and at least one tensor. */
+int capstan_declare_table(capstan_run *run, const struct capstan_table *table,
+                          uint32_t *number);
+
+/* Sets KEY ("lr", "eps", ...; as capstan_set) of the optimiser that table
+ * NUMBER has of its own, before capstan_start. */
+int capstan_set_table(capstan_run *run, uint32_t number, const char *key,
+                      double value);
+
+/* COUNT rows of a table; ids may be equal. */
+struct capstan_rows {
+    uint32_t table;
+    size_t count;
+    const uint64_t *ids;
+    float *values; /* [count, dim]: weights, or gradients */
+};
+
+/* Reads N lists of rows, of any tables, as they are after the last step; best
+ * all of a step in one call. After CAPSTAN_AGAIN call it again with the same
+ * lists. One thread at a time. */
+int capstan_lookup(capstan_run *run, const struct capstan_rows *rows, size_t n,
+                   double seconds);
+
+/* Gradients of rows in this step, before capstan_step; copied, and added up by
+ * row. Rows that no rank pushes stay as they are. */
+int capstan_push_rows(capstan_run *run, const struct capstan_rows *rows,
+                      size_t n);
+
 /* Where the run is. */
 struct capstan_position {
     uint64_t step; /* steps that the run has completed */

@@ -50,6 +50,7 @@ static enum status open_server(struct ps *ps, struct failure *why) {
         .all_replicas = plan_all_replicas(plan),
         .groups = plan->groups,
         .num_groups = plan->num_groups,
+        .table_groups = plan->table_groups,
         .awaits_values = !plan->pull_first,
         .run_schedule = plan->run_schedule,
         .scaler = plan->scaler,

@@ -205,6 +205,19 @@ static void collect_gradients(struct server *server, struct work_item *item) {
     };
 }
 
+/* Of the tables with the run's own optimizer. */
+static double rate_of_tables(const struct server *server, uint32_t b,
+                             uint64_t step) {
+    const struct server_settings *s = &server->settings;
+    if (!s->groups)
+        return schedule_rate(&server->schedule, step);
+    struct optimizer_group group = s->groups[0];
+    const double *values = gradient_inbox_values(server->gradient_inbox, b, 0);
+    if (values)
+        optimizer_group_put(&group, values);
+    return group.lr;
+}
+
 /* The same of a partition, with its rate. */
 static void collect_parts(struct server *server, struct work_item *item) {
     const struct server_settings *s = &server->settings;
@@ -221,7 +234,9 @@ static void collect_parts(struct server *server, struct work_item *item) {
         .parts = item->parts,
         .num_parts = count,
         .step = item->action.step,
-        .rate = schedule_rate(&server->schedule, item->action.step),
+        .rate = rate_of_tables(server, b, item->action.step),
+        .factor = schedule_rate(&server->schedule, item->action.step) /
+                  schedule_top(&server->schedule),
         .scale = count ? 1.0f / (float)weight : 1.0f};
 }
 

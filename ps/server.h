@@ -36,6 +36,7 @@ struct server_settings {
     const struct optimizer_group *groups; /* [num_groups], by parameter; NULL:
                                              the job's optimizer */
     uint32_t num_groups;
+    const struct optimizer_group *table_groups; /* which tables name */
     uint32_t threads;   /* worker threads for block operations; 0: none, the
                            caller does the work */
     bool awaits_values; /* blocks of parameters with `values` wait for rank 0's

@@ -48,6 +48,12 @@ const char *server_push_rows(struct server *server, struct link_frame *frame,
 const char *server_look_up(struct server *server, struct link_frame *frame,
                            Capstan__DataHeader *header);
 
+/* Keeps the values of groups in HEADER with PAYLOAD. False: they are not
+ * allowed. */
+bool server_record_values(const struct server *server,
+                          struct gradient_payload *payload,
+                          const Capstan__DataHeader *header);
+
 /* Gives ITEM the lookup of its action; false: it has been replaced. */
 bool server_take_lookup(struct server *server, struct work_item *item);
 

@@ -35,8 +35,7 @@ static enum update_core_result server_messages_push_block(
     return update_core_push(core, b, header->rank, header->clock, header->seq);
 }
 
-/* False: they are not allowed. */
-static bool record_values(const struct server *server,
+bool server_record_values(const struct server *server,
                           struct gradient_payload *payload,
                           const Capstan__DataHeader *header) {
     for (size_t i = 0; i < header->n_groups; i++) {
@@ -57,7 +56,7 @@ static const char *server_messages_push(struct server *server,
     if (!gradient_payload)
         return "no memory";
     const char *error = NULL;
-    if (!record_values(server, gradient_payload, header))
+    if (!server_record_values(server, gradient_payload, header))
         error = "values of an optimizer's group that are not allowed";
     const struct link_bytes *payload = gradient_inbox_payload(gradient_payload);
     const char *floats = payload->data;

@@ -22,14 +22,15 @@ static uint32_t partition_of(const struct server *server, uint32_t b) {
 
 enum status server_open_rows(struct server *server, struct failure *why) {
     const struct server_settings *s = &server->settings;
-    struct row_shard_settings rows = {.layout = s->layout,
-                                      .ids = s->ids +
-                                             server_first_partition(server),
-                                      .count = s->num_partitions,
-                                      .num_parts = s->num_ranks,
-                                      .seed = s->job->seed,
-                                      .optimizer = &s->job->optimizer,
-                                      .loops = s->process->loops};
+    struct row_shard_settings rows = {
+        .layout = s->layout,
+        .ids = s->ids + server_first_partition(server),
+        .count = s->num_partitions,
+        .num_parts = s->num_ranks,
+        .seed = s->job->seed,
+        .optimizer = s->groups ? &s->groups[0].optimizer : &s->job->optimizer,
+        .groups = s->table_groups,
+        .loops = s->process->loops};
     size_t variants;
     if (!s->num_partitions)
         return STATUS_OK;
@@ -161,7 +162,9 @@ const char *server_push_rows(struct server *server, struct link_frame *frame,
     if (!payload)
         return "no memory";
     const char *bytes = gradient_inbox_payload(payload)->data;
-    for (size_t i = 0; i < header->n_blocks; i++) {
+    if (!server_record_values(server, payload, header))
+        error = "values of an optimizer's group that are not allowed";
+    for (size_t i = 0; i < header->n_blocks && !error; i++) {
         uint32_t b = header->blocks[i], size = has_rows ? header->sizes[i] : 0;
         enum update_core_result result =
             push_partition(server->update_core, b, header);

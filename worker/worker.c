@@ -86,6 +86,18 @@ static bool needs_nccl(const struct job *job) {
     return job->strategy != JOB_PS && job->backend == JOB_BACKEND_AUTO;
 }
 
+static void add_table_groups(const struct worker *worker,
+                             Capstan__ModelSpec *model_spec) {
+    uint32_t count = 0;
+    const struct optimizer_group *groups =
+        worker->settings->external
+            ? external_table_groups(worker->settings->external, &count)
+            : NULL;
+    if (count)
+        model_spec->table_groups = optimizer_group_messages(groups, count);
+    model_spec->n_table_groups = model_spec->table_groups ? count : 0;
+}
+
 static void worker_send_model_spec(struct worker *worker,
                                    const struct trainer_report *report) {
     struct device_limit devices[JOB_MAX_DEVICES];
@@ -128,6 +140,7 @@ static void worker_send_model_spec(struct worker *worker,
         model_spec.parameters = parameters;
         model_spec.tables = plan_tables(layout);
         model_spec.n_tables = model_spec.tables ? layout->num_tables : 0;
+        add_table_groups(worker, &model_spec);
     }
     control.body_case = CAPSTAN__CONTROL__BODY_MODEL_SPEC;
     control.model_spec = &model_spec;
@@ -135,6 +148,7 @@ static void worker_send_model_spec(struct worker *worker,
     plan_free_parameters(&parameters);
     free(model_spec.tables);
     optimizer_group_free(&model_spec.groups);
+    optimizer_group_free(&model_spec.table_groups);
 }
 
 static void send_visible_devices(struct worker *worker,

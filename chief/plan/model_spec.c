@@ -16,6 +16,31 @@ static uint32_t num_partitions(const struct run *run) {
     return least > LAYOUT_PARTITIONS ? least : LAYOUT_PARTITIONS;
 }
 
+/* Each table has an optimizer that can update it. */
+static enum status check_tables(const struct run *run,
+                                const Capstan__ModelSpec *model_spec,
+                                struct failure *why) {
+    const struct layout *layout = run->plan.layout;
+    const struct optimizer *own = run->plan.groups
+                                      ? &run->plan.groups[0].optimizer
+                                      : &run->job->optimizer;
+    enum status status = STATUS_OK;
+    for (uint32_t t = 0; !status && t < layout->num_tables; t++) {
+        const struct table *table = &layout->tables[t];
+        if (table->optimizer > model_spec->n_table_groups)
+            return status_fail(why, FAILURE_BAD_MESSAGE,
+                               "table \"%s\" has optimizer %u of %zu",
+                               table->name, table->optimizer,
+                               model_spec->n_table_groups);
+        status = optimizer_group_check_table(
+            table->optimizer
+                ? &run->plan.table_groups[table->optimizer - 1].optimizer
+                : own,
+            table->name, why);
+    }
+    return status;
+}
+
 /* Rank 0's first spec defines the model; a later incarnation of rank 0 is
  * compared with it. */
 static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
@@ -30,7 +55,14 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
                              model_spec->n_tables, num_partitions(run), &why);
     if (!status)
         status = optimizer_group_read(&run->plan.groups, model_spec->groups,
-                                      model_spec->n_groups, &why);
+                                      model_spec->n_groups, true, &why);
+    if (!status)
+        status = optimizer_group_read(&run->plan.table_groups,
+                                      model_spec->table_groups,
+                                      model_spec->n_table_groups, false, &why);
+    run->plan.num_table_groups = (uint32_t)model_spec->n_table_groups;
+    if (!status)
+        status = check_tables(run, model_spec, &why);
     if (status) {
         run_stop(run, why.code, "the parameters of rank 0: %s", why.text);
         return;

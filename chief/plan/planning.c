@@ -248,6 +248,11 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
     message->n_groups = message->groups ? run->plan.num_groups : 0;
     if (message->n_groups != run->plan.num_groups)
         return false;
+    message->table_groups = optimizer_group_messages(
+        run->plan.table_groups, run->plan.num_table_groups);
+    if (!message->table_groups)
+        return false;
+    message->n_table_groups = run->plan.num_table_groups;
     message->block_ps.len = run->allreduce ? 0 : blocks * sizeof *block_ps;
     message->n_ps = count;
     for (uint32_t b = 0; b < blocks; b++)
@@ -266,6 +271,7 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
 static void planning_free_plan(Capstan__Plan *message) {
     plan_free_parameters(&message->parameters);
     optimizer_group_free(&message->groups);
+    optimizer_group_free(&message->table_groups);
     free(message->tables);
     free(message->block_ps.data);
     if (message->ps)

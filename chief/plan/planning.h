@@ -28,6 +28,8 @@ struct run_plan {
     struct optimizer_group *groups; /* [num_groups], from rank 0's model spec;
                                        NULL: the job's optimizer */
     uint32_t num_groups;
+    struct optimizer_group *table_groups; /* [num_table_groups], likewise */
+    uint32_t num_table_groups;
     uint32_t *ps_of_block;
     /* ps 0 .. num_holders - 1 hold blocks, because placement fills the lowest
      * first; in all-reduce 1. */

@@ -58,7 +58,8 @@ struct table {
     char name[LAYOUT_MAX_NAME];
     uint32_t dim;
     float init_bound;
-    uint32_t optimizer; /* 0: the job's, else 1 + its place in job.optimizers */
+    uint32_t optimizer; /* 0: the run's, else 1 + its place in the plan's
+                           table_groups */
     uint32_t admit;    /* pushes before a row is admitted and counts; 0: none */
     uint64_t expire;   /* updates without a push that remove a row; 0: never */
     uint64_t max_rows; /* of all ps together; 0: no limit */

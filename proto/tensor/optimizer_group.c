@@ -196,7 +196,8 @@ static bool read_group(struct optimizer_group *group,
 
 enum status optimizer_group_read(struct optimizer_group **out,
                                  Capstan__OptimizerGroup **messages,
-                                 size_t count, struct failure *why) {
+                                 size_t count, bool alike,
+                                 struct failure *why) {
     *out = NULL;
     bool valid = count <= OPTIMIZER_GROUPS_MAX;
     if (!count)
@@ -207,10 +208,11 @@ enum status optimizer_group_read(struct optimizer_group **out,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for %zu groups",
                            count);
     for (size_t g = 0; valid && g < count; g++)
-        valid = read_group(&groups[g], messages[g]) &&
-                groups[g].optimizer.type == groups[0].optimizer.type &&
-                rule_slots(&groups[g].optimizer) ==
-                    rule_slots(&groups[0].optimizer);
+        valid =
+            read_group(&groups[g], messages[g]) &&
+            (!alike || (groups[g].optimizer.type == groups[0].optimizer.type &&
+                        rule_slots(&groups[g].optimizer) ==
+                            rule_slots(&groups[0].optimizer)));
     if (!valid) {
         free(groups);
         return status_fail(why, FAILURE_BAD_MESSAGE,
@@ -218,4 +220,22 @@ enum status optimizer_group_read(struct optimizer_group **out,
     }
     *out = groups;
     return STATUS_OK;
+}
+
+enum status optimizer_group_check_table(const struct optimizer *optimizer,
+                                        const char *table,
+                                        struct failure *why) {
+    bool known = optimizer->type == OPTIMIZER_SGD ||
+                 optimizer->type == OPTIMIZER_ADAGRAD ||
+                 optimizer->type == OPTIMIZER_ADAM ||
+                 optimizer->type == OPTIMIZER_FTRL;
+    if (known && optimizer->momentum == 0 && optimizer->weight_decay == 0)
+        return STATUS_OK;
+    return status_fail(
+        why, FAILURE_JOB_INVALID,
+        "table \"%s\": its optimizer %s; allowed for tables are "
+        "SGD, Adagrad, Adam and Ftrl, without momentum and "
+        "weight_decay, as a row that no push names stays as it "
+        "is",
+        table, known ? "has momentum or weight_decay" : "is of another type");
 }

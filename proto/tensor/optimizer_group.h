@@ -56,10 +56,18 @@ Capstan__OptimizerGroup **optimizer_group_messages(
     const struct optimizer_group *groups, uint32_t count);
 void optimizer_group_free(Capstan__OptimizerGroup ***messages);
 
-/* Reads COUNT messages; all have one type and the same state. *OUT is NULL if
- * there are none; free(3). */
+/* Reads COUNT messages; ALIKE: all must have one type and the same state. *OUT
+ * is NULL if there are none; free(3). */
 enum status optimizer_group_read(struct optimizer_group **out,
                                  Capstan__OptimizerGroup **messages,
-                                 size_t count, struct failure *why) MUST_CHECK;
+                                 size_t count, bool alike,
+                                 struct failure *why) MUST_CHECK;
+
+/* FAILURE_JOB_INVALID unless tables can be updated by OPTIMIZER, which touches
+ * only the rows that are pushed: SGD without momentum, Adagrad, Adam and Ftrl,
+ * without weight decay. */
+enum status optimizer_group_check_table(const struct optimizer *optimizer,
+                                        const char *table,
+                                        struct failure *why) MUST_CHECK;
 
 #endif

@@ -272,8 +272,8 @@ enum status plan_settle_job(struct job *job, const Capstan__Plan *message,
     if (!message->n_replicas)
         replicas.all = message->trainers;
     struct optimizer_group *groups;
-    status =
-        optimizer_group_read(&groups, message->groups, message->n_groups, why);
+    status = optimizer_group_read(&groups, message->groups, message->n_groups,
+                                  true, why);
     if (groups)
         job->optimizer = groups[0].optimizer;
     free(groups);
@@ -284,7 +284,7 @@ enum status plan_settle_job(struct job *job, const Capstan__Plan *message,
 static enum status read_groups(struct plan *plan, const Capstan__Plan *message,
                                struct failure *why) {
     enum status status = optimizer_group_read(&plan->groups, message->groups,
-                                              message->n_groups, why);
+                                              message->n_groups, true, why);
     uint32_t most = message->n_groups ? (uint32_t)message->n_groups : 1;
     plan->num_groups = (uint32_t)message->n_groups;
     for (uint32_t p = 0; !status && p < plan->layout->num_parameters; p++)
@@ -293,6 +293,23 @@ static enum status read_groups(struct plan *plan, const Capstan__Plan *message,
                                  "parameter \"%s\" in group %u of %u",
                                  plan->layout->parameters[p].name,
                                  plan->layout->parameters[p].group, most);
+    return status;
+}
+
+static enum status read_table_groups(struct plan *plan,
+                                     const Capstan__Plan *message,
+                                     struct failure *why) {
+    const struct layout *layout = plan->layout;
+    enum status status =
+        optimizer_group_read(&plan->table_groups, message->table_groups,
+                             message->n_table_groups, false, why);
+    plan->num_table_groups = (uint32_t)message->n_table_groups;
+    for (uint32_t t = 0; !status && t < layout->num_tables; t++)
+        if (layout->tables[t].optimizer > message->n_table_groups)
+            status = status_fail(
+                why, FAILURE_BAD_MESSAGE,
+                "table \"%s\" with optimizer %u of %zu", layout->tables[t].name,
+                layout->tables[t].optimizer, message->n_table_groups);
     return status;
 }
 
@@ -365,6 +382,8 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
         status = plan_read_tables(plan->layout, message->tables,
                                   message->n_tables, message->partitions, why);
     if (!status)
+        status = read_table_groups(plan, message, why);
+    if (!status)
         status = read_groups(plan, message, why);
     if (!status)
         status = read_ps_info(plan, message, why);
@@ -385,6 +404,7 @@ void plan_close(struct plan **where) {
     free(plan->block_ps);
     free(plan->replicas);
     free(plan->groups);
+    free(plan->table_groups);
     free(plan->ps);
     free(plan->restore_folder);
     free(plan->restore_manifest);

@@ -32,6 +32,9 @@ struct plan {
     struct optimizer_group
         *groups; /* [num_groups]; NULL: the job's optimizer */
     uint32_t num_groups;
+    struct optimizer_group *table_groups; /* [num_table_groups], which tables
+                                             name */
+    uint32_t num_table_groups;
     bool pull_first;
     bool allreduce;   /* no block is on a ps */
     char backend[16]; /* all-reduce: name of the collectives */

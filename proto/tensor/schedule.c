@@ -76,3 +76,10 @@ void schedule_scale(struct schedule *schedule, double factor) {
     schedule->lr *= factor;
     schedule->warmup_max_lr *= factor;
 }
+
+double schedule_top(const struct schedule *schedule) {
+    bool own = schedule->type == SCHEDULE_WARMUP ||
+               schedule->type == SCHEDULE_WARMUP_DECAY;
+    double top = own ? schedule->warmup_max_lr : schedule->lr;
+    return top > 0 ? top : 1;
+}

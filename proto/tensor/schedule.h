@@ -28,4 +28,7 @@ bool schedule_ends_before(const struct schedule *schedule, uint64_t last);
 /* Multiplies the rate by FACTOR (scale_lr): lr and warmup_max_lr. */
 void schedule_scale(struct schedule *schedule, double factor);
 
+/* The highest rate that it reaches. */
+double schedule_top(const struct schedule *schedule);
+
 #endif

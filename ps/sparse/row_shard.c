@@ -69,15 +69,26 @@ static void scratch_close(const struct row_shard *shard, uint32_t parts,
     free(scratch->merged.pushes);
 }
 
+/* All tables of a stack have its optimizer and expiry. */
+static const struct table *first_of_stack(const struct row_shard *shard,
+                                          uint32_t stack) {
+    const struct table *table = shard->settings.layout->tables;
+    while (table->stack != stack)
+        table++;
+    return table;
+}
+
 struct row_table_options row_shard_options(const struct row_shard *shard,
                                            uint32_t stack) {
     const struct row_shard_settings *s = &shard->settings;
-    return (struct row_table_options){.layout = s->layout,
-                                      .stack = stack,
-                                      .seed = s->seed,
-                                      .optimizer = s->optimizer,
-                                      .loops = s->loops,
-                                      .counts = shard->counts};
+    uint32_t group = first_of_stack(shard, stack)->optimizer;
+    return (struct row_table_options){
+        .layout = s->layout,
+        .stack = stack,
+        .seed = s->seed,
+        .optimizer = group ? &s->groups[group - 1].optimizer : s->optimizer,
+        .loops = s->loops,
+        .counts = shard->counts};
 }
 
 static enum status open_partition(struct row_shard *shard,
@@ -312,11 +323,11 @@ static void expire_rows(struct row_table *table, uint64_t expire,
         (void)row_table_expire(table, step - expire);
 }
 
-static uint64_t expire_of(const struct row_shard *shard, uint32_t stack) {
-    uint32_t t = 0;
-    while (shard->settings.layout->tables[t].stack != stack)
-        t++;
-    return shard->settings.layout->tables[t].expire;
+static double rate_of(const struct row_shard *shard, const struct table *table,
+                      const struct row_shard_round *round) {
+    return table->optimizer
+               ? shard->settings.groups[table->optimizer - 1].lr * round->factor
+               : round->rate;
 }
 
 enum status row_shard_update(struct row_shard *shard, uint32_t p,
@@ -325,13 +336,15 @@ enum status row_shard_update(struct row_shard *shard, uint32_t p,
     enum status status = read_parts(shard, p, round, why);
     for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
         struct row_table *table = shard->partitions[p].tables[s];
-        struct row_table_update update = {
-            .step = round->step, .rate = round->rate, .scale = round->scale};
+        const struct table *first = first_of_stack(shard, s);
+        struct row_table_update update = {.step = round->step,
+                                          .rate = rate_of(shard, first, round),
+                                          .scale = round->scale};
         if (round->num_parts)
             status = gather_stack(shard, p, s, round->num_parts, &update, why);
         if (!status && round->num_parts)
             status = row_table_apply(table, &update, why);
-        expire_rows(table, expire_of(shard, s), round->step);
+        expire_rows(table, first->expire, round->step);
     }
     return status;
 }

@@ -7,6 +7,7 @@
 #include "proto/base/status.h"
 #include "proto/config/job/optimizer.h"
 #include "proto/tensor/layout.h"
+#include "proto/tensor/optimizer_group.h"
 #include "ps/sparse/row_table.h"
 
 #include <stddef.h>
@@ -19,7 +20,8 @@ struct row_shard_settings {
     uint32_t count;
     uint32_t num_parts; /* most trainers of a round */
     uint64_t seed;
-    const struct optimizer *optimizer;
+    const struct optimizer *optimizer;    /* of tables that name none */
+    const struct optimizer_group *groups; /* which tables name */
     const struct rule_loops *loops;
 };
 
@@ -50,8 +52,9 @@ struct row_shard_round {
     const struct row_part *parts;
     unsigned num_parts;
     uint64_t step; /* the partition's update number, from 1 */
-    double rate;
-    float scale; /* of the sum of the gradients */
+    double rate;   /* of `optimizer` */
+    double factor; /* of the groups' own rates */
+    float scale;   /* of the sum of the gradients */
 };
 
 /* Applies ROUND to partition P, then removes rows that have expired. Fails as

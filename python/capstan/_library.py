@@ -9,6 +9,7 @@ from ctypes import (
     POINTER,
     c_char_p,
     c_double,
+    c_float,
     c_int,
     c_size_t,
     c_uint,
@@ -44,6 +45,31 @@ class Tensor(ctypes.Structure):
     ]
 
 
+class Table(ctypes.Structure):
+    """struct capstan_table"""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("dim", c_uint32),
+        ("init_range", c_float),
+        ("optimizer", c_char_p),
+        ("admit", c_uint32),
+        ("expire", c_uint64),
+        ("max_rows", c_uint64),
+    ]
+
+
+class Rows(ctypes.Structure):
+    """struct capstan_rows"""
+
+    _fields_ = [
+        ("table", c_uint32),
+        ("count", c_size_t),
+        ("ids", c_void_p),
+        ("values", c_void_p),
+    ]
+
+
 class Position(ctypes.Structure):
     """struct capstan_position; a library without epochs leaves them 0."""
 
@@ -68,6 +94,10 @@ _FUNCTIONS = {
     "size": [_RUN],
     "local_rank": [_RUN],
     "declare": [_RUN, POINTER(Tensor), POINTER(c_uint32)],
+    "declare_table": [_RUN, POINTER(Table), POINTER(c_uint32)],
+    "set_table": [_RUN, c_uint32, c_char_p, c_double],
+    "lookup": [_RUN, POINTER(Rows), c_size_t, c_double],
+    "push_rows": [_RUN, POINTER(Rows), c_size_t],
     "optimizer": [_RUN, c_char_p],
     "set": [_RUN, c_uint32, c_char_p, c_double],
     "start": [_RUN, c_double],

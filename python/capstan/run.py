@@ -9,13 +9,13 @@ import os
 import pickle
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
-from . import _library, process_hooks
+from . import _library, process_hooks, tables
 from ._library import capstan as _c
 from .errors import ConfigError, Error, error_of
 from .overrides import overrides
@@ -220,6 +220,39 @@ class Run:
             _c.capstan_declare(self._handle, byref(tensor), byref(number))
         )
         return number.value
+
+    def table(
+        self,
+        name: str,
+        dim: int,
+        rule: Mapping[str, Any] | None = None,
+        *,
+        init_range: float = 0.0,
+        admit: int = 0,
+        expire: int = 0,
+        max_rows: int = 0,
+    ) -> tables.Table:
+        """Adds a table of rows of DIM floats by 64-bit id, before start().
+
+        RULE is its optimizer on the ps, as init()'s, of SGD, Adagrad, Adam
+        and Ftrl; None: the run's. First values are uniform within INIT_RANGE
+        of 0. A row exists after ADMIT pushes and reads as zeros until then;
+        EXPIRE steps without a push remove it (0: never). More than MAX_ROWS
+        end the run (0: any number). All ranks declare the same tables.
+        """
+        settings = {
+            "init_range": init_range,
+            "admit": admit,
+            "expire": expire,
+            "max_rows": max_rows,
+        }
+        return tables.declare(self, name, dim, rule, **settings)
+
+    def lookup(
+        self, requests: Sequence[tuple[tables.Table, Any]]
+    ) -> list[np.ndarray]:
+        """The rows of several tables in one exchange: of each (table, ids)."""
+        return tables.lookup(self, requests)
 
     def start(self) -> None:
         """Waits for the other processes and for the run's weights."""

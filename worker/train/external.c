@@ -37,6 +37,7 @@ void external_close(struct external **where) {
     pthread_mutex_destroy(&external->kept_mutex);
     for (uint32_t k = 0; k < external->num_kept; k++)
         free(external->kept[k].data);
+    external_close_tables(external);
     free(external->given);
     free(external->state_read.floats);
     free(external->groups);

@@ -173,6 +173,43 @@ enum external_result external_push(struct external *external,
 
 #define EXTERNAL_ALL UINT32_MAX /* every parameter */
 
+/* Adds TABLE, with the optimizer TYPE of its own and that one's defaults (NULL:
+ * the run's), before external_start; numbered as parameters are, from 0. */
+enum status external_declare_table(struct external *external,
+                                   const struct table *table, const char *type,
+                                   uint32_t *number,
+                                   struct failure *why) MUST_CHECK;
+
+/* Sets KEY of the optimizer that table NUMBER has of its own, before
+ * external_start. */
+enum status external_set_table(struct external *external, uint32_t number,
+                               const char *key, double value,
+                               struct failure *why) MUST_CHECK;
+
+/* The optimizers that tables name, *COUNT of them; NULL: none. View. */
+const struct optimizer_group *external_table_groups(
+    const struct external *external, uint32_t *count);
+
+/* Rows of TABLE by IDS [count], and VALUES [count, dim]: weights, or gradients.
+ * Ids may be equal. */
+struct external_rows {
+    uint32_t table;
+    size_t count;
+    const uint64_t *ids;
+    float *values;
+};
+
+/* Between steps: fills the VALUES of all COUNT of ROWS. Called again after
+ * EXTERNAL_LATE with the same ROWS. One thread at a time. */
+enum external_result external_lookup(struct external *external,
+                                     const struct external_rows *rows,
+                                     uint32_t count, int64_t until);
+
+/* Adds gradients of rows to this step, before external_step; copied. */
+enum external_result external_push_rows(struct external *external,
+                                        const struct external_rows *rows,
+                                        uint32_t count);
+
 /* Waits until PARAMETER's weights, or EXTERNAL_ALL, are those after its last
  * push. */
 enum external_result external_wait(struct external *external,

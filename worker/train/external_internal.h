@@ -62,6 +62,9 @@ struct external {
 
     struct state_read state_read;
 
+    struct external_tables *tables; /* NULL: none is declared */
+    enum contribution last_kind;    /* of the last push of a tensor */
+
     pthread_mutex_t kept_mutex;
     struct kept_item kept[KEPT_FILE_KEYS];
     uint32_t num_kept;
@@ -99,6 +102,26 @@ void external_misused(struct trainer *trainer, const char *text);
  * is the LAST one; once a step. */
 void external_save_kept(struct external *external, struct trainer *trainer,
                         bool last);
+
+/* external_tables.c. Adds the declared tables to LAYOUT. */
+enum status external_add_tables(struct external *external,
+                                struct layout *layout,
+                                struct failure *why) MUST_CHECK;
+
+/* Pushes the rows of the step that ends. */
+enum status external_flush_rows(struct external *external,
+                                struct trainer *trainer,
+                                struct failure *why) MUST_CHECK;
+
+/* Waits until the last push of rows is taken; false: not until UNTIL. */
+bool external_settle_rows(struct external *external, struct trainer *trainer,
+                          int64_t until);
+void external_close_tables(struct external *external);
+
+/* The optimizer TYPE with its defaults, as the job has them. */
+enum status external_default_group(struct optimizer_group *group,
+                                   const char *type,
+                                   struct failure *why) MUST_CHECK;
 
 /* Before the trainer goes. */
 void external_release_folder(struct external *external);

@@ -79,8 +79,8 @@ static struct optimizer_group group_of_job(const struct job *job) {
     return (struct optimizer_group){job->optimizer, job->schedule.lr};
 }
 
-enum status external_optimizer(struct external *external, const char *type,
-                               struct failure *why) {
+enum status external_default_group(struct optimizer_group *group,
+                                   const char *type, struct failure *why) {
     char override[128];
     const char *overrides[] = {override};
     struct job_source source = {.models = &model_schemas,
@@ -88,18 +88,25 @@ enum status external_optimizer(struct external *external, const char *type,
                                 .num_overrides = 1,
                                 .external = true};
     struct job *job;
-    if (external->declared || external->num_groups)
-        return status_fail(why, FAILURE_WRONG_CALL,
-                           "the optimizer is named before its values are set "
-                           "and before the start");
     snprintf(override, sizeof override, "optimizer.type=%.64s", type);
     enum status status = job_load(&job, &source, NULL, why);
     if (status)
         return status;
-    external->first_group = group_of_job(job);
-    external->has_optimizer = true;
+    *group = group_of_job(job);
     job_free(&job);
     return STATUS_OK;
+}
+
+enum status external_optimizer(struct external *external, const char *type,
+                               struct failure *why) {
+    if (external->declared || external->num_groups)
+        return status_fail(why, FAILURE_WRONG_CALL,
+                           "the optimizer is named before its values are set "
+                           "and before the start");
+    enum status status =
+        external_default_group(&external->first_group, type, why);
+    external->has_optimizer |= !status;
+    return status;
 }
 
 static enum status external_add_group(struct external *external, uint32_t group,
@@ -243,6 +250,8 @@ static enum status send_model(struct external *external,
     struct trainer_report declared = {.event = TRAINER_DECLARED, .replicas = 1};
     enum status status = layout_build(&trainer->layout, external->parameters,
                                       external->count, why);
+    if (!status)
+        status = external_add_tables(external, trainer->layout, why);
     if (!status)
         status = settle_groups(external, why);
     if (!status)

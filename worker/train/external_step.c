@@ -183,6 +183,7 @@ static enum external_result push_tensor(struct external *external,
     if (!external->num_pushed)
         begin_step(external, trainer);
     external->tensors[p].pushed = true;
+    external->last_kind = kind;
     external->num_pushed++;
     if (reduces) {
         external->tensors[p].stale = true;
@@ -411,10 +412,15 @@ static enum external_result external_end_step(struct external *external,
                                               const struct external_step *step,
                                               bool *ends, int64_t until) {
     uint64_t total = trainer->plan->run_schedule.total;
+    struct failure why;
     if (!external->counted) {
         if (!check_step(external, trainer, step))
             return EXTERNAL_OVER;
         flush_pushes(external, trainer);
+        if (external_flush_rows(external, trainer, &why)) {
+            external_report(trainer, &why);
+            return EXTERNAL_OVER;
+        }
         count_step(external, trainer, step);
     }
     if (trainer_is_cancelled(trainer))
@@ -427,7 +433,8 @@ static enum external_result external_end_step(struct external *external,
             return external_late(external, until);
         *ends = exchange_global_step(trainer->exchange) >= total;
     }
-    if (*ends && !external_wait_all(external, trainer, until))
+    if (*ends && (!external_wait_all(external, trainer, until) ||
+                  !external_settle_rows(external, trainer, until)))
         return external_late(external, until);
     external->counted = false;
     return EXTERNAL_DONE;
@@ -479,7 +486,9 @@ enum external_result external_finish(struct external *external, bool early,
         return EXTERNAL_OVER;
     }
     flush_pushes(external, trainer);
-    if (external->started && !external_wait_all(external, trainer, until)) {
+    if (external->started &&
+        (!external_wait_all(external, trainer, until) ||
+         !external_settle_rows(external, trainer, until))) {
         result = external_late(external, until);
     } else if (!external->finished) {
         struct trainer_report finished = {

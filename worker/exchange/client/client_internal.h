@@ -110,6 +110,12 @@ bool client_rows_are_valid(const struct client *client,
 void client_take_rows(struct client *client, const Capstan__DataHeader *header,
                       const char *from, int64_t now);
 
+/* Adds to HEADER, a push, the groups of REQUEST's blocks that are not as in the
+ * plan; tables have the first. */
+void client_add_values(struct client *client,
+                       const struct window_request *request,
+                       Capstan__DataHeader *header);
+
 /* The encoding of the message HEADER for REQUEST. */
 Capstan__DataHeader__Encoding client_encoding(
     const struct client *client, const struct window_request *request,

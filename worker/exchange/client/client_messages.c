@@ -193,8 +193,7 @@ static double overflow_scale_of(struct client *client) {
     return scale;
 }
 
-/* The groups of REQUEST's blocks that are not as in the plan. */
-static void add_values(struct client *client,
+void client_add_values(struct client *client,
                        const struct window_request *request,
                        Capstan__DataHeader *header) {
     const struct layout *layout = client->settings.plan->layout;
@@ -203,8 +202,11 @@ static void add_values(struct client *client,
     pthread_mutex_lock(&client->mutex);
     push_values_begin(client->push_values, request->clock);
     for (uint32_t i = 0; i < request->count; i++) {
-        uint32_t p = layout->blocks[request->blocks[i]].parameter;
-        push_values_add(client->push_values, layout->parameters[p].group);
+        uint32_t b = request->blocks[i];
+        bool rows = b >= layout->num_blocks;
+        uint32_t p = rows ? 0 : layout->blocks[b].parameter;
+        push_values_add(client->push_values,
+                        rows ? 0 : layout->parameters[p].group);
     }
     header->n_groups = push_values_list(client->push_values, &header->groups);
     pthread_mutex_unlock(&client->mutex);
@@ -247,7 +249,7 @@ static bool client_messages_send_request(struct client *client,
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
         header.loss_scale = overflow_scale_of(client);
     if (header.kind == CAPSTAN__DATA_HEADER__KIND__PUSH) {
-        add_values(client, request, &header);
+        client_add_values(client, request, &header);
         add_epoch(client, &header);
     }
     return fill_payload(client, request, &payload) &&

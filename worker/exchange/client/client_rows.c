@@ -165,6 +165,8 @@ bool client_send_rows(struct client *client,
     header.encoding = client_encoding(client, request, &header);
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
         header.loss_scale = client->sent_push.overflow_scale;
+    if (push)
+        client_add_values(client, request, &header);
     link_no_payload(&payload);
     if (has_rows) {
         header.n_sizes = request->count;

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables of the caller: rows are looked up between steps; the gradients of a
+ * step are copied as they come and pushed, summed by row, when it ends. */
+#include "worker/train/external_internal.h"
+
+#include "proto/base/time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What was pushed of one table in this step. */
+struct pushed_rows {
+    struct pushed_rows *next;
+    uint32_t table;
+    size_t count;
+    uint64_t *ids;
+    float *gradients; /* [count, dim], in the same allocation */
+};
+
+struct external_tables {
+    struct table *tables;
+    struct optimizer_group *groups; /* [count], one for each table */
+    bool *has_group;
+    uint32_t count;
+    struct row_batch lookup, pushes[2]; /* one is filled while one is sent */
+    unsigned turn;
+    bool open, looking_up, has_pushed;
+    struct pushed_rows *pushed, **last;
+};
+
+static enum status tables_no_memory(struct failure *why) {
+    return status_fail(why, FAILURE_NO_MEMORY, "no memory for a table's rows");
+}
+
+void external_close_tables(struct external *external) {
+    struct external_tables *all = external->tables;
+    if (!all)
+        return;
+    for (struct pushed_rows *next; all->pushed; all->pushed = next) {
+        next = all->pushed->next;
+        free(all->pushed);
+    }
+    row_batch_close(&all->lookup);
+    row_batch_close(&all->pushes[0]);
+    row_batch_close(&all->pushes[1]);
+    free(all->tables);
+    free(all->groups);
+    free(all->has_group);
+    free(all);
+    external->tables = NULL;
+}
+
+static bool grow_tables(struct external_tables *all) {
+    uint32_t count = all->count + 1;
+    struct table *tables =
+        reallocarray(all->tables, count, sizeof *all->tables);
+    if (tables)
+        all->tables = tables;
+    struct optimizer_group *groups =
+        reallocarray(all->groups, count, sizeof *all->groups);
+    if (groups)
+        all->groups = groups;
+    bool *has = reallocarray(all->has_group, count, sizeof *has);
+    if (has)
+        all->has_group = has;
+    return tables && groups && has;
+}
+
+enum status external_declare_table(struct external *external,
+                                   const struct table *table, const char *type,
+                                   uint32_t *number, struct failure *why) {
+    struct external_tables *all = external->tables;
+    if (external->declared)
+        return status_fail(why, FAILURE_WRONG_CALL,
+                           "table \"%s\" is declared after the start",
+                           table->name);
+    if (!all)
+        external->tables = all = calloc(1, sizeof *all);
+    if (!all || !grow_tables(all))
+        return tables_no_memory(why);
+    struct optimizer_group group = {0};
+    if (type) {
+        enum status status = external_default_group(&group, type, why);
+        if (status)
+            return status;
+    }
+    all->tables[all->count] = *table;
+    all->groups[all->count] = group;
+    all->has_group[all->count] = type != NULL;
+    *number = all->count++;
+    return STATUS_OK;
+}
+
+enum status external_set_table(struct external *external, uint32_t number,
+                               const char *key, double value,
+                               struct failure *why) {
+    struct external_tables *all = external->tables;
+    if (!all || number >= all->count || external->declared ||
+        !all->has_group[number])
+        return status_fail(why, FAILURE_WRONG_CALL,
+                           "\"%s\" of table number %u: set before the start, of "
+                           "tables with an optimizer of their own",
+                           key, number);
+    enum status status =
+        optimizer_group_set(&all->groups[number], key, value, why);
+    if (status)
+        why->code = FAILURE_WRONG_CALL;
+    return status;
+}
+
+const struct optimizer_group *external_table_groups(
+    const struct external *external, uint32_t *count) {
+    *count = external->tables ? external->tables->count : 0;
+    return *count ? external->tables->groups : NULL;
+}
+
+/* The place of table T's own optimizer among the groups: that of an earlier
+ * table with the same, so that their rows are stored together. */
+static uint32_t same_group(const struct external_tables *all, uint32_t t) {
+    uint32_t u = 0;
+    while (u < t && (!all->has_group[u] ||
+                     memcmp(&all->groups[u], &all->groups[t],
+                            sizeof all->groups[t])))
+        u++;
+    return u + 1;
+}
+
+/* A table without an optimizer of its own has a place among the groups, too,
+ * which does not count. */
+enum status external_add_tables(struct external *external,
+                                struct layout *layout, struct failure *why) {
+    struct external_tables *all = external->tables;
+    for (uint32_t t = 0; all && t < all->count; t++) {
+        all->tables[t].optimizer = all->has_group[t] ? same_group(all, t) : 0;
+    }
+    return all ? layout_add_tables(layout, all->tables, all->count,
+                                   LAYOUT_PARTITIONS, why)
+               : STATUS_OK;
+}
+
+/* The batches need the plan's layout. */
+static enum status open_batches(struct external *external,
+                                const struct trainer *trainer,
+                                struct failure *why) {
+    struct external_tables *all = external->tables;
+    const struct layout *layout = trainer->plan->layout;
+    if (all->open)
+        return STATUS_OK;
+    all->open = true;
+    all->last = &all->pushed;
+    enum status status = row_batch_open(&all->lookup, layout, why);
+    for (int i = 0; !status && i < 2; i++)
+        status = row_batch_open(&all->pushes[i], layout, why);
+    return status;
+}
+
+static enum status check_rows(const struct external *external,
+                              const struct external_rows *rows, uint32_t count,
+                              struct failure *why) {
+    const struct external_tables *all = external->tables;
+    for (uint32_t i = 0; i < count; i++)
+        if (!all || rows[i].table >= all->count || !external->started ||
+            external->finished || (rows[i].count && !rows[i].ids))
+            return status_fail(why, FAILURE_WRONG_CALL,
+                               "rows of a table that was not declared, or not "
+                               "between start and end");
+    return STATUS_OK;
+}
+
+static enum status begin_lookup(struct external *external,
+                                struct trainer *trainer,
+                                const struct external_rows *rows,
+                                uint32_t count, struct failure *why) {
+    struct row_batch *batch = &external->tables->lookup;
+    enum status status = open_batches(external, trainer, why);
+    if (status)
+        return status;
+    row_batch_begin(batch);
+    for (uint32_t i = 0; !status && i < count; i++)
+        status = row_batch_add(batch, rows[i].table, rows[i].ids, rows[i].count,
+                               why);
+    if (!status)
+        status = row_batch_finish(batch, why);
+    if (status)
+        return status;
+    exchange_lookup(trainer->exchange, trainer->clock, 0, batch);
+    external->tables->looking_up = true;
+    return STATUS_OK;
+}
+
+static void copy_lookup(const struct external *external,
+                        const struct external_rows *rows, uint32_t count) {
+    const struct external_tables *all = external->tables;
+    const uint32_t *position = all->lookup.positions;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t dim = all->tables[rows[i].table].dim;
+        for (size_t k = 0; k < rows[i].count; k++)
+            memcpy(rows[i].values + k * dim,
+                   all->lookup.weights + *position++, dim * sizeof(float));
+    }
+}
+
+enum external_result external_lookup(struct external *external,
+                                     const struct external_rows *rows,
+                                     uint32_t count, int64_t until) {
+    struct trainer *trainer = external_enter(external);
+    struct failure why;
+    enum external_result result = EXTERNAL_OVER;
+    if (!trainer)
+        return result;
+    enum status status = check_rows(external, rows, count, &why);
+    if (!status && count && !external->tables->looking_up)
+        status = begin_lookup(external, trainer, rows, count, &why);
+    if (status) {
+        external_report(trainer, &why);
+    } else if (!count || exchange_wait_rows(trainer->exchange, until)) {
+        if (count) {
+            external->tables->looking_up = false;
+            copy_lookup(external, rows, count);
+        }
+        result = EXTERNAL_DONE;
+    } else {
+        result = external_late(external, until);
+    }
+    external_leave(external);
+    return result;
+}
+
+static enum status keep_pushed(struct external_tables *all,
+                               const struct external_rows *rows,
+                               struct failure *why) {
+    size_t floats = rows->count * all->tables[rows->table].dim;
+    size_t bytes = rows->count * sizeof(uint64_t);
+    struct pushed_rows *pushed =
+        malloc(sizeof *pushed + bytes + floats * sizeof(float));
+    if (!pushed)
+        return tables_no_memory(why);
+    *pushed = (struct pushed_rows){.table = rows->table, .count = rows->count};
+    pushed->ids = (uint64_t *)(pushed + 1);
+    pushed->gradients = (float *)(pushed->ids + rows->count);
+    memcpy(pushed->ids, rows->ids, bytes);
+    memcpy(pushed->gradients, rows->values, floats * sizeof(float));
+    *all->last = pushed;
+    all->last = &pushed->next;
+    return STATUS_OK;
+}
+
+enum external_result external_push_rows(struct external *external,
+                                        const struct external_rows *rows,
+                                        uint32_t count) {
+    struct trainer *trainer = external_enter(external);
+    struct failure why;
+    if (!trainer)
+        return EXTERNAL_OVER;
+    enum status status = check_rows(external, rows, count, &why);
+    pthread_mutex_lock(&external->mutex);
+    if (!status && external->tables)
+        status = open_batches(external, trainer, &why);
+    for (uint32_t i = 0; !status && i < count; i++)
+        if (rows[i].count)
+            status = keep_pushed(external->tables, &rows[i], &why);
+    pthread_mutex_unlock(&external->mutex);
+    if (status)
+        external_report(trainer, &why);
+    external_leave(external);
+    return status ? EXTERNAL_OVER : EXTERNAL_DONE;
+}
+
+/* Sums what was pushed, row by row and in the order of the calls. */
+static enum status sum_pushed(struct external_tables *all,
+                              struct row_batch *batch, struct failure *why) {
+    enum status status = STATUS_OK;
+    row_batch_begin(batch);
+    for (const struct pushed_rows *p = all->pushed; !status && p; p = p->next)
+        status = row_batch_add(batch, p->table, p->ids, p->count, why);
+    if (!status)
+        status = row_batch_finish(batch, why);
+    if (status)
+        return status;
+    row_batch_clear_gradients(batch);
+    const uint32_t *position = batch->positions;
+    for (const struct pushed_rows *p = all->pushed; p; p = p->next) {
+        uint32_t dim = all->tables[p->table].dim;
+        const float *from = p->gradients;
+        for (size_t k = 0; k < p->count; k++, position++, from += dim)
+            for (uint32_t d = 0; d < dim; d++)
+                batch->gradients[*position + d] += from[d];
+    }
+    return STATUS_OK;
+}
+
+static void drop_pushed(struct external_tables *all) {
+    for (struct pushed_rows *next; all->pushed; all->pushed = next) {
+        next = all->pushed->next;
+        free(all->pushed);
+    }
+    all->last = &all->pushed;
+}
+
+/* The contribution of a step without rows is that of its tensors. */
+enum status external_flush_rows(struct external *external,
+                                struct trainer *trainer, struct failure *why) {
+    struct external_tables *all = external->tables;
+    enum contribution kind = external->last_kind;
+    if (!all)
+        return STATUS_OK;
+    enum status status = open_batches(external, trainer, why);
+    struct row_batch *batch = &all->pushes[all->turn++ % 2];
+    if (kind == CONTRIBUTION_FULL && !all->pushed)
+        kind = CONTRIBUTION_ZERO;
+    if (kind == CONTRIBUTION_ZERO && all->pushed)
+        kind = CONTRIBUTION_FULL;
+    if (!status && kind == CONTRIBUTION_FULL)
+        status = sum_pushed(all, batch, why);
+    drop_pushed(all);
+    if (status || (all->has_pushed &&
+                   !exchange_wait_pushed(trainer->exchange, TIME_NEVER)))
+        return status;
+    exchange_push_rows(trainer->exchange, trainer->clock + 1, kind,
+                       kind == CONTRIBUTION_FULL ? batch : NULL);
+    all->has_pushed = true;
+    return STATUS_OK;
+}
+
+bool external_settle_rows(struct external *external, struct trainer *trainer,
+                          int64_t until) {
+    return !external->tables || !external->tables->has_pushed ||
+           exchange_wait_pushed(trainer->exchange, until);
+}
