@@ -323,8 +323,9 @@ static void expire_rows(struct row_table *table, uint64_t expire,
         (void)row_table_expire(table, step - expire);
 }
 
-static double rate_of(const struct row_shard *shard, const struct table *table,
-                      const struct row_shard_round *round) {
+static double row_shard_rate(const struct row_shard *shard,
+                             const struct table *table,
+                             const struct row_shard_round *round) {
     return table->optimizer
                ? shard->settings.groups[table->optimizer - 1].lr * round->factor
                : round->rate;
@@ -337,9 +338,10 @@ enum status row_shard_update(struct row_shard *shard, uint32_t p,
     for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
         struct row_table *table = shard->partitions[p].tables[s];
         const struct table *first = first_of_stack(shard, s);
-        struct row_table_update update = {.step = round->step,
-                                          .rate = rate_of(shard, first, round),
-                                          .scale = round->scale};
+        struct row_table_update update = {
+            .step = round->step,
+            .rate = row_shard_rate(shard, first, round),
+            .scale = round->scale};
         if (round->num_parts)
             status = gather_stack(shard, p, s, round->num_parts, &update, why);
         if (!status && round->num_parts)

@@ -97,10 +97,11 @@ enum status external_set_table(struct external *external, uint32_t number,
     struct external_tables *all = external->tables;
     if (!all || number >= all->count || external->declared ||
         !all->has_group[number])
-        return status_fail(why, FAILURE_WRONG_CALL,
-                           "\"%s\" of table number %u: set before the start, of "
-                           "tables with an optimizer of their own",
-                           key, number);
+        return status_fail(
+            why, FAILURE_WRONG_CALL,
+            "\"%s\" of table number %u: set before the start, of "
+            "tables with an optimizer of their own",
+            key, number);
     enum status status =
         optimizer_group_set(&all->groups[number], key, value, why);
     if (status)
@@ -118,9 +119,9 @@ const struct optimizer_group *external_table_groups(
  * table with the same, so that their rows are stored together. */
 static uint32_t same_group(const struct external_tables *all, uint32_t t) {
     uint32_t u = 0;
-    while (u < t && (!all->has_group[u] ||
-                     memcmp(&all->groups[u], &all->groups[t],
-                            sizeof all->groups[t])))
+    while (u < t &&
+           (!all->has_group[u] ||
+            memcmp(&all->groups[u], &all->groups[t], sizeof all->groups[t])))
         u++;
     return u + 1;
 }
@@ -154,7 +155,7 @@ static enum status open_batches(struct external *external,
     return status;
 }
 
-static enum status check_rows(const struct external *external,
+static enum status check_lists(const struct external *external,
                               const struct external_rows *rows, uint32_t count,
                               struct failure *why) {
     const struct external_tables *all = external->tables;
@@ -195,8 +196,8 @@ static void copy_lookup(const struct external *external,
     for (uint32_t i = 0; i < count; i++) {
         uint32_t dim = all->tables[rows[i].table].dim;
         for (size_t k = 0; k < rows[i].count; k++)
-            memcpy(rows[i].values + k * dim,
-                   all->lookup.weights + *position++, dim * sizeof(float));
+            memcpy(rows[i].values + k * dim, all->lookup.weights + *position++,
+                   dim * sizeof(float));
     }
 }
 
@@ -208,7 +209,7 @@ enum external_result external_lookup(struct external *external,
     enum external_result result = EXTERNAL_OVER;
     if (!trainer)
         return result;
-    enum status status = check_rows(external, rows, count, &why);
+    enum status status = check_lists(external, rows, count, &why);
     if (!status && count && !external->tables->looking_up)
         status = begin_lookup(external, trainer, rows, count, &why);
     if (status) {
@@ -252,7 +253,7 @@ enum external_result external_push_rows(struct external *external,
     struct failure why;
     if (!trainer)
         return EXTERNAL_OVER;
-    enum status status = check_rows(external, rows, count, &why);
+    enum status status = check_lists(external, rows, count, &why);
     pthread_mutex_lock(&external->mutex);
     if (!status && external->tables)
         status = open_batches(external, trainer, &why);

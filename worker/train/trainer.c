@@ -55,10 +55,6 @@ static enum status open_embedding(struct trainer *trainer,
                                                          : EVALUATION_BATCH,
         .micro_batches = job->accumulation,
         .source = {trainer, look_up, wait_rows, push_rows, settle_rows}};
-    if (trainer->exchange.provides_first_weights)
-        return status_fail(why, FAILURE_JOB_UNFIT,
-                           "the model has tables, which only ps hold: start "
-                           "ps, or take strategy.type \"allreduce\" out");
     if (trainer->local_group.count > 1)
         return status_fail(why, FAILURE_JOB_UNFIT,
                            "the model has tables: a trainer computes it on one "
