@@ -186,6 +186,8 @@ static void close_run(struct run *run) {
     link_close(&run->link);
     roster_close(&run->roster);
     layout_free(&run->plan.layout);
+    for (uint32_t i = 0; run->ps && i < run->roster.num_ps; i++)
+        free(run->ps[i].table_rows);
     free(run->plan.groups);
     free(run->plan.table_groups);
     if (run->plan.has_restored)
@@ -209,6 +211,19 @@ static void close_run(struct run *run) {
     free(run->clipping.square_sums);
 }
 
+static void take_table_rows(const struct run *run, struct run_ps *ps,
+                            const Capstan__Heartbeat *heartbeat) {
+    const struct layout *layout = run->plan.layout;
+    if (!layout || heartbeat->n_table_rows != layout->num_tables ||
+        !layout->num_tables)
+        return;
+    if (!ps->table_rows)
+        ps->table_rows = calloc(layout->num_tables, sizeof *ps->table_rows);
+    if (ps->table_rows)
+        memcpy(ps->table_rows, heartbeat->table_rows,
+               layout->num_tables * sizeof *ps->table_rows);
+}
+
 /* A heartbeat that carries the newest view acknowledges it: the ps knows the
  * trainers that this view lists, so they may start. */
 static void handle_ps_heartbeat(struct run *run, const struct roster_slot *slot,
@@ -217,6 +232,7 @@ static void handle_ps_heartbeat(struct run *run, const struct roster_slot *slot,
     ps->highest = heartbeat->clock;
     ps->update_s = heartbeat->update_s;
     metrics_update_step(run, heartbeat->global_step);
+    take_table_rows(run, ps, heartbeat);
     if (ps->view == heartbeat->view)
         return;
     ps->view = heartbeat->view;

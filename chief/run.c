@@ -169,3 +169,23 @@ uint64_t run_samples(const struct run *run, uint64_t step) {
     return batches / run_schedule->epoch_batches * run->plan.train_samples +
            (into < run->plan.train_samples ? into : run->plan.train_samples);
 }
+
+uint64_t run_table_rows(const struct run *run, uint32_t table) {
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < run->roster.num_ps; i++)
+        if (run->ps[i].table_rows)
+            rows += run->ps[i].table_rows[table];
+    return rows;
+}
+
+double run_row_bytes(const struct run *run) {
+    uint64_t bytes = 0, steps = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        if (trainer->heartbeat.clock < trainer->from)
+            continue;
+        bytes += trainer->heartbeat.row_bytes;
+        steps += trainer->heartbeat.clock - trainer->from + 1;
+    }
+    return steps ? (double)bytes / (double)steps : 0;
+}

@@ -75,6 +75,7 @@ struct run_ps {
     uint64_t view; /* the last view that it acknowledged */
     uint64_t highest;
     double update_s;
+    uint64_t *table_rows; /* [num_tables], as last reported; NULL: not yet */
 };
 
 struct run {
@@ -169,6 +170,12 @@ void run_holder_address(struct run *run, uint32_t index, char *text,
 
 /* The holder state of rank 0, in all-reduce. */
 struct run_ps *run_allreduce_holder(struct run *run);
+
+/* Rows of TABLE on all ps, as last reported. */
+uint64_t run_table_rows(const struct run *run, uint32_t table);
+
+/* Bytes of rows that a trainer sends in a step, on average; 0: none. */
+double run_row_bytes(const struct run *run);
 
 /* Sends CONTROL to the holders of weights: every ps, or rank 0. */
 void run_send_to_holders(struct run *run, Capstan__Control *control);

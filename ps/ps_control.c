@@ -32,6 +32,10 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     uint32_t blocks;
     ps->num_blocks = plan_units(plan, ps->member->index, ps->ids, &blocks);
     ps->num_partitions = ps->num_blocks - blocks;
+    ps->table_rows =
+        calloc(plan->layout->num_tables + 1, sizeof *ps->table_rows);
+    if (!ps->table_rows)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     status = ps_snapshot_open(ps, why);
     if (status)
         return status;

@@ -260,6 +260,8 @@ static void worker_fill_heartbeat(struct worker *worker) {
     heartbeat->loss_scale = progress.loss_scale;
     heartbeat->skipped = progress.skipped;
     heartbeat->update_s = times.update_s;
+    heartbeat->rows = progress.rows;
+    heartbeat->row_bytes = progress.row_bytes;
 }
 
 void worker_report_points(struct worker *worker) {

@@ -30,7 +30,7 @@ void metrics_receive_heartbeat(struct run *run, const struct roster_slot *slot,
     }
     uint64_t clock = trainer->heartbeat.clock;
     trainer->heartbeat = *heartbeat;
-    trainer->heartbeat.n_memory = 0;
+    trainer->heartbeat.n_memory = trainer->heartbeat.n_table_rows = 0;
     if (!heartbeat->clock)
         trainer->heartbeat.clock = clock; /* it has not started */
     update_reached(run);
@@ -271,6 +271,17 @@ static void add_decile(struct run *run, uint64_t step,
     decile->samples += sums->samples;
 }
 
+static void write_rows(struct run *run, uint64_t step) {
+    const struct layout *layout = run->plan.layout;
+    char tag[LAYOUT_MAX_NAME + 8];
+    for (uint32_t t = 0; t < layout->num_tables; t++) {
+        snprintf(tag, sizeof tag, "rows/%s", layout->tables[t].name);
+        write_scalar(run, tag, step, (double)run_table_rows(run, t));
+    }
+    if (layout->num_tables)
+        write_scalar(run, "train/row_bytes", step, run_row_bytes(run));
+}
+
 static void write_point(struct run *run) {
     uint64_t step = point_step(run, run->metrics.points.next);
     const struct run_point *reported =
@@ -292,6 +303,7 @@ static void write_point(struct run *run) {
         write_scalar(run, "train/skipped_steps", step,
                      (double)metrics_skipped_steps(run));
     write_shares(run, step);
+    write_rows(run, step);
     progress_point(&run->metrics.progress, &point);
     *sums = (struct run_point){0};
 }

@@ -6,6 +6,7 @@
 #include "chief/report/metrics.h"
 #include "chief/report/time_breakdown.h"
 #include "proto/base/time.h"
+#include "proto/config/byte_size.h"
 #include "proto/tensor/encoding.h"
 
 #include <errno.h>
@@ -114,7 +115,8 @@ static double network_limit(const struct run *run) {
         .num_trainers = run->roster.num_ranks,
         .num_ps = (uint32_t)run_holder_count(run),
         .bytes =
-            (double)encoding_bytes(run->job->wire, run->plan.layout->elements),
+            (double)encoding_bytes(run->job->wire, run->plan.layout->elements) +
+            run_row_bytes(run),
         .link_gbits = run->bandwidth.gbits,
         .synchronous = synchronous,
         .allreduce = run->allreduce,
@@ -127,6 +129,35 @@ static double network_limit(const struct run *run) {
 static void summary_set_real(json_t *object, const char *key, double value) {
     json_object_set_new(object, key,
                         isfinite(value) ? json_real(value) : json_null());
+}
+
+/* Of tables: rows in all, and bytes of a trainer's step. */
+static void add_rows(json_t *object, const struct run *run) {
+    const struct layout *layout = run->plan.layout;
+    json_t *tables = json_object();
+    for (uint32_t t = 0; layout && t < layout->num_tables; t++)
+        json_object_set_new(tables, layout->tables[t].name,
+                            json_integer((json_int_t)run_table_rows(run, t)));
+    if (json_object_size(tables)) {
+        json_object_set(object, "table_rows", tables);
+        summary_set_real(object, "row_bytes_per_step", run_row_bytes(run));
+    }
+    json_decref(tables);
+}
+
+static void log_rows(const struct run *run) {
+    const struct layout *layout = run->plan.layout;
+    uint64_t rows = 0;
+    char bytes[16];
+    for (uint32_t t = 0; layout && t < layout->num_tables; t++)
+        rows += run_table_rows(run, t);
+    byte_size_text((uint64_t)run_row_bytes(run), bytes, sizeof bytes);
+    if (layout && layout->num_tables)
+        log_info(run->log, "rows_summarized",
+                 "%" PRIu64 " rows in %u table%s; a trainer sends %s of rows a "
+                 "step",
+                 rows, layout->num_tables, layout->num_tables == 1 ? "" : "s",
+                 bytes);
 }
 
 json_t *summary_object(const struct run *run) {
@@ -152,6 +183,7 @@ json_t *summary_object(const struct run *run) {
         summary_set_real(object, "test_calibration",
                          run->evaluations.calibration);
     }
+    add_rows(object, run);
     if (metrics_checks_overflow(run)) {
         summary_set_real(object, "loss_scale", metrics_loss_scale(run));
         json_object_set_new(
@@ -315,8 +347,10 @@ void summary_print(const struct run *run, bool json) {
                  : run->no_restart
                      ? "--link-gbits, as if each had a host of its own"
                      : "--link-gbits");
-    if (run->metrics.began)
+    if (run->metrics.began) {
+        log_rows(run);
         log_lost_time(run);
+    }
     if (run->checkpoints.has_saved)
         log_info(run->log, "final_checkpoint", "checkpoint: %s",
                  run->checkpoints.folder);

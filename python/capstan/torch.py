@@ -56,6 +56,7 @@ from . import Run as PlainRun
 from .run import current, join, version
 from .torch_exchange import Exchange, wrong
 from .torch_rules import SERVER_RULES, Server, Worker, has_state, mixed
+from .torch_tables import EmbeddingBag, bags
 
 __all__ = [
     "ConfigError",
@@ -63,6 +64,7 @@ __all__ = [
     "DistributedOptimizer",
     "EMPTY",
     "ENDS",
+    "EmbeddingBag",
     "Error",
     "FULL",
     "Failed",
@@ -76,6 +78,7 @@ __all__ = [
     "Shard",
     "VOID",
     "ZERO",
+    "bags",
     "current",
     "init",
     "version",

@@ -19,6 +19,7 @@ from torch.autograd.graph import increment_version
 from . import _library
 from .errors import ConfigError
 from .run import EMPTY, FULL, VOID, ZERO, Contribution
+from .torch_tables import EmbeddingBag
 
 if TYPE_CHECKING:
     from .torch import Run
@@ -183,6 +184,9 @@ class Exchange:
         for name, buffer in model.named_buffers():
             kind = "averaged" if buffer.is_floating_point() else "assigned"
             self._declare_buffer(name, buffer, kind)
+        for name, module in model.named_modules():
+            if isinstance(module, EmbeddingBag):
+                module.declare(run, name)
 
     def _declare_trained(
         self, name: str, parameter: nn.Parameter, group: int

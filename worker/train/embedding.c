@@ -18,6 +18,7 @@ struct embedding {
     struct row_batch merged, evaluation;
     uint64_t merged_until; /* `passed` for which `merged` is up to date */
     bool has_pushed;
+    uint64_t rows, bytes; /* embedding_count */
     /* Of each column of rows, [max_batch, width]: its gradient on the device,
      * and copies in host memory, where that is not the device's. */
     float *gradients[BATCH_MAX_COLUMNS];
@@ -310,10 +311,20 @@ enum status embedding_push(struct embedding *embedding, uint64_t clock,
         return status;
     if (kind == CONTRIBUTION_FULL && !rows)
         kind = CONTRIBUTION_ZERO;
+    if (rows) {
+        embedding->rows += rows->num_rows;
+        embedding->bytes += 2 * rows->lists + rows->floats * sizeof(float);
+    }
     source->push(source->context, clock, kind, rows);
     embedding->has_pushed = true;
     embedding->begin = embedding->passed;
     return STATUS_OK;
+}
+
+void embedding_count(const struct embedding *embedding, uint64_t *rows,
+                     uint64_t *bytes) {
+    *rows = embedding->rows;
+    *bytes = embedding->bytes;
 }
 
 bool embedding_settle(struct embedding *embedding) {

@@ -78,6 +78,11 @@ enum status embedding_push(struct embedding *embedding, uint64_t clock,
                            enum contribution kind,
                            struct failure *why) MUST_CHECK;
 
+/* Rows pushed so far, and the bytes of messages with rows in the direction that
+ * has more, which is towards the ps. */
+void embedding_count(const struct embedding *embedding, uint64_t *rows,
+                     uint64_t *bytes);
+
 /* Waits until the last push is taken; false: it will not be. */
 bool embedding_settle(struct embedding *embedding);
 

@@ -156,8 +156,8 @@ static enum status open_batches(struct external *external,
 }
 
 static enum status check_lists(const struct external *external,
-                              const struct external_rows *rows, uint32_t count,
-                              struct failure *why) {
+                               const struct external_rows *rows, uint32_t count,
+                               struct failure *why) {
     const struct external_tables *all = external->tables;
     for (uint32_t i = 0; i < count; i++)
         if (!all || rows[i].table >= all->count || !external->started ||
@@ -320,6 +320,13 @@ enum status external_flush_rows(struct external *external,
     exchange_push_rows(trainer->exchange, trainer->clock + 1, kind,
                        kind == CONTRIBUTION_FULL ? batch : NULL);
     all->has_pushed = true;
+    if (kind != CONTRIBUTION_FULL)
+        return STATUS_OK;
+    pthread_mutex_lock(&trainer->mutex);
+    trainer->progress.rows += batch->num_rows;
+    trainer->progress.row_bytes +=
+        2 * batch->lists + batch->floats * sizeof(float);
+    pthread_mutex_unlock(&trainer->mutex);
     return STATUS_OK;
 }
 

@@ -44,8 +44,9 @@ struct trainer_progress {
     double loss_sum, last_loss;
     double first_loss; /* mean of the first step; 0: none yet */
     double input_s, compute_s, wire_s, training_s;
-    double loss_scale; /* fp16: of this step */
-    uint64_t skipped;  /* steps of the whole run skipped for overflow */
+    double loss_scale;        /* fp16: of this step */
+    uint64_t skipped;         /* steps of the whole run skipped for overflow */
+    uint64_t rows, row_bytes; /* of tables: embedding_count */
 };
 
 /* The steps after the previous point (run_schedule.h) up to this one. */

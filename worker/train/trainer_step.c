@@ -114,6 +114,9 @@ void trainer_step_add(struct trainer *trainer,
     progress->correct += result->correct;
     progress->clock = trainer->clock;
     progress->global_step = global_step;
+    if (trainer->embedding)
+        embedding_count(trainer->embedding, &progress->rows,
+                        &progress->row_bytes);
     progress->input_s = time_to_seconds(trainer->input);
     progress->wire_s = waited;
     progress->training_s =

@@ -263,6 +263,7 @@ static enum status write_parts(struct row_batch *batch, struct failure *why) {
     for (uint32_t s = 0; keys && s < layout->num_stacks; s++)
         row_keys_free(&keys[s]);
     free(keys);
+    batch->lists = used;
     return status;
 }
 

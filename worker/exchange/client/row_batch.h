@@ -29,6 +29,7 @@ struct row_batch {
     uint32_t *positions; /* [num_added]: where the row of each added id begins
                             in `weights` and `gradients` */
     size_t num_added, num_rows, floats;
+    size_t lists; /* bytes of all lists */
 
     /* Private. */
     struct row_batch_row *rows, *sorted; /* [room_rows] */

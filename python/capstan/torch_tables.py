@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of the ps as modules of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from . import tables
+
+if TYPE_CHECKING:
+    from .run import Run
+
+
+class EmbeddingBag(nn.Module):
+    """torch.nn.EmbeddingBag over a table on the ps: any 64-bit ids.
+
+    MODE is "sum" or "mean". RULE, INIT_RANGE and SETTINGS (admit, expire,
+    max_rows) are those of Run.table(). NAME is the table's; by default the
+    module's in its model. DistributedOptimizer declares the table; rows have
+    no torch parameter, and their gradients leave during backward().
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        mode: str = "mean",
+        *,
+        name: str | None = None,
+        rule: Mapping[str, Any] | None = None,
+        init_range: float | None = None,
+        **settings: int,
+    ) -> None:
+        super().__init__()
+        if mode not in ("sum", "mean"):
+            raise ValueError(f'mode is "{mode}"; allowed: sum, mean')
+        self.embedding_dim, self.mode, self.name = embedding_dim, mode, name
+        self._rule, self._settings = rule, settings
+        self._range = (
+            embedding_dim**-0.5 if init_range is None else init_range
+        )
+        self.table: tables.Table | None = None
+
+    def declare(self, run: Run, name: str) -> None:
+        """Adds the table to RUN, as NAME unless it has one."""
+        self.table = run.table(
+            self.name or name,
+            self.embedding_dim,
+            self._rule,
+            init_range=self._range,
+            **self._settings,
+        )
+
+    def forward(
+        self,
+        input: Tensor,  # as torch names it
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Bags of ids: INPUT [bags, ids], or [ids] with the OFFSETS [bags] at
+        which they begin; [bags, embedding_dim]."""
+        return bags([(self, input, offsets, per_sample_weights)])[0]
+
+    def extra_repr(self) -> str:
+        return f"{self.embedding_dim}, mode={self.mode}"
+
+
+def bags(
+    requests: list[tuple[EmbeddingBag, Tensor, Tensor | None, Tensor | None]],
+) -> list[Tensor]:
+    """What EmbeddingBag gives, of several in one exchange with the ps: each
+    with its input, offsets and per_sample_weights."""
+    asked, places = [], []
+    for bag, ids, _, _ in requests:
+        if bag.table is None:
+            raise RuntimeError(
+                "an EmbeddingBag has no table: DistributedOptimizer, given "
+                "the model, declares it"
+            )
+        distinct, place = torch.unique(ids.detach().cpu(), return_inverse=True)
+        asked.append((bag.table, distinct.numpy()))
+        places.append(place)
+    found = tables.lookup(asked[0][0].run, asked) if asked else []
+    return [
+        _combine(request, question, place, values)
+        for request, question, place, values in zip(
+            requests, asked, places, found
+        )
+    ]
+
+
+def _combine(
+    request: tuple[EmbeddingBag, Tensor, Tensor | None, Tensor | None],
+    question: tuple[tables.Table, Any],
+    place: Tensor,
+    values: Any,
+) -> Tensor:
+    bag, ids, offsets, weights = request
+    table, distinct = question
+    rows = torch.from_numpy(values).to(ids.device)
+    if bag.training and torch.is_grad_enabled():
+        rows.requires_grad_()
+        rows.register_hook(
+            lambda gradient: table.push(distinct, gradient.cpu().numpy())
+        )
+    return functional.embedding_bag(
+        place.to(ids.device),
+        rows,
+        offsets,
+        mode=bag.mode,
+        per_sample_weights=weights,
+    )
