@@ -102,12 +102,12 @@ static inline void batch_place(struct batch *batch,
     }
 }
 
-/* The column of the labels. */
+/* The column of the labels; 0 of no columns. */
 static inline uint32_t batch_label_column(const struct batch_spec *spec) {
     uint32_t c = spec->num_columns;
-    while (c > 1 && spec->columns[c - 1].type == BATCH_ROWS)
+    while (c && spec->columns[c - 1].type == BATCH_ROWS)
         c--;
-    return c - 1;
+    return c ? c - 1 : 0;
 }
 
 /* The ids of a batch of up to COUNT samples, none yet, for SPEC's id features

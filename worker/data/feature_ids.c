@@ -7,8 +7,6 @@
 
 #include <endian.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -209,36 +207,4 @@ enum status features_ids(const struct features *features, uint32_t f,
         ids->ids[i] %= feature->size;
     ids->offsets[s + 1] = to.used;
     return STATUS_OK;
-}
-
-static json_t *describe_ids(const struct batch_ids *ids) {
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < ids->offsets[1]; i++) {
-        char text[64];
-        int used = snprintf(text, sizeof text, "%" PRIu64, ids->ids[i]);
-        if (ids->weights)
-            snprintf(text + used, sizeof text - (size_t)used, ":%.9g",
-                     (double)ids->weights[i]);
-        json_array_append_new(list, json_string(text));
-    }
-    return list;
-}
-
-enum status features_describe_ids(const struct features *features,
-                                  const struct record_cell *const *cells,
-                                  json_t *object, struct failure *why) {
-    enum status status = STATUS_OK;
-    for (uint32_t f = 0; !status && f < features->count; f++) {
-        const struct feature *feature = &features->items[f];
-        uint32_t offsets[2] = {0};
-        struct batch_ids ids = {.offsets = offsets};
-        if (!(feature_gives(feature->type) & FEATURE_IDS))
-            continue;
-        status = features_ids(features, f, cells, &ids, 0, why);
-        if (!status)
-            json_object_set_new(object, feature->name, describe_ids(&ids));
-        free(ids.ids);
-        free(ids.weights);
-    }
-    return status;
 }

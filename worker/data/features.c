@@ -281,19 +281,62 @@ enum status features_read_some(const struct features *features,
     return status;
 }
 
-json_t *features_describe(const struct features *features,
-                          const float *values) {
-    json_t *object = json_object();
-    for (uint32_t f = 0; f < features->count; f++) {
-        const struct feature *feature = &features->items[f];
-        if (!(feature_gives(feature->type) & FEATURE_FLOATS))
-            continue;
-        bool list = feature->type != FEATURE_NUMERIC || feature->width > 1;
-        json_t *numbers = list ? json_array() : json_real((double)*values);
-        for (uint32_t i = 0; list && i < feature->width; i++)
-            json_array_append_new(numbers, json_real((double)values[i]));
-        json_object_set_new(object, feature->name, numbers);
-        values += feature->width;
+static json_t *describe_numbers(const struct feature *feature,
+                                const float *values) {
+    if (feature->type == FEATURE_NUMERIC && feature->width == 1)
+        return json_real((double)*values);
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < feature->width; i++)
+        json_array_append_new(list, json_real((double)values[i]));
+    return list;
+}
+
+static json_t *describe_ids(const struct batch_ids *ids) {
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < ids->offsets[1]; i++) {
+        char text[64];
+        int used = snprintf(text, sizeof text, "%" PRIu64, ids->ids[i]);
+        if (ids->weights)
+            snprintf(text + used, sizeof text - (size_t)used, ":%.9g",
+                     (double)ids->weights[i]);
+        json_array_append_new(list, json_string(text));
     }
-    return object;
+    return list;
+}
+
+/* *OUT is the numbers of feature F, or else its ids. */
+static enum status describe_feature(const struct features *features, uint32_t f,
+                                    const struct record_cell *const *cells,
+                                    json_t **out, struct failure *why) {
+    const struct feature *feature = &features->items[f];
+    bool numbers = feature_gives(feature->type) & FEATURE_FLOATS;
+    float *values = calloc(feature->width + 1, sizeof *values);
+    uint32_t offsets[2] = {0};
+    struct batch_ids ids = {.offsets = offsets};
+    enum status status =
+        !values   ? status_fail(why, FAILURE_NO_MEMORY,
+                                "no memory for the values of %s", feature->name)
+        : numbers ? features_read_some(features, &f, 1, cells, values, why)
+                  : features_ids(features, f, cells, &ids, 0, why);
+    if (!status)
+        *out = numbers ? describe_numbers(feature, values) : describe_ids(&ids);
+    free(values);
+    free(ids.ids);
+    free(ids.weights);
+    return status;
+}
+
+enum status features_describe(const struct features *features,
+                              const struct record_cell *const *cells,
+                              json_t *object, struct failure *why) {
+    enum status status = STATUS_OK;
+    for (uint32_t f = 0; !status && f < features->count; f++) {
+        const struct feature *feature = &features->items[f];
+        json_t *value = NULL;
+        if (feature->type != FEATURE_EMBEDDING)
+            status = describe_feature(features, f, cells, &value, why);
+        if (value)
+            json_object_set_new(object, feature->name, value);
+    }
+    return status;
 }

@@ -101,14 +101,11 @@ enum status features_ids(const struct features *features, uint32_t f,
                          struct batch_ids *ids, uint32_t s,
                          struct failure *why) MUST_CHECK;
 
-/* VALUES by feature, as numbers or arrays; the caller frees it. */
-json_t *features_describe(const struct features *features, const float *values);
-
-/* Adds to OBJECT, by feature, arrays of ids as decimal texts, with weights
- * "ID:WEIGHT". Fails as features_ids. */
-enum status features_describe_ids(const struct features *features,
-                                  const struct record_cell *const *cells,
-                                  json_t *object,
-                                  struct failure *why) MUST_CHECK;
+/* Adds to OBJECT by feature what it gives: numbers or else ids, as texts in
+ * decimal, "ID:WEIGHT" with weights; nothing of embeddings. Fails as
+ * features_read. */
+enum status features_describe(const struct features *features,
+                              const struct record_cell *const *cells,
+                              json_t *object, struct failure *why) MUST_CHECK;
 
 #endif

@@ -85,7 +85,8 @@ static enum status evaluate_batches(struct executor *executor,
     struct batch_prefetch *prefetch = &executor->evaluation_prefetch;
     struct batch_claim claim = {0};
     struct batch batch = {0};
-    enum status status = STATUS_OK;
+    enum status status =
+        batch_ids_open(&batch.ids, &executor->spec, EVALUATION_BATCH, why);
     batch_place(&batch, &executor->spec, memory, EVALUATION_BATCH);
     for (; !status; claim.number++) {
         struct model_result result;
@@ -111,6 +112,7 @@ static enum status evaluate_batches(struct executor *executor,
                                              samples, &out->scores, why);
     }
     batch_claim_free(table, &claim);
+    batch_ids_close(&batch.ids, &executor->spec);
     return status;
 }
 
