@@ -35,8 +35,9 @@ struct feature {
     float missing;     /* NUMERIC, BUCKETIZED: in place of no value */
     float *boundaries; /* BUCKETIZED: [width - 1], ascending */
     struct vocabulary *vocabulary;
-    uint64_t seed; /* HASH_BUCKET, CROSSED: of the hash, by the name */
-    uint64_t size; /* ids are below it; 0: any */
+    uint64_t seed;       /* HASH_BUCKET, CROSSED: of the hash, by the name */
+    uint64_t size;       /* ids are below it; 0: any */
+    uint64_t reciprocal; /* (2^64 - 1) / size */
     bool weighted;
     uint32_t *parts; /* CROSSED: [num_parts], features that give ids */
     uint32_t num_parts;

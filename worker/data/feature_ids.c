@@ -8,6 +8,7 @@
 #include <endian.h>
 #include <inttypes.h>
 #include <string.h>
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 /* Ids that are being appended: `used` of them are there. */
@@ -189,6 +190,15 @@ static enum status append_ids(struct appending *to,
                : append_places(to, feature, cell);
 }
 
+/* ID modulo the size by its reciprocal, a floor, with which the quotient is at
+ * most 1 too small; a division would take as long as the hash. */
+static uint64_t modulo_size(const struct feature *feature, uint64_t id) {
+    uint64_t quotient =
+        (uint64_t)((unsigned __int128)id * feature->reciprocal >> 64);
+    uint64_t rest = id - quotient * feature->size;
+    return rest >= feature->size ? rest - feature->size : rest;
+}
+
 enum status features_ids(const struct features *features, uint32_t f,
                          const struct record_cell *const *cells,
                          struct batch_ids *ids, uint32_t s,
@@ -203,8 +213,9 @@ enum status features_ids(const struct features *features, uint32_t f,
     enum status status = append_ids(&to, feature);
     if (status)
         return status;
-    for (uint32_t i = ids->offsets[s]; feature->size && i < to.used; i++)
-        ids->ids[i] %= feature->size;
+    if (feature->size)
+        for (uint32_t i = ids->offsets[s]; i < to.used; i++)
+            ids->ids[i] = modulo_size(feature, ids->ids[i]);
     ids->offsets[s + 1] = to.used;
     return STATUS_OK;
 }

@@ -238,6 +238,7 @@ static void read_ids(struct reading *reading, struct feature *feature,
     feature->seed = XXH3_64bits(feature->name, strlen(feature->name));
     feature->size = read_integer(reading, feature->name, "size",
                                  json_object_get(settings, "size"), INT64_MAX);
+    feature->reciprocal = feature->size ? UINT64_MAX / feature->size : 0;
     feature->weighted =
         reading->source->pairs && feature->type != FEATURE_CROSSED;
     read_table(reading, feature, settings);

@@ -116,6 +116,27 @@ static void a_hash_is_that_of_the_value_and_the_features_name(void **state) {
     assert_ids(fixture, "n", NULL, 0);
 }
 
+static void ids_are_the_hash_modulo_any_size(void **state) {
+    static const uint64_t sizes[] = {1,           2,          3,
+                                     1000000,     1u << 31,   UINT32_MAX,
+                                     0x100000001, 1ull << 62, INT64_MAX};
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char text[96];
+        snprintf(text, sizeof text,
+                 "{\"a\": {\"type\": \"hash_bucket\", \"size\": %llu}}",
+                 (unsigned long long)sizes[i]);
+        open_features(fixture, text);
+        for (int word = 0; word < 1000; word++) {
+            fixture->samples = 0;
+            snprintf(text, sizeof text, "%d", word);
+            put_texts(fixture, TEXTS(text, "", ""));
+            assert_ids(fixture, "a", IDS(word_hash("a", text) % sizes[i]), 1);
+        }
+        features_close(&fixture->features);
+    }
+}
+
 static void integers_are_hashed_in_decimal(void **state) {
     struct fixture *fixture = *state;
     const int64_t numbers[] = {-7, 0, INT64_MIN, INT64_MAX};
@@ -418,6 +439,7 @@ static void a_job_is_checked_without_its_files(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IDS_TEST(a_hash_is_that_of_the_value_and_the_features_name),
+        IDS_TEST(ids_are_the_hash_modulo_any_size),
         IDS_TEST(integers_are_hashed_in_decimal),
         IDS_TEST(an_empty_value_of_a_list_gives_no_id),
         IDS_TEST(words_and_buckets_are_ids_as_well),
