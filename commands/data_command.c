@@ -146,7 +146,7 @@ static enum status measure_rows(const struct job *job,
                                       .shuffle = job->data.shuffle};
     struct batch_spec spec;
     model_find(&job->model)->inputs(&job->model, dataset->feature_set, &spec);
-    struct batch batch;
+    struct batch batch = {0};
     struct batch_claim claim = {0};
     struct batch_source *source = NULL;
     void *memory = malloc(batch_bytes(&spec, BATCH));
@@ -158,6 +158,8 @@ static enum status measure_rows(const struct job *job,
     double rows = 0;
     if (memory)
         batch_place(&batch, &spec, memory, BATCH);
+    if (!status)
+        status = batch_ids_open(&batch.ids, &spec, BATCH, why);
     for (; !status && seconds_since(start) < seconds_each; claim.number++) {
         status = table->claim(source, &claim, why);
         if (!status && fills)
@@ -166,6 +168,7 @@ static enum status measure_rows(const struct job *job,
     }
     *rate = rows / seconds_since(start);
     batch_claim_free(table, &claim);
+    batch_ids_close(&batch.ids, &spec);
     if (source)
         table->close(&source);
     free(memory);

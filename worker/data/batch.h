@@ -3,6 +3,8 @@
 #ifndef CAPSTAN_BATCH_H
 #define CAPSTAN_BATCH_H
 
+#include "proto/base/status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,7 +43,9 @@ struct batch_lookup {
     enum batch_combiner combiner;
 };
 
-/* The columns of a model's batches, in its order. */
+/* The columns of a model's batches, in its order. Labels are the last that is
+ * not of rows; its width is 1. The data fills the columns of floats before it,
+ * and the ids; whoever looks the ids up fills the columns of rows. */
 struct batch_spec {
     bool regression; /* labels are numbers, of which none is right or wrong */
     uint32_t num_columns;
@@ -59,7 +63,7 @@ struct batch_spec {
 struct batch_ids {
     uint32_t *offsets; /* [count + 1] */
     uint64_t *ids;
-    float *weights; /* of the ids; NULL: 1 each */
+    float *weights; /* of the ids; NULL: 1 each, or there are no ids */
     uint32_t room;  /* of `ids`, and of `weights` if there are any */
 };
 
@@ -97,5 +101,27 @@ static inline void batch_place(struct batch *batch,
         at += batch_column_bytes(&spec->columns[c], count);
     }
 }
+
+/* The column of the labels; 0 of no columns. */
+static inline uint32_t batch_label_column(const struct batch_spec *spec) {
+    uint32_t c = spec->num_columns;
+    while (c && spec->columns[c - 1].type == BATCH_ROWS)
+        c--;
+    return c ? c - 1 : 0;
+}
+
+/* The ids of a batch of up to COUNT samples, none yet, for SPEC's id features
+ * (*OUT is NULL without any). Their memory grows as samples are added. */
+enum status batch_ids_open(struct batch_ids **out,
+                           const struct batch_spec *spec, uint32_t count,
+                           struct failure *why) MUST_CHECK;
+
+/* Frees *IDS (may be NULL), which are of SPEC, and clears it. */
+void batch_ids_close(struct batch_ids **ids, const struct batch_spec *spec);
+
+/* Room for COUNT ids, with weights if WEIGHTED, which IDS are always or
+ * never. */
+enum status batch_ids_reserve(struct batch_ids *ids, uint64_t count,
+                              bool weighted, struct failure *why) MUST_CHECK;
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's features: the numbers that a model reads of a record. Types and names
- * of settings as in tf.feature_column. */
+/* A job's features: the numbers and ids that a model reads of a record. Types
+ * and names of settings as in tf.feature_column. */
 #ifndef CAPSTAN_FEATURES_H
 #define CAPSTAN_FEATURES_H
 
@@ -21,6 +21,13 @@ enum status features_open(struct features **out, const char *text,
                           const char *const *columns, uint32_t count,
                           struct failure *why) MUST_CHECK;
 
+/* The same for records of which COLUMN has pairs, ids with weights: without
+ * TEXT they are the feature of its name. Features of type hash_bucket and
+ * identity keep the weights. */
+enum status features_open_pairs(struct features **out, const char *text,
+                                const char *column,
+                                struct failure *why) MUST_CHECK;
+
 /* Adds what is wrong in TEXT, as far as that is known without columns and
  * files. */
 void features_check(const char *text, struct diagnostics *diagnostics);
@@ -39,7 +46,8 @@ enum feature_gives {
 struct feature_info {
     const char *name;
     unsigned gives; /* a sum of feature_gives: a vocabulary has floats (one for
-                       each word) and ids */
+                       each word) and ids (the words' places); so have
+                       buckets */
     uint32_t width; /* of FLOATS, of ROWS */
     bool weighted;  /* IDS have weights */
     uint32_t of;    /* ROWS: the number of the feature with its ids */
@@ -70,7 +78,34 @@ enum status features_read(const struct features *features,
                           const struct record_cell *const *cells, float *values,
                           struct failure *why) MUST_CHECK;
 
-/* VALUES by feature, as numbers or arrays; the caller frees it. */
-json_t *features_describe(const struct features *features, const float *values);
+/* The same for the features SELECTED [COUNT], all of which give floats. */
+enum status features_read_some(const struct features *features,
+                               const uint32_t *selected, uint32_t count,
+                               const struct record_cell *const *cells,
+                               float *values, struct failure *why) MUST_CHECK;
+
+/* Ids of the feature F that gives some, and their weights if it has them, as
+ * sample S of IDS: from offsets[S], which is set, to offsets[S + 1], which is
+ * set here. IDS grow as needed, and are as before if it fails. By type:
+ * hash_bucket: XXH3_64 (xxhash's specification) of the value's UTF-8 or decimal
+ *   digits, the seed XXH3_64 of the feature's name, modulo `size`; an empty
+ *   value gives none;
+ * identity: the value itself, below `size`;
+ * vocabulary, bucketized: the place of the word, if it has one, or the bucket;
+ * crossed: XXH3_64, seeded so, of the parts' ids before any modulo as 64-bit
+ *   little-endian numbers, of each combination, the last part's changing first,
+ *   modulo `size`; without ids if a part has none.
+ * Fails as features_read, and if a cross has more than 65536 ids. */
+enum status features_ids(const struct features *features, uint32_t f,
+                         const struct record_cell *const *cells,
+                         struct batch_ids *ids, uint32_t s,
+                         struct failure *why) MUST_CHECK;
+
+/* Adds to OBJECT by feature what it gives: numbers or else ids, as texts in
+ * decimal, "ID:WEIGHT" with weights; nothing of embeddings. Fails as
+ * features_read. */
+enum status features_describe(const struct features *features,
+                              const struct record_cell *const *cells,
+                              json_t *object, struct failure *why) MUST_CHECK;
 
 #endif

@@ -12,15 +12,21 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t';
 }
 
-/* The next word of the line from *AT on; false: there is none. */
+/* The next word of the line from *AT on, and the first colon in it, or NULL;
+ * false: there is no word. */
 static bool next_word(const char **at, const char *end,
-                      struct record_text *word) {
-    while (*at < end && is_blank(**at))
-        (*at)++;
-    word->bytes = *at;
-    while (*at < end && !is_blank(**at))
-        (*at)++;
-    word->size = (size_t)(*at - word->bytes);
+                      struct record_text *word, const char **colon) {
+    const char *from = *at;
+    while (from < end && is_blank(*from))
+        from++;
+    word->bytes = from;
+    while (from < end && *from != ':' && !is_blank(*from))
+        from++;
+    *colon = from < end && *from == ':' ? from : NULL;
+    while (from < end && !is_blank(*from))
+        from++;
+    word->size = (size_t)(from - word->bytes);
+    *at = from;
     return word->size > 0;
 }
 
@@ -48,9 +54,8 @@ static enum status wrong_word(const struct record *record,
 
 static enum status add_pair(struct libsvm_format *format,
                             const struct record *record,
-                            const struct record_text *word,
+                            const struct record_text *word, const char *colon,
                             struct failure *why) {
-    const char *colon = memchr(word->bytes, ':', word->size);
     size_t before = colon ? (size_t)(colon - word->bytes) : 0;
     uint32_t count = format->pairs.count;
     uint64_t id;
@@ -71,18 +76,18 @@ enum status libsvm_format_read(struct libsvm_format *format,
                                const struct record *record, bool *empty,
                                struct failure *why) {
     const char *at = record->bytes, *end = at + record->size;
-    const char *comment = memchr(at, '#', record->size);
+    const char *comment = memchr(at, '#', record->size), *colon;
     struct record_text word;
     end = comment ? comment : end;
     format->pairs = (struct record_cell){.type = RECORD_PAIRS};
-    *empty = !next_word(&at, end, &word);
+    *empty = !next_word(&at, end, &word, &colon);
     if (*empty)
         return STATUS_OK;
     if (!number_text_float(word.bytes, word.size, &format->label))
         return wrong_word(record, &word, "a label, a number", why);
     enum status status = STATUS_OK;
-    while (!status && next_word(&at, end, &word))
-        status = add_pair(format, record, &word, why);
+    while (!status && next_word(&at, end, &word, &colon))
+        status = add_pair(format, record, &word, colon, why);
     format->pairs.integers = format->ids;
     format->pairs.floats = format->values;
     return status;

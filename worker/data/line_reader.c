@@ -11,10 +11,13 @@
 
 enum { CHUNK = 1 << 20 };
 
+enum line_kind { PLAIN_LINES, QUOTED_LINES, COMMENTED_LINES };
+
 struct record_file {
     struct data_file *file;
     const char *path;
-    bool quoted, ended;
+    enum line_kind kind;
+    bool ended;
     uint64_t number, line; /* of the next record */
     char *bytes;
     size_t capacity, begin, end; /* of what is not given out yet */
@@ -62,7 +65,8 @@ static char *find_end(const struct record_file *file, size_t from, bool *open,
     while (at < end) {
         char *newline = memchr(at, '\n', (size_t)(end - at));
         char *stop = newline ? newline : end;
-        for (char *quote = at; file->quoted && quote < stop; quote++) {
+        for (char *quote = at; file->kind == QUOTED_LINES && quote < stop;
+             quote++) {
             quote = memchr(quote, '"', (size_t)(stop - quote));
             if (!quote)
                 break;
@@ -112,6 +116,14 @@ static enum status find_record(struct record_file *file, size_t *bytes,
     return STATUS_OK;
 }
 
+/* A line of blanks and a comment, or of blanks. */
+static bool is_comment(const char *line, size_t size) {
+    size_t at = 0;
+    while (at < size && (line[at] == ' ' || line[at] == '\t'))
+        at++;
+    return at == size || line[at] == '#';
+}
+
 static enum status next_line(struct record_file *file, struct record *record,
                              struct failure *why) {
     size_t bytes = 1, size = 0;
@@ -129,6 +141,8 @@ static enum status next_line(struct record_file *file, struct record *record,
         }
         size -= size && first[size - 1] == '\n';
         size -= size && first[size - 1] == '\r';
+        if (file->kind == COMMENTED_LINES && is_comment(first, size))
+            size = 0;
         *record = (struct record){.bytes = size ? first : NULL,
                                   .size = size,
                                   .number = file->number,
@@ -150,14 +164,13 @@ static void close_lines(struct record_file **where) {
     *where = NULL;
 }
 
-static enum status open_quoted_or_not(struct record_file **out,
-                                      const char *path, bool quoted,
-                                      struct failure *why) {
+static enum status open_kind(struct record_file **out, const char *path,
+                             enum line_kind kind, struct failure *why) {
     struct record_file *file = calloc(1, sizeof *file);
     *out = NULL;
     if (file)
         *file = (struct record_file){.path = path,
-                                     .quoted = quoted,
+                                     .kind = kind,
                                      .line = 1,
                                      .capacity = 2 * CHUNK,
                                      .bytes = malloc(2 * CHUNK)};
@@ -173,14 +186,21 @@ static enum status open_quoted_or_not(struct record_file **out,
 
 static enum status open_lines(struct record_file **out, const char *path,
                               struct failure *why) {
-    return open_quoted_or_not(out, path, false, why);
+    return open_kind(out, path, PLAIN_LINES, why);
 }
 
 static enum status open_quoted(struct record_file **out, const char *path,
                                struct failure *why) {
-    return open_quoted_or_not(out, path, true, why);
+    return open_kind(out, path, QUOTED_LINES, why);
+}
+
+static enum status open_commented(struct record_file **out, const char *path,
+                                  struct failure *why) {
+    return open_kind(out, path, COMMENTED_LINES, why);
 }
 
 const struct record_reader line_reader = {open_lines, next_line, close_lines};
 const struct record_reader quoted_line_reader = {open_quoted, next_line,
                                                  close_lines};
+const struct record_reader commented_line_reader = {open_commented, next_line,
+                                                    close_lines};

@@ -32,8 +32,9 @@ struct reader {
 struct loader {
     const struct batch_source_table *table;
     struct batch_source *source;
+    struct batch_spec spec;
     struct slot *slots;
-    void *memory; /* of all slots */
+    void *memory; /* of all slots, without their ids */
     size_t bytes;
     uint32_t depth; /* of all readers together; 0: no threads */
     uint64_t first;
@@ -118,9 +119,9 @@ static enum status loader_no_memory(const struct loader *loader,
 }
 
 /* Slots are adjacent, each at a multiple of 64 bytes. */
-static enum status allocate_slots(struct loader *loader,
-                                  const struct batch_spec *spec,
-                                  size_t micro_batch, struct failure *why) {
+static enum status allocate_slots(struct loader *loader, size_t micro_batch,
+                                  struct failure *why) {
+    const struct batch_spec *spec = &loader->spec;
     size_t num_slots = (size_t)loader->depth + 1;
     size_t stride = batch_bytes(spec, micro_batch);
     stride = (stride + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -129,10 +130,14 @@ static enum status allocate_slots(struct loader *loader,
     loader->memory = aligned_alloc(PAGE, loader->bytes);
     if (!loader->slots || !loader->memory)
         return loader_no_memory(loader, micro_batch, why);
-    for (size_t i = 0; i < num_slots; i++)
-        batch_place(&loader->slots[i].batch, spec,
-                    (char *)loader->memory + i * stride, micro_batch);
-    return STATUS_OK;
+    enum status status = STATUS_OK;
+    for (size_t i = 0; !status && i < num_slots; i++) {
+        struct batch *batch = &loader->slots[i].batch;
+        batch_place(batch, spec, (char *)loader->memory + i * stride,
+                    micro_batch);
+        status = batch_ids_open(&batch->ids, spec, (uint32_t)micro_batch, why);
+    }
+    return status;
 }
 
 static enum status allocate_readers(struct loader *loader, size_t micro_batch,
@@ -175,6 +180,8 @@ void loader_close(struct loader **where) {
     loader_stop(loader);
     for (uint32_t r = 0; loader->readers && r < loader->num_readers; r++)
         batch_claim_free(loader->table, &loader->readers[r].claim);
+    for (uint32_t i = 0; loader->slots && i <= loader->depth; i++)
+        batch_ids_close(&loader->slots[i].batch.ids, &loader->spec);
     free(loader->memory);
     free(loader->slots);
     free(loader->readers);
@@ -195,6 +202,7 @@ enum status loader_open(struct loader **out, const struct dataset *dataset,
     if (!loader)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a loader");
     loader->table = dataset->table->batches;
+    loader->spec = *spec;
     loader->num_readers = prefetch.readers ? prefetch.readers : 1;
     loader->depth = prefetch.readers * prefetch.depth;
     loader->first = first;
@@ -204,7 +212,7 @@ enum status loader_open(struct loader **out, const struct dataset *dataset,
     enum status status = dataset->table->share(&loader->source, dataset, spec,
                                                options, first, why);
     if (!status)
-        status = allocate_slots(loader, spec, options->micro_batch, why);
+        status = allocate_slots(loader, options->micro_batch, why);
     if (!status)
         status = allocate_readers(loader, options->micro_batch, why);
     if (!status)

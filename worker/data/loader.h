@@ -29,7 +29,7 @@ enum status loader_open(struct loader **out, const struct dataset *dataset,
                         struct failure *why) MUST_CHECK;
 void loader_close(struct loader **loader); /* stops and joins the threads */
 
-/* All memory of the batches, in whole pages; a view. */
+/* All memory of the batches' columns, in whole pages; a view. */
 void *loader_memory(const struct loader *loader, size_t *bytes);
 
 /* The samples of batch NUMBER, or 0 behind the end of this share's epoch. */

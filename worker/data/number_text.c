@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum {
+    DIGITS_SAFE = 19,  /* of integers that are below 2^64 */
     DIGITS_EXACT = 15, /* of integers that float64 has all */
     LONGEST = 127      /* bytes of a number */
 };
@@ -18,8 +19,12 @@ bool number_text_unsigned(const char *text, size_t size, uint64_t *out) {
         return false;
     for (size_t i = 0; i < size; i++) {
         unsigned digit = (unsigned)(text[i] - '0');
-        if (digit > 9 || __builtin_mul_overflow(value, 10, &value) ||
-            __builtin_add_overflow(value, digit, &value))
+        if (digit > 9)
+            return false;
+        if (i < DIGITS_SAFE)
+            value = value * 10 + digit;
+        else if (__builtin_mul_overflow(value, 10, &value) ||
+                 __builtin_add_overflow(value, digit, &value))
             return false;
     }
     *out = value;
@@ -87,10 +92,15 @@ bool number_text_float(const char *text, size_t size, float *out) {
         if (digits > DIGITS_EXACT)
             break;
     }
-    if (at == size && digits)
-        value = (double)mantissa / powers[after] * (*text == '-' ? -1 : 1);
-    else if (!parse_slowly(text, size, &value))
+    bool fast = at == size && digits;
+    if (!fast && !parse_slowly(text, size, &value))
         return false;
+    if (fast)
+        value = (double)(int64_t)mantissa;
+    if (fast && after)
+        value /= powers[after];
+    if (fast && *text == '-')
+        value = -value;
     *out = (float)value;
     return isfinite(*out);
 }

@@ -3,10 +3,10 @@
  * into the claim; the thread that has claimed them parses them. */
 #include "worker/data/record_dataset.h"
 
-#include "worker/data/csv_format.h"
 #include "worker/data/data_file.h"
 #include "worker/data/example_format.h"
 #include "worker/data/features.h"
+#include "worker/data/record_parser.h"
 #include "worker/data/record_stream.h"
 
 #include <glob.h>
@@ -25,23 +25,11 @@ struct record_dataset {
     struct dataset_options options;
     const struct record_reader *reader;
     glob_t files;
-    struct record header; /* JOB_CSV: the first record with the names; else no
-                             bytes */
-    const char **names;   /* JOB_CSV: those of data.columns, or NULL */
-    uint32_t num_names;
-    json_t *columns; /* owns NAMES' texts */
+    struct record_schema schema; /* owns its header's bytes */
+    const char **names;          /* of SCHEMA */
+    json_t *columns;             /* owns NAMES' texts */
     struct features *features;
     atomic_uint bad_lines;
-};
-
-/* What one thread parses with. */
-struct parser {
-    struct csv_format *csv;
-    struct example_format *example;
-    uint32_t *places;                 /* [columns]: of a feature column */
-    const struct record_cell **cells; /* [columns] */
-    uint32_t num_columns;
-    uint32_t label_place; /* of an Example's cells */
 };
 
 /* A record in a claim's memory; its bytes follow those of all. */
@@ -54,6 +42,7 @@ struct claimed {
 struct batch_source {
     const struct record_dataset *dataset;
     struct batch_spec spec;
+    uint32_t label_column;
     struct record_stream *stream;
     struct csv_format *header; /* what the files' headers are compared with */
     struct record_window window;
@@ -99,35 +88,6 @@ static enum status find_files(glob_t *found, const struct job_files *files,
     return STATUS_OK;
 }
 
-static const struct record_reader *record_dataset_reader(
-    const struct job_data *data) {
-    return data->format == JOB_CSV      ? &quoted_line_reader
-           : data->format == JOB_CRITEO ? &line_reader
-                                        : &tfrecord_reader;
-}
-
-static enum status open_csv(const struct record_dataset *dataset,
-                            struct csv_format **out, struct failure *why) {
-    const struct job_data *data = &dataset->options.job->data;
-    struct csv_format_options options = {
-        .criteo = data->format == JOB_CRITEO,
-        .delimiter = data->delimiter ? *data->delimiter : ',',
-        .names = dataset->names,
-        .num_names = dataset->num_names,
-        .label = data->label};
-    enum status status = csv_format_open(out, &options, why);
-    if (status || !dataset->header.bytes)
-        return status;
-    struct record header = dataset->header; /* which is changed */
-    header.bytes = malloc(header.size + 1);
-    if (!header.bytes)
-        return record_no_memory(why);
-    memcpy(header.bytes, dataset->header.bytes, header.size);
-    status = csv_format_take_header(*out, &header, why);
-    free(header.bytes);
-    return status;
-}
-
 /* The first record of the first file. */
 static enum status read_header(struct record_dataset *dataset,
                                struct failure *why) {
@@ -142,10 +102,10 @@ static enum status read_header(struct record_dataset *dataset,
         status = status_fail(why, FAILURE_DATA_DAMAGED,
                              "%s: found no line, expected a header", path);
     if (!status) {
-        dataset->header = record;
-        dataset->header.bytes = malloc(record.size + 1);
-        if (dataset->header.bytes)
-            memcpy(dataset->header.bytes, record.bytes, record.size);
+        dataset->schema.header = record;
+        dataset->schema.header.bytes = malloc(record.size + 1);
+        if (dataset->schema.header.bytes)
+            memcpy(dataset->schema.header.bytes, record.bytes, record.size);
         else
             status = record_no_memory(why);
     }
@@ -160,151 +120,65 @@ static enum status take_names(struct record_dataset *dataset,
     size_t i;
     const json_t *name;
     dataset->columns = json_loads(text, 0, NULL);
-    dataset->num_names = (uint32_t)json_array_size(dataset->columns);
-    dataset->names = calloc(dataset->num_names + 1, sizeof *dataset->names);
+    dataset->schema.num_names = (uint32_t)json_array_size(dataset->columns);
+    dataset->names =
+        calloc(dataset->schema.num_names + 1, sizeof *dataset->names);
     if (!dataset->columns || !dataset->names)
         return record_no_memory(why);
     json_array_foreach(dataset->columns, i, name) dataset->names[i] =
         json_string_value(name);
+    dataset->schema.names = dataset->names;
     return STATUS_OK;
 }
 
-/* Opens the features for the columns that there are. */
+/* Opens the features for fields with names. */
+static enum status open_field_features(struct record_dataset *dataset,
+                                       struct failure *why) {
+    const struct job *job = dataset->options.job;
+    struct csv_format *csv = NULL;
+    uint32_t count;
+    enum status status = job->data.format == JOB_CRITEO ? STATUS_OK
+                         : job->data.header ? read_header(dataset, why)
+                                            : take_names(dataset, why);
+    if (status)
+        return status;
+    status = record_schema_open_csv(&dataset->schema, &csv, why);
+    if (status) {
+        status = status_context(why, "%s", dataset->files.gl_pathv[0]);
+    } else {
+        const char *const *columns = csv_format_columns(csv, &count);
+        status = features_open(&dataset->features, job->features, columns,
+                               count, why);
+    }
+    csv_format_close(&csv);
+    return status;
+}
+
 static enum status open_features(struct record_dataset *dataset,
                                  struct failure *why) {
     const struct job *job = dataset->options.job;
-    const struct job_data *data = &job->data;
-    struct csv_format *csv = NULL;
-    const char *const *columns = NULL;
-    uint32_t count = 0;
-    enum status status = STATUS_OK;
-    if (data->format == JOB_CSV && data->header)
-        status = read_header(dataset, why);
-    else if (data->format == JOB_CSV)
-        status = take_names(dataset, why);
-    if (!status && data->format != JOB_TFRECORD) {
-        status = open_csv(dataset, &csv, why);
-        if (status)
-            status = status_context(why, "%s", dataset->files.gl_pathv[0]);
-        else
-            columns = csv_format_columns(csv, &count);
-    }
-    if (!status)
-        status = features_open(&dataset->features, job->features, columns,
-                               count, why);
-    csv_format_close(&csv);
-    if (!status) {
-        dataset->dataset.features = features_width(dataset->features);
-        dataset->dataset.feature_set = dataset->features;
-        dataset->dataset.columns =
-            features_columns(dataset->features, &dataset->dataset.num_columns);
-    }
-    return status;
-}
-
-static void parser_close(struct parser **where) {
-    struct parser *parser = *where;
-    if (!parser)
-        return;
-    csv_format_close(&parser->csv);
-    example_format_close(&parser->example);
-    free(parser->places);
-    free(parser->cells);
-    free(parser);
-    *where = NULL;
-}
-
-/* An Example's cells are those of the features' columns, then the label if it
- * is none of them. */
-static enum status open_example(const struct record_dataset *dataset,
-                                struct parser *parser,
-                                const char *const *columns,
-                                struct failure *why) {
-    uint32_t count = parser->num_columns;
-    const char *label = dataset->options.job->data.label;
-    const char **names = calloc(count + 1, sizeof *names);
-    if (!names)
-        return record_no_memory(why);
-    parser->label_place = count;
-    for (uint32_t c = 0; c < count; c++) {
-        parser->places[c] = c;
-        names[c] = columns[c];
-        if (!strcmp(columns[c], label))
-            parser->label_place = c;
-    }
-    names[count] = label;
-    enum status status = example_format_open(
-        &parser->example, names, count + (parser->label_place == count), why);
-    free(names);
-    return status;
-}
-
-static enum status parser_open(const struct record_dataset *dataset,
-                               struct parser **out, struct failure *why) {
-    struct parser *parser = calloc(1, sizeof *parser);
-    *out = parser;
-    if (!parser)
-        return record_no_memory(why);
-    const char *const *columns =
-        features_columns(dataset->features, &parser->num_columns);
-    parser->places = calloc(parser->num_columns + 1, sizeof *parser->places);
-    parser->cells = calloc(parser->num_columns + 1, sizeof *parser->cells);
-    if (!parser->places || !parser->cells)
-        return record_no_memory(why);
-    if (dataset->options.job->data.format == JOB_TFRECORD)
-        return open_example(dataset, parser, columns, why);
-    enum status status = open_csv(dataset, &parser->csv, why);
+    struct features **features = &dataset->features;
+    enum job_data_format format = job->data.format;
+    enum status status =
+        format == JOB_TFRECORD
+            ? features_open(features, job->features, NULL, 0, why)
+        : format == JOB_LIBSVM ? features_open_pairs(features, job->features,
+                                                     RECORD_PARSER_PAIRS, why)
+                               : open_field_features(dataset, why);
     if (status)
         return status;
-    uint32_t count;
-    const char *const *all = csv_format_columns(parser->csv, &count);
-    for (uint32_t c = 0; c < parser->num_columns; c++)
-        while (strcmp(all[parser->places[c]], columns[c]))
-            parser->places[c]++;
+    dataset->dataset.features = features_width(dataset->features);
+    dataset->dataset.feature_set = dataset->features;
+    dataset->dataset.columns =
+        features_columns(dataset->features, &dataset->dataset.num_columns);
     return STATUS_OK;
 }
 
-static enum status example_label(const struct record_dataset *dataset,
-                                 const struct record_cell *cell, float *label,
-                                 struct failure *why) {
-    if (cell->count == 1 && cell->type == RECORD_FLOATS)
-        *label = cell->floats[0];
-    else if (cell->count == 1 && cell->type == RECORD_INTEGERS)
-        *label = (float)cell->integers[0];
-    else
-        return status_fail(why, FAILURE_DATA_DAMAGED,
-                           "label %s: found %u %s, expected one number",
-                           dataset->options.job->data.label, cell->count,
-                           cell->count && cell->type == RECORD_TEXTS
-                               ? "values of bytes"
-                               : "values");
-    if (!isfinite(*label))
-        return status_fail(why, FAILURE_DATA_DAMAGED,
-                           "label %s: found %g, expected a finite number",
-                           dataset->options.job->data.label, (double)*label);
-    return STATUS_OK;
-}
-
-/* Fills PARSER's cells and the label from RECORD. */
-static enum status parse(const struct record_dataset *dataset,
-                         struct parser *parser, const struct record *record,
-                         float *label, struct failure *why) {
-    const struct record_cell *cells;
-    struct csv_format_row row;
-    enum status status;
-    if (parser->csv) {
-        status = csv_format_read(parser->csv, record, &row, why);
-        cells = row.cells;
-        *label = row.label;
-    } else {
-        status = example_format_read(parser->example, record, &cells, why);
-        if (!status)
-            status =
-                example_label(dataset, &cells[parser->label_place], label, why);
-    }
-    for (uint32_t c = 0; !status && c < parser->num_columns; c++)
-        parser->cells[c] = &cells[parser->places[c]];
-    return status;
+static enum status open_parser(const struct record_dataset *dataset,
+                               struct record_parser **out,
+                               struct failure *why) {
+    return record_parser_open(out, &dataset->schema, dataset->dataset.columns,
+                              dataset->dataset.num_columns, why);
 }
 
 /* Writes LABEL as sample I of COLUMN. */
@@ -361,36 +235,79 @@ static bool skips(struct record_dataset *dataset, const struct failure *why) {
     return true;
 }
 
+/* Files of LIBSVM name two classes -1 and 1. */
+static float named_class(const struct batch_source *source,
+                         const struct batch_column *column, float label) {
+    bool libsvm = source->dataset->schema.data->format == JOB_LIBSVM;
+    bool two = column->type == BATCH_FLOATS
+                   ? column->min == 0 && column->max == 1
+                   : column->num_classes == 2;
+    return libsvm && two && label == -1 ? 0 : label;
+}
+
+/* Writes what the features give of CELLS as sample BATCH->count. */
+static enum status put_features(const struct batch_source *source,
+                                const struct record_cell *const *cells,
+                                struct batch *batch, struct failure *why) {
+    const struct batch_spec *spec = &source->spec;
+    const struct features *features = source->dataset->features;
+    enum status status = STATUS_OK;
+    for (uint32_t c = 0; !status && c < source->label_column; c++) {
+        const struct batch_column *column = &spec->columns[c];
+        if (column->type != BATCH_FLOATS)
+            continue;
+        float *values = batch->columns[c];
+        values += (size_t)batch->count * column->width;
+        status = column->num_features
+                     ? features_read_some(
+                           features, &spec->features[column->first_feature],
+                           column->num_features, cells, values, why)
+                     : features_read(features, cells, values, why);
+    }
+    for (uint32_t i = 0; !status && i < spec->num_ids; i++)
+        status = features_ids(features, spec->id_features[i], cells,
+                              &batch->ids[i], batch->count, why);
+    return status;
+}
+
+/* Appends RECORD to BATCH; what a bad one has written is overwritten by the
+ * next. */
+static enum status put_record(const struct batch_source *source,
+                              struct record_parser *parser,
+                              const struct record *record, struct batch *batch,
+                              struct failure *why) {
+    uint32_t place = source->label_column;
+    const struct batch_column *column = &source->spec.columns[place];
+    const struct record_cell *const *cells;
+    float label;
+    enum status status =
+        record_parser_read(parser, record, &label, &cells, why);
+    if (!status)
+        status = put_features(source, cells, batch, why);
+    if (!status)
+        status = put_label(column, named_class(source, column, label),
+                           batch->columns[place], batch->count, why);
+    batch->count += !status;
+    return status;
+}
+
 static enum status record_batches_fill(struct batch_source *source,
                                        struct batch_claim *claim,
                                        struct batch *batch,
                                        struct failure *why) {
     struct record_dataset *dataset = (struct record_dataset *)source->dataset;
-    const struct batch_column *column = &source->spec.columns[1];
     const struct claimed *all = claim->memory;
     enum status status = STATUS_OK;
     if (!claim->scratch)
-        status = parser_open(dataset, (struct parser **)&claim->scratch, why);
-    struct parser *parser = claim->scratch;
-    float *values = batch->columns[0];
+        status =
+            open_parser(dataset, (struct record_parser **)&claim->scratch, why);
     batch->count = 0;
     for (uint32_t i = 0; !status && i < claim->count; i++) {
         struct failure wrong = {0}, bad;
         struct record record = all[i].record;
-        float label = 0;
         record.bytes = (char *)claim->memory + all[i].begin;
-        status = parse(dataset, parser, &record, &label, &wrong);
-        if (!status)
-            status =
-                features_read(dataset->features, parser->cells, values, &wrong);
-        if (!status)
-            status = put_label(column, label, batch->columns[1], batch->count,
-                               &wrong);
-        if (!status) {
-            batch->count++;
-            values += dataset->dataset.features;
+        if (!put_record(source, claim->scratch, &record, batch, &wrong))
             continue;
-        }
         status = bad_record(&all[i], &wrong, &bad);
         if (skips(dataset, &bad))
             status = STATUS_OK;
@@ -548,7 +465,7 @@ static enum status record_batches_claim(struct batch_source *source,
 }
 
 static void record_batches_forget(struct batch_claim *claim) {
-    parser_close((struct parser **)&claim->scratch);
+    record_parser_close((struct record_parser **)&claim->scratch);
 }
 
 static void record_batches_close(struct batch_source **where) {
@@ -580,12 +497,13 @@ static enum status record_batches_open(struct batch_source **out,
         return record_no_memory(why);
     source->dataset = dataset;
     source->spec = *spec;
+    source->label_column = batch_label_column(spec);
     source->in_order = in_order;
     source->stride = 1;
     source->counted = of->count;
     enum status status = STATUS_OK;
-    if (dataset->header.bytes)
-        status = open_csv(dataset, &source->header, why);
+    if (dataset->schema.header.bytes)
+        status = record_schema_open_csv(&dataset->schema, &source->header, why);
     struct record_stream_options options = {
         .paths = (const char *const *)dataset->files.gl_pathv,
         .num_paths = (uint32_t)dataset->files.gl_pathc,
@@ -595,7 +513,7 @@ static enum status record_batches_open(struct batch_source **out,
         .buffer = job->data.shuffle_buffer,
         .shuffle = job->data.shuffle && !in_order,
         .seed = job->seed,
-        .header = dataset->header.bytes ? compare_header_line : NULL,
+        .header = dataset->schema.header.bytes ? compare_header_line : NULL,
         .context = source->header,
         .is_cancelled = dataset->options.is_cancelled,
         .cancel_context = dataset->options.cancel_context};
@@ -680,57 +598,62 @@ static void record_dataset_free(struct dataset **out) {
     features_close(&dataset->features);
     json_decref(dataset->columns);
     free(dataset->names);
-    free(dataset->header.bytes);
+    free(dataset->schema.header.bytes);
     globfree(&dataset->files);
     free(dataset);
     *out = NULL;
 }
 
-/* What a record has for a column: nothing, one value, or several. */
-static json_t *cell_value(const struct record_cell *cell) {
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < cell->count; i++) {
-        json_t *value = NULL;
-        if (cell->type == RECORD_TEXTS)
-            value = json_stringn(cell->texts[i].bytes, cell->texts[i].size);
-        else if (cell->type == RECORD_INTEGERS)
-            value = json_integer(cell->integers[i]);
-        else
-            value = json_real((double)cell->floats[i]);
-        json_array_append_new(list, value ? value : json_string("(no UTF-8)"));
+static json_t *value_json(const struct record_cell *cell, uint32_t i) {
+    char pair[64];
+    if (cell->type == RECORD_INTEGERS)
+        return json_integer(cell->integers[i]);
+    if (cell->type == RECORD_FLOATS)
+        return json_real((double)cell->floats[i]);
+    if (cell->type == RECORD_TEXTS) {
+        json_t *text = json_stringn(cell->texts[i].bytes, cell->texts[i].size);
+        return text ? text : json_string("(no UTF-8)");
     }
-    if (cell->count > 1)
-        return list;
-    json_t *one =
-        cell->count ? json_incref(json_array_get(list, 0)) : json_null();
-    json_decref(list);
-    return one;
+    snprintf(pair, sizeof pair, "%" PRIu64 ":%.9g", (uint64_t)cell->integers[i],
+             (double)cell->floats[i]);
+    return json_string(pair);
+}
+
+/* What a record has for a column: nothing, one value, or several. */
+static json_t *cell_json(const struct record_cell *cell) {
+    if (cell->count == 1)
+        return value_json(cell, 0);
+    json_t *list = cell->count ? json_array() : json_null();
+    for (uint32_t i = 0; i < cell->count; i++)
+        json_array_append_new(list, value_json(cell, i));
+    return list;
 }
 
 /* RECORD's columns, features and label, or what is wrong. */
 static void describe_record(const struct record_dataset *dataset,
-                            struct parser *parser, struct record *record,
-                            float *values, json_t *object) {
+                            struct record_parser *parser, struct record *record,
+                            json_t *object) {
     struct failure wrong;
-    uint32_t count;
+    const struct record_cell *const *cells;
     float label = 0;
-    const char *const *names = features_columns(dataset->features, &count);
-    enum status status = parse(dataset, parser, record, &label, &wrong);
-    json_t *columns = status ? NULL : json_object();
-    for (uint32_t c = 0; columns && c < count; c++)
-        json_object_set_new(columns, names[c], cell_value(parser->cells[c]));
-    if (columns)
-        json_object_set_new(object, "columns", columns);
-    if (!status)
-        status =
-            features_read(dataset->features, parser->cells, values, &wrong);
+    json_t *columns = json_object(), *features = json_object();
+    enum status status =
+        record_parser_read(parser, record, &label, &cells, &wrong);
+    for (uint32_t c = 0; !status && c < dataset->dataset.num_columns; c++)
+        json_object_set_new(columns, dataset->dataset.columns[c],
+                            cell_json(cells[c]));
     if (!status) {
-        json_object_set_new(object, "features",
-                            features_describe(dataset->features, values));
+        json_object_set(object, "columns", columns);
+        status = features_describe(dataset->features, cells, features, &wrong);
+    }
+    if (!status) {
+        json_object_set(object, "features", features);
         json_object_set_new(object, "label", json_real((double)label));
     } else {
         json_object_set_new(object, "error", json_string(wrong.text));
     }
+    json_decref(columns);
+    json_decref(features);
 }
 
 static enum status record_peek(const struct dataset *of, uint64_t rows,
@@ -738,13 +661,10 @@ static enum status record_peek(const struct dataset *of, uint64_t rows,
     const struct record_dataset *dataset = (const struct record_dataset *)of;
     struct batch_spec none = {0};
     struct batch_source *source;
-    struct parser *parser = NULL;
-    float *values = calloc(of->features + 1, sizeof *values);
+    struct record_parser *parser = NULL;
     enum status status = record_batches_open(&source, of, &none, true, why);
     if (!status)
-        status = parser_open(dataset, &parser, why);
-    if (!status && !values)
-        status = record_no_memory(why);
+        status = open_parser(dataset, &parser, why);
     for (uint64_t row = 0; !status && row < rows; row++) {
         struct record record;
         const char *path;
@@ -756,12 +676,11 @@ static enum status record_peek(const struct dataset *of, uint64_t rows,
             place, sizeof place, record.line ? ":%llu" : ": record %llu",
             (unsigned long long)(record.line ? record.line : record.number));
         json_t *object = json_pack("{s:s+}", "at", path, place);
-        describe_record(dataset, parser, &record, values, object);
+        describe_record(dataset, parser, &record, object);
         json_array_append_new(list, object);
     }
-    parser_close(&parser);
+    record_parser_close(&parser);
     record_batches_close(&source);
-    free(values);
     return status;
 }
 
@@ -876,7 +795,8 @@ enum status record_dataset_open(struct dataset **out,
         return record_no_memory(why);
     dataset->dataset.table = &record_dataset_table;
     dataset->options = *options;
-    dataset->reader = record_dataset_reader(&options->job->data);
+    dataset->schema.data = &options->job->data;
+    dataset->reader = record_schema_reader(&dataset->schema);
     enum status status = find_files(&dataset->files, options->files, why);
     if (!status)
         status = open_features(dataset, why);

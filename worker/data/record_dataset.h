@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of records (data.format csv, criteo, tfrecord), read as they are
- * needed: memory does not grow with them. Batches have two columns: the job's
- * features, and the label, a class or a number. A position in the data is a
- * record's number in the trainer's share, which follows from the micro batch's
- * number. */
+/* Files of records (data.format csv, criteo, tfrecord, libsvm), read as they
+ * are needed: memory does not grow with them. Batches have what the job's
+ * features give, and the label, a class or a number; where a column is of two
+ * classes, -1 is the first of them in a file of LIBSVM. A position in the data
+ * is a record's number in the trainer's share, which follows from the micro
+ * batch's number. */
 #ifndef CAPSTAN_RECORD_DATASET_H
 #define CAPSTAN_RECORD_DATASET_H
 

@@ -26,8 +26,11 @@ struct record_reader {
 };
 
 /* Lines that end in LF or CRLF, without their ends; empty ones are left out. In
- * a quoted file a newline between double quotes is none (RFC 4180). */
-extern const struct record_reader line_reader, quoted_line_reader;
+ * a quoted file a newline between double quotes is none (RFC 4180); in a
+ * commented one lines of nothing but blanks, or a comment from # on, are left
+ * out as well. */
+extern const struct record_reader line_reader, quoted_line_reader,
+    commented_line_reader;
 
 /* TensorFlow's TFRecord: length, its checksum, bytes, their checksum, both
  * CRC-32C, rotated and with an offset (tensorflow/core/lib/io/record_writer.h).

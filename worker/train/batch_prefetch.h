@@ -15,7 +15,7 @@
 enum { BATCH_PREFETCH_SLOTS = 2 };
 
 struct batch_prefetch_slot {
-    struct batch batch;               /* with device pointers */
+    struct batch batch;               /* columns on the device; ids are not */
     void *columns[BATCH_MAX_COLUMNS]; /* of MAX_BATCH samples, or NULL */
     struct ops_event *uploaded, *consumed;
 };
@@ -49,8 +49,9 @@ void batch_prefetch_push(struct batch_prefetch *prefetch,
 /* The oldest pushed batch, which is not popped yet; view. */
 const struct batch *batch_prefetch_peek(const struct batch_prefetch *prefetch);
 
-/* The oldest pushed batch, with device pointers: computation enqueued from now
- * on may read it, until the second batch_prefetch_push from now. */
+/* The oldest pushed batch, its columns on the device: computation enqueued from
+ * now on may read it, until the second batch_prefetch_push from now. Its ids
+ * are the pushed batch's own, a view as long as that one's. */
 const struct batch *batch_prefetch_pop(struct batch_prefetch *prefetch);
 
 /* Marks the computation enqueued so far as the last that reads the popped

@@ -116,8 +116,9 @@ static enum status evaluate_batches(struct executor *executor,
     const struct batch_source_table *table = range->test->table->batches;
     struct batch_claim claim = {0};
     struct batch batch = {0};
-    enum status status = STATUS_OK;
     bool ready = true;
+    enum status status =
+        batch_ids_open(&batch.ids, &executor->spec, EVALUATION_BATCH, why);
     batch_place(&batch, &executor->spec, memory, EVALUATION_BATCH);
     for (; !status && ready; claim.number++) {
         status = table->claim(source, &claim, why);
@@ -131,6 +132,7 @@ static enum status evaluate_batches(struct executor *executor,
         status = evaluate_batch(executor, range, &batch, &ready, out, why);
     }
     batch_claim_free(table, &claim);
+    batch_ids_close(&batch.ids, &executor->spec);
     return status;
 }
 

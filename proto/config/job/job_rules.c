@@ -261,7 +261,7 @@ static void check_records(const struct job *job,
                         "found \"%s\"; allowed: one character of ASCII that is "
                         "no quote and no end of a line",
                         data->delimiter);
-    if (!csv && !job->features)
+    if (!csv && data->format != JOB_LIBSVM && !job->features)
         diagnostics_add(diagnostics, "features",
                         "missing; allowed: an object with the features of the "
                         "model, by name");

@@ -15,7 +15,7 @@
 
 #define CSV (1u << JOB_CSV)
 #define NAMED (CSV | 1u << JOB_TFRECORD)
-#define RECORDS (NAMED | 1u << JOB_CRITEO)
+#define RECORDS (NAMED | 1u << JOB_CRITEO | 1u << JOB_LIBSVM)
 
 #define WARMUP (1u << SCHEDULE_WARMUP)
 #define DECAY (1u << SCHEDULE_WARMUP_DECAY)
@@ -48,7 +48,8 @@
 static const struct job_key keys[] = {
     {"model.type", CHOICE(model.type, "mlp", "external"),
      .default_value = "\"mlp\""},
-    {"data.format", CHOICE(data.format, "idx", "csv", "criteo", "tfrecord"),
+    {"data.format",
+     CHOICE(data.format, "idx", "csv", "criteo", "tfrecord", "libsvm"),
      .default_value = "\"idx\"", .models = MLP},
     {"data.dir", PATH(data.dir), .models = MLP},
     {"data.train", .kind = JOB_KIND_FILES, .field = FIELD(data.train),

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ids of features against hashes that are computed here, and against some that
+ * Python's xxhash gave. */
+#include "worker/data/features.h"
+
+#include "tests/lib/assert_fails.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { SAMPLES = 8, COLUMNS = 3 };
+
+static const char *const columns[COLUMNS] = {"a", "b", "c"};
+
+/* Features, and the ids of one of them. */
+struct fixture {
+    struct features *features;
+    struct record_text texts[COLUMNS];
+    struct record_cell cells[COLUMNS];
+    uint32_t offsets[SAMPLES + 1];
+    struct batch_ids ids;
+    uint32_t samples;
+    struct failure why;
+};
+
+static int setup(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    fixture->ids.offsets = fixture->offsets;
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    features_close(&fixture->features);
+    free(fixture->ids.ids);
+    free(fixture->ids.weights);
+    free(fixture);
+    return 0;
+}
+
+static void open_features(struct fixture *fixture, const char *text) {
+    if (features_open(&fixture->features, text, columns, COLUMNS,
+                      &fixture->why))
+        fail_msg("%s", fixture->why.text);
+}
+
+/* The ids of the feature NAME for the next sample, whose cells are FIXTURE's.
+ */
+static enum status add_sample(struct fixture *fixture, const char *name) {
+    const struct record_cell *read[COLUMNS];
+    uint32_t count;
+    const char *const *names = features_columns(fixture->features, &count);
+    uint32_t f = features_find(fixture->features, name);
+    assert_int_not_equal(f, UINT32_MAX);
+    for (uint32_t c = 0; c < count; c++)
+        read[c] = &fixture->cells[names[c][0] - 'a'];
+    return features_ids(fixture->features, f, read, &fixture->ids,
+                        fixture->samples, &fixture->why);
+}
+
+/* TEXTS for a, b and c; "" is missing. */
+static void put_texts(struct fixture *fixture, const char *const *texts) {
+    for (int c = 0; c < COLUMNS; c++) {
+        fixture->texts[c] = (struct record_text){texts[c], strlen(texts[c])};
+        fixture->cells[c] = (struct record_cell){.type = RECORD_TEXTS,
+                                                 .count = *texts[c] != 0,
+                                                 .texts = &fixture->texts[c]};
+    }
+}
+
+static void assert_ids(struct fixture *fixture, const char *name,
+                       const uint64_t *expected, uint32_t count) {
+    if (add_sample(fixture, name))
+        fail_msg("%s", fixture->why.text);
+    const uint32_t *offsets = &fixture->offsets[fixture->samples++];
+    assert_int_equal(offsets[1] - offsets[0], count);
+    for (uint32_t i = 0; i < count; i++)
+        if (fixture->ids.ids[offsets[0] + i] != expected[i])
+            fail_msg("%s, id %u: found %llu, expected %llu", name, i,
+                     (unsigned long long)fixture->ids.ids[offsets[0] + i],
+                     (unsigned long long)expected[i]);
+}
+
+#define TEXTS(...) ((const char *const[]){__VA_ARGS__})
+#define IDS(...) ((const uint64_t[]){__VA_ARGS__})
+
+static uint64_t hash_of(const char *feature, const void *bytes, size_t size) {
+    return XXH3_64bits_withSeed(bytes, size,
+                                XXH3_64bits(feature, strlen(feature)));
+}
+
+static uint64_t word_hash(const char *feature, const char *word) {
+    return hash_of(feature, word, strlen(word));
+}
+
+static void a_hash_is_that_of_the_value_and_the_features_name(void **state) {
+    struct fixture *fixture = *state;
+    open_features(fixture,
+                  "{\"a\": {\"type\": \"hash_bucket\"}, \"n\": {\"type\":"
+                  " \"hash_bucket\", \"of\": \"b\", \"size\": 1e3}}");
+    put_texts(fixture, TEXTS("68fd1e64", "x", ""));
+    assert_ids(fixture, "a", IDS(UINT64_C(7276398754647195080)), 1);
+    assert_ids(fixture, "n", IDS(word_hash("n", "x") % 1000), 1);
+    put_texts(fixture, TEXTS("caf\xc3\xa9", "", ""));
+    assert_ids(fixture, "a", IDS(UINT64_C(3934426723544600744)), 1);
+    assert_ids(fixture, "n", NULL, 0);
+}
+
+static void ids_are_the_hash_modulo_any_size(void **state) {
+    static const uint64_t sizes[] = {1,           2,          3,
+                                     1000000,     1u << 31,   UINT32_MAX,
+                                     0x100000001, 1ull << 62, INT64_MAX};
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char text[96];
+        snprintf(text, sizeof text,
+                 "{\"a\": {\"type\": \"hash_bucket\", \"size\": %llu}}",
+                 (unsigned long long)sizes[i]);
+        open_features(fixture, text);
+        for (int word = 0; word < 1000; word++) {
+            fixture->samples = 0;
+            snprintf(text, sizeof text, "%d", word);
+            put_texts(fixture, TEXTS(text, "", ""));
+            assert_ids(fixture, "a", IDS(word_hash("a", text) % sizes[i]), 1);
+        }
+        features_close(&fixture->features);
+    }
+}
+
+static void integers_are_hashed_in_decimal(void **state) {
+    struct fixture *fixture = *state;
+    const int64_t numbers[] = {-7, 0, INT64_MIN, INT64_MAX};
+    open_features(fixture, "{\"a\": {\"type\": \"hash_bucket\"}}");
+    fixture->cells[0] = (struct record_cell){
+        .type = RECORD_INTEGERS, .count = 4, .integers = numbers};
+    assert_ids(fixture, "a",
+               IDS(UINT64_C(2479976608229618176), word_hash("a", "0"),
+                   word_hash("a", "-9223372036854775808"),
+                   word_hash("a", "9223372036854775807")),
+               4);
+}
+
+static void an_empty_value_of_a_list_gives_no_id(void **state) {
+    struct fixture *fixture = *state;
+    const struct record_text words[] = {{"x", 1}, {"", 0}, {"x", 1}};
+    open_features(fixture, "{\"a\": {\"type\": \"hash_bucket\"}}");
+    fixture->cells[0] =
+        (struct record_cell){.type = RECORD_TEXTS, .count = 3, .texts = words};
+    assert_ids(fixture, "a", IDS(word_hash("a", "x"), word_hash("a", "x")), 2);
+}
+
+static void words_and_buckets_are_ids_as_well(void **state) {
+    struct fixture *fixture = *state;
+    open_features(
+        fixture,
+        "{\"v\": {\"type\": \"vocabulary\", \"of\": \"a\", \"values\":"
+        " [\"red\", \"blue\"]}, \"k\": {\"type\": \"bucketized\","
+        " \"of\": \"b\", \"boundaries\": [0, 10], \"default_value\": 11}}");
+    put_texts(fixture, TEXTS("blue", "10", ""));
+    assert_ids(fixture, "v", IDS(1), 1);
+    assert_ids(fixture, "k", IDS(2), 1);
+    put_texts(fixture, TEXTS("green", "-1", ""));
+    assert_ids(fixture, "v", NULL, 0);
+    assert_ids(fixture, "k", IDS(0), 1);
+    put_texts(fixture, TEXTS("", "", ""));
+    assert_ids(fixture, "v", NULL, 0);
+    assert_ids(fixture, "k", IDS(2), 1);
+    assert_int_equal(features_info(fixture->features, 0).gives,
+                     FEATURE_FLOATS | FEATURE_IDS);
+}
+
+static void an_identity_is_the_value_itself(void **state) {
+    struct fixture *fixture = *state;
+    const int64_t negative = -1;
+    open_features(fixture, "{\"a\": {\"type\": \"identity\"}, \"b\": {\"type\":"
+                           " \"identity\", \"size\": 10}}");
+    put_texts(fixture, TEXTS("18446744073709551615", "9", ""));
+    assert_ids(fixture, "a", IDS(UINT64_MAX), 1);
+    assert_ids(fixture, "b", IDS(9), 1);
+    put_texts(fixture, TEXTS("-1", "10", ""));
+    assert_fails(add_sample(fixture, "a"), &fixture->why, FAILURE_DATA_DAMAGED);
+    assert_string_equal(fixture->why.text,
+                        "column a: found \"-1\", expected an id from 0 to "
+                        "18446744073709551615");
+    assert_fails(add_sample(fixture, "b"), &fixture->why, FAILURE_DATA_DAMAGED);
+    assert_string_equal(fixture->why.text,
+                        "column b: found \"10\", expected an id from 0 to 9");
+    fixture->cells[0] = fixture->cells[1] = (struct record_cell){
+        .type = RECORD_INTEGERS, .count = 1, .integers = &negative};
+    assert_ids(fixture, "a", IDS(UINT64_MAX), 1);
+    assert_fails(add_sample(fixture, "b"), &fixture->why, FAILURE_DATA_DAMAGED);
+}
+
+static void a_cross_hashes_its_parts_ids_before_any_modulo(void **state) {
+    struct fixture *fixture = *state;
+    open_features(
+        fixture,
+        "{\"axb\": {\"type\": \"crossed\", \"of\": [\"a\", \"b\"], \"size\":"
+        " 1000}, \"a\": {\"type\": \"hash_bucket\", \"size\": 2}}");
+    put_texts(fixture, TEXTS("68fd1e64", "x", ""));
+    assert_ids(fixture, "axb", IDS(480), 1); /* from Python */
+    assert_ids(fixture, "a", IDS(UINT64_C(7276398754647195080) % 2), 1);
+    put_texts(fixture, TEXTS("68fd1e64", "", ""));
+    assert_ids(fixture, "axb", NULL, 0);
+}
+
+static void a_cross_has_all_combinations_of_its_parts(void **state) {
+    struct fixture *fixture = *state;
+    const struct record_text a[] = {{"x", 1}, {"y", 1}}, b[] = {{"2", 1}};
+    const int64_t c[] = {5, 6, 7};
+    const uint64_t size = UINT64_C(1) << 62;
+    uint64_t expected[6];
+    open_features(
+        fixture,
+        "{\"all\": {\"type\": \"crossed\", \"of\": [\"a\", \"k\", \"inner\"],"
+        " \"size\": 4611686018427387904}, \"k\": {\"type\": \"bucketized\","
+        " \"of\": \"b\", \"boundaries\": [0, 1]}, \"inner\": {\"type\":"
+        " \"crossed\", \"of\": [\"c\", \"k\"], \"size\": 3}}");
+    fixture->cells[0] = (struct record_cell){RECORD_TEXTS, 2, .texts = a};
+    fixture->cells[1] = (struct record_cell){RECORD_TEXTS, 1, .texts = b};
+    fixture->cells[2] = (struct record_cell){RECORD_INTEGERS, 3, .integers = c};
+    for (int i = 0; i < 6; i++) {
+        const uint64_t inner[] = {
+            hash_of("c", (char[]){(char)('5' + i % 3)}, 1), 2};
+        const uint64_t parts[] = {hash_of("a", a[i / 3].bytes, 1), 2,
+                                  hash_of("inner", inner, sizeof inner)};
+        expected[i] = hash_of("all", parts, sizeof parts) % size;
+    }
+    assert_ids(fixture, "all", expected, 6);
+    assert_ids(fixture, "all", expected, 6);
+}
+
+static void a_cross_of_too_many_combinations_is_refused(void **state) {
+    struct fixture *fixture = *state;
+    static int64_t many[1 << 16];
+    open_features(fixture, "{\"x\": {\"type\": \"crossed\", \"of\": [\"a\","
+                           " \"b\"], \"size\": 10}}");
+    fixture->cells[0] =
+        (struct record_cell){RECORD_INTEGERS, 1 << 15, .integers = many};
+    fixture->cells[1] =
+        (struct record_cell){RECORD_INTEGERS, 2, .integers = many};
+    assert_int_equal(add_sample(fixture, "x"), STATUS_OK);
+    assert_int_equal(fixture->offsets[1], 1 << 16);
+    fixture->cells[1].count = 3;
+    assert_fails(add_sample(fixture, "x"), &fixture->why, FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(fixture->why.text, "feature x"));
+    fixture->cells[1].count = 0;
+    assert_ids(fixture, "x", NULL, 0);
+}
+
+static void pairs_keep_their_weights(void **state) {
+    struct fixture *fixture = *state;
+    const int64_t keys[] = {3, -1};
+    const float weights[] = {0.5f, -2};
+    if (features_open_pairs(
+            &fixture->features,
+            "{\"x\": {\"type\": \"identity\", \"of\": \"a\"}, \"h\": {\"type\":"
+            " \"hash_bucket\", \"of\": \"a\", \"size\": 100}, \"xx\": {"
+            "\"type\": \"crossed\", \"of\": [\"a\", \"x\"], \"size\": 9}}",
+            "a", &fixture->why))
+        fail_msg("%s", fixture->why.text);
+    fixture->cells[0] = (struct record_cell){RECORD_PAIRS, 2, .integers = keys,
+                                             .floats = weights};
+    assert_true(features_info(fixture->features, 0).weighted);
+    assert_true(features_info(fixture->features, 1).weighted);
+    assert_false(features_info(fixture->features, 2).weighted);
+    assert_ids(fixture, "x", IDS(3, UINT64_MAX), 2);
+    assert_ids(fixture, "h",
+               IDS(word_hash("h", "3") % 100,
+                   word_hash("h", "18446744073709551615") % 100),
+               2);
+    for (int i = 0; i < 4; i++)
+        assert_true(fixture->ids.weights[i] == weights[i % 2]);
+    free(fixture->ids.weights);
+    fixture->ids = (struct batch_ids){.offsets = fixture->ids.offsets,
+                                      .ids = fixture->ids.ids};
+    assert_int_equal(add_sample(fixture, "xx"), STATUS_OK);
+    assert_null(fixture->ids.weights);
+}
+
+static void pairs_without_features_are_one_of_their_own(void **state) {
+    struct fixture *fixture = *state;
+    if (features_open_pairs(&fixture->features, NULL, "x", &fixture->why))
+        fail_msg("%s", fixture->why.text);
+    assert_int_equal(features_count(fixture->features), 1);
+    assert_int_equal(features_width(fixture->features), 0);
+    struct feature_info info = features_info(fixture->features, 0);
+    assert_string_equal(info.name, "x");
+    assert_int_equal(info.gives, FEATURE_IDS);
+    assert_true(info.weighted);
+    features_close(&fixture->features);
+    assert_fails(features_open_pairs(&fixture->features,
+                                     "{\"x\": {\"type\": \"numeric\"}}", "x",
+                                     &fixture->why),
+                 &fixture->why, FAILURE_JOB_INVALID);
+}
+
+/* What was there before the sample stays as it was. */
+static void a_sample_that_fails_leaves_no_ids(void **state) {
+    struct fixture *fixture = *state;
+    const float number = 1;
+    open_features(fixture, "{\"x\": {\"type\": \"crossed\", \"of\": [\"a\","
+                           " \"b\"], \"size\": 10000}}");
+    put_texts(fixture, TEXTS("p", "q", ""));
+    assert_int_equal(add_sample(fixture, "x"), STATUS_OK);
+    uint64_t first = fixture->ids.ids[0];
+    fixture->samples = 1;
+    fixture->cells[1] =
+        (struct record_cell){RECORD_FLOATS, 1, .floats = &number};
+    assert_fails(add_sample(fixture, "x"), &fixture->why, FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(fixture->why.text, "column b"));
+    put_texts(fixture, TEXTS("p", "q", ""));
+    assert_ids(fixture, "x", &first, 1);
+    assert_int_equal(fixture->offsets[2], 2);
+}
+
+static void an_embedding_names_ids_and_its_table(void **state) {
+    struct fixture *fixture = *state;
+    open_features(
+        fixture,
+        "{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 16},"
+        " \"f\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 4,"
+        " \"combiner\": \"sqrtn\", \"init_range\": 0, \"admit\": {\"count\":"
+        " 3}, \"expire\": {\"steps\": 100000}, \"max_rows\": 1e9},"
+        " \"a\": {\"type\": \"hash_bucket\", \"admit\": {\"count\": 2},"
+        " \"expire\": {\"steps\": 7}, \"max_rows\": 8}}");
+    struct feature_info e = features_info(fixture->features, 0);
+    struct feature_info f = features_info(fixture->features, 1);
+    struct feature_info a = features_info(fixture->features, 2);
+    assert_int_equal(features_width(fixture->features), 0);
+    assert_int_equal(e.gives, FEATURE_ROWS);
+    assert_int_equal(e.width, 16);
+    assert_int_equal(e.of, 2);
+    assert_int_equal(e.combiner, BATCH_MEAN);
+    assert_true(e.init_bound == 0.25f);
+    assert_int_equal(e.admit + e.expire + e.max_rows, 0);
+    assert_int_equal(f.combiner, BATCH_SQRTN);
+    assert_true(f.init_bound == 0);
+    assert_int_equal(f.admit, 3);
+    assert_int_equal(f.expire, 100000);
+    assert_int_equal(f.max_rows, 1000000000);
+    assert_int_equal(a.gives, FEATURE_IDS);
+    assert_int_equal(a.admit, 2);
+    assert_int_equal(a.expire, 7);
+    assert_int_equal(a.max_rows, 8);
+}
+
+static void wrong_settings_of_ids_are_refused(void **state) {
+    static const struct {
+        const char *text, *said;
+    } wrong[] = {
+        {"{\"a\": {\"type\": \"hash_bucket\", \"size\": 0}}",
+         "features.a.size: found 0"},
+        {"{\"a\": {\"type\": \"hash_bucket\", \"size\": 1.5}}",
+         "features.a.size: found 1.5"},
+        {"{\"a\": {\"type\": \"hash_bucket\", \"dim\": 4}}",
+         "features.a.dim: unknown key"},
+        {"{\"a\": {\"type\": \"hash_bucket\", \"admit\": 3}}",
+         "features.a.admit: found 3"},
+        {"{\"a\": {\"type\": \"hash_bucket\", \"admit\": {\"count\": 65536}}}",
+         "features.a.admit.count: found 65536"},
+        {"{\"a\": {\"type\": \"identity\", \"expire\": {\"count\": 5}}}",
+         "features.a.expire: found"},
+        {"{\"z\": {\"type\": \"hash_bucket\"}}", "features.z: found"},
+        {"{\"x\": {\"type\": \"crossed\", \"of\": [\"a\", \"b\"]}}",
+         "features.x.size: missing"},
+        {"{\"x\": {\"type\": \"crossed\", \"of\": [\"a\"], \"size\": 9}}",
+         "features.x.of: found [\"a\"]"},
+        {"{\"x\": {\"type\": \"crossed\", \"of\": [\"a\", \"z\"],"
+         " \"size\": 9}}",
+         "features.x.of: found \"z\" (a string); allowed: a feature that gives "
+         "ids, or a column: a, b, c"},
+        {"{\"x\": {\"type\": \"crossed\", \"of\": [\"a\", \"y\"], \"size\": 9},"
+         " \"y\": {\"type\": \"crossed\", \"of\": [\"x\", \"b\"], \"size\":"
+         " 9}}",
+         "none that contains itself"},
+        {"{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 4}}",
+         "features.e.of: found \"a\""},
+        {"{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 4},"
+         " \"a\": {\"type\": \"numeric\"}}",
+         "features.e.of: found \"a\""},
+        {"{\"e\": {\"type\": \"embedding\", \"of\": \"a\"},"
+         " \"a\": {\"type\": \"identity\"}}",
+         "features.e.dim: missing"},
+        {"{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 4097},"
+         " \"a\": {\"type\": \"identity\"}}",
+         "features.e.dim: found 4097"},
+        {"{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 4,"
+         " \"combiner\": \"max\"}, \"a\": {\"type\": \"identity\"}}",
+         "features.e.combiner: found \"max\""},
+        {"{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 4,"
+         " \"init_range\": -1}, \"a\": {\"type\": \"identity\"}}",
+         "features.e.init_range: found -1"},
+        {"{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 4},"
+         " \"a\": {\"type\": \"identity\"}, \"x\": {\"type\": \"crossed\","
+         " \"of\": [\"e\", \"a\"], \"size\": 9}}",
+         "features.x.of: found \"e\""},
+    };
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_fails(features_open(&fixture->features, wrong[i].text, columns,
+                                   COLUMNS, &fixture->why),
+                     &fixture->why, FAILURE_JOB_INVALID);
+        if (!strstr(fixture->why.text, wrong[i].said))
+            fail_msg("found \"%s\", expected %s", fixture->why.text,
+                     wrong[i].said);
+    }
+}
+
+/* Columns are not known yet: any name may be one. */
+static void a_job_is_checked_without_its_files(void **state) {
+    struct diagnostics good = {.where = "job"}, bad = {.where = "job"};
+    (void)state;
+    features_check("{\"x\": {\"type\": \"crossed\", \"of\": [\"p\", \"q\"],"
+                   " \"size\": 9}, \"e\": {\"type\": \"embedding\", \"of\":"
+                   " \"x\", \"dim\": 2}, \"v\": {\"type\": \"vocabulary\","
+                   " \"file\": \"/no\"}}",
+                   &good);
+    assert_int_equal(good.count, 0);
+    features_check("{\"e\": {\"type\": \"embedding\", \"of\": \"x\", \"dim\":"
+                   " 0}, \"x\": {\"type\": \"crossed\", \"of\": [\"x\", \"q\"],"
+                   " \"size\": 9}}",
+                   &bad);
+    assert_int_equal(bad.count, 2);
+}
+
+#define IDS_TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IDS_TEST(a_hash_is_that_of_the_value_and_the_features_name),
+        IDS_TEST(ids_are_the_hash_modulo_any_size),
+        IDS_TEST(integers_are_hashed_in_decimal),
+        IDS_TEST(an_empty_value_of_a_list_gives_no_id),
+        IDS_TEST(words_and_buckets_are_ids_as_well),
+        IDS_TEST(an_identity_is_the_value_itself),
+        IDS_TEST(a_cross_hashes_its_parts_ids_before_any_modulo),
+        IDS_TEST(a_cross_has_all_combinations_of_its_parts),
+        IDS_TEST(a_cross_of_too_many_combinations_is_refused),
+        IDS_TEST(pairs_keep_their_weights),
+        IDS_TEST(pairs_without_features_are_one_of_their_own),
+        IDS_TEST(a_sample_that_fails_leaves_no_ids),
+        IDS_TEST(an_embedding_names_ids_and_its_table),
+        IDS_TEST(wrong_settings_of_ids_are_refused),
+        IDS_TEST(a_job_is_checked_without_its_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/batch.h"
+
+#include <stdlib.h>
+
+enum { FIRST_ROOM = 1024 };
+
+enum status batch_ids_open(struct batch_ids **out,
+                           const struct batch_spec *spec, uint32_t count,
+                           struct failure *why) {
+    *out = NULL;
+    if (!spec->num_ids)
+        return STATUS_OK;
+    struct batch_ids *ids = calloc(spec->num_ids, sizeof *ids);
+    bool complete = ids;
+    for (uint32_t i = 0; complete && i < spec->num_ids; i++) {
+        ids[i].offsets = calloc((size_t)count + 1, sizeof *ids->offsets);
+        complete = ids[i].offsets;
+    }
+    if (!complete) {
+        batch_ids_close(&ids, spec);
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                           "no memory for the ids of %u features in batches "
+                           "of %u samples",
+                           spec->num_ids, count);
+    }
+    *out = ids;
+    return STATUS_OK;
+}
+
+void batch_ids_close(struct batch_ids **where, const struct batch_spec *spec) {
+    struct batch_ids *ids = *where;
+    for (uint32_t i = 0; ids && i < spec->num_ids; i++) {
+        free(ids[i].offsets);
+        free(ids[i].ids);
+        free(ids[i].weights);
+    }
+    free(ids);
+    *where = NULL;
+}
+
+enum status batch_ids_reserve(struct batch_ids *ids, uint64_t count,
+                              bool weighted, struct failure *why) {
+    if (count <= ids->room)
+        return STATUS_OK;
+    size_t room = count < FIRST_ROOM ? FIRST_ROOM : count + count / 2;
+    room = room < UINT32_MAX ? room : UINT32_MAX;
+    uint64_t *larger = NULL;
+    float *weights = NULL;
+    if (count <= room)
+        larger = realloc(ids->ids, room * sizeof *larger);
+    if (larger)
+        ids->ids = larger;
+    if (larger && weighted)
+        weights = realloc(ids->weights, room * sizeof *weights);
+    if (weights)
+        ids->weights = weights;
+    if (!larger || (weighted && !weights))
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                           "no memory for the %zu ids of a feature in a batch",
+                           (size_t)count);
+    ids->room = (uint32_t)room;
+    return STATUS_OK;
+}

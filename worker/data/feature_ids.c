@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ids of a record. Those of a cross's parts are appended as if they were its
+ * own, then its combinations behind them, which move to the front: no other
+ * memory is needed. */
+#include "worker/data/feature.h"
+#include "worker/data/number_text.h"
+
+#include <endian.h>
+#include <inttypes.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* Ids that are being appended: `used` of them are there. */
+struct appending {
+    const struct features *features;
+    const struct record_cell *const *cells;
+    struct batch_ids *ids;
+    uint32_t used;
+    bool weighted;
+    struct failure *why;
+};
+
+static enum status append_ids(struct appending *to,
+                              const struct feature *feature);
+
+static enum status reserve_ids(struct appending *to, uint64_t more) {
+    return batch_ids_reserve(to->ids, to->used + more, to->weighted, to->why);
+}
+
+/* ID of value I of CELL. */
+static void append_id(struct appending *to, uint64_t id,
+                      const struct record_cell *cell, uint32_t i) {
+    if (to->weighted)
+        to->ids->weights[to->used] = cell->floats[i];
+    to->ids->ids[to->used++] = id;
+}
+
+static enum status append_hashes(struct appending *to,
+                                 const struct feature *feature,
+                                 const struct record_cell *cell) {
+    enum status status =
+        feature_check_words(to->features, feature, cell, to->why);
+    for (uint32_t i = 0; !status && i < cell->count; i++) {
+        struct feature_digits digits;
+        struct record_text text = feature_text(cell, i, &digits);
+        if (text.size)
+            append_id(
+                to, XXH3_64bits_withSeed(text.bytes, text.size, feature->seed),
+                cell, i);
+    }
+    return status;
+}
+
+static enum status append_places(struct appending *to,
+                                 const struct feature *feature,
+                                 const struct record_cell *cell) {
+    enum status status =
+        feature_check_words(to->features, feature, cell, to->why);
+    for (uint32_t i = 0; !status && i < cell->count; i++) {
+        struct feature_digits digits;
+        struct record_text text = feature_text(cell, i, &digits);
+        uint32_t place;
+        if (vocabulary_find(feature->vocabulary, &text, &place))
+            append_id(to, place, cell, i);
+    }
+    return status;
+}
+
+/* Integers without `size` are ids with all their bits: a hash may have the
+ * sign. */
+static enum status append_values(struct appending *to,
+                                 const struct feature *feature,
+                                 const struct record_cell *cell) {
+    enum status status =
+        feature_check_words(to->features, feature, cell, to->why);
+    for (uint32_t i = 0; !status && i < cell->count; i++) {
+        struct feature_digits digits;
+        struct record_text text = {0};
+        uint64_t id = 0;
+        bool good = true;
+        if (cell->type == RECORD_TEXTS) {
+            text = cell->texts[i];
+            if (!text.size)
+                continue;
+            good = number_text_unsigned(text.bytes, text.size, &id);
+        } else {
+            id = (uint64_t)cell->integers[i];
+        }
+        if (good && (!feature->size || id < feature->size)) {
+            append_id(to, id, cell, i);
+            continue;
+        }
+        text = feature_text(cell, i, &digits);
+        status = status_fail(
+            to->why, FAILURE_DATA_DAMAGED,
+            "column %s: found \"%.*s\", expected an id from 0 to %" PRIu64,
+            to->features->columns[feature->column],
+            text.size < 80 ? (int)text.size : 80, text.bytes,
+            feature->size - 1); /* 2^64 - 1 without a size */
+    }
+    return status;
+}
+
+static enum status append_bucket(struct appending *to,
+                                 const struct feature *feature,
+                                 const struct record_cell *cell) {
+    uint32_t bucket;
+    enum status status =
+        feature_bucket(to->features, feature, cell, &bucket, to->why);
+    if (!status)
+        status = reserve_ids(to, 1);
+    if (!status)
+        append_id(to, bucket, cell, 0);
+    return status;
+}
+
+/* Appends those of all parts; BEGIN [num_parts + 1] is where each begins. *ALL
+ * combinations, or any number over the limit. */
+static enum status append_parts(struct appending *to,
+                                const struct feature *feature, uint32_t *begin,
+                                uint64_t *all) {
+    enum status status = STATUS_OK;
+    *all = 1;
+    for (uint32_t p = 0; !status && p < feature->num_parts; p++) {
+        begin[p] = to->used;
+        status = append_ids(to, &to->features->items[feature->parts[p]]);
+        begin[p + 1] = to->used;
+        uint64_t count = begin[p + 1] - begin[p];
+        if (!count || *all <= FEATURE_MAX_IDS)
+            *all *= count;
+    }
+    return status;
+}
+
+/* Combination C of the parts' ids. */
+static uint64_t hash_combination(const struct feature *feature,
+                                 const uint64_t *ids, const uint32_t *begin,
+                                 uint32_t c) {
+    uint64_t parts[FEATURE_MAX_PARTS];
+    uint32_t count = feature->num_parts;
+    for (uint32_t p = count; p--;) {
+        uint32_t choices = begin[p + 1] - begin[p];
+        uint32_t choice = c ? c % choices : 0;
+        c = c ? c / choices : 0;
+        parts[p] = htole64(ids[begin[p] + choice]);
+    }
+    return XXH3_64bits_withSeed(parts, count * sizeof *parts, feature->seed);
+}
+
+static enum status append_combinations(struct appending *to,
+                                       const struct feature *feature) {
+    uint32_t begin[FEATURE_MAX_PARTS + 1];
+    uint32_t first = to->used;
+    uint64_t all;
+    enum status status = append_parts(to, feature, begin, &all);
+    if (!status && all > FEATURE_MAX_IDS)
+        status = status_fail(to->why, FAILURE_DATA_DAMAGED,
+                             "feature %s: found a record with more than %d "
+                             "combinations of its parts' values",
+                             feature->name, FEATURE_MAX_IDS);
+    if (!status)
+        status = reserve_ids(to, all);
+    if (status)
+        return status;
+    uint64_t *ids = to->ids->ids;
+    for (uint32_t c = 0; c < all; c++)
+        ids[to->used + c] = hash_combination(feature, ids, begin, c);
+    if (all)
+        memmove(ids + first, ids + to->used, all * sizeof *ids);
+    to->used = first + (uint32_t)all;
+    return STATUS_OK;
+}
+
+/* Before any modulo. */
+static enum status append_ids(struct appending *to,
+                              const struct feature *feature) {
+    if (feature->type == FEATURE_CROSSED)
+        return append_combinations(to, feature);
+    const struct record_cell *cell = to->cells[feature->column];
+    if (feature->type == FEATURE_BUCKETIZED)
+        return append_bucket(to, feature, cell);
+    enum status status = reserve_ids(to, cell->count);
+    if (status)
+        return status;
+    return feature->type == FEATURE_HASH_BUCKET
+               ? append_hashes(to, feature, cell)
+           : feature->type == FEATURE_IDENTITY
+               ? append_values(to, feature, cell)
+               : append_places(to, feature, cell);
+}
+
+/* ID modulo the size by its reciprocal, a floor, with which the quotient is at
+ * most 1 too small; a division would take as long as the hash. */
+static uint64_t modulo_size(const struct feature *feature, uint64_t id) {
+    uint64_t quotient =
+        (uint64_t)((unsigned __int128)id * feature->reciprocal >> 64);
+    uint64_t rest = id - quotient * feature->size;
+    return rest >= feature->size ? rest - feature->size : rest;
+}
+
+enum status features_ids(const struct features *features, uint32_t f,
+                         const struct record_cell *const *cells,
+                         struct batch_ids *ids, uint32_t s,
+                         struct failure *why) {
+    const struct feature *feature = &features->items[f];
+    struct appending to = {.features = features,
+                           .cells = cells,
+                           .ids = ids,
+                           .used = ids->offsets[s],
+                           .weighted = feature->weighted,
+                           .why = why};
+    enum status status = append_ids(&to, feature);
+    if (status)
+        return status;
+    if (feature->size)
+        for (uint32_t i = ids->offsets[s]; i < to.used; i++)
+            ids->ids[i] = modulo_size(feature, ids->ids[i]);
+    ids->offsets[s + 1] = to.used;
+    return STATUS_OK;
+}

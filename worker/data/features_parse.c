@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Features from the job's object: first each for itself, then those that name
+ * others, which may follow them. */
+#include "proto/tensor/layout.h"
+#include "worker/data/feature.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { MAX_CROSS_DEPTH = 8 };
+
+static const char *const type_names[] = {
+    "numeric",  "bucketized", "vocabulary", "hash_bucket",
+    "identity", "crossed",    "embedding"};
+
+/* Where features are being read from JSON. */
+struct reading {
+    struct features *features;
+    const struct features_source *source;
+    struct diagnostics *diagnostics;
+    enum status status; /* of no memory, or of a file */
+    struct failure *why;
+};
+
+static void features_no_memory(struct reading *reading) {
+    reading->status = status_fail(reading->why, FAILURE_NO_MEMORY,
+                                  "no memory for the features");
+}
+
+static void features_report(struct reading *reading, const char *name,
+                            const char *key, const json_t *value,
+                            const char *allowed) {
+    char path[256];
+    snprintf(path, sizeof path, "features.%.100s%s%s", name, *key ? "." : "",
+             key);
+    if (value)
+        diagnostics_value(reading->diagnostics, path, value, allowed);
+    else
+        diagnostics_add(reading->diagnostics, path, "missing; allowed: %s",
+                        allowed);
+}
+
+/* An integer from 1 to MAX, or a whole real; else 0, reported if it is
+ * there. */
+static uint64_t read_integer(struct reading *reading, const char *name,
+                             const char *key, const json_t *value,
+                             uint64_t max) {
+    double number = json_number_value(value);
+    bool whole = json_is_number(value) && number == floor(number);
+    char allowed[64];
+    if (!value)
+        return 0;
+    if (whole && number >= 1 && number <= (double)max)
+        return json_is_integer(value) ? (uint64_t)json_integer_value(value)
+                                      : (uint64_t)number;
+    snprintf(allowed, sizeof allowed, "an integer from 1 to %" PRIu64, max);
+    features_report(reading, name, key, value, allowed);
+    return 0;
+}
+
+/* SETTINGS' KEY: {"INNER": N}. */
+static uint64_t read_nested(struct reading *reading, const char *name,
+                            const json_t *settings, const char *key,
+                            const char *inner, uint64_t max) {
+    const json_t *object = json_object_get(settings, key);
+    const json_t *value = json_object_get(object, inner);
+    char text[64];
+    if (!object)
+        return 0;
+    snprintf(text, sizeof text, "{\"%s\": N}", inner);
+    if (json_object_size(object) != 1 || !value) {
+        features_report(reading, name, key, object, text);
+        return 0;
+    }
+    snprintf(text, sizeof text, "%s.%s", key, inner);
+    return read_integer(reading, name, text, value, max);
+}
+
+/* The place of NAME among the columns that are read; false: there is none. */
+static bool use_column(struct reading *reading, const char *name,
+                       uint32_t *place) {
+    const struct features_source *source = reading->source;
+    struct features *features = reading->features;
+    bool known = !source->columns;
+    for (uint32_t i = 0; i < source->num_columns && !known; i++)
+        known = !strcmp(source->columns[i], name);
+    for (*place = 0; *place < features->num_columns; ++*place)
+        if (!strcmp(features->columns[*place], name))
+            return true;
+    if (!known)
+        return false;
+    char **columns =
+        realloc(features->columns, (*place + 1) * sizeof *features->columns);
+    features->columns = columns ? columns : features->columns;
+    char *copy = columns ? strdup(name) : NULL;
+    if (!copy)
+        features_no_memory(reading);
+    else
+        features->columns[features->num_columns++] = copy;
+    return true;
+}
+
+/* Writes the columns to LIST, behind BEFORE. */
+static void list_columns(const struct reading *reading, const char *before,
+                         char *list, size_t size) {
+    const struct features_source *source = reading->source;
+    size_t used = (size_t)snprintf(list, size, "%sa column%s", before,
+                                   source->num_columns ? ": " : "'s name");
+    for (uint32_t i = 0; i < source->num_columns && used < size; i++)
+        used += (size_t)snprintf(list + used, size - used, "%s%s",
+                                 i ? ", " : "", source->columns[i]);
+}
+
+static void read_column(struct reading *reading, struct feature *feature,
+                        const json_t *settings) {
+    const json_t *of = json_object_get(settings, "of");
+    const char *column = of ? json_string_value(of) : feature->name;
+    char allowed[512];
+    if (column && use_column(reading, column, &feature->column))
+        return;
+    list_columns(reading, "", allowed, sizeof allowed);
+    json_t *found = json_string(feature->name);
+    features_report(reading, feature->name, of ? "of" : "", of ? of : found,
+                    allowed);
+    json_decref(found);
+}
+
+static void read_missing(struct reading *reading, struct feature *feature,
+                         const json_t *settings) {
+    const json_t *missing = json_object_get(settings, "default_value");
+    double value = json_number_value(missing);
+    feature->missing = (float)value;
+    if (missing && (!json_is_number(missing) || !isfinite(feature->missing)))
+        features_report(reading, feature->name, "default_value", missing,
+                        "a number");
+}
+
+static void read_numeric(struct reading *reading, struct feature *feature,
+                         const json_t *settings) {
+    const json_t *transform = json_object_get(settings, "transform");
+    const json_t *shape = json_object_get(settings, "shape");
+    const char *word = json_string_value(transform);
+    feature->log1p = word && !strcmp(word, "log1p");
+    if (transform && !feature->log1p)
+        features_report(reading, feature->name, "transform", transform,
+                        "\"log1p\"");
+    feature->width = 1;
+    if (shape)
+        feature->width = (uint32_t)read_integer(reading, feature->name, "shape",
+                                                shape, FEATURE_MAX_WIDTH);
+    read_missing(reading, feature, settings);
+}
+
+static void read_boundaries(struct reading *reading, struct feature *feature,
+                            const json_t *settings) {
+    const json_t *list = json_object_get(settings, "boundaries");
+    size_t count = json_array_size(list), i;
+    const json_t *item;
+    bool ascend = count > 0 && count < FEATURE_MAX_WIDTH;
+    feature->width = (uint32_t)count + 1;
+    feature->boundaries = calloc(count + 1, sizeof *feature->boundaries);
+    if (!feature->boundaries) {
+        features_no_memory(reading);
+        return;
+    }
+    json_array_foreach(list, i, item) {
+        feature->boundaries[i] = (float)json_number_value(item);
+        ascend = ascend && json_is_number(item) &&
+                 (!i || feature->boundaries[i] > feature->boundaries[i - 1]);
+    }
+    if (!ascend)
+        features_report(reading, feature->name, "boundaries", list,
+                        "an array of numbers that ascend");
+    read_missing(reading, feature, settings);
+}
+
+/* Reports a vocabulary without words, or with one twice. */
+static void check_vocabulary(struct reading *reading,
+                             const struct feature *feature, const char *key,
+                             const json_t *value) {
+    struct record_text twin;
+    if (!feature->width)
+        features_report(reading, feature->name, key, value,
+                        strcmp(key, "file")
+                            ? "an array of strings, each of one line"
+                            : "a file with a word a line");
+    if (!vocabulary_twin(feature->vocabulary, &twin))
+        return;
+    json_t *found = json_stringn(twin.bytes, twin.size);
+    if (!found)
+        found = json_string("(a word that is not UTF-8)");
+    features_report(reading, feature->name, key, found, "each word once");
+    json_decref(found);
+}
+
+static void read_vocabulary(struct reading *reading, struct feature *feature,
+                            const json_t *settings) {
+    const json_t *file = json_object_get(settings, "file");
+    const json_t *list = json_object_get(settings, "values");
+    const char *path = json_string_value(file);
+    if (!file == !list) {
+        features_report(reading, feature->name, "values", list,
+                        "it or \"file\": an array of strings, or a path");
+        return;
+    }
+    if (path && !reading->source->opens_files)
+        return;
+    reading->status =
+        vocabulary_open(&feature->vocabulary, path, list, reading->why);
+    if (reading->status) {
+        status_context(reading->why, "features.%s.file", feature->name);
+        return;
+    }
+    feature->width = vocabulary_count(feature->vocabulary);
+    check_vocabulary(reading, feature, file ? "file" : "values",
+                     file ? file : list);
+}
+
+/* Of the table of its rows. */
+static void read_table(struct reading *reading, struct feature *feature,
+                       const json_t *settings) {
+    const char *name = feature->name;
+    feature->admit = (uint32_t)read_nested(reading, name, settings, "admit",
+                                           "count", LAYOUT_MAX_ADMIT);
+    feature->expire =
+        read_nested(reading, name, settings, "expire", "steps", INT64_MAX);
+    feature->max_rows =
+        read_integer(reading, name, "max_rows",
+                     json_object_get(settings, "max_rows"), INT64_MAX);
+}
+
+static void read_ids(struct reading *reading, struct feature *feature,
+                     const json_t *settings) {
+    feature->seed = XXH3_64bits(feature->name, strlen(feature->name));
+    feature->size = read_integer(reading, feature->name, "size",
+                                 json_object_get(settings, "size"), INT64_MAX);
+    feature->reciprocal = feature->size ? UINT64_MAX / feature->size : 0;
+    feature->weighted =
+        reading->source->pairs && feature->type != FEATURE_CROSSED;
+    read_table(reading, feature, settings);
+}
+
+static void read_cross(struct reading *reading, struct feature *feature,
+                       const json_t *settings) {
+    read_ids(reading, feature, settings);
+    if (!json_object_get(settings, "size"))
+        features_report(reading, feature->name, "size", NULL,
+                        "an integer, the number of ids");
+}
+
+static void read_embedding(struct reading *reading, struct feature *feature,
+                           const json_t *settings) {
+    static const char *const combiners[] = {
+        [BATCH_SUM] = "sum", [BATCH_MEAN] = "mean", [BATCH_SQRTN] = "sqrtn"};
+    const json_t *dim = json_object_get(settings, "dim");
+    const json_t *combiner = json_object_get(settings, "combiner");
+    const json_t *range = json_object_get(settings, "init_range");
+    const char *word = combiner ? json_string_value(combiner) : "mean";
+    int c = BATCH_SQRTN;
+    feature->width = (uint32_t)read_integer(reading, feature->name, "dim", dim,
+                                            LAYOUT_MAX_DIM);
+    if (!dim)
+        features_report(reading, feature->name, "dim", NULL,
+                        "an integer, the floats of a row");
+    while (c > 0 && (!word || strcmp(word, combiners[c])))
+        c--;
+    if (!word || strcmp(word, combiners[c]))
+        features_report(reading, feature->name, "combiner", combiner,
+                        "\"mean\", \"sum\", \"sqrtn\"");
+    feature->combiner = c;
+    feature->init_range =
+        range ? (float)json_number_value(range)
+              : 1 / sqrtf(feature->width ? (float)feature->width : 1);
+    if (range && (!json_is_number(range) || !(feature->init_range >= 0) ||
+                  !isfinite(feature->init_range)))
+        features_report(reading, feature->name, "init_range", range,
+                        "a number from 0 on");
+    read_table(reading, feature, settings);
+}
+
+/* How each type is read; all but the last two have a column. */
+static const struct {
+    void (*read)(struct reading *reading, struct feature *feature,
+                 const json_t *settings);
+    const char *keys[10];
+} types[FEATURE_TYPES] = {
+    [FEATURE_NUMERIC] = {read_numeric,
+                         {"type", "of", "transform", "shape", "default_value"}},
+    [FEATURE_BUCKETIZED] = {read_boundaries,
+                            {"type", "of", "boundaries", "default_value"}},
+    [FEATURE_VOCABULARY] = {read_vocabulary, {"type", "of", "file", "values"}},
+    [FEATURE_HASH_BUCKET] = {read_ids,
+                             {"type", "of", "size", "admit", "expire",
+                              "max_rows"}},
+    [FEATURE_IDENTITY] = {read_ids,
+                          {"type", "of", "size", "admit", "expire",
+                           "max_rows"}},
+    [FEATURE_CROSSED] = {read_cross,
+                         {"type", "of", "size", "admit", "expire", "max_rows"}},
+    [FEATURE_EMBEDDING] = {read_embedding,
+                           {"type", "of", "dim", "combiner", "init_range",
+                            "admit", "expire", "max_rows"}},
+};
+
+static void check_settings(struct reading *reading, enum feature_type type,
+                           const char *name, const json_t *settings) {
+    const char *const *known = types[type].keys;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)settings, key, value) {
+        char path[256], list[128];
+        size_t used = 0;
+        bool found = false;
+        for (size_t i = 0; known[i]; i++) {
+            found = found || !strcmp(known[i], key);
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                     used ? ", " : "", known[i]);
+        }
+        snprintf(path, sizeof path, "features.%.100s.%.100s", name, key);
+        if (!found)
+            diagnostics_add(reading->diagnostics, path,
+                            "unknown key; known of %s: %s", type_names[type],
+                            list);
+    }
+}
+
+static void features_read_one(struct reading *reading, struct feature *feature,
+                              const json_t *settings) {
+    const json_t *type = json_object_get(settings, "type");
+    const char *word = json_string_value(type);
+    bool pairs = reading->source->pairs;
+    int t = 0;
+    while (word && t < FEATURE_TYPES && strcmp(word, type_names[t]))
+        t++;
+    bool none = !word || t == FEATURE_TYPES;
+    feature->type = none ? FEATURE_NUMERIC : (enum feature_type)t;
+    if (none || (pairs && t < FEATURE_HASH_BUCKET)) {
+        features_report(reading, feature->name, "type", type,
+                        pairs ? "\"hash_bucket\", \"identity\", \"crossed\", "
+                                "\"embedding\""
+                              : "\"numeric\", \"bucketized\", \"vocabulary\", "
+                                "\"hash_bucket\", \"identity\", \"crossed\", "
+                                "\"embedding\"");
+        return;
+    }
+    check_settings(reading, t, feature->name, settings);
+    if (t < FEATURE_CROSSED)
+        read_column(reading, feature, settings);
+    types[t].read(reading, feature, settings);
+}
+
+/* The feature NAME that gives ids, or else a hash bucket of the column NAME;
+ * UINT32_MAX: there is none. */
+static uint32_t part_of(struct reading *reading, const char *name) {
+    struct features *features = reading->features;
+    uint32_t f = features_find(features, name);
+    if (f != UINT32_MAX &&
+        (feature_gives(features->items[f].type) & (FEATURE_IDS | FEATURE_ROWS)))
+        return features->items[f].type == FEATURE_EMBEDDING ? UINT32_MAX : f;
+    for (f = features->count; f < features->num_items; f++)
+        if (!strcmp(features->items[f].name, name))
+            return f;
+    struct feature *feature = &features->items[f];
+    if (!use_column(reading, name, &feature->column))
+        return UINT32_MAX;
+    feature->type = FEATURE_HASH_BUCKET;
+    feature->seed = XXH3_64bits(name, strlen(name));
+    feature->name = strdup(name);
+    features->num_items++;
+    if (!feature->name)
+        features_no_memory(reading);
+    return f;
+}
+
+static void find_parts(struct reading *reading, struct feature *feature,
+                       const json_t *settings) {
+    const json_t *of = json_object_get(settings, "of"), *item;
+    size_t count = json_array_size(of), i;
+    char allowed[512];
+    if (count < 2 || count > FEATURE_MAX_PARTS) {
+        features_report(reading, feature->name, "of", of,
+                        "an array of 2 to 16 names");
+        return;
+    }
+    feature->parts = calloc(count, sizeof *feature->parts);
+    if (!feature->parts) {
+        features_no_memory(reading);
+        return;
+    }
+    json_array_foreach(of, i, item) {
+        const char *name = json_string_value(item);
+        uint32_t part = name ? part_of(reading, name) : UINT32_MAX;
+        if (part != UINT32_MAX) {
+            feature->parts[feature->num_parts++] = part;
+            continue;
+        }
+        list_columns(reading, "a feature that gives ids, or ", allowed,
+                     sizeof allowed);
+        features_report(reading, feature->name, "of", item, allowed);
+    }
+}
+
+static void find_ids(struct reading *reading, struct feature *feature,
+                     const json_t *settings) {
+    const struct features *features = reading->features;
+    const json_t *of = json_object_get(settings, "of");
+    const char *name = json_string_value(of);
+    uint32_t f = name ? features_find(features, name) : UINT32_MAX;
+    char list[512];
+    feature->of = f;
+    if (f != UINT32_MAX &&
+        (feature_gives(features->items[f].type) & FEATURE_IDS))
+        return;
+    size_t used =
+        (size_t)snprintf(list, sizeof list, "a feature that gives ids");
+    for (uint32_t i = 0, n = 0; i < features->count && used < sizeof list; i++)
+        if (feature_gives(features->items[i].type) & FEATURE_IDS)
+            used +=
+                (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                 n++ ? ", " : ": ", features->items[i].name);
+    features_report(reading, feature->name, "of", of, list);
+}
+
+/* A cross that contains itself is deeper than any depth. */
+static void check_depths(struct reading *reading, const json_t *object) {
+    struct features *features = reading->features;
+    struct feature *deepest = NULL;
+    for (int round = 0; round <= MAX_CROSS_DEPTH; round++) {
+        deepest = NULL;
+        for (uint32_t f = 0; f < features->count; f++) {
+            struct feature *feature = &features->items[f];
+            uint32_t before = feature->depth;
+            for (uint32_t p = 0; p < feature->num_parts; p++) {
+                uint32_t depth = features->items[feature->parts[p]].depth + 1;
+                if (depth > feature->depth)
+                    feature->depth = depth;
+            }
+            if (feature->depth > before)
+                deepest = feature;
+        }
+    }
+    if (deepest)
+        features_report(
+            reading, deepest->name, "of",
+            json_object_get(json_object_get(object, deepest->name), "of"),
+            "crosses in crosses up to 8 deep, none that contains itself");
+}
+
+/* Names that features have for each other. */
+static void resolve_names(struct reading *reading, const json_t *object) {
+    struct features *features = reading->features;
+    features->num_items = features->count;
+    for (uint32_t f = 0; f < features->count && !reading->status; f++) {
+        struct feature *feature = &features->items[f];
+        const json_t *settings = json_object_get(object, feature->name);
+        if (feature->type == FEATURE_CROSSED)
+            find_parts(reading, feature, settings);
+        else if (feature->type == FEATURE_EMBEDDING)
+            find_ids(reading, feature, settings);
+    }
+    check_depths(reading, object);
+}
+
+/* Room for the features of OBJECT and those that crosses make of columns. */
+static size_t count_items(const json_t *object) {
+    size_t count = json_object_size(object) + 1;
+    const char *name;
+    json_t *settings;
+    json_object_foreach((json_t *)object, name, settings) count +=
+        json_array_size(json_object_get(settings, "of"));
+    return count;
+}
+
+static void features_read_object(struct reading *reading,
+                                 const json_t *object) {
+    struct features *features = reading->features;
+    const char *name;
+    json_t *settings;
+    uint64_t width = 0;
+    features->items = calloc(count_items(object), sizeof *features->items);
+    if (!features->items) {
+        features_no_memory(reading);
+        return;
+    }
+    json_object_foreach((json_t *)object, name, settings) {
+        struct feature *feature = &features->items[features->count];
+        feature->name = strdup(name);
+        features->num_items = ++features->count;
+        if (!feature->name) {
+            features_no_memory(reading);
+            return;
+        }
+        features_read_one(reading, feature, settings);
+        if (feature_gives(feature->type) & FEATURE_FLOATS)
+            width += feature->width;
+        if (reading->status)
+            return;
+    }
+    resolve_names(reading, object);
+    if (width > FEATURE_MAX_WIDTH)
+        diagnostics_add(reading->diagnostics, "features",
+                        "found %" PRIu64 " numbers of all together; allowed: "
+                        "up to %d",
+                        width, FEATURE_MAX_WIDTH);
+    else
+        features->width = (uint32_t)width;
+}
+
+/* A feature for each column: its number, or its ids and their weights. */
+static json_t *features_of_columns(struct reading *reading) {
+    const struct features_source *source = reading->source;
+    const char *type =
+        type_names[source->pairs ? FEATURE_IDENTITY : FEATURE_NUMERIC];
+    json_t *object = json_object();
+    for (uint32_t i = 0; !reading->status && i < source->num_columns; i++)
+        if (json_object_set_new(object, source->columns[i],
+                                json_pack("{s: s}", "type", type)))
+            reading->status = status_fail(
+                reading->why, FAILURE_DATA_DAMAGED,
+                "the name of column %u besides the label is not UTF-8", i + 1);
+    return object;
+}
+
+enum status features_parse(struct features *features,
+                           const struct features_source *source,
+                           struct diagnostics *diagnostics,
+                           struct failure *why) {
+    struct reading reading = {.features = features,
+                              .source = source,
+                              .diagnostics = diagnostics,
+                              .why = why};
+    json_t *object = source->text ? json_loads(source->text, 0, NULL)
+                                  : features_of_columns(&reading);
+    if (!object)
+        features_no_memory(&reading);
+    else if (!reading.status)
+        features_read_object(&reading, object);
+    json_decref(object);
+    return reading.status;
+}

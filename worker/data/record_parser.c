@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/record_parser.h"
+
+#include "worker/data/example_format.h"
+#include "worker/data/libsvm_format.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One of the formats is open, or it is JOB_LIBSVM. */
+struct record_parser {
+    const struct record_schema *schema;
+    struct csv_format *csv;
+    struct example_format *example;
+    struct libsvm_format libsvm;
+    uint32_t *places;                 /* [columns]: among the format's cells */
+    const struct record_cell **cells; /* [columns] */
+    uint32_t num_columns;
+    uint32_t label_place; /* of an Example's cells */
+};
+
+static enum status parser_no_memory(struct failure *why) {
+    return status_fail(why, FAILURE_NO_MEMORY, "no memory to parse records");
+}
+
+const struct record_reader *record_schema_reader(
+    const struct record_schema *schema) {
+    static const struct record_reader *const readers[] = {
+        [JOB_CSV] = &quoted_line_reader,
+        [JOB_CRITEO] = &line_reader,
+        [JOB_TFRECORD] = &tfrecord_reader,
+        [JOB_LIBSVM] = &commented_line_reader};
+    return readers[schema->data->format];
+}
+
+enum status record_schema_open_csv(const struct record_schema *schema,
+                                   struct csv_format **out,
+                                   struct failure *why) {
+    const struct job_data *data = schema->data;
+    struct csv_format_options options = {
+        .criteo = data->format == JOB_CRITEO,
+        .delimiter = data->delimiter ? *data->delimiter : ',',
+        .names = schema->names,
+        .num_names = schema->num_names,
+        .label = data->label};
+    enum status status = csv_format_open(out, &options, why);
+    if (status || !schema->header.bytes)
+        return status;
+    struct record header = schema->header; /* which is changed */
+    header.bytes = malloc(header.size + 1);
+    if (!header.bytes)
+        return parser_no_memory(why);
+    memcpy(header.bytes, schema->header.bytes, header.size);
+    status = csv_format_take_header(*out, &header, why);
+    free(header.bytes);
+    return status;
+}
+
+/* An Example's cells are those of COLUMNS, then the label if it is none of
+ * them. */
+static enum status open_example(struct record_parser *parser,
+                                const char *const *columns,
+                                struct failure *why) {
+    uint32_t count = parser->num_columns;
+    const char *label = parser->schema->data->label;
+    const char **names = calloc(count + 1, sizeof *names);
+    if (!names)
+        return parser_no_memory(why);
+    parser->label_place = count;
+    for (uint32_t c = 0; c < count; c++) {
+        parser->places[c] = c;
+        names[c] = columns[c];
+        if (!strcmp(columns[c], label))
+            parser->label_place = c;
+    }
+    names[count] = label;
+    enum status status = example_format_open(
+        &parser->example, names, count + (parser->label_place == count), why);
+    free(names);
+    return status;
+}
+
+static enum status open_fields(struct record_parser *parser,
+                               const char *const *columns,
+                               struct failure *why) {
+    enum status status =
+        record_schema_open_csv(parser->schema, &parser->csv, why);
+    if (status)
+        return status;
+    uint32_t count;
+    const char *const *all = csv_format_columns(parser->csv, &count);
+    for (uint32_t c = 0; c < parser->num_columns; c++)
+        while (strcmp(all[parser->places[c]], columns[c]))
+            parser->places[c]++;
+    return STATUS_OK;
+}
+
+enum status record_parser_open(struct record_parser **out,
+                               const struct record_schema *schema,
+                               const char *const *columns, uint32_t count,
+                               struct failure *why) {
+    struct record_parser *parser = calloc(1, sizeof *parser);
+    enum job_data_format format = schema->data->format;
+    enum status status = STATUS_OK;
+    *out = parser;
+    if (!parser)
+        return parser_no_memory(why);
+    parser->schema = schema;
+    parser->num_columns = count;
+    parser->places = calloc(count + 1, sizeof *parser->places);
+    parser->cells = calloc(count + 1, sizeof *parser->cells);
+    if (!parser->places || !parser->cells)
+        status = parser_no_memory(why);
+    else if (format == JOB_TFRECORD)
+        status = open_example(parser, columns, why);
+    else if (format != JOB_LIBSVM)
+        status = open_fields(parser, columns, why);
+    if (status)
+        record_parser_close(out);
+    return status;
+}
+
+void record_parser_close(struct record_parser **where) {
+    struct record_parser *parser = *where;
+    if (!parser)
+        return;
+    csv_format_close(&parser->csv);
+    example_format_close(&parser->example);
+    libsvm_format_close(&parser->libsvm);
+    free(parser->places);
+    free(parser->cells);
+    free(parser);
+    *where = NULL;
+}
+
+static enum status example_label(const struct record_parser *parser,
+                                 const struct record_cell *cell, float *label,
+                                 struct failure *why) {
+    const char *name = parser->schema->data->label;
+    if (cell->count == 1 && cell->type == RECORD_FLOATS)
+        *label = cell->floats[0];
+    else if (cell->count == 1 && cell->type == RECORD_INTEGERS)
+        *label = (float)cell->integers[0];
+    else
+        return status_fail(
+            why, FAILURE_DATA_DAMAGED,
+            "label %s: found %u %s, expected one number", name, cell->count,
+            cell->count && cell->type == RECORD_TEXTS ? "values of bytes"
+                                                      : "values");
+    if (!isfinite(*label))
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "label %s: found %g, expected a finite number", name,
+                           (double)*label);
+    return STATUS_OK;
+}
+
+/* *CELLS has all columns of the format. */
+static enum status parse(struct record_parser *parser,
+                         const struct record *record, float *label,
+                         const struct record_cell **cells,
+                         struct failure *why) {
+    struct csv_format_row row;
+    enum status status;
+    if (parser->csv) {
+        status = csv_format_read(parser->csv, record, &row, why);
+        *cells = row.cells;
+        *label = row.label;
+    } else if (parser->example) {
+        status = example_format_read(parser->example, record, cells, why);
+        if (!status)
+            status = example_label(parser, &(*cells)[parser->label_place],
+                                   label, why);
+    } else {
+        bool empty; /* never: the reader leaves such lines out */
+        status = libsvm_format_read(&parser->libsvm, record, &empty, why);
+        *cells = &parser->libsvm.pairs;
+        *label = parser->libsvm.label;
+    }
+    return status;
+}
+
+enum status record_parser_read(struct record_parser *parser,
+                               const struct record *record, float *label,
+                               const struct record_cell *const **cells,
+                               struct failure *why) {
+    const struct record_cell *all;
+    enum status status = parse(parser, record, label, &all, why);
+    for (uint32_t c = 0; !status && c < parser->num_columns; c++)
+        parser->cells[c] = &all[parser->places[c]];
+    *cells = parser->cells;
+    return status;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parses the records of any format into a label and what they have for some
+ * columns. */
+#ifndef CAPSTAN_RECORD_PARSER_H
+#define CAPSTAN_RECORD_PARSER_H
+
+#include "proto/base/status.h"
+#include "proto/config/job/job.h"
+#include "worker/data/csv_format.h"
+#include "worker/data/record_reader.h"
+
+/* What records are, by data.format; all is borrowed. */
+struct record_schema {
+    const struct job_data *data;
+    const char *const *names; /* JOB_CSV: [num_names] those of data.columns, or
+                                 NULL */
+    uint32_t num_names;
+    struct record header; /* JOB_CSV: the first record with the names; else no
+                             bytes */
+};
+
+/* What cuts files into records. */
+const struct record_reader *record_schema_reader(
+    const struct record_schema *schema);
+
+/* The fields of JOB_CSV and JOB_CRITEO. Fails as csv_format_open. */
+enum status record_schema_open_csv(const struct record_schema *schema,
+                                   struct csv_format **out,
+                                   struct failure *why) MUST_CHECK;
+
+/* The column of JOB_LIBSVM: ids with weights. */
+#define RECORD_PARSER_PAIRS "x"
+
+struct record_parser;
+
+/* For COLUMNS [COUNT], which the records of SCHEMA have. Borrows SCHEMA. */
+enum status record_parser_open(struct record_parser **out,
+                               const struct record_schema *schema,
+                               const char *const *columns, uint32_t count,
+                               struct failure *why) MUST_CHECK;
+
+/* Frees *PARSER (may be NULL) and clears it. */
+void record_parser_close(struct record_parser **parser);
+
+/* Parses RECORD, whose bytes it may change: *LABEL, and *CELLS, one for each of
+ * the columns, a view of RECORD and PARSER until the next call.
+ * FAILURE_DATA_DAMAGED; WHY has the place in the record, what was found and
+ * what is expected. */
+enum status record_parser_read(struct record_parser *parser,
+                               const struct record *record, float *label,
+                               const struct record_cell *const **cells,
+                               struct failure *why) MUST_CHECK;
+
+#endif
