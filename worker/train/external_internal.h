@@ -63,7 +63,7 @@ struct external {
     struct state_read state_read;
 
     struct external_tables *tables; /* NULL: none is declared */
-    enum contribution last_kind;    /* of the last push of a tensor */
+    enum contribution last_kind;    /* of the last push of a trained tensor */
 
     pthread_mutex_t kept_mutex;
     struct kept_item kept[KEPT_FILE_KEYS];

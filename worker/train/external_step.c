@@ -183,7 +183,8 @@ static enum external_result push_tensor(struct external *external,
     if (!external->num_pushed)
         begin_step(external, trainer);
     external->tensors[p].pushed = true;
-    external->last_kind = kind;
+    if (external->parameters[p].kind == PARAMETER_TRAINED)
+        external->last_kind = kind;
     external->num_pushed++;
     if (reduces) {
         external->tensors[p].stale = true;

@@ -107,7 +107,7 @@ void client_start_rows(struct client *client) {
     client->push.requested = client->lookup.requested = false;
 }
 
-static const struct row_batch_part *part_of(
+static const struct row_batch_part *row_part_of(
     const struct client_rows *rows, const struct window_request *request,
     uint32_t first, uint32_t i) {
     return &rows->rows->parts[request->blocks[i] - first];
@@ -122,7 +122,8 @@ static bool fill_rows(struct client *client,
         push ? &client->sent_push : &client->sent_lookup;
     size_t bytes = 0;
     for (uint32_t i = 0; i < request->count; i++) {
-        const struct row_batch_part *part = part_of(rows, request, first, i);
+        const struct row_batch_part *part =
+            row_part_of(rows, request, first, i);
         sizes[i] =
             push ? pushed_bytes(rows, request->blocks[i] - first) : part->bytes;
         bytes += sizes[i];
@@ -134,7 +135,8 @@ static bool fill_rows(struct client *client,
         return false;
     char *to = link_reserved(payload);
     for (uint32_t i = 0; i < request->count; i++) {
-        const struct row_batch_part *part = part_of(rows, request, first, i);
+        const struct row_batch_part *part =
+            row_part_of(rows, request, first, i);
         memcpy(to, rows->rows->bytes + part->first_byte, part->bytes);
         if (push && part->floats)
             memcpy(to + part->bytes, rows->rows->gradients + part->first_float,
