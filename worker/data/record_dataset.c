@@ -154,13 +154,19 @@ static enum status open_field_features(struct record_dataset *dataset,
     return status;
 }
 
+/* Records are Examples, whose columns are not known before. */
+static bool has_examples(const struct record_dataset *dataset) {
+    enum job_data_format format = dataset->schema.data->format;
+    return format == JOB_TFRECORD || format == JOB_NPZ;
+}
+
 static enum status open_features(struct record_dataset *dataset,
                                  struct failure *why) {
     const struct job *job = dataset->options.job;
     struct features **features = &dataset->features;
     enum job_data_format format = job->data.format;
     enum status status =
-        format == JOB_TFRECORD
+        has_examples(dataset)
             ? features_open(features, job->features, NULL, 0, why)
         : format == JOB_LIBSVM ? features_open_pairs(features, job->features,
                                                      RECORD_PARSER_PAIRS, why)
@@ -800,7 +806,7 @@ enum status record_dataset_open(struct dataset **out,
     enum status status = find_files(&dataset->files, options->files, why);
     if (!status)
         status = open_features(dataset, why);
-    if (!status && options->job->data.format == JOB_TFRECORD)
+    if (!status && has_examples(dataset))
         status = look_for_features(dataset, why);
     if (!status && options->count)
         status = count_share(dataset, why);

@@ -37,4 +37,10 @@ extern const struct record_reader line_reader, quoted_line_reader,
  */
 extern const struct record_reader tfrecord_reader;
 
+/* Arrays in NumPy's .npz, compressed or not, all of as many rows. A record has
+ * a row of each, as a tf.train.Example with the arrays' names: floats are
+ * float32, integers and booleans int64, texts and bytes bytes. Memory is that
+ * of a row. */
+extern const struct record_reader npz_reader;
+
 #endif

@@ -20,7 +20,14 @@ enum job_model_type {
     JOB_EXTERNAL, /* trainers compute gradients themselves: library/capstan.h */
     JOB_MODEL_TYPES
 };
-enum job_data_format { JOB_IDX, JOB_CSV, JOB_CRITEO, JOB_TFRECORD, JOB_LIBSVM };
+enum job_data_format {
+    JOB_IDX,
+    JOB_CSV,
+    JOB_CRITEO,
+    JOB_TFRECORD,
+    JOB_LIBSVM,
+    JOB_NPZ
+};
 enum job_activation { JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY };
 enum job_loss { JOB_SOFTMAX_CROSS_ENTROPY, JOB_SIGMOID_CROSS_ENTROPY, JOB_MSE };
 enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };

@@ -14,7 +14,7 @@
 #define MLP (1u << JOB_MLP)
 
 #define CSV (1u << JOB_CSV)
-#define NAMED (CSV | 1u << JOB_TFRECORD)
+#define NAMED (CSV | 1u << JOB_TFRECORD | 1u << JOB_NPZ)
 #define RECORDS (NAMED | 1u << JOB_CRITEO | 1u << JOB_LIBSVM)
 
 #define WARMUP (1u << SCHEDULE_WARMUP)
@@ -49,7 +49,7 @@ static const struct job_key keys[] = {
     {"model.type", CHOICE(model.type, "mlp", "external"),
      .default_value = "\"mlp\""},
     {"data.format",
-     CHOICE(data.format, "idx", "csv", "criteo", "tfrecord", "libsvm"),
+     CHOICE(data.format, "idx", "csv", "criteo", "tfrecord", "libsvm", "npz"),
      .default_value = "\"idx\"", .models = MLP},
     {"data.dir", PATH(data.dir), .models = MLP},
     {"data.train", .kind = JOB_KIND_FILES, .field = FIELD(data.train),

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/data/example_format.h"
+#include "worker/data/loader.h"
+#include "worker/data/npy_header.h"
+#include "worker/data/record_reader.h"
+
+#include "tests/lib/assert_fails.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fixture {
+    char path[32];
+    struct archive *archive;
+    struct failure why;
+};
+
+static int setup(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    strcpy(fixture->path, "/tmp/npz_reader.XXXXXX");
+    close(mkstemp(fixture->path));
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    unlink(fixture->path);
+    free(fixture);
+    return 0;
+}
+
+static void begin_archive(struct fixture *fixture, const char *compression) {
+    fixture->archive = archive_write_new();
+    archive_write_set_format_zip(fixture->archive);
+    archive_write_set_format_option(fixture->archive, "zip", "compression",
+                                    compression);
+    assert_int_equal(
+        archive_write_open_filename(fixture->archive, fixture->path),
+        ARCHIVE_OK);
+}
+
+static void end_archive(struct fixture *fixture) {
+    assert_int_equal(archive_write_close(fixture->archive), ARCHIVE_OK);
+    archive_write_free(fixture->archive);
+}
+
+/* NAME.npy with a header of format VERSION that ends with SHAPE. */
+static void put_array(struct fixture *fixture, const char *name, int version,
+                      const char *type_and_shape, const void *data,
+                      size_t size) {
+    char text[256], member[64];
+    int length = snprintf(text, sizeof text, "{%s, }\n", type_and_shape);
+    unsigned char prefix[12] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
+    size_t before = version == 1 ? 10 : 12;
+    prefix[6] = (unsigned char)version;
+    prefix[8] = (unsigned char)length;
+    snprintf(member, sizeof member, "%s.npy", name);
+    struct archive_entry *entry = archive_entry_new();
+    archive_entry_set_pathname(entry, member);
+    archive_entry_set_filetype(entry, AE_IFREG);
+    archive_entry_set_size(entry, (la_int64_t)(before + (size_t)length + size));
+    assert_int_equal(archive_write_header(fixture->archive, entry), ARCHIVE_OK);
+    archive_write_data(fixture->archive, prefix, before);
+    archive_write_data(fixture->archive, text, (size_t)length);
+    archive_write_data(fixture->archive, data, size);
+    archive_entry_free(entry);
+}
+
+#define SHAPED(type, shape)                                                    \
+    "'descr': '" type "', 'fortran_order': False, 'shape': " shape
+
+#define PUT(fixture, name, type, shape, data)                                  \
+    put_array(fixture, name, 1, SHAPED(type, shape), data, sizeof(data))
+
+static const float points[3][2] = {{1.5f, -2}, {0, 1e30f}, {3, 4}};
+static const double wide[3] = {0.1, -1e300, 7};
+static const int8_t small[3] = {-1, 127, -128};
+static const uint64_t hashes[3] = {UINT64_MAX, 1, 1ull << 63};
+static const char words[3][4] = {"ab", "", "abcd"};
+/* UCS-4, with zeros behind: e with an acute accent and a, a euro, a face. */
+static const uint32_t texts[3][2] = {{0xe9, 'a'}, {0x20ac}, {0x1f600}};
+static const char *const utf8[3] = {"\xc3\xa9"
+                                    "a",
+                                    "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
+
+static void assert_text(const struct record_cell *cell, const char *expected,
+                        size_t size) {
+    assert_int_equal(cell->type, RECORD_TEXTS);
+    assert_int_equal(cell->count, 1);
+    assert_int_equal(cell->texts->size, size);
+    assert_memory_equal(cell->texts->bytes, expected, size);
+}
+
+static void assert_row(const struct record_cell *cells, int r) {
+    assert_int_equal(cells[0].count, 2);
+    assert_memory_equal(cells[0].floats, points[r], sizeof points[r]);
+    assert_int_equal(cells[1].count, 1);
+    assert_true(cells[1].floats[0] == (float)wide[r]);
+    assert_int_equal(cells[2].type, RECORD_INTEGERS);
+    assert_int_equal(cells[2].integers[0], small[r]);
+    assert_true((uint64_t)cells[3].integers[0] == hashes[r]);
+    assert_text(&cells[4], words[r], r == 1 ? 0 : r == 0 ? 2 : 4);
+    assert_text(&cells[5], utf8[r], strlen(utf8[r]));
+}
+
+static void a_record_has_a_row_of_each_array(void **state) {
+    static const char *const kinds[] = {"store", "deflate"};
+    static const char *const names[] = {"points", "wide",  "small",
+                                        "hashes", "words", "texts"};
+    struct fixture *fixture = *state;
+    struct example_format *format;
+    assert_int_equal(example_format_open(&format, names, 6, &fixture->why),
+                     STATUS_OK);
+    for (int k = 0; k < 2; k++) {
+        begin_archive(fixture, kinds[k]);
+        PUT(fixture, "texts", "<U2", "(3,)", texts);
+        PUT(fixture, "points", "<f4", "(3, 2)", points);
+        PUT(fixture, "wide", "<f8", "(3, 1)", wide);
+        put_array(fixture, "small", 2, SHAPED("|i1", "(3,)"), small,
+                  sizeof small);
+        PUT(fixture, "hashes", "<u8", "(3,)", hashes);
+        PUT(fixture, "words", "|S4", "(3,)", words);
+        end_archive(fixture);
+        struct record_file *file;
+        struct record record;
+        if (npz_reader.open(&file, fixture->path, &fixture->why))
+            fail_msg("%s", fixture->why.text);
+        for (int r = 0; r < 3; r++) {
+            const struct record_cell *cells;
+            assert_int_equal(npz_reader.next(file, &record, &fixture->why),
+                             STATUS_OK);
+            assert_int_equal(record.number, r);
+            if (example_format_read(format, &record, &cells, &fixture->why))
+                fail_msg("%s", fixture->why.text);
+            assert_row(cells, r);
+        }
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(npz_reader.next(file, &record, &fixture->why),
+                             STATUS_OK);
+            assert_null(record.bytes);
+        }
+        npz_reader.close(&file);
+        assert_null(file);
+    }
+    example_format_close(&format);
+}
+
+static void assert_refused(struct fixture *fixture, enum failure_code code,
+                           const char *said) {
+    struct record_file *file;
+    assert_fails(npz_reader.open(&file, fixture->path, &fixture->why),
+                 &fixture->why, code);
+    assert_null(file);
+    if (!strstr(fixture->why.text, said))
+        fail_msg("found \"%s\", expected %s", fixture->why.text, said);
+}
+
+static void what_is_no_array_of_rows_is_refused(void **state) {
+    static const struct {
+        const char *type_and_shape, *said;
+    } wrong[] = {
+        {SHAPED(">f4", "(3, 2)"),
+         "array points: found values that are neither"},
+        {SHAPED("<f2", "(3, 2)"), "found a type of values other than"},
+        {SHAPED("|O", "(3, 2)"), "found a type of values other than"},
+        {SHAPED("<f4", "()"), "found a single value"},
+        {SHAPED("<f4", "(3, x)"), "found no shape"},
+        {"'descr': '<f4', 'fortran_order': True, 'shape': (3, 2)",
+         "fortran_order"},
+        {SHAPED("<f4", "(3, 4294967296, 4294967296)"), "too many values"},
+        {SHAPED("<f4", "(3, 4194304)"), "a row of more than 8 MiB"},
+    };
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        begin_archive(fixture, "store");
+        put_array(fixture, "points", 1, wrong[i].type_and_shape, points,
+                  sizeof points);
+        end_archive(fixture);
+        assert_refused(fixture, FAILURE_DATA_DAMAGED, wrong[i].said);
+    }
+    begin_archive(fixture, "store");
+    PUT(fixture, "points", "<f4", "(3, 2)", points);
+    PUT(fixture, "wide", "<f8", "(2,)", wide);
+    end_archive(fixture);
+    assert_refused(fixture, FAILURE_DATA_DAMAGED,
+                   "array wide: found 2 rows, expected 3 as in points");
+    begin_archive(fixture, "store");
+    put_array(fixture, "points", 4, SHAPED("<f4", "(3, 2)"), points,
+              sizeof points);
+    end_archive(fixture);
+    assert_refused(fixture, FAILURE_DATA_DAMAGED, "no header of NumPy's");
+    FILE *file = fopen(fixture->path, "w");
+    fputs("label,x\n1,2\n", file);
+    fclose(file);
+    assert_refused(fixture, FAILURE_DATA_UNREADABLE, "cannot be read");
+}
+
+/* Every fourth record is its first again: epochs follow each other. */
+static void archives_are_files_of_records(void **state) {
+    static const uint8_t labels[3] = {2, 0, 1};
+    struct fixture *fixture = *state;
+    struct job job = {
+        .features = "{\"points\": {\"type\": \"numeric\", \"shape\": 2},"
+                    " \"small\": {\"type\": \"identity\"}}",
+        .data = {.format = JOB_NPZ, .shuffle_buffer = 2, .label = "labels"}};
+    struct job_files files = {.paths = {fixture->path}};
+    struct dataset_options options = {
+        .job = &job, .files = &files, .key = "data.train", .num_ranks = 1};
+    struct batch_spec spec = {
+        .num_columns = 2,
+        .columns = {{BATCH_FLOATS, .width = 2},
+                    {BATCH_CLASSES, .width = 1, .num_classes = 3}},
+        .num_ids = 1,
+        .id_features = {1}};
+    struct sampler_options sampling = {.micro_batch = 5};
+    struct dataset *dataset;
+    struct loader *loader;
+    const struct batch *batch;
+    begin_archive(fixture, "deflate");
+    PUT(fixture, "points", "<f4", "(3, 2)", points);
+    PUT(fixture, "labels", "|u1", "(3,)", labels);
+    PUT(fixture, "small", "|i1", "(3,)", small);
+    end_archive(fixture);
+    if (dataset_open(&dataset, &options, &fixture->why) ||
+        loader_open(&loader, dataset, &spec, &sampling, 0,
+                    (struct loader_prefetch){0}, &fixture->why) ||
+        loader_next(loader, &batch, &fixture->why))
+        fail_msg("%s", fixture->why.text);
+    assert_int_equal(batch->count, 5);
+    for (int i = 0; i < 5; i++) {
+        assert_memory_equal((const float *)batch->columns[0] + 2 * i,
+                            points[i % 3], sizeof *points);
+        assert_int_equal(((const uint32_t *)batch->columns[1])[i],
+                         labels[i % 3]);
+        assert_int_equal(batch->ids->ids[i], (int64_t)small[i % 3]);
+    }
+    loader_close(&loader);
+    dataset_free(&dataset);
+}
+
+static void an_array_with_too_few_rows_is_named(void **state) {
+    struct fixture *fixture = *state;
+    struct record_file *file;
+    struct record record;
+    begin_archive(fixture, "store");
+    PUT(fixture, "points", "<f4", "(4, 2)", points);
+    end_archive(fixture);
+    assert_int_equal(npz_reader.open(&file, fixture->path, &fixture->why),
+                     STATUS_OK);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(npz_reader.next(file, &record, &fixture->why),
+                         STATUS_OK);
+    assert_fails(npz_reader.next(file, &record, &fixture->why), &fixture->why,
+                 FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(fixture->why.text, "array points: found fewer"));
+    npz_reader.close(&file);
+}
+
+/* Any text is either parsed or refused; the sanitizers watch. */
+static void damaged_headers_do_no_harm(void **state) {
+    static const char good[] = "{" SHAPED("<f4", "(100, 784)") ", }\n";
+    unsigned seed = 1, parsed = 0;
+    (void)state;
+    printf("seed %u\n", seed);
+    for (int i = 0; i < 20000; i++) {
+        char text[sizeof good];
+        struct npy_header header;
+        memcpy(text, good, sizeof good);
+        for (int n = i % 4; n >= 0; n--)
+            text[(unsigned)rand_r(&seed) % (sizeof good - 1)] =
+                (char)rand_r(&seed);
+        parsed += !npy_header_parse(text, &header);
+    }
+    assert_true(parsed > 100 && parsed < 19900);
+}
+
+#define NPZ_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        NPZ_TEST(a_record_has_a_row_of_each_array),
+        NPZ_TEST(archives_are_files_of_records),
+        NPZ_TEST(what_is_no_array_of_rows_is_refused),
+        NPZ_TEST(an_array_with_too_few_rows_is_named),
+        cmocka_unit_test(damaged_headers_do_no_harm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

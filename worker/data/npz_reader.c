@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Arrays of NumPy's archives, row by row: a record has one of each array and is
+ * written as a tf.train.Example, so that it is parsed as one. Each array has an
+ * open archive of its own, whose position is its next row. */
+#include "worker/data/npy_header.h"
+#include "worker/data/record_reader.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <endian.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_ARRAYS = 512,
+    ARCHIVE_BLOCK = 1 << 16,
+    LENGTH_ROOM = 10, /* of a varint */
+    PARTS_ROOM = 64   /* tags and lengths around an array's values */
+};
+
+/* Fields of example.proto and feature.proto. */
+enum { EXAMPLE_FEATURES = 1, FEATURES_ENTRY = 1, ENTRY_KEY = 1, ENTRY_VALUE };
+enum { FEATURE_BYTES = 1, FEATURE_FLOAT, FEATURE_INT64 };
+
+struct npz_array {
+    struct archive *archive;
+    char *name;
+    struct npy_header header;
+    size_t bytes; /* of a row */
+};
+
+struct record_file {
+    const char *path;
+    struct npz_array *arrays;
+    uint32_t num_arrays;
+    uint64_t number; /* of the next record */
+    char *row;       /* of the largest array */
+    char *values;    /* of the same as the list of a feature */
+    char *bytes;     /* of the record, behind room for its own length */
+};
+
+static enum status npz_no_memory(const struct record_file *file,
+                                 struct failure *why) {
+    return status_fail(why, FAILURE_NO_MEMORY, "%s: no memory to read it",
+                       file->path);
+}
+
+static enum status fail_of_array(const struct record_file *file,
+                                 const struct npz_array *array,
+                                 const char *found, struct failure *why) {
+    return status_fail(why, FAILURE_DATA_DAMAGED, "%s: array %s: found %s",
+                       file->path, array->name, found);
+}
+
+static enum status open_zip(const struct record_file *file,
+                            struct archive **out, struct failure *why) {
+    *out = archive_read_new();
+    if (!*out)
+        return npz_no_memory(file, why);
+    if (archive_read_support_format_zip(*out) == ARCHIVE_OK &&
+        archive_read_open_filename(*out, file->path, ARCHIVE_BLOCK) ==
+            ARCHIVE_OK)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_DATA_UNREADABLE, "%s: cannot be read: %s",
+                       file->path, archive_error_string(*out));
+}
+
+/* SIZE bytes of the member at which ARCHIVE is. */
+static bool read_exactly(struct archive *archive, void *bytes, size_t size) {
+    char *at = bytes;
+    while (size) {
+        la_ssize_t got = archive_read_data(archive, at, size);
+        if (got <= 0)
+            return false;
+        at += got;
+        size -= (size_t)got;
+    }
+    return true;
+}
+
+/* The text of the member's header. */
+static enum status read_npy_header(const struct record_file *file,
+                                   struct npz_array *array,
+                                   struct failure *why) {
+    unsigned char prefix[NPY_HEADER_PREFIX];
+    size_t before = 0, size = 0;
+    char *text = malloc(NPY_HEADER_MAX_BYTES + 1);
+    if (!text)
+        return npz_no_memory(file, why);
+    if (read_exactly(array->archive, prefix, sizeof prefix))
+        size = npy_header_text_bytes(prefix, &before);
+    size_t read = sizeof prefix - before;
+    const char *wrong = "no header of NumPy's format";
+    memcpy(text, prefix + before, read);
+    if (size >= read &&
+        read_exactly(array->archive, text + read, size - read)) {
+        text[size] = 0;
+        wrong = npy_header_parse(text, &array->header);
+    }
+    free(text);
+    if (!wrong && (__builtin_mul_overflow(array->header.row,
+                                          array->header.bytes, &array->bytes) ||
+                   array->bytes > RECORD_READER_MAX_BYTES / 8))
+        wrong = "a row of more than 8 MiB";
+    return wrong ? fail_of_array(file, array, wrong, why) : STATUS_OK;
+}
+
+/* Moves ARRAY's archive to the member INDEX. *ENDED: there are fewer. */
+static enum status npz_open_member(const struct record_file *file,
+                                   struct npz_array *array, uint32_t index,
+                                   bool *ended, struct failure *why) {
+    struct archive_entry *entry;
+    enum status status = open_zip(file, &array->archive, why);
+    int found = ARCHIVE_OK;
+    for (uint32_t i = 0; !status && i <= index && found == ARCHIVE_OK; i++)
+        found = archive_read_next_header(array->archive, &entry);
+    *ended = !status && found == ARCHIVE_EOF;
+    if (status || *ended)
+        return status;
+    if (found != ARCHIVE_OK)
+        return status_fail(why, FAILURE_DATA_DAMAGED, "%s: %s", file->path,
+                           archive_error_string(array->archive));
+    const char *name = archive_entry_pathname(entry);
+    size_t size = name ? strlen(name) : 0;
+    size -= size > 4 && !strcmp(name + size - 4, ".npy") ? 4 : 0;
+    array->name = size ? strndup(name, size) : NULL;
+    return array->name ? read_npy_header(file, array, why)
+                       : npz_no_memory(file, why);
+}
+
+static enum status open_arrays(struct record_file *file, struct failure *why) {
+    bool ended = false;
+    while (!ended) {
+        if (file->num_arrays == MAX_ARRAYS)
+            return status_fail(why, FAILURE_DATA_DAMAGED,
+                               "%s: found more than %d arrays", file->path,
+                               MAX_ARRAYS);
+        struct npz_array *array = &file->arrays[file->num_arrays++];
+        enum status status =
+            npz_open_member(file, array, file->num_arrays - 1, &ended, why);
+        if (status)
+            return status;
+        if (!ended && array->header.rows != file->arrays->header.rows)
+            return status_fail(why, FAILURE_DATA_DAMAGED,
+                               "%s: array %s: found %" PRIu64
+                               " rows, expected %" PRIu64 " as in %s",
+                               file->path, array->name, array->header.rows,
+                               file->arrays->header.rows, file->arrays->name);
+    }
+    archive_read_free(file->arrays[--file->num_arrays].archive);
+    file->arrays[file->num_arrays].archive = NULL;
+    return file->num_arrays ? STATUS_OK
+                            : status_fail(why, FAILURE_DATA_DAMAGED,
+                                          "%s: found no array", file->path);
+}
+
+/* A value of a list has up to twice its bytes, and 6 of tag and length. */
+static size_t list_room(const struct npz_array *array) {
+    return array->header.row * (2 * (size_t)array->header.bytes + 16);
+}
+
+static enum status allocate_record(struct record_file *file,
+                                   struct failure *why) {
+    size_t row = 1, list = 1, all = LENGTH_ROOM + 1;
+    for (uint32_t a = 0; a < file->num_arrays; a++) {
+        const struct npz_array *array = &file->arrays[a];
+        size_t room = list_room(array);
+        row = array->bytes > row ? array->bytes : row;
+        list = room > list ? room : list;
+        all += room + strlen(array->name) + PARTS_ROOM;
+    }
+    if (all > RECORD_READER_MAX_BYTES)
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "%s: found rows that may take more than 64 MiB",
+                           file->path);
+    file->row = malloc(row);
+    file->values = malloc(list);
+    file->bytes = malloc(all);
+    return file->row && file->values && file->bytes ? STATUS_OK
+                                                    : npz_no_memory(file, why);
+}
+
+static void close_npz(struct record_file **where) {
+    struct record_file *file = where ? *where : NULL;
+    if (!file)
+        return;
+    for (uint32_t a = 0; file->arrays && a < MAX_ARRAYS; a++) {
+        archive_read_free(file->arrays[a].archive);
+        free(file->arrays[a].name);
+    }
+    free(file->arrays);
+    free(file->row);
+    free(file->values);
+    free(file->bytes);
+    free(file);
+    *where = NULL;
+}
+
+static enum status open_npz(struct record_file **out, const char *path,
+                            struct failure *why) {
+    struct record_file *file = calloc(1, sizeof *file);
+    *out = NULL;
+    if (!file)
+        return status_fail(why, FAILURE_NO_MEMORY, "%s: no memory to read it",
+                           path);
+    file->path = path;
+    file->arrays = calloc(MAX_ARRAYS, sizeof *file->arrays);
+    enum status status =
+        file->arrays ? open_arrays(file, why) : npz_no_memory(file, why);
+    if (!status)
+        status = allocate_record(file, why);
+    if (status)
+        close_npz(&file);
+    *out = file;
+    return status;
+}
+
+static char *put_varint(char *at, uint64_t value) {
+    for (; value > 127; value >>= 7)
+        *at++ = (char)(value | 128);
+    *at++ = (char)value;
+    return at;
+}
+
+static size_t varint_bytes(uint64_t value) {
+    size_t bytes = 1;
+    for (; value > 127; value >>= 7)
+        bytes++;
+    return bytes;
+}
+
+/* Tag and length of a part of SIZE bytes. */
+static char *put_part(char *at, unsigned field, size_t size) {
+    *at++ = (char)(field << 3 | 2);
+    return put_varint(at, size);
+}
+
+static size_t part_bytes(size_t size) {
+    return 1 + varint_bytes(size) + size;
+}
+
+/* A number of NumPy, sign-extended. */
+static int64_t integer_at(const char *at, char kind, uint32_t bytes) {
+    uint64_t value = 0;
+    unsigned unused = 64 - 8 * bytes;
+    memcpy(&value, at, bytes);
+    value = le64toh(value);
+    return kind == 'i' ? (int64_t)(value << unused) >> unused : (int64_t)value;
+}
+
+/* UTF-8 of the code point CODE. */
+static char *put_utf8(char *at, uint32_t code) {
+    if (code < 0x80) {
+        *at++ = (char)code;
+    } else if (code < 0x800) {
+        *at++ = (char)(0xc0 | code >> 6);
+        *at++ = (char)(0x80 | (code & 0x3f));
+    } else if (code < 0x10000) {
+        *at++ = (char)(0xe0 | code >> 12);
+        *at++ = (char)(0x80 | (code >> 6 & 0x3f));
+        *at++ = (char)(0x80 | (code & 0x3f));
+    } else {
+        *at++ = (char)(0xf0 | (code >> 18 & 7));
+        *at++ = (char)(0x80 | (code >> 12 & 0x3f));
+        *at++ = (char)(0x80 | (code >> 6 & 0x3f));
+        *at++ = (char)(0x80 | (code & 0x3f));
+    }
+    return at;
+}
+
+/* A text of NumPy without the zeros at its end, as an element of a list. */
+static char *put_text(char *at, const char *text, char kind, uint32_t bytes) {
+    uint32_t unit = kind == 'U' ? 4 : 1, size = bytes;
+    while (size && !integer_at(text + size - unit, 'u', unit))
+        size -= unit;
+    char *begin = at + LENGTH_ROOM, *end = begin;
+    for (uint32_t i = 0; i < size; i += unit) {
+        if (unit == 1)
+            *end++ = text[i];
+        else
+            end = put_utf8(end, (uint32_t)integer_at(text + i, 'u', 4));
+    }
+    at = put_part(at, 1, (size_t)(end - begin));
+    memmove(at, begin, (size_t)(end - begin));
+    return at + (end - begin);
+}
+
+/* The values of ROW as TO, a list's content without its tag; *FIELD of a
+ * Feature. */
+static size_t put_values(const struct npy_header *header, const char *row,
+                         char *to, unsigned *field) {
+    char *at = to;
+    *field = header->kind == 'f'                          ? FEATURE_FLOAT
+             : header->kind == 'S' || header->kind == 'U' ? FEATURE_BYTES
+                                                          : FEATURE_INT64;
+    for (uint64_t i = 0; i < header->row; i++, row += header->bytes) {
+        if (*field == FEATURE_INT64) {
+            at = put_varint(
+                at, (uint64_t)integer_at(row, header->kind, header->bytes));
+        } else if (*field == FEATURE_BYTES) {
+            at = put_text(at, row, header->kind, header->bytes);
+        } else {
+            double wide = 0;
+            float value;
+            memcpy(header->bytes == 8 ? (void *)&wide : &value, row,
+                   header->bytes);
+            value = header->bytes == 8 ? (float)wide : value;
+            memcpy(at, &value, sizeof value);
+            at += sizeof value;
+        }
+    }
+    return (size_t)(at - to);
+}
+
+/* An entry of Features: ARRAY's name and the next row. */
+static char *put_array(struct record_file *file, const struct npz_array *array,
+                       char *at) {
+    unsigned field;
+    size_t key = strlen(array->name);
+    size_t size = put_values(&array->header, file->row, file->values, &field);
+    bool packed = field != FEATURE_BYTES; /* else elements have tags */
+    size_t list = packed ? part_bytes(size) : size;
+    size_t feature = part_bytes(list);
+    at = put_part(at, FEATURES_ENTRY, part_bytes(key) + part_bytes(feature));
+    at = put_part(at, ENTRY_KEY, key);
+    memcpy(at, array->name, key);
+    at = put_part(at + key, ENTRY_VALUE, feature);
+    at = put_part(at, field, list);
+    if (packed)
+        at = put_part(at, 1, size);
+    memcpy(at, file->values, size);
+    return at + size;
+}
+
+static enum status next_row(struct record_file *file, struct record *record,
+                            struct failure *why) {
+    char *begin = file->bytes + LENGTH_ROOM + 1, *at = begin;
+    *record = (struct record){0};
+    if (file->number == file->arrays->header.rows)
+        return STATUS_OK;
+    for (uint32_t a = 0; a < file->num_arrays; a++) {
+        const struct npz_array *array = &file->arrays[a];
+        if (!read_exactly(array->archive, file->row, array->bytes))
+            return fail_of_array(file, array, "fewer rows than its header says",
+                                 why);
+        at = put_array(file, array, at);
+    }
+    size_t size = (size_t)(at - begin);
+    begin -= 1 + varint_bytes(size);
+    put_part(begin, EXAMPLE_FEATURES, size);
+    *record = (struct record){
+        .bytes = begin, .size = (size_t)(at - begin), .number = file->number++};
+    return STATUS_OK;
+}
+
+const struct record_reader npz_reader = {open_npz, next_row, close_npz};
