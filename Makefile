@@ -46,6 +46,7 @@ GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,$(shell find $(ROOMS) -name '*
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o) \
     $(VARIANTS:%=$(BUILD)/proto/tensor/rule_loops.%.o)
 GPU_BENCH := $(BUILD)/bench/gpu_bench
+CLICK_LOG := $(BUILD)/bench/click_log
 # Outside the library, so that a new commit only relinks the program.
 VERSION := $(BUILD)/proto/base/version.o
 BENCHES := $(filter-out $(GPU_BENCH),\
@@ -58,7 +59,8 @@ TEST_ROOMS := $(sort $(dir $(shell find tests/unit tests/cluster tests/simulatio
 room_program = $(BUILD)/tests/room-$(subst /,-,$(patsubst tests/%/,%,$(1)))
 room_tests = $(patsubst $(1)%.c,$(BUILD)/tests/%,$(wildcard $(1)*_test.c))
 TEST_PARTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %_test.c,\
-    $(wildcard $(addprefix tests/,lib/*.c cluster/*.c simulation/*.c gpu/*.c))))
+    $(wildcard $(addprefix tests/,lib/*.c cluster/*.c simulation/*.c gpu/*.c \
+        bench/click_log.c))))
 CLUSTER_TESTS := $(call room_tests,tests/cluster/)
 CUDA_TESTS := $(call room_tests,tests/gpu/)
 UNIT_TESTS := $(CUDA_TESTS) $(foreach room,$(filter-out tests/cluster/,$(TEST_ROOMS)),$(call room_tests,$(room)))
@@ -389,6 +391,7 @@ $(BUILD)/cuda_on_cpu/%.o: %.cc | $(BUILD)/packages
 $(GPU_BENCH): CFLAGS_ALL += -rdynamic
 $(GPU_BENCH): $(patsubst %,$(BUILD)/tests/bench/gpu_%.o,cluster compute table use) \
     $(BUILD)/tests/gpu/sync_device.o
+$(CLICK_LOG): $(BUILD)/tests/bench/click_log_main.o
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
@@ -420,7 +423,7 @@ $(CALLER): tests/library/caller.c library/capstan.h $(BUILD)/libcapstan.so
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $< -L$(BUILD) -lcapstan -Wl,-rpath,'$$ORIGIN/..'
 
-build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(CALLER)
+build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(CLICK_LOG) $(CALLER)
 
 # ROOM=ps: the tests of tests/unit/ps and its folders; TEST=gate: gate_test.c.
 UNIT_CHOSEN = $(if $(TEST),$(filter %/$(TEST)_test,$(UNIT_IN_ROOM)),$(UNIT_IN_ROOM))
