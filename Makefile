@@ -31,8 +31,15 @@ else ifeq ($(SAN),undefined)
   CFLAGS_ALL += -fsanitize=undefined -fno-sanitize-recover=all
 else ifeq ($(SAN),thread)
   CFLAGS_ALL += -fsanitize=thread -fno-omit-frame-pointer
+else ifeq ($(SAN),fuzz)
+  # libFuzzer, of which gcc has none.
+  CC = clang
+  # An offset of 0 to NULL harms nobody.
+  CFLAGS_ALL += -O1 -fsanitize=fuzzer-no-link,address,undefined \
+      -fno-sanitize=pointer-overflow -fno-sanitize-recover=all \
+      -fno-omit-frame-pointer -Wno-error
 else ifneq ($(SAN),)
-  $(error SAN=$(SAN): address, undefined or thread)
+  $(error SAN=$(SAN): address, undefined, thread or fuzz)
 endif
 
 # The library's sources. main.c goes only into the program; the sources of a
@@ -74,7 +81,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean FORCE
+.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -400,7 +407,7 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 deps: ## install the missing packages through apt
 	@deploy/deps.sh
 
-deps-test deps-all deps-bundle deps-lint: deps-%:
+deps-test deps-all deps-bundle deps-lint deps-fuzz: deps-%:
 	@deploy/deps.sh $*
 
 demo: deps ## install, build and train Fashion-MNIST on this machine
@@ -432,6 +439,20 @@ UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_
 unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests that need no cluster; ROOM=ps TEST=gate: one file
 	@$(if $(UNIT_CHOSEN),,echo "no test $(TEST) in tests/unit/$(ROOM)"; exit 1;) \
 	SOAK_COUNT=1 TEST_LIMIT=$(if $(SAN),900,300) tests/run.sh $(UNIT_CHOSEN)
+
+# A program for each parser, built with SAN=fuzz; FUZZ=job: one of them.
+FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+RUNS ?= 100000
+TIME ?= 25
+fuzz: deps-fuzz ## feed each parser with RUNS=100000 random inputs, for at most TIME=25 s; FUZZ=job: one
+	@$(MAKE) --no-print-directory $(JOBS) SAN=fuzz $(FUZZ:%=build-fuzz/fuzz/fuzz_%)
+	@tests/fuzz/run.sh build-fuzz/fuzz $(RUNS) $(TIME) $(FUZZ)
+
+$(BUILD)/fuzz/fuzz_%: $(addprefix $(BUILD)/tests/fuzz/,fuzz_%.o fuzz.o) \
+    $(BUILD)/libcapstan.a | $(VERSION)
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -fsanitize=fuzzer -o $@ $^ $(VERSION) $(LIBS)
 
 # Environments of packages from PyPI, which only the targets here use; complete when
 # the file "ready" is there.
