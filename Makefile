@@ -31,8 +31,15 @@ else ifeq ($(SAN),undefined)
   CFLAGS_ALL += -fsanitize=undefined -fno-sanitize-recover=all
 else ifeq ($(SAN),thread)
   CFLAGS_ALL += -fsanitize=thread -fno-omit-frame-pointer
+else ifeq ($(SAN),fuzz)
+  # libFuzzer, of which gcc has none.
+  CC = clang
+  # An offset of 0 to NULL harms nobody.
+  CFLAGS_ALL += -O1 -fsanitize=fuzzer-no-link,address,undefined \
+      -fno-sanitize=pointer-overflow -fno-sanitize-recover=all \
+      -fno-omit-frame-pointer -Wno-error
 else ifneq ($(SAN),)
-  $(error SAN=$(SAN): address, undefined or thread)
+  $(error SAN=$(SAN): address, undefined, thread or fuzz)
 endif
 
 # The library's sources. main.c goes only into the program; the sources of a
@@ -46,6 +53,7 @@ GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,$(shell find $(ROOMS) -name '*
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o) \
     $(VARIANTS:%=$(BUILD)/proto/tensor/rule_loops.%.o)
 GPU_BENCH := $(BUILD)/bench/gpu_bench
+CLICK_LOG := $(BUILD)/bench/click_log
 # Outside the library, so that a new commit only relinks the program.
 VERSION := $(BUILD)/proto/base/version.o
 BENCHES := $(filter-out $(GPU_BENCH),\
@@ -58,7 +66,8 @@ TEST_ROOMS := $(sort $(dir $(shell find tests/unit tests/cluster tests/simulatio
 room_program = $(BUILD)/tests/room-$(subst /,-,$(patsubst tests/%/,%,$(1)))
 room_tests = $(patsubst $(1)%.c,$(BUILD)/tests/%,$(wildcard $(1)*_test.c))
 TEST_PARTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %_test.c,\
-    $(wildcard $(addprefix tests/,lib/*.c cluster/*.c simulation/*.c gpu/*.c))))
+    $(wildcard $(addprefix tests/,lib/*.c cluster/*.c simulation/*.c gpu/*.c \
+        bench/click_log.c))))
 CLUSTER_TESTS := $(call room_tests,tests/cluster/)
 CUDA_TESTS := $(call room_tests,tests/gpu/)
 UNIT_TESTS := $(CUDA_TESTS) $(foreach room,$(filter-out tests/cluster/,$(TEST_ROOMS)),$(call room_tests,$(room)))
@@ -72,7 +81,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean FORCE
+.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -389,6 +398,7 @@ $(BUILD)/cuda_on_cpu/%.o: %.cc | $(BUILD)/packages
 $(GPU_BENCH): CFLAGS_ALL += -rdynamic
 $(GPU_BENCH): $(patsubst %,$(BUILD)/tests/bench/gpu_%.o,cluster compute table use) \
     $(BUILD)/tests/gpu/sync_device.o
+$(CLICK_LOG): $(BUILD)/tests/bench/click_log_main.o
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
@@ -397,7 +407,7 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 deps: ## install the missing packages through apt
 	@deploy/deps.sh
 
-deps-test deps-all deps-bundle deps-lint: deps-%:
+deps-test deps-all deps-bundle deps-lint deps-fuzz: deps-%:
 	@deploy/deps.sh $*
 
 demo: deps ## install, build and train Fashion-MNIST on this machine
@@ -420,7 +430,7 @@ $(CALLER): tests/library/caller.c library/capstan.h $(BUILD)/libcapstan.so
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $< -L$(BUILD) -lcapstan -Wl,-rpath,'$$ORIGIN/..'
 
-build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(CALLER)
+build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(CLICK_LOG) $(CALLER)
 
 # ROOM=ps: the tests of tests/unit/ps and its folders; TEST=gate: gate_test.c.
 UNIT_CHOSEN = $(if $(TEST),$(filter %/$(TEST)_test,$(UNIT_IN_ROOM)),$(UNIT_IN_ROOM))
@@ -429,6 +439,20 @@ UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_
 unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests that need no cluster; ROOM=ps TEST=gate: one file
 	@$(if $(UNIT_CHOSEN),,echo "no test $(TEST) in tests/unit/$(ROOM)"; exit 1;) \
 	SOAK_COUNT=1 TEST_LIMIT=$(if $(SAN),900,300) tests/run.sh $(UNIT_CHOSEN)
+
+# A program for each parser, built with SAN=fuzz; FUZZ=job: one of them.
+FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+RUNS ?= 100000
+TIME ?= 25
+fuzz: deps-fuzz ## feed each parser with RUNS=100000 random inputs, for at most TIME=25 s; FUZZ=job: one
+	@$(MAKE) --no-print-directory $(JOBS) SAN=fuzz $(FUZZ:%=build-fuzz/fuzz/fuzz_%)
+	@tests/fuzz/run.sh build-fuzz/fuzz $(RUNS) $(TIME) $(FUZZ)
+
+$(BUILD)/fuzz/fuzz_%: $(addprefix $(BUILD)/tests/fuzz/,fuzz_%.o fuzz.o) \
+    $(BUILD)/libcapstan.a | $(VERSION)
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -fsanitize=fuzzer -o $@ $^ $(VERSION) $(LIBS)
 
 # Environments of packages from PyPI, which only the targets here use; complete when
 # the file "ready" is there.

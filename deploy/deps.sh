@@ -8,6 +8,7 @@
 #                           MUNGE, which Debian enables as services
 #   deploy/deps.sh bundle   to pack a build
 #   deploy/deps.sh lint     to format the source
+#   deploy/deps.sh fuzz     to fuzz the parsers
 #   deploy/deps.sh --list [test]
 #                           installs nothing: exit code 1 if a package for
 #                           building (or for the tests) is missing, with the
@@ -24,9 +25,10 @@ test) whens='build demo test' ;;
 all) whens='build demo test bundle all' ;;
 bundle) whens='build demo test bundle' ;;
 lint) whens='build lint' ;;
+fuzz) whens='build fuzz' ;;
 --list) whens="build ${2-}" ;;
 *)
-    echo "deps: $1: test, all, bundle, lint or --list" >&2
+    echo "deps: $1: test, all, bundle, lint, fuzz or --list" >&2
     exit 2
     ;;
 esac

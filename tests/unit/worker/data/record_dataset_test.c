@@ -255,6 +255,15 @@ static void append(const struct fixture *fixture, const char *line) {
 }
 
 /* The first failure of the loader within an epoch; else STATUS_OK. */
+static void write_part(const struct fixture *fixture, int number,
+                       const char *text) {
+    char path[MOST];
+    path_of(fixture, number, path);
+    FILE *file = fopen(path, "w");
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
 static enum status read_epoch(struct fixture *fixture, unsigned *seen) {
     struct dataset *dataset = open_dataset(fixture, 0, 1, true);
     struct loader *loader =
@@ -290,6 +299,34 @@ static void a_bad_record_ends_the_run_or_is_skipped(void **state) {
         append(fixture, bad[i]);
     assert_int_equal(read_epoch(fixture, &seen), STATUS_OK);
     assert_int_equal(seen, RECORDS);
+}
+
+/* Of one output: a probability, or any number where the column has no bounds.
+ */
+static void a_label_is_a_number_within_its_columns_bounds(void **state) {
+    static const struct {
+        const char *line, *text;
+    } bad[] = {{"1,1.5,2\n", "label: found 1.5, expected a number from 0 to 1"},
+               {"1,-1,2\n", "label: found -1, expected a number from 0 to 1"},
+               {"1,1e39,2\n", "found \"1e39\", expected a number"},
+               {"1e39,1,2\n", "found \"1e39\", expected a number"}};
+    struct fixture *fixture = *state;
+    struct batch_column *label = &fixture->spec.columns[1];
+    unsigned seen;
+    for (int f = 0; f < FILES; f++)
+        write_part(fixture, f, "x,label,y\n1,1,2\n1,0.25,2\n");
+    *label = (struct batch_column){BATCH_FLOATS, .width = 1, .max = 1};
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_part(fixture, 0, "x,label,y\n0,0,0\n");
+        append(fixture, bad[i].line);
+        assert_fails(read_epoch(fixture, &seen), &fixture->why,
+                     FAILURE_BAD_RECORD);
+        assert_non_null(strstr(fixture->why.text, bad[i].text));
+    }
+    label->max = 0;
+    write_part(fixture, 0, "x,label,y\n0,-1,0\n0,1.5,0\n");
+    assert_int_equal(read_epoch(fixture, &seen), STATUS_OK);
+    assert_int_equal(seen, 2 * FILES);
 }
 
 static void a_file_that_shrinks_is_noticed(void **state) {
@@ -438,6 +475,7 @@ int main(void) {
         TEST(devices_part_their_trainers_share),
         TEST(a_range_is_in_the_files_order),
         TEST(a_bad_record_ends_the_run_or_is_skipped),
+        TEST(a_label_is_a_number_within_its_columns_bounds),
         TEST(a_file_that_shrinks_is_noticed),
         TEST(a_file_that_grows_is_noticed),
         TEST(counting_can_be_ended),

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fuzz/fuzz.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void fuzz_require(bool promise, const char *text) {
+    if (promise)
+        return;
+    fprintf(stderr, "not so: %s\n", text);
+    abort();
+}
+
+const char *fuzz_file(const uint8_t *bytes, size_t size) {
+    static char path[32];
+    static int file = -1;
+    if (file < 0) {
+        file = memfd_create("fuzz", MFD_CLOEXEC);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    }
+    fuzz_require(!ftruncate(file, 0) &&
+                     pwrite(file, bytes, size, 0) == (ssize_t)size,
+                 "the input is in a file");
+    return path;
+}
+
+char *fuzz_text(const uint8_t *bytes, size_t size) {
+    char *text = malloc(size + 1);
+    fuzz_require(text, "there is memory");
+    memcpy(text, bytes, size);
+    text[size] = 0;
+    return text;
+}
+
+bool fuzz_is_read(enum status status, const struct failure *why) {
+    if (!status)
+        return true;
+    fuzz_require(status == STATUS_CONFIG || status == STATUS_FAILED,
+                 "a bad input is not worth a retry");
+    fuzz_require(*why->text, "a bad input is refused with a text");
+    return false;
+}
+
+void fuzz_touch(const void *bytes, size_t size) {
+    const volatile uint8_t *at = bytes;
+    for (size_t i = 0; i < size; i++)
+        (void)at[i];
+}
+
+void fuzz_touch_cell(const struct record_cell *cell) {
+    bool integers = cell->type == RECORD_INTEGERS || cell->type == RECORD_PAIRS;
+    bool floats = cell->type == RECORD_FLOATS || cell->type == RECORD_PAIRS;
+    if (integers)
+        fuzz_touch(cell->integers, cell->count * sizeof *cell->integers);
+    if (floats)
+        fuzz_touch(cell->floats, cell->count * sizeof *cell->floats);
+    for (uint32_t i = 0; cell->type == RECORD_TEXTS && i < cell->count; i++)
+        fuzz_touch(cell->texts[i].bytes, cell->texts[i].size);
+}
+
+static void visit_copy(const struct record *record,
+                       void (*visit)(void *context,
+                                     const struct record *record),
+                       void *context) {
+    struct record copy = *record;
+    copy.bytes = malloc(record->size ? record->size : 1);
+    fuzz_require(copy.bytes, "there is memory");
+    memcpy(copy.bytes, record->bytes, record->size);
+    visit(context, &copy);
+    free(copy.bytes);
+}
+
+void fuzz_lines(const uint8_t *bytes, size_t size,
+                void (*visit)(void *context, const struct record *record),
+                void *context) {
+    const uint8_t *end = bytes + size;
+    while (bytes < end) {
+        const uint8_t *newline = memchr(bytes, '\n', (size_t)(end - bytes));
+        const uint8_t *stop = newline ? newline : end;
+        struct record record = {.bytes = (char *)(uintptr_t)bytes,
+                                .size = (size_t)(stop - bytes)};
+        visit_copy(&record, visit, context);
+        bytes = stop + 1;
+    }
+}
+
+void fuzz_records(const struct record_reader *reader, const uint8_t *bytes,
+                  size_t size,
+                  void (*visit)(void *context, const struct record *record),
+                  void *context) {
+    struct record_file *file;
+    struct record record;
+    struct failure why;
+    if (!fuzz_is_read(reader->open(&file, fuzz_file(bytes, size), &why), &why))
+        return;
+    while (fuzz_is_read(reader->next(file, &record, &why), &why) &&
+           record.bytes) {
+        visit_copy(&record, visit, context);
+    }
+    reader->close(&file);
+}
