@@ -28,6 +28,11 @@ void row_keys_free(struct row_keys *keys) {
     *keys = (struct row_keys){0};
 }
 
+size_t row_keys_row_bytes(uint32_t dim, unsigned slots) {
+    size_t bytes = sizeof(struct row) + (1 + slots) * (dim * sizeof(float));
+    return (bytes + 7) / 8 * 8;
+}
+
 /* LEB128. */
 static size_t varint_bytes(uint64_t value) {
     size_t bytes = 1;
