@@ -128,7 +128,7 @@ static json_t *job_json(const struct manifest *manifest) {
 }
 
 /* Omitted by runs without tables. False: memory is short. */
-static bool add_tables(json_t *root, const struct manifest *manifest) {
+static bool manifest_add_tables(json_t *root, const struct manifest *manifest) {
     const struct layout *layout = manifest->layout;
     if (!layout->num_tables)
         return true;
@@ -173,7 +173,8 @@ char *manifest_text(const struct manifest *manifest) {
     if (manifest->lineage && manifest->lineage != manifest->run)
         json_object_set_new(root, "lineage", hex(manifest->lineage));
     if (root && add_scaler(root, &manifest->scaler) &&
-        add_tables(root, manifest) && manifest_text_digest(root, digits) &&
+        manifest_add_tables(root, manifest) &&
+        manifest_text_digest(root, digits) &&
         !json_object_set_new(root, "xxh3", json_string(digits)))
         text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
