@@ -138,7 +138,7 @@ static void put_block(struct shard_writer *writer,
     free(floats);
 }
 
-void checkpoint_fixture_tables(struct manifest *manifest,
+void checkpoint_fixture_tables(struct manifest *manifest, uint32_t num_tables,
                                uint32_t num_partitions) {
     static const struct table tables[CHECKPOINT_FIXTURE_TABLES] = {
         {.name = "e1", .dim = 3, .init_bound = 0.25f},
@@ -146,13 +146,13 @@ void checkpoint_fixture_tables(struct manifest *manifest,
         {.name = "c", .dim = 8, .optimizer = 1, .admit = 2, .expire = 1000},
     };
     struct failure why;
-    must(layout_add_tables(manifest->layout, tables, CHECKPOINT_FIXTURE_TABLES,
-                           num_partitions, &why),
+    must(layout_add_tables(manifest->layout, tables, num_tables, num_partitions,
+                           &why),
          &why);
     uint32_t units = layout_units(manifest->layout);
     manifest->tables =
         calloc(CHECKPOINT_FIXTURE_TABLES, sizeof *manifest->tables);
-    for (uint32_t t = 0; t < CHECKPOINT_FIXTURE_TABLES; t++) {
+    for (uint32_t t = 0; t < num_tables; t++) {
         manifest->tables[t].num_slots = t < 2 ? manifest->num_slots : 1;
         strcpy(manifest->tables[t].rule, t < 2 ? manifest->rule : "Ftrl");
     }
@@ -251,8 +251,8 @@ static void put_partition(struct shard_writer *writer,
     }
 }
 
-/* Writes a whole checkpoint of MANIFEST, which it clears. */
-static void write_manifest(const char *dir, struct manifest *manifest) {
+void checkpoint_fixture_write_manifest(const char *dir,
+                                       struct manifest *manifest) {
     struct failure why;
     char folder[PATH_MAX];
     uint32_t num_ps = manifest->num_files;
@@ -278,13 +278,14 @@ static void write_manifest(const char *dir, struct manifest *manifest) {
 void checkpoint_fixture_write(const char *dir, uint64_t step, uint32_t num_ps) {
     struct manifest manifest;
     checkpoint_fixture_manifest(&manifest, step, num_ps);
-    write_manifest(dir, &manifest);
+    checkpoint_fixture_write_manifest(dir, &manifest);
 }
 
 void checkpoint_fixture_write_tables(const char *dir, uint64_t step,
                                      uint32_t num_ps, uint32_t num_partitions) {
     struct manifest manifest;
     checkpoint_fixture_manifest(&manifest, step, num_ps);
-    checkpoint_fixture_tables(&manifest, num_partitions);
-    write_manifest(dir, &manifest);
+    checkpoint_fixture_tables(&manifest, CHECKPOINT_FIXTURE_TABLES,
+                              num_partitions);
+    checkpoint_fixture_write_manifest(dir, &manifest);
 }

@@ -45,11 +45,15 @@ void checkpoint_fixture_manifest(struct manifest *manifest, uint64_t step,
 /* Writes a whole checkpoint, block b by ps b % num_ps. */
 void checkpoint_fixture_write(const char *dir, uint64_t step, uint32_t num_ps);
 
-/* Adds tables in NUM_PARTITIONS to such a manifest, partition p on ps p %
- * num_ps: "e1" and "e2" of one stack (dim 3, initial rows up to 0.25), and "c"
- * (dim 8, Ftrl with a slot less, admitted by 2 pushes). */
-void checkpoint_fixture_tables(struct manifest *manifest,
+/* Adds the first NUM_TABLES of these tables in NUM_PARTITIONS to such a
+ * manifest, on ps by turns: "e1" and "e2" of one stack (dim 3, initial rows up
+ * to 0.25), and "c" (dim 8, Ftrl with a slot less, admitted by 2 pushes). */
+void checkpoint_fixture_tables(struct manifest *manifest, uint32_t num_tables,
                                uint32_t num_partitions);
+
+/* Writes the checkpoint of MANIFEST with all its files, and clears it. */
+void checkpoint_fixture_write_manifest(const char *dir,
+                                       struct manifest *manifest);
 
 /* Id I of the tests: ids are in no order and have all bits. */
 uint64_t checkpoint_fixture_id(uint32_t i);

@@ -50,7 +50,7 @@ static void assert_same(const struct manifest *a, const struct manifest *b) {
 
 static void fill(struct manifest *manifest) {
     checkpoint_fixture_manifest(manifest, 1500, 2);
-    checkpoint_fixture_tables(manifest, 3);
+    checkpoint_fixture_tables(manifest, CHECKPOINT_FIXTURE_TABLES, 3);
     manifest->tables[0].count = (struct shard_rows_count){INT64_MAX, 0};
     manifest->tables[2].count = (struct shard_rows_count){7, 5};
     manifest->final = true;

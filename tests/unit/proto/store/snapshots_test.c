@@ -423,7 +423,7 @@ static int setup_tables(void **state) {
     struct manifest *manifest = &tables->manifest;
     struct failure why;
     checkpoint_fixture_manifest(manifest, 1, 1);
-    checkpoint_fixture_tables(manifest, 3);
+    checkpoint_fixture_tables(manifest, CHECKPOINT_FIXTURE_TABLES, 3);
     uint32_t num_blocks = manifest->layout->num_blocks;
     memcpy(tables->ids, (uint32_t[]){5, num_blocks + 2, num_blocks},
            sizeof tables->ids);
