@@ -65,6 +65,7 @@ static void ps_close_all(struct ps *ps) {
     link_close(&ps->link);
     free(ps->ids);
     free(ps->table_rows);
+    free(ps->row_views);
 }
 
 static void ps_send_ready(struct ps *ps) {

@@ -34,7 +34,8 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     ps->num_partitions = ps->num_blocks - blocks;
     ps->table_rows =
         calloc(plan->layout->num_tables + 1, sizeof *ps->table_rows);
-    if (!ps->table_rows)
+    ps->row_views = calloc(plan->layout->num_stacks + 1, sizeof *ps->row_views);
+    if (!ps->table_rows || !ps->row_views)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     status = ps_snapshot_open(ps, why);
     if (status)
@@ -83,6 +84,7 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
         return status;
     ps->shard_init =
         (struct shard_init){.shard = server_shard(ps->server),
+                            .rows = server_row_shard(ps->server),
                             .seed = ps->job->seed,
                             .folder = ps->plan->restore_folder,
                             .manifest = ps->plan->restore_manifest};

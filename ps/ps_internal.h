@@ -32,8 +32,9 @@ struct ps {
     bool copies_full;          /* they have reached it, and the log says so */
     uint32_t *ids, num_blocks; /* of which the last are partitions of tables */
     uint32_t num_partitions;
-    uint64_t *table_rows;   /* [num_tables], for heartbeats; NULL: no tables */
-    uint64_t chief;         /* its incarnation */
+    uint64_t *table_rows; /* [num_tables], for heartbeats; NULL: no plan yet */
+    struct snapshots_rows *row_views; /* [num_stacks] of one partition */
+    uint64_t chief;                   /* its incarnation */
     uint64_t shm_key;       /* key of the shared-memory endpoint; 0: none */
     uint64_t reported_step; /* staleness > 0: global step last reported to the
                                chief */

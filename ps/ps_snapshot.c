@@ -26,8 +26,13 @@ static void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b,
         .row = &row,
         .scaler = update_core_scaler(core, b, version),
     };
+    bool is_partition = server_is_partition(ps->server, b);
     update_core_ledger_row(core, b, version, row.entries);
-    for (unsigned t = 0; t < shard_tensors(shard); t++)
+    if (is_partition)
+        row_shard_view(server_row_shard(ps->server), b - shard_blocks(shard),
+                       ps->row_views);
+    block.rows = is_partition ? ps->row_views : NULL;
+    for (unsigned t = 0; !is_partition && t < shard_tensors(shard); t++)
         tensors[t] = shard_tensor(shard, b, t);
     snapshots_add(snapshot_agent_snapshots(ps->snapshot_agent), id, b, &block);
 }
@@ -84,7 +89,8 @@ enum status ps_snapshot_open(struct ps *ps, struct failure *why) {
         .can_retain = true,
         .blocks = {.layout = plan->layout,
                    .ids = ps->ids,
-                   .num_blocks = ps->num_blocks,
+                   .num_blocks = ps->num_blocks - ps->num_partitions,
+                   .num_partitions = ps->num_partitions,
                    .num_tensors = 1 + rule_slots(&ps->job->optimizer),
                    .row_bytes =
                        offsetof(struct saved_ledger, entries[plan->num_ranks])},
@@ -116,7 +122,10 @@ bool ps_snapshot_is_full(struct ps *ps) {
         ps->copy_bytes = ps->job->checkpoint.copy_mb
                              ? ps->job->checkpoint.copy_mb << 20
                              : free_memory_half();
-    if (shard_copied_bytes(server_shard(ps->server)) < ps->copy_bytes)
+    size_t copied = shard_copied_bytes(server_shard(ps->server));
+    if (server_row_shard(ps->server))
+        copied += row_shard_copied_bytes(server_row_shard(ps->server));
+    if (copied < ps->copy_bytes)
         return false;
     if (!ps->copies_full)
         log_warning(ps->process.log, "updates_paused",

@@ -14,11 +14,15 @@
 
 #include <stdint.h>
 
-/* Fills PS_OF_BLOCK[layout_units] with numbers below NUM_PS (>= 1); partitions
- * of tables, which hashes make equal, in equal ranges.
+/* Fills PS_OF_BLOCK[layout->num_blocks] with numbers below NUM_PS (>= 1).
  * STATUS_FAILED: no memory. */
 enum status placement_greedy(const struct layout *layout, uint32_t num_ps,
                              uint32_t *ps_of_block,
                              struct failure *why) MUST_CHECK;
+
+/* Fills the rest of PS_OF_BLOCK[layout_units], for the partitions of tables: as
+ * hashes make them equal, each ps gets an equal range. */
+void placement_partitions(const struct layout *layout, uint32_t num_ps,
+                          uint32_t *ps_of_block);
 
 #endif

@@ -95,6 +95,29 @@ static uint32_t num_ps_used(const struct run *run) {
     return ps && ps < run->roster.num_ps ? ps : run->roster.num_ps;
 }
 
+/* Places the partitions of tables, of which a run that resumes has as many as
+ * its checkpoint. */
+static bool place_partitions(struct run *run) {
+    uint32_t units = layout_units(run->plan.layout);
+    uint32_t *places = realloc(run->plan.ps_of_block, units * sizeof *places);
+    if (places)
+        run->plan.ps_of_block = places;
+    double *sums =
+        places ? realloc(run->clipping.square_sums, units * sizeof *sums)
+               : NULL;
+    if (sums)
+        run->clipping.square_sums = sums;
+    if (!sums) {
+        run_stop(run, FAILURE_NO_MEMORY, "no memory for the plan");
+        return false;
+    }
+    placement_partitions(run->plan.layout, num_ps_used(run), places);
+    for (uint32_t b = 0; b < units && !run->allreduce; b++)
+        if (places[b] >= run->plan.num_holders)
+            run->plan.num_holders = places[b] + 1;
+    return true;
+}
+
 /* With fewer blocks than ps the last ps hold nothing, and their answers are not
  * expected. */
 static bool planning_place_blocks(struct run *run) {
@@ -428,6 +451,8 @@ static void plan(struct run *run) {
         run_stop(run, why.code, "%s", why.text);
         return;
     }
+    if (!place_partitions(run))
+        return;
     if (run->job->init && run->plan.has_restored)
         log_info(run->log, "init_ignored",
                  "init is ignored: the run resumes, and %s is not read",

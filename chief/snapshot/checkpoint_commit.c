@@ -91,6 +91,23 @@ static bool name_slots(const struct run *run, struct manifest *manifest) {
     return manifest->slot_names;
 }
 
+static bool fill_tables(const struct run *run,
+                        const struct run_snapshot *snapshot,
+                        struct manifest *manifest) {
+    const struct layout *layout = run->plan.layout;
+    manifest->tables = calloc(layout->num_tables + 1, sizeof *manifest->tables);
+    for (uint32_t t = 0; manifest->tables && t < layout->num_tables; t++) {
+        struct manifest_table *table = &manifest->tables[t];
+        const struct optimizer *optimizer =
+            checkpoint_policy_table_optimizer(run, &layout->tables[t]);
+        snprintf(table->rule, sizeof table->rule, "%s",
+                 checkpoint_policy_optimizer_name(optimizer->type));
+        table->num_slots = rule_slots(optimizer);
+        table->count = snapshot->counts[t];
+    }
+    return manifest->tables;
+}
+
 static void checkpoint_commit_fill(struct checkpoint_commit *commit,
                                    const struct run *run,
                                    const struct run_snapshot *snapshot) {
@@ -130,7 +147,8 @@ static enum status checkpoint_commit_start(struct run *run,
     run->checkpoints.commit = commit;
     if (commit)
         checkpoint_commit_fill(commit, run, snapshot);
-    if (!commit || !name_slots(run, &commit->manifest))
+    if (!commit || !name_slots(run, &commit->manifest) ||
+        !fill_tables(run, snapshot, &commit->manifest))
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a manifest");
     enum status status =
         kept_states_take(run, snapshot->step, &commit->manifest.kept,
@@ -148,6 +166,7 @@ static void free_commit(struct run *run) {
         return;
     background_task_close(&commit->background_task);
     free(commit->manifest.slot_names);
+    free(commit->manifest.tables);
     free(commit->manifest.kept);
     free(commit);
 }

@@ -18,6 +18,7 @@
 #include "proto/store/fs_info.h"
 #include "proto/tensor/rule.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +84,84 @@ const char *checkpoint_policy_optimizer_name(enum optimizer_type type) {
     return "";
 }
 
+const struct optimizer *checkpoint_policy_table_optimizer(
+    const struct run *run, const struct table *table) {
+    return table->optimizer
+               ? &run->plan.table_groups[table->optimizer - 1].optimizer
+               : &run->job->optimizer;
+}
+
+/* The digest of the parameters alone. */
+static uint64_t parameters_digest(const struct layout *layout) {
+    struct layout parameters = *layout;
+    parameters.num_tables = 0;
+    return layout_digest(&parameters);
+}
+
+/* How table T of both layouts differs, or an empty text. max_rows may change:
+ * a run that reached it resumes with more. */
+static void table_difference(const struct run *run,
+                             const struct manifest *manifest, uint32_t t,
+                             char *text, size_t size) {
+    const struct table *here = &run->plan.layout->tables[t],
+                       *there = &manifest->layout->tables[t];
+    const struct optimizer *optimizer =
+        checkpoint_policy_table_optimizer(run, here);
+    const char *rule = checkpoint_policy_optimizer_name(optimizer->type);
+    const struct {
+        const char *name;
+        double there, here;
+    } numbers[] = {
+        {"dim", there->dim, here->dim},
+        {"init_bound", (double)there->init_bound, (double)here->init_bound},
+        {"admit", there->admit, here->admit},
+        {"expire", (double)there->expire, (double)here->expire},
+        {"state tensors", manifest->tables[t].num_slots,
+         rule_slots(optimizer)}};
+    *text = '\0';
+    if (strcmp(there->name, here->name) != 0)
+        snprintf(text, size, "table %" PRIu32 " is \"%s\" there, \"%s\" here",
+                 t, there->name, here->name);
+    else if (strcmp(manifest->tables[t].rule, rule) != 0)
+        snprintf(text, size, "table \"%s\" has optimizer %s there, %s here",
+                 here->name, manifest->tables[t].rule, rule);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && !*text; i++)
+        if (numbers[i].there != numbers[i].here)
+            snprintf(text, size, "table \"%s\" has %s %.9g there, %.9g here",
+                     here->name, numbers[i].name, numbers[i].there,
+                     numbers[i].here);
+}
+
+/* The first difference of the tables, or an empty text. */
+static void first_difference(const struct run *run,
+                             const struct manifest *manifest, char *text,
+                             size_t size) {
+    const struct layout *layout = run->plan.layout;
+    uint32_t here = layout->num_tables, there = manifest->layout->num_tables;
+    *text = '\0';
+    for (uint32_t t = 0; t < here && t < there && !*text; t++)
+        table_difference(run, manifest, t, text, size);
+    if (!*text && here > there)
+        snprintf(text, size, "table \"%s\" is not there",
+                 layout->tables[there].name);
+    else if (!*text && here < there)
+        snprintf(text, size, "table \"%s\" is there only",
+                 manifest->layout->tables[here].name);
+}
+
+static enum status check_tables(const struct run *run,
+                                const struct manifest *manifest,
+                                const char *remedy, struct failure *why) {
+    char text[512];
+    first_difference(run, manifest, text, sizeof text);
+    return *text ? status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
+                               "the checkpoint of step %llu in %s holds other "
+                               "tables than the job describes: %s: %s",
+                               (unsigned long long)manifest->step,
+                               run->job->checkpoint.dir, text, remedy)
+                 : STATUS_OK;
+}
+
 /* Checks that the job matches the checkpoint. */
 static enum status check_compatible(const struct run *run,
                                     const struct manifest *manifest,
@@ -92,7 +171,8 @@ static enum status check_compatible(const struct run *run,
     static const char *const remedy =
         "resume with the job it was written by, or name another checkpoint.dir,"
         " or start over: --set checkpoint.resume=never";
-    if (layout_digest(manifest->layout) != run->plan.digest)
+    if (parameters_digest(manifest->layout) !=
+        parameters_digest(run->plan.layout))
         return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
                            "the checkpoint of step %llu in %s holds another "
                            "model than %s: %s",
@@ -112,6 +192,9 @@ static enum status check_compatible(const struct run *run,
             step, dir, manifest->rule, manifest->num_slots,
             checkpoint_policy_optimizer_name(run->job->optimizer.type),
             rule_slots(&run->job->optimizer), remedy);
+    enum status status = check_tables(run, manifest, remedy, why);
+    if (status)
+        return status;
     if (manifest->seed != run->job->seed)
         return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
                            "the checkpoint of step %llu in %s has seed %llu, "
@@ -217,6 +300,8 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
     status = check_compatible(run, &run->plan.restored, why);
     if (status)
         return status;
+    run->plan.layout->num_partitions =
+        run->plan.restored.layout->num_partitions;
     checkpoint_folder(checkpoint->dir, run->plan.restored.step,
                       run->plan.restore_folder,
                       sizeof run->plan.restore_folder);

@@ -44,14 +44,19 @@ void checkpoint_policy_receive_signal(struct run *run, const char *who);
 void checkpoint_policy_close(struct run *run);
 
 /* Finds the checkpoint that the job's `resume` names and fills
- * run->plan.restored.
+ * run->plan.restored; the run's layout gets its number of partitions.
  * If there is a checkpoint that cannot be used, the run does not start afresh
- * but fails. Another model, optimizer or seed: STATUS_CONFIG. */
+ * but fails. Another model, table, optimizer or seed: STATUS_CONFIG, naming the
+ * first difference. */
 enum status checkpoint_policy_find_start(struct run *run,
                                          struct failure *why) MUST_CHECK;
 
 /* The optimizer's name in a manifest; static. */
 const char *checkpoint_policy_optimizer_name(enum optimizer_type type);
+
+/* The optimizer of TABLE, one of the run's layout; view. */
+const struct optimizer *checkpoint_policy_table_optimizer(
+    const struct run *run, const struct table *table);
 
 /* Writes what the command that started RUN does when it is repeated, as the
  * rest of a sentence: "resumes from /x/step-000000500", if the job allows it.

@@ -50,11 +50,18 @@ static struct run_snapshot *snapshot_coordinator_find_free(struct run *run) {
     return &run->snapshots.items[i];
 }
 
+static uint32_t num_tables(const struct run *run) {
+    return run->plan.layout ? run->plan.layout->num_tables : 0;
+}
+
 /* Other entries may move in memory. */
 static struct run_snapshot *snapshot_coordinator_begin(struct run *run,
                                                        uint64_t id) {
     struct run_snapshot *snapshot = snapshot_coordinator_find_free(run);
-    struct shard_info *files = calloc(run->plan.num_holders, sizeof *files);
+    uint32_t holders = run->plan.num_holders;
+    struct shard_info *files =
+        calloc(1, holders * sizeof *files +
+                      num_tables(run) * sizeof(struct shard_rows_count));
     if (!snapshot || !files) {
         free(files);
         run_stop(run, FAILURE_NO_MEMORY, "no memory for a checkpoint");
@@ -62,8 +69,12 @@ static struct run_snapshot *snapshot_coordinator_begin(struct run *run,
     }
     free(snapshot->files);
     *snapshot = (struct run_snapshot){
-        .id = id, .step = id, .began = time_now(), .files = files};
-    snapshot_round_start(&snapshot->progress, run->plan.num_holders);
+        .id = id,
+        .step = id,
+        .began = time_now(),
+        .files = files,
+        .counts = (struct shard_rows_count *)(files + holders)};
+    snapshot_round_start(&snapshot->progress, holders);
     return snapshot;
 }
 
@@ -442,6 +453,23 @@ static void record_problem(struct run_snapshot *snapshot,
              error);
 }
 
+/* Adds the rows of a holder's tables. A sum fits the manifest's range: ids are
+ * 64 bits, but rows are in memory. */
+static void record_rows(struct run *run, struct run_snapshot *snapshot,
+                        const struct roster_slot *slot,
+                        const Capstan__SnapshotReport *report) {
+    bool fits = report->n_rows == 2 * (size_t)num_tables(run);
+    for (uint32_t t = 0; fits && t < num_tables(run); t++) {
+        uint64_t rows = report->rows[2 * t], admitted = report->rows[2 * t + 1];
+        fits = rows <= INT64_MAX / run->plan.num_holders && admitted <= rows;
+        snapshot->counts[t].rows += rows;
+        snapshot->counts[t].admitted += admitted;
+    }
+    if (!fits && !snapshot->failed)
+        record_problem(snapshot, slot,
+                       "its numbers of rows are not those of the tables");
+}
+
 static void record_file(struct run *run, struct run_snapshot *snapshot,
                         const struct roster_slot *slot,
                         const Capstan__SnapshotReport *report) {
@@ -458,6 +486,7 @@ static void record_file(struct run *run, struct run_snapshot *snapshot,
     file->size = report->size;
     file->hash[0] = report->hash_low;
     file->hash[1] = report->hash_high;
+    record_rows(run, snapshot, slot, report);
     if (report->seconds > snapshot->seconds)
         snapshot->seconds = report->seconds;
     if (report->scaler &&

@@ -29,6 +29,8 @@ struct run_snapshot {
     bool written, failed;
     char problem[512];
     struct shard_info *files; /* [num_holders] */
+    struct shard_rows_count
+        *counts; /* [num_tables] of all files; in the memory of `files` */
     int64_t began;
     double seconds;
     struct loss_scaler scaler; /* of the weights that were written */

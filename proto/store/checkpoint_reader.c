@@ -10,6 +10,7 @@
 #include "proto/store/checkpoint.h"
 #include "proto/store/kept_file.h"
 #include "proto/store/shard_reader.h"
+#include "proto/store/shard_rows.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -22,6 +23,8 @@
 struct checkpoint_reader {
     const struct manifest *manifest;
     char folder[PATH_MAX];
+    struct shard_rows **rows;      /* [num_partitions][num_stacks]; each NULL or
+                                      without values until it is read */
     struct shard_reader *shards[]; /* manifest->num_files, NULL: not open */
 };
 
@@ -48,6 +51,12 @@ enum status checkpoint_reader_open(struct checkpoint_reader **out,
     if (!reader)
         return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", folder);
     reader->manifest = manifest;
+    reader->rows =
+        calloc(manifest->layout->num_partitions + 1, sizeof *reader->rows);
+    if (!reader->rows) {
+        free(reader);
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", folder);
+    }
     memcpy(reader->folder, folder, strlen(folder) + 1);
     *out = reader;
     return STATUS_OK;
@@ -59,6 +68,13 @@ void checkpoint_reader_close(struct checkpoint_reader **reader_in) {
         return;
     for (uint32_t f = 0; f < reader->manifest->num_files; f++)
         shard_reader_close(&reader->shards[f]);
+    const struct layout *layout = reader->manifest->layout;
+    for (uint32_t p = 0; p < layout->num_partitions; p++) {
+        for (uint32_t s = 0; reader->rows[p] && s < layout->num_stacks; s++)
+            shard_rows_clear(&reader->rows[p][s]);
+        free(reader->rows[p]);
+    }
+    free(reader->rows);
     free(reader);
     *reader_in = NULL;
 }
@@ -79,19 +95,29 @@ static enum status checkpoint_reader_open_file(struct checkpoint_reader *reader,
     return shard_reader_open(&reader->shards[f], reader->folder, file, why);
 }
 
+/* The key of SLOT of block or partition B. */
+static struct shard_key reader_key_of(const struct layout *layout, uint32_t b,
+                                      uint16_t slot) {
+    if (b >= layout->num_blocks)
+        return (struct shard_key){
+            .parameter = SHARD_ROWS | (b - layout->num_blocks), .slot = slot};
+    const struct block *block = &layout->blocks[b];
+    return (struct shard_key){
+        .parameter = block->parameter, .slot = slot, .offset = block->offset};
+}
+
 /* Views SLOT of block B. */
 static enum status checkpoint_reader_view(struct checkpoint_reader *reader,
                                           uint32_t b, uint16_t slot,
                                           const void **value, size_t *bytes,
                                           struct failure *why) {
-    const struct block *block = &reader->manifest->layout->blocks[b];
     uint32_t f = reader->manifest->block_file[b];
     enum status status = checkpoint_reader_open_file(reader, f, why);
-    if (status)
-        return status;
-    struct shard_key key = {
-        .parameter = block->parameter, .slot = slot, .offset = block->offset};
-    return shard_reader_get(reader->shards[f], key, value, bytes, why);
+    return status ? status
+                  : shard_reader_get(
+                        reader->shards[f],
+                        reader_key_of(reader->manifest->layout, b, slot), value,
+                        bytes, why);
 }
 
 /* Views SLOT of block B, which must be floats. */
@@ -132,6 +158,94 @@ enum status checkpoint_reader_row(struct checkpoint_reader *reader, uint32_t b,
     return checkpoint_reader_view(reader, b, SHARD_ROW, row, bytes, why);
 }
 
+static uint32_t first_table_of(const struct layout *layout, uint32_t stack) {
+    uint32_t t = 0;
+    while (layout->tables[t].stack != stack)
+        t++;
+    return t;
+}
+
+static enum status read_rows(struct checkpoint_reader *reader,
+                             uint32_t partition, uint32_t stack,
+                             struct shard_rows *rows, struct failure *why) {
+    const struct manifest *manifest = reader->manifest;
+    const struct layout *layout = manifest->layout;
+    uint32_t f = manifest->block_file[layout->num_blocks + partition];
+    uint32_t t = first_table_of(layout, stack);
+    struct shard_rows_key key = {
+        .layout = layout,
+        .partition = partition,
+        .stack = stack,
+        .row_bytes = row_keys_row_bytes(layout->tables[t].dim,
+                                        manifest->tables[t].num_slots)};
+    enum status status = checkpoint_reader_open_file(reader, f, why);
+    if (!status)
+        status = shard_rows_read(rows, reader->shards[f], &key, why);
+    if (status)
+        shard_rows_clear(rows);
+    return status;
+}
+
+enum status checkpoint_reader_rows(struct checkpoint_reader *reader,
+                                   uint32_t partition, uint32_t stack,
+                                   const struct shard_rows **rows,
+                                   struct failure *why) {
+    struct shard_rows **stacks = &reader->rows[partition];
+    if (!*stacks)
+        *stacks = calloc(reader->manifest->layout->num_stacks, sizeof **stacks);
+    if (!*stacks)
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s",
+                            reader->folder);
+    *rows = &(*stacks)[stack];
+    return (*rows)->values
+               ? STATUS_OK
+               : read_rows(reader, partition, stack, &(*stacks)[stack], why);
+}
+
+static void lookup_row(const struct manifest *manifest,
+                       const struct shard_rows *rows, uint32_t t, uint64_t id,
+                       float *weights) {
+    const struct table *table = &manifest->layout->tables[t];
+    struct shard_rows_place place = shard_rows_find(rows, t, id);
+    const struct row *row = shard_rows_next(rows, &place);
+    bool found = row && row->table == t && row->id == id;
+    if (found ? row->count < table->admit : table->admit)
+        memset(weights, 0, table->dim * sizeof *weights);
+    else if (found)
+        memcpy(weights, row + 1, table->dim * sizeof *weights);
+    else
+        layout_init_row(manifest->layout, t, id, manifest->seed, weights);
+}
+
+enum status checkpoint_reader_lookup(struct checkpoint_reader *reader,
+                                     uint32_t partition, uint32_t stack,
+                                     const struct row_keys *keys,
+                                     float *weights, struct failure *why) {
+    const struct shard_rows *rows;
+    uint32_t dim = row_keys_dim(reader->manifest->layout, stack);
+    enum status status =
+        checkpoint_reader_rows(reader, partition, stack, &rows, why);
+    for (uint32_t i = 0; i < keys->count && !status; i++, weights += dim)
+        lookup_row(reader->manifest, rows, keys->tables[i], keys->ids[i],
+                   weights);
+    return status;
+}
+
+static enum status verify_partition(struct checkpoint_reader *reader,
+                                    uint32_t partition, struct failure *why) {
+    const struct layout *layout = reader->manifest->layout;
+    const struct shard_rows *rows;
+    const void *value;
+    size_t bytes;
+    enum status status = STATUS_OK;
+    for (uint32_t s = 0; s < layout->num_stacks && !status; s++)
+        status = checkpoint_reader_rows(reader, partition, s, &rows, why);
+    return status
+               ? status
+               : checkpoint_reader_row(reader, layout->num_blocks + partition,
+                                       &value, &bytes, why);
+}
+
 static enum status verify_block(struct checkpoint_reader *reader, uint32_t b,
                                 struct failure *why) {
     const void *value;
@@ -155,9 +269,12 @@ static enum status checkpoint_reader_verify_files(
         if (!checkpoint_reader_is_remote(reader->folder, &manifest->kept[k]))
             status =
                 kept_file_read(reader->folder, &manifest->kept[k], NULL, why);
-    for (uint32_t b = 0; b < manifest->layout->num_blocks && !status; b++)
+    uint32_t num_blocks = manifest->layout->num_blocks;
+    for (uint32_t b = 0; b < layout_units(manifest->layout) && !status; b++)
         if (reader->shards[manifest->block_file[b]])
-            status = verify_block(reader, b, why);
+            status = b < num_blocks
+                         ? verify_block(reader, b, why)
+                         : verify_partition(reader, b - num_blocks, why);
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads checkpoints: verifies them, finds the newest complete one, reads
- * blocks. */
+ * blocks and rows. */
 #ifndef CAPSTAN_CHECKPOINT_READER_H
 #define CAPSTAN_CHECKPOINT_READER_H
 
@@ -11,6 +11,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct row_keys;
+struct shard_rows;
 
 #define CHECKPOINT_READER_ANY UINT64_MAX
 
@@ -54,9 +57,27 @@ enum status checkpoint_reader_block(struct checkpoint_reader *reader,
                                     uint32_t b, uint16_t slot, float *floats,
                                     struct failure *why) MUST_CHECK;
 
-/* Views block B's row (SHARD_ROW) until the reader closes. */
+/* Views the row (SHARD_ROW) of block B, or of partition B - num_blocks, until
+ * the reader closes. */
 enum status checkpoint_reader_row(struct checkpoint_reader *reader, uint32_t b,
                                   const void **row, size_t *bytes,
                                   struct failure *why) MUST_CHECK;
+
+/* Views the rows of STACK in PARTITION until the reader closes. They are in the
+ * file's mapping, not in memory of the reader. FAILURE_CHECKPOINT_DAMAGED names
+ * the file and the partition. */
+enum status checkpoint_reader_rows(struct checkpoint_reader *reader,
+                                   uint32_t partition, uint32_t stack,
+                                   const struct shard_rows **rows,
+                                   struct failure *why) MUST_CHECK;
+
+/* Fills WEIGHTS [count, dim] with the rows of KEYS, which are in PARTITION, as
+ * a ps with these rows does: initial values for those that are not there, zero
+ * for those that are not admitted. Fails as checkpoint_reader_rows. */
+enum status checkpoint_reader_lookup(struct checkpoint_reader *reader,
+                                     uint32_t partition, uint32_t stack,
+                                     const struct row_keys *keys,
+                                     float *weights,
+                                     struct failure *why) MUST_CHECK;
 
 #endif

@@ -19,6 +19,13 @@ enum {
     MANIFEST_MAX_BYTES = 1 << 28, /* of its text */
 };
 
+/* What the layout does not say of a table. */
+struct manifest_table {
+    char rule[64]; /* its optimizer, as in the job: "Ftrl" */
+    uint32_t num_slots;
+    struct shard_rows_count count;
+};
+
 struct manifest {
     uint64_t run;
     uint64_t lineage; /* the run that was not resumed from another */
@@ -36,7 +43,8 @@ struct manifest {
     struct layout *layout;
     uint32_t num_files;
     struct shard_info *files;
-    uint32_t *block_file; /* layout->num_blocks indexes into files */
+    uint32_t *block_file;          /* layout_units indexes into files */
+    struct manifest_table *tables; /* [layout->num_tables] */
     uint32_t num_kept;
     struct shard_info *kept; /* what trainers keep: kept_file.h */
     struct loss_scaler

@@ -201,6 +201,18 @@ static enum status parse_optional(const json_t *value, const char *key,
     return STATUS_OK;
 }
 
+/* A float of at least 0. */
+static enum status parse_bound(const json_t *value, float *out,
+                               struct failure *why) {
+    const json_t *bound = json_object_get(value, "init_bound");
+    double number = json_number_value(bound);
+    if (!json_is_number(bound) || !(number >= 0 && number <= FLT_MAX))
+        return manifest_parse_report_invalid("init_bound",
+                                             "a float, 0 or above", why);
+    *out = (float)number;
+    return STATUS_OK;
+}
+
 static enum status parse_parameter(struct parameter *out, const json_t *value,
                                    struct failure *why) {
     enum status status = require_text(json_object_get(value, "name"), "name",
@@ -219,18 +231,22 @@ static enum status parse_parameter(struct parameter *out, const json_t *value,
                 "dims", "a list of integers from 0 to 2^32 - 1", why);
         out->dims[d] = (uint32_t)number;
     }
-    const json_t *bound = json_object_get(value, "init_bound");
-    double number = json_number_value(bound);
-    if (!json_is_number(bound) || !(number >= 0 && number <= FLT_MAX))
-        return manifest_parse_report_invalid("init_bound",
-                                             "a float, 0 or above", why);
-    out->init_bound = (float)number;
-    status = parse_optional(value, "kind", &out->kind, why);
+    status = parse_bound(value, &out->init_bound, why);
+    if (!status)
+        status = parse_optional(value, "kind", &out->kind, why);
     if (!status)
         status = parse_optional(value, "dtype", &out->dtype, why);
     if (!status)
         status = parse_optional(value, "group", &out->group, why);
     return status ? status : parse_optional(value, "values", &out->values, why);
+}
+
+/* For the caller an impossible layout means a damaged file. */
+static enum status layout_status(enum status status, struct failure *why) {
+    if (status && why)
+        why->code = status == STATUS_RETRY ? FAILURE_TOO_LITTLE_MEMORY
+                                           : FAILURE_CHECKPOINT_DAMAGED;
+    return status ? STATUS_FAILED : STATUS_OK;
 }
 
 static enum status parse_layout(struct manifest *out, const json_t *root,
@@ -253,11 +269,85 @@ static enum status parse_layout(struct manifest *out, const json_t *root,
     if (!status)
         status = layout_build(&out->layout, parameters, num_parameters, why);
     free(parameters);
-    /* For the caller an impossible layout means a damaged file. */
-    if (status && why)
-        why->code = status == STATUS_RETRY ? FAILURE_TOO_LITTLE_MEMORY
-                                           : FAILURE_CHECKPOINT_DAMAGED;
-    return status ? STATUS_FAILED : STATUS_OK;
+    return layout_status(status, why);
+}
+
+/* The rule of TABLE, and how many rows it has. */
+static enum status parse_rows(const struct manifest *manifest,
+                              const struct table *table,
+                              struct manifest_table *out, const json_t *value,
+                              struct failure *why) {
+    uint64_t num_slots = manifest->num_slots;
+    enum status status = STATUS_OK;
+    snprintf(out->rule, sizeof out->rule, "%s", manifest->rule);
+    if (table->optimizer)
+        status = require_text(json_object_get(value, "rule"), "rule", out->rule,
+                              sizeof out->rule, why);
+    if (!status && table->optimizer)
+        status = require_integer(value, "slots", MANIFEST_MAX_SLOTS, &num_slots,
+                                 why);
+    out->num_slots = (uint32_t)num_slots;
+    if (!status)
+        status =
+            require_integer(value, "rows", INT64_MAX, &out->count.rows, why);
+    return status ? status
+                  : require_integer(value, "admitted", out->count.rows,
+                                    &out->count.admitted, why);
+}
+
+/* layout_add_tables checks the ranges of what is optional. */
+static enum status parse_table(struct table *out, const json_t *value,
+                               struct failure *why) {
+    uint64_t dim = 0;
+    enum status status = require_text(json_object_get(value, "name"), "name",
+                                      out->name, sizeof out->name, why);
+    if (!status)
+        status = require_integer(value, "dim", LAYOUT_MAX_DIM, &dim, why);
+    out->dim = (uint32_t)dim;
+    if (!status)
+        status = parse_bound(value, &out->init_bound, why);
+    if (!status)
+        status = parse_optional(value, "optimizer", &out->optimizer, why);
+    if (!status)
+        status = parse_optional(value, "admit", &out->admit, why);
+    if (!status && json_object_get(value, "expire"))
+        status = require_integer(value, "expire", INT64_MAX, &out->expire, why);
+    if (!status && json_object_get(value, "max_rows"))
+        status =
+            require_integer(value, "max_rows", INT64_MAX, &out->max_rows, why);
+    return status;
+}
+
+static enum status parse_tables(struct manifest *out, const json_t *root,
+                                struct failure *why) {
+    json_t *list;
+    uint64_t num_partitions = 0;
+    enum status status =
+        require_array(root, "tables", LAYOUT_MAX_TABLES, &list, why);
+    if (!status)
+        status = require_integer(root, "partitions", LAYOUT_MAX_PARTITIONS,
+                                 &num_partitions, why);
+    if (status)
+        return status;
+    uint32_t count = (uint32_t)json_array_size(list);
+    struct table *tables = manifest_parse_allocate(count, sizeof *tables, why);
+    out->tables = manifest_parse_allocate(count, sizeof *out->tables, why);
+    if (!tables || !out->tables)
+        status = STATUS_FAILED;
+    for (uint32_t t = 0; t < count && !status; t++) {
+        const json_t *value = json_array_get(list, t);
+        status = parse_table(&tables[t], value, why);
+        if (!status)
+            status = parse_rows(out, &tables[t], &out->tables[t], value, why);
+        if (status)
+            status_context(why, "tables[%" PRIu32 "]", t);
+    }
+    if (!status)
+        status = layout_status(layout_add_tables(out->layout, tables, count,
+                                                 (uint32_t)num_partitions, why),
+                               why);
+    free(tables);
+    return status;
 }
 
 static enum status parse_block_file(struct manifest *out, const json_t *root,
@@ -272,20 +362,22 @@ static enum status parse_block_file(struct manifest *out, const json_t *root,
                              "have %" PRIu32 ": another release wrote it",
                              elements, out->layout->block_elements);
     if (!status)
-        status =
-            require_array(root, "block_file", LAYOUT_MAX_BLOCKS, &list, why);
+        status = require_array(root, "block_file",
+                               LAYOUT_MAX_BLOCKS + LAYOUT_MAX_PARTITIONS, &list,
+                               why);
     if (status)
         return status;
-    if (json_array_size(list) != out->layout->num_blocks)
+    uint32_t units = layout_units(out->layout);
+    if (json_array_size(list) != units)
         return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
-                           "\"block_file\" has %zu entries, the parameters "
-                           "make %" PRIu32 " blocks",
-                           json_array_size(list), out->layout->num_blocks);
-    out->block_file = manifest_parse_allocate(out->layout->num_blocks,
-                                              sizeof *out->block_file, why);
+                           "\"block_file\" has %zu entries, parameters and "
+                           "partitions make %" PRIu32 " blocks",
+                           json_array_size(list), units);
+    out->block_file =
+        manifest_parse_allocate(units, sizeof *out->block_file, why);
     if (!out->block_file)
         return STATUS_FAILED;
-    for (uint32_t b = 0; b < out->layout->num_blocks; b++) {
+    for (uint32_t b = 0; b < units; b++) {
         const json_t *file = json_array_get(list, b);
         json_int_t number = json_integer_value(file);
         if (!json_is_integer(file) || number < 0 || number >= out->num_files)
@@ -373,6 +465,8 @@ static enum status parse_root(struct manifest *out, json_t *root,
         status = parse_files(root, "kept", &out->kept, &out->num_kept, why);
     if (!status)
         status = parse_layout(out, root, why);
+    if (!status && json_object_get(root, "tables"))
+        status = parse_tables(out, root, why);
     if (!status)
         status = parse_block_file(out, root, why);
     if (!status)
@@ -388,6 +482,7 @@ void manifest_clear(struct manifest *manifest) {
     free(manifest->files);
     free(manifest->kept);
     free(manifest->block_file);
+    free(manifest->tables);
     memset(manifest, 0, sizeof *manifest);
 }
 

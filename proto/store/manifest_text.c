@@ -39,9 +39,9 @@ static json_t *check_complete(json_t *all, size_t elements) {
 }
 
 /* Those of a built-in model are 0 and left out. */
-static void set_nonzero(json_t *entry, const char *key, uint32_t number) {
+static void set_nonzero(json_t *entry, const char *key, uint64_t number) {
     if (number)
-        json_object_set_new(entry, key, json_integer(number));
+        json_object_set_new(entry, key, manifest_text_count(number));
 }
 
 static json_t *parameters_json(const struct layout *layout) {
@@ -61,6 +61,31 @@ static json_t *parameters_json(const struct layout *layout) {
         json_array_append_new(all, entry);
     }
     return check_complete(all, layout->num_parameters);
+}
+
+/* The rule and its slots are the manifest's where a table has no optimizer of
+ * its own. */
+static json_t *tables_json(const struct manifest *manifest) {
+    json_t *all = json_array();
+    for (uint32_t t = 0; t < manifest->layout->num_tables; t++) {
+        const struct table *table = &manifest->layout->tables[t];
+        const struct manifest_table *more = &manifest->tables[t];
+        json_t *entry = json_pack(
+            "{s:s, s:I, s:f, s:o, s:o}", "name", table->name, "dim",
+            (json_int_t)table->dim, "init_bound", (double)table->init_bound,
+            "rows", manifest_text_count(more->count.rows), "admitted",
+            manifest_text_count(more->count.admitted));
+        set_nonzero(entry, "optimizer", table->optimizer);
+        if (table->optimizer) {
+            json_object_set_new(entry, "rule", json_string(more->rule));
+            json_object_set_new(entry, "slots", json_integer(more->num_slots));
+        }
+        set_nonzero(entry, "admit", table->admit);
+        set_nonzero(entry, "expire", table->expire);
+        set_nonzero(entry, "max_rows", table->max_rows);
+        json_array_append_new(all, entry);
+    }
+    return check_complete(all, manifest->layout->num_tables);
 }
 
 static json_t *slots_json(const struct manifest *manifest) {
@@ -87,9 +112,9 @@ static json_t *files_json(const struct shard_info *files, uint32_t count) {
 
 static json_t *block_file_json(const struct manifest *manifest) {
     json_t *all = json_array();
-    for (uint32_t b = 0; b < manifest->layout->num_blocks; b++)
+    for (uint32_t b = 0; b < layout_units(manifest->layout); b++)
         json_array_append_new(all, json_integer(manifest->block_file[b]));
-    return check_complete(all, manifest->layout->num_blocks);
+    return check_complete(all, layout_units(manifest->layout));
 }
 
 static json_t *job_json(const struct manifest *manifest) {
@@ -100,6 +125,16 @@ static json_t *job_json(const struct manifest *manifest) {
         return job;
     json_decref(job);
     return NULL;
+}
+
+/* Omitted by runs without tables. False: memory is short. */
+static bool manifest_add_tables(json_t *root, const struct manifest *manifest) {
+    const struct layout *layout = manifest->layout;
+    if (!layout->num_tables)
+        return true;
+    return !json_object_set_new(root, "tables", tables_json(manifest)) &&
+           !json_object_set_new(root, "partitions",
+                                json_integer(layout->num_partitions));
 }
 
 /* Omitted by runs that do not scale the loss. False: memory is short. */
@@ -138,6 +173,7 @@ char *manifest_text(const struct manifest *manifest) {
     if (manifest->lineage && manifest->lineage != manifest->run)
         json_object_set_new(root, "lineage", hex(manifest->lineage));
     if (root && add_scaler(root, &manifest->scaler) &&
+        manifest_add_tables(root, manifest) &&
         manifest_text_digest(root, digits) &&
         !json_object_set_new(root, "xxh3", json_string(digits)))
         text = json_dumps(root, JSON_COMPACT);

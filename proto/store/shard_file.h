@@ -3,7 +3,9 @@
  * It is an LMDB file written once by one process (shard_writer.h), built under
  * a temporary name, renamed, and only read afterwards (shard_reader.h). Its
  * keys are (parameter, offset, slot), big-endian; each value is preceded by its
- * XXH3-64. */
+ * XXH3-64. Partition p of the tables has the keys (SHARD_ROWS | p, number of
+ * the value, stack), whose values are rows (shard_rows.h), and one with slot
+ * SHARD_ROW. */
 #ifndef CAPSTAN_SHARD_FILE_H
 #define CAPSTAN_SHARD_FILE_H
 
@@ -20,11 +22,18 @@ enum {
 /* Slot 0 holds the weights, 1.. the rule's state, SHARD_ROW the block's update
  * number and ledger row (opaque bytes here; no restore needs it). */
 enum { SHARD_WEIGHTS = 0, SHARD_ROW = 0xffff };
+#define SHARD_ROWS (UINT32_C(1) << 31)
 
 struct shard_key {
     uint32_t parameter;
     uint16_t slot;
     uint64_t offset; /* elements */
+};
+
+/* Rows of a table, and those of them that are admitted; in this order in
+ * SnapshotReport. */
+struct shard_rows_count {
+    uint64_t rows, admitted;
 };
 
 /* A finished file as the manifest lists it. `name` is relative to the

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <lmdb.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,10 @@ void shard_reader_close(struct shard_reader **reader_in) {
     *reader_in = NULL;
 }
 
+const char *shard_reader_path(const struct shard_reader *reader) {
+    return reader->path;
+}
+
 enum status shard_reader_get(struct shard_reader *reader, struct shard_key key,
                              const void **value, size_t *bytes,
                              struct failure *why) {
@@ -169,6 +174,7 @@ enum status shard_reader_get(struct shard_reader *reader, struct shard_key key,
     XXH64_hash_t hash;
     int error = mdb_get(reader->txn, reader->dbi, &lmdb_key, &found);
     const char *wrong = NULL;
+    bool is_rows = key.parameter & SHARD_ROWS;
     if (error) {
         wrong = mdb_strerror(error);
     } else if (found.mv_size < SHARD_FILE_HASH_BYTES) {
@@ -184,6 +190,7 @@ enum status shard_reader_get(struct shard_reader *reader, struct shard_key key,
         return STATUS_OK;
     return status_fail(
         why, FAILURE_CHECKPOINT_DAMAGED,
-        "%s: parameter %" PRIu32 ", element %" PRIu64 ", slot %u: %s",
-        reader->path, key.parameter, key.offset, key.slot, wrong);
+        "%s: %s %" PRIu32 ", %s %" PRIu64 ", slot %u: %s", reader->path,
+        is_rows ? "partition" : "parameter", key.parameter & ~SHARD_ROWS,
+        is_rows ? "value" : "element", key.offset, key.slot, wrong);
 }

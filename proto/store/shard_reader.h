@@ -25,6 +25,9 @@ enum status shard_reader_open_in(struct shard_reader **out, const char *folder,
 /* Closes *READER (may be NULL) and clears it. */
 void shard_reader_close(struct shard_reader **reader);
 
+/* Its file's path; view. */
+const char *shard_reader_path(const struct shard_reader *reader);
+
 /* Views the value of KEY until the reader closes; its XXH3 is checked. A
  * missing key is STATUS_FAILED. The view may be misaligned. */
 enum status shard_reader_get(struct shard_reader *reader, struct shard_key key,

@@ -26,7 +26,8 @@ struct shard_writer {
     MDB_env *env;
     MDB_txn *txn;
     MDB_dbi dbi;
-    uint64_t bytes; /* as announced */
+    uint64_t bytes, entries; /* as announced */
+    size_t map_bytes;
     uint64_t uncommitted;
     bool has_last;
     unsigned char
@@ -84,11 +85,11 @@ static void remove_temporary(struct shard_writer *writer) {
     writer->has_temporary = false;
 }
 
-static int open_for_writing(struct shard_writer *writer, uint64_t entries) {
+static int open_for_writing(struct shard_writer *writer) {
     int error = mdb_env_create(&writer->env);
+    writer->map_bytes = map_size(writer->bytes, writer->entries);
     if (!error)
-        error =
-            mdb_env_set_mapsize(writer->env, map_size(writer->bytes, entries));
+        error = mdb_env_set_mapsize(writer->env, writer->map_bytes);
     if (!error)
         error = mdb_env_open(writer->env, writer->temporary,
                              MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC, 0666);
@@ -153,8 +154,9 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
     if (status)
         return status;
     writer->built_locally = strcmp(own, folder) != 0;
+    writer->entries = entries;
     status = create_temporary(writer, folder, why);
-    int error = status ? 0 : open_for_writing(writer, entries);
+    int error = status ? 0 : open_for_writing(writer);
     if (error)
         status = write_failed(writer, error, why);
     if (status) {
@@ -177,6 +179,33 @@ static int shard_writer_commit(struct shard_writer *writer) {
     if (!error && !mdb_env_get_fd(writer->env, &fd))
         sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
     return error;
+}
+
+/* LMDB's map grows between transactions only, so it grows in large pieces. */
+static int grow_map(struct shard_writer *writer) {
+    size_t needed = map_size(writer->bytes, writer->entries);
+    if (needed <= writer->map_bytes)
+        return 0;
+    int error = shard_writer_commit(writer);
+    writer->map_bytes = needed + writer->map_bytes;
+    if (!error)
+        error = mdb_env_set_mapsize(writer->env, writer->map_bytes);
+    return error ? error : mdb_txn_begin(writer->env, NULL, 0, &writer->txn);
+}
+
+enum status shard_writer_expect(struct shard_writer *writer, uint64_t bytes,
+                                uint64_t entries, struct failure *why) {
+    char folder[PATH_MAX];
+    enum status status =
+        fs_info_parent_folder(writer->path, folder, sizeof folder, why);
+    if (!status)
+        status = fs_info_check_space(folder, writer->path, bytes, why);
+    if (status)
+        return status;
+    writer->bytes += bytes;
+    writer->entries += entries;
+    int error = grow_map(writer);
+    return error ? write_failed(writer, error, why) : STATUS_OK;
 }
 
 /* Appends ascending keys: pages are filled completely, without a search. */

@@ -25,6 +25,12 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
                                  uint64_t entries,
                                  struct failure *why) MUST_CHECK;
 
+/* Announces BYTES of values in ENTRIES entries more than the writer was opened
+ * for; fails likewise. */
+enum status shard_writer_expect(struct shard_writer *writer, uint64_t bytes,
+                                uint64_t entries,
+                                struct failure *why) MUST_CHECK;
+
 /* Adds one value, in any order (ascending keys are appended), each key once.
  * Commits every 32 MiB. After a failure only shard_writer_abort may be
  * called. */

@@ -219,7 +219,8 @@ static void snapshot_agent_prune(struct snapshot_agent *agent,
 enum status snapshot_agent_handle(struct snapshot_agent *agent,
                                   const Capstan__Control *command,
                                   struct failure *why) {
-    bool has_blocks = agent->settings.blocks.num_blocks;
+    bool has_blocks = agent->settings.blocks.num_blocks ||
+                      agent->settings.blocks.num_partitions;
     switch (command->body_case) {
     case CAPSTAN__CONTROL__BODY_SNAPSHOT_PREPARE:
         if (has_blocks)
@@ -279,6 +280,9 @@ static void send_report(struct snapshot_agent *agent,
         message.host = agent->shares_folder ? "" : agent->host;
         message.seconds = report->seconds;
         message.scaler = has_first_block ? &scaler : NULL;
+        message.n_rows =
+            report->counts ? 2 * agent->settings.blocks.layout->num_tables : 0;
+        message.rows = (uint64_t *)report->counts;
         break;
     default:
         message.error = (char *)report->why.text;
@@ -292,6 +296,8 @@ static void send_report(struct snapshot_agent *agent,
 
 void snapshot_agent_step(struct snapshot_agent *agent) {
     struct snapshots_report report;
-    while (snapshots_next(agent->snapshots, &report))
+    while (snapshots_next(agent->snapshots, &report)) {
         send_report(agent, &report);
+        free(report.counts);
+    }
 }

@@ -10,6 +10,7 @@
 #include "proto/net/messages/message.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/dir_lock.h"
+#include "proto/store/shard_rows.h"
 #include "proto/store/shard_writer.h"
 
 #include <errno.h>
@@ -30,7 +31,8 @@ enum stage { HELD, ORDERED, WRITING, ENDED };
 
 struct held_block {
     struct buffer *tensors[SNAPSHOTS_MAX_TENSORS];
-    unsigned char *row; /* view */
+    struct snapshots_rows *rows; /* of a partition: pages too are its own */
+    unsigned char *row;          /* view */
     bool added, written;
 };
 
@@ -64,9 +66,18 @@ struct snapshots {
     struct snapshot *reserve; /* to report that memory lacks; NULL: in use */
 };
 
+/* Blocks and partitions. */
+static uint32_t num_units(const struct snapshots *all) {
+    return all->settings.num_blocks + all->settings.num_partitions;
+}
+
+/* The layout's unit. */
+static uint32_t layout_unit(const struct snapshots *all, uint32_t b) {
+    return all->settings.ids ? all->settings.ids[b] : b;
+}
+
 static const struct block *block_of(const struct snapshots *all, uint32_t b) {
-    const struct snapshots_settings *settings = &all->settings;
-    return &settings->layout->blocks[settings->ids ? settings->ids[b] : b];
+    return &all->settings.layout->blocks[layout_unit(all, b)];
 }
 
 static bool snapshot_is_requested(const struct snapshot *snapshot) {
@@ -76,11 +87,19 @@ static bool snapshot_is_requested(const struct snapshot *snapshot) {
 static void release_tensors(struct snapshots *all, struct held_block *block) {
     for (unsigned t = 0; t < all->settings.num_tensors; t++)
         buffer_release(&block->tensors[t]);
+    for (uint32_t s = 0; block->rows && s < all->settings.layout->num_stacks;
+         s++)
+        for (size_t p = 0; p < block->rows[s].num_pages; p++) {
+            struct buffer *page = block->rows[s].pages[p];
+            buffer_release(&page);
+        }
+    free(block->rows);
+    block->rows = NULL;
 }
 
 /* The mutex is held. */
 static void release_blocks(struct snapshots *all, struct snapshot *snapshot) {
-    for (uint32_t b = 0; snapshot->blocks && b < all->settings.num_blocks; b++)
+    for (uint32_t b = 0; snapshot->blocks && b < num_units(all); b++)
         release_tensors(all, &snapshot->blocks[b]);
 }
 
@@ -94,6 +113,7 @@ static void snapshot_destroy(struct snapshots *all, struct snapshot *snapshot) {
     release_blocks(all, snapshot);
     free(snapshot->blocks);
     free(snapshot->rows);
+    free(snapshot->report.counts);
     if (all->reserve)
         free(snapshot);
     else
@@ -111,17 +131,30 @@ static struct snapshot *find_snapshot(const struct snapshots *all,
     return snapshot;
 }
 
-/* Prefers a block that has been updated since: writing it frees its copy. The
- * mutex is held. */
+/* Has block B been updated since? Writing it then frees its copy. Of a
+ * partition the first page of each stack stands for all. */
+static bool is_alone(const struct snapshots *all,
+                     const struct held_block *block, uint32_t b) {
+    if (b < all->settings.num_blocks)
+        return !block->tensors[0] || buffer_is_unique(block->tensors[0]);
+    for (uint32_t s = 0; block->rows && s < all->settings.layout->num_stacks;
+         s++)
+        if (block->rows[s].num_pages &&
+            buffer_is_unique(block->rows[s].pages[0]))
+            return true;
+    return !block->rows;
+}
+
+/* Prefers a block that has been updated since. The mutex is held. */
 static uint32_t next_block(const struct snapshots *all,
                            const struct snapshot *snapshot) {
-    uint32_t count = all->settings.num_blocks, found = UINT32_MAX;
+    uint32_t count = num_units(all), found = UINT32_MAX;
     unsigned scanned = 0;
     for (uint32_t b = 0; b < count && scanned < LOOK_AHEAD; b++) {
         const struct held_block *block = &snapshot->blocks[b];
         if (!block->added || block->written)
             continue;
-        if (!block->tensors[0] || buffer_is_unique(block->tensors[0]))
+        if (is_alone(all, block, b))
             return b;
         if (found == UINT32_MAX)
             found = b;
@@ -130,8 +163,29 @@ static uint32_t next_block(const struct snapshots *all,
     return found;
 }
 
+/* As put_block, of partition B, whose rows COUNTS takes. */
+static enum status put_partition(struct snapshots *all,
+                                 struct shard_writer *writer,
+                                 const struct held_block *block, uint32_t b,
+                                 struct shard_rows_count *counts,
+                                 struct failure *why) {
+    const struct layout *layout = all->settings.layout;
+    uint32_t partition = layout_unit(all, b) - layout->num_blocks;
+    if (!block->rows)
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                           "no memory for a copy of the rows of partition %u",
+                           partition);
+    enum status status =
+        shard_rows_write(writer, layout, partition, block->rows, counts, why);
+    struct shard_key key = {.parameter = SHARD_ROWS | partition,
+                            .slot = SHARD_ROW};
+    return status ? status
+                  : shard_writer_put(writer, key, block->row,
+                                     all->settings.row_bytes, why);
+}
+
 static enum status put_block(struct snapshots *all, struct shard_writer *writer,
-                             struct held_block *block, uint32_t b,
+                             const struct held_block *block, uint32_t b,
                              struct failure *why) {
     const struct block *where = block_of(all, b);
     size_t bytes = where->elements * sizeof(float);
@@ -158,7 +212,7 @@ static enum status put_block(struct snapshots *all, struct shard_writer *writer,
  * thread must stop. The mutex is held. */
 static uint32_t await_block(struct snapshots *all, struct snapshot *snapshot) {
     while (!all->stopping && !snapshot->abandoned &&
-           snapshot->written < all->settings.num_blocks) {
+           snapshot->written < num_units(all)) {
         uint32_t b = next_block(all, snapshot);
         if (b != UINT32_MAX)
             return b;
@@ -177,14 +231,17 @@ static enum status snapshot_write_blocks(struct snapshots *all,
     while (!status && (b = await_block(all, snapshot)) != UINT32_MAX) {
         struct held_block *block = &snapshot->blocks[b];
         pthread_mutex_unlock(&all->mutex);
-        status = put_block(all, writer, block, b, why);
+        status = b < all->settings.num_blocks
+                     ? put_block(all, writer, block, b, why)
+                     : put_partition(all, writer, block, b,
+                                     snapshot->report.counts, why);
         pthread_mutex_lock(&all->mutex);
         block->written = true;
         snapshot->written++;
         if (!snapshot->retained)
             release_tensors(all, block);
     }
-    if (!status && snapshot->written < all->settings.num_blocks)
+    if (!status && snapshot->written < num_units(all))
         status = status_fail(why, FAILURE_RUN_ENDED,
                              snapshot->abandoned ? "the chief gave it up"
                                                  : "the run has ended");
@@ -192,9 +249,11 @@ static enum status snapshot_write_blocks(struct snapshots *all,
     return status;
 }
 
+/* Without the rows of tables, which are announced as they are written: some may
+ * not be here yet. */
 static uint64_t total_bytes(const struct snapshots *all) {
     const struct snapshots_settings *settings = &all->settings;
-    uint64_t bytes = 0;
+    uint64_t bytes = settings->num_partitions * (uint64_t)settings->row_bytes;
     for (uint32_t b = 0; b < settings->num_blocks; b++)
         bytes += (uint64_t)block_of(all, b)->elements * sizeof(float) *
                      settings->num_tensors +
@@ -210,7 +269,8 @@ static enum status write_snapshot(struct snapshots *all,
     char path[sizeof snapshot->folder + sizeof snapshot->name + 2];
     snprintf(path, sizeof path, "%s/%s", snapshot->folder, snapshot->name);
     uint64_t entries =
-        (uint64_t)all->settings.num_blocks * (all->settings.num_tensors + 1);
+        (uint64_t)all->settings.num_blocks * (all->settings.num_tensors + 1) +
+        all->settings.num_partitions;
     enum status status = STATUS_OK;
     if (snapshot->dir_lock)
         status = dir_lock_renew(snapshot->dir_lock, &report->why);
@@ -342,7 +402,7 @@ static void destroy_failed(struct snapshots *all, uint64_t id) {
         next = s->next;
         bool expects_blocks = id >= MESSAGE_REQUESTED_SNAPSHOT &&
                               !snapshot_is_requested(s) &&
-                              s->added < all->settings.num_blocks;
+                              s->added < num_units(all);
         if (s->end_reported && !s->retained && !expects_blocks)
             snapshot_destroy(all, s);
     }
@@ -370,11 +430,15 @@ static struct snapshot *insert_snapshot(struct snapshots *all, uint64_t id) {
 static bool allocate_blocks(const struct snapshots *all,
                             struct snapshot *snapshot) {
     const struct snapshots_settings *settings = &all->settings;
-    size_t count = (size_t)settings->num_blocks + 1;
+    size_t count = (size_t)num_units(all) + 1;
+    uint32_t num_tables = settings->layout->num_tables;
+    struct shard_rows_count **counts = &snapshot->report.counts;
     snapshot->blocks = calloc(count, sizeof *snapshot->blocks);
+    if (num_tables)
+        *counts = calloc(num_tables, sizeof **counts);
     if (settings->row_bytes <= SIZE_MAX / count)
         snapshot->rows = malloc(count * settings->row_bytes);
-    if (snapshot->blocks && snapshot->rows)
+    if (snapshot->blocks && snapshot->rows && (*counts || !num_tables))
         return true;
     free(snapshot->blocks);
     free(snapshot->rows);
@@ -431,6 +495,28 @@ bool snapshots_accepts(struct snapshots *all, uint64_t id) {
     return accepts;
 }
 
+/* A copy of SOURCE [num_stacks] with its lists of pages in one piece of memory,
+ * and the pages held; NULL: no memory. */
+static struct snapshots_rows *hold_rows(const struct snapshots *all,
+                                        const struct snapshots_rows *source) {
+    uint32_t num_stacks = all->settings.layout->num_stacks;
+    size_t pages = 0;
+    for (uint32_t s = 0; s < num_stacks; s++)
+        pages += source[s].num_pages;
+    struct snapshots_rows *rows =
+        malloc(num_stacks * sizeof *rows + pages * sizeof *rows->pages);
+    if (!rows)
+        return NULL;
+    struct buffer **page = (struct buffer **)(rows + num_stacks);
+    for (uint32_t s = 0; s < num_stacks; s++) {
+        rows[s] = source[s];
+        rows[s].pages = page;
+        for (size_t p = 0; p < source[s].num_pages; p++)
+            *page++ = buffer_hold(source[s].pages[p]);
+    }
+    return rows;
+}
+
 /* The mutex is held. */
 static void hold_block(struct snapshots *all, struct snapshot *snapshot,
                        uint32_t b, const struct snapshots_block *source) {
@@ -438,15 +524,18 @@ static void hold_block(struct snapshots *all, struct snapshot *snapshot,
     size_t bytes = all->settings.row_bytes;
     block->row = snapshot->rows + b * bytes;
     memcpy(block->row, source->row, bytes);
-    for (unsigned t = 0; source->tensors[0] && t < all->settings.num_tensors;
-         t++)
-        block->tensors[t] = buffer_hold(source->tensors[t]);
+    if (b >= all->settings.num_blocks)
+        block->rows = source->rows ? hold_rows(all, source->rows) : NULL;
+    else
+        for (unsigned t = 0;
+             source->tensors[0] && t < all->settings.num_tensors; t++)
+            block->tensors[t] = buffer_hold(source->tensors[t]);
     block->added = true;
     if (b == 0) {
         snapshot->report.scaler = source->scaler;
         snapshot->report.step = source->version;
     }
-    snapshot->held |= ++snapshot->added == all->settings.num_blocks;
+    snapshot->held |= ++snapshot->added == num_units(all);
     if (snapshot->held && snapshot_is_requested(snapshot))
         eventfd_write(all->descriptor, 1);
 }
@@ -475,21 +564,31 @@ void snapshots_promise(struct snapshots *all, uint64_t id, uint64_t step) {
     pthread_mutex_unlock(&all->mutex);
 }
 
+/* Block B of a retained snapshot, or NULL. The mutex is held. */
+static const struct held_block *retained_block(const struct snapshots *all,
+                                               uint64_t id, uint32_t b) {
+    const struct snapshot *snapshot = find_snapshot(all, id);
+    return snapshot && snapshot->blocks && snapshot->retained
+               ? &snapshot->blocks[b]
+               : NULL;
+}
+
 struct buffer *snapshots_weights(struct snapshots *all, uint64_t id,
                                  uint32_t b) {
     pthread_mutex_lock(&all->mutex);
-    const struct snapshot *snapshot = find_snapshot(all, id);
-    struct buffer *weights = snapshot && snapshot->blocks && snapshot->retained
-                                 ? snapshot->blocks[b].tensors[0]
-                                 : NULL;
+    const struct held_block *block = retained_block(all, id, b);
+    struct buffer *weights = block ? block->tensors[0] : NULL;
     pthread_mutex_unlock(&all->mutex);
     return weights;
 }
 
 const struct snapshots_rows *snapshots_rows(struct snapshots *all, uint64_t id,
                                             uint32_t b) {
-    (void)all, (void)id, (void)b;
-    return NULL;
+    pthread_mutex_lock(&all->mutex);
+    const struct held_block *block = retained_block(all, id, b);
+    const struct snapshots_rows *rows = block ? block->rows : NULL;
+    pthread_mutex_unlock(&all->mutex);
+    return rows;
 }
 
 void snapshots_write(struct snapshots *all, uint64_t id, struct dir_lock *lock,
@@ -557,6 +656,7 @@ bool snapshots_next(struct snapshots *all, struct snapshots_report *report) {
         snapshot->held_reported = true;
     } else if (snapshot) {
         *report = snapshot->report;
+        snapshot->report.counts = NULL;
         report_end(all, snapshot);
     }
     pthread_mutex_unlock(&all->mutex);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Snapshots of a holder's blocks (a ps's, or rank 0's in all-reduce): the state
- * of every block, by reference, at one round (with staleness at one moment),
- * and a thread that writes them to disk while training goes on. A snapshot is
- * named by its ID: a planned one has its round's number, a requested one the
- * chief's (MESSAGE_REQUESTED_SNAPSHOT). Any thread may call. */
+/* Snapshots of a holder's blocks (a ps's, or rank 0's in all-reduce), the
+ * partitions of its tables among them: the state of every block, by reference,
+ * at one round (with staleness at one moment), and a thread that writes them to
+ * disk while training goes on. A snapshot is named by its ID: a planned one has
+ * its round's number, a requested one the chief's (MESSAGE_REQUESTED_SNAPSHOT).
+ * Any thread may call. */
 #ifndef CAPSTAN_SNAPSHOTS_H
 #define CAPSTAN_SNAPSHOTS_H
 
@@ -24,12 +25,12 @@ enum { SNAPSHOTS_MAX_TENSORS = 1 + RULE_MAX_SLOTS };
 struct dir_lock;
 struct snapshots;
 
-/* Block b of the holder is block ids[b] of LAYOUT, or b if there are no ids;
- * both borrowed. */
+/* Block b of the holder is unit ids[b] of LAYOUT, or b if there are no ids;
+ * both borrowed. Its partitions are its blocks from num_blocks on. */
 struct snapshots_settings {
     const struct layout *layout;
-    const uint32_t *ids; /* [num_blocks] or NULL */
-    uint32_t num_blocks;
+    const uint32_t *ids; /* [num_blocks + num_partitions] or NULL */
+    uint32_t num_blocks, num_partitions;
     unsigned num_tensors; /* of a block: weights, then state by slot */
     size_t row_bytes;     /* of a block's row: its version and ledger entries */
 };
@@ -66,26 +67,29 @@ bool snapshots_has(struct snapshots *snapshots, uint64_t id);
 /* Are further blocks of ID of use? */
 bool snapshots_accepts(struct snapshots *snapshots, uint64_t id);
 
-/* The rows of one stack of a partition: in PAGES of page_rows rows each. */
+/* The rows of one stack in one partition: `page_rows` of `row_bytes` each in
+ * every page but the last. Views. */
 struct snapshots_rows {
-    struct buffer *const *pages; /* views */
+    struct buffer *const *pages; /* [num_pages] */
     size_t num_pages;
     uint32_t rows, page_rows;
     size_t row_bytes;
 };
 
 /* A block's state at one moment; all borrowed. The row says which contributions
- * the tensors include. */
+ * the tensors, or the rows of a partition, include. */
 struct snapshots_block {
     uint64_t version;
-    struct buffer *const *tensors; /* first NULL: no memory for a copy */
+    struct buffer *const *tensors; /* first NULL: no memory for a copy; not of a
+                                      partition */
+    const struct snapshots_rows *rows; /* of a partition, [num_stacks]; NULL: no
+                                          memory for a copy */
     const void *row;
-    const struct snapshots_rows *rows; /* [num_stacks] of a partition; NULL */
     struct loss_scaler scaler;
 };
 
-/* Holds the tensors of block B for ID and copies the row; the first call for a
- * block counts. */
+/* Holds the tensors or pages of block B for ID and copies the row; the first
+ * call for a block counts. */
 void snapshots_add(struct snapshots *snapshots, uint64_t id, uint32_t b,
                    const struct snapshots_block *block);
 
@@ -98,7 +102,8 @@ void snapshots_promise(struct snapshots *snapshots, uint64_t id, uint64_t step);
 struct buffer *snapshots_weights(struct snapshots *snapshots, uint64_t id,
                                  uint32_t b);
 
-/* The rows of unit B, a partition, [num_stacks]; as snapshots_weights. */
+/* The rows of partition B, a block from num_blocks on, in the same way:
+ * [num_stacks]. */
 const struct snapshots_rows *snapshots_rows(struct snapshots *snapshots,
                                             uint64_t id, uint32_t b);
 
@@ -115,10 +120,13 @@ void snapshots_release(struct snapshots *snapshots, uint64_t id);
 struct snapshots_report {
     uint64_t id;
     Capstan__SnapshotReport__Outcome outcome;
-    bool skipped;              /* not written, by snapshots_skip */
-    uint64_t step;             /* held: version of the first block */
-    struct shard_info info;    /* written */
-    double seconds;            /* written: that it took */
+    bool skipped;           /* not written, by snapshots_skip */
+    uint64_t step;          /* held: version of the first block */
+    struct shard_info info; /* written */
+    struct shard_rows_count
+        *counts;    /* written: [num_tables], of this holder; the caller frees
+                       them. NULL: there are no tables */
+    double seconds; /* written: that it took */
     struct loss_scaler scaler; /* of the first block */
     struct failure why;        /* not held or not written */
 };

@@ -344,3 +344,13 @@ void layout_init_block(const struct layout *layout, uint32_t b, uint64_t seed,
         philox_uniform(seed, block->parameter, block->offset, bound, weights,
                        block->elements);
 }
+
+void layout_init_row(const struct layout *layout, uint32_t t, uint64_t id,
+                     uint64_t seed, float *weights) {
+    const struct table *table = &layout->tables[t];
+    if (table->init_bound == 0) /* as above */
+        memset(weights, 0, table->dim * sizeof *weights);
+    else
+        philox_uniform(layout_row_hash(t, seed), id, 0, table->init_bound,
+                       weights, table->dim);
+}

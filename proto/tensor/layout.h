@@ -129,4 +129,9 @@ uint64_t layout_digest(const struct layout *layout);
 void layout_init_block(const struct layout *layout, uint32_t b, uint64_t seed,
                        float *weights);
 
+/* Writes the initial weights [dim] of table T's row ID: stream ID of a Philox
+ * key that seed and table give. */
+void layout_init_row(const struct layout *layout, uint32_t t, uint64_t id,
+                     uint64_t seed, float *weights);
+
 #endif

@@ -28,8 +28,13 @@ void row_keys_free(struct row_keys *keys) {
     *keys = (struct row_keys){0};
 }
 
+size_t row_keys_row_bytes(uint32_t dim, unsigned slots) {
+    size_t bytes = sizeof(struct row) + (1 + slots) * (dim * sizeof(float));
+    return (bytes + 7) / 8 * 8;
+}
+
 /* LEB128. */
-static size_t varint_bytes(uint64_t value) {
+static size_t leb128_bytes(uint64_t value) {
     size_t bytes = 1;
     for (; value > 127; value >>= 7)
         bytes++;
@@ -71,7 +76,7 @@ static size_t delta_bytes(const struct layout *layout,
     size_t bytes = 0;
     for (uint32_t s = 0; s < layout->num_stacks; s++)
         for (uint32_t i = 0; i < keys[s].count; i++)
-            bytes += varint_bytes(difference(&keys[s], i));
+            bytes += leb128_bytes(difference(&keys[s], i));
     return bytes;
 }
 
@@ -98,7 +103,7 @@ static size_t counts_bytes(const struct layout *layout,
     for (uint32_t s = 0; s < layout->num_stacks; s++)
         for (uint32_t t = 0, at = 0; t < layout->num_tables; t++)
             if (layout->tables[t].stack == s)
-                bytes += varint_bytes(count_of(&keys[s], t, &at));
+                bytes += leb128_bytes(count_of(&keys[s], t, &at));
     return bytes;
 }
 

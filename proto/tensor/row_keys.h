@@ -28,6 +28,9 @@ struct row {
     uint16_t count; /* pushes, up to the number that admits it */
 };
 
+/* Bytes of a row of DIM floats with SLOTS state tensors. */
+size_t row_keys_row_bytes(uint32_t dim, unsigned slots);
+
 /* Rows of one stack, ascending by table, then id, each once. */
 struct row_keys {
     uint32_t count, room;

@@ -10,9 +10,12 @@
 
 #include <stdint.h>
 
+struct row_shard;
+
 /* All borrowed. */
 struct shard_init {
     struct shard *shard;
+    struct row_shard *rows; /* NULL: there are no tables */
     uint64_t seed;
     const char *folder, *manifest; /* of a checkpoint; NULL: by the seed */
 };

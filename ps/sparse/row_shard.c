@@ -4,6 +4,9 @@
  * single part is applied from where it was received. */
 #include "ps/sparse/row_shard.h"
 
+#include "proto/store/shard_rows.h"
+#include "ps/dense/buffer_pool.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +44,7 @@ struct row_shard {
     struct row_partition *partitions;
     struct row_table_count *counts; /* [num_tables] */
     struct row_scratch checking;    /* of row_shard_check */
+    struct buffer_pool *pool;       /* of all pages */
 };
 
 static enum status row_shard_no_memory(struct failure *why) {
@@ -88,7 +92,8 @@ struct row_table_options row_shard_options(const struct row_shard *shard,
         .seed = s->seed,
         .optimizer = group ? &s->groups[group - 1].optimizer : s->optimizer,
         .loops = s->loops,
-        .counts = shard->counts};
+        .counts = shard->counts,
+        .pool = shard->pool};
 }
 
 static enum status open_partition(struct row_shard *shard,
@@ -130,8 +135,9 @@ enum status row_shard_open(struct row_shard **out,
     shard->settings = *settings;
     shard->num_stacks = settings->layout->num_stacks;
     shard->partitions = calloc(settings->count, sizeof *shard->partitions);
+    shard->pool = buffer_pool_open();
     enum status status = STATUS_OK;
-    if (!shard->partitions || !open_counts(shard) ||
+    if (!shard->partitions || !shard->pool || !open_counts(shard) ||
         !scratch_open(shard, 1, &shard->checking))
         status = row_shard_no_memory(why);
     for (uint32_t p = 0; !status && p < settings->count; p++)
@@ -154,6 +160,7 @@ void row_shard_close(struct row_shard **where) {
         scratch_close(shard, shard->settings.num_parts, &partition->scratch);
     }
     scratch_close(shard, 1, &shard->checking);
+    buffer_pool_close(&shard->pool);
     free(shard->partitions);
     free(shard->counts);
     free(shard);
@@ -400,6 +407,56 @@ enum status row_shard_lookup(struct row_shard *shard, uint32_t p,
 struct row_table *row_shard_table(const struct row_shard *shard, uint32_t p,
                                   uint32_t stack) {
     return shard->partitions[p].tables[stack];
+}
+
+enum status row_shard_restore(struct row_shard *shard, uint32_t p,
+                              struct checkpoint_reader *reader,
+                              struct failure *why) {
+    const struct layout *layout = shard->settings.layout;
+    uint32_t partition = shard->settings.ids[p] - layout->num_blocks;
+    enum status status = STATUS_OK;
+    for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
+        struct row_table *table = shard->partitions[p].tables[s];
+        const struct shard_rows *rows;
+        status = checkpoint_reader_rows(reader, partition, s, &rows, why);
+        if (!status && rows->row_bytes != row_table_row_bytes(table))
+            return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                               "partition %u: rows of %zu bytes, not %zu",
+                               partition, rows->row_bytes,
+                               row_table_row_bytes(table));
+        for (size_t v = 0; !status && v < rows->count; v++)
+            status = row_table_restore(table, rows->values[v].rows,
+                                       rows->values[v].count, partition, why);
+    }
+    return status;
+}
+
+uint32_t row_shard_partitions(const struct row_shard *shard) {
+    return shard->settings.count;
+}
+
+void row_shard_view(const struct row_shard *shard, uint32_t p,
+                    struct snapshots_rows *rows) {
+    for (uint32_t s = 0; s < shard->num_stacks; s++) {
+        const struct row_table *table = shard->partitions[p].tables[s];
+        uint64_t admitted;
+        rows[s].pages = row_table_pages(table, &rows[s].num_pages);
+        rows[s].rows = (uint32_t)row_table_rows(table, &admitted);
+        rows[s].page_rows = row_table_page_rows(table);
+        rows[s].row_bytes = row_table_row_bytes(table);
+    }
+}
+
+size_t row_shard_copied_bytes(const struct row_shard *shard) {
+    size_t own = 0, taken = buffer_pool_used_bytes(shard->pool);
+    for (uint32_t p = 0; p < shard->settings.count; p++)
+        for (uint32_t s = 0; s < shard->num_stacks; s++) {
+            const struct row_table *table = shard->partitions[p].tables[s];
+            size_t pages;
+            (void)row_table_pages(table, &pages);
+            own += pages * row_table_page_bytes(table);
+        }
+    return taken > own ? taken - own : 0;
 }
 
 uint64_t row_shard_rows(const struct row_shard *shard, uint32_t table) {

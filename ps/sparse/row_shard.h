@@ -6,6 +6,8 @@
 
 #include "proto/base/status.h"
 #include "proto/config/job/optimizer.h"
+#include "proto/store/checkpoint_reader.h"
+#include "proto/store/snapshots.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/optimizer_group.h"
 #include "ps/sparse/row_table.h"
@@ -74,6 +76,22 @@ enum status row_shard_lookup(struct row_shard *shard, uint32_t p,
                              struct row_table *const *held, const void *bytes,
                              size_t size, float *out,
                              struct failure *why) MUST_CHECK;
+
+/* The rows of partition P from a checkpoint with the same tables and
+ * optimizers. */
+enum status row_shard_restore(struct row_shard *shard, uint32_t p,
+                              struct checkpoint_reader *reader,
+                              struct failure *why) MUST_CHECK;
+
+/* The number of partitions. */
+uint32_t row_shard_partitions(const struct row_shard *shard);
+
+/* Fills ROWS [num_stacks] with views of partition P's pages. */
+void row_shard_view(const struct row_shard *shard, uint32_t p,
+                    struct snapshots_rows *rows);
+
+/* Bytes of pages that only snapshots keep. */
+size_t row_shard_copied_bytes(const struct row_shard *shard);
 
 /* The rows of STACK in partition P; view. */
 struct row_table *row_shard_table(const struct row_shard *shard, uint32_t p,

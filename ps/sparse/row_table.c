@@ -9,6 +9,7 @@
 #include "ps/sparse/row_table.h"
 
 #include "proto/tensor/philox.h"
+#include "ps/dense/buffer_pool.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -218,6 +219,12 @@ static bool build_index(struct row_table *table, size_t entries) {
     return true;
 }
 
+static struct buffer *take_page(const struct row_table *table) {
+    size_t bytes = row_table_page_bytes(table);
+    return table->options.pool ? buffer_pool_take(table->options.pool, bytes)
+                               : buffer_open(bytes, NULL, NULL);
+}
+
 static bool add_page(struct row_table *table) {
     if (table->num_pages == table->room_pages) {
         size_t room = table->room_pages ? 2 * table->room_pages : 16;
@@ -228,7 +235,7 @@ static bool add_page(struct row_table *table) {
         table->pages = pages;
         table->room_pages = room;
     }
-    struct buffer *page = buffer_open(row_table_page_bytes(table), NULL, NULL);
+    struct buffer *page = take_page(table);
     if (!page)
         return false;
     memset(buffer_data(page), 0, row_table_page_bytes(table));
@@ -241,7 +248,7 @@ static bool own_page(struct row_table *table, uint32_t number) {
     struct buffer **page = &table->pages[number >> table->page_bits];
     if (buffer_is_unique(*page))
         return true;
-    struct buffer *copy = buffer_open(row_table_page_bytes(table), NULL, NULL);
+    struct buffer *copy = take_page(table);
     if (!copy)
         return false;
     memcpy(buffer_data(copy), buffer_data(*page), row_table_page_bytes(table));

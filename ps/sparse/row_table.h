@@ -34,6 +34,7 @@ struct row_table_options {
     const struct optimizer *optimizer;
     const struct rule_loops *loops;
     struct row_table_count *counts; /* [num_tables] */
+    struct buffer_pool *pool;       /* of pages; NULL: none */
 };
 
 struct row_table;

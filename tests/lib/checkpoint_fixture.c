@@ -2,6 +2,7 @@
 #include "tests/lib/checkpoint_fixture.h"
 
 #include "proto/store/checkpoint.h"
+#include "proto/store/shard_rows.h"
 #include "proto/store/shard_writer.h"
 
 #include <dirent.h>
@@ -137,22 +138,154 @@ static void put_block(struct shard_writer *writer,
     free(floats);
 }
 
-void checkpoint_fixture_write(const char *dir, uint64_t step, uint32_t num_ps) {
-    struct manifest manifest;
+void checkpoint_fixture_tables(struct manifest *manifest, uint32_t num_tables,
+                               uint32_t num_partitions) {
+    static const struct table tables[CHECKPOINT_FIXTURE_TABLES] = {
+        {.name = "e1", .dim = 3, .init_bound = 0.25f},
+        {.name = "e2", .dim = 3, .init_bound = 0.25f, .max_rows = 1 << 20},
+        {.name = "c", .dim = 8, .optimizer = 1, .admit = 2, .expire = 1000},
+    };
+    struct failure why;
+    must(layout_add_tables(manifest->layout, tables, num_tables, num_partitions,
+                           &why),
+         &why);
+    uint32_t units = layout_units(manifest->layout);
+    manifest->tables =
+        calloc(CHECKPOINT_FIXTURE_TABLES, sizeof *manifest->tables);
+    for (uint32_t t = 0; t < num_tables; t++) {
+        manifest->tables[t].num_slots = t < 2 ? manifest->num_slots : 1;
+        strcpy(manifest->tables[t].rule, t < 2 ? manifest->rule : "Ftrl");
+    }
+    free(manifest->block_file);
+    manifest->block_file = calloc(units, sizeof *manifest->block_file);
+    for (uint32_t b = 0; b < units; b++)
+        manifest->block_file[b] = b % manifest->num_files;
+}
+
+uint64_t checkpoint_fixture_id(uint32_t i) {
+    return (i + UINT64_C(1)) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+bool checkpoint_fixture_has_row(uint32_t t, uint32_t i) {
+    return i < CHECKPOINT_FIXTURE_IDS && i % (t == 0 ? 1 : 3 * t) == 0;
+}
+
+float checkpoint_fixture_weight(uint32_t t, uint64_t id, uint32_t element) {
+    return (float)t + (float)(id >> 50) + (float)element / 16.0f;
+}
+
+static void fill_row(const struct manifest *manifest, uint32_t t, uint32_t i,
+                     struct row *row) {
+    const struct table *table = &manifest->layout->tables[t];
+    *row = (struct row){
+        .id = checkpoint_fixture_id(i),
+        .touched = i,
+        .table = (uint16_t)t,
+        .count = (uint16_t)(table->admit ? table->admit - i / 6 % 2 : 0)};
+    float *floats = (float *)(row + 1);
+    for (uint32_t e = 0; e < table->dim; e++)
+        floats[e] = checkpoint_fixture_weight(t, row->id, e);
+}
+
+/* A further row of the pages, four rows each. */
+static struct row *add_row(struct snapshots_rows *rows) {
+    struct buffer **pages = (struct buffer **)rows->pages;
+    if (rows->rows % rows->page_rows == 0) {
+        struct buffer *page =
+            buffer_open(rows->page_rows * rows->row_bytes, NULL, NULL);
+        memset(buffer_data(page), 0, rows->page_rows * rows->row_bytes);
+        pages = realloc(pages, (rows->num_pages + 1) * sizeof(void *));
+        pages[rows->num_pages++] = page;
+        rows->pages = pages;
+    }
+    char *page = buffer_data(pages[rows->num_pages - 1]);
+    return (struct row *)(page +
+                          rows->rows++ % rows->page_rows * rows->row_bytes);
+}
+
+struct snapshots_rows *checkpoint_fixture_rows(const struct manifest *manifest,
+                                               uint32_t partition) {
+    const struct layout *layout = manifest->layout;
+    struct snapshots_rows *rows = calloc(layout->num_stacks, sizeof *rows);
+    for (uint32_t i = 0; i < CHECKPOINT_FIXTURE_IDS; i++)
+        for (uint32_t t = 0; t < layout->num_tables; t++) {
+            struct snapshots_rows *stack = &rows[layout->tables[t].stack];
+            uint64_t hash = layout_row_hash(t, checkpoint_fixture_id(i));
+            stack->page_rows = 4;
+            stack->row_bytes = row_keys_row_bytes(
+                layout->tables[t].dim, manifest->tables[t].num_slots);
+            if (checkpoint_fixture_has_row(t, i) &&
+                layout_partition(layout, hash) == partition)
+                fill_row(manifest, t, i, add_row(stack));
+        }
+    return rows;
+}
+
+void checkpoint_fixture_free_rows(struct snapshots_rows *rows,
+                                  uint32_t num_stacks) {
+    for (uint32_t s = 0; s < num_stacks; s++) {
+        for (size_t p = 0; p < rows[s].num_pages; p++) {
+            struct buffer *page = rows[s].pages[p];
+            buffer_release(&page);
+        }
+        free((void *)rows[s].pages);
+    }
+    free(rows);
+}
+
+static void put_partition(struct shard_writer *writer,
+                          struct manifest *manifest, uint32_t partition) {
+    struct shard_rows_count counts[CHECKPOINT_FIXTURE_TABLES] = {{0}};
+    struct failure why;
+    struct shard_key key = {.parameter = SHARD_ROWS | partition,
+                            .slot = SHARD_ROW};
+    struct snapshots_rows *rows = checkpoint_fixture_rows(manifest, partition);
+    must(shard_rows_write(writer, manifest->layout, partition, rows, counts,
+                          &why),
+         &why);
+    must(shard_writer_put(writer, key, "row", 3, &why), &why);
+    checkpoint_fixture_free_rows(rows, manifest->layout->num_stacks);
+    for (uint32_t t = 0; t < manifest->layout->num_tables; t++) {
+        manifest->tables[t].count.rows += counts[t].rows;
+        manifest->tables[t].count.admitted += counts[t].admitted;
+    }
+}
+
+void checkpoint_fixture_write_manifest(const char *dir,
+                                       struct manifest *manifest) {
     struct failure why;
     char folder[PATH_MAX];
-    checkpoint_fixture_manifest(&manifest, step, num_ps);
-    must(checkpoint_make_folder(dir, step, &why), &why);
-    checkpoint_folder(dir, step, folder, sizeof folder);
+    uint32_t num_ps = manifest->num_files;
+    uint32_t num_blocks = manifest->layout->num_blocks;
+    must(checkpoint_make_folder(dir, manifest->step, &why), &why);
+    checkpoint_folder(dir, manifest->step, folder, sizeof folder);
     for (uint32_t f = 0; f < num_ps; f++) {
         struct shard_writer *writer;
         char path[2 * PATH_MAX];
-        snprintf(path, sizeof path, "%s/%s", folder, manifest.files[f].name);
+        snprintf(path, sizeof path, "%s/%s", folder, manifest->files[f].name);
         must(shard_writer_open(&writer, path, 2 << 20, 64, &why), &why);
-        for (uint32_t b = f; b < manifest.layout->num_blocks; b += num_ps)
-            put_block(writer, &manifest, b);
-        must(shard_writer_finish(&writer, &manifest.files[f], &why), &why);
+        for (uint32_t b = f; b < layout_units(manifest->layout); b += num_ps)
+            if (b < num_blocks)
+                put_block(writer, manifest, b);
+            else
+                put_partition(writer, manifest, b - num_blocks);
+        must(shard_writer_finish(&writer, &manifest->files[f], &why), &why);
     }
-    must(manifest_write(&manifest, folder, &why), &why);
-    manifest_clear(&manifest);
+    must(manifest_write(manifest, folder, &why), &why);
+    manifest_clear(manifest);
+}
+
+void checkpoint_fixture_write(const char *dir, uint64_t step, uint32_t num_ps) {
+    struct manifest manifest;
+    checkpoint_fixture_manifest(&manifest, step, num_ps);
+    checkpoint_fixture_write_manifest(dir, &manifest);
+}
+
+void checkpoint_fixture_write_tables(const char *dir, uint64_t step,
+                                     uint32_t num_ps, uint32_t num_partitions) {
+    struct manifest manifest;
+    checkpoint_fixture_manifest(&manifest, step, num_ps);
+    checkpoint_fixture_tables(&manifest, CHECKPOINT_FIXTURE_TABLES,
+                              num_partitions);
+    checkpoint_fixture_write_manifest(dir, &manifest);
 }

@@ -4,11 +4,17 @@
 #define CAPSTAN_CHECKPOINT_FIXTURE_H
 
 #include "proto/store/manifest.h"
+#include "proto/store/snapshots.h"
+#include "proto/tensor/row_keys.h"
 
 #include <limits.h>
 #include <stdint.h>
 
-enum { CHECKPOINT_FIXTURE_RUN = 0xabcdef };
+enum {
+    CHECKPOINT_FIXTURE_RUN = 0xabcdef,
+    CHECKPOINT_FIXTURE_TABLES = 3,
+    CHECKPOINT_FIXTURE_IDS = 20000, /* that tables may have */
+};
 
 /* Makes a folder of its own; ends it with all it holds. */
 void checkpoint_fixture_folder(char path[PATH_MAX]);
@@ -38,6 +44,37 @@ void checkpoint_fixture_manifest(struct manifest *manifest, uint64_t step,
 
 /* Writes a whole checkpoint, block b by ps b % num_ps. */
 void checkpoint_fixture_write(const char *dir, uint64_t step, uint32_t num_ps);
+
+/* Adds the first NUM_TABLES of these tables in NUM_PARTITIONS to such a
+ * manifest, on ps by turns: "e1" and "e2" of one stack (dim 3, initial rows up
+ * to 0.25), and "c" (dim 8, Ftrl with a slot less, admitted by 2 pushes). */
+void checkpoint_fixture_tables(struct manifest *manifest, uint32_t num_tables,
+                               uint32_t num_partitions);
+
+/* Writes the checkpoint of MANIFEST with all its files, and clears it. */
+void checkpoint_fixture_write_manifest(const char *dir,
+                                       struct manifest *manifest);
+
+/* Id I of the tests: ids are in no order and have all bits. */
+uint64_t checkpoint_fixture_id(uint32_t i);
+
+/* Has table T a row for id I? It is admitted unless it is in "c" and
+ * I / 6 odd. */
+bool checkpoint_fixture_has_row(uint32_t t, uint32_t i);
+
+/* Element ELEMENT of the row of T's ID. */
+float checkpoint_fixture_weight(uint32_t t, uint64_t id, uint32_t element);
+
+/* The rows of PARTITION in pages, [num_stacks]; free them with
+ * checkpoint_fixture_free_rows. */
+struct snapshots_rows *checkpoint_fixture_rows(const struct manifest *manifest,
+                                               uint32_t partition);
+void checkpoint_fixture_free_rows(struct snapshots_rows *rows,
+                                  uint32_t num_stacks);
+
+/* Writes a whole checkpoint with tables. */
+void checkpoint_fixture_write_tables(const char *dir, uint64_t step,
+                                     uint32_t num_ps, uint32_t num_partitions);
 
 /* What element ELEMENT of PARAMETER has in SLOT of such a checkpoint. */
 float checkpoint_fixture_value(uint64_t step, uint32_t parameter, uint16_t slot,

@@ -108,6 +108,71 @@ static void a_file_outside_the_folder_fails_the_checkpoint(void **state) {
     assert_null(snapshot_coordinator_next_complete(run));
 }
 
+static void tables(struct run *run) {
+    struct parameter parameter = {.name = "w", .num_dims = 1, .dims = {8}};
+    struct table of[] = {{.name = "e1", .dim = 2}, {.name = "e2", .dim = 2}};
+    struct failure why;
+    assert_int_equal(layout_build(&run->plan.layout, &parameter, 1, &why),
+                     STATUS_OK);
+    assert_int_equal(layout_add_tables(run->plan.layout, of, 2, 4, &why),
+                     STATUS_OK);
+}
+
+/* HOLDER's file is written, with COUNT numbers of ROWS. */
+static void report_rows(struct run *run, uint32_t holder, uint64_t id,
+                        uint64_t *rows, size_t count) {
+    Capstan__SnapshotReport message = CAPSTAN__SNAPSHOT_REPORT__INIT;
+    message.id = id;
+    message.outcome = CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN;
+    message.name = "shard.mdb";
+    message.n_rows = count;
+    message.rows = rows;
+    snapshot_coordinator_receive_report(run, &run->roster.slots[holder],
+                                        &message);
+}
+
+static void the_rows_of_all_holders_are_added_up(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    tables(run);
+    uint64_t id = request(run, (struct snapshot_reason){.save = true});
+    for (uint32_t holder = 0; holder < HOLDERS; holder++)
+        report(run, holder, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD);
+    report_rows(run, 0, id, (uint64_t[]){5, 3, 7, 7}, 4);
+    report_rows(run, 1, id, (uint64_t[]){1, 1, 0, 0}, 4);
+    const struct run_snapshot *snapshot =
+        snapshot_coordinator_next_complete(run);
+    assert_non_null(snapshot);
+    assert_int_equal(snapshot->counts[0].rows, 6);
+    assert_int_equal(snapshot->counts[0].admitted, 4);
+    assert_int_equal(snapshot->counts[1].rows, 7);
+    assert_int_equal(snapshot->counts[1].admitted, 7);
+}
+
+static void impossible_numbers_of_rows_fail_the_checkpoint(void **state) {
+    static const struct {
+        uint64_t rows[6];
+        size_t count;
+    } cases[] = {{{5, 6, 0, 0}, 4}, /* more admitted than there are */
+                 {{UINT64_MAX, 0, 0, 0}, 4},
+                 {{1, 1}, 2},
+                 {{0}, 0},
+                 {{0}, 6}};
+    struct run *run = &((struct run_fixture *)*state)->run;
+    tables(run);
+    for (int i = 0; i < 5; i++) {
+        uint64_t id = request(run, (struct snapshot_reason){.save = true});
+        uint64_t rows[6];
+        memcpy(rows, cases[i].rows, sizeof rows);
+        for (uint32_t holder = 0; holder < HOLDERS; holder++)
+            report(run, holder, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD);
+        run->checkpoints.last_problem[0] = '\0';
+        report_rows(run, 0, id, (uint64_t[]){1, 0, 1, 0}, 4);
+        report_rows(run, 1, id, rows, cases[i].count);
+        assert_non_null(strstr(run->checkpoints.last_problem, "rows"));
+        assert_null(snapshot_coordinator_next_complete(run));
+    }
+}
+
 /* It would freeze the rounds again and again. */
 static void a_snapshot_that_was_given_up_is_not_requested_at_once(
     void **state) {
@@ -158,6 +223,8 @@ int main(void) {
         COORDINATOR_TEST(a_snapshot_that_one_holder_lacks_is_given_up),
         COORDINATOR_TEST(a_held_snapshot_that_is_not_written_is_still_read),
         COORDINATOR_TEST(a_file_outside_the_folder_fails_the_checkpoint),
+        COORDINATOR_TEST(the_rows_of_all_holders_are_added_up),
+        COORDINATOR_TEST(impossible_numbers_of_rows_fail_the_checkpoint),
         COORDINATOR_TEST(a_snapshot_that_was_given_up_is_not_requested_at_once),
         COORDINATOR_TEST(a_request_at_a_planned_round_can_be_abandoned),
     };

@@ -8,7 +8,9 @@
 
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
+#include "proto/store/shard_rows.h"
 #include "proto/store/shard_writer.h"
+#include "ps/sparse/row_table.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 
@@ -251,6 +253,162 @@ static void a_file_on_another_host_is_skipped_and_its_host_named(void **state) {
     expect_damage(dir, 1, FAILURE_CHECKPOINT_DAMAGED, "its manifest says");
 }
 
+static void open_tables(const char *dir, uint64_t step, uint32_t num_ps,
+                        uint32_t num_partitions, struct manifest *manifest,
+                        struct checkpoint_reader **reader) {
+    struct failure why;
+    char folder[PATH_MAX];
+    checkpoint_fixture_write_tables(dir, step, num_ps, num_partitions);
+    if (checkpoint_reader_verify(dir, step, &why))
+        fail_msg("%s", why.text);
+    checkpoint_folder(dir, step, folder, sizeof folder);
+    assert_int_equal(manifest_read(manifest, folder, &why), STATUS_OK);
+    assert_int_equal(checkpoint_reader_open(reader, folder, manifest, &why),
+                     STATUS_OK);
+}
+
+/* The rows of all partitions are counted by table in COUNTS. */
+static void count_rows(struct checkpoint_reader *reader,
+                       const struct layout *layout, uint64_t *counts) {
+    struct failure why;
+    for (uint32_t p = 0; p < layout->num_partitions; p++)
+        for (uint32_t s = 0; s < layout->num_stacks; s++) {
+            const struct shard_rows *rows;
+            const struct row *row, *before = NULL;
+            struct shard_rows_place place = {0};
+            assert_int_equal(checkpoint_reader_rows(reader, p, s, &rows, &why),
+                             STATUS_OK);
+            while ((row = shard_rows_next(rows, &place))) {
+                assert_int_equal((uintptr_t)row % 8, 0);
+                assert_int_equal(layout->tables[row->table].stack, s);
+                assert_true(
+                    !before || before->table < row->table ||
+                    (before->table == row->table && before->id < row->id));
+                assert_memory_equal((float[]){checkpoint_fixture_weight(
+                                        row->table, row->id, 1)},
+                                    (const float *)(row + 1) + 1,
+                                    sizeof(float));
+                counts[row->table]++;
+                before = row;
+            }
+        }
+}
+
+static void rows_are_read_back_sorted_for_any_number_of_partitions(
+    void **state) {
+    static const uint32_t cases[][2] = {{1, 1}, {2, 5}, {3, 256}};
+    for (uint64_t step = 0; step < 3; step++) {
+        struct manifest manifest;
+        struct checkpoint_reader *reader;
+        uint64_t counts[CHECKPOINT_FIXTURE_TABLES] = {0};
+        open_tables(*state, step, cases[step][0], cases[step][1], &manifest,
+                    &reader);
+        count_rows(reader, manifest.layout, counts);
+        for (uint32_t t = 0; t < CHECKPOINT_FIXTURE_TABLES; t++) {
+            uint64_t wanted = 0, admitted = 0;
+            for (uint32_t i = 0; i < CHECKPOINT_FIXTURE_IDS; i++)
+                if (checkpoint_fixture_has_row(t, i)) {
+                    wanted++;
+                    admitted += t < 2 || i / 6 % 2 == 0;
+                }
+            assert_int_equal(counts[t], wanted);
+            assert_int_equal(manifest.tables[t].count.rows, wanted);
+            assert_int_equal(manifest.tables[t].count.admitted, admitted);
+        }
+        checkpoint_reader_close(&reader);
+        manifest_clear(&manifest);
+    }
+}
+
+/* Keys of STACK in PARTITION: ids with rows, and as many without. */
+static void make_keys(const struct layout *layout, uint32_t partition,
+                      uint32_t stack, struct row_keys *keys) {
+    keys->count = 0;
+    assert_true(row_keys_reserve(keys, 2 * 2 * CHECKPOINT_FIXTURE_IDS));
+    for (uint32_t t = 0; t < layout->num_tables; t++)
+        for (uint32_t i = 0; i < 2 * CHECKPOINT_FIXTURE_IDS; i++) {
+            uint64_t id = checkpoint_fixture_id(i);
+            if (layout->tables[t].stack != stack ||
+                layout_partition(layout, layout_row_hash(t, id)) != partition)
+                continue;
+            keys->ids[keys->count] = id;
+            keys->tables[keys->count++] = (uint16_t)t;
+        }
+}
+
+/* What a ps with the rows of the checkpoint answers. */
+static void lookup_on_ps(const struct manifest *manifest,
+                         struct checkpoint_reader *reader, uint32_t partition,
+                         uint32_t stack, const struct row_keys *keys,
+                         float *weights) {
+    static const struct optimizer adam = {.type = OPTIMIZER_ADAM},
+                                  adagrad = {.type = OPTIMIZER_ADAGRAD};
+    struct row_table_count counts[CHECKPOINT_FIXTURE_TABLES] = {{0}};
+    struct row_table_options options = {.layout = manifest->layout,
+                                        .stack = stack,
+                                        .seed = manifest->seed,
+                                        .optimizer = stack ? &adagrad : &adam,
+                                        .counts = counts};
+    struct row_table *table;
+    struct failure why;
+    const struct shard_rows *rows;
+    assert_int_equal(row_table_open(&table, &options, &why), STATUS_OK);
+    assert_int_equal(
+        checkpoint_reader_rows(reader, partition, stack, &rows, &why),
+        STATUS_OK);
+    assert_int_equal(rows->row_bytes, row_table_row_bytes(table));
+    for (size_t v = 0; v < rows->count; v++)
+        if (row_table_restore(table, rows->values[v].rows,
+                              rows->values[v].count, partition, &why))
+            fail_msg("%s", why.text);
+    row_table_lookup(table, keys, weights);
+    row_table_close(&table);
+}
+
+static void a_lookup_in_the_file_is_that_of_a_ps_which_restored_it(
+    void **state) {
+    struct manifest manifest;
+    struct checkpoint_reader *reader;
+    struct failure why;
+    struct row_keys keys = {0};
+    open_tables(*state, 1, 2, 3, &manifest, &reader);
+    size_t bytes = 4 * CHECKPOINT_FIXTURE_IDS * 8 * sizeof(float);
+    float *file = malloc(bytes), *ps = malloc(bytes);
+    for (uint32_t p = 0; p < 3; p++)
+        for (uint32_t s = 0; s < manifest.layout->num_stacks; s++) {
+            make_keys(manifest.layout, p, s, &keys);
+            assert_true(keys.count > 1000);
+            assert_int_equal(
+                checkpoint_reader_lookup(reader, p, s, &keys, file, &why),
+                STATUS_OK);
+            lookup_on_ps(&manifest, reader, p, s, &keys, ps);
+            assert_memory_equal(file, ps,
+                                keys.count * row_keys_dim(manifest.layout, s) *
+                                    sizeof(float));
+        }
+    free(file);
+    free(ps);
+    row_keys_free(&keys);
+    checkpoint_reader_close(&reader);
+    manifest_clear(&manifest);
+}
+
+static void a_partition_that_its_file_lacks_fails_verification(void **state) {
+    const char *dir = *state;
+    struct manifest manifest;
+    struct checkpoint_reader *reader;
+    struct failure why;
+    char folder[PATH_MAX];
+    open_tables(dir, 1, 2, 4, &manifest, &reader);
+    checkpoint_reader_close(&reader);
+    /* Partition 3 is said to be in the file of the other ps. */
+    manifest.block_file[manifest.layout->num_blocks + 3] ^= 1;
+    checkpoint_folder(dir, 1, folder, sizeof folder);
+    assert_int_equal(manifest_write(&manifest, folder, &why), STATUS_OK);
+    expect_damage(dir, 1, FAILURE_CHECKPOINT_DAMAGED, "partition 3, value 0");
+    manifest_clear(&manifest);
+}
+
 #define IN_DIR(test)                                                           \
     cmocka_unit_test_setup_teardown(test, checkpoint_fixture_setup_folder,     \
                                     checkpoint_fixture_teardown_folder)
@@ -264,6 +422,9 @@ int main(void) {
         IN_DIR(the_newest_valid_checkpoint_is_chosen),
         IN_DIR(an_empty_folder_succeeds_and_only_damaged_ones_fail),
         IN_DIR(a_file_on_another_host_is_skipped_and_its_host_named),
+        IN_DIR(rows_are_read_back_sorted_for_any_number_of_partitions),
+        IN_DIR(a_lookup_in_the_file_is_that_of_a_ps_which_restored_it),
+        IN_DIR(a_partition_that_its_file_lacks_fails_verification),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,12 +36,23 @@ static void assert_same(const struct manifest *a, const struct manifest *b) {
         assert_true(a->files[f].size == b->files[f].size);
         assert_memory_equal(a->files[f].hash, b->files[f].hash, 16);
     }
+    assert_int_equal(a->layout->num_partitions, b->layout->num_partitions);
+    assert_int_equal(a->layout->num_stacks, b->layout->num_stacks);
     assert_memory_equal(a->block_file, b->block_file,
-                        a->layout->num_blocks * sizeof *a->block_file);
+                        layout_units(a->layout) * sizeof *a->block_file);
+    for (uint32_t t = 0; t < a->layout->num_tables; t++) {
+        assert_string_equal(a->tables[t].rule, b->tables[t].rule);
+        assert_int_equal(a->tables[t].num_slots, b->tables[t].num_slots);
+        assert_memory_equal(&a->tables[t].count, &b->tables[t].count,
+                            sizeof a->tables[t].count);
+    }
 }
 
 static void fill(struct manifest *manifest) {
     checkpoint_fixture_manifest(manifest, 1500, 2);
+    checkpoint_fixture_tables(manifest, CHECKPOINT_FIXTURE_TABLES, 3);
+    manifest->tables[0].count = (struct shard_rows_count){INT64_MAX, 0};
+    manifest->tables[2].count = (struct shard_rows_count){7, 5};
     manifest->final = true;
     manifest->files[0].size = INT64_MAX;
     manifest->files[0].hash[0] = 1;
@@ -82,6 +93,23 @@ static void the_text_of_a_parsed_manifest_is_the_same(void **state) {
     free(again);
     manifest_clear(&manifest);
     manifest_clear(&parsed);
+}
+
+/* As one of a release before tables. */
+static void tables_are_present_only_where_used(void **state) {
+    (void)state;
+    struct manifest manifest, parsed;
+    struct failure why;
+    checkpoint_fixture_manifest(&manifest, 1500, 2);
+    char *text = manifest_text(&manifest);
+    assert_null(strstr(text, "tables"));
+    assert_null(strstr(text, "partitions"));
+    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_int_equal(parsed.layout->num_tables, 0);
+    assert_int_equal(parsed.layout->num_partitions, 0);
+    manifest_clear(&manifest);
+    manifest_clear(&parsed);
+    free(text);
 }
 
 static void a_loss_scaler_is_present_only_where_used(void **state) {
@@ -259,6 +287,28 @@ static void a_field_out_of_range_is_named(void **state) {
         {"parameters.0.dims", "[4294967295,4294967295]", "elements"},
         {"parameters.0.init_bound", "-1", "init_bound"},
         {"parameters.0.init_bound", "1e300", "init_bound"},
+        {"tables", "{}", "tables"},
+        {"tables", "[]", "10 entries"},
+        {"tables.0", "3", "tables[0]"},
+        {"tables.1.name", "\"e1\"", "e1"},
+        {"tables.1.name", "\"layer0.bias\"", "layer0.bias"},
+        {"tables.1.name", "\"\"", "name"},
+        {"tables.0.dim", "0", "rows of 0 floats"},
+        {"tables.0.dim", "4097", "dim"},
+        {"tables.0.init_bound", "-1", "init_bound"},
+        {"tables.0.rows", "-1", "rows"},
+        {"tables.2.admitted", "8", "admitted"},
+        {"tables.2.admit", "65536", "admits"},
+        {"tables.2.admit", "-1", "admit"},
+        {"tables.2.optimizer", "1.5", "optimizer"},
+        {"tables.2.rule", "7", "rule"},
+        {"tables.2.slots", "65", "slots"},
+        {"tables.2.expire", "-1", "expire"},
+        {"tables.1.max_rows", "\"all\"", "max_rows"},
+        {"partitions", "0", "partitions"},
+        {"partitions", "16385", "partitions"},
+        {"partitions", "4", "block_file"},
+        {"partitions", NULL, "partitions"},
         {"block_file", "[0]", "block_file"},
         {"block_file", "[0,0,0,0,0,0,0,0,0,0,0,0]", "12 entries"},
         {"block_file.0", "2", "block_file"},
@@ -322,6 +372,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_manifest_reads_back_from_its_file),
         cmocka_unit_test(the_text_of_a_parsed_manifest_is_the_same),
+        cmocka_unit_test(tables_are_present_only_where_used),
         cmocka_unit_test(a_loss_scaler_is_present_only_where_used),
         cmocka_unit_test(a_manifest_without_a_text_form_is_refused),
         cmocka_unit_test(every_flipped_bit_is_refused_or_changes_nothing),

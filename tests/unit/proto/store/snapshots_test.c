@@ -4,6 +4,7 @@
 #include "proto/base/time.h"
 #include "proto/net/messages/message.h"
 #include "proto/store/shard_reader.h"
+#include "proto/store/shard_rows.h"
 #include "tests/lib/checkpoint_fixture.h"
 
 #include <setjmp.h>
@@ -409,6 +410,160 @@ static void a_snapshot_released_before_it_is_held_does_not_block_the_writer(
     expect_none(fixture);
 }
 
+/* A holder of block 5 and of partitions 2 and 0 of three. */
+struct tables {
+    struct fixture fixture;
+    struct manifest manifest;
+    uint32_t ids[3];
+    struct snapshots_rows *rows[2];
+};
+
+static int setup_tables(void **state) {
+    struct tables *tables = calloc(1, sizeof *tables);
+    struct manifest *manifest = &tables->manifest;
+    struct failure why;
+    checkpoint_fixture_manifest(manifest, 1, 1);
+    checkpoint_fixture_tables(manifest, CHECKPOINT_FIXTURE_TABLES, 3);
+    uint32_t num_blocks = manifest->layout->num_blocks;
+    memcpy(tables->ids, (uint32_t[]){5, num_blocks + 2, num_blocks},
+           sizeof tables->ids);
+    tables->rows[0] = checkpoint_fixture_rows(manifest, 2);
+    tables->rows[1] = checkpoint_fixture_rows(manifest, 0);
+    struct snapshots_settings settings = {.layout = manifest->layout,
+                                          .ids = tables->ids,
+                                          .num_blocks = 1,
+                                          .num_partitions = 2,
+                                          .num_tensors = TENSORS,
+                                          .row_bytes = sizeof(uint64_t)};
+    tables->fixture.layout = manifest->layout;
+    checkpoint_fixture_folder(tables->fixture.folder);
+    *state = tables;
+    return snapshots_open(&tables->fixture.snapshots, &settings, &why);
+}
+
+static int teardown_tables(void **state) {
+    struct tables *tables = *state;
+    snapshots_close(&tables->fixture.snapshots);
+    assert_int_equal(tables->fixture.copies, 0);
+    for (int p = 0; p < 2; p++) /* nothing else holds the pages */
+        for (uint32_t s = 0; s < tables->manifest.layout->num_stacks; s++)
+            for (size_t i = 0; i < tables->rows[p][s].num_pages; i++)
+                assert_true(buffer_is_unique(tables->rows[p][s].pages[i]));
+    for (int p = 0; p < 2; p++)
+        checkpoint_fixture_free_rows(tables->rows[p],
+                                     tables->manifest.layout->num_stacks);
+    checkpoint_fixture_remove(tables->fixture.folder);
+    manifest_clear(&tables->manifest);
+    free(tables);
+    return 0;
+}
+
+static void add_partition(struct tables *tables, uint64_t id, uint32_t p,
+                          uint64_t version) {
+    struct snapshots_block block = {
+        .version = version, .rows = tables->rows[p], .row = &version};
+    snapshots_add(tables->fixture.snapshots, id, 1 + p, &block);
+}
+
+/* The file has the rows and the version of PARTITION; returns how many rows. */
+static uint64_t check_partition(struct tables *tables,
+                                struct shard_reader *reader, uint32_t partition,
+                                uint64_t version) {
+    struct failure why;
+    const void *value;
+    size_t bytes;
+    uint64_t count = 0;
+    const struct layout *layout = tables->manifest.layout;
+    struct shard_key key = {.parameter = SHARD_ROWS | partition,
+                            .slot = SHARD_ROW};
+    for (uint32_t s = 0; s < layout->num_stacks; s++) {
+        struct shard_rows rows;
+        struct shard_rows_key of = {layout, partition, s,
+                                    tables->rows[0][s].row_bytes};
+        if (shard_rows_read(&rows, reader, &of, &why))
+            fail_msg("%s", why.text);
+        for (size_t v = 0; v < rows.count; v++)
+            count += rows.values[v].count;
+        shard_rows_clear(&rows);
+    }
+    assert_int_equal(shard_reader_get(reader, key, &value, &bytes, &why),
+                     STATUS_OK);
+    assert_int_equal(bytes, sizeof version);
+    assert_memory_equal(value, &version, sizeof version);
+    return count;
+}
+
+static void partitions_are_written_with_blocks_and_their_rows_counted(
+    void **state) {
+    struct tables *tables = *state;
+    struct fixture *fixture = &tables->fixture;
+    struct shard_reader *reader;
+    struct failure why;
+    snapshots_begin(fixture->snapshots, 9, false);
+    order(fixture, 9, "shard.mdb");
+    add_partition(tables, 9, 1, 7);
+    add(fixture, 9, 0, 7);
+    assert_true(snapshots_accepts(fixture->snapshots, 9));
+    add_partition(tables, 9, 0, 7);
+    struct snapshots_report report = await(fixture);
+    assert_int_equal(report.outcome, WRITTEN);
+    assert_int_equal(
+        shard_reader_open(&reader, fixture->folder, &report.info, &why),
+        STATUS_OK);
+    uint64_t count = check_partition(tables, reader, 2, 7) +
+                     check_partition(tables, reader, 0, 7);
+    shard_reader_close(&reader);
+    uint64_t wanted[CHECKPOINT_FIXTURE_TABLES] = {0}, all = 0;
+    for (uint32_t t = 0; t < CHECKPOINT_FIXTURE_TABLES; t++) {
+        for (uint32_t i = 0; i < CHECKPOINT_FIXTURE_IDS; i++)
+            wanted[t] += checkpoint_fixture_has_row(t, i) &&
+                         layout_partition(
+                             fixture->layout,
+                             layout_row_hash(t, checkpoint_fixture_id(i))) != 1;
+        assert_int_equal(report.counts[t].rows, wanted[t]);
+        all += wanted[t];
+    }
+    assert_int_equal(report.counts[0].admitted, wanted[0]);
+    assert_true(report.counts[2].admitted > wanted[2] / 3);
+    assert_true(report.counts[2].admitted < wanted[2] * 2 / 3);
+    assert_int_equal(count, all);
+    free(report.counts);
+}
+
+static void only_retained_rows_may_be_read(void **state) {
+    struct tables *tables = *state;
+    struct snapshots *snapshots = tables->fixture.snapshots;
+    snapshots_begin(snapshots, 4, false);
+    add_partition(tables, 4, 0, 1);
+    assert_null(snapshots_rows(snapshots, 4, 1));
+    snapshots_begin(snapshots, 5, true);
+    add_partition(tables, 5, 0, 1);
+    const struct snapshots_rows *rows = snapshots_rows(snapshots, 5, 1);
+    assert_non_null(rows);
+    assert_int_equal(rows[0].rows, tables->rows[0][0].rows);
+    assert_ptr_equal(rows[1].pages[0], tables->rows[0][1].pages[0]);
+    assert_false(buffer_is_unique(rows[0].pages[rows[0].num_pages - 1]));
+    assert_null(snapshots_rows(snapshots, 5, 2));
+    snapshots_release(snapshots, 5);
+    snapshots_release(snapshots, 4);
+}
+
+static void a_partition_without_memory_for_a_copy_fails_the_file(void **state) {
+    struct tables *tables = *state;
+    struct fixture *fixture = &tables->fixture;
+    uint64_t version = 1;
+    struct snapshots_block block = {.row = &version};
+    snapshots_begin(fixture->snapshots, 5, false);
+    order(fixture, 5, "shard.mdb");
+    snapshots_add(fixture->snapshots, 5, 2, &block);
+    struct snapshots_report report = await(fixture);
+    assert_int_equal(report.outcome, NOT_WRITTEN);
+    assert_non_null(strstr(report.why.text, "rows of partition 0"));
+    free(report.counts);
+}
+
+#define TABLES_TEST(f)                                                         \
+    cmocka_unit_test_setup_teardown(f, setup_tables, teardown_tables)
 #define SNAPSHOTS_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -431,6 +586,9 @@ int main(void) {
         SNAPSHOTS_TEST(a_failed_round_is_not_begun_again_by_its_later_blocks),
         SNAPSHOTS_TEST(
             a_snapshot_released_before_it_is_held_does_not_block_the_writer),
+        TABLES_TEST(partitions_are_written_with_blocks_and_their_rows_counted),
+        TABLES_TEST(only_retained_rows_may_be_read),
+        TABLES_TEST(a_partition_without_memory_for_a_copy_fails_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

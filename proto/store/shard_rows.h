@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of tables in a shard file. The rows of one stack in one partition are a
+ * list of values, ascending by table, then id. A value is as many rows
+ * (row_keys.h) as SHARD_ROWS_VALUE_BYTES hold, at least one; only the last has
+ * fewer, perhaps none, and so ends the list. */
+#ifndef CAPSTAN_SHARD_ROWS_H
+#define CAPSTAN_SHARD_ROWS_H
+
+#include "proto/base/status.h"
+#include "proto/store/shard_file.h"
+#include "proto/store/shard_reader.h"
+#include "proto/store/shard_writer.h"
+#include "proto/tensor/layout.h"
+#include "proto/tensor/row_keys.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SHARD_ROWS_VALUE_BYTES = 256 << 10 };
+
+/* Announces and writes the rows of all stacks of PARTITION, ROWS [num_stacks],
+ * and adds them to COUNTS [num_tables]. In memory are 16 bytes a row of one
+ * stack. */
+struct snapshots_rows;
+enum status shard_rows_write(struct shard_writer *writer,
+                             const struct layout *layout, uint32_t partition,
+                             const struct snapshots_rows *rows,
+                             struct shard_rows_count *counts,
+                             struct failure *why) MUST_CHECK;
+
+/* Which list, and how large its rows are. */
+struct shard_rows_key {
+    const struct layout *layout;
+    uint32_t partition, stack;
+    size_t row_bytes;
+};
+
+/* COUNT rows at ROWS, 8-byte aligned. */
+struct shard_rows_value {
+    const void *rows;
+    uint32_t count;
+};
+
+/* A list in a file: views until its reader closes. */
+struct shard_rows {
+    struct shard_rows_value *values; /* [count] */
+    size_t count;
+    void *copy; /* of a value that is not aligned in the file, or NULL */
+    size_t row_bytes;
+};
+
+/* Finds and checks the values of KEY; FAILURE_CHECKPOINT_DAMAGED names file,
+ * partition and what is wrong. The caller clears *OUT in every case. */
+enum status shard_rows_read(struct shard_rows *out, struct shard_reader *reader,
+                            const struct shard_rows_key *key,
+                            struct failure *why) MUST_CHECK;
+
+void shard_rows_clear(struct shard_rows *rows);
+
+/* The first row of ROWS at or after table T's ID, as the number of its value
+ * and its place in it; the end is value `count`, place 0. */
+struct shard_rows_place {
+    size_t value;
+    uint32_t place;
+};
+struct shard_rows_place shard_rows_find(const struct shard_rows *rows,
+                                        uint32_t t, uint64_t id);
+
+/* The row at *PLACE, which moves on to the next; NULL: the end. */
+const struct row *shard_rows_next(const struct shard_rows *rows,
+                                  struct shard_rows_place *place);
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Resuming with tables: what may differ from the checkpoint and what not. */
+#include "chief/snapshot/checkpoint_policy.h"
+
+#include "tests/lib/assert_fails.h"
+#include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/run_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char folder[PATH_MAX];
+
+/* A checkpoint with two tables in 5 partitions, and a job like it. */
+static int setup(void **state) {
+    struct manifest manifest;
+    run_fixture_setup(state, 1);
+    struct run_fixture *fixture = *state;
+    checkpoint_fixture_folder(folder);
+    checkpoint_fixture_manifest(&manifest, 7, 1);
+    checkpoint_fixture_tables(&manifest, 2, 5);
+    fixture->job.seed = manifest.seed;
+    fixture->job.optimizer.type = OPTIMIZER_ADAM;
+    fixture->job.checkpoint.dir = folder;
+    checkpoint_fixture_write_manifest(folder, &manifest);
+    checkpoint_fixture_manifest(&manifest, 7, 1);
+    fixture->run.plan.layout = manifest.layout;
+    manifest.layout = NULL;
+    manifest_clear(&manifest);
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct run_fixture *fixture = *state;
+    manifest_clear(&fixture->run.plan.restored);
+    checkpoint_fixture_remove(folder);
+    return run_fixture_teardown(state);
+}
+
+/* Resumes with COUNT of TABLES. */
+static enum status resume(struct run *run, const struct table *tables,
+                          uint32_t count, struct failure *why) {
+    struct layout *layout = run->plan.layout;
+    free(layout->tables);
+    layout->tables = NULL;
+    layout->num_tables = layout->num_stacks = layout->num_partitions = 0;
+    manifest_clear(&run->plan.restored);
+    run->plan.has_restored = false;
+    assert_int_equal(
+        layout_add_tables(layout, tables, count, LAYOUT_PARTITIONS, why),
+        STATUS_OK);
+    run->plan.digest = layout_digest(layout);
+    return checkpoint_policy_find_start(run, why);
+}
+
+static const struct table own[] = {
+    {.name = "e1", .dim = 3, .init_bound = 0.25f},
+    {.name = "e2", .dim = 3, .init_bound = 0.25f, .max_rows = 1 << 20},
+    {.name = "e3", .dim = 3}};
+
+static void the_partitions_are_the_checkpoints(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    struct failure why;
+    if (resume(run, own, 2, &why))
+        fail_msg("%s", why.text);
+    assert_true(run->plan.has_restored);
+    assert_int_equal(run->plan.restored.step, 7);
+    assert_int_equal(run->plan.layout->num_partitions, 5);
+}
+
+static void a_run_may_resume_with_another_limit_of_rows(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    struct table tables[] = {own[0], own[1]};
+    struct failure why;
+    tables[1].max_rows = 1 << 21;
+    assert_int_equal(resume(run, tables, 2, &why), STATUS_OK);
+    assert_int_equal(run->plan.layout->tables[1].max_rows, 1 << 21);
+}
+
+static void the_first_difference_of_tables_is_named(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    struct failure why;
+    struct {
+        const char *text;
+        struct table table; /* in place of "e2" */
+        uint32_t count;
+    } cases[] = {
+        {"table \"e2\" has dim 3 there, 4 here", own[1], 2},
+        {"table \"e2\" has init_bound 0.25 there, 0.5 here", own[1], 2},
+        {"table \"e2\" has admit 0 there, 3 here", own[1], 2},
+        {"table \"e2\" has expire 0 there, 900 here", own[1], 2},
+        {"table 1 is \"e2\" there, \"e3\" here", own[2], 2},
+        {"table \"e2\" is there only", own[1], 1},
+        {"table \"e3\" is not there", own[1], 3},
+    };
+    cases[0].table.dim = 4;
+    cases[1].table.init_bound = 0.5f;
+    cases[2].table.admit = 3;
+    cases[3].table.expire = 900;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct table tables[] = {own[0], cases[i].table, own[2]};
+        assert_fails(resume(run, tables, cases[i].count, &why), &why,
+                     FAILURE_CHECKPOINT_INCOMPATIBLE);
+        if (!strstr(why.text, cases[i].text))
+            fail_msg("%s: %s", cases[i].text, why.text);
+    }
+}
+
+static void a_job_without_the_tables_does_not_resume(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    struct failure why;
+    assert_fails(resume(run, own, 0, &why), &why,
+                 FAILURE_CHECKPOINT_INCOMPATIBLE);
+    assert_non_null(strstr(why.text, "\"e1\" is there only"));
+}
+
+#define POLICY_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        POLICY_TEST(the_partitions_are_the_checkpoints),
+        POLICY_TEST(a_run_may_resume_with_another_limit_of_rows),
+        POLICY_TEST(the_first_difference_of_tables_is_named),
+        POLICY_TEST(a_job_without_the_tables_does_not_resume),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
