@@ -41,7 +41,7 @@ static size_t leb128_bytes(uint64_t value) {
     return bytes;
 }
 
-static unsigned char *put_varint(uint64_t value, unsigned char *to) {
+static unsigned char *put_leb128(uint64_t value, unsigned char *to) {
     for (; value > 127; value >>= 7)
         *to++ = (unsigned char)(value | 128);
     *to++ = (unsigned char)value;
@@ -49,7 +49,7 @@ static unsigned char *put_varint(uint64_t value, unsigned char *to) {
 }
 
 /* NULL: it does not end before END, or is no 64-bit number. */
-static const unsigned char *get_varint(const unsigned char *from,
+static const unsigned char *get_leb128(const unsigned char *from,
                                        const unsigned char *end,
                                        uint64_t *value) {
     *value = 0;
@@ -120,11 +120,11 @@ unsigned char *row_keys_write(const struct layout *layout,
     for (uint32_t s = 0; s < layout->num_stacks; s++)
         for (uint32_t t = 0, at = 0; t < layout->num_tables; t++)
             if (layout->tables[t].stack == s)
-                to = put_varint(count_of(&keys[s], t, &at), to);
+                to = put_leb128(count_of(&keys[s], t, &at), to);
     for (uint32_t s = 0; s < layout->num_stacks; s++) {
         size_t bytes = keys[s].count * sizeof(uint64_t);
         for (uint32_t i = 0; delta && i < keys[s].count; i++)
-            to = put_varint(difference(&keys[s], i), to);
+            to = put_leb128(difference(&keys[s], i), to);
         if (!delta && bytes) {
             memcpy(to, keys[s].ids, bytes);
             to += bytes;
@@ -150,7 +150,7 @@ static enum status row_keys_read_counts(const struct layout *layout,
             uint64_t count;
             if (layout->tables[t].stack != s)
                 continue;
-            *at = get_varint(*at, end, &count);
+            *at = get_leb128(*at, end, &count);
             if (!*at || count > (uint64_t)(end - *at))
                 return row_keys_bad("that is longer than its message", why);
             if (!row_keys_reserve(&keys[s], keys[s].count + count))
@@ -168,7 +168,7 @@ static enum status read_deltas(struct row_keys *keys, const unsigned char **at,
     for (uint32_t i = 0; i < keys->count; i++) {
         bool first = !i || keys->tables[i - 1] != keys->tables[i];
         uint64_t step, before = first ? 0 : keys->ids[i - 1];
-        *at = get_varint(*at, end, &step);
+        *at = get_leb128(*at, end, &step);
         if (!*at)
             return row_keys_bad("that is longer than its message", why);
         keys->ids[i] = before + step;

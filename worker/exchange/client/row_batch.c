@@ -171,7 +171,7 @@ static bool sort_by_digit(const struct row_batch_row *from,
 }
 
 /* Rows carry their number in `at` while they are sorted. */
-static void sort_rows(struct row_batch *batch) {
+static void order_rows(struct row_batch *batch) {
     for (size_t r = 0; r < batch->num_rows; r++)
         batch->rows[r].at = (uint32_t)r;
     for (unsigned d = 0; d < ALL_DIGITS; d++) {
@@ -268,7 +268,7 @@ static enum status write_parts(struct row_batch *batch, struct failure *why) {
 }
 
 enum status row_batch_finish(struct row_batch *batch, struct failure *why) {
-    sort_rows(batch);
+    order_rows(batch);
     place_rows(batch);
     if (!reserve_floats(batch))
         return row_batch_no_memory(why);
