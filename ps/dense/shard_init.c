@@ -8,14 +8,14 @@
 #include <poll.h>
 #include <stdbool.h>
 
-static bool is_cancelled(int cancel) {
+static bool shard_init_is_cancelled(int cancel) {
     struct pollfd item = {cancel, POLLIN, 0};
     return poll(&item, 1, 0) != 0;
 }
 
 static bool shard_init_should_continue(const struct shard_init *init,
                                        uint32_t b, int cancel) {
-    return b < shard_blocks(init->shard) && !is_cancelled(cancel);
+    return b < shard_blocks(init->shard) && !shard_init_is_cancelled(cancel);
 }
 
 /* The reader verifies every block; if a shard file lies on another host's disk,
@@ -32,8 +32,8 @@ static enum status restore(const struct shard_init *init, int cancel,
          b++)
         status = shard_restore(init->shard, b, reader, why);
     uint32_t partitions = init->rows ? row_shard_partitions(init->rows) : 0;
-    for (uint32_t p = 0; !status && p < partitions && !is_cancelled(cancel);
-         p++)
+    for (uint32_t p = 0;
+         !status && p < partitions && !shard_init_is_cancelled(cancel); p++)
         status = row_shard_restore(init->rows, p, reader, why);
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);

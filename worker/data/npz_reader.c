@@ -289,8 +289,8 @@ static char *put_text(char *at, const char *text, char kind, uint32_t bytes) {
 
 /* The values of ROW as TO, a list's content without its tag; *FIELD of a
  * Feature. */
-static size_t put_values(const struct npy_header *header, const char *row,
-                         char *to, unsigned *field) {
+static size_t npz_put_values(const struct npy_header *header, const char *row,
+                             char *to, unsigned *field) {
     char *at = to;
     *field = header->kind == 'f'                          ? FEATURE_FLOAT
              : header->kind == 'S' || header->kind == 'U' ? FEATURE_BYTES
@@ -319,7 +319,8 @@ static char *put_array(struct record_file *file, const struct npz_array *array,
                        char *at) {
     unsigned field;
     size_t key = strlen(array->name);
-    size_t size = put_values(&array->header, file->row, file->values, &field);
+    size_t size =
+        npz_put_values(&array->header, file->row, file->values, &field);
     bool packed = field != FEATURE_BYTES; /* else elements have tags */
     size_t list = packed ? part_bytes(size) : size;
     size_t feature = part_bytes(list);
