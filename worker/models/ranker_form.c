@@ -159,7 +159,7 @@ static enum status add_id(struct form *form, uint32_t f, const char *key) {
                        FEATURE_IDS);
 }
 
-static enum status add_number(struct form *form, uint32_t f, const char *key) {
+static enum status add_dense(struct form *form, uint32_t f, const char *key) {
     if (form_gives(form, f, FEATURE_FLOATS))
         return add_floats(form, RANKER_DEEP, f, key);
     return form_refuse(form, key, features_info(form->features, f).name,
@@ -243,7 +243,7 @@ static enum status add_some(struct form *form, const char *names,
 static enum status add_dlrm(struct form *form) {
     const struct ranker_settings *s = form->settings;
     enum status status =
-        add_some(form, s->dense, "model.dense", FEATURE_FLOATS, add_number);
+        add_some(form, s->dense, "model.dense", FEATURE_FLOATS, add_dense);
     if (!status)
         status = add_some(form, s->embeddings, "model.embeddings", FEATURE_ROWS,
                           add_embedding);
@@ -258,7 +258,7 @@ static enum status add_dlrm(struct form *form) {
     return status;
 }
 
-static enum status add_all(struct form *form, enum job_model_type type) {
+static enum status add_features(struct form *form, enum job_model_type type) {
     const struct ranker_settings *s = form->settings;
     const unsigned any = FEATURE_FLOATS | FEATURE_IDS;
     enum status status;
@@ -329,7 +329,7 @@ enum status ranker_form_build(const struct job_model *model,
     enum status status;
     *spec = (struct batch_spec){0};
     if (features)
-        status = add_all(&form, model->type);
+        status = add_features(&form, model->type);
     else
         status = status_fail(why, FAILURE_JOB_INVALID,
                              "model.type: needs features; data.format has "
