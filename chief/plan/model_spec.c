@@ -17,9 +17,9 @@ static uint32_t num_partitions(const struct run *run) {
 }
 
 /* Each table has an optimizer that can update it. */
-static enum status check_tables(const struct run *run,
-                                const Capstan__ModelSpec *model_spec,
-                                struct failure *why) {
+static enum status check_table_optimizers(const struct run *run,
+                                          const Capstan__ModelSpec *model_spec,
+                                          struct failure *why) {
     const struct layout *layout = run->plan.layout;
     const struct optimizer *own = run->plan.groups
                                       ? &run->plan.groups[0].optimizer
@@ -68,7 +68,7 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
                                       model_spec->n_table_groups, false, &why);
     run->plan.num_table_groups = (uint32_t)model_spec->n_table_groups;
     if (!status)
-        status = check_tables(run, model_spec, &why);
+        status = check_table_optimizers(run, model_spec, &why);
     if (status) {
         run_stop(run, why.code, "the parameters of rank 0: %s", why.text);
         return;

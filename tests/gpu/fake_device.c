@@ -508,6 +508,18 @@ static void activation_gradient(struct ops_device *device,
                                 .word = (int)activation});
 }
 
+static void rows(struct ops_device *device, const struct ops_rows *call) {
+    expect_device(device, call->x);
+    expect_device(device, call->dy);
+    expect_device(device, call->y);
+    give(device, OPS_COMPUTE,
+         &(struct fake_command){.kind = FAKE_ROWS,
+                                .a = call->x,
+                                .b = call->dy,
+                                .to = call->y,
+                                .rows = *call});
+}
+
 static void loss(struct ops_device *device, enum job_loss kind, const float *z,
                  const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
                  float scale, double *sum, uint32_t *correct) {
@@ -653,6 +665,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .column_sums = column_sums,
     .activation_gradient = activation_gradient,
     .loss = loss,
+    .rows = rows,
     .fill = fill,
     .scale = scale,
     .find_overflow = find_overflow,

@@ -75,6 +75,9 @@ static void compute(struct ops_device *device, const struct fake_command *c) {
         cpu->loss(device, (enum job_loss)c->word, c->a, c->b, c->to, c->n,
                   c->out, c->scale, c->second, c->third);
         return;
+    case FAKE_ROWS:
+        cpu->rows(device, &c->rows);
+        return;
     default:
         compute_update(device, c);
         return;

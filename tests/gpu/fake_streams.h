@@ -31,6 +31,7 @@ enum fake_kind {
     FAKE_COLUMN_SUMS,
     FAKE_ACTIVATION_GRADIENT,
     FAKE_LOSS,
+    FAKE_ROWS,
     FAKE_FILL,
     FAKE_SCALE,
     FAKE_FIND_OVERFLOW,
@@ -54,6 +55,7 @@ struct fake_command {
     float scale;
     double limit;
     bool add;
+    struct ops_rows rows;
     struct optimizer rule;
     struct rule_update update; /* whose gradient is `a`, its factor `b` */
     void (*work)(void *what);

@@ -148,6 +148,16 @@ static void loss(struct ops_device *device, enum job_loss kind, const float *z,
     give_back(device, dz ? 3 : 2);
 }
 
+/* Rows of all operands up to the end of their last one. */
+static void rows(struct ops_device *device, const struct ops_rows *call) {
+    struct ops_rows there = *call;
+    there.x = lend_floats(device, call->x, 1, ops_rows_x(call));
+    there.dy = lend_floats(device, call->dy, 1, ops_rows_dy(call));
+    there.y = lend_floats(device, call->y, 1, ops_rows_y(call));
+    device->ops->rows(device->far, &there);
+    give_back(device, 1);
+}
+
 static void fill(struct ops_device *device, enum ops_stream stream, float *x,
                  size_t count, float value) {
     (void)stream;
@@ -265,6 +275,7 @@ const struct ops *sync_device_ops(void) {
         .column_sums = column_sums,
         .activation_gradient = activation_gradient,
         .loss = loss,
+        .rows = rows,
         .fill = fill,
         .scale = scale,
         .find_overflow = find_overflow,

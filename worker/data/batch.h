@@ -32,6 +32,7 @@ struct batch_column {
     /* BATCH_FLOATS: the features whose values follow each other in it, in the
      * spec's `features` from FIRST on; 0: all that give floats. */
     uint32_t first_feature, num_features;
+    uint32_t tag; /* the model's own; nobody else reads it */
 };
 
 /* Rows of TABLE by the ids of a feature, added to a column. */

@@ -5,11 +5,10 @@
  * pre-activations (dz) only two are needed at a time, above and below the
  * current layer, so they alternate between two buffers.
  *
- * Every call of the device only enqueues work, in order. The loss, which the
- * host needs, is downloaded on another stream and awaited by
- * mlp_settle. */
+ * Every call of the device only enqueues work, in order. */
 #include "worker/models/mlp.h"
 
+#include "worker/models/model_pass.h"
 #include "worker/models/recompute.h"
 
 #include <inttypes.h>
@@ -19,17 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { PAGE = 4096 };
-
-/* Of one pass. The bytes after `correct` are padding. */
-struct device_result {
-    double loss;
-    uint32_t correct;
-};
-enum {
-    RESULT_BYTES = offsetof(struct device_result, correct) + sizeof(uint32_t)
-};
 
 /* Layer l maps width l to width l + 1; its parameters are 2l, the weight, and
  * 2l + 1, the bias. */
@@ -44,12 +32,8 @@ struct model_instance {
                                  buffers */
     float *dz_buffers[2]; /* dz above and below the current layer, of output l
                              in number l % 2: [max_batch, widest] */
-    struct device_result *device_result;
-    struct device_result *host_result; /* on the host: a page of its own unless
-                                          the device's memory is the host's */
-    struct ops_event *result_event;
-    uint32_t count; /* samples of the last pass */
-    size_t bytes;   /* of activations, as requested */
+    struct model_loss loss;
+    size_t bytes; /* of activations, as requested */
 };
 
 static uint32_t weight_of(uint32_t layer) {
@@ -205,31 +189,6 @@ static float *allocate_rows(struct model_instance *mlp, uint32_t width) {
     return mlp->ops->allocate(mlp->device, bytes);
 }
 
-static bool allocate_result(struct model_instance *mlp) {
-    const struct ops *ops = mlp->ops;
-    mlp->result_event = ops->event_open(mlp->device);
-    mlp->device_result = ops->allocate(mlp->device, sizeof *mlp->device_result);
-    mlp->host_result =
-        ops->async ? aligned_alloc(PAGE, PAGE) : mlp->device_result;
-    if (!mlp->result_event || !mlp->device_result || !mlp->host_result)
-        return false;
-    if (ops->async)
-        ops->pin(mlp->device, mlp->host_result,
-                 PAGE); /* if it fails, downloads are slower */
-    return true;
-}
-
-static void release_result(struct model_instance *mlp) {
-    const struct ops *ops = mlp->ops;
-    if (mlp->result_event)
-        ops->event_close(mlp->device, &mlp->result_event);
-    if (ops->async && mlp->host_result) {
-        ops->unpin(mlp->device, mlp->host_result);
-        free(mlp->host_result);
-    }
-    ops->release(mlp->device, mlp->device_result);
-}
-
 static bool mlp_allocate(struct model_instance *mlp) {
     uint32_t widest = widest_output(&mlp->settings.layers);
     bool complete = true;
@@ -241,7 +200,7 @@ static bool mlp_allocate(struct model_instance *mlp) {
         mlp->dz_buffers[i] = allocate_rows(mlp, widest);
         complete = complete && mlp->dz_buffers[i];
     }
-    return complete && allocate_result(mlp);
+    return complete && model_loss_open(&mlp->loss, mlp->ops, mlp->device);
 }
 
 static void mlp_close(struct model_instance **mlp) {
@@ -252,7 +211,7 @@ static void mlp_close(struct model_instance **mlp) {
         ops->release((*mlp)->device, (*mlp)->activations[r]);
     for (int i = 0; i < 2; i++)
         ops->release((*mlp)->device, (*mlp)->dz_buffers[i]);
-    release_result(*mlp);
+    model_loss_close(&(*mlp)->loss);
     free(*mlp);
     *mlp = NULL;
 }
@@ -350,31 +309,14 @@ static void recompute_segment(struct model_instance *mlp, uint32_t layer,
         mlp_compute(mlp, l, batch, weights);
 }
 
-/* DZ receives the gradient of scale * (sum of the losses), or is NULL. The
- * download of the loss has its own stream, so that the backward pass need not
- * wait for it. */
+/* DZ receives the gradient of scale * (sum of the losses), or is NULL. */
 static void mlp_loss(struct model_instance *mlp, const struct batch *batch,
                      float *dz, float scale) {
-    const struct ops *ops = mlp->ops;
-    mlp->count = batch->count;
-    ops->loss(mlp->device, mlp->settings.loss, output_of(mlp, mlp->layers - 1),
-              batch->columns[MLP_LABELS], dz, batch->count,
-              mlp->settings.layers.items[mlp->layers], scale,
-              &mlp->device_result->loss, &mlp->device_result->correct);
-    ops->record(mlp->device, OPS_COMPUTE, mlp->result_event);
-    ops->stream_wait(mlp->device, OPS_GRADIENTS, mlp->result_event);
-    ops->download(mlp->device, OPS_GRADIENTS, mlp->host_result,
-                  mlp->device_result, RESULT_BYTES);
-    ops->record(mlp->device, OPS_GRADIENTS, mlp->result_event);
-}
-
-/* The result as far as it is known without waiting. */
-static void copy_result(const struct model_instance *mlp,
-                        struct model_result *result) {
-    *result = (struct model_result){0};
-    if (!mlp->ops->async)
-        *result = (struct model_result){mlp->host_result->loss,
-                                        mlp->host_result->correct, mlp->count};
+    mlp->loss.count = batch->count;
+    model_loss_compute(&mlp->loss, mlp->settings.loss,
+                       output_of(mlp, mlp->layers - 1),
+                       batch->columns[MLP_LABELS], dz,
+                       mlp->settings.layers.items[mlp->layers], scale);
 }
 
 /* From dz of the layer to dz of the layer below. */
@@ -421,7 +363,7 @@ static void mlp_gradient(struct model_instance *mlp, const struct batch *batch,
     mlp->ops->capture_begin(mlp->device);
     mlp_forward(mlp, batch, weights, hooks);
     mlp_loss(mlp, batch, dz_of(mlp, mlp->layers - 1), scale);
-    copy_result(mlp, result);
+    *result = model_loss_known(&mlp->loss);
     if (!hooks || !hooks->loss || mlp->ops->async ||
         hooks->loss(hooks->context, result->loss))
         backward(mlp, batch, weights, gradients, add, hooks);
@@ -435,48 +377,23 @@ static void mlp_evaluate(struct model_instance *mlp, const struct batch *batch,
     mlp_forward(mlp, batch, weights, hooks);
     mlp_loss(mlp, batch, NULL, 1);
     mlp->ops->capture_end(mlp->device);
-    copy_result(mlp, result);
+    *result = model_loss_known(&mlp->loss);
 }
 
 static enum status mlp_settle(struct model_instance *mlp,
                               struct model_result *result,
                               struct failure *why) {
-    *result = (struct model_result){0};
-    enum status status =
-        mlp->ops->event_sync(mlp->device, mlp->result_event, why);
-    if (!status)
-        *result = (struct model_result){mlp->host_result->loss,
-                                        mlp->host_result->correct, mlp->count};
-    return status;
+    return model_loss_settle(&mlp->loss, result, why);
 }
 
 static enum status mlp_scores(struct model_instance *mlp,
                               const struct batch *batch, uint64_t samples,
                               struct binary_scores *out, struct failure *why) {
-    const float *logits = output_of(mlp, mlp->layers - 1);
-    float *copy = NULL;
-    enum status status = STATUS_OK;
     if (!mlp_has_target(&mlp->settings) ||
         mlp->settings.loss != JOB_SIGMOID_CROSS_ENTROPY)
         return STATUS_OK;
-    if (mlp->ops->async) {
-        size_t bytes = batch->count * sizeof *copy;
-        copy = malloc(bytes);
-        if (!copy)
-            return status_fail(why, FAILURE_NO_MEMORY,
-                               "no memory for the scores of %u samples",
-                               batch->count);
-        mlp->ops->download(mlp->device, OPS_COMPUTE, copy, logits, bytes);
-        status = mlp->ops->synchronize(mlp->device, why);
-        logits = copy;
-    }
-    if (!status && !binary_scores_add(out, logits, batch->columns[MLP_LABELS],
-                                      batch->count, samples))
-        status =
-            status_fail(why, FAILURE_NO_MEMORY,
-                        "no memory for the scores of %zu samples", out->count);
-    free(copy);
-    return status;
+    return model_loss_scores(&mlp->loss, output_of(mlp, mlp->layers - 1),
+                             batch->columns[MLP_LABELS], samples, out, why);
 }
 
 static void mlp_check_job(const struct job *job, const struct log *log) {
@@ -497,8 +414,8 @@ static void mlp_check_job(const struct job *job, const struct log *log) {
     }
 
 static const struct job_key mlp_keys[] = {
-    {"model.layers", .kind = JOB_KIND_WIDTHS, MLP_KEY(layers), .min = 1,
-     .max = 16777216, .required = true},
+    {"model.layers", .kind = JOB_KIND_WIDTHS, MLP_KEY(layers), .least = 2,
+     .most = JOB_MAX_WIDTHS, .min = 1, .max = 16777216, .required = true},
     {"model.activation",
      MLP_CHOICE(activation, "relu", "tanh", "sigmoid", "identity"),
      .default_value = "\"relu\""},

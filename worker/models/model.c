@@ -3,16 +3,33 @@
 
 #include "worker/data/features.h"
 #include "worker/models/mlp.h"
+#include "worker/models/ranker.h"
 
 #include <stdlib.h>
 
-const struct job_models model_schemas = {.of_type = {[JOB_MLP] = &mlp_schema},
-                                         .check_features = features_check};
+const struct job_models model_schemas = {
+    .of_type =
+        {
+            [JOB_MLP] = &mlp_schema,
+            [JOB_LINEAR] = &linear_schema,
+            [JOB_FM] = &fm_schema,
+            [JOB_DEEPFM] = &deepfm_schema,
+            [JOB_WIDE_DEEP] = &wide_deep_schema,
+            [JOB_DLRM] = &dlrm_schema,
+            [JOB_MATRIX_FACTORIZATION] = &matrix_factorization_schema,
+        },
+    .check_features = features_check};
 
 const struct model *model_find(const struct job_model *model) {
     static const struct model *const models[] = {
         [JOB_MLP] = &model_mlp,
         [JOB_EXTERNAL] = NULL,
+        [JOB_LINEAR] = &model_ranker,
+        [JOB_FM] = &model_ranker,
+        [JOB_DEEPFM] = &model_ranker,
+        [JOB_WIDE_DEEP] = &model_ranker,
+        [JOB_DLRM] = &model_ranker,
+        [JOB_MATRIX_FACTORIZATION] = &model_ranker,
     };
     return models[model->type];
 }

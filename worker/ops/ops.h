@@ -53,6 +53,63 @@ struct ops_settings {
     const struct rule_loops *loops; /* on the CPU; NULL: the best */
 };
 
+/* What `rows` computes of each sample; x is [fields, width]. */
+enum ops_rows_kind {
+    OPS_ROWS_COPY,  /* y[fields * width] = x; with x_row 0 x is one row for all
+                       samples */
+    OPS_ROWS_PAIRS, /* y[1] = the sum of the products of all pairs of fields
+                       (Rendle 2010, Factorization Machines, lemma 3.1) */
+    OPS_ROWS_PAIRS_GRADIENT, /* y[fields, width], by dy[1] */
+    OPS_ROWS_DOTS,           /* y[pairs] = the products of all pairs of fields:
+                                1-0, 2-0, 2-1, 3-0, ... (Naumov et al. 2019) */
+    OPS_ROWS_DOTS_GRADIENT,  /* y[fields, width], by dy[pairs] */
+    OPS_ROWS_DROPOUT,        /* y[fields * width] = x dropped out: dropout.h; x
+                                may be y */
+    OPS_ROWS_KINDS
+};
+
+/* A call of `rows`. Samples are x_row, dy_row and y_row floats apart. Without
+ * padding. */
+struct ops_rows {
+    const float *x, *dy; /* DY: of the two gradients */
+    float *y;
+    uint64_t key, number; /* OPS_ROWS_DROPOUT: Philox's key and stream; the
+                             position is that of the element in y's rows without
+                             gaps */
+    double rate;          /* likewise, the fraction dropped */
+    uint32_t kind, n, fields, width;
+    uint32_t x_row, dy_row, y_row;
+    uint32_t add; /* 1: to y; not OPS_ROWS_DROPOUT */
+};
+
+/* Floats from the first to the last of an operand of CALL, whose samples have
+ * VALUES each, ROW apart. */
+static inline uint64_t ops_rows_span(const struct ops_rows *call, uint32_t row,
+                                     uint64_t values) {
+    return call->n ? (uint64_t)(call->n - 1) * row + values : 0;
+}
+
+static inline uint64_t ops_rows_x(const struct ops_rows *call) {
+    return ops_rows_span(call, call->x_row,
+                         (uint64_t)call->fields * call->width);
+}
+
+static inline uint64_t ops_rows_pairs(const struct ops_rows *call) {
+    return (uint64_t)call->fields * (call->fields - 1) / 2;
+}
+
+static inline uint64_t ops_rows_dy(const struct ops_rows *call) {
+    bool dots = call->kind == OPS_ROWS_DOTS_GRADIENT;
+    return ops_rows_span(call, call->dy_row, dots ? ops_rows_pairs(call) : 1);
+}
+
+static inline uint64_t ops_rows_y(const struct ops_rows *call) {
+    uint64_t values = (uint64_t)call->fields * call->width;
+    values = call->kind == OPS_ROWS_PAIRS ? 1 : values;
+    values = call->kind == OPS_ROWS_DOTS ? ops_rows_pairs(call) : values;
+    return ops_rows_span(call, call->y_row, values);
+}
+
 /* Seconds that `synchronize` waits. Work that does not end by then counts as
  * lost, and its memory is never freed. */
 enum { OPS_SYNC_SECONDS = 5 };
@@ -182,6 +239,10 @@ struct ops {
     void (*loss)(struct ops_device *device, enum job_loss kind, const float *z,
                  const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
                  float scale, double *loss, uint32_t *correct);
+
+    /* CALL for its n samples, as described at ops_rows. The same bits on every
+     * device. */
+    void (*rows)(struct ops_device *device, const struct ops_rows *call);
 
     /* The functions below enqueue on STREAM. x[count] = value. */
     void (*fill)(struct ops_device *device, enum ops_stream stream, float *x,

@@ -18,6 +18,12 @@ enum { JOB_MAX_WIDTHS = 64, JOB_MAX_FILES = 256 };
 enum job_model_type {
     JOB_MLP,
     JOB_EXTERNAL, /* trainers compute gradients themselves: library/capstan.h */
+    JOB_LINEAR,
+    JOB_FM,
+    JOB_DEEPFM,
+    JOB_WIDE_DEEP,
+    JOB_DLRM,
+    JOB_MATRIX_FACTORIZATION,
     JOB_MODEL_TYPES
 };
 enum job_data_format {
@@ -60,6 +66,7 @@ struct job_model {
     uint32_t kept; /* activation_checkpointing: number of hidden layers whose
                       outputs are kept for the backward pass; 0: all */
     enum job_precision precision; /* from bf16.enabled and fp16.enabled */
+    uint64_t seed;                /* the job's */
 };
 
 /* The keys of each type of model (job_schema.h), which the models know

@@ -281,6 +281,7 @@ void job_rules_check(struct job *job, const struct job_input *input,
     check_scale_lr(job, input->log, diagnostics);
     check_strategy(job, diagnostics);
     choose_precision(job, diagnostics);
+    job->model.seed = job->seed;
     job->zero.offload |= job->zero.cpu_offload;
     fill_checkpoint(job, input);
     fill_events(job, input);

@@ -124,7 +124,7 @@ static bool read_widths(const struct job_key *key, const json_t *value,
                         void *field, const struct job_reader *reader) {
     (void)reader;
     struct job_widths widths = {.count = (uint32_t)json_array_size(value)};
-    if (widths.count < 2 || widths.count > JOB_MAX_WIDTHS)
+    if (widths.count < key->least || widths.count > key->most)
         return false;
     for (uint32_t i = 0; i < widths.count; i++) {
         uint64_t width;
@@ -146,8 +146,8 @@ static json_t *write_widths(const struct job_key *key, const void *field) {
 }
 
 static void allow_widths(const struct job_key *key, char *text, size_t size) {
-    snprintf(text, size, "an array of 2 to %d integers from %.0f to %.0f",
-             JOB_MAX_WIDTHS, key->min, key->max);
+    snprintf(text, size, "an array of %u to %u integers from %.0f to %.0f",
+             key->least, key->most, key->min, key->max);
 }
 
 const struct job_value_kind job_value_widths = {read_widths, write_widths,

@@ -242,6 +242,7 @@ const struct ops *ops_cpu(void) {
         .column_sums = ops_cpu_column_sums,
         .activation_gradient = ops_cpu_activation_gradient,
         .loss = ops_cpu_loss,
+        .rows = ops_cpu_rows,
         .fill = cpu_fill,
         .scale = cpu_scale,
         .find_overflow = cpu_find_overflow,

@@ -41,5 +41,6 @@ void ops_cpu_activation_gradient(struct ops_device *device,
 void ops_cpu_loss(struct ops_device *device, enum job_loss kind, const float *z,
                   const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
                   float scale, double *loss, uint32_t *correct);
+void ops_cpu_rows(struct ops_device *device, const struct ops_rows *call);
 
 #endif

@@ -16,6 +16,7 @@
 
 #include "proto/config/job/job.h"
 #include "proto/tensor/rule_element.h"
+#include "worker/ops/ops.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,6 +68,11 @@ int cuda_kernels_sample_losses(struct CUstream_st *stream, enum job_loss kind,
                                const float *factor, void *scratch);
 int cuda_kernels_sum_losses(struct CUstream_st *stream, const void *scratch,
                             size_t n, double *loss, uint32_t *correct);
+
+/* Rows of fields: cuda_rows.cu. */
+
+/* As `rows` of worker/ops/ops.h: the CPU's bits. */
+int cuda_kernels_rows(struct CUstream_st *stream, const struct ops_rows *call);
 
 /* The update: cuda_rule.cu. */
 

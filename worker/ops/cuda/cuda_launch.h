@@ -13,6 +13,7 @@
 #define FP16_ELEMENT CUDA_ELEMENT
 #define LOSS_ELEMENT CUDA_ELEMENT
 #define PHILOX_ELEMENT CUDA_ELEMENT
+#define ROWS_ELEMENT CUDA_ELEMENT
 #define RULE_ELEMENT CUDA_ELEMENT
 
 #include "worker/ops/cuda/cuda_kernels.h"

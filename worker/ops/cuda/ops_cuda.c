@@ -332,6 +332,16 @@ static void ops_cuda_loss(struct ops_device *device, enum job_loss kind,
                                                     .n = n});
 }
 
+static void ops_cuda_rows(struct ops_device *device,
+                          const struct ops_rows *call) {
+    ops_cuda_capture_submit(device,
+                            &(struct ops_cuda_call){.kind = OPS_CUDA_ROWS,
+                                                    .a = call->x,
+                                                    .b = call->dy,
+                                                    .to = call->y,
+                                                    .rows = *call});
+}
+
 #define TEXT(number) #number
 #define DOTTED(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
 
@@ -370,6 +380,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .column_sums = ops_cuda_column_sums,
     .activation_gradient = ops_cuda_activation_gradient,
     .loss = ops_cuda_loss,
+    .rows = ops_cuda_rows,
     .fill = ops_cuda_update_fill,
     .scale = ops_cuda_update_scale,
     .find_overflow = ops_cuda_update_find_overflow,

@@ -183,6 +183,13 @@ static void loss_sum(struct ops_device *device, struct ops_cuda_branch *branch,
                  "the loss");
 }
 
+static void ops_cuda_call_rows(struct ops_device *device,
+                               struct ops_cuda_branch *branch,
+                               const struct ops_cuda_call *c) {
+    check_kernel(device, cuda_kernels_rows(branch->stream, &c->rows),
+                 "rows of fields");
+}
+
 static void ops_cuda_call_copy(struct ops_device *device,
                                const struct ops_cuda_call *c,
                                enum cudaMemcpyKind direction,
@@ -217,6 +224,9 @@ static void ops_cuda_call_compute(struct ops_device *device,
         return;
     case OPS_CUDA_LOSS_SUM:
         loss_sum(device, branch, c);
+        return;
+    case OPS_CUDA_ROWS:
+        ops_cuda_call_rows(device, branch, c);
         return;
     default:
         return;
@@ -293,6 +303,9 @@ static void find_operands(const struct ops_cuda_call *c,
         [OPS_CUDA_ACTIVATION_GRADIENT] = {y, 0, 0, y},
         [OPS_CUDA_LOSS] = {y, labels, 0, y},
         [OPS_CUDA_LOSS_SUM] = {0, 0, 0, 0, sizeof(double), sizeof(uint32_t)},
+        [OPS_CUDA_ROWS] = {ops_rows_x(&c->rows) * sizeof(float),
+                           ops_rows_dy(&c->rows) * sizeof(float), 0,
+                           ops_rows_y(&c->rows) * sizeof(float)},
     };
     const void *const at[OPERANDS] = {c->a,  c->b,      c->c,
                                       c->to, c->second, c->third};

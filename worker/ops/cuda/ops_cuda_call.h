@@ -19,6 +19,7 @@ enum ops_cuda_kind {
     OPS_CUDA_ACTIVATION_GRADIENT,
     OPS_CUDA_LOSS,     /* of each sample, to scratch memory */
     OPS_CUDA_LOSS_SUM, /* the sum of those */
+    OPS_CUDA_ROWS,
 };
 
 /* One call of worker/ops/ops.h: the pointers that it reads (a, b, c) and writes
@@ -34,8 +35,12 @@ struct ops_cuda_call {
                         recorded outside the capture */
     uint32_t n, in, out, add;
     float scale;
+    struct ops_rows rows;
 };
-_Static_assert(sizeof(struct ops_cuda_call) == 8 * 8 + 8 * 4, "no padding");
+_Static_assert(sizeof(struct ops_rows) == 6 * 8 + 8 * 4 &&
+                   sizeof(struct ops_cuda_call) ==
+                       8 * 8 + 8 * 4 + sizeof(struct ops_rows),
+               "no padding");
 
 /* Executes CALL on its stream; the device keeps an error. */
 void ops_cuda_call_execute(struct ops_device *device,

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/models/dense_layers.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static uint32_t dense_layers_count(const struct job_widths *widths) {
+    return widths->count ? widths->count - 1 : 0;
+}
+
+static uint32_t dense_layers_widest(const struct job_widths *widths) {
+    uint32_t widest = 0;
+    for (uint32_t l = 1; l < widths->count; l++)
+        if (widths->items[l] > widest)
+            widest = widths->items[l];
+    return widest;
+}
+
+uint64_t dense_layers_floats(const struct job_widths *widths) {
+    uint64_t floats = 2 * (uint64_t)dense_layers_widest(widths);
+    for (uint32_t l = 1; l < widths->count; l++)
+        floats += widths->items[l];
+    return floats;
+}
+
+uint32_t dense_layers_parameters(const struct job_widths *widths,
+                                 const char *name,
+                                 struct parameter *parameters) {
+    uint32_t layers = dense_layers_count(widths);
+    for (uint32_t l = 0; l < layers; l++) {
+        uint32_t in = widths->items[l], out = widths->items[l + 1];
+        float bound = (float)(1 / sqrt(in));
+        struct parameter *weight = &parameters[2 * l], *bias = weight + 1;
+        *weight = (struct parameter){.num_dims = 2,
+                                     .dims = {out, in},
+                                     .init_bound = bound,
+                                     .elements = (uint64_t)out * in};
+        *bias = (struct parameter){
+            .num_dims = 1, .dims = {out}, .init_bound = bound, .elements = out};
+        snprintf(weight->name, sizeof weight->name, "%s%u.weight", name, l);
+        snprintf(bias->name, sizeof bias->name, "%s%u.bias", name, l);
+    }
+    return 2 * layers;
+}
+
+bool dense_layers_open(struct dense_layers *layers, uint32_t max_batch) {
+    uint32_t count = dense_layers_count(&layers->widths);
+    size_t floats = (size_t)max_batch * dense_layers_widest(&layers->widths);
+    bool complete = true;
+    for (uint32_t l = 0; l < count; l++) {
+        layers->outputs[l] = layers->ops->allocate(
+            layers->device,
+            (size_t)max_batch * layers->widths.items[l + 1] * sizeof(float));
+        complete = complete && layers->outputs[l];
+    }
+    for (int i = 0; count && i < 2; i++) {
+        layers->dz[i] =
+            layers->ops->allocate(layers->device, floats * sizeof(float));
+        complete = complete && layers->dz[i];
+    }
+    return complete;
+}
+
+void dense_layers_close(struct dense_layers *layers) {
+    for (uint32_t l = 0; l < dense_layers_count(&layers->widths); l++)
+        layers->ops->release(layers->device, layers->outputs[l]);
+    for (int i = 0; layers->ops && i < 2; i++)
+        layers->ops->release(layers->device, layers->dz[i]);
+}
+
+static bool has_relu(const struct dense_layers *layers, uint32_t layer) {
+    return layers->last_relu || layer + 1 < dense_layers_count(&layers->widths);
+}
+
+static const float *dense_layers_input(const struct dense_layers *layers,
+                                       uint32_t layer, const float *x) {
+    return layer ? layers->outputs[layer - 1] : x;
+}
+
+/* The mask follows from the batch, the layer and the element, so that the
+ * backward pass and a resumed run have the same. */
+static void dense_layers_drop(const struct dense_layers *layers,
+                              const struct model_pass *pass, uint32_t layer,
+                              float *y) {
+    uint32_t width = layers->widths.items[layer + 1];
+    if (!pass->gradients || layers->dropout == 0 || !has_relu(layers, layer))
+        return;
+    pass->ops->rows(pass->device,
+                    &(struct ops_rows){
+                        .kind = OPS_ROWS_DROPOUT,
+                        .x = y,
+                        .y = y,
+                        .key = layers->key,
+                        .number = pass->batch->number * JOB_MAX_WIDTHS + layer,
+                        .rate = layers->dropout,
+                        .n = pass->batch->count,
+                        .fields = 1,
+                        .width = width,
+                        .x_row = width,
+                        .y_row = width});
+}
+
+const float *dense_layers_forward(const struct dense_layers *layers,
+                                  const struct model_pass *pass,
+                                  const float *x) {
+    uint32_t count = dense_layers_count(&layers->widths);
+    for (uint32_t l = 0; l < count; l++) {
+        uint32_t weight = layers->first + 2 * l;
+        model_pass_need(pass, weight, 2);
+        pass->ops->linear(pass->device, dense_layers_input(layers, l, x),
+                          pass->weights[weight], pass->weights[weight + 1],
+                          layers->outputs[l], pass->batch->count,
+                          layers->widths.items[l], layers->widths.items[l + 1],
+                          has_relu(layers, l) ? JOB_RELU : JOB_IDENTITY);
+        dense_layers_drop(layers, pass, l, layers->outputs[l]);
+    }
+    return layers->outputs[count - 1];
+}
+
+float *dense_layers_dz(const struct dense_layers *layers) {
+    return layers->dz[(dense_layers_count(&layers->widths) - 1) % 2];
+}
+
+/* Of layer L, whose output's gradient is in its buffer. A dropped output is 0
+ * and a kept one has the sign of the layer's, so that relu's gradient may read
+ * it. */
+static void dense_layers_one_back(const struct dense_layers *layers,
+                                  const struct model_pass *pass, uint32_t l,
+                                  const float *x, float *dx) {
+    const struct ops *ops = pass->ops;
+    uint32_t weight = layers->first + 2 * l, n = pass->batch->count;
+    uint32_t in = layers->widths.items[l], out = layers->widths.items[l + 1];
+    float *dz = layers->dz[l % 2];
+    dense_layers_drop(layers, pass, l, dz);
+    if (has_relu(layers, l))
+        ops->activation_gradient(pass->device, JOB_RELU, layers->outputs[l], dz,
+                                 n, out);
+    ops->column_sums(pass->device, dz, pass->gradients[weight + 1], n, out,
+                     pass->add);
+    model_pass_done(pass, weight + 1);
+    ops->linear_weight_gradient(pass->device, dz,
+                                dense_layers_input(layers, l, x),
+                                pass->gradients[weight], n, in, out, pass->add);
+    if (dx)
+        ops->linear_input_gradient(pass->device, dz, pass->weights[weight], dx,
+                                   n, in, out);
+    model_pass_done(pass, weight);
+}
+
+void dense_layers_backward(const struct dense_layers *layers,
+                           const struct model_pass *pass, const float *x,
+                           float *dx) {
+    for (uint32_t l = dense_layers_count(&layers->widths); l-- > 0;)
+        dense_layers_one_back(layers, pass, l, x,
+                              l ? layers->dz[(l - 1) % 2] : dx);
+}

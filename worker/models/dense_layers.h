@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stack of fully connected layers as part of a model, with all outputs kept.
+ * Layer l has the parameters first + 2l, its weight [out, in], and first + 2l +
+ * 1, its bias [out], initially as in PyTorch's Linear. (The MLP has its own
+ * loops, which recompute outputs.) */
+#ifndef CAPSTAN_DENSE_LAYERS_H
+#define CAPSTAN_DENSE_LAYERS_H
+
+#include "worker/models/model_pass.h"
+
+struct dense_layers {
+    uint32_t first;           /* parameter */
+    struct job_widths widths; /* inputs, outputs of each layer; count 0: no
+                                 layers, and no function below is called */
+    bool last_relu;           /* else the last layer has no activation */
+    double dropout;           /* after each activation, in training */
+    uint64_t key;             /* of Philox */
+    const struct ops *ops;
+    struct ops_device *device;
+    float *outputs[JOB_MAX_WIDTHS]; /* of layer l: [max_batch, widths[l + 1]] */
+    float *dz[2]; /* of layer l in number l % 2: [max_batch, widest] */
+};
+
+/* Floats a sample of its buffers. */
+uint64_t dense_layers_floats(const struct job_widths *widths);
+
+/* Fills PARAMETERS with those of layers of WIDTHS, named NAMEl.weight and
+ * NAMEl.bias; returns how many. */
+uint32_t dense_layers_parameters(const struct job_widths *widths,
+                                 const char *name,
+                                 struct parameter *parameters);
+
+/* Allocates buffers for MAX_BATCH samples; the fields down to `device` are
+ * filled. False: no memory. */
+bool dense_layers_open(struct dense_layers *layers, uint32_t max_batch);
+
+/* Frees the buffers; LAYERS may be all zero or half open. */
+void dense_layers_close(struct dense_layers *layers);
+
+/* The output for X [count, inputs], a view. */
+const float *dense_layers_forward(const struct dense_layers *layers,
+                                  const struct model_pass *pass,
+                                  const float *x);
+
+/* Where the caller puts the gradient of the output before the next call. */
+float *dense_layers_dz(const struct dense_layers *layers);
+
+/* Gradients of the parameters and, unless DX is NULL, of X: [count, inputs],
+ * overwritten. */
+void dense_layers_backward(const struct dense_layers *layers,
+                           const struct model_pass *pass, const float *x,
+                           float *dx);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/models/model_pass.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+enum { PAGE = 4096 };
+
+/* The bytes after `correct` are padding. */
+struct model_loss_result {
+    double loss;
+    uint32_t correct;
+};
+enum {
+    RESULT_BYTES =
+        offsetof(struct model_loss_result, correct) + sizeof(uint32_t)
+};
+
+void model_pass_need(const struct model_pass *pass, uint32_t first,
+                     uint32_t count) {
+    if (!pass->hooks || !pass->hooks->need)
+        return;
+    pass->ops->capture_end(pass->device);
+    pass->hooks->need(pass->hooks->context, first, count);
+    pass->ops->capture_begin(pass->device);
+}
+
+void model_pass_done(const struct model_pass *pass, uint32_t parameter) {
+    if (pass->hooks && pass->hooks->done)
+        pass->hooks->done(pass->hooks->context, parameter);
+}
+
+bool model_loss_open(struct model_loss *loss, const struct ops *ops,
+                     struct ops_device *device) {
+    *loss = (struct model_loss){.ops = ops, .device = device};
+    loss->event = ops->event_open(device);
+    loss->on_device = ops->allocate(device, sizeof *loss->on_device);
+    loss->on_host = ops->async ? aligned_alloc(PAGE, PAGE) : loss->on_device;
+    if (!loss->event || !loss->on_device || !loss->on_host)
+        return false;
+    if (ops->async)
+        ops->pin(device, loss->on_host,
+                 PAGE); /* if it fails, downloads are slower */
+    return true;
+}
+
+void model_loss_close(struct model_loss *loss) {
+    const struct ops *ops = loss->ops;
+    if (!ops)
+        return;
+    if (loss->event)
+        ops->event_close(loss->device, &loss->event);
+    if (ops->async && loss->on_host) {
+        ops->unpin(loss->device, loss->on_host);
+        free(loss->on_host);
+    }
+    ops->release(loss->device, loss->on_device);
+}
+
+void model_loss_compute(struct model_loss *loss, enum job_loss kind,
+                        const float *z, const uint32_t *labels, float *dz,
+                        uint32_t out, float scale) {
+    const struct ops *ops = loss->ops;
+    ops->loss(loss->device, kind, z, labels, dz, loss->count, out, scale,
+              &loss->on_device->loss, &loss->on_device->correct);
+    ops->record(loss->device, OPS_COMPUTE, loss->event);
+    ops->stream_wait(loss->device, OPS_GRADIENTS, loss->event);
+    ops->download(loss->device, OPS_GRADIENTS, loss->on_host, loss->on_device,
+                  RESULT_BYTES);
+    ops->record(loss->device, OPS_GRADIENTS, loss->event);
+}
+
+struct model_result model_loss_known(const struct model_loss *loss) {
+    if (loss->ops->async)
+        return (struct model_result){0};
+    return (struct model_result){loss->on_host->loss, loss->on_host->correct,
+                                 loss->count};
+}
+
+enum status model_loss_settle(const struct model_loss *loss,
+                              struct model_result *result,
+                              struct failure *why) {
+    *result = (struct model_result){0};
+    enum status status = loss->ops->event_sync(loss->device, loss->event, why);
+    if (!status)
+        *result = (struct model_result){loss->on_host->loss,
+                                        loss->on_host->correct, loss->count};
+    return status;
+}
+
+enum status model_loss_scores(const struct model_loss *loss, const float *z,
+                              const float *labels, uint64_t samples,
+                              struct binary_scores *out, struct failure *why) {
+    float *copy = NULL;
+    enum status status = STATUS_OK;
+    if (loss->ops->async) {
+        size_t bytes = loss->count * sizeof *copy;
+        copy = malloc(bytes);
+        if (!copy)
+            return status_fail(why, FAILURE_NO_MEMORY,
+                               "no memory for the scores of %u samples",
+                               loss->count);
+        loss->ops->download(loss->device, OPS_COMPUTE, copy, z, bytes);
+        status = loss->ops->synchronize(loss->device, why);
+        z = copy;
+    }
+    if (!status && !binary_scores_add(out, z, labels, loss->count, samples))
+        status =
+            status_fail(why, FAILURE_NO_MEMORY,
+                        "no memory for the scores of %zu samples", out->count);
+    free(copy);
+    return status;
+}

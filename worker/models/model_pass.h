@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the passes of all models share: hooks, the loss and its way to the
+ * host. */
+#ifndef CAPSTAN_MODEL_PASS_H
+#define CAPSTAN_MODEL_PASS_H
+
+#include "worker/models/model.h"
+
+/* The arguments of a model's gradient, or of its evaluate (`gradients` NULL),
+ * with the device that computes. */
+struct model_pass {
+    const struct ops *ops;
+    struct ops_device *device;
+    const struct batch *batch;
+    float *const *weights, *const *gradients;
+    bool add;
+    const struct model_hooks *hooks;
+};
+
+/* Calls the hook for COUNT parameters from FIRST on. Submits the enqueued work
+ * first: the host may have to wait for weights, and the device continues
+ * meanwhile. */
+void model_pass_need(const struct model_pass *pass, uint32_t first,
+                     uint32_t count);
+
+void model_pass_done(const struct model_pass *pass, uint32_t parameter);
+
+/* The loss of the last pass of an instance. */
+struct model_loss {
+    const struct ops *ops;
+    struct ops_device *device;
+    struct model_loss_result *on_device;
+    struct model_loss_result *on_host; /* a page of its own unless the device's
+                                          memory is the host's */
+    struct ops_event *event;
+    uint32_t count; /* samples */
+};
+
+/* False: no memory. */
+bool model_loss_open(struct model_loss *loss, const struct ops *ops,
+                     struct ops_device *device);
+
+/* Frees what LOSS, perhaps all zero or half open, has. */
+void model_loss_close(struct model_loss *loss);
+
+/* The loss of logits Z [count, OUT]; DZ receives the gradient of SCALE * (sum
+ * of the losses), or is NULL. Its download has its own stream, so that the
+ * backward pass need not wait for it. */
+void model_loss_compute(struct model_loss *loss, enum job_loss kind,
+                        const float *z, const uint32_t *labels, float *dz,
+                        uint32_t out, float scale);
+
+/* The result as far as it is known without waiting. */
+struct model_result model_loss_known(const struct model_loss *loss);
+
+/* As `settle` of model.h. */
+enum status model_loss_settle(const struct model_loss *loss,
+                              struct model_result *result, struct failure *why);
+
+/* As `scores` of model.h of the logits Z of one output. */
+enum status model_loss_scores(const struct model_loss *loss, const float *z,
+                              const float *labels, uint64_t samples,
+                              struct binary_scores *out, struct failure *why);
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The keys of ranker.h's models. */
+#include "worker/models/ranker.h"
+
+#define OF(type, member)                                                       \
+    .of_model = true, .models = 1u << (type),                                  \
+    .field = offsetof(struct ranker_settings, member)
+#define NAMES(type, member) .kind = JOB_KIND_NAMES, OF(type, member)
+#define TEXT(type, member) .kind = JOB_KIND_TEXT, OF(type, member)
+#define WIDTHS(type, member)                                                   \
+    .kind = JOB_KIND_WIDTHS, OF(type, member), .least = 1, /* with inputs */   \
+        .most = JOB_MAX_WIDTHS - 2, /* and output */ .min = 1, .max = 16777216
+#define DIM(type)                                                              \
+    {                                                                          \
+        "model.dim", .kind = JOB_KIND_U32, OF(type, dim), .min = 1,            \
+                     .max = LAYOUT_MAX_DIM, .required = true                   \
+    }
+#define DROPOUT(type)                                                          \
+    {                                                                          \
+        "model.dropout", .kind = JOB_KIND_REAL, OF(type, dropout), .min = 0,   \
+                         .max = 0.99, .default_value = "0"                     \
+    }
+/* The words are those of enum job_loss from softmax on, which none has. */
+#define LOSS(type, default_loss)                                               \
+    {                                                                          \
+        "model.loss",                                                          \
+            .kind = JOB_KIND_CHOICE, OF(type, loss),                           \
+            .words = (const char *const[]){"", "sigmoid_cross_entropy", "mse", \
+                                           NULL},                              \
+            .default_value = default_loss                                      \
+    }
+#define CROSS_ENTROPY "\"sigmoid_cross_entropy\""
+
+static const struct job_key linear_keys[] = {
+    {"model.features", NAMES(JOB_LINEAR, features)},
+    {"model.bias", .kind = JOB_KIND_BOOL, OF(JOB_LINEAR, bias),
+     .default_value = "true"},
+    LOSS(JOB_LINEAR, CROSS_ENTROPY),
+};
+
+static const struct job_key fm_keys[] = {
+    {"model.features", NAMES(JOB_FM, features)},
+    DIM(JOB_FM),
+    LOSS(JOB_FM, CROSS_ENTROPY),
+};
+
+static const struct job_key deepfm_keys[] = {
+    {"model.features", NAMES(JOB_DEEPFM, features)},
+    DIM(JOB_DEEPFM),
+    {"model.hidden", WIDTHS(JOB_DEEPFM, hidden), .required = true},
+    DROPOUT(JOB_DEEPFM),
+    LOSS(JOB_DEEPFM, CROSS_ENTROPY),
+};
+
+static const struct job_key wide_deep_keys[] = {
+    {"model.wide", NAMES(JOB_WIDE_DEEP, wide), .required = true},
+    {"model.deep", NAMES(JOB_WIDE_DEEP, deep), .required = true},
+    {"model.hidden", WIDTHS(JOB_WIDE_DEEP, hidden), .required = true},
+    DROPOUT(JOB_WIDE_DEEP),
+    LOSS(JOB_WIDE_DEEP, CROSS_ENTROPY),
+};
+
+static const struct job_key dlrm_keys[] = {
+    {"model.dense", NAMES(JOB_DLRM, dense)},
+    {"model.embeddings", NAMES(JOB_DLRM, embeddings)},
+    {"model.bottom", WIDTHS(JOB_DLRM, bottom), .required = true},
+    {"model.top", WIDTHS(JOB_DLRM, top), .required = true},
+    LOSS(JOB_DLRM, CROSS_ENTROPY),
+};
+
+static const struct job_key matrix_factorization_keys[] = {
+    {"model.user", TEXT(JOB_MATRIX_FACTORIZATION, user), .required = true},
+    {"model.item", TEXT(JOB_MATRIX_FACTORIZATION, item), .required = true},
+    DIM(JOB_MATRIX_FACTORIZATION),
+    LOSS(JOB_MATRIX_FACTORIZATION, "\"mse\""),
+};
+
+/* No setting is without effect. */
+static void ranker_check_job(const struct job *job, const struct log *log) {
+    (void)job;
+    (void)log;
+}
+
+#define SCHEMA(name)                                                           \
+    const struct job_model_schema name##_schema = {                            \
+        .keys = name##_keys,                                                   \
+        .num_keys = sizeof name##_keys / sizeof *name##_keys,                  \
+        .bytes = sizeof(struct ranker_settings),                               \
+        .check = ranker_check_job,                                             \
+    }
+
+SCHEMA(linear);
+SCHEMA(fm);
+SCHEMA(deepfm);
+SCHEMA(wide_deep);
+SCHEMA(dlrm);
+SCHEMA(matrix_factorization);
