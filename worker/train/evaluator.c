@@ -11,6 +11,7 @@
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/dir_lock.h"
+#include "proto/tensor/row_keys.h"
 #include "worker/data/dataset.h"
 #include "worker/train/arena.h"
 #include "worker/train/executor.h"
@@ -209,14 +210,97 @@ static void report(const struct evaluator *evaluator,
     json_decref(object);
 }
 
+/* The rows of a checkpoint's files as the source of an embedding. */
+struct checkpoint_rows {
+    struct checkpoint_reader *reader;
+    const struct layout *layout; /* the manifest's */
+    struct row_keys *keys;       /* [num_stacks] */
+    enum status status;          /* of the last lookup */
+    struct failure why;
+};
+
+static enum status look_up_part(struct checkpoint_rows *rows,
+                                const struct row_batch *batch, uint32_t p) {
+    const struct layout *layout = rows->layout;
+    const struct row_batch_part *part = &batch->parts[p];
+    float *to = batch->weights + part->first_float;
+    size_t used;
+    enum status status = STATUS_OK;
+    if (part->bytes)
+        status = row_keys_read(layout, batch->bytes + part->first_byte,
+                               part->bytes, rows->keys, &used, &rows->why);
+    for (uint32_t s = 0; !status && part->bytes && s < layout->num_stacks;
+         s++) {
+        status = checkpoint_reader_lookup(rows->reader, p, s, &rows->keys[s],
+                                          to, &rows->why);
+        to += (size_t)rows->keys[s].count * row_keys_dim(layout, s);
+    }
+    return status;
+}
+
+static void look_up_checkpoint(void *context, uint64_t clock, uint64_t snapshot,
+                               struct row_batch *batch) {
+    struct checkpoint_rows *rows = context;
+    (void)clock, (void)snapshot;
+    for (uint32_t p = 0; !rows->status && p < rows->layout->num_partitions; p++)
+        rows->status = look_up_part(rows, batch, p);
+}
+
+static bool is_looked_up(void *context) {
+    return !((struct checkpoint_rows *)context)->status;
+}
+
+static enum status open_rows(struct evaluator *evaluator,
+                             const struct manifest *manifest,
+                             const char *folder, struct checkpoint_rows *rows,
+                             struct embedding **embedding,
+                             struct failure *why) {
+    struct embedding_settings settings = {
+        .layout = manifest->layout,
+        .spec = &evaluator->executor.spec,
+        .device = &evaluator->executor.device,
+        .max_batch = EVALUATION_BATCH,
+        .source = {.context = rows,
+                   .lookup = look_up_checkpoint,
+                   .wait = is_looked_up}};
+    if (!manifest->layout->num_tables)
+        return STATUS_OK;
+    rows->layout = manifest->layout;
+    rows->keys = calloc(rows->layout->num_stacks, sizeof *rows->keys);
+    if (!rows->keys)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for rows");
+    enum status status =
+        checkpoint_reader_open(&rows->reader, folder, manifest, why);
+    return status ? status : embedding_open(embedding, &settings, why);
+}
+
+static void evaluator_close_rows(struct checkpoint_rows *rows,
+                                 struct embedding **embedding) {
+    embedding_close(embedding);
+    checkpoint_reader_close(&rows->reader);
+    for (uint32_t s = 0; rows->keys && s < rows->layout->num_stacks; s++)
+        row_keys_free(&rows->keys[s]);
+    free(rows->keys);
+}
+
 static enum status evaluator_evaluate(struct evaluator *evaluator,
                                       const struct manifest *manifest,
                                       const char *folder, struct failure *why) {
+    struct checkpoint_rows rows = {0};
+    struct embedding *embedding = NULL;
     struct evaluation_range all = {.test = evaluator->test,
                                    .end = evaluator->test->count};
     struct evaluation result = {0};
     enum status status =
-        executor_evaluate(&evaluator->executor, &all, &result, why);
+        open_rows(evaluator, manifest, folder, &rows, &embedding, why);
+    all.embedding = embedding;
+    if (!status)
+        status = executor_evaluate(&evaluator->executor, &all, &result, why);
+    if (!status && rows.status) {
+        status = rows.status;
+        *why = rows.why;
+    }
+    evaluator_close_rows(&rows, &embedding);
     if (!status)
         report(evaluator, manifest, folder, &result);
     binary_scores_clear(&result.scores);
