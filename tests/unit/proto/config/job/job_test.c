@@ -7,6 +7,7 @@
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
 #include "worker/models/mlp.h"
+#include "worker/models/ranker.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -207,6 +208,49 @@ static const struct setting record_settings[] = {
     {"features={\"a\":{\"type\":\"numeric\"}}", "features=a", "features={}"},
 };
 
+#define LINEAR "{\"type\": \"linear\"}"
+#define DEEPFM "{\"type\": \"deepfm\", \"dim\": 4, \"hidden\": [8]}"
+#define WIDE_DEEP                                                              \
+    "{\"type\": \"wide_deep\", \"wide\": [\"a\"], \"deep\": [\"a\"],"          \
+    " \"hidden\": [8]}"
+#define DLRM "{\"type\": \"dlrm\", \"bottom\": [8, 4], \"top\": [8]}"
+#define FACTORIZATION                                                          \
+    "{\"type\": \"matrix_factorization\", \"user\": \"a\", \"item\": \"b\","   \
+    " \"dim\": 4}"
+
+/* On csv_job with another model. */
+static const struct model_setting {
+    const char *model;
+    struct setting row;
+} model_settings[] = {
+    {LINEAR,
+     {"model.features=[\"a\"]", "model.features=a", "model.features=[]"}},
+    {LINEAR, {"model.bias=false", "model.bias=1", NULL}},
+    {LINEAR,
+     {"model.loss=mse", "model.loss=1", "model.loss=softmax_cross_entropy"}},
+    {DEEPFM, {"model.dim=4096", "model.dim=x", "model.dim=0"}},
+    {DEEPFM, {"model.hidden=[8]", "model.hidden=8", "model.hidden=[]"}},
+    {DEEPFM, {"model.dropout=0.5", "model.dropout=x", "model.dropout=1"}},
+    {WIDE_DEEP, {"model.wide=[\"a\"]", "model.wide=a", "model.wide=[]"}},
+    {WIDE_DEEP, {"model.deep=[\"a\"]", "model.deep=a", "model.deep=[]"}},
+    {DLRM, {"model.dense=[\"a\"]", "model.dense=a", "model.dense=[1]"}},
+    {DLRM,
+     {"model.embeddings=[\"e\"]", "model.embeddings=e", "model.embeddings=[]"}},
+    {DLRM, {"model.bottom=[4]", "model.bottom=4", "model.bottom=[0]"}},
+    {DLRM, {"model.top=[4]", "model.top=4", "model.top=[]"}},
+    {FACTORIZATION, {"model.user=u", "model.user=1", NULL}},
+    {FACTORIZATION, {"model.item=i", "model.item=1", NULL}},
+};
+enum { MODEL_SETTINGS = sizeof model_settings / sizeof *model_settings };
+
+/* csv_job with MODEL. */
+static const char *with_model(const char *model) {
+    static char text[1024];
+    snprintf(text, sizeof text, "{\"model\": %s%s", model,
+             strstr(csv_job, ", \"data\""));
+    return text;
+}
+
 static enum status set(struct job_fixture *fixture, const char *job,
                        const char *setting) {
     const char *const overrides[] = {setting, NULL};
@@ -239,6 +283,31 @@ static void each_key_accepts_valid_and_refuses_invalid_values(void **state) {
                    sizeof settings / sizeof *settings);
     check_settings(*state, csv_job, record_settings,
                    sizeof record_settings / sizeof *record_settings);
+    for (int i = 0; i < MODEL_SETTINGS; i++)
+        check_settings(*state, with_model(model_settings[i].model),
+                       &model_settings[i].row, 1);
+}
+
+static void a_model_has_its_own_keys_and_defaults(void **state) {
+    struct job_fixture *fixture = *state;
+    const struct ranker_settings *ranker;
+    job_fixture_expect_loaded(fixture,
+                              set(fixture, with_model(LINEAR), "seed=7"));
+    ranker = fixture->job->model.settings;
+    assert_true(ranker->bias && !ranker->features);
+    assert_int_equal(ranker->loss, JOB_SIGMOID_CROSS_ENTROPY);
+    assert_int_equal(fixture->job->model.seed, 7);
+    job_fixture_expect_loaded(
+        fixture, set(fixture, with_model(FACTORIZATION), "seed=7"));
+    ranker = fixture->job->model.settings;
+    assert_int_equal(ranker->loss, JOB_MSE);
+    assert_string_equal(ranker->item, "b");
+    job_fixture_expect_refused(fixture,
+                               set(fixture, with_model(DLRM), "model.dim=4"),
+                               "model.dim: not a key of dlrm");
+    job_fixture_expect_refused(
+        fixture, set(fixture, with_model(DEEPFM), "model.dim=null"),
+        "model.dim: missing");
 }
 
 static void a_job_with_records_says_how_they_are_read(void **state) {
@@ -275,6 +344,9 @@ static bool is_covered(const char *path) {
         return true; /* by the tables of optimisers and schedules */
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         if (!strncmp(settings[i].right, path, strlen(path)))
+            return true;
+    for (int i = 0; i < MODEL_SETTINGS; i++)
+        if (!strncmp(model_settings[i].row.right, path, strlen(path)))
             return true;
     for (size_t i = 0; i < sizeof record_settings / sizeof *record_settings;
          i++)
@@ -473,6 +545,7 @@ int main(void) {
         JOB_FIXTURE_TEST(the_documented_example_loads_unchanged),
         JOB_FIXTURE_TEST(the_minimal_job_has_the_documented_defaults),
         JOB_FIXTURE_TEST(each_key_accepts_valid_and_refuses_invalid_values),
+        JOB_FIXTURE_TEST(a_model_has_its_own_keys_and_defaults),
         JOB_FIXTURE_TEST(a_job_with_records_says_how_they_are_read),
         JOB_FIXTURE_TEST(no_key_of_the_schema_is_untested),
         JOB_FIXTURE_TEST(the_documentation_has_each_key_with_its_default),
