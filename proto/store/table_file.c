@@ -65,7 +65,7 @@ static void merge_sift_down(struct merge *merge, uint32_t at) {
 }
 
 /* Moves CURSOR to its next admitted row of the table; false: there is none. */
-static bool advance(const struct merge *merge, struct cursor *cursor) {
+static bool advance_cursor(const struct merge *merge, struct cursor *cursor) {
     do
         cursor->row = shard_rows_next(cursor->rows, &cursor->place);
     while (cursor->row && cursor->row->table == merge->table &&
@@ -92,7 +92,7 @@ static enum status merge_open(struct merge *merge,
         if (status)
             break;
         cursor->place = shard_rows_find(cursor->rows, source->table, 0);
-        merge->count += advance(merge, cursor);
+        merge->count += advance_cursor(merge, cursor);
     }
     for (uint32_t c = merge->count / 2; c-- > 0 && !status;)
         merge_sift_down(merge, c);
@@ -105,7 +105,7 @@ static const struct row *merge_next(struct merge *merge) {
         return NULL;
     struct cursor *first = &merge->heap[0];
     const struct row *row = first->row;
-    if (!advance(merge, first))
+    if (!advance_cursor(merge, first))
         *first = merge->heap[--merge->count];
     if (merge->count)
         merge_sift_down(merge, 0);
