@@ -9,6 +9,7 @@
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/manifest.h"
+#include "proto/tensor/row_keys.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -175,29 +176,68 @@ static void scale(double number, const struct unit *units, char *text,
              value, units->name);
 }
 
+static const struct unit size_units[] = {{1, "B"},    {1e3, "kB"},  {1e6, "MB"},
+                                         {1e9, "GB"}, {1e12, "TB"}, {0, NULL}};
+
+/* Bytes of table T's rows, weights and state. */
+static uint64_t table_bytes(const struct manifest *manifest, uint32_t t) {
+    return manifest->tables[t].count.rows *
+           row_keys_row_bytes(manifest->layout->tables[t].dim,
+                              manifest->tables[t].num_slots);
+}
+
+static void print_table_rows(const struct manifest *manifest, FILE *to) {
+    for (uint32_t t = 0; t < manifest->layout->num_tables; t++) {
+        const struct table *table = &manifest->layout->tables[t];
+        const struct shard_rows_count *count = &manifest->tables[t].count;
+        char size_text[32];
+        scale((double)table_bytes(manifest, t), size_units, size_text,
+              sizeof size_text);
+        fprintf(to, "%12s table %s: %" PRIu64 " rows of %" PRIu32, "",
+                table->name, count->rows, table->dim);
+        if (table->admit)
+            fprintf(to, ", %" PRIu64 " of them admitted", count->admitted);
+        fprintf(to, ", %s\n", size_text);
+    }
+}
+
+static json_t *rows_of_tables(const struct manifest *manifest) {
+    json_t *all = json_array();
+    for (uint32_t t = 0; t < manifest->layout->num_tables; t++)
+        json_array_append_new(
+            all,
+            json_pack("{s:s, s:I, s:I, s:I, s:I}", "name",
+                      manifest->layout->tables[t].name, "dim",
+                      (json_int_t)manifest->layout->tables[t].dim, "rows",
+                      (json_int_t)manifest->tables[t].count.rows, "admitted",
+                      (json_int_t)manifest->tables[t].count.admitted, "bytes",
+                      (json_int_t)table_bytes(manifest, t)));
+    return all;
+}
+
 static void print_row(const struct manifest *manifest, double age, FILE *to) {
-    static const struct unit bytes[] = {{1, "B"},    {1e3, "kB"},  {1e6, "MB"},
-                                        {1e9, "GB"}, {1e12, "TB"}, {0, NULL}};
     static const struct unit times[] = {
         {1, "s"}, {60, "min"}, {3600, "h"}, {86400, "d"}, {0, NULL}};
     char size_text[32], age_text[32];
-    scale((double)total_size(manifest), bytes, size_text, sizeof size_text);
+    scale((double)total_size(manifest), size_units, size_text,
+          sizeof size_text);
     scale(age, times, age_text, sizeof age_text);
     fprintf(to,
             "%12" PRIu64 " %7" PRIu64 " %14" PRIu64 " %9s %6" PRIu32
             " %6s %9s\n",
             manifest->step, manifest->epoch, manifest->samples, size_text,
             manifest->num_files, manifest->final ? "final" : "-", age_text);
+    print_table_rows(manifest, to);
 }
 
 static json_t *row_json(const struct manifest *manifest, const char *folder) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:s}", "step",
-                     (json_int_t)manifest->step, "epoch",
-                     (json_int_t)manifest->epoch, "samples",
-                     (json_int_t)manifest->samples, "size",
-                     (json_int_t)total_size(manifest), "files",
-                     (json_int_t)manifest->num_files, "final", manifest->final,
-                     "age", age_of(folder), "path", folder);
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:s, s:o}", "step",
+        (json_int_t)manifest->step, "epoch", (json_int_t)manifest->epoch,
+        "samples", (json_int_t)manifest->samples, "size",
+        (json_int_t)total_size(manifest), "files",
+        (json_int_t)manifest->num_files, "final", manifest->final, "age",
+        age_of(folder), "path", folder, "tables", rows_of_tables(manifest));
 }
 
 /* Adds the row of STEP: prints it as text, or collects it for JSON. */
@@ -439,6 +479,75 @@ static void print_export(const struct ckpt_command_options *options,
                 manifest->step, tensors->count, bytes, options->out);
 }
 
+static enum status find_table(const struct manifest *manifest, const char *name,
+                              uint32_t *out, struct failure *why) {
+    const struct layout *layout = manifest->layout;
+    char names[256] = "none";
+    for (uint32_t t = 0, used = 0; t < layout->num_tables; t++) {
+        if (strcmp(layout->tables[t].name, name) == 0) {
+            *out = t;
+            return STATUS_OK;
+        }
+        if (used < sizeof names)
+            used +=
+                (uint32_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                   t ? ", " : "", layout->tables[t].name);
+    }
+    return status_fail(why, FAILURE_CHECKPOINT_MISSING,
+                       "the checkpoint of step %" PRIu64
+                       " has no table \"%s\"; its tables: %s",
+                       manifest->step, name, names);
+}
+
+static void print_table_export(const struct ckpt_command_options *options,
+                               const struct manifest *manifest, uint32_t t,
+                               FILE *to) {
+    uint64_t rows = manifest->tables[t].count.admitted;
+    uint64_t size = rows * (sizeof(uint64_t) +
+                            manifest->layout->tables[t].dim * sizeof(float));
+    if (options->json)
+        ckpt_command_print_json(json_pack("{s:I, s:s, s:s, s:I, s:I}", "step",
+                                          (json_int_t)manifest->step, "path",
+                                          options->out, "table", options->table,
+                                          "rows", (json_int_t)rows, "bytes",
+                                          (json_int_t)size),
+                                to);
+    else
+        fprintf(to,
+                "step %" PRIu64 ": %" PRIu64 " rows of table %s, %" PRIu64
+                " bytes of numbers, in %s\n",
+                manifest->step, rows, options->table, size, options->out);
+}
+
+static enum status export_table(const struct ckpt_command_options *options,
+                                FILE *to, const struct log *log,
+                                struct failure *why) {
+    struct manifest manifest = {0};
+    struct table_source source = {.manifest = &manifest};
+    enum table_format format = options->table_format;
+    char folder[PATH_MAX];
+    enum status status = STATUS_OK;
+    if (options->state)
+        status = status_fail(why, FAILURE_FLAG_CONFLICT,
+                             "--state does not go with --table");
+    if (!status && !options->has_format)
+        status = table_format_of(options->out, &format, why);
+    if (!status)
+        status = find_manifest(options, &manifest, log, why);
+    if (!status)
+        status = find_table(&manifest, options->table, &source.table, why);
+    checkpoint_folder(options->dir, manifest.step, folder, sizeof folder);
+    if (!status)
+        status = checkpoint_reader_open(&source.reader, folder, &manifest, why);
+    if (!status)
+        status = table_file_write(options->out, format, &source, why);
+    if (!status)
+        print_table_export(options, &manifest, source.table, to);
+    checkpoint_reader_close(&source.reader);
+    manifest_clear(&manifest);
+    return status;
+}
+
 enum status ckpt_command_export(const struct ckpt_command_options *options,
                                 FILE *to, const struct log *log,
                                 struct failure *why) {
@@ -446,6 +555,8 @@ enum status ckpt_command_export(const struct ckpt_command_options *options,
     struct tensors tensors = {0};
     enum tensor_format format = options->format;
     enum status status = STATUS_OK;
+    if (options->table)
+        return export_table(options, to, log, why);
     if (!options->has_format)
         status = tensor_format_of(options->out, &format, why);
     if (!status)
@@ -466,6 +577,7 @@ enum status ckpt_command(const struct options *options, struct failure *why) {
                                         .has_step = options->has_step,
                                         .step = options->step,
                                         .out = options->out,
+                                        .table = options->table,
                                         .state = options->with_state};
     enum status status = STATUS_OK;
     log_open(&log, "ckpt", -1);
@@ -473,7 +585,9 @@ enum status ckpt_command(const struct options *options, struct failure *why) {
         char ending[64];
         snprintf(ending, sizeof ending, ".%s", options->format);
         ckpt.has_format = true;
-        status = tensor_format_of(ending, &ckpt.format, why);
+        status = options->table
+                     ? table_format_of(ending, &ckpt.table_format, why)
+                     : tensor_format_of(ending, &ckpt.format, why);
     }
     if (status)
         ;

@@ -7,6 +7,7 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/cli/options.h"
+#include "proto/store/table_file.h"
 #include "proto/store/tensor_file.h"
 
 #include <stdbool.h>
@@ -21,12 +22,14 @@ struct ckpt_command_options {
     const char *out; /* export: the file */
     bool has_format; /* export: else by the ending of `out` */
     enum tensor_format format;
+    const char *table; /* export: the rows of this table, not the tensors */
+    enum table_format table_format;
     bool state; /* export: also the optimizer state, as NAME.SLOTNAME */
 };
 
 /* Prints one line a checkpoint to TO: step, epoch, samples, size, files, final,
- * age. Checkpoints with an unreadable manifest follow with the reason, then
- * steps without one. JSON:
+ * age; below it a line a table. Checkpoints with an unreadable manifest follow
+ * with the reason, then steps without one. JSON:
  * {"dir":..,"checkpoints":[..],"damaged":[..],"incomplete":[..]}. */
 enum status ckpt_command_ls(const struct ckpt_command_options *options,
                             FILE *to, struct failure *why) MUST_CHECK;
@@ -38,9 +41,10 @@ enum status ckpt_command_ls(const struct ckpt_command_options *options,
 enum status ckpt_command_verify(const struct ckpt_command_options *options,
                                 FILE *to, struct failure *why) MUST_CHECK;
 
-/* Writes the tensors of the step, or of the newest that verifies, to `out`. LOG
- * (may be NULL) receives a warning for each checkpoint skipped. JSON:
- * {"step":..,"path":..,"tensors":..,"bytes":..}. */
+/* Writes the tensors of the step, or of the newest that verifies, to `out`; or
+ * the rows of `table`. LOG (may be NULL) receives a warning for each checkpoint
+ * skipped. JSON: {"step":..,"path":..,"tensors":..,"bytes":..}, of a table with
+ * "table" and "rows" in place of "tensors". */
 enum status ckpt_command_export(const struct ckpt_command_options *options,
                                 FILE *to, const struct log *log,
                                 struct failure *why) MUST_CHECK;

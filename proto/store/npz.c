@@ -3,8 +3,10 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -12,8 +14,8 @@ enum {
     PREFIX_BYTES = 10,  /* magic, version, length */
 };
 
-/* The output that libarchive writes to. */
-struct sink {
+struct npz {
+    struct archive *archive;
     struct atomic_file *file;
     enum status status; /* of the last write */
     struct failure *why;
@@ -22,12 +24,12 @@ struct sink {
 static la_ssize_t write_piece(struct archive *archive, void *context,
                               const void *bytes, size_t size) {
     (void)archive;
-    struct sink *sink = context;
-    sink->status = atomic_file_write(sink->file, bytes, size, sink->why);
-    return sink->status ? -1 : (la_ssize_t)size;
+    struct npz *npz = context;
+    npz->status = atomic_file_write(npz->file, bytes, size, npz->why);
+    return npz->status ? -1 : (la_ssize_t)size;
 }
 
-static void npz_make_header(const struct parameter *tensor,
+static void npz_make_header(const struct npz_array *array,
                             char header[HEADER_BYTES]) {
     static const unsigned char prefix[PREFIX_BYTES] = {
         0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, HEADER_BYTES - PREFIX_BYTES, 0};
@@ -36,10 +38,11 @@ static void npz_make_header(const struct parameter *tensor,
     char *text = header + PREFIX_BYTES;
     size_t room = HEADER_BYTES - PREFIX_BYTES;
     size_t used = (size_t)snprintf(
-        text, room, "{'descr': '<f4', 'fortran_order': False, 'shape': (");
-    for (uint32_t d = 0; d < tensor->num_dims; d++)
-        used +=
-            (size_t)snprintf(text + used, room - used, "%u, ", tensor->dims[d]);
+        text, room, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+        array->descr);
+    for (uint32_t d = 0; d < array->num_dims; d++)
+        used += (size_t)snprintf(text + used, room - used, "%" PRIu64 ", ",
+                                 array->shape[d]);
     used += (size_t)snprintf(text + used, room - used, "), }");
     text[used] = ' '; /* replaces snprintf's final 0 */
     header[HEADER_BYTES - 1] = '\n';
@@ -47,82 +50,125 @@ static void npz_make_header(const struct parameter *tensor,
 
 /* Reports a failure of libarchive, unless the write has already reported
  * one. */
-static enum status npz_failed(struct archive *archive, const struct sink *sink,
-                              struct failure *why) {
-    if (sink->status)
-        return sink->status;
-    const char *text = archive_error_string(archive);
+static enum status npz_failed(struct npz *npz, struct failure *why) {
+    if (npz->status)
+        return npz->status;
+    const char *text = archive_error_string(npz->archive);
     return status_fail(why, FAILURE_FILE_UNWRITABLE, "cannot write %s: %s",
-                       sink->file->path, text ? text : "libarchive failed");
+                       npz->file->path, text ? text : "libarchive failed");
 }
 
-/* True if all of BYTES is written; libarchive takes at most 2 GiB at a time. */
-static bool write_bytes(struct archive *archive, const void *bytes,
-                        size_t size) {
+static enum status npz_no_memory(const struct atomic_file *file,
+                                 struct failure *why) {
+    return status_fail(why, FAILURE_TOO_LITTLE_MEMORY, "%s: memory is short",
+                       file->path);
+}
+
+/* libarchive takes at most 2 GiB at a time. */
+enum status npz_append(struct npz *npz, const void *bytes, size_t size,
+                       struct failure *why) {
     const char *at = bytes;
+    npz->why = why;
     while (size) {
-        la_ssize_t written = archive_write_data(archive, at, size);
+        la_ssize_t written = archive_write_data(npz->archive, at, size);
         if (written <= 0)
-            return false;
+            return npz_failed(npz, why);
         at += written;
         size -= (size_t)written;
     }
-    return true;
+    return STATUS_OK;
 }
 
-static enum status write_array(struct archive *archive, struct sink *sink,
-                               const struct parameter *tensor,
-                               const float *floats, struct failure *why) {
+enum status npz_begin(struct npz *npz, const struct npz_array *array,
+                      struct failure *why) {
     char name[LAYOUT_MAX_NAME + sizeof ".npy"], header[HEADER_BYTES];
-    size_t bytes = tensor->elements * sizeof *floats;
     struct archive_entry *entry = archive_entry_new();
     if (!entry)
-        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
-                           "%s: memory is short", sink->file->path);
-    snprintf(name, sizeof name, "%s.npy", tensor->name);
+        return npz_no_memory(npz->file, why);
+    snprintf(name, sizeof name, "%s.npy", array->name);
     archive_entry_set_pathname_utf8(entry, name);
     archive_entry_set_filetype(entry, AE_IFREG);
     archive_entry_set_perm(entry, 0644);
-    archive_entry_set_size(entry, (la_int64_t)(HEADER_BYTES + bytes));
-    npz_make_header(tensor, header);
+    archive_entry_set_size(entry, (la_int64_t)(HEADER_BYTES + array->bytes));
+    npz_make_header(array, header);
+    npz->why = why;
     /* A warning concerns a name, which the zip stores as it is. */
-    bool whole = archive_write_header(archive, entry) >= ARCHIVE_WARN &&
-                 write_bytes(archive, header, HEADER_BYTES) &&
-                 write_bytes(archive, floats, bytes);
+    bool began = archive_write_header(npz->archive, entry) >= ARCHIVE_WARN;
     archive_entry_free(entry);
-    return whole ? STATUS_OK : npz_failed(archive, sink, why);
+    return began ? npz_append(npz, header, HEADER_BYTES, why)
+                 : npz_failed(npz, why);
 }
 
-static bool open_archive(struct archive *archive, struct sink *sink) {
+static bool open_archive(struct npz *npz) {
+    struct archive *archive = npz->archive;
     /* The last block is not padded; names are UTF-8 in every locale. */
     return !archive_write_set_format_zip(archive) &&
            !archive_write_zip_set_compression_store(archive) &&
            !archive_write_set_bytes_in_last_block(archive, 1) &&
            !archive_write_set_options(archive, "hdrcharset=UTF-8") &&
-           !archive_write_open(archive, sink, NULL, write_piece, NULL);
+           !archive_write_open(archive, npz, NULL, write_piece, NULL);
+}
+
+enum status npz_open(struct npz **out, struct atomic_file *file,
+                     struct failure *why) {
+    struct npz *npz = calloc(1, sizeof *npz);
+    *out = npz;
+    if (npz) {
+        npz->archive = archive_write_new();
+        npz->file = file;
+        npz->why = why;
+    }
+    if (!npz || !npz->archive) {
+        npz_close(out);
+        return npz_no_memory(file, why);
+    }
+    if (open_archive(npz))
+        return STATUS_OK;
+    enum status status = npz_failed(npz, why);
+    npz_close(out);
+    return status;
+}
+
+enum status npz_finish(struct npz *npz, struct failure *why) {
+    npz->why = why;
+    return archive_write_close(npz->archive) ? npz_failed(npz, why) : STATUS_OK;
+}
+
+void npz_close(struct npz **where) {
+    struct npz *npz = *where;
+    *where = NULL;
+    if (!npz)
+        return;
+    npz->why = NULL; /* closing writes the rest; the first text is kept */
+    archive_write_free(npz->archive);
+    free(npz);
+}
+
+static enum status append_tensor(struct npz *npz,
+                                 const struct parameter *tensor,
+                                 const float *floats, struct failure *why) {
+    struct npz_array array = {.name = tensor->name,
+                              .descr = "<f4",
+                              .num_dims = tensor->num_dims,
+                              .bytes = tensor->elements * sizeof *floats};
+    for (uint32_t d = 0; d < tensor->num_dims; d++)
+        array.shape[d] = tensor->dims[d];
+    enum status status = npz_begin(npz, &array, why);
+    return status ? status : npz_append(npz, floats, array.bytes, why);
 }
 
 enum status npz_write(struct atomic_file *file,
                       const struct tensor_source *source, float *floats,
                       struct failure *why) {
-    struct sink sink = {.file = file, .why = why};
-    struct archive *archive = archive_write_new();
-    if (!archive)
-        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
-                           "%s: memory is short", file->path);
-    enum status status = STATUS_OK;
-    if (!open_archive(archive, &sink))
-        status = npz_failed(archive, &sink, why);
+    struct npz *npz;
+    enum status status = npz_open(&npz, file, why);
     for (uint32_t t = 0; t < source->count && !status; t++) {
         status = source->fetch(source->context, t, floats, why);
         if (!status)
-            status =
-                write_array(archive, &sink, &source->tensors[t], floats, why);
+            status = append_tensor(npz, &source->tensors[t], floats, why);
     }
-    if (!status && archive_write_close(archive))
-        status = npz_failed(archive, &sink, why);
-    if (status)
-        sink.why = NULL; /* closing writes the rest; the first text is kept */
-    archive_write_free(archive);
+    if (!status)
+        status = npz_finish(npz, why);
+    npz_close(&npz);
     return status;
 }

@@ -162,8 +162,10 @@ static const struct argp_option ckpt_command_options[] = {
     FLAG("step", STEP, "N",
          "only this step (default: all; export: the newest that verifies)", 0),
     FLAG("format", FORMAT, "FORMAT",
-         "export: safetensors or npz (default: by the ending of OUT)", 0),
+         "export: safetensors, npz or csv (default: by the ending of OUT)", 0),
     FLAG("state", STATE, NULL, "export: also the optimizer state", 0),
+    FLAG("table", TABLE, "NAME",
+         "export: the rows of this table, to npz or csv", 0),
     {0}};
 
 static const struct argp_option export_options[] = {
@@ -171,9 +173,13 @@ static const struct argp_option export_options[] = {
     JSON,
     FLAG("step", STEP, "N", "this step (default: the newest that verifies)", 0),
     FLAG("format", FORMAT, "FORMAT",
-         "safetensors or npz (default: by the ending of OUT)", 0),
+         "safetensors or npz, of a table npz or csv (default: by the ending of "
+         "OUT)",
+         0),
     FLAG("state", STATE, NULL,
          "also the optimizer state, as layer0.weight.momentum_buffer", 0),
+    FLAG("table", TABLE, "NAME",
+         "the rows of this table, ascending by id, not the tensors", 0),
     {0}};
 
 static const struct argp_option ckpt_read_options[] = {
@@ -203,7 +209,8 @@ static const struct cli_command ckpt_subcommands[] = {
      "as layer0.weight.",
      export_options, 3, 3, NULL,
      "capstan ckpt export run/checkpoint model.safetensors\n"
-     "capstan ckpt export --step 500 --state run/checkpoint model.npz",
+     "capstan ckpt export --step 500 --state run/checkpoint model.npz\n"
+     "capstan ckpt export --table e1 run/checkpoint e1.csv",
      NULL},
     {0}};
 

@@ -235,6 +235,9 @@ static error_t set_flag(struct options *options, int key, const char *text) {
     case CLI_COMMAND_KEY_COORDINATE:
         options->coordinate = true;
         return 0;
+    case CLI_COMMAND_KEY_TABLE:
+        options->table = text;
+        return 0;
     case CLI_COMMAND_KEY_STATE:
         options->with_state = true;
         return 0;

@@ -51,7 +51,7 @@ struct options {
     struct compare_options compare;
     struct launch_flags launch;
     char *const *words; /* words after the verb, NULL-ended */
-    const char *action, *dir, *out, *format; /* ckpt; data: action */
+    const char *action, *dir, *out, *format, *table; /* ckpt; data: action */
     bool has_step, with_state;
     uint64_t step;
     unsigned rows; /* data peek; 0: not given */

@@ -11,6 +11,8 @@
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 
+#include <archive.h>
+#include <archive_entry.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -329,6 +331,196 @@ static void export_of_a_damaged_step_fails_and_writes_nothing(void **state) {
     free(printed(EXPORT, &options, FAILURE_WEIGHTS_INVALID, &why));
 }
 
+/* Table T of the checkpoint, by id. */
+static int compare_ids(const void *left, const void *right) {
+    const uint64_t *l = left, *r = right;
+    return (*l > *r) - (*l < *r);
+}
+
+/* Fills IDS with those of the admitted rows of T, ascending. */
+static size_t admitted_ids(uint32_t t, uint64_t *ids) {
+    size_t count = 0;
+    for (uint32_t i = 0; i < CHECKPOINT_FIXTURE_IDS; i++)
+        if (checkpoint_fixture_has_row(t, i) && (t < 2 || i / 6 % 2 == 0))
+            ids[count++] = checkpoint_fixture_id(i);
+    qsort(ids, count, sizeof *ids, compare_ids);
+    return count;
+}
+
+static void ls_shows_the_tables_with_their_rows(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {.dir = place->dir};
+    struct failure why;
+    checkpoint_fixture_write_tables(place->dir, 5, 2, 16);
+    char *text = printed(LS, &options, FAILURE_NONE, &why);
+    assert_non_null(strstr(text, "table e1: 20000 rows of 3, 1.1 MB\n"));
+    assert_non_null(
+        strstr(text, "table c: 3334 rows of 8, 1667 of them admitted, 267 kB"));
+    free(text);
+    json_t *object = printed_json(LS, options, FAILURE_NONE);
+    const json_t *tables = json_object_get(
+        json_array_get(json_object_get(object, "checkpoints"), 0), "tables");
+    const json_t *c = json_array_get(tables, 2);
+    assert_int_equal(json_array_size(tables), 3);
+    assert_string_equal(json_string_value(json_object_get(c, "name")), "c");
+    assert_int_equal(json_integer_value(json_object_get(c, "dim")), 8);
+    assert_int_equal(json_integer_value(json_object_get(c, "rows")), 3334);
+    assert_int_equal(json_integer_value(json_object_get(c, "admitted")), 1667);
+    assert_int_equal(json_integer_value(json_object_get(c, "bytes")),
+                     3334 * (16 + 2 * 8 * 4));
+    json_decref(object);
+}
+
+static void verify_reads_the_rows_of_tables(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {.dir = place->dir};
+    struct failure why;
+    checkpoint_fixture_write_tables(place->dir, 5, 1, 4);
+    char *text = printed(VERIFY, &options, FAILURE_NONE, &why);
+    assert_non_null(strstr(text, "step 5: ok"));
+    free(text);
+    damage(place->dir, 5, SHARD);
+    free(printed(VERIFY, &options, FAILURE_CHECKPOINT_DAMAGED, &why));
+}
+
+/* Reads array NAME of the npz at PATH behind its header of 128 bytes. */
+static size_t read_array(const char *path, const char *name, void *to,
+                         size_t room, char header[128]) {
+    struct archive *archive = archive_read_new();
+    struct archive_entry *entry;
+    size_t size = 0;
+    archive_read_support_format_zip(archive);
+    assert_int_equal(archive_read_open_filename(archive, path, 1 << 16),
+                     ARCHIVE_OK);
+    while (archive_read_next_header(archive, &entry) == ARCHIVE_OK)
+        if (strcmp(archive_entry_pathname(entry), name) == 0) {
+            assert_int_equal(archive_read_data(archive, header, 128), 128);
+            size = (size_t)archive_read_data(archive, to, room);
+        }
+    archive_read_free(archive);
+    return size;
+}
+
+static void an_npz_has_the_admitted_rows_by_id(void **state) {
+    struct place *place = *state;
+    char out[PATH_MAX + 32], header[128];
+    struct ckpt_command_options options = {.dir = place->dir, .out = out};
+    struct failure why;
+    checkpoint_fixture_write_tables(place->dir, 5, 2, 16);
+    snprintf(out, sizeof out, "%s/rows.npz", place->dir);
+    size_t room = CHECKPOINT_FIXTURE_IDS * sizeof(uint64_t);
+    uint64_t *ids = malloc(room), *wanted = malloc(room);
+    float *weights = malloc(4 * room);
+    for (uint32_t t = 0; t < CHECKPOINT_FIXTURE_TABLES; t++) {
+        uint32_t dim = t < 2 ? 3 : 8;
+        options.table = t == 0 ? "e1" : t == 1 ? "e2" : "c";
+        char *text = printed(EXPORT, &options, FAILURE_NONE, &why);
+        assert_non_null(strstr(text, options.table));
+        free(text);
+        size_t count = admitted_ids(t, wanted);
+        assert_int_equal(read_array(out, "ids.npy", ids, room, header),
+                         count * sizeof *ids);
+        assert_non_null(strstr(header + 10, "'<u8'"));
+        assert_memory_equal(ids, wanted, count * sizeof *ids);
+        assert_int_equal(
+            read_array(out, "weights.npy", weights, 4 * room, header),
+            count * dim * sizeof *weights);
+        char shape[64];
+        snprintf(shape, sizeof shape,
+                 "'<f4', 'fortran_order': False, "
+                 "'shape': (%zu, %u, )",
+                 count, dim);
+        assert_non_null(strstr(header + 10, shape));
+        for (size_t i = 0; i < count * dim; i++)
+            assert_true(weights[i] ==
+                        checkpoint_fixture_weight(t, ids[i / dim],
+                                                  (uint32_t)(i % dim)));
+    }
+    free(ids);
+    free(wanted);
+    free(weights);
+}
+
+static void a_csv_has_a_line_for_each_admitted_row(void **state) {
+    struct place *place = *state;
+    char out[PATH_MAX + 32], line[512];
+    struct ckpt_command_options options = {
+        .dir = place->dir, .out = out, .table = "c"};
+    checkpoint_fixture_write_tables(place->dir, 5, 2, 16);
+    snprintf(out, sizeof out, "%s/rows.csv", place->dir);
+    json_t *object = printed_json(EXPORT, options, FAILURE_NONE);
+    assert_int_equal(json_integer_value(json_object_get(object, "rows")), 1667);
+    assert_int_equal(json_integer_value(json_object_get(object, "bytes")),
+                     1667 * 40);
+    json_decref(object);
+    uint64_t *ids = malloc(CHECKPOINT_FIXTURE_IDS * sizeof *ids);
+    size_t count = admitted_ids(2, ids);
+    FILE *file = fopen(out, "r");
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_string_equal(line, "id,w0,w1,w2,w3,w4,w5,w6,w7\n");
+    for (size_t i = 0; i < count; i++) {
+        char *at = line;
+        assert_non_null(fgets(line, sizeof line, file));
+        assert_true(strtoull(at, &at, 10) == ids[i]);
+        for (uint32_t e = 0; e < 8; e++) {
+            assert_int_equal(*at, ',');
+            assert_true(strtof(at + 1, &at) ==
+                        checkpoint_fixture_weight(2, ids[i], e));
+        }
+        assert_string_equal(at, "\n");
+    }
+    assert_null(fgets(line, sizeof line, file));
+    fclose(file);
+    free(ids);
+}
+
+static void what_a_table_cannot_be_exported_as_is_named(void **state) {
+    struct place *place = *state;
+    char out[PATH_MAX + 32];
+    struct ckpt_command_options options = {
+        .dir = place->dir, .out = out, .table = "e9"};
+    struct failure why;
+    checkpoint_fixture_write_tables(place->dir, 5, 1, 1);
+    snprintf(out, sizeof out, "%s/rows.csv", place->dir);
+    free(printed(EXPORT, &options, FAILURE_CHECKPOINT_MISSING, &why));
+    assert_non_null(strstr(why.text, "no table \"e9\"; its tables: e1, e2, c"));
+    options.table = "e1";
+    options.state = true;
+    free(printed(EXPORT, &options, FAILURE_FLAG_CONFLICT, &why));
+    options.state = false;
+    options.out = place->out;
+    free(printed(EXPORT, &options, FAILURE_WEIGHTS_INVALID, &why));
+    assert_non_null(strstr(why.text, ".npz or .csv"));
+    assert_int_not_equal(access(out, F_OK), 0);
+}
+
+/* The hashes are right; only the manifest's number of rows is not. */
+static void an_export_with_other_rows_than_its_manifest_says_fails(
+    void **state) {
+    struct place *place = *state;
+    char out[PATH_MAX + 32], folder[PATH_MAX];
+    struct ckpt_command_options options = {
+        .dir = place->dir, .out = out, .table = "e2"};
+    struct manifest manifest;
+    struct failure why;
+    checkpoint_fixture_write_tables(place->dir, 5, 1, 2);
+    checkpoint_folder(place->dir, 5, folder, sizeof folder);
+    for (int change = -1; change < 2; change += 2)
+        for (int csv = 0; csv < 2; csv++) {
+            assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+            manifest.tables[1].count.admitted = 6667 + (uint64_t)change;
+            manifest.tables[1].count.rows = 7000;
+            assert_int_equal(manifest_write(&manifest, folder, &why),
+                             STATUS_OK);
+            manifest_clear(&manifest);
+            snprintf(out, sizeof out, "%s/rows.%s", place->dir,
+                     csv ? "csv" : "npz");
+            free(printed(EXPORT, &options, FAILURE_CHECKPOINT_DAMAGED, &why));
+            assert_non_null(strstr(why.text, "\"e2\" has 6667 admitted rows"));
+            assert_int_not_equal(access(out, F_OK), 0);
+        }
+}
+
 #define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
@@ -344,6 +536,12 @@ int main(void) {
         IN_PLACE(export_uses_the_newest_valid_checkpoint),
         IN_PLACE(export_writes_a_step_with_its_state),
         IN_PLACE(export_of_a_damaged_step_fails_and_writes_nothing),
+        IN_PLACE(ls_shows_the_tables_with_their_rows),
+        IN_PLACE(verify_reads_the_rows_of_tables),
+        IN_PLACE(an_npz_has_the_admitted_rows_by_id),
+        IN_PLACE(a_csv_has_a_line_for_each_admitted_row),
+        IN_PLACE(what_a_table_cannot_be_exported_as_is_named),
+        IN_PLACE(an_export_with_other_rows_than_its_manifest_says_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
