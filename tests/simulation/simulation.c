@@ -240,7 +240,8 @@ static void draw(struct simulated *s) {
         s->disk.values[b] = simulated_oracle_start(s, b);
     simulated_trace(
         s,
-        "%u workers, %u ps, %u blocks, %u partitions, staleness %lld, %llu steps"
+        "%u workers, %u ps, %u blocks, %u partitions, staleness %lld, "
+        "%llu steps"
         "%s, credit %llu, heals at %.1f s",
         s->scenario.num_ranks, s->scenario.num_ps, s->scenario.num_blocks,
         s->scenario.num_partitions, (long long)s->scenario.staleness,
