@@ -2,7 +2,9 @@
 /* A whole cluster in one thread, for tests/simulation/simulation.h: the real
  * cores of ps, worker and chief joined by a simulated network under virtual
  * time. Weights are symbols: numbers in which every contribution leaves its
- * mark. This header is the state that the simulated roles share. */
+ * mark. Units are the plan's blocks and behind them the partitions of a table,
+ * each of which has one symbol for all its rows. This header is the state that
+ * the simulated roles share. */
 #ifndef CAPSTAN_SIMULATED_H
 #define CAPSTAN_SIMULATED_H
 
@@ -26,6 +28,9 @@ enum {
     SIMULATED_PS = 3,
     SIMULATED_PARAMETERS = 4,
     SIMULATED_BLOCKS = 2 * SIMULATED_PARAMETERS,
+    SIMULATED_PARTITIONS = 4,
+    SIMULATED_UNITS = SIMULATED_BLOCKS + SIMULATED_PARTITIONS,
+    SIMULATED_WINDOW = SIMULATED_UNITS + SIMULATED_PARTITIONS,
     SIMULATED_PROCESSES = 1 + SIMULATED_PS + SIMULATED_RANKS,
     SIMULATED_CLOCKS = 128,
     SIMULATED_LIVES = 256,
@@ -41,6 +46,8 @@ enum {
 /* What a seed stands for. Chances are of 1000. */
 struct simulated_scenario {
     uint32_t num_ranks, num_ps, num_blocks, num_parameters;
+    uint32_t num_partitions, micro_batches;
+    uint32_t looks_ahead; /* chance that a step's rows are requested early */
     uint32_t first_block[SIMULATED_PARAMETERS];
     uint32_t blocks_of[SIMULATED_PARAMETERS];
     uint16_t block_ps[SIMULATED_BLOCKS];
@@ -62,6 +69,8 @@ enum simulated_kind {
     SIMULATED_PUSH,
     SIMULATED_PULL,
     SIMULATED_QUERY,
+    SIMULATED_LOOKUP,
+    SIMULATED_ROWS,
     SIMULATED_WEIGHTS,
     SIMULATED_MISSING,
     SIMULATED_REFUSED,
@@ -89,9 +98,10 @@ struct simulated_data {
     uint32_t rank, count;
     uint64_t seq, clock, step;
     bool empty, overflowed;
-    uint32_t blocks[SIMULATED_BLOCKS];
-    uint64_t values[SIMULATED_BLOCKS]; /* gradients or weights */
-    uint64_t versions[SIMULATED_BLOCKS];
+    bool zero[SIMULATED_UNITS]; /* a push without rows */
+    uint32_t blocks[SIMULATED_UNITS];
+    uint64_t values[SIMULATED_UNITS]; /* gradients, weights, or which rows */
+    uint64_t versions[SIMULATED_UNITS];
 };
 
 struct simulated_control {
@@ -100,8 +110,8 @@ struct simulated_control {
     bool write, written, failed, ok;
     double norm;
     struct gate_slot slots[SIMULATED_RANKS];
-    double sums[SIMULATED_BLOCKS];
-    uint64_t values[SIMULATED_BLOCKS], versions[SIMULATED_BLOCKS];
+    double sums[SIMULATED_UNITS];
+    uint64_t values[SIMULATED_UNITS], versions[SIMULATED_UNITS];
 };
 
 struct simulated_message {
@@ -137,8 +147,8 @@ struct simulated_snapshot {
     uint64_t id, order; /* of its beginning */
     bool used, writing;
     uint32_t added;
-    bool has[SIMULATED_BLOCKS];
-    uint64_t values[SIMULATED_BLOCKS], versions[SIMULATED_BLOCKS];
+    bool has[SIMULATED_UNITS];
+    uint64_t values[SIMULATED_UNITS], versions[SIMULATED_UNITS];
 };
 
 struct simulated_reader {
@@ -147,24 +157,26 @@ struct simulated_reader {
 };
 
 struct simulated_contribution {
-    bool held, empty, overflowed;
+    bool held, empty, zero, overflowed;
     uint64_t incarnation, clock, value;
 };
 
 struct simulated_ps {
     struct simulated_member member;
     struct update_core *update_core;
-    uint32_t count;
-    uint32_t ids[SIMULATED_BLOCKS];   /* of my blocks in the plan */
-    uint32_t local[SIMULATED_BLOCKS]; /* of plan blocks here, or UINT32_MAX */
-    uint64_t values[SIMULATED_BLOCKS];
+    struct row_lookups *row_lookups;
+    uint32_t count, num_partitions;  /* of my units, the last ones of which */
+    uint32_t ids[SIMULATED_UNITS];   /* in the plan */
+    uint32_t local[SIMULATED_UNITS]; /* of plan units here, or UINT32_MAX */
+    uint64_t values[SIMULATED_UNITS];
     uint64_t view;
     struct gate_slot slots[SIMULATED_RANKS]; /* of the view, for the checks */
-    struct simulated_contribution held[SIMULATED_BLOCKS][SIMULATED_RANKS];
-    struct simulated_reader readers[SIMULATED_BLOCKS][SIMULATED_RANKS];
+    struct simulated_contribution held[SIMULATED_UNITS][SIMULATED_RANKS];
+    struct simulated_reader readers[SIMULATED_UNITS][SIMULATED_RANKS];
+    struct simulated_reader lookups[SIMULATED_UNITS][SIMULATED_RANKS];
     struct simulated_peer peers[SIMULATED_RANKS];
     bool frozen;
-    double norm, sums[SIMULATED_BLOCKS];
+    double norm, sums[SIMULATED_UNITS];
     uint64_t norm_round;
     uint32_t num_summed;
     struct simulated_snapshot snapshots[SIMULATED_SNAPSHOTS];
@@ -179,13 +191,23 @@ struct simulated_worker {
     struct window *window;
     bool training, finished, leaving;
     uint64_t from, clock, seq, step;
-    uint32_t announced; /* parameters of this step; all: it waits */
-    uint32_t missing;   /* blocks */
+    uint32_t announced;       /* parameters of this step; all: it waits */
+    uint32_t missing;         /* blocks */
+    bool pushed;              /* the step's rows */
+    uint32_t receipts;        /* partitions whose push is not answered */
+    uint32_t looked_up;       /* micro batches of the next step */
+    uint32_t rows;            /* partitions missing of the last one's lookup, */
+    uint64_t looked_up_after; /* requests before it, */
+    uint64_t ids[SIMULATED_UNITS]; /* which rows it wants */
     int64_t busy_until, blocked_since;
-    uint64_t values[SIMULATED_BLOCKS], versions[SIMULATED_BLOCKS];
-    uint64_t gradients[SIMULATED_BLOCKS];
-    uint64_t first_sent[SIMULATED_BLOCKS]; /* clock it was first sent at */
-    bool under_way[SIMULATED_BLOCKS];
+    uint16_t block_ps[SIMULATED_WINDOW];
+    uint32_t block_bytes[SIMULATED_WINDOW];
+    /* Weights, and of partitions what the next step has read. */
+    uint64_t values[SIMULATED_UNITS], versions[SIMULATED_UNITS];
+    uint64_t gradients[SIMULATED_UNITS]; /* of the step; what is sent */
+    uint64_t sent_gradients[SIMULATED_UNITS];
+    uint64_t first_sent[SIMULATED_UNITS]; /* clock it was first sent at */
+    bool under_way[SIMULATED_UNITS];
 };
 
 enum simulated_phase {
@@ -207,7 +229,7 @@ struct simulated_cut {
     uint64_t id, step;
     bool save, joins, ordered, failed;
     int64_t began;
-    uint64_t values[SIMULATED_BLOCKS], versions[SIMULATED_BLOCKS];
+    uint64_t values[SIMULATED_UNITS], versions[SIMULATED_UNITS];
 };
 
 struct simulated_session {
@@ -229,25 +251,25 @@ struct simulated_chief {
     struct simulated_session
         sessions[SIMULATED_PS + SIMULATED_RANKS]; /* by slot */
     struct simulated_cut cuts[SIMULATED_CUTS];
-    double sums[SIMULATED_BLOCKS];
+    double sums[SIMULATED_UNITS];
     uint32_t sums_received;
 };
 
 /* The newest complete checkpoint. */
 struct simulated_disk {
     uint64_t step;
-    uint64_t values[SIMULATED_BLOCKS];
+    uint64_t values[SIMULATED_UNITS];
 };
 
 /* What really happened, as nobody in the cluster knows it. */
 struct simulated_oracle {
     /* By incarnation: its first clock, what is applied. */
     uint64_t from[SIMULATED_LIVES];
-    uint8_t applied[SIMULATED_LIVES][SIMULATED_BLOCKS][SIMULATED_CLOCKS];
+    uint8_t applied[SIMULATED_LIVES][SIMULATED_UNITS][SIMULATED_CLOCKS];
     /* Of this run; in synchronous runs by version. */
-    uint64_t values[SIMULATED_CLOCKS][SIMULATED_BLOCKS];
-    uint64_t expected[SIMULATED_CLOCKS][SIMULATED_BLOCKS];
-    uint64_t taken[SIMULATED_BLOCKS][SIMULATED_RANKS]; /* highest clock */
+    uint64_t values[SIMULATED_CLOCKS][SIMULATED_UNITS];
+    uint64_t expected[SIMULATED_CLOCKS][SIMULATED_UNITS];
+    uint64_t taken[SIMULATED_UNITS][SIMULATED_RANKS]; /* highest clock */
     bool whole; /* no trainer was ever missing: bits are foreseeable */
 };
 
@@ -290,6 +312,27 @@ static inline bool simulated_synchronous(const struct simulated *s) {
 static inline bool simulated_has_fault(const struct simulated *s,
                                        enum simulation_fault fault) {
     return s->fault == fault;
+}
+
+static inline uint32_t simulated_units(const struct simulated *s) {
+    return s->scenario.num_blocks + s->scenario.num_partitions;
+}
+
+static inline bool simulated_is_partition(const struct simulated *s,
+                                          uint32_t unit) {
+    return unit >= s->scenario.num_blocks;
+}
+
+/* The ps that has UNIT in RUN. Partitions lie in equal ranges, as
+ * chief/plan/placement.c has them; each run has another number of ps for them,
+ * as after a restore. */
+static inline uint32_t simulated_place(const struct simulated *s, uint64_t run,
+                                       uint32_t unit) {
+    const struct simulated_scenario *scenario = &s->scenario;
+    if (!simulated_is_partition(s, unit))
+        return scenario->block_ps[unit];
+    uint32_t num_ps = 1 + (uint32_t)(run % scenario->num_ps);
+    return (unit - scenario->num_blocks) * num_ps / scenario->num_partitions;
 }
 
 /* True CHANCE times of 1000. */

@@ -229,6 +229,7 @@ static void plan(struct simulated *s) {
 }
 
 static void first_view(struct simulated *s) {
+    simulated_oracle_placed(s);
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
         s->chief.trainers[r].from = first_clock(s);
         s->chief.trainers[r].clock = first_clock(s) - 1;
@@ -262,18 +263,14 @@ static void let_in(struct simulated *s, uint32_t rank) {
 static void take_sums(struct simulated *s, uint32_t p,
                       const struct simulated_control *sums) {
     struct simulated_control norm = {.round = sums->round};
-    uint32_t next = 0, with_blocks = 0;
-    bool has[SIMULATED_PS] = {0};
-    for (uint32_t b = 0; b < s->scenario.num_blocks; b++) {
-        with_blocks += !has[s->scenario.block_ps[b]];
-        has[s->scenario.block_ps[b]] = true;
-        if (s->scenario.block_ps[b] == p)
+    uint32_t next = 0;
+    for (uint32_t b = 0; b < simulated_units(s); b++)
+        if (simulated_place(s, s->chief.run, b) == p)
             s->chief.sums[b] = sums->sums[next++];
-    }
-    if (++s->chief.sums_received < with_blocks)
+    if (++s->chief.sums_received < simulated_coordinator_num_parts(s))
         return;
     s->chief.sums_received = 0;
-    for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
+    for (uint32_t b = 0; b < simulated_units(s); b++)
         norm.norm += s->chief.sums[b];
     norm.norm = sqrt(norm.norm);
     simulated_chief_send_ps(s, SIMULATED_NORM, &norm);

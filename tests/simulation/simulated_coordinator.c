@@ -13,12 +13,11 @@ static struct simulated_cut *find(struct simulated *s, uint64_t id) {
     return NULL;
 }
 
-/* Ps that hold blocks: the lowest. */
-static uint32_t num_parts(const struct simulated *s) {
+uint32_t simulated_coordinator_num_parts(const struct simulated *s) {
     uint32_t count = 0;
-    for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
-        if (s->scenario.block_ps[b] >= count)
-            count = s->scenario.block_ps[b] + 1u;
+    for (uint32_t b = 0; b < simulated_units(s); b++)
+        if (simulated_place(s, s->chief.run, b) >= count)
+            count = simulated_place(s, s->chief.run, b) + 1;
     return count;
 }
 
@@ -28,7 +27,7 @@ static struct simulated_cut *begin(struct simulated *s, uint64_t id) {
         if (cut->course.stage)
             continue;
         *cut = (struct simulated_cut){.id = id, .step = id, .began = s->now};
-        snapshot_round_start(&cut->course, num_parts(s));
+        snapshot_round_start(&cut->course, simulated_coordinator_num_parts(s));
         return cut;
     }
     return NULL;
@@ -71,7 +70,7 @@ bool simulated_coordinator_begin(struct simulated *s, bool save, bool joins,
                     (unsigned long long)cut->step, end ? ", the last" : "");
     if (simulated_synchronous(s) && !end) {
         struct simulated_control control_message = {.id = cut->id};
-        snapshot_round_query(&cut->course, num_parts(s));
+        snapshot_round_query(&cut->course, simulated_coordinator_num_parts(s));
         simulated_chief_send_ps(s, SIMULATED_CUT_QUERY, &control_message);
     } else {
         tell_cut(s, cut->id, 0, false);
@@ -98,7 +97,7 @@ static void let_join(struct simulated *s, uint64_t round) {
 void simulated_coordinator_ps_answered(struct simulated *s, uint32_t p,
                                        const struct simulated_control *mark) {
     struct simulated_cut *cut = find(s, mark->id);
-    if (!cut || p >= num_parts(s) ||
+    if (!cut || p >= simulated_coordinator_num_parts(s) ||
         !snapshot_round_receive_highest(&cut->course, mark->clock,
                                         s->scenario.total))
         return;
@@ -142,8 +141,8 @@ static void write_over(struct simulated *s, struct simulated_cut *cut) {
 static void note_part(struct simulated *s, struct simulated_cut *cut,
                       uint32_t p, const struct simulated_control *done) {
     uint32_t next = 0;
-    for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
-        if (s->scenario.block_ps[b] == p) {
+    for (uint32_t b = 0; b < simulated_units(s); b++)
+        if (simulated_place(s, s->chief.run, b) == p) {
             cut->values[b] = done->values[next];
             cut->versions[b] = done->versions[next++];
         }
@@ -154,7 +153,7 @@ static void note_part(struct simulated *s, struct simulated_cut *cut,
 void simulated_coordinator_ps_done(struct simulated *s, uint32_t p,
                                    const struct simulated_control *done) {
     struct simulated_cut *cut = find(s, done->id);
-    if (p >= num_parts(s))
+    if (p >= simulated_coordinator_num_parts(s))
         return;
     if (!cut && done->id < SIMULATED_REQUESTED) {
         cut = begin(s, done->id);

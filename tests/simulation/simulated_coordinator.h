@@ -17,6 +17,9 @@ void simulated_coordinator_ps_answered(struct simulated *s, uint32_t p,
 void simulated_coordinator_ps_done(struct simulated *s, uint32_t p,
                                    const struct simulated_control *done);
 
+/* How many ps hold units: the lowest. */
+uint32_t simulated_coordinator_num_parts(const struct simulated *s);
+
 /* Is a round still being agreed on? Is any cut not over? */
 bool simulated_coordinator_is_agreeing(const struct simulated *s);
 bool simulated_coordinator_is_pending(const struct simulated *s);

@@ -19,7 +19,7 @@ uint64_t simulated_oracle_gradient(const struct simulated *s, uint32_t rank,
                                    uint64_t clock, uint32_t b,
                                    const uint64_t *weights) {
     uint64_t mixed = simulated_oracle_mix(rank + 1, clock * 64 + b);
-    for (uint32_t i = 0; i < s->scenario.num_blocks; i++)
+    for (uint32_t i = 0; i < simulated_units(s); i++)
         mixed = simulated_oracle_mix(mixed, weights[i]);
     return mixed;
 }
@@ -35,22 +35,57 @@ bool simulated_oracle_void(const struct simulated *s, uint32_t rank,
            simulated_oracle_mix(s->seed + 1, clock * 64 + rank) % 16 == 0;
 }
 
-double simulated_oracle_square(const uint64_t *gradients, uint32_t count) {
+double simulated_oracle_square(const struct simulated_gradients *gradients) {
     double sum = 0;
-    for (uint32_t i = 0; i < count; i++)
-        sum += (double)(gradients[i] >> 44);
+    for (uint32_t i = 0; i < gradients->count; i++)
+        sum += (double)(gradients->values[i] >> 44);
     return sum;
 }
 
 uint64_t simulated_oracle_update(const struct simulated *s, uint64_t value,
-                                 uint64_t version, const uint64_t *gradients,
-                                 uint32_t count, double norm) {
+                                 uint64_t version,
+                                 const struct simulated_gradients *gradients) {
     if (!simulated_synchronous(s))
-        return count ? value + gradients[0] : value;
-    value = simulated_oracle_mix(value, version);
-    for (uint32_t i = 0; i < count; i++)
-        value = simulated_oracle_mix(value, gradients[i]);
-    return simulated_oracle_mix(value, (uint64_t)norm);
+        return gradients->count ? value + gradients->values[0] : value;
+    value = simulated_oracle_mix(value, version * 64 + gradients->divisor);
+    for (uint32_t i = 0; i < gradients->count; i++)
+        value = simulated_oracle_mix(value, gradients->values[i]);
+    return simulated_oracle_mix(value, (uint64_t)gradients->norm);
+}
+
+/* Half of the partitions, of which four lists of rows exist. */
+uint64_t simulated_oracle_rows(const struct simulated *s, uint32_t rank,
+                               uint64_t clock, uint32_t m, uint32_t b) {
+    uint64_t mixed =
+        simulated_oracle_mix(s->seed + 2, (clock * 64 + rank) * 64 + b);
+    uint64_t rows = simulated_oracle_mix(mixed, m) % 8;
+    return rows < 5 ? rows : 0;
+}
+
+uint64_t simulated_oracle_read(uint64_t value, uint64_t rows) {
+    return simulated_oracle_mix(value, rows);
+}
+
+uint64_t simulated_oracle_add_read(uint64_t read, uint64_t rows) {
+    return simulated_oracle_mix(read, rows);
+}
+
+bool simulated_oracle_touches(const struct simulated *s, uint32_t rank,
+                              uint64_t clock, uint32_t b) {
+    for (uint32_t m = 0; m < s->scenario.micro_batches; m++)
+        if (simulated_oracle_rows(s, rank, clock, m, b))
+            return true;
+    return !simulated_is_partition(s, b);
+}
+
+uint32_t simulated_oracle_bytes(const struct simulated *s, uint32_t rank,
+                                uint64_t clock, uint32_t b) {
+    if (!simulated_is_partition(s, b))
+        return s->scenario.block_bytes[b];
+    return simulated_oracle_touches(s, rank, clock, b)
+               ? 1 + (uint32_t)(simulated_oracle_mix(rank, clock * 64 + b) >>
+                                48)
+               : 0;
 }
 
 static bool any_void(const struct simulated *s, uint64_t clock) {
@@ -60,27 +95,45 @@ static bool any_void(const struct simulated *s, uint64_t clock) {
     return false;
 }
 
-/* Every trainer's gradients of a round on WEIGHTS, those without bytes left
- * out; returns how many a block. */
-static uint32_t all_gradients(
-    const struct simulated *s, uint64_t clock, const uint64_t *weights,
-    uint64_t gradients[SIMULATED_BLOCKS][SIMULATED_RANKS]) {
-    uint32_t count = 0;
+/* What RANK's step CLOCK reads of WEIGHTS. */
+static void read_all(const struct simulated *s, uint32_t rank, uint64_t clock,
+                     const uint64_t *weights, uint64_t *read) {
+    const struct simulated_scenario *scenario = &s->scenario;
+    memset(read, 0, SIMULATED_UNITS * sizeof *read);
+    memcpy(read, weights, scenario->num_blocks * sizeof *read);
+    for (uint32_t b = scenario->num_blocks; b < simulated_units(s); b++)
+        for (uint32_t m = 0; m < scenario->micro_batches; m++) {
+            uint64_t rows = simulated_oracle_rows(s, rank, clock, m, b);
+            if (rows)
+                read[b] = simulated_oracle_add_read(
+                    read[b], simulated_oracle_read(weights[b], rows));
+        }
+}
+
+/* Every trainer's GRADIENTS [units] of a round on WEIGHTS, those without bytes
+ * left out. */
+static void all_gradients(const struct simulated *s, uint64_t clock,
+                          const uint64_t *weights,
+                          struct simulated_gradients *gradients) {
+    uint64_t read[SIMULATED_UNITS];
+    memset(gradients, 0, SIMULATED_UNITS * sizeof *gradients);
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
         if (simulated_oracle_empty(s, r, clock))
             continue;
-        for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
-            gradients[b][count] =
-                simulated_oracle_gradient(s, r, clock, b, weights);
-        count++;
+        read_all(s, r, clock, weights, read);
+        for (uint32_t b = 0; b < simulated_units(s); b++) {
+            gradients[b].divisor++;
+            if (simulated_oracle_touches(s, r, clock, b))
+                gradients[b].values[gradients[b].count++] =
+                    simulated_oracle_gradient(s, r, clock, b, read);
+        }
     }
-    return count;
 }
 
 void simulated_oracle_begin(struct simulated *s) {
-    uint64_t gradients[SIMULATED_BLOCKS][SIMULATED_RANKS];
+    struct simulated_gradients gradients[SIMULATED_UNITS];
     struct simulated_oracle *t = &s->truth;
-    uint64_t start = s->disk.step, blocks = s->scenario.num_blocks;
+    uint64_t start = s->disk.step, units = simulated_units(s);
     memset(t->taken, 0, sizeof t->taken);
     memcpy(t->values[start], s->disk.values, sizeof t->values[0]);
     if (!simulated_synchronous(s))
@@ -92,13 +145,15 @@ void simulated_oracle_begin(struct simulated *s) {
             memcpy(t->expected[v], old, sizeof t->expected[v]);
             continue;
         }
-        uint32_t count = all_gradients(s, v, old, gradients);
+        all_gradients(s, v, old, gradients);
         double norm = 0;
-        for (uint32_t b = 0; s->scenario.clip && b < blocks; b++)
-            norm += simulated_oracle_square(gradients[b], count);
-        for (uint32_t b = 0; b < blocks; b++)
-            t->expected[v][b] = simulated_oracle_update(
-                s, old[b], v, gradients[b], count, sqrt(norm));
+        for (uint32_t b = 0; s->scenario.clip && b < units; b++)
+            norm += simulated_oracle_square(&gradients[b]);
+        for (uint32_t b = 0; b < units; b++) {
+            gradients[b].norm = sqrt(norm);
+            t->expected[v][b] =
+                simulated_oracle_update(s, old[b], v, &gradients[b]);
+        }
     }
 }
 
@@ -161,6 +216,23 @@ static void check_round(struct simulated *s, uint32_t p, uint32_t b,
                        (unsigned long long)ps->norm_round);
 }
 
+/* What a step contributes follows from its number: nothing, which does not
+ * count in the divisor, or no rows, which does. */
+static void check_kind(struct simulated *s, uint32_t id, uint32_t rank,
+                       const struct simulated_contribution *c) {
+    bool empty = simulated_oracle_empty(s, rank, c->clock) ||
+                 simulated_oracle_void(s, rank, c->clock);
+    bool zero = !empty && !simulated_oracle_touches(s, rank, c->clock, id);
+    if (c->empty != empty || c->zero != zero)
+        simulated_fail(s,
+                       "clock %llu of rank %u, block %u: it is taken for "
+                       "%s",
+                       (unsigned long long)c->clock, rank, id,
+                       c->empty  ? "nothing"
+                       : c->zero ? "zero"
+                                 : "gradients");
+}
+
 void simulated_oracle_updating(struct simulated *s, uint32_t p, uint32_t b,
                                uint64_t version, bool overflowed) {
     const struct simulated_ps *ps = &s->ps[p];
@@ -170,6 +242,7 @@ void simulated_oracle_updating(struct simulated *s, uint32_t p, uint32_t b,
         if (!c->held)
             continue;
         found_overflow |= c->overflowed;
+        check_kind(s, ps->ids[b], r, c);
         if (c->clock >= SIMULATED_CLOCKS)
             simulated_fail(s, "clock %llu", (unsigned long long)c->clock);
         else if (s->truth.applied[c->incarnation][ps->ids[b]][c->clock]++)
@@ -230,6 +303,26 @@ void simulated_oracle_replied(struct simulated *s, uint32_t p, uint32_t b,
                        (unsigned long long)clock);
 }
 
+/* The highest clock of RANK that block B has taken, at least one below its
+ * first. */
+static uint64_t taken_of(const struct simulated *s, uint32_t p, uint32_t b,
+                         uint32_t rank) {
+    const struct simulated_ps *ps = &s->ps[p];
+    uint64_t taken = s->truth.taken[ps->ids[b]][rank];
+    uint64_t from = ps->slots[rank].from;
+    return taken < from ? from - 1 : taken;
+}
+
+void simulated_oracle_looked_up(struct simulated *s, uint32_t p, uint32_t b,
+                                uint32_t rank, uint64_t clock) {
+    simulated_oracle_replied(s, p, b, rank, clock);
+    if (taken_of(s, p, b, rank) < clock)
+        simulated_fail(s,
+                       "rank %u reads partition %u at clock %llu without its "
+                       "own push",
+                       rank, s->ps[p].ids[b], (unsigned long long)clock);
+}
+
 /* A reason for the open round of block B to stay open. */
 static bool has_to_wait(const struct simulated *s, uint32_t p, uint32_t b) {
     const struct simulated_ps *ps = &s->ps[p];
@@ -262,6 +355,20 @@ static void check_reader(struct simulated *s, uint32_t p, uint32_t b,
             (unsigned long long)update_core_version(ps->update_core, b));
 }
 
+static void check_lookup(struct simulated *s, uint32_t p, uint32_t b,
+                         uint32_t r) {
+    const struct simulated_ps *ps = &s->ps[p];
+    uint64_t clock = ps->lookups[b][r].clock;
+    bool may = simulated_synchronous(s)
+                   ? update_core_version(ps->update_core, b) >= clock
+                   : !leaves_behind(s, p, b, clock);
+    if (may && taken_of(s, p, b, r) >= clock)
+        simulated_fail(s,
+                       "rank %u waits for rows of partition %u at clock %llu "
+                       "and need not",
+                       r, ps->ids[b], (unsigned long long)clock);
+}
+
 void simulated_oracle_event_handled(struct simulated *s, uint32_t p) {
     const struct simulated_ps *ps = &s->ps[p];
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
@@ -270,10 +377,13 @@ void simulated_oracle_event_handled(struct simulated *s, uint32_t p) {
         for (uint32_t b = 0; b < ps->count; b++) {
             if (ps->readers[b][r].waiting)
                 check_reader(s, p, b, r);
-            if (!ps->held[b][r].held || ps->held[b][r].empty)
+            if (ps->lookups[b][r].waiting)
+                check_lookup(s, p, b, r);
+            const struct simulated_contribution *c = &ps->held[b][r];
+            if (!c->held || c->empty || c->zero)
                 continue;
             blocks++;
-            bytes += s->scenario.block_bytes[ps->ids[b]];
+            bytes += simulated_oracle_bytes(s, r, c->clock, ps->ids[b]);
         }
         if (blocks > 1 && bytes > s->scenario.credit)
             simulated_fail(s,
@@ -304,6 +414,25 @@ void simulated_oracle_saved(struct simulated *s, uint32_t p, uint32_t b,
     }
 }
 
+void simulated_oracle_placed(struct simulated *s) {
+    for (uint32_t b = 0; b < simulated_units(s); b++) {
+        uint32_t here = 0;
+        bool all = true;
+        for (uint32_t p = 0; p < s->scenario.num_ps; p++) {
+            const struct simulated_ps *ps = &s->ps[p];
+            bool ready = ps->update_core && ps->member.run == s->chief.run;
+            all &= ready;
+            if (!ready || ps->local[b] == UINT32_MAX)
+                continue;
+            here++;
+            if (ps->values[ps->local[b]] != s->disk.values[b])
+                simulated_fail(s, "block %u is not restored", b);
+        }
+        if (here > 1 || (all && !here))
+            simulated_fail(s, "block %u is on %u ps", b, here);
+    }
+}
+
 void simulated_oracle_cut(struct simulated *s,
                           const struct simulated_cut *cut) {
     if (cut->step < s->disk.step)
@@ -312,7 +441,7 @@ void simulated_oracle_cut(struct simulated *s,
                        "%llu",
                        (unsigned long long)cut->step,
                        (unsigned long long)s->disk.step);
-    for (uint32_t b = 0; b < s->scenario.num_blocks; b++) {
+    for (uint32_t b = 0; b < simulated_units(s); b++) {
         uint64_t version = cut->versions[b];
         if (simulated_synchronous(s) && version != cut->step)
             simulated_fail(s, "the cut of round %llu has block %u at %llu",
@@ -338,6 +467,23 @@ void simulated_oracle_answered(struct simulated *s, uint32_t rank, uint32_t b,
                        rank, b, (unsigned long long)clock);
 }
 
+/* Its next push is not made yet, so a synchronous round cannot be later. */
+void simulated_oracle_took_rows(struct simulated *s, uint32_t rank, uint32_t b,
+                                uint64_t version, uint64_t value) {
+    const struct simulated_worker *w = &s->workers[rank];
+    simulated_oracle_answered(s, rank, b, w->clock);
+    if (simulated_synchronous(s) && version != w->clock)
+        simulated_fail(s, "rank %u after step %llu reads rows of round %llu",
+                       rank, (unsigned long long)w->clock,
+                       (unsigned long long)version);
+    else if (value !=
+             simulated_oracle_read(s->truth.values[version][b], w->ids[b]))
+        simulated_fail(s,
+                       "rank %u reads other rows of partition %u than those "
+                       "that it wants at version %llu",
+                       rank, b, (unsigned long long)version);
+}
+
 /* First sendings to a ps go in the plan's order, and so does each request. */
 void simulated_oracle_sent(struct simulated *s, uint32_t rank,
                            const struct window_request *request) {
@@ -350,9 +496,9 @@ void simulated_oracle_sent(struct simulated *s, uint32_t rank,
         if (w->first_sent[b] == request->clock)
             continue;
         w->first_sent[b] = request->clock;
-        for (uint32_t later = b + 1; later < s->scenario.num_blocks; later++)
+        for (uint32_t later = b + 1; later < simulated_units(s); later++)
             if (w->first_sent[later] == request->clock &&
-                s->scenario.block_ps[later] == request->ps)
+                w->block_ps[later] == request->ps)
                 simulated_fail(s, "rank %u sends block %u after %u", rank, b,
                                later);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/simulation/simulated_ps.h"
 
+#include "ps/row_lookups.h"
 #include "tests/simulation/simulated_member.h"
 #include "tests/simulation/simulated_net.h"
 #include "tests/simulation/simulated_oracle.h"
@@ -10,6 +11,13 @@
 
 #define NOT_MINE UINT32_MAX
 
+/* In a lookup's buffer: who asks, which rows of each part, what they are. */
+struct lookup_rows {
+    struct simulated_peer peer;
+    uint64_t ids[SIMULATED_PARTITIONS];
+    uint64_t values[SIMULATED_PARTITIONS], versions[SIMULATED_PARTITIONS];
+};
+
 void simulated_ps_open(struct simulated *s, uint32_t p) {
     struct simulated_ps *ps = &s->ps[p];
     memset(ps, 0, sizeof *ps);
@@ -18,6 +26,7 @@ void simulated_ps_open(struct simulated *s, uint32_t p) {
 
 void simulated_ps_close(struct simulated *s, uint32_t p) {
     update_core_close(&s->ps[p].update_core);
+    row_lookups_close(&s->ps[p].row_lookups);
     simulated_member_close(&s->ps[p].member);
 }
 
@@ -26,16 +35,25 @@ static bool planned(const void *context, uint64_t round) {
     return run_schedule_saves(&s->run_schedule, round);
 }
 
+static bool holds(const struct simulated *s, uint32_t p, uint32_t b,
+                  bool resumes) {
+    uint32_t place = simulated_place(s, s->ps[p].member.run, b);
+    return place == p ||
+           (place + 1 == p && resumes && simulated_is_partition(s, b) &&
+            simulated_has_fault(s, SIMULATION_ROWS_ON_TWO_PS));
+}
+
 static void take_plan(struct simulated *s, uint32_t p,
                       const struct simulated_control *plan) {
     struct simulated_ps *ps = &s->ps[p];
     const struct simulated_control ready = {0};
     if (ps->update_core)
         return;
-    for (uint32_t b = 0; b < s->scenario.num_blocks; b++) {
+    for (uint32_t b = 0; b < simulated_units(s); b++) {
         ps->local[b] = NOT_MINE;
-        if (s->scenario.block_ps[b] != p)
+        if (!holds(s, p, b, plan->step > 0))
             continue;
+        ps->num_partitions += simulated_is_partition(s, b);
         ps->local[b] = ps->count;
         ps->values[ps->count] = plan->values[b];
         ps->ids[ps->count++] = b;
@@ -43,6 +61,7 @@ static void take_plan(struct simulated *s, uint32_t p,
     struct update_core_settings settings = {
         .num_blocks = ps->count,
         .num_ranks = s->scenario.num_ranks,
+        .num_partitions = ps->num_partitions,
         .staleness = s->scenario.staleness,
         .start = plan->step,
         .clip = s->scenario.clip,
@@ -54,17 +73,24 @@ static void take_plan(struct simulated *s, uint32_t p,
         settings.staleness++;
     ps->norm_round = plan->step;
     ps->update_core = update_core_open(&settings);
+    ps->row_lookups =
+        row_lookups_open(ps->num_partitions, settings.num_ranks, NULL);
     simulated_member_send_reliable(s, &ps->member, simulated_ps_process(p),
                                    SIMULATED_READY, &ready);
 }
 
-static void answer(struct simulated *s, uint32_t p, uint32_t rank,
-                   struct simulated_message *message) {
+static void answer_peer(struct simulated *s, uint32_t p, uint32_t rank,
+                        const struct simulated_peer *peer,
+                        struct simulated_message *message) {
     message->run = s->ps[p].member.run;
     message->incarnation = s->processes[simulated_ps_process(p)].incarnation;
     message->data.rank = rank;
-    simulated_net_down(s, &s->ps[p].peers[rank],
-                       simulated_worker_process(s, rank), message);
+    simulated_net_down(s, peer, simulated_worker_process(s, rank), message);
+}
+
+static void answer(struct simulated *s, uint32_t p, uint32_t rank,
+                   struct simulated_message *message) {
+    answer_peer(s, p, rank, &s->ps[p].peers[rank], message);
 }
 
 static void reply(struct simulated *s, uint32_t p, uint32_t b, uint32_t rank,
@@ -86,47 +112,86 @@ static void reply(struct simulated *s, uint32_t p, uint32_t b, uint32_t rank,
     answer(s, p, rank, &message);
 }
 
-static uint32_t collect(const struct simulated *s, uint32_t p, uint32_t b,
-                        uint64_t *gradients) {
-    uint32_t count = 0;
-    for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
-        if (s->ps[p].held[b][r].held && !s->ps[p].held[b][r].empty)
-            gradients[count++] = s->ps[p].held[b][r].value;
-    return count;
+static struct simulated_gradients collect(const struct simulated *s, uint32_t p,
+                                          uint32_t b) {
+    struct simulated_gradients gradients = {.norm = s->ps[p].norm};
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        const struct simulated_contribution *c = &s->ps[p].held[b][r];
+        if (!c->held || c->empty)
+            continue;
+        gradients.divisor++;
+        if (!c->zero)
+            gradients.values[gradients.count++] = c->value;
+    }
+    return gradients;
 }
 
 static void update(struct simulated *s, uint32_t p,
                    const struct update_core_action *action) {
     struct simulated_ps *ps = &s->ps[p];
-    uint32_t b = action->block, count = 0;
-    uint64_t version = action->version, gradients[SIMULATED_RANKS];
+    uint32_t b = action->block;
+    uint64_t version = action->version;
+    struct simulated_gradients gradients = collect(s, p, b);
     simulated_oracle_updating(s, p, b, version, action->overflowed);
-    if (!action->overflowed) {
-        count = collect(s, p, b, gradients);
+    if (!action->overflowed)
         ps->values[b] =
-            simulated_oracle_update(s, ps->values[b], version, gradients, count,
-                                    s->scenario.clip ? ps->norm : 0);
-    }
+            simulated_oracle_update(s, ps->values[b], version, &gradients);
     memset(ps->held[b], 0, sizeof ps->held[b]);
     simulated_oracle_updated(s, p, b, version);
     simulated_trace(s, "ps %u: block %u is at %llu, of %u", p, ps->ids[b],
-                    (unsigned long long)version, count);
+                    (unsigned long long)version, gradients.count);
 }
 
 static void sum(struct simulated *s, uint32_t p,
                 const struct update_core_action *action) {
     struct simulated_ps *ps = &s->ps[p];
-    uint64_t gradients[SIMULATED_RANKS];
     uint32_t b = action->block;
-    uint32_t count = action->overflowed ? 0 : collect(s, p, b, gradients);
+    struct simulated_gradients gradients = collect(s, p, b);
     struct simulated_control control_message = {.round = action->version};
-    ps->sums[b] = simulated_oracle_square(gradients, count);
+    ps->sums[b] = action->overflowed ? 0 : simulated_oracle_square(&gradients);
     if (++ps->num_summed < ps->count)
         return;
     ps->num_summed = 0;
     memcpy(control_message.sums, ps->sums, sizeof control_message.sums);
     simulated_member_send_reliable(s, &ps->member, simulated_ps_process(p),
                                    SIMULATED_SUMS, &control_message);
+}
+
+/* As ps/server_rows.c: an answer has all parts of its lookup. */
+static void send_rows(struct simulated *s, uint32_t p,
+                      const struct row_lookup *lookup) {
+    const struct lookup_rows *rows = buffer_data(lookup->floats);
+    struct simulated_message message = {.kind = SIMULATED_ROWS};
+    struct simulated_data *data = &message.data;
+    data->seq = lookup->seq;
+    data->clock = lookup->clock;
+    data->count = lookup->num_parts;
+    for (uint32_t i = 0; i < lookup->num_parts; i++) {
+        data->blocks[i] = lookup->parts[i].block;
+        data->values[i] = rows->values[i];
+        data->versions[i] = rows->versions[i];
+    }
+    answer_peer(s, p, lookup->rank, &rows->peer, &message);
+}
+
+static void read_rows(struct simulated *s, uint32_t p,
+                      const struct update_core_action *action) {
+    struct simulated_ps *ps = &s->ps[p];
+    uint32_t b = action->block, i, first = ps->count - ps->num_partitions;
+    struct row_lookup *lookup = row_lookups_take(ps->row_lookups, b - first,
+                                                 action->rank, action->seq, &i);
+    if (!lookup) {
+        simulated_fail(s, "ps %u reads for a lookup that it has not", p);
+        return;
+    }
+    ps->lookups[b][action->rank].waiting = false;
+    simulated_oracle_looked_up(s, p, b, action->rank, lookup->clock);
+    struct lookup_rows *rows = buffer_data(lookup->floats);
+    rows->values[i] = simulated_oracle_read(ps->values[b], rows->ids[i]);
+    rows->versions[i] = action->version;
+    if (++lookup->num_read == lookup->num_parts)
+        send_rows(s, p, lookup);
+    row_lookups_drop(ps->row_lookups, lookup);
 }
 
 static void settle(struct simulated *s, uint32_t p) {
@@ -140,6 +205,8 @@ static void settle(struct simulated *s, uint32_t p) {
         else if (action.kind == UPDATE_CORE_SNAPSHOT)
             simulated_snapshot_agent_snapshot(s, p, action.block,
                                               action.version);
+        else if (action.kind == UPDATE_CORE_LOOKUP)
+            read_rows(s, p, &action);
         else
             reply(s, p, action.block, action.rank, action.clock, action.seq);
     }
@@ -151,6 +218,34 @@ static void note_reader(struct simulated_ps *ps, uint32_t b,
     struct simulated_reader *reader = &ps->readers[b][data->rank];
     if (!reader->waiting || reader->clock < data->clock)
         *reader = (struct simulated_reader){true, data->clock};
+}
+
+/* The newest counts. */
+static void look_up(struct simulated *s, uint32_t p,
+                    const struct simulated_peer *from,
+                    const struct simulated_data *data) {
+    struct simulated_ps *ps = &s->ps[p];
+    uint32_t first = ps->count - ps->num_partitions;
+    bool early = simulated_has_fault(s, SIMULATION_EARLY_ROWS);
+    struct row_lookup *lookup = row_lookups_new(ps->row_lookups, data->count);
+    lookup->rank = data->rank;
+    lookup->seq = data->seq;
+    lookup->clock = data->clock;
+    lookup->floats = buffer_open(sizeof(struct lookup_rows), NULL, NULL);
+    struct lookup_rows *rows = buffer_data(lookup->floats);
+    *rows = (struct lookup_rows){.peer = *from};
+    for (uint32_t i = 0; i < data->count; i++) {
+        uint32_t b = ps->local[data->blocks[i]];
+        lookup->parts[i].block = data->blocks[i];
+        rows->ids[i] = data->values[i];
+        ps->lookups[b][data->rank] =
+            (struct simulated_reader){true, data->clock};
+        row_lookups_wait(ps->row_lookups, lookup, b - first, i);
+    }
+    for (uint32_t i = 0; i < data->count; i++)
+        update_core_lookup(ps->update_core, ps->local[data->blocks[i]],
+                           data->rank, early ? 0 : data->clock, data->seq);
+    row_lookups_drop(ps->row_lookups, lookup);
 }
 
 static enum update_core_result count_push(struct simulated *s, uint32_t p,
@@ -169,13 +264,15 @@ static void push(struct simulated *s, uint32_t p,
                  const struct simulated_message *message) {
     struct simulated_ps *ps = &s->ps[p];
     const struct simulated_data *data = &message->data;
+    bool zero_as_empty = simulated_has_fault(s, SIMULATION_ZERO_AS_EMPTY);
     for (uint32_t i = 0; i < data->count; i++) {
         uint32_t b = ps->local[data->blocks[i]];
         struct simulated_contribution *mine = &ps->held[b][data->rank], saved;
         saved = *mine;
         *mine = (struct simulated_contribution){
             .held = true,
-            .empty = data->empty,
+            .empty = data->empty || (data->zero[i] && zero_as_empty),
+            .zero = data->zero[i] && !zero_as_empty,
             .overflowed = data->overflowed,
             .incarnation = message->incarnation,
             .clock = data->clock,
@@ -191,6 +288,10 @@ static void push(struct simulated *s, uint32_t p,
                             (unsigned long long)data->clock, data->rank);
             return;
         }
+        if (verdict == UPDATE_CORE_DUPLICATE &&
+            simulated_is_partition(s, data->blocks[i]) &&
+            simulated_has_fault(s, SIMULATION_ROWS_APPLIED_TWICE))
+            ps->values[b] += data->values[i];
         note_reader(ps, b, data);
         if (simulated_has_fault(s, SIMULATION_EARLY_REPLY))
             reply(s, p, b, data->rank, data->clock, data->seq);
@@ -248,12 +349,20 @@ static void serve(struct simulated *s, uint32_t p,
         simulated_oracle_refused(s, p, message);
         return;
     }
+    for (uint32_t i = 0; i < data->count; i++)
+        if (ps->local[data->blocks[i]] == NOT_MINE) {
+            simulated_fail(s, "ps %u is asked for block %u of another", p,
+                           data->blocks[i]);
+            return;
+        }
     ps->peers[data->rank] = *from;
     perturb_ledger(s, p, data->rank);
     if (message->kind == SIMULATED_PUSH)
         push(s, p, message);
     else if (message->kind == SIMULATED_QUERY)
         ask(s, p, data);
+    else if (message->kind == SIMULATED_LOOKUP)
+        look_up(s, p, from, data);
     else
         for (uint32_t i = 0; i < data->count; i++) {
             uint32_t b = ps->local[data->blocks[i]];
@@ -286,6 +395,7 @@ static void take_view(struct simulated *s, uint32_t p,
         if (ps->slots[r].incarnation != view->slots[r].incarnation)
             for (uint32_t b = 0; b < ps->count; b++) {
                 ps->readers[b][r].waiting = false;
+                ps->lookups[b][r].waiting = false;
                 s->truth.taken[ps->ids[b]][r] = 0;
             }
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++)

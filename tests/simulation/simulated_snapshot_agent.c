@@ -34,10 +34,13 @@ static void tell_done(struct simulated *s, uint32_t p,
                       const struct simulated_snapshot *snapshot, bool written,
                       bool failed) {
     const struct simulated_ps *ps = &s->ps[p];
+    bool late = simulated_has_fault(s, SIMULATION_ROWS_HELD_LATE);
     struct simulated_control control_message = {
         .id = snapshot->id, .written = written, .failed = failed};
     for (uint32_t b = 0; b < ps->count; b++) {
-        control_message.values[b] = snapshot->values[b];
+        control_message.values[b] =
+            late && simulated_is_partition(s, ps->ids[b]) ? ps->values[b]
+                                                          : snapshot->values[b];
         control_message.versions[b] = snapshot->versions[b];
     }
     simulated_member_send_reliable(s, &s->ps[p].member, simulated_ps_process(p),

@@ -31,15 +31,28 @@ static void want(struct simulated *s, uint32_t rank, uint32_t first,
     window_enqueue(w->window, first, count, kind, w->clock);
 }
 
+/* As worker/exchange/client/client.c fills them; those of rows follow. */
+static void fill_blocks(struct simulated *s, uint32_t rank) {
+    struct simulated_worker *w = &s->workers[rank];
+    uint32_t units = simulated_units(s);
+    memcpy(w->block_bytes, s->scenario.block_bytes,
+           s->scenario.num_blocks * sizeof *w->block_bytes);
+    for (uint32_t b = 0; b < units + s->scenario.num_partitions; b++)
+        w->block_ps[b] = (uint16_t)simulated_place(
+            s, w->member.run, b < units ? b : b - s->scenario.num_partitions);
+}
+
 /* First weights are read: whether they are those of the start is then seen. */
 static void begin(struct simulated *s, uint32_t rank, uint64_t from) {
     struct simulated_worker *w = &s->workers[rank];
     const struct simulated_scenario *scenario = &s->scenario;
     struct window_settings settings = {
-        .num_blocks = scenario->num_blocks,
+        .num_blocks = simulated_units(s) + scenario->num_partitions,
         .num_ps = scenario->num_ps,
-        .block_ps = scenario->block_ps,
-        .block_bytes = scenario->block_bytes,
+        .first_push = scenario->num_blocks,
+        .first_lookup = simulated_units(s),
+        .block_ps = w->block_ps,
+        .block_bytes = w->block_bytes,
         .credit = scenario->credit,
         .group_bytes = scenario->group_bytes,
         .query_after = TIME_S,
@@ -49,8 +62,9 @@ static void begin(struct simulated *s, uint32_t rank, uint64_t from) {
         settings.credit = UINT64_MAX;
     if (simulated_has_fault(s, SIMULATION_NEVER_QUERIES))
         settings.query_after = TIME_NEVER / 4;
+    fill_blocks(s, rank);
     w->window = window_open(&settings);
-    w->training = true;
+    w->training = w->pushed = true;
     w->from = from;
     w->clock = from - 1;
     w->announced = scenario->num_parameters;
@@ -79,19 +93,71 @@ static bool goes_on(const struct simulated *s,
     return (simulated_synchronous(s) ? w->clock : w->step) < s->scenario.total;
 }
 
+/* The next micro batch of the step after this one. */
+static void look_up(struct simulated *s, uint32_t rank) {
+    struct simulated_worker *w = &s->workers[rank];
+    uint32_t m = w->looked_up++, units = simulated_units(s);
+    w->looked_up_after = w->seq;
+    for (uint32_t b = s->scenario.num_blocks; b < units; b++) {
+        uint32_t lookup = b + s->scenario.num_partitions;
+        w->ids[b] = simulated_oracle_rows(s, rank, w->clock + 1, m, b);
+        if (!w->ids[b])
+            continue;
+        w->block_bytes[lookup] =
+            simulated_oracle_bytes(s, rank, w->clock + 1, b);
+        window_enqueue(w->window, lookup, 1, WINDOW_PULL, w->clock);
+        w->rows++;
+    }
+}
+
+/* The rows of the next step's micro batches, one after the other. */
+static bool has_rows(struct simulated *s, uint32_t rank) {
+    struct simulated_worker *w = &s->workers[rank];
+    while (!w->rows && w->looked_up < s->scenario.micro_batches)
+        look_up(s, rank);
+    return !w->rows;
+}
+
+static void look_ahead(struct simulated *s, uint32_t rank) {
+    struct simulated_worker *w = &s->workers[rank];
+    if (!w->looked_up && s->scenario.num_partitions && goes_on(s, w) &&
+        simulated_chance(s, s->scenario.looks_ahead))
+        look_up(s, rank);
+}
+
+/* Rows that arrive from now on are the next step's. */
+static void compute(struct simulated *s, uint32_t rank) {
+    struct simulated_worker *w = &s->workers[rank];
+    uint32_t blocks = s->scenario.num_blocks;
+    w->clock++;
+    w->announced = w->looked_up = 0;
+    w->pushed = !s->scenario.num_partitions;
+    for (uint32_t b = 0; b < simulated_units(s); b++)
+        w->gradients[b] =
+            simulated_oracle_gradient(s, rank, w->clock, b, w->values);
+    memcpy(w->sent_gradients, w->gradients, blocks * sizeof *w->gradients);
+    memset(w->values + blocks, 0,
+           s->scenario.num_partitions * sizeof *w->values);
+    w->busy_until = s->now + simulated_time(s, s->scenario.step_time);
+}
+
 static void begin_step(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
     if (w->leaving || !goes_on(s, w)) {
-        leave_loop(s, rank);
-        return;
+        if (!w->receipts)
+            leave_loop(s, rank);
+    } else if (has_rows(s, rank)) {
+        simulated_oracle_step(s, rank);
+        compute(s, rank);
     }
-    simulated_oracle_step(s, rank);
-    w->clock++;
-    w->announced = 0;
-    for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
-        w->gradients[b] =
-            simulated_oracle_gradient(s, rank, w->clock, b, w->values);
-    w->busy_until = s->now + simulated_time(s, s->scenario.step_time);
+}
+
+static enum window_kind kind_of_push(const struct simulated *s, uint32_t rank) {
+    uint64_t clock = s->workers[rank].clock;
+    if (simulated_oracle_void(s, rank, clock))
+        return WINDOW_PUSH_OVERFLOWED;
+    return simulated_oracle_empty(s, rank, clock) ? WINDOW_PUSH_EMPTY
+                                                  : WINDOW_PUSH;
 }
 
 /* Gradients become complete one parameter after another, the last first,
@@ -99,33 +165,74 @@ static void begin_step(struct simulated *s, uint32_t rank) {
 static void announce(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
     uint32_t p = s->scenario.num_parameters - 1 - w->announced++;
-    bool empty = simulated_oracle_empty(s, rank, w->clock);
-    bool overflowed = simulated_oracle_void(s, rank, w->clock);
     want(s, rank, s->scenario.first_block[p], s->scenario.blocks_of[p],
-         overflowed ? WINDOW_PUSH_OVERFLOWED
-         : empty    ? WINDOW_PUSH_EMPTY
-                    : WINDOW_PUSH);
+         kind_of_push(s, rank));
     w->busy_until = s->now + simulated_time(s, s->scenario.step_time) /
                                  s->scenario.num_parameters;
+}
+
+/* As worker/exchange/client/client_rows.c and worker/train/embedding.c. */
+static void push_rows(struct simulated *s, uint32_t rank) {
+    struct simulated_worker *w = &s->workers[rank];
+    uint32_t first = s->scenario.num_blocks, count = s->scenario.num_partitions;
+    enum window_kind kind = kind_of_push(s, rank);
+    bool any = false;
+    for (uint32_t b = first; b < first + count; b++) {
+        uint32_t bytes = simulated_oracle_bytes(s, rank, w->clock, b);
+        any |= bytes > 0;
+        w->block_bytes[b] = kind == WINDOW_PUSH ? bytes : 0;
+        w->sent_gradients[b] = w->gradients[b];
+    }
+    w->pushed = true;
+    w->receipts = count;
+    window_enqueue(w->window, first, count,
+                   kind == WINDOW_PUSH && !any ? WINDOW_PUSH_ZERO : kind,
+                   w->clock);
+}
+
+/* Gradients wait for the receipts of the step before: a block would go, and be
+ * asked for, before partitions, also before those of an older clock, which
+ * other trainers may need to come so far. */
+static void push_next(struct simulated *s, uint32_t rank) {
+    struct simulated_worker *w = &s->workers[rank];
+    bool announced = w->announced == s->scenario.num_parameters;
+    bool waits =
+        w->receipts &&
+        (announced || !simulated_has_fault(s, SIMULATION_ROWS_OVERTAKEN));
+    if (!waits && s->now >= w->busy_until) {
+        if (announced)
+            push_rows(s, rank);
+        else
+            announce(s, rank);
+        look_ahead(s, rank);
+    }
+    if (w->busy_until > s->now)
+        simulated_net_wake(s, process_of(s, rank), w->busy_until);
+}
+
+static bool has_pushed(const struct simulated *s, uint32_t rank) {
+    const struct simulated_worker *w = &s->workers[rank];
+    return w->announced == s->scenario.num_parameters && w->pushed;
 }
 
 static void advance(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
     if (!w->training || w->finished)
         return;
-    if (w->announced == s->scenario.num_parameters && !w->missing)
+    if (has_pushed(s, rank) && !w->missing)
         begin_step(s, rank);
-    if (w->announced < s->scenario.num_parameters) {
-        if (s->now >= w->busy_until)
-            announce(s, rank);
-        simulated_net_wake(s, process_of(s, rank), w->busy_until);
-    }
+    if (!w->finished && !has_pushed(s, rank))
+        push_next(s, rank);
 }
 
-static enum simulated_kind kind_of(enum window_kind kind) {
-    if (kind == WINDOW_QUERY)
+static enum simulated_kind kind_of(const struct simulated *s,
+                                   const struct window_request *request) {
+    if (request->kind == WINDOW_QUERY)
         return SIMULATED_QUERY;
-    return kind == WINDOW_PULL ? SIMULATED_PULL : SIMULATED_PUSH;
+    if (request->kind != WINDOW_PULL)
+        return SIMULATED_PUSH;
+    return request->blocks[0] < s->scenario.num_blocks ? SIMULATED_PULL
+                                                       : SIMULATED_LOOKUP;
 }
 
 /* Planted: one credit for all ps together. */
@@ -136,9 +243,9 @@ static bool has_shared_credit(const struct simulated *s, uint32_t rank,
     if (!simulated_has_fault(s, SIMULATION_SHARED_CREDIT) ||
         request->kind != WINDOW_PUSH)
         return true;
-    for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
+    for (uint32_t b = 0; b < simulated_units(s); b++)
         if (w->under_way[b])
-            under_way += s->scenario.block_bytes[b];
+            under_way += w->block_bytes[b];
     return !under_way || under_way + bytes <= s->scenario.credit;
 }
 
@@ -146,7 +253,7 @@ static bool send(struct simulated *s, uint32_t rank,
                  const struct window_request *request) {
     struct simulated_worker *w = &s->workers[rank];
     struct simulated_message message = {
-        .kind = kind_of(request->kind),
+        .kind = kind_of(s, request),
         .run = w->member.run,
         .incarnation = s->processes[process_of(s, rank)].incarnation};
     struct simulated_data *data = &message.data;
@@ -161,8 +268,12 @@ static bool send(struct simulated *s, uint32_t rank,
             simulated_has_fault(s, SIMULATION_RESEND_AS_NEW) &&
             w->first_sent[b] == request->clock)
             data->clock = request->clock + 1;
-        data->blocks[data->count] = b;
-        data->values[data->count++] = w->gradients[b];
+        bool lookup = message.kind == SIMULATED_LOOKUP;
+        uint32_t unit = lookup ? b - s->scenario.num_partitions : b;
+        data->blocks[data->count] = unit;
+        data->zero[data->count] = !data->empty && !w->block_bytes[unit];
+        data->values[data->count++] =
+            lookup ? w->ids[unit] : w->sent_gradients[b];
     }
     return has_shared_credit(s, rank, request) &&
            simulated_net_up(s, simulated_net_data(rank, request->ps),
@@ -180,7 +291,7 @@ static void note_sent(struct simulated *s, uint32_t rank,
         request->blocks[i] = request->blocks[j];
         request->blocks[j] = b;
     }
-    if (kind_of(request->kind) != SIMULATED_PUSH)
+    if (kind_of(s, request) != SIMULATED_PUSH)
         return;
     simulated_oracle_sent(s, rank, request);
     for (uint32_t i = 0; i < request->count; i++)
@@ -229,18 +340,43 @@ static void take_weights(struct simulated *s, uint32_t rank,
     for (uint32_t i = 0; i < data->count; i++) {
         uint32_t b = data->blocks[i];
         bool awaited = window_received(w->window, b, data->clock, s->now);
-        if (simulated_has_fault(s, SIMULATION_REPLY_APPLIED_TWICE))
+        if (simulated_has_fault(s, SIMULATION_REPLY_APPLIED_TWICE) &&
+            !simulated_is_partition(s, b))
             awaited = w->missing > 0;
         if (!awaited)
             continue;
         simulated_oracle_answered(s, rank, b, data->clock);
         w->under_way[b] = false;
+        if (simulated_is_partition(s, b)) {
+            w->receipts--;
+            continue;
+        }
         w->values[b] = data->values[i];
         w->versions[b] = data->versions[i];
         w->missing--;
     }
     if (data->step > w->step)
         w->step = data->step;
+}
+
+/* A lookup that was repeated may be answered twice, the second time when the
+ * next one is under way, which may have the same clock. */
+static void take_rows(struct simulated *s, uint32_t rank,
+                      const struct simulated_data *data) {
+    struct simulated_worker *w = &s->workers[rank];
+    if (data->seq <= w->looked_up_after &&
+        !simulated_has_fault(s, SIMULATION_OLD_ROWS))
+        return;
+    for (uint32_t i = 0; i < data->count; i++) {
+        uint32_t b = data->blocks[i];
+        if (!window_received(w->window, b + s->scenario.num_partitions,
+                             data->clock, s->now))
+            continue;
+        simulated_oracle_took_rows(s, rank, b, data->versions[i],
+                                   data->values[i]);
+        w->values[b] = simulated_oracle_add_read(w->values[b], data->values[i]);
+        w->rows--;
+    }
 }
 
 static void take_data(struct simulated *s, uint32_t rank,
@@ -251,6 +387,8 @@ static void take_data(struct simulated *s, uint32_t rank,
         return;
     if (message->kind == SIMULATED_WEIGHTS)
         take_weights(s, rank, data);
+    if (message->kind == SIMULATED_ROWS)
+        take_rows(s, rank, data);
     for (uint32_t i = 0; message->kind == SIMULATED_MISSING && i < data->count;
          i++) {
         w->under_way[data->blocks[i]] = false;

@@ -46,6 +46,13 @@ static const char *const names[] = {
     [SIMULATION_VIEW_SENT_EARLY] = "trainers start before every ps knows them",
     [SIMULATION_OVERFLOW_AS_EMPTY] =
         "a round goes on without the gradients that overflowed",
+    [SIMULATION_ZERO_AS_EMPTY] = "a push without rows is not counted",
+    [SIMULATION_ROWS_APPLIED_TWICE] = "rows that are sent again are applied",
+    [SIMULATION_ROWS_HELD_LATE] = "rows are saved later than their ledger row",
+    [SIMULATION_ROWS_ON_TWO_PS] = "rows are restored to two ps",
+    [SIMULATION_EARLY_ROWS] = "a lookup is answered before its reader's push",
+    [SIMULATION_OLD_ROWS] = "an older lookup's rows are taken",
+    [SIMULATION_ROWS_OVERTAKEN] = "a step's rows are overtaken by the next one",
 };
 
 const char *simulation_fault_name(enum simulation_fault fault) {
@@ -187,7 +194,16 @@ static void draw_consistency(struct simulated *s) {
     scenario->group_bytes = (1 + one_of(s, 4)) << 16;
     scenario->credit = (uint64_t)(1 + one_of(s, 6)) << 16;
     if (scenario->clip) /* a whole shard */
-        scenario->credit = (uint64_t)SIMULATED_BLOCKS << 16;
+        scenario->credit = (uint64_t)SIMULATED_UNITS << 16;
+}
+
+static void draw_table(struct simulated *s) {
+    struct simulated_scenario *scenario = &s->scenario;
+    if (one_of(s, 2))
+        return;
+    scenario->num_partitions = 1 + one_of(s, SIMULATED_PARTITIONS);
+    scenario->micro_batches = 1 + one_of(s, 2);
+    scenario->looks_ahead = one_of(s, 1001);
 }
 
 /* Most seeds have few kinds of trouble, some have all. */
@@ -211,6 +227,7 @@ static void draw(struct simulated *s) {
     s->scenario.num_ps = 1 + one_of(s, SIMULATED_PS);
     draw_layout(s);
     draw_consistency(s);
+    draw_table(s);
     draw_trouble(s);
     s->run_schedule = (struct run_schedule){
         .total = s->scenario.total,
@@ -219,17 +236,19 @@ static void draw(struct simulated *s) {
         .checkpoints = true,
         .every_steps = s->scenario.every_steps,
     };
-    for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
+    for (uint32_t b = 0; b < simulated_units(s); b++)
         s->disk.values[b] = simulated_oracle_start(s, b);
-    simulated_trace(s,
-                    "%u workers, %u ps, %u blocks, staleness %lld, %llu steps"
-                    "%s, credit %llu, heals at %.1f s",
-                    s->scenario.num_ranks, s->scenario.num_ps,
-                    s->scenario.num_blocks, (long long)s->scenario.staleness,
-                    (unsigned long long)s->scenario.total,
-                    s->scenario.clip ? ", clipped" : "",
-                    (unsigned long long)s->scenario.credit,
-                    time_to_seconds(s->scenario.heals_at));
+    simulated_trace(
+        s,
+        "%u workers, %u ps, %u blocks, %u partitions, staleness %lld, "
+        "%llu steps"
+        "%s, credit %llu, heals at %.1f s",
+        s->scenario.num_ranks, s->scenario.num_ps, s->scenario.num_blocks,
+        s->scenario.num_partitions, (long long)s->scenario.staleness,
+        (unsigned long long)s->scenario.total,
+        s->scenario.clip ? ", clipped" : "",
+        (unsigned long long)s->scenario.credit,
+        time_to_seconds(s->scenario.heals_at));
 }
 
 static void break_line(struct simulated *s) {

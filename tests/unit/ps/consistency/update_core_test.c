@@ -358,6 +358,139 @@ static void with_staleness_a_push_is_applied_and_its_reply_deferred(
     assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 1);
 }
 
+/* Block 0 has weights, block 1 is a partition. */
+static void open_rows(uint32_t ranks, uint64_t staleness) {
+    struct update_core_settings settings = {.num_blocks = 2,
+                                            .num_ranks = ranks,
+                                            .num_partitions = 1,
+                                            .staleness = staleness};
+    update_core_fixture_open(&settings);
+}
+
+static void look_up(uint32_t rank, uint64_t clock, uint64_t seq) {
+    update_core_lookup(update_core_fixture.update_core, 1, rank, clock, seq);
+    update_core_fixture_collect();
+}
+
+/* The last event had one answer to a lookup: RANK's SEQ, at VERSION, and after
+ * the update to it. */
+static void expect_lookup(uint32_t rank, uint64_t seq, uint64_t version) {
+    struct update_core_action lookup = {0};
+    unsigned updates = 0;
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_LOOKUP, &lookup), 1);
+    assert_int_equal(lookup.block, 1);
+    assert_int_equal(lookup.rank, rank);
+    assert_int_equal(lookup.seq, seq);
+    assert_int_equal(lookup.version, version);
+    for (unsigned i = 0; i < update_core_fixture.count; i++) {
+        updates += update_core_fixture.actions[i].kind == UPDATE_CORE_UPDATE;
+        if (update_core_fixture.actions[i].kind == UPDATE_CORE_LOOKUP)
+            assert_int_equal(
+                updates, update_core_fixture_count(UPDATE_CORE_UPDATE, NULL));
+    }
+}
+
+static void a_lookup_before_any_push_reads_at_once(void **state) {
+    (void)state;
+    open_rows(2, 0);
+    look_up(1, 0, 5);
+    assert_int_equal(update_core_fixture.count, 1);
+    expect_lookup(1, 5, 0);
+}
+
+static void a_lookup_waits_for_its_readers_own_push(void **state) {
+    (void)state;
+    static const uint64_t staleness[] = {0, 2, GATE_ASYNCHRONOUS};
+    for (unsigned i = 0; i < 3; i++) {
+        open_rows(1, staleness[i]);
+        look_up(0, 1, 7);
+        assert_int_equal(update_core_fixture.count, 0);
+        update_core_fixture_push(0, 0, 1, 8); /* another block's */
+        assert_int_equal(update_core_fixture_count(UPDATE_CORE_LOOKUP, NULL),
+                         0);
+        update_core_fixture_push(1, 0, 1, 9);
+        expect_lookup(0, 7, 1);
+        update_core_fixture_push(1, 0, 2, 10); /* answered once */
+        assert_int_equal(update_core_fixture_count(UPDATE_CORE_LOOKUP, NULL),
+                         0);
+        update_core_fixture_teardown(NULL);
+    }
+}
+
+static void a_lookup_waits_for_the_others_of_its_round(void **state) {
+    (void)state;
+    open_rows(2, 0);
+    update_core_fixture_push(1, 0, 1, 1);
+    look_up(0, 1, 2);
+    assert_int_equal(update_core_fixture.count, 0);
+    update_core_fixture_push(1, 1, 1, 1);
+    expect_lookup(0, 2, 1);
+    update_core_fixture_push(1, 0, 2, 3);
+    look_up(0, 2, 4);
+    update_core_fixture.slots[1].live = false;
+    update_core_fixture_set_view(); /* nobody is left to wait for */
+    expect_lookup(0, 4, 2);
+}
+
+static void a_lookup_waits_for_whoever_is_too_far_behind(void **state) {
+    (void)state;
+    open_rows(2, 1);
+    update_core_fixture_push(1, 0, 1, 1);
+    look_up(0, 1, 2);
+    expect_lookup(0, 2, 1);
+    look_up(0, 2, 3); /* before its push */
+    update_core_fixture_push(1, 0, 2, 4);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_LOOKUP, NULL), 0);
+    update_core_fixture_push(1, 1, 1, 1);
+    expect_lookup(0, 3, 3);
+}
+
+static void a_newer_lookup_takes_the_place_of_an_older(void **state) {
+    (void)state;
+    open_rows(1, 0);
+    look_up(0, 1, 1);
+    look_up(0, 1, 2); /* sent again */
+    update_core_fixture_push(1, 0, 1, 3);
+    expect_lookup(0, 2, 1);
+}
+
+static void a_lookup_and_a_push_are_both_answered(void **state) {
+    (void)state;
+    struct update_core_action reply = {0};
+    for (unsigned first = 0; first < 2; first++) {
+        open_rows(2, 0);
+        if (first)
+            look_up(0, 1, 20);
+        update_core_fixture_push(1, 0, 1, 10);
+        if (!first)
+            look_up(0, 1, 20);
+        update_core_query(update_core_fixture.update_core, 1, 0, 1, 30);
+        update_core_fixture_collect();
+        assert_int_equal(update_core_fixture.count, 0);
+        update_core_fixture_push(1, 1, 1, 40);
+        expect_lookup(0, 20, 1);
+        assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, &reply),
+                         2);
+        assert_int_equal(update_core_fixture.actions[1].rank, 0);
+        assert_int_equal(update_core_fixture.actions[1].seq, 30);
+        update_core_fixture_teardown(NULL);
+    }
+}
+
+static void a_successor_gets_no_rows_of_its_predecessors_lookup(void **state) {
+    (void)state;
+    open_rows(2, 0);
+    look_up(0, 1, 1);
+    update_core_fixture.slots[0] = (struct gate_slot){777, 1, true};
+    update_core_fixture_set_view();
+    update_core_fixture_push(1, 0, 1, 1);
+    update_core_fixture_push(1, 1, 1, 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_LOOKUP, NULL), 0);
+    look_up(0, 1, 2);
+    expect_lookup(0, 2, 1);
+}
+
 #define UPDATE_CORE_TEST(f)                                                    \
     cmocka_unit_test_teardown(f, update_core_fixture_teardown)
 
@@ -530,6 +663,13 @@ int main(void) {
         UPDATE_CORE_TEST(a_resumed_run_continues_counting),
         UPDATE_CORE_TEST(
             with_staleness_a_push_is_applied_and_its_reply_deferred),
+        UPDATE_CORE_TEST(a_lookup_before_any_push_reads_at_once),
+        UPDATE_CORE_TEST(a_lookup_waits_for_its_readers_own_push),
+        UPDATE_CORE_TEST(a_lookup_waits_for_the_others_of_its_round),
+        UPDATE_CORE_TEST(a_lookup_waits_for_whoever_is_too_far_behind),
+        UPDATE_CORE_TEST(a_newer_lookup_takes_the_place_of_an_older),
+        UPDATE_CORE_TEST(a_lookup_and_a_push_are_both_answered),
+        UPDATE_CORE_TEST(a_successor_gets_no_rows_of_its_predecessors_lookup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

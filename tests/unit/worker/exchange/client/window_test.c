@@ -260,6 +260,107 @@ static void the_longest_silent_ps_is_named(void **state) {
     window_close(&window);
 }
 
+/* Blocks 0 to 3 are of weights, 4 to 7 pushes of four partitions, 8 to 11 their
+ * lookups. BYTES are in use until the window closes. */
+static struct window *open_window_with_rows(const uint32_t *bytes,
+                                            uint64_t credit) {
+    struct window_settings settings = {.num_blocks = BLOCKS,
+                                       .num_ps = PS,
+                                       .first_push = 4,
+                                       .first_lookup = 8,
+                                       .block_ps = block_ps,
+                                       .block_bytes = bytes,
+                                       .credit = credit,
+                                       .group_bytes = 10 * BYTES,
+                                       .query_after = ASK_AFTER};
+    struct window *window = window_open(&settings);
+    assert_non_null(window);
+    return window;
+}
+
+static void a_request_is_for_weights_or_pushes_of_rows_or_lookups(
+    void **state) {
+    (void)state;
+    struct window *window = open_window_with_rows(block_bytes, 10000);
+    window_enqueue(window, 0, 8, WINDOW_PUSH, 1);
+    window_enqueue(window, 8, 4, WINDOW_PULL, 1);
+    for (uint32_t p = 0; p < PS; p++) {
+        expect(window, 0, WINDOW_PUSH, p, 2);
+        expect(window, 0, WINDOW_PUSH, 4 + p, 2);
+        expect(window, 0, WINDOW_PULL, 8 + p, 2);
+    }
+    assert_false(next(window, 0));
+    window_close(&window);
+    window = open_window_with_rows(block_bytes, 10000);
+    window_enqueue(window, 0, 4, WINDOW_PULL, 1);
+    window_enqueue(window, 8, 4, WINDOW_PULL, 1);
+    for (uint32_t p = 0; p < PS; p++) {
+        expect(window, 0, WINDOW_PULL, p, 2);
+        expect(window, 0, WINDOW_PULL, 8 + p, 2);
+    }
+    assert_false(next(window, 0));
+    window_close(&window);
+}
+
+static void a_query_is_about_weights_and_rows_and_no_lookup(void **state) {
+    (void)state;
+    struct window *window = open_window_with_rows(block_bytes, 10000);
+    window_enqueue(window, 0, 8, WINDOW_PUSH, 1);
+    window_enqueue(window, 8, 4, WINDOW_PULL, 1);
+    while (next(window, 0))
+        ;
+    expect(window, ASK_AFTER, WINDOW_QUERY, 0, 4);
+    expect(window, ASK_AFTER, WINDOW_QUERY, 1, 4);
+    window_missing(window, 6, 1); /* a push of rows is sent again */
+    expect(window, ASK_AFTER, WINDOW_PUSH, 6, 1);
+    assert_false(next(window, ASK_AFTER));
+    window_close(&window);
+}
+
+static void unanswered_lookups_are_repeated_apart_from_weights(void **state) {
+    (void)state;
+    struct window *window = open_window_with_rows(block_bytes, 10000);
+    window_enqueue(window, 0, 4, WINDOW_PULL, 3);
+    window_enqueue(window, 8, 4, WINDOW_PULL, 3);
+    while (next(window, 0))
+        ;
+    expect(window, ASK_AFTER, WINDOW_PULL, 0, 2);
+    expect(window, ASK_AFTER, WINDOW_PULL, 1, 2);
+    assert_true(window_received(window, 0, 3, ASK_AFTER));
+    assert_true(window_received(window, 2, 3, ASK_AFTER));
+    assert_true(window_received(window, 8, 3, ASK_AFTER));
+    expect(window, 2 * ASK_AFTER, WINDOW_PULL, 10, 1);
+    assert_true(window_received(window, 10, 3, 2 * ASK_AFTER));
+    assert_false(window_received(window, 10, 3, 2 * ASK_AFTER));
+    assert_int_equal(window_outstanding(window), 4);
+    window_close(&window);
+}
+
+static void a_push_of_rows_takes_the_credit_of_its_present_bytes(void **state) {
+    (void)state;
+    uint32_t bytes[BLOCKS];
+    memcpy(bytes, block_bytes, sizeof bytes);
+    struct window *window = open_window_with_rows(bytes, 3 * BYTES);
+    window_enqueue(window, 4, 4, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 4, 2);
+    assert_int_equal(request.bytes, 2 * BYTES);
+    expect(window, 0, WINDOW_PUSH, 5, 2);
+    for (uint32_t b = 4; b < 8; b++)
+        assert_true(window_received(window, b, 1, 0));
+    bytes[4] = 3 * BYTES; /* each is idle */
+    bytes[5] = 0;
+    window_enqueue(window, 4, 4, WINDOW_PUSH, 2);
+    expect(window, 0, WINDOW_PUSH, 4, 1);
+    assert_int_equal(request.bytes, 3 * BYTES);
+    expect(window, 0, WINDOW_PUSH, 5, 2);
+    assert_int_equal(request.bytes, BYTES);
+    assert_false(next(window, 0));
+    assert_true(window_received(window, 4, 2, 0));
+    expect(window, 0, WINDOW_PUSH, 6, 1);
+    assert_int_equal(request.bytes, BYTES);
+    window_close(&window);
+}
+
 /* A ps that loses, doubles and delays, in front of a window: every block is
  * answered in the end, credit holds, order holds, nothing is applied twice. */
 struct naive_ps {
@@ -399,6 +500,10 @@ int main(void) {
         cmocka_unit_test(a_reply_cancels_the_resend),
         cmocka_unit_test(a_failed_send_is_queued_again),
         cmocka_unit_test(the_longest_silent_ps_is_named),
+        cmocka_unit_test(a_request_is_for_weights_or_pushes_of_rows_or_lookups),
+        cmocka_unit_test(a_query_is_about_weights_and_rows_and_no_lookup),
+        cmocka_unit_test(unanswered_lookups_are_repeated_apart_from_weights),
+        cmocka_unit_test(a_push_of_rows_takes_the_credit_of_its_present_bytes),
         cmocka_unit_test(every_block_is_answered_under_message_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
