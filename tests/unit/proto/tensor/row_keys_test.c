@@ -306,9 +306,9 @@ static void rows_twice_or_out_of_order_are_refused(void **state) {
     static const unsigned char beyond[] = {
         ROW_KEYS_DELTA, 2,    7,    0xff, 0xff, 0xff, 0xff,
         0xff,           0xff, 0xff, 0xff, 0xff, 1};
-    static const unsigned char no_number[] = {
-        ROW_KEYS_DELTA, 1,    0xff, 0xff, 0xff, 0xff,
-        0xff,           0xff, 0xff, 0xff, 0xff, 2};
+    static const unsigned char no_number[] = {ROW_KEYS_DELTA, 1,    0xff, 0xff,
+                                              0xff,           0xff, 0xff, 0xff,
+                                              0xff,           0xff, 0xff, 2};
     static const unsigned char other_form[] = {2, 0};
     unsigned char plain[2 + 16] = {ROW_KEYS_PLAIN, 2, 7};
     struct lists lists;
