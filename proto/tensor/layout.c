@@ -274,6 +274,25 @@ static uint32_t stack_of(const struct layout *layout, uint32_t t) {
     return layout->num_stacks;
 }
 
+/* As copy_parameter. */
+static enum status copy_table(struct layout *layout, uint32_t t,
+                              const struct table *from, struct failure *why) {
+    struct table *own = &layout->tables[t];
+    size_t length = strnlen(from->name, sizeof from->name);
+    if (length == sizeof from->name)
+        return status_fail(why, FAILURE_MODEL_INVALID,
+                           "table %u: its name has too many bytes; 1 to %d are "
+                           "allowed",
+                           t, LAYOUT_MAX_NAME - 1);
+    *own = *from;
+    own->unused = 0;
+    memset(own->name + length, 0, sizeof own->name - length);
+    own->stack = stack_of(layout, t);
+    if (own->stack == layout->num_stacks)
+        layout->num_stacks++;
+    return check_table(layout, t, why);
+}
+
 enum status layout_add_tables(struct layout *layout, const struct table *tables,
                               uint32_t count, uint32_t num_partitions,
                               struct failure *why) {
@@ -292,17 +311,8 @@ enum status layout_add_tables(struct layout *layout, const struct table *tables,
         return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "the layout");
     layout->num_tables = count;
     layout->num_partitions = num_partitions;
-    for (uint32_t t = 0; !status && t < count; t++) {
-        struct table *own = &layout->tables[t];
-        size_t length = strnlen(tables[t].name, sizeof own->name - 1);
-        *own = tables[t];
-        own->unused = 0;
-        memset(own->name + length, 0, sizeof own->name - length);
-        own->stack = stack_of(layout, t);
-        if (own->stack == layout->num_stacks)
-            layout->num_stacks++;
-        status = check_table(layout, t, why);
-    }
+    for (uint32_t t = 0; !status && t < count; t++)
+        status = copy_table(layout, t, &tables[t], why);
     return status;
 }
 

@@ -138,12 +138,13 @@ static enum status row_keys_bad(const char *what, struct failure *why) {
 }
 
 /* Reads how many rows each table of each stack has and names their tables. An
- * id has at least one byte, so no list is longer than the message. */
+ * id has at least one byte, so that all are no more than the message has. */
 static enum status row_keys_read_counts(const struct layout *layout,
                                         const unsigned char **at,
                                         const unsigned char *end,
                                         struct row_keys *keys,
                                         struct failure *why) {
+    uint64_t rows = 0;
     for (uint32_t s = 0; s < layout->num_stacks; s++) {
         keys[s].count = 0;
         for (uint32_t t = 0; t < layout->num_tables; t++) {
@@ -151,8 +152,10 @@ static enum status row_keys_read_counts(const struct layout *layout,
             if (layout->tables[t].stack != s)
                 continue;
             *at = get_leb128(*at, end, &count);
-            if (!*at || count > (uint64_t)(end - *at))
+            uint64_t left = *at ? (uint64_t)(end - *at) : 0;
+            if (!*at || count > left || rows + count > left)
                 return row_keys_bad("that is longer than its message", why);
+            rows += count;
             if (!row_keys_reserve(&keys[s], keys[s].count + count))
                 return status_fail(why, FAILURE_NO_MEMORY,
                                    "no memory for a list of rows");

@@ -233,6 +233,193 @@ static void first_weights_of_bound_0_are_zeros(void **state) {
     layout_free(&layout);
 }
 
+static void add_tables(struct layout *layout, const struct table *tables,
+                       uint32_t count, uint32_t partitions) {
+    struct failure why;
+    if (layout_add_tables(layout, tables, count, partitions, &why))
+        fail_msg("%s", why.text);
+}
+
+static void tables_that_are_alike_share_a_stack(void **state) {
+    static const struct table tables[] = {
+        {.name = "a", .dim = 8, .init_bound = 1, .max_rows = 5},
+        {.name = "wider", .dim = 9},
+        {.name = "admits", .dim = 8, .admit = 2},
+        {.name = "b", .dim = 8, .init_bound = 2},
+        {.name = "expires", .dim = 8, .expire = 100},
+        {.name = "other rule", .dim = 8, .optimizer = 1},
+        {.name = "admits too", .dim = 8, .admit = 2},
+        {.name = "c", .dim = 8},
+    };
+    static const uint32_t stacks[] = {0, 1, 2, 0, 3, 4, 2, 0};
+    struct layout *layout = build(mlp, MLP);
+    (void)state;
+    assert_int_equal(layout_units(layout), layout->num_blocks);
+    add_tables(layout, tables, 8, 16);
+    assert_int_equal(layout->num_tables, 8);
+    assert_int_equal(layout->num_partitions, 16);
+    assert_int_equal(layout->num_stacks, 5);
+    assert_int_equal(layout_units(layout), layout->num_blocks + 16);
+    for (int t = 0; t < 8; t++) {
+        assert_string_equal(layout->tables[t].name, tables[t].name);
+        assert_int_equal(layout->tables[t].stack, stacks[t]);
+    }
+    layout_free(&layout);
+}
+
+/* TABLE is refused beside another one, with TEXT. */
+static void table_refused(struct table table, const char *text) {
+    struct table pair[2] = {{.name = "first", .dim = 1}, table};
+    struct layout *layout = build(mlp, MLP);
+    struct failure why;
+    assert_fails(layout_add_tables(layout, pair, 2, 4, &why), &why,
+                 FAILURE_MODEL_INVALID);
+    if (!strstr(why.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", why.text, text);
+    layout_free(&layout);
+}
+
+static void a_wrong_table_is_refused_by_name(void **state) {
+    (void)state;
+    table_refused((struct table){.name = "", .dim = 1}, "without a name");
+    table_refused((struct table){.name = "first", .dim = 1},
+                  "\"first\": listed twice");
+    table_refused((struct table){.name = "layer0.bias", .dim = 1},
+                  "\"layer0.bias\": listed twice");
+    table_refused((struct table){.name = "t"}, "\"t\" has rows of 0 floats");
+    table_refused((struct table){.name = "t", .dim = LAYOUT_MAX_DIM + 1},
+                  "\"t\" has rows of 4097 floats");
+    table_refused((struct table){.name = "t", .dim = 1, .init_bound = -1},
+                  "\"t\": the bound of its initial rows is -1");
+    table_refused(
+        (struct table){.name = "t", .dim = 1, .init_bound = __builtin_inff()},
+        "is inf");
+    table_refused(
+        (struct table){.name = "t", .dim = 1, .init_bound = __builtin_nanf("")},
+        "is nan");
+    table_refused(
+        (struct table){.name = "t", .dim = 1, .admit = LAYOUT_MAX_ADMIT + 1},
+        "\"t\" admits rows after 65536 pushes");
+    struct table endless = {.dim = 1};
+    memset(endless.name, 'x', sizeof endless.name);
+    table_refused(endless, "table 1: its name has too many bytes");
+}
+
+static void the_widest_table_that_admits_latest_is_accepted(void **state) {
+    static const struct table table = {
+        .name = "t", .dim = LAYOUT_MAX_DIM, .admit = LAYOUT_MAX_ADMIT};
+    struct layout *layout = build(mlp, MLP);
+    (void)state;
+    add_tables(layout, &table, 1, LAYOUT_MAX_PARTITIONS);
+    layout_free(&layout);
+}
+
+static void too_many_tables_and_partitions_are_refused(void **state) {
+    static const uint32_t cases[][2] = {
+        {LAYOUT_MAX_TABLES + 1, 4}, {1, 0}, {1, LAYOUT_MAX_PARTITIONS + 1}};
+    struct table *tables = calloc(LAYOUT_MAX_TABLES + 1, sizeof *tables);
+    (void)state;
+    for (int t = 0; t <= LAYOUT_MAX_TABLES; t++) {
+        snprintf(tables[t].name, LAYOUT_MAX_NAME, "t%d", t);
+        tables[t].dim = 1;
+    }
+    for (int i = 0; i < 3; i++) {
+        struct layout *layout = build(mlp, MLP);
+        struct failure why;
+        assert_fails(
+            layout_add_tables(layout, tables, cases[i][0], cases[i][1], &why),
+            &why, FAILURE_MODEL_INVALID);
+        layout_free(&layout);
+    }
+    free(tables);
+}
+
+static uint64_t tables_digest(const struct table *tables, uint32_t count) {
+    struct layout *layout = build(mlp, MLP);
+    add_tables(layout, tables, count, 4);
+    uint64_t digest = layout_digest(layout);
+    layout_free(&layout);
+    return digest;
+}
+
+static void the_digest_covers_tables(void **state) {
+    static const struct table table = {.name = "t",
+                                       .dim = 8,
+                                       .init_bound = 1,
+                                       .admit = 2,
+                                       .expire = 100,
+                                       .max_rows = 9};
+    struct table other = table;
+    uint64_t digest = tables_digest(&table, 1);
+    (void)state;
+    assert_true(digest != digest_of(mlp, MLP));
+    other.name[0] = 'u';
+    assert_true(tables_digest(&other, 1) != digest);
+    other = table;
+    other.dim = 9;
+    assert_true(tables_digest(&other, 1) != digest);
+    other = table;
+    other.init_bound = 2;
+    assert_true(tables_digest(&other, 1) != digest);
+    other = table;
+    other.admit = 3;
+    assert_true(tables_digest(&other, 1) != digest);
+    other = table;
+    other.expire = 101;
+    assert_true(tables_digest(&other, 1) != digest);
+    other = table;
+    other.optimizer = 1;
+    assert_true(tables_digest(&other, 1) != digest);
+    other = table;
+    other.unused = 77;
+    other.stack = 3;
+    other.name[LAYOUT_MAX_NAME - 1] = 'x';
+    assert_true(tables_digest(&other, 1) == digest);
+}
+
+/* Ids in turn, multiples of a power of two, and any bits. */
+static void partitions_are_even(void **state) {
+    enum { IDS = 100000 };
+    static const struct table tables[] = {{.name = "t", .dim = 1},
+                                          {.name = "u", .dim = 1}};
+    struct layout *layout = build(mlp, MLP);
+    (void)state;
+    add_tables(layout, tables, 2, LAYOUT_PARTITIONS);
+    for (uint32_t kind = 0; kind < 6; kind++) {
+        uint32_t rows[LAYOUT_PARTITIONS] = {0}, most = 0;
+        struct philox_sequence random;
+        philox_sequence_open(&random, 1, 0);
+        for (uint64_t i = 0; i < IDS; i++) {
+            uint64_t bits = (uint64_t)philox_next(&random) << 32;
+            bits |= philox_next(&random);
+            uint64_t id = kind % 3 == 0 ? i : kind % 3 == 1 ? i << 40 : bits;
+            uint32_t p =
+                layout_partition(layout, layout_row_hash(kind / 3, id));
+            assert_true(p < LAYOUT_PARTITIONS);
+            rows[p]++;
+        }
+        for (int p = 0; p < LAYOUT_PARTITIONS; p++)
+            most = rows[p] > most ? rows[p] : most;
+        double mean = (double)IDS / LAYOUT_PARTITIONS;
+        if (!(most <= 1.2 * mean))
+            fail_msg("kind %u: %u rows in a partition", kind, most);
+    }
+    layout_free(&layout);
+}
+
+static void a_row_hash_has_a_partition_at_its_extremes(void **state) {
+    static const uint32_t counts[] = {1, 3, 256, LAYOUT_MAX_PARTITIONS};
+    static const struct table table = {.name = "t", .dim = 1};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct layout *layout = build(mlp, MLP);
+        add_tables(layout, &table, 1, counts[i]);
+        assert_int_equal(layout_partition(layout, 0), 0);
+        assert_int_equal(layout_partition(layout, UINT64_MAX), counts[i] - 1);
+        layout_free(&layout);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_is_a_512th_within_64_kib_and_1_mib),
@@ -245,6 +432,13 @@ int main(void) {
         cmocka_unit_test(the_digest_ignores_unused_bytes),
         cmocka_unit_test(first_weights_do_not_depend_on_the_blocks),
         cmocka_unit_test(first_weights_of_bound_0_are_zeros),
+        cmocka_unit_test(tables_that_are_alike_share_a_stack),
+        cmocka_unit_test(a_wrong_table_is_refused_by_name),
+        cmocka_unit_test(the_widest_table_that_admits_latest_is_accepted),
+        cmocka_unit_test(too_many_tables_and_partitions_are_refused),
+        cmocka_unit_test(the_digest_covers_tables),
+        cmocka_unit_test(partitions_are_even),
+        cmocka_unit_test(a_row_hash_has_a_partition_at_its_extremes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
