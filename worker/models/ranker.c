@@ -196,9 +196,9 @@ static float *column_of(const struct model_instance *model,
 }
 
 /* Copies WIDTH values of each sample, or adds them. */
-static void put_values(const struct model_pass *pass, const float *x,
-                       uint32_t x_row, float *y, uint32_t y_row, uint32_t width,
-                       bool add) {
+static void ranker_put_values(const struct model_pass *pass, const float *x,
+                              uint32_t x_row, float *y, uint32_t y_row,
+                              uint32_t width, bool add) {
     if (width)
         pass->ops->rows(pass->device,
                         &(struct ops_rows){.kind = OPS_ROWS_COPY,
@@ -240,10 +240,10 @@ static void forward_first_order(const struct model_instance *model,
                           pass->weights[0], bias, model->logits,
                           pass->batch->count, wide, 1, JOB_IDENTITY);
     else
-        put_values(pass, bias, 0, model->logits, 1, 1, false);
+        ranker_put_values(pass, bias, 0, model->logits, 1, 1, false);
     if (parts->width[RANKER_SUMS])
-        put_values(pass, column_of(model, pass, RANKER_SUMS), 1, model->logits,
-                   1, 1, true);
+        ranker_put_values(pass, column_of(model, pass, RANKER_SUMS), 1,
+                          model->logits, 1, 1, true);
     forward_pairs(model, pass);
 }
 
@@ -253,13 +253,14 @@ static void forward_deep(const struct model_instance *model,
     uint32_t numbers = parts->width[RANKER_DEEP];
     uint32_t rows = parts->width[RANKER_ROWS];
     if (numbers)
-        put_values(pass, column_of(model, pass, RANKER_DEEP), numbers,
-                   model->inputs, numbers + rows, numbers, false);
+        ranker_put_values(pass, column_of(model, pass, RANKER_DEEP), numbers,
+                          model->inputs, numbers + rows, numbers, false);
     if (rows)
-        put_values(pass, column_of(model, pass, RANKER_ROWS), rows,
-                   model->inputs + numbers, numbers + rows, rows, false);
-    put_values(pass, dense_layers_forward(&model->top, pass, model->inputs), 1,
-               model->logits, 1, 1, true);
+        ranker_put_values(pass, column_of(model, pass, RANKER_ROWS), rows,
+                          model->inputs + numbers, numbers + rows, rows, false);
+    ranker_put_values(pass,
+                      dense_layers_forward(&model->top, pass, model->inputs), 1,
+                      model->logits, 1, 1, true);
 }
 
 /* The products' arguments, whose results lie behind the bottom's output in the
@@ -284,13 +285,14 @@ static void forward_dlrm(const struct model_instance *model,
     uint32_t dim = parts->dim, rows = parts->width[RANKER_ROWS];
     const float *bottom = dense_layers_forward(
         &model->bottom, pass, column_of(model, pass, RANKER_DEEP));
-    put_values(pass, bottom, dim, model->fields, dots.x_row, dim, false);
-    put_values(pass, column_of(model, pass, RANKER_ROWS), rows,
-               model->fields + dim, dots.x_row, rows, false);
-    put_values(pass, bottom, dim, model->inputs, dots.y_row, dim, false);
+    ranker_put_values(pass, bottom, dim, model->fields, dots.x_row, dim, false);
+    ranker_put_values(pass, column_of(model, pass, RANKER_ROWS), rows,
+                      model->fields + dim, dots.x_row, rows, false);
+    ranker_put_values(pass, bottom, dim, model->inputs, dots.y_row, dim, false);
     pass->ops->rows(pass->device, &dots);
-    put_values(pass, dense_layers_forward(&model->top, pass, model->inputs), 1,
-               model->logits, 1, 1, false);
+    ranker_put_values(pass,
+                      dense_layers_forward(&model->top, pass, model->inputs), 1,
+                      model->logits, 1, 1, false);
 }
 
 static void ranker_forward(const struct model_instance *model,
@@ -323,12 +325,14 @@ static void backward_deep(const struct model_instance *model,
     const struct ranker_parts *parts = &model->parts;
     uint32_t numbers = parts->width[RANKER_DEEP];
     uint32_t rows = parts->width[RANKER_ROWS];
-    put_values(pass, model->dz, 1, dense_layers_dz(&model->top), 1, 1, false);
+    ranker_put_values(pass, model->dz, 1, dense_layers_dz(&model->top), 1, 1,
+                      false);
     dense_layers_backward(&model->top, pass, model->inputs,
                           rows ? model->dinputs : NULL);
     if (rows)
-        put_values(pass, model->dinputs + numbers, numbers + rows,
-                   row_gradient(model, pass, RANKER_ROWS), rows, rows, false);
+        ranker_put_values(pass, model->dinputs + numbers, numbers + rows,
+                          row_gradient(model, pass, RANKER_ROWS), rows, rows,
+                          false);
 }
 
 static void backward_pairs(const struct model_instance *model,
@@ -357,8 +361,8 @@ static void backward_first_order(const struct model_instance *model,
     uint32_t wide = model->parts.width[RANKER_WIDE], first = wide ? 1 : 0;
     uint32_t n = pass->batch->count;
     if (model->parts.width[RANKER_SUMS])
-        put_values(pass, model->dz, 1, row_gradient(model, pass, RANKER_SUMS),
-                   1, 1, false);
+        ranker_put_values(pass, model->dz, 1,
+                          row_gradient(model, pass, RANKER_SUMS), 1, 1, false);
     if (model->bias)
         pass->ops->column_sums(pass->device, model->dz, pass->gradients[first],
                                n, 1, pass->add);
@@ -380,7 +384,8 @@ static void backward_dlrm(const struct model_instance *model,
     uint32_t dim = parts->dim, rows = parts->width[RANKER_ROWS];
     struct ops_rows dots = ranker_dots(model, pass);
     uint32_t inputs = dots.y_row;
-    put_values(pass, model->dz, 1, dense_layers_dz(&model->top), 1, 1, false);
+    ranker_put_values(pass, model->dz, 1, dense_layers_dz(&model->top), 1, 1,
+                      false);
     dense_layers_backward(&model->top, pass, model->inputs, model->dinputs);
     dots.kind = OPS_ROWS_DOTS_GRADIENT;
     dots.dy = model->dinputs + dim;
@@ -388,11 +393,12 @@ static void backward_dlrm(const struct model_instance *model,
     dots.y = model->dfields;
     dots.y_row = dots.x_row;
     pass->ops->rows(pass->device, &dots);
-    put_values(pass, model->dfields + dim, dots.x_row,
-               row_gradient(model, pass, RANKER_ROWS), rows, rows, false);
+    ranker_put_values(pass, model->dfields + dim, dots.x_row,
+                      row_gradient(model, pass, RANKER_ROWS), rows, rows,
+                      false);
     float *dz = dense_layers_dz(&model->bottom);
-    put_values(pass, model->dfields, dots.x_row, dz, dim, dim, false);
-    put_values(pass, model->dinputs, inputs, dz, dim, dim, true);
+    ranker_put_values(pass, model->dfields, dots.x_row, dz, dim, dim, false);
+    ranker_put_values(pass, model->dinputs, inputs, dz, dim, dim, true);
     dense_layers_backward(&model->bottom, pass,
                           column_of(model, pass, RANKER_DEEP), NULL);
 }

@@ -10,7 +10,7 @@
 
 enum { PART = 64 }; /* values of a row that are summed at a time */
 
-static uint32_t part_of(uint32_t width, uint32_t from) {
+static uint32_t field_part_of(uint32_t width, uint32_t from) {
     return width - from < PART ? width - from : PART;
 }
 
@@ -41,7 +41,7 @@ static void ops_cpu_rows_pairs(const struct ops_rows *c, const float *x,
                                float *y) {
     float sums[PART], squares[PART], pairs = 0;
     for (uint32_t from = 0; from < c->width; from += PART) {
-        uint32_t count = part_of(c->width, from);
+        uint32_t count = field_part_of(c->width, from);
         sum_fields(c, x + from, sums, squares, count);
         for (uint32_t k = 0; k < count; k++)
             pairs += rows_pairs_of(sums[k], squares[k]);
@@ -53,7 +53,7 @@ static void pairs_gradient(const struct ops_rows *c, const float *x, float dy,
                            float *y) {
     float sums[PART], squares[PART];
     for (uint32_t from = 0; from < c->width; from += PART) {
-        uint32_t count = part_of(c->width, from);
+        uint32_t count = field_part_of(c->width, from);
         sum_fields(c, x + from, sums, squares, count);
         for (uint32_t f = 0; f < c->fields; f++) {
             const float *own = x + (size_t)f * c->width + from;
@@ -95,7 +95,7 @@ static void dots_gradient(const struct ops_rows *c, const float *x,
     float sums[PART];
     for (uint32_t a = 0; a < c->fields; a++)
         for (uint32_t from = 0; from < c->width; from += PART) {
-            uint32_t count = part_of(c->width, from);
+            uint32_t count = field_part_of(c->width, from);
             ops_cpu_rows_add_others(c, x + from, dy, a, sums, count);
             ops_cpu_rows_put(y + (size_t)a * c->width + from, sums, count,
                              c->add);
