@@ -41,8 +41,8 @@ struct record_file {
     char *bytes;     /* of the record, behind room for its own length */
 };
 
-static enum status npz_no_memory(const struct record_file *file,
-                                 struct failure *why) {
+static enum status npz_reader_no_memory(const struct record_file *file,
+                                        struct failure *why) {
     return status_fail(why, FAILURE_NO_MEMORY, "%s: no memory to read it",
                        file->path);
 }
@@ -58,7 +58,7 @@ static enum status open_zip(const struct record_file *file,
                             struct archive **out, struct failure *why) {
     *out = archive_read_new();
     if (!*out)
-        return npz_no_memory(file, why);
+        return npz_reader_no_memory(file, why);
     if (archive_read_support_format_zip(*out) == ARCHIVE_OK &&
         archive_read_open_filename(*out, file->path, ARCHIVE_BLOCK) ==
             ARCHIVE_OK)
@@ -88,7 +88,7 @@ static enum status read_npy_header(const struct record_file *file,
     size_t before = 0, size = 0;
     char *text = malloc(NPY_HEADER_MAX_BYTES + 1);
     if (!text)
-        return npz_no_memory(file, why);
+        return npz_reader_no_memory(file, why);
     if (read_exactly(array->archive, prefix, sizeof prefix))
         size = npy_header_text_bytes(prefix, &before);
     size_t read = sizeof prefix - before;
@@ -127,7 +127,7 @@ static enum status npz_open_member(const struct record_file *file,
     size -= size > 4 && !strcmp(name + size - 4, ".npy") ? 4 : 0;
     array->name = size ? strndup(name, size) : NULL;
     return array->name ? read_npy_header(file, array, why)
-                       : npz_no_memory(file, why);
+                       : npz_reader_no_memory(file, why);
 }
 
 static enum status open_arrays(struct record_file *file, struct failure *why) {
@@ -178,8 +178,9 @@ static enum status allocate_record(struct record_file *file,
     file->row = malloc(row);
     file->values = malloc(list);
     file->bytes = malloc(all);
-    return file->row && file->values && file->bytes ? STATUS_OK
-                                                    : npz_no_memory(file, why);
+    return file->row && file->values && file->bytes
+               ? STATUS_OK
+               : npz_reader_no_memory(file, why);
 }
 
 static void close_npz(struct record_file **where) {
@@ -208,7 +209,7 @@ static enum status open_npz(struct record_file **out, const char *path,
     file->path = path;
     file->arrays = calloc(MAX_ARRAYS, sizeof *file->arrays);
     enum status status =
-        file->arrays ? open_arrays(file, why) : npz_no_memory(file, why);
+        file->arrays ? open_arrays(file, why) : npz_reader_no_memory(file, why);
     if (!status)
         status = allocate_record(file, why);
     if (status)
