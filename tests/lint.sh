@@ -16,14 +16,14 @@ offences() {
               "proto/config/job proto/net/shm proto/net/link " \
               "proto/net/messages proto/net/security proto/tensor proto/store " \
               "worker/data,worker/ops,worker/collective,worker/bench," \
-              "chief/launch,ps/consistency,ps/sparse " \
+              "chief/launch,ps/consistency " \
               "worker/ops/cpu,worker/ops/cuda,worker/exchange/client " \
               "worker/models,worker/exchange/allreduce worker/exchange", levels, " ")
         for (i in levels)
             for (count = split(levels[i], names, ","); count; count--)
                 order[names[count]] = i + 0
         # Rooms of a role that include each other.
-        split("ps ps/dense worker worker/train chief chief/control chief/plan " \
+        split("ps ps/dense ps/sparse worker worker/train chief chief/control chief/plan " \
               "chief/snapshot chief/report", names, " ")
         for (i in names)
             order[names[i]] = together = 17

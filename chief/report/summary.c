@@ -132,7 +132,7 @@ static void summary_set_real(json_t *object, const char *key, double value) {
 }
 
 /* Of tables: rows in all, and bytes of a trainer's step. */
-static void add_rows(json_t *object, const struct run *run) {
+static void summary_add_rows(json_t *object, const struct run *run) {
     const struct layout *layout = run->plan.layout;
     json_t *tables = json_object();
     for (uint32_t t = 0; layout && t < layout->num_tables; t++)
@@ -183,7 +183,7 @@ json_t *summary_object(const struct run *run) {
         summary_set_real(object, "test_calibration",
                          run->evaluations.calibration);
     }
-    add_rows(object, run);
+    summary_add_rows(object, run);
     if (metrics_checks_overflow(run)) {
         summary_set_real(object, "loss_scale", metrics_loss_scale(run));
         json_object_set_new(
