@@ -8,7 +8,6 @@
  * bits as a dense block's. */
 #include "ps/sparse/row_table.h"
 
-#include "proto/tensor/philox.h"
 #include "ps/dense/buffer_pool.h"
 
 #include <inttypes.h>
@@ -66,17 +65,6 @@ static bool is_admitted(const struct row_table *table, const struct row *row) {
     return row->count >= table->admit;
 }
 
-/* Stream `id` of a key that seed and table give. */
-static void initial_weights(const struct row_table *table, uint32_t number,
-                            uint64_t id, float *weights) {
-    float bound = table->options.layout->tables[number].init_bound;
-    if (bound == 0) /* no zeros of both signs */
-        memset(weights, 0, table->dim * sizeof *weights);
-    else
-        philox_uniform(layout_row_hash(number, table->options.seed), id, 0,
-                       bound, weights, table->dim);
-}
-
 static const struct table *first_table(const struct layout *layout,
                                        uint32_t stack) {
     uint32_t t = 0;
@@ -97,9 +85,7 @@ enum status row_table_open(struct row_table **out,
     table->admit =
         (uint16_t)first_table(options->layout, options->stack)->admit;
     table->slots = rule_slots(options->optimizer);
-    table->stride =
-        sizeof(struct row) + (1 + table->slots) * table->dim * sizeof(float);
-    table->stride = (table->stride + 7) / 8 * 8;
+    table->stride = row_keys_row_bytes(table->dim, table->slots);
     while (table->stride << (table->page_bits + 1) <= PAGE_BYTES)
         table->page_bits++;
     table->mask = FIRST_ENTRIES - 1;
@@ -180,7 +166,8 @@ static void read_row(const struct row_table *table, uint32_t number,
     else if (row)
         memcpy(weights, row_floats(row), bytes);
     else
-        initial_weights(table, number, id, weights);
+        layout_init_row(table->options.layout, number, id, table->options.seed,
+                        weights);
 }
 
 void row_table_lookup(const struct row_table *table,
@@ -296,7 +283,8 @@ static void admit_row(struct row_table *table, struct row *row) {
     const struct row_table_options *options = &table->options;
     float *floats = row_floats(row);
     table->admitted++;
-    initial_weights(table, row->table, row->id, floats);
+    layout_init_row(options->layout, row->table, row->id, options->seed,
+                    floats);
     for (unsigned slot = 0; slot < table->slots; slot++)
         for (uint32_t i = 0; i < table->dim; i++)
             floats[(slot + 1) * table->dim + i] =
