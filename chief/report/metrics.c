@@ -274,11 +274,11 @@ static void add_decile(struct run *run, uint64_t step,
 static void write_rows(struct run *run, uint64_t step) {
     const struct layout *layout = run->plan.layout;
     char tag[LAYOUT_MAX_NAME + 8];
-    for (uint32_t t = 0; t < layout->num_tables; t++) {
+    for (uint32_t t = 0; layout && t < layout->num_tables; t++) {
         snprintf(tag, sizeof tag, "rows/%s", layout->tables[t].name);
         write_scalar(run, tag, step, (double)run_table_rows(run, t));
     }
-    if (layout->num_tables)
+    if (layout && layout->num_tables)
         write_scalar(run, "train/row_bytes", step, run_row_bytes(run));
 }
 
