@@ -424,11 +424,11 @@ check check-all:
 	@SOAK_COUNT=1 tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
 # A caller of the library, as one outside would be built.
-CALLER := $(BUILD)/tests/caller
-$(CALLER): tests/library/caller.c library/capstan.h $(BUILD)/libcapstan.so
+CALLER := $(BUILD)/tests/caller $(BUILD)/tests/table_rates
+$(CALLER): $(BUILD)/tests/%: tests/library/%.c library/capstan.h $(BUILD)/libcapstan.so
 	@mkdir -p $(@D)
 	@echo "cc   $@"
-	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $< -L$(BUILD) -lcapstan -Wl,-rpath,'$$ORIGIN/..'
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $< -L$(BUILD) -lcapstan -lm -Wl,-rpath,'$$ORIGIN/..'
 
 build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(CLICK_LOG) $(CALLER)
 

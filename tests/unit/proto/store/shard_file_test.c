@@ -425,8 +425,45 @@ static void a_missing_folder_is_reported(void **state) {
 #define IN_PLACE(test)                                                         \
     cmocka_unit_test_setup_teardown(test, setup, checkpoint_fixture_teardown)
 
+/* More than the map that the writer was opened with has room for. */
+static void values_announced_later_read_back(void **state) {
+    const struct checkpoint_fixture_file *place = *state;
+    enum { MIB = 1 << 20, VALUES = 80 };
+    struct shard_writer *writer;
+    struct shard_reader *reader;
+    struct shard_info info;
+    struct failure why;
+    unsigned char *bytes = calloc(1, MIB);
+    assert_int_equal(shard_writer_open(&writer, place->path, 0, 0, &why),
+                     STATUS_OK);
+    for (uint32_t i = 0; i < VALUES; i++) {
+        bytes[0] = (unsigned char)i;
+        assert_int_equal(shard_writer_expect(writer, MIB, 1, &why), STATUS_OK);
+        assert_int_equal(shard_writer_put(writer,
+                                          (struct shard_key){.offset = i},
+                                          bytes, MIB, &why),
+                         STATUS_OK);
+    }
+    assert_int_equal(shard_writer_finish(&writer, &info, &why), STATUS_OK);
+    assert_int_equal(shard_reader_open(&reader, place->folder, &info, &why),
+                     STATUS_OK);
+    for (uint32_t i = 0; i < VALUES; i++) {
+        const void *value;
+        size_t size;
+        assert_int_equal(shard_reader_get(reader,
+                                          (struct shard_key){.offset = i},
+                                          &value, &size, &why),
+                         STATUS_OK);
+        assert_int_equal(size, MIB);
+        assert_int_equal(*(const unsigned char *)value, i);
+    }
+    shard_reader_close(&reader);
+    free(bytes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        IN_PLACE(values_announced_later_read_back),
         IN_PLACE(values_put_in_any_order_read_back),
         cmocka_unit_test(keys_sort_by_parameter_then_offset_then_slot),
         IN_PLACE(values_beyond_one_commit_read_back),
