@@ -320,19 +320,6 @@ uint32_t layout_units(const struct layout *layout) {
     return layout->num_blocks + layout->num_partitions;
 }
 
-/* Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014: the
- * finalizer of SplitMix64, over the table's own starting point. */
-uint64_t layout_row_hash(uint32_t table, uint64_t id) {
-    uint64_t x = id + UINT64_C(0x9e3779b97f4a7c15) * (table + UINT64_C(1));
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-uint32_t layout_partition(const struct layout *layout, uint64_t row_hash) {
-    return (uint32_t)((row_hash >> 32) * layout->num_partitions >> 32);
-}
-
 uint64_t layout_digest(const struct layout *layout) {
     uint64_t digest =
         XXH3_64bits(layout->parameters,

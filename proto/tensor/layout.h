@@ -114,9 +114,20 @@ enum status layout_add_tables(struct layout *layout, const struct table *tables,
 /* Blocks and partitions. */
 uint32_t layout_units(const struct layout *layout);
 
-/* A hash of a row's identity; its upper half decides the partition. */
-uint64_t layout_row_hash(uint32_t table, uint64_t id);
-uint32_t layout_partition(const struct layout *layout, uint64_t row_hash);
+/* A hash of a row's identity; its upper half decides the partition. Steele,
+ * Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014: the
+ * finalizer of SplitMix64, over the table's own starting point. */
+static inline uint64_t layout_row_hash(uint32_t table, uint64_t id) {
+    uint64_t x = id + UINT64_C(0x9e3779b97f4a7c15) * (table + UINT64_C(1));
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static inline uint32_t layout_partition(const struct layout *layout,
+                                        uint64_t row_hash) {
+    return (uint32_t)((row_hash >> 32) * layout->num_partitions >> 32);
+}
 
 /* Frees *LAYOUT (may be NULL) and clears it. */
 void layout_free(struct layout **layout);

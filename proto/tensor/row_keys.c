@@ -35,10 +35,7 @@ size_t row_keys_row_bytes(uint32_t dim, unsigned slots) {
 
 /* LEB128. */
 static size_t leb128_bytes(uint64_t value) {
-    size_t bytes = 1;
-    for (; value > 127; value >>= 7)
-        bytes++;
-    return bytes;
+    return (size_t)(70 - __builtin_clzll(value | 1)) / 7;
 }
 
 static unsigned char *put_leb128(uint64_t value, unsigned char *to) {
@@ -53,6 +50,10 @@ static const unsigned char *get_leb128(const unsigned char *from,
                                        const unsigned char *end,
                                        uint64_t *value) {
     *value = 0;
+    if (from < end && *from < 128) { /* nearly all */
+        *value = *from;
+        return from + 1;
+    }
     for (unsigned shift = 0; from < end && shift < 7 * VARINT_BYTES;
          shift += 7) {
         uint64_t bits = *from & 127;
@@ -107,16 +108,18 @@ static size_t counts_bytes(const struct layout *layout,
     return bytes;
 }
 
-size_t row_keys_bytes(const struct layout *layout,
-                      const struct row_keys *keys) {
+size_t row_keys_bytes(const struct layout *layout, const struct row_keys *keys,
+                      unsigned char *form) {
     size_t plain = plain_bytes(layout, keys), delta = delta_bytes(layout, keys);
+    *form = delta < plain ? ROW_KEYS_DELTA : ROW_KEYS_PLAIN;
     return 1 + counts_bytes(layout, keys) + (delta < plain ? delta : plain);
 }
 
 unsigned char *row_keys_write(const struct layout *layout,
-                              const struct row_keys *keys, unsigned char *to) {
-    bool delta = delta_bytes(layout, keys) < plain_bytes(layout, keys);
-    *to++ = delta ? ROW_KEYS_DELTA : ROW_KEYS_PLAIN;
+                              const struct row_keys *keys, unsigned char form,
+                              unsigned char *to) {
+    bool delta = form == ROW_KEYS_DELTA;
+    *to++ = form;
     for (uint32_t s = 0; s < layout->num_stacks; s++)
         for (uint32_t t = 0, at = 0; t < layout->num_tables; t++)
             if (layout->tables[t].stack == s)

@@ -44,12 +44,14 @@ bool row_keys_reserve(struct row_keys *keys, size_t count);
 /* Frees the lists, not the struct. */
 void row_keys_free(struct row_keys *keys);
 
-/* Bytes of KEYS [num_stacks] in a message. */
-size_t row_keys_bytes(const struct layout *layout, const struct row_keys *keys);
+/* Bytes of KEYS [num_stacks] in a message, in their shorter FORM. */
+size_t row_keys_bytes(const struct layout *layout, const struct row_keys *keys,
+                      unsigned char *form);
 
-/* Writes them to TO, which has room for row_keys_bytes; returns its end. */
+/* Writes them in FORM to TO, which has room for them; returns its end. */
 unsigned char *row_keys_write(const struct layout *layout,
-                              const struct row_keys *keys, unsigned char *to);
+                              const struct row_keys *keys, unsigned char form,
+                              unsigned char *to);
 
 /* Reads KEYS [num_stacks] from the begin of BYTES [SIZE]; *USED of them.
  * FAILURE_BAD_MESSAGE if they are no such lists, or have a row twice;

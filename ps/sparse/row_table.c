@@ -35,6 +35,7 @@ struct row_table {
     size_t stride;      /* bytes of a row */
     unsigned page_bits; /* 2^page_bits rows in a page */
     struct buffer **pages;
+    char **bytes; /* of each page */
     size_t num_pages, room_pages;
     uint32_t rows, admitted;
     struct entry *entries; /* [mask + 1] */
@@ -44,7 +45,7 @@ struct row_table {
 };
 
 static struct row *row_of(const struct row_table *table, uint32_t number) {
-    char *page = buffer_data(table->pages[number >> table->page_bits]);
+    char *page = table->bytes[number >> table->page_bits];
     uint32_t place = number & ((UINT32_C(1) << table->page_bits) - 1);
     return (struct row *)(page + place * table->stride);
 }
@@ -107,6 +108,7 @@ void row_table_close(struct row_table **where) {
     for (size_t p = 0; p < table->num_pages; p++)
         buffer_release(&table->pages[p]);
     free(table->pages);
+    free(table->bytes);
     free(table->entries);
     free(table->vectors);
     free(table);
@@ -217,15 +219,18 @@ static bool add_page(struct row_table *table) {
         size_t room = table->room_pages ? 2 * table->room_pages : 16;
         struct buffer **pages =
             realloc(table->pages, room * sizeof *table->pages);
-        if (!pages)
+        table->pages = pages ? pages : table->pages;
+        char **bytes = realloc(table->bytes, room * sizeof *table->bytes);
+        table->bytes = bytes ? bytes : table->bytes;
+        if (!pages || !bytes)
             return false;
-        table->pages = pages;
         table->room_pages = room;
     }
     struct buffer *page = take_page(table);
     if (!page)
         return false;
     memset(buffer_data(page), 0, row_table_page_bytes(table));
+    table->bytes[table->num_pages] = buffer_data(page);
     table->pages[table->num_pages++] = page;
     return true;
 }
@@ -241,6 +246,7 @@ static bool own_page(struct row_table *table, uint32_t number) {
     memcpy(buffer_data(copy), buffer_data(*page), row_table_page_bytes(table));
     buffer_release(page);
     *page = copy;
+    table->bytes[number >> table->page_bits] = buffer_data(copy);
     return true;
 }
 
@@ -537,16 +543,20 @@ enum status row_table_open_held(struct row_table **out,
     if (status)
         return status;
     table->pages = calloc(count + 1, sizeof *table->pages);
-    if (table->pages) {
+    table->bytes = calloc(count + 1, sizeof *table->bytes);
+    if (table->pages && table->bytes) {
         table->room_pages = count + 1;
         table->rows = rows;
-        for (; table->num_pages < count; table->num_pages++)
+        for (; table->num_pages < count; table->num_pages++) {
             table->pages[table->num_pages] =
                 buffer_hold(pages[table->num_pages]);
+            table->bytes[table->num_pages] =
+                buffer_data(pages[table->num_pages]);
+        }
     }
     while (entries / 2 < rows)
         entries *= 2;
-    if (table->pages && build_index(table, entries))
+    if (table->room_pages && build_index(table, entries))
         return STATUS_OK;
     status = row_table_no_memory(table, why);
     row_table_close(out);

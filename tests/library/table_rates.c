@@ -20,7 +20,7 @@ enum { IDS = BATCH * FIELDS, MAX_DIM = 16 };
 
 static uint64_t ids[BATCHES][IDS];
 static float clicks[BATCHES][BATCH];
-static float rows[IDS * MAX_DIM], slopes[IDS * MAX_DIM];
+static float rows[IDS * MAX_DIM], gradients[IDS * MAX_DIM];
 
 /* SplitMix64. */
 static uint64_t next_random(uint64_t *state) {
@@ -80,7 +80,7 @@ static double compute(const float *click, uint32_t dim, const float *output,
     memset(gradient, 0, (dim + 1) * sizeof *gradient);
     for (int s = 0; s < BATCH; s++) {
         const float *first = rows + (size_t)s * FIELDS * dim;
-        float *slope = slopes + (size_t)s * FIELDS * dim;
+        float *gradient = gradients + (size_t)s * FIELDS * dim;
         float sum[MAX_DIM] = {0}, logit = output[dim];
         for (int f = 0; f < FIELDS; f++)
             for (uint32_t d = 0; d < dim; d++)
@@ -93,7 +93,7 @@ static double compute(const float *click, uint32_t dim, const float *output,
         for (uint32_t d = 0; d < dim; d++) {
             gradient[d] += dim == 1 ? 0 : g * sum[d];
             for (int f = 0; f < FIELDS; f++)
-                slope[f * dim + d] = g * (dim == 1 ? 1 : output[d]);
+                gradient[f * dim + d] = g * (dim == 1 ? 1 : output[d]);
         }
     }
     return loss / BATCH;
@@ -110,8 +110,8 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-static void train(capstan_run *run, uint32_t table, uint32_t dim,
-                  float *output, uint64_t steps) {
+static void train(capstan_run *run, uint32_t table, uint32_t dim, float *output,
+                  uint64_t steps) {
     float gradient[MAX_DIM + 1];
     double rates[PARTS], begin = 0;
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
@@ -127,7 +127,7 @@ static void train(capstan_run *run, uint32_t table, uint32_t dim,
         }
         must(run, capstan_lookup(run, &list, 1, -1));
         double loss = compute(clicks[b], dim, output, gradient);
-        list.values = slopes;
+        list.values = gradients;
         must(run, capstan_push_rows(run, &list, 1));
         must(run, capstan_push(run, 0, gradient, (dim + 1) * sizeof *gradient,
                                CAPSTAN_FULL));

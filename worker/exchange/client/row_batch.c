@@ -151,15 +151,12 @@ static uint32_t digit(const struct row_batch_row *row, unsigned d) {
            (DIGITS - 1);
 }
 
-/* One pass of a radix sort from FROM to TO; false: all rows have one digit, and
- * nothing is written. */
-static bool sort_by_digit(const struct row_batch_row *from,
+/* One pass of a radix sort from FROM to TO. */
+static void sort_by_digit(const struct row_batch_row *from,
                           struct row_batch_row *to, size_t count, unsigned d) {
     uint32_t places[DIGITS] = {0}, sum = 0;
     for (size_t i = 0; i < count; i++)
         places[digit(&from[i], d)]++;
-    if (count && places[digit(&from[0], d)] == count)
-        return false;
     for (uint32_t v = 0; v < DIGITS; v++) {
         uint32_t here = places[v];
         places[v] = sum;
@@ -167,17 +164,32 @@ static bool sort_by_digit(const struct row_batch_row *from,
     }
     for (size_t i = 0; i < count; i++)
         to[places[digit(&from[i], d)]++] = from[i];
-    return true;
+}
+
+/* The digits in which rows differ: bit d is digit d. */
+static uint32_t differing_digits(const struct row_batch *batch) {
+    struct row_batch_row differ = {0};
+    uint32_t digits = 0;
+    for (size_t r = 1; r < batch->num_rows; r++) {
+        differ.id |= batch->rows[r].id ^ batch->rows[0].id;
+        differ.order |= batch->rows[r].order ^ batch->rows[0].order;
+        differ.partition |= batch->rows[r].partition ^ batch->rows[0].partition;
+    }
+    for (unsigned d = 0; d < ALL_DIGITS; d++)
+        digits |= (uint32_t)(digit(&differ, d) > 0) << d;
+    return digits;
 }
 
 /* Rows carry their number in `at` while they are sorted. */
 static void order_rows(struct row_batch *batch) {
+    uint32_t digits = differing_digits(batch);
     for (size_t r = 0; r < batch->num_rows; r++)
         batch->rows[r].at = (uint32_t)r;
     for (unsigned d = 0; d < ALL_DIGITS; d++) {
         struct row_batch_row *from = batch->rows;
-        if (!sort_by_digit(from, batch->sorted, batch->num_rows, d))
+        if (!(digits >> d & 1))
             continue;
+        sort_by_digit(from, batch->sorted, batch->num_rows, d);
         batch->rows = batch->sorted;
         batch->sorted = from;
     }
@@ -226,7 +238,8 @@ static enum status write_part(struct row_batch *batch, size_t first, size_t end,
         list->ids[list->count] = row->id;
         list->tables[list->count++] = row->table;
     }
-    size_t bytes = row_keys_bytes(layout, keys);
+    unsigned char form;
+    size_t bytes = row_keys_bytes(layout, keys, &form);
     part->first_float = batch->rows[first].at;
     part->floats =
         last->at + layout->tables[last->table].dim - part->first_float;
@@ -242,7 +255,7 @@ static enum status write_part(struct row_batch *batch, size_t first, size_t end,
             layout->num_partitions, MESSAGE_MAX_PAYLOAD >> 20);
     if (!grow((void **)&batch->bytes, &batch->room_bytes, *used + bytes, 1))
         return row_batch_no_memory(why);
-    row_keys_write(layout, keys, batch->bytes + *used);
+    row_keys_write(layout, keys, form, batch->bytes + *used);
     *used += bytes;
     return STATUS_OK;
 }

@@ -100,10 +100,11 @@ static void draw_lists(struct lists *lists, struct philox_sequence *random,
 
 /* Writes to memory of that very size, so that a sanitizer sees more. */
 static void write_lists(struct lists *lists) {
-    lists->size = row_keys_bytes(lists->layout, lists->keys);
+    unsigned char form;
+    lists->size = row_keys_bytes(lists->layout, lists->keys, &form);
     lists->bytes = malloc(lists->size);
     unsigned char *end =
-        row_keys_write(lists->layout, lists->keys, lists->bytes);
+        row_keys_write(lists->layout, lists->keys, form, lists->bytes);
     assert_int_equal(end - lists->bytes, lists->size);
 }
 
@@ -194,7 +195,7 @@ static void floats_are_those_of_each_stacks_width(void **state) {
 /* What follows the lists is the caller's. */
 static void bytes_behind_the_lists_are_left(void **state) {
     static const uint64_t ids[] = {0, 5, UINT64_MAX};
-    unsigned char bytes[64];
+    unsigned char bytes[64], form;
     struct lists lists;
     struct failure why;
     size_t used;
@@ -205,8 +206,8 @@ static void bytes_behind_the_lists_are_left(void **state) {
     memset(lists.keys[0].tables, 0, 3 * sizeof *lists.keys[0].tables);
     lists.keys[0].count = 3;
     memset(bytes, 0xff, sizeof bytes);
-    size_t size = row_keys_bytes(lists.layout, lists.keys);
-    row_keys_write(lists.layout, lists.keys, bytes);
+    size_t size = row_keys_bytes(lists.layout, lists.keys, &form);
+    row_keys_write(lists.layout, lists.keys, form, bytes);
     assert_int_equal(row_keys_read(lists.layout, bytes, sizeof bytes,
                                    lists.read, &used, &why),
                      STATUS_OK);

@@ -138,7 +138,9 @@ static size_t write_part(const struct fixture *fixture, const struct push *push,
         keys[s].ids[keys[s].count] = id_of(r);
         keys[s].tables[keys[s].count++] = (uint16_t)table_of(r);
     }
-    unsigned char *end = row_keys_write(fixture->layout, keys, to);
+    unsigned char form, *end;
+    row_keys_bytes(fixture->layout, keys, &form);
+    end = row_keys_write(fixture->layout, keys, form, to);
     for (uint32_t s = 0; s < STACKS; s++) {
         row_keys_free(&keys[s]);
         for (uint32_t r = 0; floats && r < ROWS; r++) {
@@ -210,8 +212,7 @@ static void look_up_partition(struct fixture *fixture, uint32_t p,
     assert_int_equal(at, values);
 }
 
-static void look_up_all(struct fixture *fixture,
-                        float weights[ROWS][MAX_DIM]) {
+static void look_up_all(struct fixture *fixture, float weights[ROWS][MAX_DIM]) {
     static struct push all;
     memset(all.has, true, sizeof all.has);
     memset(weights, 0, sizeof(float[ROWS][MAX_DIM]));
@@ -263,8 +264,7 @@ static void play_rounds(const struct optimizer *rule, unsigned num_shards,
     static struct dense dense;
     static float weights[ROWS][MAX_DIM];
     struct fixture fixture;
-    struct table like = {
-        .init_bound = rule->type == OPTIMIZER_FTRL ? 0 : 0.1f};
+    struct table like = {.init_bound = rule->type == OPTIMIZER_FTRL ? 0 : 0.1f};
     open_shards(&fixture, num_shards, rule, like);
     start_dense(&dense, &fixture, rule);
     for (uint64_t step = 1; step <= STEPS; step++) {
@@ -359,9 +359,9 @@ static void foreign_rows_and_other_bytes_are_refused(void **state) {
     assert_refused(&fixture, 2, bytes, lists, true);
     size_t size = write_part(&fixture, &push, 2, true, bytes);
     assert_int_equal(size, lists + floats * sizeof(float));
-    assert_int_equal(row_shard_check(fixture.shards[0], 2, bytes, size, true,
-                                     &values, &why),
-                     STATUS_OK);
+    assert_int_equal(
+        row_shard_check(fixture.shards[0], 2, bytes, size, true, &values, &why),
+        STATUS_OK);
     assert_int_equal(values, floats);
     for (uint32_t p = 0; p < PARTITIONS; p++)
         if (p != 2)
