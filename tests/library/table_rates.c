@@ -80,7 +80,7 @@ static double compute(const float *click, uint32_t dim, const float *output,
     memset(gradient, 0, (dim + 1) * sizeof *gradient);
     for (int s = 0; s < BATCH; s++) {
         const float *first = rows + (size_t)s * FIELDS * dim;
-        float *gradient = gradients + (size_t)s * FIELDS * dim;
+        float *to = gradients + (size_t)s * FIELDS * dim;
         float sum[MAX_DIM] = {0}, logit = output[dim];
         for (int f = 0; f < FIELDS; f++)
             for (uint32_t d = 0; d < dim; d++)
@@ -93,7 +93,7 @@ static double compute(const float *click, uint32_t dim, const float *output,
         for (uint32_t d = 0; d < dim; d++) {
             gradient[d] += dim == 1 ? 0 : g * sum[d];
             for (int f = 0; f < FIELDS; f++)
-                gradient[f * dim + d] = g * (dim == 1 ? 1 : output[d]);
+                to[f * dim + d] = g * (dim == 1 ? 1 : output[d]);
         }
     }
     return loss / BATCH;
