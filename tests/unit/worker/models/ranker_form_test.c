@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What models of ranker.h make of features: columns, tables, parameters. */
+#include "worker/models/ranker_form.h"
+
+#include "tests/lib/assert_fails.h"
+#include "worker/data/features.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+static const char features_text[] =
+    "{\"I1\": {\"type\": \"numeric\"}, \"I2\": {\"type\": \"numeric\"},"
+    " \"C1\": {\"type\": \"hash_bucket\", \"max_rows\": 500},"
+    " \"C2\": {\"type\": \"hash_bucket\", \"size\": 100},"
+    " \"age\": {\"type\": \"bucketized\", \"of\": \"I2\","
+    "  \"boundaries\": [18, 30]},"
+    " \"e1\": {\"type\": \"embedding\", \"of\": \"C1\", \"dim\": 4,"
+    "  \"combiner\": \"mean\"},"
+    " \"e2\": {\"type\": \"embedding\", \"of\": \"C2\", \"dim\": 4}}";
+
+/* A form of the features above. */
+struct form_fixture {
+    struct features *features;
+    struct batch_spec spec;
+    struct table tables[BATCH_MAX_FEATURES];
+    uint32_t num_tables;
+    struct ranker_parts parts;
+    struct failure why;
+};
+
+static int form_setup(void **state) {
+    static struct form_fixture fixture;
+    fixture = (struct form_fixture){0};
+    if (features_open(&fixture.features, features_text, NULL, 0, &fixture.why))
+        fail_msg("%s", fixture.why.text);
+    *state = &fixture;
+    return 0;
+}
+
+static int form_teardown(void **state) {
+    struct form_fixture *fixture = *state;
+    features_close(&fixture->features);
+    return 0;
+}
+
+static enum status build(struct form_fixture *fixture, enum job_model_type type,
+                         const struct ranker_settings *settings) {
+    struct job_model model = {.type = type, .settings = settings};
+    enum status status =
+        ranker_form_build(&model, fixture->features, &fixture->spec,
+                          fixture->tables, &fixture->num_tables, &fixture->why);
+    ranker_form_parts(&fixture->parts, &model, &fixture->spec);
+    return status;
+}
+
+static void must_build(struct form_fixture *fixture, enum job_model_type type,
+                       const struct ranker_settings *settings) {
+    if (build(fixture, type, settings))
+        fail_msg("%s", fixture->why.text);
+}
+
+static void expect_lookup(const struct form_fixture *fixture, uint32_t l,
+                          const char *table, enum ranker_column tag,
+                          uint32_t offset) {
+    const struct batch_lookup *lookup = &fixture->spec.lookups[l];
+    assert_in_range(l, 0, fixture->spec.num_lookups - 1);
+    assert_string_equal(fixture->tables[lookup->table].name, table);
+    assert_int_equal(lookup->column, fixture->parts.place[tag]);
+    assert_int_equal(fixture->spec.columns[lookup->column].type, BATCH_ROWS);
+    assert_int_equal(lookup->offset, offset);
+}
+
+static void what_gives_ids_has_rows_and_a_number_a_weight(void **state) {
+    struct form_fixture *f = *state;
+    must_build(f, JOB_LINEAR, &(struct ranker_settings){.loss = JOB_MSE});
+    assert_int_equal(f->parts.width[RANKER_WIDE], 2);
+    assert_int_equal(f->parts.width[RANKER_SUMS], 1);
+    assert_int_equal(f->num_tables, 3);
+    expect_lookup(f, 0, "C1", RANKER_SUMS, 0);
+    expect_lookup(f, 1, "C2", RANKER_SUMS, 0);
+    expect_lookup(f, 2, "age", RANKER_SUMS, 0);
+    assert_int_equal(f->tables[0].dim, 1);
+    assert_int_equal(f->tables[0].max_rows, 500);
+    assert_true(f->tables[0].init_bound == 0);
+    assert_int_equal(f->spec.num_ids, 3);
+    assert_true(f->spec.regression);
+    assert_int_equal(f->parts.place[RANKER_LABEL], f->spec.num_columns - 1);
+}
+
+static void factors_lie_side_by_side(void **state) {
+    struct form_fixture *f = *state;
+    static char names[] = "[\"C1\", \"I1\", \"C2\"]";
+    must_build(f, JOB_DEEPFM,
+               &(struct ranker_settings){
+                   .features = names, .dim = 3, .hidden = {1, {8}}});
+    assert_int_equal(f->num_tables, 4);
+    expect_lookup(f, 0, "C1", RANKER_SUMS, 0);
+    expect_lookup(f, 1, "C1/factors", RANKER_ROWS, 0);
+    expect_lookup(f, 3, "C2/factors", RANKER_ROWS, 3);
+    assert_int_equal(f->spec.num_ids, 2);
+    assert_int_equal(f->spec.lookups[3].ids, f->spec.lookups[2].ids);
+    assert_true(f->tables[1].init_bound > 0);
+    assert_int_equal(f->parts.fields, 2);
+    assert_int_equal(f->parts.top.items[0], 1 + 6);
+    assert_int_equal(ranker_form_parameters(&f->parts, NULL), 2 + 4);
+}
+
+static void wide_and_deep_read_columns_of_their_own(void **state) {
+    struct form_fixture *f = *state;
+    static char wide[] = "[\"I2\", \"C1\"]",
+                deep[] = "[\"e1\", \"I1\", \"age\"]";
+    must_build(f, JOB_WIDE_DEEP,
+               &(struct ranker_settings){
+                   .wide = wide, .deep = deep, .hidden = {1, {8}}});
+    const struct batch_column *of_wide =
+        &f->spec.columns[f->parts.place[RANKER_WIDE]];
+    const struct batch_column *of_deep =
+        &f->spec.columns[f->parts.place[RANKER_DEEP]];
+    assert_int_equal(of_wide->num_features, 1);
+    assert_int_equal(f->spec.features[of_wide->first_feature], 1);
+    assert_int_equal(of_deep->num_features, 2);
+    assert_int_equal(f->spec.features[of_deep->first_feature], 0);
+    assert_int_equal(of_deep->width, 1 + 3);
+    expect_lookup(f, 1, "e1", RANKER_ROWS, 0);
+    assert_int_equal(f->spec.lookups[1].combiner, BATCH_MEAN);
+    assert_int_equal(f->tables[1].dim, 4);
+}
+
+static void dlrm_takes_all_numbers_and_embeddings(void **state) {
+    struct form_fixture *f = *state;
+    must_build(f, JOB_DLRM,
+               &(struct ranker_settings){.bottom = {1, {4}}, .top = {1, {8}}});
+    assert_int_equal(f->parts.width[RANKER_DEEP], 2);
+    assert_int_equal(f->parts.width[RANKER_ROWS], 8);
+    assert_int_equal(f->parts.fields, 3);
+    assert_int_equal(f->parts.top.items[0], 4 + 3);
+    expect_lookup(f, 1, "e2", RANKER_ROWS, 4);
+}
+
+static void matrix_factorization_has_biases_and_factors(void **state) {
+    struct form_fixture *f = *state;
+    static char user[] = "C1", item[] = "C2";
+    must_build(f, JOB_MATRIX_FACTORIZATION,
+               &(struct ranker_settings){.user = user, .item = item, .dim = 5});
+    assert_int_equal(f->num_tables, 4);
+    assert_string_equal(f->tables[3].name, "C2/factors");
+    assert_int_equal(f->parts.fields, 2);
+    assert_int_equal(ranker_form_parameters(&f->parts, NULL), 1);
+}
+
+static void expect_form_refused(struct form_fixture *f,
+                                enum job_model_type type,
+                                const struct ranker_settings *settings,
+                                const char *text) {
+    assert_int_equal(build(f, type, settings), STATUS_CONFIG);
+    assert_int_equal(f->why.code, FAILURE_JOB_INVALID);
+    if (!strstr(f->why.text, text))
+        fail_msg("\"%s\" is not in: %s", text, f->why.text);
+}
+
+static void a_feature_that_does_not_fit_is_refused(void **state) {
+    struct form_fixture *f = *state;
+    static char none[] = "[\"C3\"]", row[] = "[\"e1\"]", id[] = "[\"C1\"]";
+    static char user[] = "I1", item[] = "C2";
+    expect_form_refused(f, JOB_LINEAR,
+                        &(struct ranker_settings){.features = none},
+                        "model.features: found \"C3\"; allowed: ");
+    expect_form_refused(f, JOB_LINEAR,
+                        &(struct ranker_settings){.features = row},
+                        "found \"e1\"; allowed: features that give ids or "
+                        "numbers: I1, I2, C1, C2, age");
+    expect_form_refused(f, JOB_WIDE_DEEP,
+                        &(struct ranker_settings){.wide = id, .deep = id},
+                        "model.deep: found \"C1\"");
+    expect_form_refused(
+        f, JOB_MATRIX_FACTORIZATION,
+        &(struct ranker_settings){.user = user, .item = item, .dim = 2},
+        "model.user: found \"I1\"");
+    expect_form_refused(
+        f, JOB_DLRM,
+        &(struct ranker_settings){.bottom = {1, {5}}, .top = {1, {8}}},
+        "found \"e1\" of dim 4; allowed: dim 5");
+    features_close(&f->features);
+    expect_form_refused(f, JOB_LINEAR, &(struct ranker_settings){0},
+                        "model.type: needs features");
+}
+
+#define FORM_TEST(name)                                                        \
+    cmocka_unit_test_setup_teardown(name, form_setup, form_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        FORM_TEST(what_gives_ids_has_rows_and_a_number_a_weight),
+        FORM_TEST(factors_lie_side_by_side),
+        FORM_TEST(wide_and_deep_read_columns_of_their_own),
+        FORM_TEST(dlrm_takes_all_numbers_and_embeddings),
+        FORM_TEST(matrix_factorization_has_biases_and_factors),
+        FORM_TEST(a_feature_that_does_not_fit_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
