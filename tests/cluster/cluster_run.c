@@ -123,6 +123,8 @@ void cluster_run_job(const struct cluster_run *run, const char *changes) {
         fail_msg("%s: %s", error.text, changes);
     if (json_object_get(more, "steps"))
         json_object_del(job, "epochs");
+    if (json_object_get(json_object_get(more, "model"), "type"))
+        json_object_del(job, "model");
     json_object_update_recursive(job, more);
     json_decref(more);
     cluster_run_path(run, "job.json", path);
