@@ -85,6 +85,39 @@ def led(steps):
     train(steps, chief="coordinate")
 
 
+ROWS, DIM, BAG = 50, 3, 4
+
+
+def bags(steps):
+    """Ids (steps, BATCH, BAG), some alike, and targets (steps, BATCH, DIM)."""
+    random = np.random.default_rng(2)
+    ids = random.integers(0, ROWS, (steps, BATCH, BAG))
+    targets = random.standard_normal((steps, BATCH, DIM))
+    return ids.astype(np.uint64) * 2**57, targets
+
+
+def embedded(steps, rule, init_range=0.5):
+    """Sums of rows are to be the targets: mean squared error."""
+    run = capstan.init(optimizer=SGD)
+    table = run.table("rows", DIM, rule, init_range=init_range)
+    run.declare("other", np.zeros(1, np.float32))
+    run.start()
+    all_ids = np.arange(ROWS, dtype=np.uint64) * 2**57
+    first = table.lookup(all_ids).tolist()
+    ids, targets = bags(steps)
+    share = BATCH // run.size
+    part = slice(run.rank * share, (run.rank + 1) * share)
+    for step in run.steps(steps):
+        error = table.lookup(ids[step, part]).sum(1) - targets[step, part]
+        gradient = np.repeat(2 * error[:, None] / error.size, BAG, axis=1)
+        table.push(ids[step, part], gradient.astype(np.float32))
+        run.push(0, np.zeros(1, np.float32))
+        run.step(float((error**2).mean()), share)
+        run.wait()
+    last = table.lookup(all_ids).tolist()
+    print(json.dumps({"first": first, "last": last}), flush=True)
+
+
 def boom(run, numbers):
     raise ValueError("boom at step 5")
 

@@ -40,6 +40,54 @@ def distance(found, expected):
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
+def reference_rows(first, steps, kind, lr):
+    """Rows of one process that takes the whole batch, in double."""
+    w = np.array(first)
+    sums = np.zeros_like(w)
+    ids, targets = numpy_ranks.bags(steps)
+    rows = (ids // 2**57).astype(int)
+    for step in range(steps):
+        error = w[rows[step]].sum(1) - targets[step]
+        gradient = np.zeros_like(w)
+        for k in range(numpy_ranks.BAG):
+            np.add.at(gradient, rows[step, :, k], 2 * error / error.size)
+        if kind == "SGD":
+            w -= lr * gradient
+            continue
+        sums += gradient**2
+        w -= lr * gradient / (np.sqrt(sums) + 1e-10)
+    return w
+
+
+class Tables(unittest.TestCase):
+    def test_rows_train_as_those_of_one_process_do(self):
+        for kind, lr in ("SGD", 0.5), ("Adagrad", 0.1):
+            found = []
+            for ps in 1, 3:
+                rule = {"type": kind, "params": {"lr": lr}}
+                with (
+                    self.subTest(kind, ps=ps),
+                    ranks("embedded", ps, 2, steps=60, rule=rule) as run,
+                ):
+                    self.assertEqual(
+                        set(run.wait().values()), {0}, run.error("worker0")
+                    )
+                    zero, one = run.result("worker0"), run.result("worker1")
+                    self.assertEqual(zero["last"], one["last"])
+                    expected = reference_rows(zero["first"], 60, kind, lr)
+                    self.assertLess(distance(zero["last"], expected), 1e-5)
+                    self.assertGreater(
+                        distance(zero["last"], zero["first"]), 0.1
+                    )
+                    found.append(zero["last"])
+            self.assertEqual(found[0], found[1])
+
+    def test_rules_that_move_rows_not_pushed_are_refused(self):
+        rule = {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}
+        with ranks("embedded", 1, 1, steps=5, rule=rule) as run:
+            self.assertIn(2, run.wait().values(), run.error("worker0"))
+
+
 class Training(unittest.TestCase):
     def test_two_ranks_train_as_one_does_with_the_whole_batch(self):
         for name, (ps, workers) in CLUSTERS.items():
