@@ -101,4 +101,7 @@ command=$!
 wait "$command"
 code=$?
 echo "one_node.sh: the command ended with $code" >&2
+# A step that cannot tell slurmctld that it has ended tries again for ever, and
+# slurmd waits for it.
+until_it node_is_idle
 exit "$code"
