@@ -106,11 +106,11 @@ static void a_command_is_measured_as_a_job_is(void **state) {
     static const double bytes = 4 * 40000;
     struct cluster_process *process = compare(
         state, 0, "learns",
-        FLAGS("--json", "--workers", "1,2", "--ps", "1,2", "--steps", "20",
+        FLAGS("--json", "--workers", "1,2", "--ps", "1,2", "--steps", "200",
               "--repeats", "2", "--link-gbits", "1", "--csv", "table.csv"));
     json_t *result = cluster_run_json(process);
     assert_int_equal(json_array_size(json_object_get(result, "cases")), 10);
-    assert_true(number(result, NULL, "rounds") == 20);
+    assert_true(number(result, NULL, "rounds") == 200);
     assert_true(number(result, NULL, "samples_per_step") == 8);
     assert_string_equal(text_at(result, "unit"), "examples");
     assert_true(json_is_null(json_object_get(result, "job")));
