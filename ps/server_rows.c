@@ -46,8 +46,10 @@ enum status server_open_rows(struct server *server, struct failure *why) {
 /* Tables over the pages of a snapshot, opened as they are read. */
 static void close_held_rows(struct server *server) {
     const struct server_settings *s = &server->settings;
+    if (!server->held_tables)
+        return;
     size_t count = (size_t)s->num_partitions * s->layout->num_stacks;
-    for (size_t i = 0; server->held_tables && i < count; i++)
+    for (size_t i = 0; i < count; i++)
         row_table_close(&server->held_tables[i]);
     free(server->held_tables);
     server->held_tables = NULL;
