@@ -100,6 +100,9 @@ class _Parameters:
     def named_buffers(self) -> Iterable[tuple[str, Tensor]]:
         return self._more.items()
 
+    def named_modules(self) -> Iterable[tuple[str, nn.Module]]:
+        return ()
+
 
 class Deferred(Worker):
     """A Worker that joins the run when rank 0 has its first weights."""

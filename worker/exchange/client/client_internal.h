@@ -33,6 +33,7 @@ struct client_rows {
     uint64_t clock, snapshot;
     enum window_kind kind; /* of a push */
     double overflow_scale; /* loss scale of an overflowed push */
+    uint64_t after;        /* seq of the last request before a lookup's */
     uint32_t missing;      /* partitions that are not answered */
     bool requested;        /* the communication thread has not taken it yet */
 };

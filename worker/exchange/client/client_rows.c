@@ -86,8 +86,10 @@ void client_start_rows(struct client *client) {
     bool pushes = client->push.requested, looks_up = client->lookup.requested;
     if (pushes)
         client->sent_push = client->push;
-    if (looks_up)
+    if (looks_up) {
         client->sent_lookup = client->lookup;
+        client->sent_lookup.after = client->seq;
+    }
     const struct client_rows *push = &client->sent_push,
                              *lookup = &client->sent_lookup;
     for (uint32_t p = 0; pushes && p < count; p++)
@@ -198,6 +200,7 @@ bool client_rows_are_valid(const struct client *client,
     const struct client_rows *lookup = &client->sent_lookup;
     size_t bytes = 0;
     if (header->n_sizes != header->n_blocks || !lookup->rows ||
+        header->seq <= lookup->after || /* answers an earlier lookup */
         header->clock != lookup->clock || header->snapshot != lookup->snapshot)
         return false;
     for (size_t i = 0; i < header->n_blocks; i++) {

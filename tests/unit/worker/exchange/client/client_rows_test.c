@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client that reads and pushes rows of a table, and a ps of the test: what is
+ * asked, what is sent again, and which answers count. */
+#include "worker/exchange/client/client.h"
+
+#include "proto/base/time.h"
+#include "tests/lib/client_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PARTITIONS = 2, DIM = 2, IDS = 16 };
+
+struct rows_fixture {
+    struct client_fixture *client;
+    uint16_t unit_ps[SERVER_FIXTURE_BLOCKS + PARTITIONS];
+    struct row_batch rows;
+};
+
+static int setup(void **state) {
+    struct rows_fixture *fixture = calloc(1, sizeof *fixture);
+    struct table table = {.name = "t", .dim = DIM};
+    uint64_t ids[IDS];
+    struct failure why;
+    void *client;
+    client_fixture_setup(&client);
+    fixture->client = client;
+    struct layout *layout = fixture->client->server->layout;
+    assert_int_equal(layout_add_tables(layout, &table, 1, PARTITIONS, &why), 0);
+    fixture->client->plan.block_ps = fixture->unit_ps;
+    for (uint64_t i = 0; i < IDS; i++)
+        ids[i] = i;
+    assert_int_equal(row_batch_open(&fixture->rows, layout, &why), 0);
+    row_batch_begin(&fixture->rows);
+    assert_int_equal(row_batch_add(&fixture->rows, 0, ids, IDS, &why), 0);
+    assert_int_equal(row_batch_finish(&fixture->rows, &why), 0);
+    assert_true(fixture->rows.parts[0].bytes && fixture->rows.parts[1].bytes);
+    memset(fixture->rows.weights, 0, IDS * DIM * sizeof(float));
+    for (int f = 0; f < IDS * DIM; f++)
+        fixture->rows.gradients[f] = (float)f;
+    client_fixture_open(fixture->client, 0);
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct rows_fixture *fixture = *state;
+    void *client = fixture->client;
+    /* The client and its links look at the layout until they are closed. */
+    client_close(&fixture->client->client);
+    row_batch_close(&fixture->rows);
+    client_fixture_teardown(&client);
+    free(fixture);
+    return 0;
+}
+
+/* The client's next message, of KIND with CLOCK; the caller releases FRAME. */
+static Capstan__DataHeader *receive(struct rows_fixture *fixture,
+                                    struct link_frame *frame,
+                                    Capstan__DataHeader__Kind kind,
+                                    uint64_t clock) {
+    struct client_fixture *client = fixture->client;
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    Capstan__DataHeader *header;
+    struct failure why;
+    while (!link_view(client->server->wire->server_link, frame)) {
+        assert_true(time_now() < deadline);
+        assert_int_equal(client_step(client->client, client->now, &why), 0);
+        client_fixture_poll(client);
+    }
+    if (message_read_data(&header, &client->server->arena, frame->header.data,
+                          frame->header.size, &why))
+        fail_msg("%s", why.text);
+    assert_int_equal(header->kind, kind);
+    assert_int_equal(header->clock, clock);
+    return header;
+}
+
+/* Both partitions, whose sizes SIZES are PAYLOAD bytes. */
+static void check_parts(const struct rows_fixture *fixture,
+                        const Capstan__DataHeader *header, size_t payload) {
+    size_t bytes = 0;
+    assert_int_equal(header->n_blocks, PARTITIONS);
+    assert_int_equal(header->n_sizes, PARTITIONS);
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        assert_int_equal(header->blocks[p], SERVER_FIXTURE_BLOCKS + p);
+        bytes += header->sizes[p];
+    }
+    assert_int_equal(bytes, payload);
+    (void)fixture;
+}
+
+/* A LOOKUP of CLOCK with the lists of all rows; its SEQ, and its sender. */
+static uint64_t receive_lookup(struct rows_fixture *fixture, uint64_t clock,
+                               uint32_t *peer) {
+    struct link_frame frame;
+    Capstan__DataHeader *header = receive(
+        fixture, &frame, CAPSTAN__DATA_HEADER__KIND__LOOKUP, clock);
+    const char *at = frame.payload.data;
+    check_parts(fixture, header, frame.payload.size);
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        const struct row_batch_part *part = &fixture->rows.parts[p];
+        assert_int_equal(header->sizes[p], part->bytes);
+        assert_memory_equal(at, fixture->rows.bytes + part->first_byte,
+                            part->bytes);
+        at += part->bytes;
+    }
+    *peer = frame.peer;
+    uint64_t seq = header->seq;
+    link_release(&frame);
+    return seq;
+}
+
+static void send_reply(struct rows_fixture *fixture, uint32_t peer,
+                       Capstan__DataHeader *header, const void *payload,
+                       size_t bytes) {
+    static unsigned char space[MESSAGE_MAX_HEADER];
+    struct link *link = fixture->client->server->wire->server_link;
+    struct link_payload message;
+    header->run = SERVER_FIXTURE_RUN;
+    header->incarnation = SERVER_FIXTURE_PS;
+    assert_true(link_reserve(link, peer, &message, bytes));
+    if (bytes)
+        memcpy(link_reserved(&message), payload, bytes);
+    size_t size = message_write_data(header, space);
+    assert_true(link_commit(link, peer, space, size, &message));
+}
+
+/* An answer as a ps gives it to the lookup with SEQ: all floats are VALUE. */
+struct answer {
+    uint64_t seq, clock, snapshot;
+    float value;
+    int more; /* bytes that the second partition has too many */
+    uint32_t first; /* partition in the place of the first */
+};
+
+static void send_rows(struct rows_fixture *fixture, uint32_t peer,
+                      struct answer answer) {
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    uint32_t blocks[] = {SERVER_FIXTURE_BLOCKS + answer.first,
+                         SERVER_FIXTURE_BLOCKS + 1};
+    uint32_t sizes[PARTITIONS];
+    float floats[IDS * DIM + 1];
+    size_t bytes = 0;
+    for (int f = 0; f <= IDS * DIM; f++)
+        floats[f] = answer.value;
+    for (uint32_t p = 0; p < PARTITIONS; p++)
+        sizes[p] = fixture->rows.parts[p].floats * (uint32_t)sizeof(float);
+    sizes[1] += (uint32_t)answer.more;
+    for (uint32_t p = 0; p < PARTITIONS; p++)
+        bytes += sizes[p];
+    header.kind = CAPSTAN__DATA_HEADER__KIND__ROWS;
+    header.seq = answer.seq;
+    header.clock = answer.clock;
+    header.snapshot = answer.snapshot;
+    header.n_blocks = header.n_sizes = PARTITIONS;
+    header.blocks = blocks;
+    header.sizes = sizes;
+    send_reply(fixture, peer, &header, floats, bytes);
+}
+
+/* The client takes what comes until its rows are here; none is there in the
+ * meantime that is not VALUE. */
+static void await_rows(struct rows_fixture *fixture, float before,
+                       float value) {
+    struct client_fixture *client = fixture->client;
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    struct failure why;
+    while (!client_wait_rows(client->client, time_now())) {
+        assert_true(time_now() < deadline);
+        for (int f = 0; f < IDS * DIM; f++)
+            assert_true(fixture->rows.weights[f] == before ||
+                        fixture->rows.weights[f] == value);
+        assert_int_equal(client_step(client->client, client->now, &why), 0);
+        client_fixture_poll(client);
+    }
+    for (int f = 0; f < IDS * DIM; f++)
+        assert_true(fixture->rows.weights[f] == value);
+}
+
+static void a_lookup_is_answered_by_the_rows_it_lists(void **state) {
+    struct rows_fixture *fixture = *state;
+    uint32_t peer;
+    client_lookup(fixture->client->client, 3, 0, &fixture->rows);
+    uint64_t seq = receive_lookup(fixture, 3, &peer);
+    assert_false(client_wait_rows(fixture->client->client, time_now()));
+    send_rows(fixture, peer, (struct answer){.seq = seq, .clock = 3,
+                                             .value = 5});
+    await_rows(fixture, 0, 5);
+}
+
+static void rows_of_other_sizes_clocks_or_snapshots_are_left(void **state) {
+    struct rows_fixture *fixture = *state;
+    uint32_t peer;
+    client_lookup(fixture->client->client, 3, 9, &fixture->rows);
+    uint64_t seq = receive_lookup(fixture, 3, &peer);
+    struct answer sound = {
+        .seq = seq, .clock = 3, .snapshot = 9, .value = 5};
+    struct answer wrong = sound;
+    wrong.value = 99;
+    wrong.more = 4;
+    send_rows(fixture, peer, wrong);
+    wrong.more = -4;
+    send_rows(fixture, peer, wrong);
+    wrong.more = 0;
+    wrong.clock = 2;
+    send_rows(fixture, peer, wrong);
+    wrong.clock = 3;
+    wrong.snapshot = 0;
+    send_rows(fixture, peer, wrong);
+    wrong.snapshot = 9;
+    wrong.first = 77;
+    send_rows(fixture, peer, wrong);
+    send_rows(fixture, peer, sound);
+    await_rows(fixture, 0, 5);
+}
+
+static void a_lookup_is_sent_again_after_a_second_of_silence(void **state) {
+    struct rows_fixture *fixture = *state;
+    uint32_t peer;
+    client_lookup(fixture->client->client, 3, 0, &fixture->rows);
+    uint64_t first = receive_lookup(fixture, 3, &peer);
+    fixture->client->now += TIME_S + TIME_MS;
+    uint64_t second = receive_lookup(fixture, 3, &peer);
+    assert_true(second > first);
+    send_rows(fixture, peer, (struct answer){.seq = first, .clock = 3,
+                                             .value = 5});
+    await_rows(fixture, 0, 5);
+}
+
+/* An evaluation reads batch after batch with one clock and one snapshot. The
+ * ps has answered the first batch's lookup twice, as it was sent twice. */
+static void an_answer_to_an_earlier_lookup_is_not_stored(void **state) {
+    struct rows_fixture *fixture = *state;
+    struct answer answer = {.clock = 3, .snapshot = 9, .value = 5};
+    uint32_t peer;
+    client_lookup(fixture->client->client, 3, 9, &fixture->rows);
+    answer.seq = receive_lookup(fixture, 3, &peer);
+    fixture->client->now += TIME_S + TIME_MS;
+    uint64_t again = receive_lookup(fixture, 3, &peer);
+    send_rows(fixture, peer, answer);
+    await_rows(fixture, 0, 5);
+    client_lookup(fixture->client->client, 3, 9, &fixture->rows);
+    uint64_t next = receive_lookup(fixture, 3, &peer);
+    answer.seq = again;
+    answer.value = 99;
+    send_rows(fixture, peer, answer);
+    answer.seq = next;
+    answer.value = 6;
+    send_rows(fixture, peer, answer);
+    await_rows(fixture, 5, 6);
+}
+
+/* A push's lists and gradients, of CLOCK; its sender. */
+static uint32_t receive_push(struct rows_fixture *fixture, uint64_t clock) {
+    struct link_frame frame;
+    Capstan__DataHeader *header = receive(
+        fixture, &frame, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, clock);
+    const char *at = frame.payload.data;
+    check_parts(fixture, header, frame.payload.size);
+    assert_int_equal(header->encoding, CAPSTAN__DATA_HEADER__ENCODING__FLOAT32);
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        const struct row_batch_part *part = &fixture->rows.parts[p];
+        size_t bytes = part->floats * sizeof(float);
+        assert_int_equal(header->sizes[p], part->bytes + bytes);
+        assert_memory_equal(at, fixture->rows.bytes + part->first_byte,
+                            part->bytes);
+        assert_memory_equal(at + part->bytes,
+                            fixture->rows.gradients + part->first_float, bytes);
+        at += header->sizes[p];
+    }
+    uint32_t peer = frame.peer;
+    link_release(&frame);
+    return peer;
+}
+
+static void send_partitions(struct rows_fixture *fixture, uint32_t peer,
+                            Capstan__DataHeader__Kind kind, uint64_t clock,
+                            uint32_t count) {
+    uint32_t blocks[] = {SERVER_FIXTURE_BLOCKS, SERVER_FIXTURE_BLOCKS + 1};
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    header.kind = kind;
+    header.clock = clock;
+    header.n_blocks = count;
+    header.blocks = blocks;
+    send_reply(fixture, peer, &header, NULL, 0);
+}
+
+/* Lets the client take what has been sent to it; is its push taken? */
+static bool is_pushed(struct rows_fixture *fixture) {
+    struct failure why;
+    for (int turn = 0; turn < 10; turn++) {
+        client_fixture_poll(fixture->client);
+        assert_int_equal(client_step(fixture->client->client,
+                                     fixture->client->now, &why),
+                         0);
+    }
+    return client_wait_pushed(fixture->client->client, time_now());
+}
+
+static void a_push_is_taken_when_each_partition_has_its_receipt(void **state) {
+    struct rows_fixture *fixture = *state;
+    struct client *client = fixture->client->client;
+    client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows);
+    uint32_t peer = receive_push(fixture, 1);
+    assert_false(is_pushed(fixture));
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 0, 2);
+    assert_false(is_pushed(fixture));
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 1);
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 1);
+    assert_false(is_pushed(fixture));
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 2);
+    assert_true(is_pushed(fixture));
+}
+
+static void a_missing_push_is_asked_for_and_sent_again(void **state) {
+    struct rows_fixture *fixture = *state;
+    struct link_frame frame;
+    client_push_rows(fixture->client->client, 1, CONTRIBUTION_FULL,
+                     &fixture->rows);
+    uint32_t peer = receive_push(fixture, 1);
+    fixture->client->now += TIME_S + TIME_MS;
+    Capstan__DataHeader *query =
+        receive(fixture, &frame, CAPSTAN__DATA_HEADER__KIND__QUERY, 1);
+    assert_int_equal(query->n_blocks, PARTITIONS);
+    assert_int_equal(query->blocks[0], SERVER_FIXTURE_BLOCKS);
+    assert_int_equal(frame.payload.size, 0);
+    link_release(&frame);
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__MISSING, 1, 2);
+    peer = receive_push(fixture, 1);
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 2);
+    assert_true(is_pushed(fixture));
+}
+
+static void a_push_without_rows_has_no_bytes(void **state) {
+    static const struct {
+        enum contribution kind;
+        Capstan__DataHeader__Encoding encoding;
+    } cases[] = {
+        {CONTRIBUTION_ZERO, CAPSTAN__DATA_HEADER__ENCODING__ZERO},
+        {CONTRIBUTION_EMPTY, CAPSTAN__DATA_HEADER__ENCODING__EMPTY},
+        {CONTRIBUTION_OVERFLOWED, CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW},
+    };
+    struct rows_fixture *fixture = *state;
+    for (uint64_t i = 0; i < 3; i++) {
+        struct link_frame frame;
+        client_push_rows(fixture->client->client, i + 1, cases[i].kind, NULL);
+        Capstan__DataHeader *header = receive(
+            fixture, &frame, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, i + 1);
+        assert_int_equal(header->encoding, cases[i].encoding);
+        assert_int_equal(header->n_blocks, PARTITIONS);
+        assert_int_equal(header->n_sizes, 0);
+        assert_int_equal(frame.payload.size, 0);
+        uint32_t peer = frame.peer;
+        link_release(&frame);
+        send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, i + 1,
+                        2);
+        assert_true(is_pushed(fixture));
+    }
+}
+
+#define ROWS_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ROWS_TEST(a_lookup_is_answered_by_the_rows_it_lists),
+        ROWS_TEST(rows_of_other_sizes_clocks_or_snapshots_are_left),
+        ROWS_TEST(a_lookup_is_sent_again_after_a_second_of_silence),
+        ROWS_TEST(an_answer_to_an_earlier_lookup_is_not_stored),
+        ROWS_TEST(a_push_is_taken_when_each_partition_has_its_receipt),
+        ROWS_TEST(a_missing_push_is_asked_for_and_sent_again),
+        ROWS_TEST(a_push_without_rows_has_no_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
