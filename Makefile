@@ -81,7 +81,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean FORCE
+.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -413,6 +413,10 @@ deps-test deps-all deps-bundle deps-lint deps-fuzz: deps-%:
 demo: deps ## install, build and train Fashion-MNIST on this machine
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@deploy/demo.sh $(BUILD)/capstan
+
+demo-sparse: deps ## the same with deepfm and linear on a click log, their tables on the ps
+	@$(MAKE) --no-print-directory $(JOBS) all $(CLICK_LOG)
+	@deploy/demo.sh $(BUILD)/capstan $(CLICK_LOG)
 
 # Tests read the program's path from CAPSTAN, and from SOAK_COUNT how often a soak
 # test repeats: 1 in check, 10 for the full promise.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* deploy/demo.sh starts over where its own run is, and nowhere else: the
  * program that it trains with leaves a file, as a run does. Its job, installed,
- * is there for everyone. */
+ * is there for everyone. The one with tables, on fewer rows, trains. */
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
 
@@ -162,6 +162,37 @@ static void the_installed_job_runs_without_write_access_to_its_folder(
     shell(run, "clean", "chmod -R u+w prefix", environment);
 }
 
+static double auc_of(const char *said, const char *what) {
+    const char *line = strstr(said, what);
+    double auc = 0;
+    if (!line || sscanf(line + strlen(what), "%lf", &auc) != 1)
+        fail_msg("no AUC of %s in: %s", what, said);
+    return auc;
+}
+
+static void the_demo_with_tables_says_how_good_its_models_are(void **state) {
+    struct cluster_run *run = *state;
+    char click_log[PATH_MAX], jobs[PATH_MAX];
+    const char *environment[] = {click_log, jobs, NULL};
+    const char *const arguments[] = {getenv("CAPSTAN"), "./clicks", NULL};
+    snprintf(click_log, sizeof click_log, "CLICK_LOG=%.*s/bench/click_log",
+             (int)(strrchr(arguments[0], '/') - arguments[0]), arguments[0]);
+    snprintf(jobs, sizeof jobs, "JOBS=%.*s/click-log-*.json",
+             (int)(strrchr(script, '/') - script), script);
+    make_folder(run, "deploy");
+    shell(run, "copy", "cp $JOBS deploy", environment);
+    write_file(run, "clicks",
+               "#!/bin/sh\nexec $CLICK_LOG $1 $2 $3 $4 $5 $(($6 / 20)) $7\n");
+    struct cluster_process *process =
+        cluster_run_program(run, "demo", script, arguments, environment);
+    cluster_run_expect(process, 0, DEADLINE);
+    const char *said = cluster_run_output(process);
+    assert_true(auc_of(said, "  linear") > 0.55);
+    assert_true(auc_of(said, "  deepfm") > 0.55);
+    assert_true(auc_of(said, "  best possible") > auc_of(said, "  deepfm"));
+    assert_non_null(strstr(said, "table C26: 100 rows"));
+}
+
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
@@ -173,6 +204,7 @@ int main(void) {
         TEST(a_file_that_was_written_after_it_stays),
         TEST(files_from_before_the_demo_stay),
         TEST(a_path_that_is_not_a_folder_stays),
+        TEST(the_demo_with_tables_says_how_good_its_models_are),
         TEST(the_installed_job_runs_without_write_access_to_its_folder),
     };
     if (!realpath("deploy/demo.sh", script))

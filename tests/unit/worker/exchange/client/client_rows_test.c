@@ -100,8 +100,8 @@ static void check_parts(const struct rows_fixture *fixture,
 static uint64_t receive_lookup(struct rows_fixture *fixture, uint64_t clock,
                                uint32_t *peer) {
     struct link_frame frame;
-    Capstan__DataHeader *header = receive(
-        fixture, &frame, CAPSTAN__DATA_HEADER__KIND__LOOKUP, clock);
+    Capstan__DataHeader *header =
+        receive(fixture, &frame, CAPSTAN__DATA_HEADER__KIND__LOOKUP, clock);
     const char *at = frame.payload.data;
     check_parts(fixture, header, frame.payload.size);
     for (uint32_t p = 0; p < PARTITIONS; p++) {
@@ -136,7 +136,7 @@ static void send_reply(struct rows_fixture *fixture, uint32_t peer,
 struct answer {
     uint64_t seq, clock, snapshot;
     float value;
-    int more; /* bytes that the second partition has too many */
+    int more;       /* bytes that the second partition has too many */
     uint32_t first; /* partition in the place of the first */
 };
 
@@ -190,8 +190,8 @@ static void a_lookup_is_answered_by_the_rows_it_lists(void **state) {
     client_lookup(fixture->client->client, 3, 0, &fixture->rows);
     uint64_t seq = receive_lookup(fixture, 3, &peer);
     assert_false(client_wait_rows(fixture->client->client, time_now()));
-    send_rows(fixture, peer, (struct answer){.seq = seq, .clock = 3,
-                                             .value = 5});
+    send_rows(fixture, peer,
+              (struct answer){.seq = seq, .clock = 3, .value = 5});
     await_rows(fixture, 0, 5);
 }
 
@@ -200,8 +200,7 @@ static void rows_of_other_sizes_clocks_or_snapshots_are_left(void **state) {
     uint32_t peer;
     client_lookup(fixture->client->client, 3, 9, &fixture->rows);
     uint64_t seq = receive_lookup(fixture, 3, &peer);
-    struct answer sound = {
-        .seq = seq, .clock = 3, .snapshot = 9, .value = 5};
+    struct answer sound = {.seq = seq, .clock = 3, .snapshot = 9, .value = 5};
     struct answer wrong = sound;
     wrong.value = 99;
     wrong.more = 4;
@@ -229,8 +228,8 @@ static void a_lookup_is_sent_again_after_a_second_of_silence(void **state) {
     fixture->client->now += TIME_S + TIME_MS;
     uint64_t second = receive_lookup(fixture, 3, &peer);
     assert_true(second > first);
-    send_rows(fixture, peer, (struct answer){.seq = first, .clock = 3,
-                                             .value = 5});
+    send_rows(fixture, peer,
+              (struct answer){.seq = first, .clock = 3, .value = 5});
     await_rows(fixture, 0, 5);
 }
 
@@ -260,8 +259,8 @@ static void an_answer_to_an_earlier_lookup_is_not_stored(void **state) {
 /* A push's lists and gradients, of CLOCK; its sender. */
 static uint32_t receive_push(struct rows_fixture *fixture, uint64_t clock) {
     struct link_frame frame;
-    Capstan__DataHeader *header = receive(
-        fixture, &frame, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, clock);
+    Capstan__DataHeader *header =
+        receive(fixture, &frame, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, clock);
     const char *at = frame.payload.data;
     check_parts(fixture, header, frame.payload.size);
     assert_int_equal(header->encoding, CAPSTAN__DATA_HEADER__ENCODING__FLOAT32);
@@ -297,9 +296,9 @@ static bool is_pushed(struct rows_fixture *fixture) {
     struct failure why;
     for (int turn = 0; turn < 10; turn++) {
         client_fixture_poll(fixture->client);
-        assert_int_equal(client_step(fixture->client->client,
-                                     fixture->client->now, &why),
-                         0);
+        assert_int_equal(
+            client_step(fixture->client->client, fixture->client->now, &why),
+            0);
     }
     return client_wait_pushed(fixture->client->client, time_now());
 }
