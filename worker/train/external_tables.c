@@ -1,31 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of the caller: rows are looked up between steps; the gradients of a
- * step are copied as they come and pushed, summed by row, when it ends. */
+ * step are pushed, summed by row, when it ends. */
 #include "worker/train/external_internal.h"
+#include "worker/train/table_steps.h"
 
 #include "proto/base/time.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What was pushed of one table in this step. */
-struct pushed_rows {
-    struct pushed_rows *next;
-    uint32_t table;
-    size_t count;
-    uint64_t *ids;
-    float *gradients; /* [count, dim], in the same allocation */
-};
-
 struct external_tables {
     struct table *tables;
     struct optimizer_group *groups; /* [count], one for each table */
     bool *has_group;
     uint32_t count;
-    struct row_batch lookup, pushes[2]; /* one is filled while one is sent */
-    unsigned turn;
-    bool open, looking_up, has_pushed;
-    struct pushed_rows *pushed, **last;
+    struct table_steps steps;
+    bool open, has_pushed;
 };
 
 static enum status tables_no_memory(struct failure *why) {
@@ -36,13 +26,7 @@ void external_close_tables(struct external *external) {
     struct external_tables *all = external->tables;
     if (!all)
         return;
-    for (struct pushed_rows *next; all->pushed; all->pushed = next) {
-        next = all->pushed->next;
-        free(all->pushed);
-    }
-    row_batch_close(&all->lookup);
-    row_batch_close(&all->pushes[0]);
-    row_batch_close(&all->pushes[1]);
+    table_steps_close(&all->steps);
     free(all->tables);
     free(all->groups);
     free(all->has_group);
@@ -139,20 +123,15 @@ enum status external_add_tables(struct external *external,
                : STATUS_OK;
 }
 
-/* The batches need the plan's layout. */
-static enum status open_batches(struct external *external,
-                                const struct trainer *trainer,
-                                struct failure *why) {
+/* The steps need the plan's layout. */
+static enum status open_steps(struct external *external,
+                              const struct trainer *trainer,
+                              struct failure *why) {
     struct external_tables *all = external->tables;
-    const struct layout *layout = trainer->plan->layout;
     if (all->open)
         return STATUS_OK;
     all->open = true;
-    all->last = &all->pushed;
-    enum status status = row_batch_open(&all->lookup, layout, why);
-    for (int i = 0; !status && i < 2; i++)
-        status = row_batch_open(&all->pushes[i], layout, why);
-    return status;
+    return table_steps_open(&all->steps, trainer->plan->layout, why);
 }
 
 static enum status check_lists(const struct external *external,
@@ -172,33 +151,14 @@ static enum status begin_lookup(struct external *external,
                                 struct trainer *trainer,
                                 const struct external_rows *rows,
                                 uint32_t count, struct failure *why) {
-    struct row_batch *batch = &external->tables->lookup;
-    enum status status = open_batches(external, trainer, why);
-    if (status)
-        return status;
-    row_batch_begin(batch);
-    for (uint32_t i = 0; !status && i < count; i++)
-        status = row_batch_add(batch, rows[i].table, rows[i].ids, rows[i].count,
-                               why);
+    struct table_steps *steps = &external->tables->steps;
+    enum status status = open_steps(external, trainer, why);
     if (!status)
-        status = row_batch_finish(batch, why);
-    if (status)
-        return status;
-    exchange_lookup(trainer->exchange, trainer->clock, 0, batch);
-    external->tables->looking_up = true;
-    return STATUS_OK;
-}
-
-static void copy_lookup(const struct external *external,
-                        const struct external_rows *rows, uint32_t count) {
-    const struct external_tables *all = external->tables;
-    const uint32_t *position = all->lookup.positions;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t dim = all->tables[rows[i].table].dim;
-        for (size_t k = 0; k < rows[i].count; k++)
-            memcpy(rows[i].values + k * dim, all->lookup.weights + *position++,
-                   dim * sizeof(float));
-    }
+        status = table_steps_look_up(steps, rows, count, why);
+    if (!status)
+        exchange_lookup(trainer->exchange, trainer->clock, 0,
+                        &steps->awaited->batch);
+    return status;
 }
 
 enum external_result external_lookup(struct external *external,
@@ -210,40 +170,23 @@ enum external_result external_lookup(struct external *external,
     if (!trainer)
         return result;
     enum status status = check_lists(external, rows, count, &why);
-    if (!status && count && !external->tables->looking_up)
+    pthread_mutex_lock(&external->mutex);
+    if (!status && count && !external->tables->steps.awaited)
         status = begin_lookup(external, trainer, rows, count, &why);
+    pthread_mutex_unlock(&external->mutex);
     if (status) {
         external_report(trainer, &why);
     } else if (!count || exchange_wait_rows(trainer->exchange, until)) {
-        if (count) {
-            external->tables->looking_up = false;
-            copy_lookup(external, rows, count);
-        }
+        pthread_mutex_lock(&external->mutex);
+        if (count)
+            table_steps_copy(&external->tables->steps, rows, count);
+        pthread_mutex_unlock(&external->mutex);
         result = EXTERNAL_DONE;
     } else {
         result = external_late(external, until);
     }
     external_leave(external);
     return result;
-}
-
-static enum status keep_pushed(struct external_tables *all,
-                               const struct external_rows *rows,
-                               struct failure *why) {
-    size_t floats = rows->count * all->tables[rows->table].dim;
-    size_t bytes = rows->count * sizeof(uint64_t);
-    struct pushed_rows *pushed =
-        malloc(sizeof *pushed + bytes + floats * sizeof(float));
-    if (!pushed)
-        return tables_no_memory(why);
-    *pushed = (struct pushed_rows){.table = rows->table, .count = rows->count};
-    pushed->ids = (uint64_t *)(pushed + 1);
-    pushed->gradients = (float *)(pushed->ids + rows->count);
-    memcpy(pushed->ids, rows->ids, bytes);
-    memcpy(pushed->gradients, rows->values, floats * sizeof(float));
-    *all->last = pushed;
-    all->last = &pushed->next;
-    return STATUS_OK;
 }
 
 enum external_result external_push_rows(struct external *external,
@@ -256,46 +199,14 @@ enum external_result external_push_rows(struct external *external,
     enum status status = check_lists(external, rows, count, &why);
     pthread_mutex_lock(&external->mutex);
     if (!status && external->tables)
-        status = open_batches(external, trainer, &why);
+        status = open_steps(external, trainer, &why);
     for (uint32_t i = 0; !status && i < count; i++)
-        if (rows[i].count)
-            status = keep_pushed(external->tables, &rows[i], &why);
+        status = table_steps_add(&external->tables->steps, &rows[i], &why);
     pthread_mutex_unlock(&external->mutex);
     if (status)
         external_report(trainer, &why);
     external_leave(external);
     return status ? EXTERNAL_OVER : EXTERNAL_DONE;
-}
-
-/* Sums what was pushed, row by row and in the order of the calls. */
-static enum status sum_pushed(struct external_tables *all,
-                              struct row_batch *batch, struct failure *why) {
-    enum status status = STATUS_OK;
-    row_batch_begin(batch);
-    for (const struct pushed_rows *p = all->pushed; !status && p; p = p->next)
-        status = row_batch_add(batch, p->table, p->ids, p->count, why);
-    if (!status)
-        status = row_batch_finish(batch, why);
-    if (status)
-        return status;
-    row_batch_clear_gradients(batch);
-    const uint32_t *position = batch->positions;
-    for (const struct pushed_rows *p = all->pushed; p; p = p->next) {
-        uint32_t dim = all->tables[p->table].dim;
-        const float *from = p->gradients;
-        for (size_t k = 0; k < p->count; k++, position++, from += dim)
-            for (uint32_t d = 0; d < dim; d++)
-                batch->gradients[*position + d] += from[d];
-    }
-    return STATUS_OK;
-}
-
-static void drop_pushed(struct external_tables *all) {
-    for (struct pushed_rows *next; all->pushed; all->pushed = next) {
-        next = all->pushed->next;
-        free(all->pushed);
-    }
-    all->last = &all->pushed;
 }
 
 /* The contribution of a step without rows is that of its tensors. */
@@ -305,15 +216,14 @@ enum status external_flush_rows(struct external *external,
     enum contribution kind = external->last_kind;
     if (!all)
         return STATUS_OK;
-    enum status status = open_batches(external, trainer, why);
-    struct row_batch *batch = &all->pushes[all->turn++ % 2];
-    if (kind == CONTRIBUTION_FULL && !all->pushed)
+    struct row_batch *batch = NULL;
+    enum status status = open_steps(external, trainer, why);
+    if (!status)
+        status = table_steps_sum(&all->steps, &batch, why);
+    if (kind == CONTRIBUTION_FULL && !batch)
         kind = CONTRIBUTION_ZERO;
-    if (kind == CONTRIBUTION_ZERO && all->pushed)
+    if (kind == CONTRIBUTION_ZERO && batch)
         kind = CONTRIBUTION_FULL;
-    if (!status && kind == CONTRIBUTION_FULL)
-        status = sum_pushed(all, batch, why);
-    drop_pushed(all);
     if (status || (all->has_pushed &&
                    !exchange_wait_pushed(trainer->exchange, TIME_NEVER)))
         return status;

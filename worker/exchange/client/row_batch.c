@@ -48,8 +48,7 @@ void row_batch_begin(struct row_batch *batch) {
         memset(batch->index, 0, ((size_t)batch->mask + 1) * sizeof(uint32_t));
 }
 
-/* Grows *MEMORY, of entries of SIZE, to twice its ROOM or more. */
-static bool grow(void **memory, size_t *room, size_t wanted, size_t size) {
+bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size) {
     size_t more = *room ? *room : FIRST_ROOM;
     if (wanted <= *room)
         return true;
@@ -80,8 +79,8 @@ static uint32_t *find_index(const struct row_batch *batch, uint32_t table,
 /* Room for one more row than there are. */
 static bool grow_rows(struct row_batch *batch) {
     size_t room = batch->room_rows;
-    if (!grow((void **)&batch->rows, &room, batch->num_rows + 1,
-              sizeof *batch->rows))
+    if (!row_batch_grow((void **)&batch->rows, &room, batch->num_rows + 1,
+                        sizeof *batch->rows))
         return false;
     struct row_batch_row *sorted =
         realloc(batch->sorted, room * sizeof *sorted);
@@ -116,8 +115,8 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
                           const uint64_t *ids, size_t count,
                           struct failure *why) {
     uint16_t order = table_order(batch->layout, table);
-    if (!grow((void **)&batch->positions, &batch->room_added,
-              batch->num_added + count, sizeof *batch->positions))
+    if (!row_batch_grow((void **)&batch->positions, &batch->room_added,
+                        batch->num_added + count, sizeof *batch->positions))
         return row_batch_no_memory(why);
     for (size_t i = 0; i < count; i++) {
         if (batch->num_rows == batch->room_rows && !grow_rows(batch))
@@ -253,7 +252,8 @@ static enum status write_part(struct row_batch *batch, size_t first, size_t end,
             "train_micro_batch_size_per_gpu, or dim",
             end - first, (size_t)part->floats / (end - first),
             layout->num_partitions, MESSAGE_MAX_PAYLOAD >> 20);
-    if (!grow((void **)&batch->bytes, &batch->room_bytes, *used + bytes, 1))
+    if (!row_batch_grow((void **)&batch->bytes, &batch->room_bytes,
+                        *used + bytes, 1))
         return row_batch_no_memory(why);
     row_keys_write(layout, keys, form, batch->bytes + *used);
     *used += bytes;

@@ -38,6 +38,10 @@ struct row_batch {
     size_t room_added, room_rows, room_bytes, room_floats;
 };
 
+/* Grows *MEMORY, of ROOM entries of SIZE, so that WANTED have room; doubles it
+ * at least. False: no memory. */
+bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size);
+
 /* Over LAYOUT's tables (borrowed). A zeroed BATCH may be closed. */
 enum status row_batch_open(struct row_batch *batch, const struct layout *layout,
                            struct failure *why) MUST_CHECK;

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/train/table_steps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Gradients that were not summed in place. */
+struct pushed_rows {
+    struct pushed_rows *next;
+    uint32_t table;
+    size_t count;
+    uint64_t *ids;
+    float *gradients; /* [count, dim], in the same allocation */
+};
+
+static enum status steps_no_memory(struct failure *why) {
+    return status_fail(why, FAILURE_NO_MEMORY, "no memory for a table's rows");
+}
+
+enum status table_steps_open(struct table_steps *steps,
+                             const struct layout *layout, struct failure *why) {
+    enum status status = STATUS_OK;
+    *steps = (struct table_steps){.layout = layout};
+    steps->end = &steps->kept;
+    for (int i = 0; !status && i < TABLE_STEPS_LISTS; i++)
+        status = row_batch_open(&steps->lists[i].batch, layout, why);
+    return status;
+}
+
+static void drop_kept(struct table_steps *steps) {
+    for (struct pushed_rows *next; steps->kept; steps->kept = next) {
+        next = steps->kept->next;
+        free(steps->kept);
+    }
+    steps->end = &steps->kept;
+}
+
+void table_steps_close(struct table_steps *steps) {
+    drop_kept(steps);
+    for (int i = 0; i < TABLE_STEPS_LISTS; i++) {
+        row_batch_close(&steps->lists[i].batch);
+        free(steps->lists[i].lists);
+        free(steps->lists[i].ids);
+    }
+}
+
+/* Lists whose batch nobody uses. */
+static struct row_lists *free_lists(struct table_steps *steps) {
+    struct row_lists *lists = steps->lists;
+    while (lists == steps->read || lists == steps->awaited ||
+           lists == steps->sent)
+        lists++;
+    lists->num_lists = lists->num_ids = 0;
+    lists->num_summed = lists->ids_summed = 0;
+    row_batch_begin(&lists->batch);
+    return lists;
+}
+
+static bool note_list(struct row_lists *lists,
+                      const struct external_rows *rows) {
+    if (!row_batch_grow((void **)&lists->lists, &lists->room_lists,
+                        lists->num_lists + 1, sizeof *lists->lists) ||
+        !row_batch_grow((void **)&lists->ids, &lists->room_ids,
+                        lists->num_ids + rows->count, sizeof *lists->ids))
+        return false;
+    lists->lists[lists->num_lists++] =
+        (struct row_list){.table = rows->table, .count = rows->count};
+    memcpy(lists->ids + lists->num_ids, rows->ids,
+           rows->count * sizeof *lists->ids);
+    lists->num_ids += rows->count;
+    return true;
+}
+
+enum status table_steps_look_up(struct table_steps *steps,
+                                const struct external_rows *rows,
+                                uint32_t count, struct failure *why) {
+    struct row_lists *lists = free_lists(steps);
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; !status && i < count; i++) {
+        if (!rows[i].count)
+            continue;
+        if (!note_list(lists, &rows[i]))
+            return steps_no_memory(why);
+        status = row_batch_add(&lists->batch, rows[i].table, rows[i].ids,
+                               rows[i].count, why);
+    }
+    if (!status)
+        status = row_batch_finish(&lists->batch, why);
+    if (!status)
+        steps->awaited = lists;
+    return status;
+}
+
+void table_steps_copy(struct table_steps *steps,
+                      const struct external_rows *rows, uint32_t count) {
+    struct row_lists *lists = steps->awaited;
+    const uint32_t *position = lists->batch.positions;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t dim = steps->layout->tables[rows[i].table].dim;
+        for (size_t k = 0; k < rows[i].count; k++)
+            memcpy(rows[i].values + k * dim, lists->batch.weights + *position++,
+                   dim * sizeof(float));
+    }
+    steps->awaited = NULL;
+    if (!steps->read || !steps->read->num_summed)
+        steps->read = lists;
+}
+
+/* Adds COUNT rows FROM of DIM floats to those at POSITIONS. */
+static void add_rows(float *to, const uint32_t *positions, size_t count,
+                     const float *from, uint32_t dim) {
+    for (size_t k = 0; k < count; k++, from += dim)
+        for (uint32_t d = 0; d < dim; d++)
+            to[positions[k] + d] += from[d];
+}
+
+/* Whether ROWS are the list that comes next in what was looked up. */
+static bool is_next(const struct table_steps *steps,
+                    const struct external_rows *rows) {
+    const struct row_lists *lists = steps->read;
+    if (!lists || steps->kept || lists->num_summed == lists->num_lists)
+        return false;
+    const struct row_list *next = &lists->lists[lists->num_summed];
+    return next->table == rows->table && next->count == rows->count &&
+           !memcmp(lists->ids + lists->ids_summed, rows->ids,
+                   rows->count * sizeof *rows->ids);
+}
+
+static void sum_next(struct table_steps *steps,
+                     const struct external_rows *rows) {
+    struct row_lists *lists = steps->read;
+    if (!lists->num_summed)
+        row_batch_clear_gradients(&lists->batch);
+    add_rows(lists->batch.gradients, lists->batch.positions + lists->ids_summed,
+             rows->count, rows->values, steps->layout->tables[rows->table].dim);
+    lists->num_summed++;
+    lists->ids_summed += rows->count;
+}
+
+enum status table_steps_add(struct table_steps *steps,
+                            const struct external_rows *rows,
+                            struct failure *why) {
+    size_t floats = rows->count * steps->layout->tables[rows->table].dim;
+    size_t bytes = rows->count * sizeof(uint64_t);
+    if (!rows->count)
+        return STATUS_OK;
+    if (is_next(steps, rows)) {
+        sum_next(steps, rows);
+        return STATUS_OK;
+    }
+    struct pushed_rows *kept =
+        malloc(sizeof *kept + bytes + floats * sizeof(float));
+    if (!kept)
+        return steps_no_memory(why);
+    *kept = (struct pushed_rows){.table = rows->table, .count = rows->count};
+    kept->ids = (uint64_t *)(kept + 1);
+    kept->gradients = (float *)(kept->ids + rows->count);
+    memcpy(kept->ids, rows->ids, bytes);
+    memcpy(kept->gradients, rows->values, floats * sizeof(float));
+    *steps->end = kept;
+    steps->end = &kept->next;
+    return STATUS_OK;
+}
+
+/* Adds to BATCH the ids of the lists that are summed in place, and of those
+ * kept. */
+static enum status add_ids(const struct table_steps *steps,
+                           struct row_batch *batch, struct failure *why) {
+    const struct row_lists *read = steps->read;
+    const uint64_t *ids = read ? read->ids : NULL;
+    enum status status = STATUS_OK;
+    for (size_t i = 0; !status && read && i < read->num_summed; i++) {
+        status = row_batch_add(batch, read->lists[i].table, ids,
+                               read->lists[i].count, why);
+        ids += read->lists[i].count;
+    }
+    for (const struct pushed_rows *p = steps->kept; !status && p; p = p->next)
+        status = row_batch_add(batch, p->table, p->ids, p->count, why);
+    return status ? status : row_batch_finish(batch, why);
+}
+
+/* To a batch of its own: the sums made in place, then what was kept. */
+static enum status sum_all(struct table_steps *steps, struct row_batch *batch,
+                           struct failure *why) {
+    const struct row_lists *read = steps->read;
+    const struct table *tables = steps->layout->tables;
+    enum status status = add_ids(steps, batch, why);
+    if (status)
+        return status;
+    row_batch_clear_gradients(batch);
+    const uint32_t *position = batch->positions;
+    for (size_t i = 0, from = 0; read && i < read->num_summed; i++)
+        for (size_t k = 0; k < read->lists[i].count; k++, from++)
+            memcpy(batch->gradients + *position++,
+                   read->batch.gradients + read->batch.positions[from],
+                   tables[read->lists[i].table].dim * sizeof(float));
+    for (const struct pushed_rows *p = steps->kept; p; p = p->next) {
+        add_rows(batch->gradients, position, p->count, p->gradients,
+                 tables[p->table].dim);
+        position += p->count;
+    }
+    return STATUS_OK;
+}
+
+enum status table_steps_sum(struct table_steps *steps,
+                            struct row_batch **batch, struct failure *why) {
+    struct row_lists *lists = steps->read;
+    enum status status = STATUS_OK;
+    *batch = NULL;
+    if (steps->kept || (lists && lists->num_summed)) {
+        if (steps->kept || lists->num_summed < lists->num_lists) {
+            lists = free_lists(steps);
+            status = sum_all(steps, &lists->batch, why);
+        }
+        steps->sent = lists;
+        *batch = &lists->batch;
+    }
+    steps->read = NULL;
+    drop_kept(steps);
+    return status;
+}

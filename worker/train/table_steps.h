@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows that a caller looks up and the gradients that it pushes, step by
+ * step. Gradients of exactly the lists that were looked up last, in their
+ * order, are summed in place; others are kept until the step ends. Zeroed at
+ * first; one thread at a time. */
+#ifndef CAPSTAN_TABLE_STEPS_H
+#define CAPSTAN_TABLE_STEPS_H
+
+#include "worker/exchange/client/row_batch.h"
+#include "worker/train/external.h"
+
+enum { TABLE_STEPS_LISTS = 4 };
+
+/* Lists of ids, and their batch. */
+struct row_lists {
+    struct row_batch batch;
+    struct row_list {
+        uint32_t table;
+        size_t count;
+    } *lists;   /* [num_lists] */
+    uint64_t *ids; /* of all lists [num_ids] */
+    size_t num_lists, room_lists, num_ids, room_ids;
+    size_t num_summed, ids_summed; /* lists whose gradients are in `batch` */
+};
+
+struct table_steps {
+    const struct layout *layout; /* borrowed */
+    struct row_lists lists[TABLE_STEPS_LISTS];
+    struct row_lists *read;     /* looked up last; NULL: none in this step */
+    struct row_lists *awaited;  /* looked up, its rows not yet copied */
+    struct row_lists *sent;     /* summed last */
+    struct pushed_rows *kept, **end;
+};
+
+enum status table_steps_open(struct table_steps *steps,
+                             const struct layout *layout,
+                             struct failure *why) MUST_CHECK;
+void table_steps_close(struct table_steps *steps);
+
+/* Begins a lookup of COUNT lists ROWS. Its batch goes out; once its weights are
+ * there, table_steps_copy takes the same ROWS. */
+enum status table_steps_look_up(struct table_steps *steps,
+                                const struct external_rows *rows,
+                                uint32_t count, struct failure *why) MUST_CHECK;
+void table_steps_copy(struct table_steps *steps,
+                      const struct external_rows *rows, uint32_t count);
+
+/* Adds gradients, which are copied, to this step. */
+enum status table_steps_add(struct table_steps *steps,
+                            const struct external_rows *rows,
+                            struct failure *why) MUST_CHECK;
+
+/* Ends a step: *BATCH has the sums of its gradients, row by row and in the order
+ * in which they were added, until the next step ends; NULL: none was. */
+enum status table_steps_sum(struct table_steps *steps,
+                            struct row_batch **batch,
+                            struct failure *why) MUST_CHECK;
+
+#endif
