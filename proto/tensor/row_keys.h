@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { ROW_KEYS_PLAIN, ROW_KEYS_DELTA };
 
@@ -37,6 +38,15 @@ struct row_keys {
     uint64_t *ids;    /* [room] */
     uint16_t *tables; /* [room] */
 };
+
+/* Copies a row of DIM floats. */
+static inline void row_keys_copy_row(float *to, const float *from,
+                                     uint32_t dim) {
+    if (dim == 1) /* not worth a call */
+        *to = *from;
+    else
+        memcpy(to, from, dim * sizeof *to);
+}
 
 /* Room for COUNT rows; false: no memory. */
 bool row_keys_reserve(struct row_keys *keys, size_t count);

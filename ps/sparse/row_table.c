@@ -162,11 +162,10 @@ static void read_row(const struct row_table *table, uint32_t number,
                      uint64_t id, uint64_t hash, float *weights) {
     const struct entry *entry = find_entry(table, number, id, hash);
     struct row *row = entry->row == NO_ROW ? NULL : row_of(table, entry->row);
-    size_t bytes = table->dim * sizeof *weights;
     if (row ? !is_admitted(table, row) : table->admit)
-        memset(weights, 0, bytes);
+        memset(weights, 0, table->dim * sizeof *weights);
     else if (row)
-        memcpy(weights, row_floats(row), bytes);
+        row_keys_copy_row(weights, row_floats(row), table->dim);
     else
         layout_init_row(table->options.layout, number, id, table->options.seed,
                         weights);
@@ -340,9 +339,9 @@ static void copy_rows(struct row_table *table, const uint32_t *numbers,
         for (unsigned t = 0; t <= table->slots; t++) {
             float *vector = to + t * (size_t)VECTOR + i * dim;
             if (back)
-                memcpy(floats + t * dim, vector, dim * sizeof *vector);
+                row_keys_copy_row(floats + t * dim, vector, dim);
             else
-                memcpy(vector, floats + t * dim, dim * sizeof *vector);
+                row_keys_copy_row(vector, floats + t * dim, dim);
         }
     }
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/table_steps.h"
 
+#include "proto/tensor/row_keys.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,8 +100,8 @@ void table_steps_copy(struct table_steps *steps,
     for (uint32_t i = 0; i < count; i++) {
         uint32_t dim = steps->layout->tables[rows[i].table].dim;
         for (size_t k = 0; k < rows[i].count; k++)
-            memcpy(rows[i].values + k * dim, lists->batch.weights + *position++,
-                   dim * sizeof(float));
+            row_keys_copy_row(rows[i].values + k * dim,
+                              lists->batch.weights + *position++, dim);
     }
     steps->awaited = NULL;
     if (!steps->read || !steps->read->num_summed)
@@ -109,9 +111,11 @@ void table_steps_copy(struct table_steps *steps,
 /* Adds COUNT rows FROM of DIM floats to those at POSITIONS. */
 static void add_rows(float *to, const uint32_t *positions, size_t count,
                      const float *from, uint32_t dim) {
-    for (size_t k = 0; k < count; k++, from += dim)
+    for (size_t k = 0; k < count; k++, from += dim) {
+        float *restrict row = to + positions[k];
         for (uint32_t d = 0; d < dim; d++)
-            to[positions[k] + d] += from[d];
+            row[d] += from[d];
+    }
 }
 
 /* Whether ROWS are the list that comes next in what was looked up. */
@@ -202,8 +206,8 @@ static enum status sum_all(struct table_steps *steps, struct row_batch *batch,
     return STATUS_OK;
 }
 
-enum status table_steps_sum(struct table_steps *steps,
-                            struct row_batch **batch, struct failure *why) {
+enum status table_steps_sum(struct table_steps *steps, struct row_batch **batch,
+                            struct failure *why) {
     struct row_lists *lists = steps->read;
     enum status status = STATUS_OK;
     *batch = NULL;

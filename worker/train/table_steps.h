@@ -17,7 +17,7 @@ struct row_lists {
     struct row_list {
         uint32_t table;
         size_t count;
-    } *lists;   /* [num_lists] */
+    } * lists;     /* [num_lists] */
     uint64_t *ids; /* of all lists [num_ids] */
     size_t num_lists, room_lists, num_ids, room_ids;
     size_t num_summed, ids_summed; /* lists whose gradients are in `batch` */
@@ -26,9 +26,9 @@ struct row_lists {
 struct table_steps {
     const struct layout *layout; /* borrowed */
     struct row_lists lists[TABLE_STEPS_LISTS];
-    struct row_lists *read;     /* looked up last; NULL: none in this step */
-    struct row_lists *awaited;  /* looked up, its rows not yet copied */
-    struct row_lists *sent;     /* summed last */
+    struct row_lists *read;    /* looked up last; NULL: none in this step */
+    struct row_lists *awaited; /* looked up, its rows not yet copied */
+    struct row_lists *sent;    /* summed last */
     struct pushed_rows *kept, **end;
 };
 
@@ -50,10 +50,9 @@ enum status table_steps_add(struct table_steps *steps,
                             const struct external_rows *rows,
                             struct failure *why) MUST_CHECK;
 
-/* Ends a step: *BATCH has the sums of its gradients, row by row and in the order
- * in which they were added, until the next step ends; NULL: none was. */
-enum status table_steps_sum(struct table_steps *steps,
-                            struct row_batch **batch,
+/* Ends a step: *BATCH has the sums of its gradients, row by row and in the
+ * order in which they were added, until the next step ends; NULL: none was. */
+enum status table_steps_sum(struct table_steps *steps, struct row_batch **batch,
                             struct failure *why) MUST_CHECK;
 
 #endif

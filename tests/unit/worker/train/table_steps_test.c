@@ -179,8 +179,8 @@ static void any_order_has_the_same_sums(void **state) {
             else if (which == 1)
                 push(fixture, NULL);
             else
-                push(fixture, &fixture->read[which == 2 ? 0
-                                                        : i % fixture->num_read]);
+                push(fixture,
+                     &fixture->read[which == 2 ? 0 : i % fixture->num_read]);
         }
         expect_sums(fixture);
         if (draw(fixture, 2))
