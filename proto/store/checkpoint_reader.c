@@ -158,20 +158,13 @@ enum status checkpoint_reader_row(struct checkpoint_reader *reader, uint32_t b,
     return checkpoint_reader_view(reader, b, SHARD_ROW, row, bytes, why);
 }
 
-static uint32_t first_table_of(const struct layout *layout, uint32_t stack) {
-    uint32_t t = 0;
-    while (layout->tables[t].stack != stack)
-        t++;
-    return t;
-}
-
 static enum status read_rows(struct checkpoint_reader *reader,
                              uint32_t partition, uint32_t stack,
                              struct shard_rows *rows, struct failure *why) {
     const struct manifest *manifest = reader->manifest;
     const struct layout *layout = manifest->layout;
     uint32_t f = manifest->block_file[layout->num_blocks + partition];
-    uint32_t t = first_table_of(layout, stack);
+    uint32_t t = layout->stacked[layout->first_stacked[stack]];
     struct shard_rows_key key = {
         .layout = layout,
         .partition = partition,

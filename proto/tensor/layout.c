@@ -226,6 +226,8 @@ void layout_free(struct layout **layout) {
     free((*layout)->first_block);
     free((*layout)->num_blocks_of);
     free((*layout)->tables);
+    free((*layout)->stacked);
+    free((*layout)->first_stacked);
     free(*layout);
     *layout = NULL;
 }
@@ -293,6 +295,17 @@ static enum status copy_table(struct layout *layout, uint32_t t,
     return check_table(layout, t, why);
 }
 
+static void order_by_stack(struct layout *layout) {
+    uint32_t at = 0;
+    for (uint32_t s = 0; s < layout->num_stacks; s++) {
+        layout->first_stacked[s] = at;
+        for (uint32_t t = 0; t < layout->num_tables; t++)
+            if (layout->tables[t].stack == s)
+                layout->stacked[at++] = t;
+    }
+    layout->first_stacked[layout->num_stacks] = at;
+}
+
 enum status layout_add_tables(struct layout *layout, const struct table *tables,
                               uint32_t count, uint32_t num_partitions,
                               struct failure *why) {
@@ -307,12 +320,16 @@ enum status layout_add_tables(struct layout *layout, const struct table *tables,
     if (!count)
         return STATUS_OK;
     layout->tables = calloc(count, sizeof *layout->tables);
-    if (!layout->tables)
+    layout->stacked = calloc(count, sizeof *layout->stacked);
+    layout->first_stacked = calloc(count + 1, sizeof *layout->first_stacked);
+    if (!layout->tables || !layout->stacked || !layout->first_stacked)
         return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "the layout");
     layout->num_tables = count;
     layout->num_partitions = num_partitions;
     for (uint32_t t = 0; !status && t < count; t++)
         status = copy_table(layout, t, &tables[t], why);
+    if (!status)
+        order_by_stack(layout);
     return status;
 }
 

@@ -90,6 +90,8 @@ struct layout {
      * messages, gate and ledger partition p is block num_blocks + p. */
     uint32_t num_tables, num_stacks, num_partitions;
     struct table *tables;
+    uint32_t *stacked;       /* [num_tables]: by stack, then number */
+    uint32_t *first_stacked; /* [num_stacks + 1]: where a stack begins there */
 };
 
 /* Bytes of a full block for TOTAL_BYTES of weights: total / 512 within
@@ -113,6 +115,13 @@ enum status layout_add_tables(struct layout *layout, const struct table *tables,
 
 /* Blocks and partitions. */
 uint32_t layout_units(const struct layout *layout);
+
+/* The first table of STACK, whose width, optimizer, admission and expiry are
+ * those of all its tables. */
+static inline const struct table *layout_first_table(
+    const struct layout *layout, uint32_t stack) {
+    return &layout->tables[layout->stacked[layout->first_stacked[stack]]];
+}
 
 /* A hash of a row's identity; its upper half decides the partition. Steele,
  * Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014: the

@@ -117,10 +117,9 @@ static uint32_t count_of(const struct row_keys *keys, uint32_t table,
 static size_t counts_bytes(const struct layout *layout,
                            const struct row_keys *keys) {
     size_t bytes = 0;
-    for (uint32_t s = 0; s < layout->num_stacks; s++)
-        for (uint32_t t = 0, at = 0; t < layout->num_tables; t++)
-            if (layout->tables[t].stack == s)
-                bytes += leb128_bytes(count_of(&keys[s], t, &at));
+    for (uint32_t s = 0, i = 0; s < layout->num_stacks; s++)
+        for (uint32_t at = 0; i < layout->first_stacked[s + 1]; i++)
+            bytes += leb128_bytes(count_of(&keys[s], layout->stacked[i], &at));
     return bytes;
 }
 
@@ -136,10 +135,9 @@ unsigned char *row_keys_write(const struct layout *layout,
                               unsigned char *to) {
     bool delta = form == ROW_KEYS_DELTA;
     *to++ = form;
-    for (uint32_t s = 0; s < layout->num_stacks; s++)
-        for (uint32_t t = 0, at = 0; t < layout->num_tables; t++)
-            if (layout->tables[t].stack == s)
-                to = put_leb128(count_of(&keys[s], t, &at), to);
+    for (uint32_t s = 0, i = 0; s < layout->num_stacks; s++)
+        for (uint32_t at = 0; i < layout->first_stacked[s + 1]; i++)
+            to = put_leb128(count_of(&keys[s], layout->stacked[i], &at), to);
     for (uint32_t s = 0; s < layout->num_stacks; s++) {
         size_t bytes = keys[s].count * sizeof(uint64_t);
         for (uint32_t i = 0; delta && i < keys[s].count; i++)
@@ -164,22 +162,20 @@ static enum status row_keys_read_counts(const struct layout *layout,
                                         struct row_keys *keys,
                                         struct failure *why) {
     uint64_t rows = 0;
-    for (uint32_t s = 0; s < layout->num_stacks; s++) {
+    for (uint32_t s = 0, i = 0; s < layout->num_stacks; s++) {
         keys[s].count = 0;
-        for (uint32_t t = 0; t < layout->num_tables; t++) {
+        for (; i < layout->first_stacked[s + 1]; i++) {
             uint64_t count;
-            if (layout->tables[t].stack != s)
-                continue;
             *at = get_leb128(*at, end, &count);
             uint64_t left = *at ? (uint64_t)(end - *at) : 0;
             if (!*at || count > left || rows + count > left)
                 return row_keys_bad("that is longer than its message", why);
             rows += count;
-            if (!row_keys_reserve(&keys[s], keys[s].count + count))
+            if (count && !row_keys_reserve(&keys[s], keys[s].count + count))
                 return status_fail(why, FAILURE_NO_MEMORY,
                                    "no memory for a list of rows");
-            for (uint64_t i = 0; i < count; i++)
-                keys[s].tables[keys[s].count++] = (uint16_t)t;
+            for (uint64_t k = 0; k < count; k++)
+                keys[s].tables[keys[s].count++] = (uint16_t)layout->stacked[i];
         }
     }
     return STATUS_OK;
@@ -231,10 +227,7 @@ enum status row_keys_read(const struct layout *layout, const void *bytes,
 }
 
 uint32_t row_keys_dim(const struct layout *layout, uint32_t stack) {
-    uint32_t t = 0;
-    while (layout->tables[t].stack != stack)
-        t++;
-    return layout->tables[t].dim;
+    return layout_first_table(layout, stack)->dim;
 }
 
 size_t row_keys_floats(const struct layout *layout,

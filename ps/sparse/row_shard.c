@@ -73,19 +73,10 @@ static void scratch_close(const struct row_shard *shard, uint32_t parts,
     free(scratch->merged.pushes);
 }
 
-/* All tables of a stack have its optimizer and expiry. */
-static const struct table *first_of_stack(const struct row_shard *shard,
-                                          uint32_t stack) {
-    const struct table *table = shard->settings.layout->tables;
-    while (table->stack != stack)
-        table++;
-    return table;
-}
-
 struct row_table_options row_shard_options(const struct row_shard *shard,
                                            uint32_t stack) {
     const struct row_shard_settings *s = &shard->settings;
-    uint32_t group = first_of_stack(shard, stack)->optimizer;
+    uint32_t group = layout_first_table(s->layout, stack)->optimizer;
     return (struct row_table_options){
         .layout = s->layout,
         .stack = stack,
@@ -344,7 +335,8 @@ enum status row_shard_update(struct row_shard *shard, uint32_t p,
     enum status status = read_parts(shard, p, round, why);
     for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
         struct row_table *table = shard->partitions[p].tables[s];
-        const struct table *first = first_of_stack(shard, s);
+        const struct table *first =
+            layout_first_table(shard->settings.layout, s);
         struct row_table_update update = {
             .step = round->step,
             .rate = row_shard_rate(shard, first, round),

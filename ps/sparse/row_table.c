@@ -66,14 +66,6 @@ static bool is_admitted(const struct row_table *table, const struct row *row) {
     return row->count >= table->admit;
 }
 
-static const struct table *first_table(const struct layout *layout,
-                                       uint32_t stack) {
-    uint32_t t = 0;
-    while (layout->tables[t].stack != stack)
-        t++;
-    return &layout->tables[t];
-}
-
 enum status row_table_open(struct row_table **out,
                            const struct row_table_options *options,
                            struct failure *why) {
@@ -82,9 +74,9 @@ enum status row_table_open(struct row_table **out,
     if (!table)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a table");
     table->options = *options;
-    table->dim = first_table(options->layout, options->stack)->dim;
+    table->dim = layout_first_table(options->layout, options->stack)->dim;
     table->admit =
-        (uint16_t)first_table(options->layout, options->stack)->admit;
+        (uint16_t)layout_first_table(options->layout, options->stack)->admit;
     table->slots = rule_slots(options->optimizer);
     table->stride = row_keys_row_bytes(table->dim, table->slots);
     while (table->stride << (table->page_bits + 1) <= PAGE_BYTES)

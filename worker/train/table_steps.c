@@ -109,8 +109,8 @@ void table_steps_copy(struct table_steps *steps,
 }
 
 /* Adds COUNT rows FROM of DIM floats to those at POSITIONS. */
-static void add_rows(float *to, const uint32_t *positions, size_t count,
-                     const float *from, uint32_t dim) {
+static void add_gradients(float *to, const uint32_t *positions, size_t count,
+                          const float *from, uint32_t dim) {
     for (size_t k = 0; k < count; k++, from += dim) {
         float *restrict row = to + positions[k];
         for (uint32_t d = 0; d < dim; d++)
@@ -135,8 +135,9 @@ static void sum_next(struct table_steps *steps,
     struct row_lists *lists = steps->read;
     if (!lists->num_summed)
         row_batch_clear_gradients(&lists->batch);
-    add_rows(lists->batch.gradients, lists->batch.positions + lists->ids_summed,
-             rows->count, rows->values, steps->layout->tables[rows->table].dim);
+    add_gradients(lists->batch.gradients,
+                  lists->batch.positions + lists->ids_summed, rows->count,
+                  rows->values, steps->layout->tables[rows->table].dim);
     lists->num_summed++;
     lists->ids_summed += rows->count;
 }
@@ -184,8 +185,8 @@ static enum status add_ids(const struct table_steps *steps,
 }
 
 /* To a batch of its own: the sums made in place, then what was kept. */
-static enum status sum_all(struct table_steps *steps, struct row_batch *batch,
-                           struct failure *why) {
+static enum status sum_kept(struct table_steps *steps, struct row_batch *batch,
+                            struct failure *why) {
     const struct row_lists *read = steps->read;
     const struct table *tables = steps->layout->tables;
     enum status status = add_ids(steps, batch, why);
@@ -199,8 +200,8 @@ static enum status sum_all(struct table_steps *steps, struct row_batch *batch,
                    read->batch.gradients + read->batch.positions[from],
                    tables[read->lists[i].table].dim * sizeof(float));
     for (const struct pushed_rows *p = steps->kept; p; p = p->next) {
-        add_rows(batch->gradients, position, p->count, p->gradients,
-                 tables[p->table].dim);
+        add_gradients(batch->gradients, position, p->count, p->gradients,
+                      tables[p->table].dim);
         position += p->count;
     }
     return STATUS_OK;
@@ -214,7 +215,7 @@ enum status table_steps_sum(struct table_steps *steps, struct row_batch **batch,
     if (steps->kept || (lists && lists->num_summed)) {
         if (steps->kept || lists->num_summed < lists->num_lists) {
             lists = free_lists(steps);
-            status = sum_all(steps, &lists->batch, why);
+            status = sum_kept(steps, &lists->batch, why);
         }
         steps->sent = lists;
         *batch = &lists->batch;

@@ -104,11 +104,10 @@ static bool grow_rows(struct row_batch *batch) {
 
 /* The place of TABLE among all, by stack and then number. */
 static uint16_t table_order(const struct layout *layout, uint32_t table) {
-    uint32_t stack = layout->tables[table].stack, order = 0;
-    for (uint32_t t = 0; t < layout->num_tables; t++)
-        order += layout->tables[t].stack < stack ||
-                 (layout->tables[t].stack == stack && t < table);
-    return (uint16_t)order;
+    uint32_t place = layout->first_stacked[layout->tables[table].stack];
+    while (layout->stacked[place] != table)
+        place++;
+    return (uint16_t)place;
 }
 
 enum status row_batch_add(struct row_batch *batch, uint32_t table,
