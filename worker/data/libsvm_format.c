@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { FIRST_CAPACITY = 256, SHOWN = 40 /* bytes of a wrong word */ };
+enum { ID_DIGITS = 19 /* of ids that are below 2^64 */ };
 
 static bool is_blank(char c) {
     return c == ' ' || c == '\t';
@@ -72,6 +73,32 @@ static enum status add_pair(struct libsvm_format *format,
     return STATUS_OK;
 }
 
+/* A pair as nearly all are, without a branch for what can be wrong with it.
+ * False: any other word, or no room. */
+static bool take_plain_pair(struct libsvm_format *format, const char **at,
+                            const char *end) {
+    const char *from = *at;
+    uint32_t count = format->pairs.count;
+    uint64_t id = 0;
+    while (from < end && is_blank(*from))
+        from++;
+    const char *word = from;
+    for (unsigned digit; from < end && (digit = (unsigned)(*from - '0')) <= 9 &&
+                         from - word < ID_DIGITS;
+         from++)
+        id = id * 10 + digit;
+    if (count == format->capacity || from == word || from == end ||
+        *from != ':')
+        return false;
+    from = number_text_plain(from + 1, end, &format->values[count]);
+    if (!from || (from < end && !is_blank(*from)))
+        return false;
+    format->ids[count] = (int64_t)id;
+    format->pairs.count++;
+    *at = from;
+    return true;
+}
+
 enum status libsvm_format_read(struct libsvm_format *format,
                                const struct record *record, bool *empty,
                                struct failure *why) {
@@ -86,8 +113,13 @@ enum status libsvm_format_read(struct libsvm_format *format,
     if (!number_text_float(word.bytes, word.size, &format->label))
         return wrong_word(record, &word, "a label, a number", why);
     enum status status = STATUS_OK;
-    while (!status && next_word(&at, end, &word, &colon))
+    while (!status) {
+        if (take_plain_pair(format, &at, end))
+            continue;
+        if (!next_word(&at, end, &word, &colon))
+            break;
         status = add_pair(format, record, &word, colon, why);
+    }
     format->pairs.integers = format->ids;
     format->pairs.floats = format->values;
     return status;

@@ -68,39 +68,41 @@ static bool parse_slowly(const char *text, size_t size, double *out) {
     return !*end && isfinite(*out);
 }
 
-/* Few digits and a small power of ten: one rounding (Clinger 1990, "How to read
- * floating point numbers accurately", section 3). */
-bool number_text_float(const char *text, size_t size, float *out) {
+const char *number_text_plain(const char *text, const char *end, float *out) {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3, 1e4,  1e5,
                                     1e6,  1e7,  1e8,  1e9, 1e10, 1e11,
                                     1e12, 1e13, 1e14, 1e15};
-    size_t at = size && (*text == '-' || *text == '+'), digits = 0, after = 0;
-    bool point = false;
+    bool negative = text < end && *text == '-', point = false;
+    const char *at = text + (negative || (text < end && *text == '+'));
+    unsigned digits = 0, after = 0;
     uint64_t mantissa = 0;
-    double value;
-    for (; at < size; at++) {
-        unsigned digit = (unsigned)(text[at] - '0');
+    for (; at < end && digits <= DIGITS_EXACT; at++) {
+        unsigned digit = (unsigned)(*at - '0');
         if (digit <= 9) {
             mantissa = mantissa * 10 + digit;
             digits++;
             after += point;
-        } else if (text[at] == '.' && !point) {
+        } else if (*at == '.' && !point) {
             point = true;
         } else {
             break;
         }
-        if (digits > DIGITS_EXACT)
-            break;
     }
-    bool fast = at == size && digits;
-    if (!fast && !parse_slowly(text, size, &value))
-        return false;
-    if (fast)
-        value = (double)(int64_t)mantissa;
-    if (fast && after)
+    if (!digits || digits > DIGITS_EXACT)
+        return NULL;
+    double value = (double)(int64_t)mantissa;
+    if (after)
         value /= powers[after];
-    if (fast && *text == '-')
-        value = -value;
+    *out = (float)(negative ? -value : value);
+    return at;
+}
+
+bool number_text_float(const char *text, size_t size, float *out) {
+    double value;
+    if (number_text_plain(text, text + size, out) == text + size)
+        return true;
+    if (!parse_slowly(text, size, &value))
+        return false;
     *out = (float)value;
     return isfinite(*out);
 }

@@ -19,4 +19,10 @@ bool number_text_unsigned(const char *text, size_t size, uint64_t *out);
  * finite. */
 bool number_text_float(const char *text, size_t size, float *out);
 
+/* The decimal number without an exponent and of at most 15 digits that TEXT
+ * begins with, rounded in the same way, once (Clinger 1990, "How to read
+ * floating point numbers accurately", section 3); returns its end, or NULL:
+ * there is none before END. */
+const char *number_text_plain(const char *text, const char *end, float *out);
+
 #endif

@@ -11,6 +11,7 @@
 #define WINDOW_STREAMS (UINT64_C(1) << 63)
 
 enum { READS_UNCHECKED = 65536 };
+enum { AHEAD = 4, PREFETCHED = 512 /* records, and bytes of one */ };
 
 /* A record in a window's bytes. */
 struct record_place {
@@ -222,9 +223,21 @@ enum status record_stream_count(struct record_stream *stream, uint64_t *count,
     return status;
 }
 
+/* Records in the window's order lie anywhere in its memory. */
+static void prefetch_record(const struct record_window *window, uint32_t i) {
+    const struct record_place *place = &window->places[i];
+    size_t end = place->size < PREFETCHED ? place->size : PREFETCHED;
+    for (size_t byte = 0; byte < end; byte += 64)
+        __builtin_prefetch(window->bytes + place->begin + byte);
+}
+
 struct record record_window_get(const struct record_window *window, uint32_t i,
                                 const char **path) {
     const struct record_place *place = &window->places[window->order[i]];
+    if (i + 2 * AHEAD < window->count)
+        __builtin_prefetch(&window->places[window->order[i + 2 * AHEAD]]);
+    if (i + AHEAD < window->count)
+        prefetch_record(window, window->order[i + AHEAD]);
     *path = place->path;
     return (struct record){.bytes = window->bytes + place->begin,
                            .size = place->size,
