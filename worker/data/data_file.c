@@ -162,10 +162,10 @@ static enum status copy_plain(struct data_file *file, uint8_t *bytes,
 
 enum status data_file_read(struct data_file *file, void *bytes, size_t count,
                            size_t *got, struct failure *why) {
-    bool plain = !file->gzip && !file->zstd;
     *got = 0;
-    enum status status = plain ? copy_plain(file, bytes, count, got, why)
-                               : unpack(file, bytes, count, got, why);
+    enum status status = data_file_seeks(file)
+                             ? copy_plain(file, bytes, count, got, why)
+                             : unpack(file, bytes, count, got, why);
     file->position += *got;
     return status;
 }
@@ -215,6 +215,21 @@ void data_file_close(struct data_file **where) {
         close(file->file);
     free(file);
     *where = NULL;
+}
+
+bool data_file_seeks(const struct data_file *file) {
+    return !file->gzip && !file->zstd;
+}
+
+enum status data_file_seek(struct data_file *file, uint64_t position,
+                           struct failure *why) {
+    if (lseek(file->file, (off_t)position, SEEK_SET) < 0)
+        return status_errno(why, FAILURE_DATA_UNREADABLE, errno,
+                            "%s: cannot go to byte %" PRIu64, file->path,
+                            position);
+    file->begin = file->end = 0;
+    file->position = position;
+    return STATUS_OK;
 }
 
 uint64_t data_file_position(const struct data_file *file) {

@@ -7,6 +7,7 @@
 
 #include "proto/base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,13 @@ void data_file_close(struct data_file **file);
  * STATUS_CONFIG for a truncated or damaged file. */
 enum status data_file_read(struct data_file *file, void *bytes, size_t count,
                            size_t *got, struct failure *why) MUST_CHECK;
+
+/* Whether data_file_seek works: the file is not compressed. */
+bool data_file_seeks(const struct data_file *file);
+
+/* The next byte to read is that at POSITION, of the content. */
+enum status data_file_seek(struct data_file *file, uint64_t position,
+                           struct failure *why) MUST_CHECK;
 
 /* Bytes of the content read so far. */
 uint64_t data_file_position(const struct data_file *file);

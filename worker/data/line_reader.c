@@ -199,8 +199,29 @@ static enum status open_commented(struct record_file **out, const char *path,
     return open_kind(out, path, COMMENTED_LINES, why);
 }
 
-const struct record_reader line_reader = {open_lines, next_line, close_lines};
-const struct record_reader quoted_line_reader = {open_quoted, next_line,
-                                                 close_lines};
-const struct record_reader commented_line_reader = {open_commented, next_line,
-                                                    close_lines};
+static bool line_position(const struct record_file *file,
+                          struct record_position *position) {
+    *position = (struct record_position){
+        .byte = data_file_position(file->file) - (file->end - file->begin),
+        .number = file->number,
+        .line = file->line};
+    return data_file_seeks(file->file);
+}
+
+static enum status seek_line(struct record_file *file,
+                             const struct record_position *position,
+                             struct failure *why) {
+    file->begin = file->end = 0;
+    file->ended = false;
+    file->number = position->number;
+    file->line = position->line;
+    return data_file_seek(file->file, position->byte, why);
+}
+
+#define LINE_READER(name, open)                                                \
+    { name, open, next_line, close_lines, line_position, seek_line }
+const struct record_reader line_reader = LINE_READER("lines", open_lines);
+const struct record_reader quoted_line_reader =
+    LINE_READER("quoted lines", open_quoted);
+const struct record_reader commented_line_reader =
+    LINE_READER("commented lines", open_commented);

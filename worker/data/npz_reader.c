@@ -357,4 +357,5 @@ static enum status next_row(struct record_file *file, struct record *record,
     return STATUS_OK;
 }
 
-const struct record_reader npz_reader = {open_npz, next_row, close_npz};
+const struct record_reader npz_reader = {"npz",     open_npz, next_row,
+                                         close_npz, NULL,     NULL};

@@ -25,9 +25,10 @@ struct record_dataset {
     struct dataset_options options;
     const struct record_reader *reader;
     glob_t files;
-    struct record_schema schema; /* owns its header's bytes */
-    const char **names;          /* of SCHEMA */
-    json_t *columns;             /* owns NAMES' texts */
+    struct record_index **indices; /* of the files that were counted */
+    struct record_schema schema;   /* owns its header's bytes */
+    const char **names;            /* of SCHEMA */
+    json_t *columns;               /* owns NAMES' texts */
     struct features *features;
     atomic_uint bad_lines;
 };
@@ -522,7 +523,9 @@ static enum status record_batches_open(struct batch_source **out,
         .header = dataset->schema.header.bytes ? compare_header_line : NULL,
         .context = source->header,
         .is_cancelled = dataset->options.is_cancelled,
-        .cancel_context = dataset->options.cancel_context};
+        .cancel_context = dataset->options.cancel_context,
+        .indices = dataset->indices,
+        .log = dataset->options.log};
     if (!status)
         status = record_stream_open(&source->stream, &options, why);
     if (status)
@@ -605,6 +608,9 @@ static void record_dataset_free(struct dataset **out) {
     json_decref(dataset->columns);
     free(dataset->names);
     free(dataset->schema.header.bytes);
+    for (size_t f = 0; dataset->indices && f < dataset->files.gl_pathc; f++)
+        record_index_close(&dataset->indices[f]);
+    free(dataset->indices);
     globfree(&dataset->files);
     free(dataset);
     *out = NULL;
@@ -804,6 +810,9 @@ enum status record_dataset_open(struct dataset **out,
     dataset->schema.data = &options->job->data;
     dataset->reader = record_schema_reader(&dataset->schema);
     enum status status = find_files(&dataset->files, options->files, why);
+    if (!status && !(dataset->indices = calloc(dataset->files.gl_pathc,
+                                               sizeof *dataset->indices)))
+        status = record_no_memory(why);
     if (!status)
         status = open_features(dataset, why);
     if (!status && has_examples(dataset))

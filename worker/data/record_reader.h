@@ -6,11 +6,20 @@
 #include "proto/base/status.h"
 #include "worker/data/record.h"
 
+#include <stdbool.h>
+
 enum { RECORD_READER_MAX_BYTES = 64 << 20 /* of a record */ };
 
 struct record_file; /* open; the reader's own type */
 
+/* Where the next record begins in the content. */
+struct record_position {
+    uint64_t byte, number, line;
+};
+
 struct record_reader {
+    const char *name; /* no other reader's */
+
     /* PATH is borrowed. Fails as data_file_open. */
     enum status (*open)(struct record_file **out, const char *path,
                         struct failure *why);
@@ -23,6 +32,16 @@ struct record_reader {
 
     /* Frees *FILE (may be NULL) and clears it. */
     void (*close)(struct record_file **file);
+
+    /* Where the next record begins; false if `seek` cannot go there. NULL, as
+     * `seek`: never. */
+    bool (*position)(const struct record_file *file,
+                     struct record_position *position);
+
+    /* The next record is that at POSITION. Fails as data_file_seek. */
+    enum status (*seek)(struct record_file *file,
+                        const struct record_position *position,
+                        struct failure *why);
 };
 
 /* Lines that end in LF or CRLF, without their ends; empty ones are left out. In

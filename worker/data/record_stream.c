@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/record_stream.h"
 
+#include "proto/base/log.h"
 #include "proto/tensor/philox.h"
 
 #include <inttypes.h>
@@ -200,26 +201,109 @@ enum status record_stream_next(struct record_stream *stream,
     return status;
 }
 
+/* Records of file F, without its header; it has an index. */
+static uint64_t records_of(const struct record_stream *stream, uint32_t f) {
+    uint64_t records = stream->options.indices[f]->records;
+    return records - (stream->options.header && records);
+}
+
+/* Goes to RECORD, a number without the header, of the file that was opened,
+ * which has index INDEX: to the last mark before it, then record by record. */
+static enum status go_to_record(struct record_stream *stream, uint64_t record,
+                                const struct record_index *index,
+                                struct failure *why) {
+    const struct record_reader *reader = stream->options.reader;
+    uint64_t at = stream->options.header != NULL; /* the file's next record */
+    uint64_t mark = (record + at) / RECORD_INDEX_STEP;
+    struct record skipped = {.bytes = ""};
+    enum status status = STATUS_OK;
+    record += at;
+    if (mark && !index->num_marks)
+        log_info(stream->options.log, "reading_again",
+                 "%s: cannot be entered in the middle, so it is read from its "
+                 "begin to record %" PRIu64,
+                 stream->path, record);
+    if (mark && mark < index->num_marks) {
+        status = reader->seek(stream->file, &index->marks[mark], why);
+        at = mark * RECORD_INDEX_STEP;
+    }
+    for (; !status && skipped.bytes && at < record; at++)
+        status = reader->next(stream->file, &skipped, why);
+    return status;
+}
+
+/* Goes to RECORD of all files that are read, or behind their end: by the
+ * indices of those before it. *FOUND: there was an index of each. */
+static enum status go_by_index(struct record_stream *stream, uint64_t record,
+                               bool *found, struct failure *why) {
+    const struct record_stream_options *options = &stream->options;
+    uint32_t step = stream->by_file ? options->num_ranks : 1;
+    uint64_t before = 0;
+    *found = true;
+    for (uint32_t f = stream->next_path; f < options->num_paths; f += step) {
+        if (!options->indices || !options->indices[f]) {
+            *found = false;
+            return STATUS_OK;
+        }
+        uint64_t records = records_of(stream, f);
+        if (record - before < records) {
+            stream->next_path = f;
+            stream->index = record;
+            enum status status = open_next(stream, why);
+            return status ? status
+                          : go_to_record(stream, record - before,
+                                         options->indices[f], why);
+        }
+        before += records;
+    }
+    stream->next_path = options->num_paths;
+    return STATUS_OK;
+}
+
 enum status record_stream_seek(struct record_stream *stream, uint64_t epoch,
                                uint64_t number, struct failure *why) {
+    const struct record_stream_options *options = &stream->options;
     struct record record = {.bytes = ""};
-    uint64_t before = number * stream->options.buffer;
-    enum status status = STATUS_OK;
+    uint64_t before = number * options->buffer;
+    bool found;
     rewind_stream(stream, epoch);
     stream->window = number;
-    for (; before && record.bytes && !status; before--)
+    enum status status = go_by_index(
+        stream,
+        stream->by_file ? before : before * options->num_ranks + options->rank,
+        &found, why);
+    for (; !found && before && record.bytes && !status; before--)
         status = next_of_share(stream, &record, why);
     return status;
 }
 
 enum status record_stream_count(struct record_stream *stream, uint64_t *count,
                                 struct failure *why) {
-    struct record record;
+    const struct record_stream_options *options = &stream->options;
+    uint32_t step = stream->by_file ? options->num_ranks : 1;
+    enum status status = STATUS_OK;
+    uint64_t all = 0;
     rewind_stream(stream, 0);
-    enum status status = next_of_share(stream, &record, why);
-    for (*count = 0; !status && record.bytes; ++*count)
-        status = next_of_share(stream, &record, why);
+    for (uint32_t f = stream->next_path; !status && f < options->num_paths;
+         f += step) {
+        struct record_index_options of = {.path = options->paths[f],
+                                          .reader = options->reader,
+                                          .kept_in = options->indices_kept_in,
+                                          .is_cancelled = options->is_cancelled,
+                                          .cancel_context =
+                                              options->cancel_context};
+        status = open_next(stream, why); /* checks its header */
+        if (!status && !options->indices[f])
+            status = record_index_open(&options->indices[f], &of, why);
+        if (!status)
+            all += records_of(stream, f);
+    }
     rewind_stream(stream, 0);
+    if (!stream->by_file)
+        all = all > options->rank
+                  ? (all - options->rank - 1) / options->num_ranks + 1
+                  : 0;
+    *count = all;
     return status;
 }
 

@@ -8,7 +8,7 @@
 #define CAPSTAN_RECORD_STREAM_H
 
 #include "proto/base/status.h"
-#include "worker/data/record_reader.h"
+#include "worker/data/record_index.h"
 
 #include <stdbool.h>
 
@@ -27,6 +27,10 @@ struct record_stream_options {
     void *context;
     bool (*is_cancelled)(void *cancel_context); /* NULL, or ends long reading */
     void *cancel_context;
+    struct record_index **indices; /* [num_paths]: those of the files that were
+                                      counted; others NULL */
+    const char *indices_kept_in;   /* as record_index_options.kept_in */
+    const struct log *log;
 };
 
 struct record_stream;
@@ -57,12 +61,14 @@ enum status record_stream_next(struct record_stream *stream,
                                struct record_window *window,
                                struct failure *why) MUST_CHECK;
 
-/* The next window is NUMBER of EPOCH. Reads what is before it. */
+/* The next window is NUMBER of EPOCH. Reads what is before it, of files that
+ * were counted only what has no mark. */
 enum status record_stream_seek(struct record_stream *stream, uint64_t epoch,
                                uint64_t number, struct failure *why) MUST_CHECK;
 
-/* Counts the records of the share by reading them all; the next window is the
- * first of epoch 0. */
+/* Counts the records of the share by the indices of its files, which it opens
+ * where they are not yet in OPTIONS' indices, which own them; the next window
+ * is the first of epoch 0. */
 enum status record_stream_count(struct record_stream *stream, uint64_t *count,
                                 struct failure *why) MUST_CHECK;
 

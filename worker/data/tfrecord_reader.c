@@ -113,5 +113,20 @@ static enum status open_tfrecords(struct record_file **out, const char *path,
     return status;
 }
 
-const struct record_reader tfrecord_reader = {open_tfrecords, next_tfrecord,
-                                              close_tfrecords};
+static bool tfrecord_position(const struct record_file *file,
+                              struct record_position *position) {
+    *position = (struct record_position){.byte = data_file_position(file->file),
+                                         .number = file->number};
+    return data_file_seeks(file->file);
+}
+
+static enum status seek_tfrecord(struct record_file *file,
+                                 const struct record_position *position,
+                                 struct failure *why) {
+    file->number = position->number;
+    return data_file_seek(file->file, position->byte, why);
+}
+
+const struct record_reader tfrecord_reader = {
+    "TFRecord",      open_tfrecords,    next_tfrecord,
+    close_tfrecords, tfrecord_position, seek_tfrecord};
