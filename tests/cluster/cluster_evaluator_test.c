@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An evaluator beside a run: it joins nobody and follows the checkpoints. */
-#include "tests/cluster/cluster_run.h"
+#include "tests/cluster/cluster_clicks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,6 +66,35 @@ static void an_evaluator_follows_a_run_to_its_last_checkpoint(void **state) {
     assert_non_null(strstr(cluster_run_errors(evaluator), ", test loss "));
 }
 
+/* Its rows come from the files of a checkpoint, the run's from its ps. */
+static void an_evaluator_with_tables_finds_what_the_run_does(void **state) {
+    static const char *const keys[][2] = {{"loss", "test_loss"},
+                                          {"test_auc", "test_auc"},
+                                          {"test_logloss", "test_logloss"},
+                                          {"test_accuracy", "test_accuracy"}};
+    struct cluster_run *run = *state;
+    cluster_clicks_write(run);
+    cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM ", \"epochs\": 4,"
+                         " \"checkpoint\": {\"every_steps\": 100}}");
+    struct cluster_process *evaluator = start_evaluator(run, "60");
+    cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
+    struct cluster_process *training = start_run(run);
+    cluster_run_expect(training, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(evaluator, 0, CLUSTER_RUN_DEADLINE);
+    json_t *summary = cluster_run_json(training);
+    json_t *last = cluster_run_json(evaluator);
+    for (int i = 0; i < 4; i++) {
+        double found = json_real_value(json_object_get(last, keys[i][0]));
+        double wanted = json_real_value(json_object_get(summary, keys[i][1]));
+        if (!(wanted > 0) || !(fabs(found - wanted) <= 1e-6 * wanted))
+            fail_msg("%s: the evaluator found %.9g, the run %.9g", keys[i][1],
+                     found, wanted);
+    }
+    assert_true(json_real_value(json_object_get(last, "test_auc")) > 0.9);
+    json_decref(summary);
+    json_decref(last);
+}
+
 static void a_missing_directory_option_is_named(void **state) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"run", NULL};
@@ -104,6 +133,7 @@ static void a_signal_ends_the_evaluator_with_its_number(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(an_evaluator_follows_a_run_to_its_last_checkpoint),
+        IN_FOLDER(an_evaluator_with_tables_finds_what_the_run_does),
         IN_FOLDER(a_missing_directory_option_is_named),
         IN_FOLDER(a_timeout_without_checkpoints_names_the_directory),
         IN_FOLDER(a_signal_ends_the_evaluator_with_its_number),

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
@@ -24,6 +25,12 @@ static const char synchronous[] =
     " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2},"
     " \"checkpoint\": {\"every_steps\": 25, \"keep\": 40}}";
 
+/* The same with rows on the ps. */
+static const char with_tables[] =
+    "{" CLUSTER_CLICKS_DEEPFM ", \"epochs\": null, \"steps\": 1200,"
+    " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2},"
+    " \"checkpoint\": {\"every_steps\": 25, \"keep\": 40}}";
+
 /* Long enough for who comes back, and for a chief that counts the steps at
  * each heartbeat. */
 static const char long_synchronous[] =
@@ -38,21 +45,27 @@ static const char asynchronous[] =
     " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2},"
     " \"checkpoint\": {\"every_steps\": 100, \"keep\": 40}}";
 
-/* Kills TYPE INDEX at a random moment of the training: up to 20 ms after its
- * begin, or after one of the first MOST_SAVED checkpoints. */
-static unsigned kill_somewhere(struct cluster_fixture *fixture,
-                               const char *type, unsigned index,
-                               unsigned most_saved, uint64_t *seed) {
+/* Waits for a random moment of the training: up to 20 ms after its begin, or
+ * after one of the first MOST_SAVED checkpoints. */
+static void await_moment(const struct cluster_fixture *fixture,
+                         unsigned most_saved, uint64_t *seed) {
     struct cluster_process *chief = fixture->tasks[0].process;
-    unsigned victim = cluster_fixture_find(fixture, type, index);
     unsigned saved = (unsigned)cluster_fixture_random(seed, most_saved + 1);
     double after = (double)cluster_fixture_random(seed, 20000) * 1e-6;
-    print_message("# %s %u is killed %.1f ms after %u checkpoints\n", type,
-                  index, 1e3 * after, saved);
+    print_message("# %.1f ms after %u checkpoints\n", 1e3 * after, saved);
     cluster_run_await(chief, "steps ", CLUSTER_RUN_DEADLINE);
     for (unsigned i = 0; i < saved; i++)
         cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
     cluster_fixture_sleep(after);
+}
+
+/* Kills TYPE INDEX at such a moment. */
+static unsigned kill_somewhere(struct cluster_fixture *fixture,
+                               const char *type, unsigned index,
+                               unsigned most_saved, uint64_t *seed) {
+    unsigned victim = cluster_fixture_find(fixture, type, index);
+    print_message("# %s %u is killed\n", type, index);
+    await_moment(fixture, most_saved, seed);
     cluster_run_signal(fixture->tasks[victim].process, SIGKILL);
     cluster_run_expect(fixture->tasks[victim].process, KILLED, SLACK);
     return victim;
@@ -62,6 +75,7 @@ static void begin(void **state, struct cluster_fixture *fixture,
                   const char *job) {
     struct cluster_run *run = cluster_fixture_reset(state);
     cluster_run_job(run, job);
+    cluster_clicks_write(run);
     cluster_fixture_next_transport();
     cluster_fixture_describe(fixture, run, 1, 2, 2);
     cluster_fixture_start_all(fixture);
@@ -89,12 +103,11 @@ static void an_asynchronous_run_continues_without_a_killed_worker(
     }
 }
 
-static void a_synchronous_round_closes_without_a_worker_killed_in_it(
-    void **state) {
+static void expect_done_without_a_worker(void **state, const char *job) {
     uint64_t seed = cluster_fixture_seed(), step;
     for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
         struct cluster_fixture fixture;
-        begin(state, &fixture, synchronous);
+        begin(state, &fixture, job);
         unsigned index = (unsigned)cluster_fixture_random(&seed, 2);
         unsigned dead = kill_somewhere(&fixture, "worker", index, 10, &seed);
         cluster_run_await(fixture.tasks[0].process, "is gone", PEER + SLACK);
@@ -102,6 +115,16 @@ static void a_synchronous_round_closes_without_a_worker_killed_in_it(
         assert_true(newest(fixture.run, "checkpoint", &step) > 0);
         assert_int_equal(step, 1200);
     }
+}
+
+static void a_synchronous_round_closes_without_a_worker_killed_in_it(
+    void **state) {
+    expect_done_without_a_worker(state, synchronous);
+}
+
+static void a_round_with_rows_closes_without_a_worker_killed_in_it(
+    void **state) {
+    expect_done_without_a_worker(state, with_tables);
 }
 
 /* Samples of a step, from the rates that the chief gives at its end. */
@@ -198,6 +221,14 @@ static void resume(struct cluster_fixture *fixture) {
                                             "undisturbed");
 }
 
+static void expect_same_rows(struct cluster_run *run) {
+    static const char *const tables[] = {"user", "item", "user/factors",
+                                         "item/factors"};
+    for (int i = 0; i < 4; i++)
+        cluster_clicks_expect_same_rows(run, "checkpoint", "undisturbed",
+                                        tables[i]);
+}
+
 /* Is NAME in a line of PROCESS that begins with "error: "? */
 static bool blames(const struct cluster_process *process, const char *name) {
     const char *line = cluster_run_errors(process);
@@ -221,18 +252,44 @@ static void expect_named(const struct cluster_fixture *fixture, unsigned dead,
                      cluster_run_errors(fixture->tasks[i].process));
 }
 
-static void a_killed_ps_ends_the_run_which_resumes_to_the_same_bits(
-    void **state) {
+static void expect_resumed_after_a_ps(void **state, const char *job) {
     uint64_t seed = cluster_fixture_seed();
     for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
         struct cluster_fixture fixture;
         char name[64];
-        begin(state, &fixture, synchronous);
+        begin(state, &fixture, job);
         unsigned index = (unsigned)cluster_fixture_random(&seed, 2);
         unsigned dead = kill_somewhere(&fixture, "ps", index, 10, &seed);
         snprintf(name, sizeof name, "ps %u on host", index);
         expect_named(&fixture, dead, name);
         resume(&fixture);
+        if (job == with_tables)
+            expect_same_rows(fixture.run);
+    }
+}
+
+static void a_killed_ps_ends_the_run_which_resumes_to_the_same_bits(
+    void **state) {
+    expect_resumed_after_a_ps(state, synchronous);
+}
+
+static void a_killed_ps_ends_the_run_which_resumes_to_the_same_rows(
+    void **state) {
+    expect_resumed_after_a_ps(state, with_tables);
+}
+
+static void a_terminated_run_resumes_to_the_same_rows(void **state) {
+    uint64_t seed = cluster_fixture_seed(), step;
+    for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
+        struct cluster_fixture fixture;
+        begin(state, &fixture, with_tables);
+        await_moment(&fixture, 10, &seed);
+        cluster_run_signal(fixture.tasks[0].process, SIGTERM);
+        cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM, SLACK);
+        cluster_fixture_expect(&fixture, 0, RETRY, SLACK);
+        assert_true(newest(fixture.run, "checkpoint", &step) > 0);
+        resume(&fixture);
+        expect_same_rows(fixture.run);
     }
 }
 
@@ -256,9 +313,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         KILL_TEST(an_asynchronous_run_continues_without_a_killed_worker),
         KILL_TEST(a_synchronous_round_closes_without_a_worker_killed_in_it),
+        KILL_TEST(a_round_with_rows_closes_without_a_worker_killed_in_it),
         KILL_TEST(a_restarted_worker_joins_later_rounds),
         KILL_TEST(a_joiner_that_does_not_fit_ends_alone),
         KILL_TEST(a_killed_ps_ends_the_run_which_resumes_to_the_same_bits),
+        KILL_TEST(a_killed_ps_ends_the_run_which_resumes_to_the_same_rows),
+        KILL_TEST(a_terminated_run_resumes_to_the_same_rows),
         KILL_TEST(a_killed_chief_ends_the_run_which_resumes_to_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
