@@ -72,19 +72,20 @@ class Example:
     def test_the_last_rank_of_torchrun_is_a_ps(self) -> None:
         self.run_torchrun(3, CAPSTAN_NUM_PS="1")
 
-    def run_torchrun(self, ranks: int, **environment: str) -> None:
+    def run_torchrun(self, ranks: int, **arguments: str) -> None:
         count = ["--nproc_per_node", str(ranks)]
         module = ["-m", "torch.distributed.run", *count]
         port = ["--master_port", str(free_port())]
-        self.run_example([sys.executable, *module, *port], **environment)
+        self.run_example([sys.executable, *module, *port], **arguments)
 
     def test_the_example_runs_by_capstan_local(self) -> None:
         local = ["local", "--ps", "1", "--workers", "2", "--", sys.executable]
         self.run_example([str(PROGRAM), *local])
 
     def run_example(
-        self: Any, launcher: list[str], **environment: str
+        self: Any, launcher: list[str], refusal: str = "", **environment: str
     ) -> None:
+        """REFUSAL: in the error with which it ends."""
         with Cluster(self.program, "", 0, 0) as folder:  # no process
             done = subprocess.run(
                 [
@@ -103,7 +104,8 @@ class Example:
                 text=True,
                 timeout=DEADLINE,
             )
-            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.returncode != 0, bool(refusal), done.stderr)
+            self.assertIn(refusal, done.stderr)
 
 
 class Framework(Example):

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""capstan.torch.EmbeddingBag against torch's own over one process."""
+
+import unittest
+
+import frameworks
+
+frameworks.need("torch")
+
+import torch  # noqa: E402
+import torch_tables_ranks as program  # noqa: E402
+from processes import Cluster  # noqa: E402
+from torch import nn  # noqa: E402
+
+STEPS = 30
+RULES = {
+    "SGD": ({"lr": 0.5}, torch.optim.SGD),
+    "Adagrad": ({"lr": 0.1}, torch.optim.Adagrad),
+    "Adam": ({"lr": 0.05}, torch.optim.SparseAdam),
+}
+
+
+def ranks(ps=2, **arguments):
+    return Cluster("torch_tables_ranks.py", "train", ps, 2, **arguments)
+
+
+def reference(first, make, settings):
+    """Rows and other weights of one process with the whole batch, in double."""
+    torch.manual_seed(0)
+    bags = [
+        nn.EmbeddingBag(program.ROWS, program.DIM, mode=mode, sparse=True)
+        for mode in ("sum", "mean")
+    ]
+    torch.manual_seed(0)
+    net = program.Net(*bags).double()
+    with torch.no_grad():
+        for bag, rows in zip(bags, first):
+            bag.weight.copy_(torch.tensor(rows))
+    optimizers = [
+        torch.optim.SGD(net.last.parameters(), lr=0.1),
+        make([bag.weight for bag in bags], **settings),
+    ]
+    ids, weights, targets = program.data(STEPS)
+    for step in range(STEPS):
+        found = net(*program.batch(ids[step], weights[step], torch.float64))
+        loss = nn.functional.mse_loss(found, targets[step])
+        net.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    return [bag.weight.tolist() for bag in bags], net.last.weight.tolist()
+
+
+class Equality(unittest.TestCase):
+    def check(self, kind, **arguments):
+        settings, make = RULES[kind]
+        arguments = {
+            "rule": {"type": kind, "params": settings},
+            **arguments,
+        }
+        if arguments["rule"] is None:
+            settings = {"lr": 0.1}
+        with ranks(steps=STEPS, **arguments) as run:
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("worker1")
+            )
+            zero, one = run.result("worker0"), run.result("worker1")
+        self.assertEqual(zero, one)
+        rows, weight = reference(zero["first"], make, settings)
+        close = frameworks.distance
+        self.assertLess(close(zero["rows"], rows), 1e-5)
+        self.assertLess(close(zero["last"]["last.weight"], weight), 1e-5)
+        self.assertGreater(close(zero["rows"], zero["first"]), 0.02)
+        return zero
+
+    def test_rows_train_as_those_of_torch(self):
+        for kind in RULES:
+            with self.subTest(kind):
+                two = self.check(kind)
+                self.assertEqual(two, self.check(kind, ps=1))
+
+    def test_a_table_without_a_rule_has_that_of_the_optimiser(self):
+        self.check("SGD", rule=None)
+
+    def test_passes_of_a_step_add_up(self):
+        self.check("Adagrad", passes=2)
+
+    def test_an_evaluation_pushes_nothing(self):
+        self.check("Adagrad", staged=True)
+
+
+class Errors(unittest.TestCase):
+    def test_a_bag_without_a_table_is_named(self):
+        with Cluster(
+            "torch_tables_ranks.py", "without_optimizer", 1, 1
+        ) as run:
+            self.assertNotIn(0, run.wait().values())
+            self.assertIn("DistributedOptimizer", run.error("worker0"))
+
+    def test_all_reduce_has_no_tables(self):
+        with ranks(0, steps=1, rule=None) as run:
+            self.assertEqual(run.wait(), {"worker0": 2, "worker1": 2})
+            self.assertIn("tables", run.error("worker0"))
+
+
+class Dlrm(frameworks.Example, unittest.TestCase):
+    example = "dlrm.py"
+    example_arguments = ("--steps", "4")
+
+    test_the_example_runs_by_torchrun = None  # all-reduce has no tables
+
+    def test_the_example_is_refused_by_torchrun_without_a_ps(self):
+        self.run_torchrun(2, refusal="start ps")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of test_torch_tables.py do."""
+
+import json
+
+import numpy as np
+import processes
+import torch
+from torch import nn
+
+import capstan.torch as capstan
+
+BATCH = 12  # bags of all ranks together, in each step
+ROWS, DIM, LONGEST = 40, 3, 5
+# The row of index i: far apart, and negative as torch's integers from 32 on.
+IDS = torch.from_numpy((np.arange(ROWS, dtype=np.uint64) << 58 | 7).view("i8"))
+IDS = IDS + torch.arange(ROWS) * 1_000_003
+
+
+def data(steps):
+    """Of each step and bag: indices of rows, some alike, of which there may be
+    none, their weights, and a target [DIM]."""
+    random = np.random.default_rng(5)
+    lengths = random.integers(0, LONGEST + 1, (steps, BATCH))
+    lengths[1, : BATCH // 2] = 0  # rank 0 reads no row
+    bags = [
+        [torch.from_numpy(random.integers(0, ROWS, n) ** 2 % ROWS) for n in row]
+        for row in lengths
+    ]
+    weights = [
+        [torch.from_numpy(random.uniform(-1, 2, n)) for n in row]
+        for row in lengths
+    ]
+    targets = torch.from_numpy(random.standard_normal((steps, BATCH, DIM)))
+    return bags, weights, targets
+
+
+def batch(bags, weights, dtype):
+    """Input, offsets and per-sample weights of EmbeddingBag."""
+    lengths = torch.tensor([0, *(len(bag) for bag in bags[:-1])])
+    return torch.cat(bags), lengths.cumsum(0), torch.cat(weights).to(dtype)
+
+
+class Net(nn.Module):
+    """A weighted sum of rows and, of another table, a mean."""
+
+    def __init__(self, summed, averaged):
+        super().__init__()
+        self.summed, self.averaged = summed, averaged
+        self.last = nn.Linear(DIM, DIM)
+
+    def forward(self, ids, offsets, weights):
+        rows = self.summed(ids, offsets, weights) + self.averaged(ids, offsets)
+        return self.last(rows)
+
+
+def train(steps, rule, passes=1, staged=False):
+    """Prints the rows before the first step and after the last, and the other
+    weights. RULE None: that of the optimiser, SGD. PASSES: backward passes of
+    a step. STAGED: in an evaluation nothing is pushed."""
+    run = capstan.init(seed=4)
+    torch.manual_seed(0)
+    net = Net(
+        capstan.EmbeddingBag(DIM, "sum", rule=rule, init_range=0.5),
+        capstan.EmbeddingBag(DIM, rule=rule, name="means"),
+    )
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.1), net
+    )
+    tables = [net.summed, net.averaged]
+
+    def rows():
+        return [bag(IDS[:, None]).tolist() for bag in tables]
+
+    with torch.no_grad():
+        first = rows()
+    bags, weights, targets = data(steps)
+    share = BATCH // run.size // passes
+    for step in run.steps(steps):
+        optimizer.zero_grad()
+        for number in range(passes):
+            begin = (run.rank * passes + number) * share
+            part = slice(begin, begin + share)
+            ids, offsets, factors = batch(
+                bags[step][part], weights[step][part], torch.float32
+            )
+            found = net(IDS[ids], offsets, factors)
+            loss = nn.functional.mse_loss(found, targets[step, part].float())
+            if number < passes - 1:
+                with run.no_sync():
+                    (loss / passes).backward()
+            else:
+                (loss / passes).backward()
+        if staged:
+            net.eval()
+            net(IDS[ids], offsets, factors).sum()
+            net.train()
+        optimizer.step()
+    last = {k: v.tolist() for k, v in net.state_dict().items()}
+    net.eval()
+    print(json.dumps({"first": first, "rows": rows(), "last": last}))
+
+
+def without_optimizer():
+    """A bag is used before it has a table."""
+    capstan.init()
+    capstan.EmbeddingBag(DIM)(IDS[:, None])
+
+
+if __name__ == "__main__":
+    processes.main(globals())
