@@ -189,9 +189,12 @@ static struct cost_model_case measured(const struct aggregate_runs_case *spec,
      * all-reduce a worker applies one sum to all of them. */
     double share =
         spec->mode == COST_MODEL_RING ? 1 : (double)spec->workers / spec->ps;
+    /* Those of rows go each way. */
+    double bytes = median(runs, NULL, "wire_bytes") +
+                   or_zero(median(runs, NULL, "row_bytes_per_step")) / 2;
     struct cost_model_case given = {
         .parameters = or_zero(elements),
-        .element_bytes = or_zero(median(runs, NULL, "wire_bytes") / elements),
+        .element_bytes = or_zero(bytes / elements),
         .link = gbits > 0 ? network_bound_payload(gbits) : INFINITY,
         .ps_link = gbits > 0 ? network_bound_payload(links->ps) : 0,
         .intra_host = INFINITY,

@@ -5,6 +5,7 @@
 #include "chief/run.h"
 #include "proto/base/limits.h"
 #include "proto/base/time.h"
+#include "proto/config/byte_size.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -35,9 +36,10 @@ static const double LOSS_TOLERANCE = 0.01, EXTERNAL_LOSS_TOLERANCE = 0.5;
 
 struct compare_case {
     struct aggregate_runs_case spec;
-    json_t *runs;  /* objects of the finished runs */
-    json_t *equal; /* object of the equal-time run, or NULL */
-    int code;      /* exit code of the failed run */
+    json_t *runs;   /* objects of the finished runs */
+    json_t *equal;  /* object of the equal-time run, or NULL */
+    json_t *tables; /* why all-reduce was not run, in figures, or NULL */
+    int code;       /* exit code of the failed run */
     char problem[512];
 };
 
@@ -494,6 +496,8 @@ static struct aggregate aggregate_one(const struct comparison *comparison,
     json_object_set_new(aggregate.object, "error",
                         one->problem[0] ? json_string(one->problem)
                                         : json_null());
+    if (one->tables)
+        json_object_set(aggregate.object, "tables", one->tables);
     copy_key(aggregate.object, one->equal, "train_loss");
     copy_key(aggregate.object, one->equal, "test_accuracy");
     json_object_set_new(aggregate.object, "diverged",
@@ -543,10 +547,67 @@ static enum status all_failed(const struct comparison *comparison,
                        comparison->cases[0].problem);
 }
 
+/* The first run with tables of a case with WORKERS; NULL: there is none. */
+static const json_t *run_with_tables(const struct comparison *comparison,
+                                     unsigned workers) {
+    for (unsigned c = 0; c < comparison->count; c++) {
+        const struct compare_case *one = &comparison->cases[c];
+        const json_t *run = json_array_get(one->runs, 0);
+        if (one->spec.workers == workers && json_object_get(run, "tables"))
+            return run;
+    }
+    return NULL;
+}
+
+/* What all-reduce would take in place of the ps of RUN: of a trainer's memory,
+ * and in bytes that it sends and receives in a step. */
+static json_t *describe_tables(const json_t *run, unsigned workers) {
+    json_t *tables = json_copy(json_object_get(run, "tables"));
+    double dense = compare_runs_number(tables, "dense_bytes");
+    json_object_set_new(tables, "dense_bytes_per_step",
+                        json_real(4 * (workers - 1.0) / workers * dense));
+    copy_key(tables, run, "row_bytes_per_step");
+    return tables;
+}
+
+static void bytes_at(const json_t *tables, const char *key, char *text,
+                     size_t size) {
+    double bytes = compare_runs_number(tables, key);
+    if (isnan(bytes))
+        snprintf(text, size, "unknown");
+    else
+        byte_size_text((uint64_t)bytes, text, size);
+}
+
+/* Replaces the refusal of all-reduce by its reason, with figures of the runs by
+ * ps. */
+static void explain_tables(const struct comparison *comparison,
+                           struct compare_case *one) {
+    char held[16], there[16], dense[16], touched[16];
+    const json_t *run = run_with_tables(comparison, one->spec.workers);
+    if (one->spec.mode != COST_MODEL_RING || !one->problem[0] || !run)
+        return;
+    one->tables = describe_tables(run, one->spec.workers);
+    bytes_at(one->tables, "replicated_bytes", held, sizeof held);
+    bytes_at(one->tables, "trainer_free_bytes", there, sizeof there);
+    bytes_at(one->tables, "dense_bytes_per_step", dense, sizeof dense);
+    bytes_at(one->tables, "row_bytes_per_step", touched, sizeof touched);
+    snprintf(one->problem, sizeof one->problem,
+             "not run, as only ps hold tables: each worker would hold all %.0f "
+             "rows%s, %s with gradients and optimizer state, of %s free, and "
+             "exchange %s of them a step, by ps %s of those that it touches",
+             compare_runs_number(one->tables, "rows"),
+             compare_runs_number(one->tables, "unbounded") > 0
+                 ? " (so far: not all tables have a bound)"
+                 : "",
+             held, there, dense, touched);
+}
+
 static void free_comparison(struct comparison *comparison) {
     for (unsigned c = 0; c < comparison->count; c++) {
         json_decref(comparison->cases[c].runs);
         json_decref(comparison->cases[c].equal);
+        json_decref(comparison->cases[c].tables);
     }
     free(comparison);
 }
@@ -592,6 +653,8 @@ enum status compare_runs(json_t **result,
                              comparison->runs_total);
     if (!status)
         status = all_failed(comparison, why);
+    for (unsigned c = 0; !status && c < comparison->count; c++)
+        explain_tables(comparison, &comparison->cases[c]);
     if (!status)
         *result = build_result(comparison, seconds, first_loss);
     free_comparison(comparison);

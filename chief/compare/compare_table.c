@@ -115,7 +115,10 @@ static void compare_table_print_case(FILE *out, const json_t *one) {
     static const char speed[] = "examples_per_second";
     compare_table_print_name(out, one);
     if (compare_table_failed(one)) {
-        print_failure(out, has_diverged(one) ? "diverged" : "failed",
+        print_failure(out,
+                      has_diverged(one)                ? "diverged"
+                      : json_object_get(one, "tables") ? "tables"
+                                                       : "failed",
                       text(one, "error"));
         return;
     }

@@ -26,11 +26,12 @@ static enum status check_table_optimizers(const struct run *run,
                                       : &run->job->optimizer;
     enum status status = STATUS_OK;
     if (layout->num_tables && run->allreduce)
-        return status_fail(why, FAILURE_JOB_UNFIT,
-                           "the model has %u tables, which only ps hold, and "
-                           "the run is by all-reduce: start ps, or take "
-                           "strategy.type \"allreduce\" out",
-                           layout->num_tables);
+        return status_fail(
+            why, run->series ? FAILURE_COMPARE_FAILED : FAILURE_JOB_UNFIT,
+            "the model has %u tables, which only ps hold, and "
+            "the run is by all-reduce: start ps, or take "
+            "strategy.type \"allreduce\" out",
+            layout->num_tables);
     for (uint32_t t = 0; !status && t < layout->num_tables; t++) {
         const struct table *table = &layout->tables[t];
         if (table->optimizer > model_spec->n_table_groups)

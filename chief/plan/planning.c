@@ -8,6 +8,7 @@
 #include "chief/plan/memory_plan.h"
 #include "chief/plan/model_spec.h"
 #include "chief/plan/placement.h"
+#include "chief/plan/table_memory.h"
 #include "chief/report/metrics.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
@@ -235,6 +236,7 @@ static bool check_memory(struct run *run) {
     } else if (!status) {
         memory_plan_describe(members, count, &given, text, sizeof text);
         log_info(run->log, "memory_planned", "%s", text);
+        table_memory_log(run);
     }
     free(members);
     free(names);

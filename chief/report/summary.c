@@ -3,6 +3,7 @@
 
 #include "chief/plan/bandwidth_probe.h"
 #include "chief/plan/network_bound.h"
+#include "chief/plan/table_memory.h"
 #include "chief/report/metrics.h"
 #include "chief/report/time_breakdown.h"
 #include "proto/base/time.h"
@@ -131,7 +132,22 @@ static void summary_set_real(json_t *object, const char *key, double value) {
                         isfinite(value) ? json_real(value) : json_null());
 }
 
-/* Of tables: rows in all, and bytes of a trainer's step. */
+static void summary_add_table_memory(json_t *object, const struct run *run) {
+    struct table_memory memory = table_memory_of(run);
+    uint64_t there = table_memory_free(run, true);
+    json_object_set_new(
+        object, "tables",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "rows",
+                  (json_int_t)memory.rows, "unbounded",
+                  (json_int_t)memory.unbounded, "bytes",
+                  (json_int_t)memory.bytes, "dense_bytes",
+                  (json_int_t)memory.dense, "replicated_bytes",
+                  (json_int_t)memory.replicated, "trainer_free_bytes",
+                  there ? json_integer((json_int_t)there) : json_null()));
+}
+
+/* Of tables: rows in all, bytes of a trainer's step, and what `capstan compare`
+ * says of all-reduce. */
 static void summary_add_rows(json_t *object, const struct run *run) {
     const struct layout *layout = run->plan.layout;
     json_t *tables = json_object();
@@ -141,6 +157,7 @@ static void summary_add_rows(json_t *object, const struct run *run) {
     if (json_object_size(tables)) {
         json_object_set(object, "table_rows", tables);
         summary_set_real(object, "row_bytes_per_step", run_row_bytes(run));
+        summary_add_table_memory(object, run);
     }
     json_decref(tables);
 }

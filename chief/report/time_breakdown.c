@@ -59,15 +59,16 @@ static json_t *seconds_per_step(const struct run *run) {
     return object;
 }
 
-/* Counts each byte once: gradients one way and weights back, or the messages of
- * a ring. */
+/* Counts each byte once: gradients one way and weights back, with the rows of
+ * tables, or the messages of a ring. */
 static double bytes_per_step(const struct run *run, double wire_bytes) {
     double trainers = run->roster.num_ranks;
     if (run->allreduce)
         return 2 * (trainers - 1) * wire_bytes;
     if (run->ps_inproc && trainers == 1)
         return 0;
-    return 2 * wire_bytes * (run_synchronous(run) ? trainers : 1);
+    return (2 * wire_bytes + run_row_bytes(run)) *
+           (run_synchronous(run) ? trainers : 1);
 }
 
 static void time_breakdown_set_count(json_t *object, const char *key,

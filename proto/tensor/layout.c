@@ -28,8 +28,9 @@ _Static_assert(sizeof(struct parameter) ==
                    LAYOUT_MAX_NAME + (LAYOUT_MAX_DIMS + 5) * sizeof(uint32_t) +
                        sizeof(float) + sizeof(uint64_t),
                "struct parameter has padding");
-_Static_assert(sizeof(struct table) == LAYOUT_MAX_NAME + 6 * sizeof(uint32_t) +
-                                           2 * sizeof(uint64_t),
+_Static_assert(offsetof(struct table, num_ids) == LAYOUT_MAX_NAME +
+                                                      6 * sizeof(uint32_t) +
+                                                      2 * sizeof(uint64_t),
                "struct table has padding");
 
 uint32_t layout_block_bytes(uint64_t total_bytes) {
@@ -341,10 +342,9 @@ uint64_t layout_digest(const struct layout *layout) {
     uint64_t digest =
         XXH3_64bits(layout->parameters,
                     layout->num_parameters * sizeof *layout->parameters);
-    if (layout->num_tables)
-        digest = XXH3_64bits_withSeed(
-            layout->tables, layout->num_tables * sizeof *layout->tables,
-            digest);
+    for (uint32_t t = 0; t < layout->num_tables; t++)
+        digest = XXH3_64bits_withSeed(&layout->tables[t],
+                                      offsetof(struct table, num_ids), digest);
     return digest;
 }
 

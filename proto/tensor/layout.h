@@ -63,9 +63,11 @@ struct table {
     uint32_t admit;    /* pushes before a row is admitted and counts; 0: none */
     uint64_t expire;   /* updates without a push that remove a row; 0: never */
     uint64_t max_rows; /* of all ps together; 0: no limit */
-    uint32_t stack;  /* computed: tables of one width, optimizer, admission and
-                        expiry are stored together, numbered from 0 */
-    uint32_t unused; /* 0: no padding in layout_digest */
+    uint32_t stack;   /* computed: tables of one width, optimizer, admission and
+                         expiry are stored together, numbered from 0 */
+    uint32_t unused;  /* 0: no padding in layout_digest */
+    uint64_t num_ids; /* how many there are; 0: any. Not of its identity: it is
+                         not in layout_digest, nor in a manifest */
 };
 
 /* ELEMENTS floats of PARAMETER, starting at OFFSET (in floats). */

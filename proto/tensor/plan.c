@@ -94,7 +94,8 @@ enum status plan_read_tables(struct layout *layout, Capstan__Table **tables,
                                    .optimizer = message->optimizer,
                                    .admit = message->admit,
                                    .expire = message->expire,
-                                   .max_rows = message->max_rows};
+                                   .max_rows = message->max_rows,
+                                   .num_ids = message->num_ids};
         snprintf(copies[t].name, sizeof copies[t].name, "%s", message->name);
     }
     enum status status =
@@ -118,6 +119,7 @@ Capstan__Table **plan_tables(const struct layout *layout) {
         messages[t].admit = table->admit;
         messages[t].expire = table->expire;
         messages[t].max_rows = table->max_rows;
+        messages[t].num_ids = table->num_ids;
         array[t] = &messages[t];
     }
     return array;

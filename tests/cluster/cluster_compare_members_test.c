@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "compare" in a job: real processes of a described cluster play all runs. */
+#include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
@@ -83,6 +84,27 @@ static void a_cluster_executes_all_runs_and_leaves_other_files(void **state) {
     assert_int_equal(
         cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM), 1);
     assert_int_equal(steps[0], 5);
+}
+
+static void tables_are_measured_by_ps_alone(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_fixture fixture;
+    cluster_clicks_write(run);
+    cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM
+                         ", \"compare\": {\"steps\": 20, \"repeats\": 2}}");
+    cluster_fixture_describe(&fixture, run, 0, 1, 2);
+    cluster_fixture_start_all(&fixture);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, TIMEOUT);
+    json_t *object = cluster_run_json(fixture.tasks[0].process);
+    const json_t *cases = json_object_get(object, "cases");
+    const json_t *reduced = json_array_get(cases, 0);
+    assert_int_equal(json_array_size(cases), 3);
+    assert_non_null(strstr(json_string_value(json_object_get(reduced, "error")),
+                           "not run, as only ps hold tables"));
+    assert_true(number(json_object_get(reduced, "tables"), "rows") > 2e6);
+    expect_measured(json_array_get(cases, 1), "ps", 1);
+    expect_measured(json_array_get(cases, 2), "ps-async", 1);
+    json_decref(object);
 }
 
 /* The chief trains, or coordinates, as the job says. */
@@ -311,6 +333,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_cluster_executes_all_runs_and_leaves_other_files),
         TEST(the_chief_prints_the_table),
+        TEST(tables_are_measured_by_ps_alone),
         TEST(without_ps_only_all_reduce_is_measured),
         TEST(a_local_cluster_compares_too),
         TEST(a_killed_worker_ends_all_and_is_named),

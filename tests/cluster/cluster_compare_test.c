@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan compare` with real runs of a tiny job. */
-#include "tests/cluster/cluster_run.h"
+#include "tests/cluster/cluster_clicks.h"
 #include "tests/lib/skip.h"
 
 #include <setjmp.h>
@@ -99,6 +99,49 @@ static void a_comparison_leaves_only_requested_files(void **state) {
     assert_true(exists(run, "table.csv") && exists(run, "a.svg"));
     assert_false(exists(run, "checkpoint") || exists(run, "events") ||
                  exists(run, "model.npz"));
+    json_decref(object);
+}
+
+/* By all-reduce a worker would have 60 rows of two tables, and as many as there
+ * are ids of the others: a million each. */
+static void tables_are_measured_by_ps_and_all_reduce_is_explained(
+    void **state) {
+    static const char *const arguments[] = {
+        "compare", "--json",    "--steps", "20",       "--repeats",
+        "1",       "--workers", "2",       "job.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_clicks_write(run);
+    cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM "}");
+    struct cluster_process *process = compare(run, arguments, 0);
+    json_t *object = cluster_run_json(process);
+    const json_t *cases = json_object_get(object, "cases");
+    const json_t *reduced = json_array_get(cases, 0),
+                 *by_ps = json_array_get(cases, 1);
+    const json_t *tables = json_object_get(reduced, "tables");
+    const char *error = json_string_value(json_object_get(reduced, "error"));
+    assert_int_equal(json_array_size(cases), 3);
+    for (int i = 1; i < 3; i++) {
+        const json_t *rate =
+            json_object_get(json_array_get(cases, i), "examples_per_second");
+        assert_true(number(rate, "median") > 0);
+        assert_null(json_object_get(json_array_get(cases, i), "tables"));
+    }
+    double rows = number(tables, "rows");
+    assert_in_range((int)rows, 2000000 + 2, 2000000 + 2 * CLUSTER_CLICKS_USERS);
+    assert_true(number(tables, "unbounded") == 2);
+    /* A float of first order and eight factors, with gradient and one state. */
+    assert_true(number(tables, "dense_bytes") == rows / 2 * 9 * 4);
+    assert_true(number(tables, "replicated_bytes") ==
+                3 * number(tables, "dense_bytes"));
+    assert_true(number(tables, "dense_bytes_per_step") ==
+                2 * number(tables, "dense_bytes"));
+    assert_true(number(tables, "trainer_free_bytes") > 0);
+    double touched = number(tables, "row_bytes_per_step");
+    assert_true(touched > 0 && touched < 1e5);
+    assert_true(number(by_ps, "bytes_per_step") > 2 * touched);
+    assert_non_null(strstr(error, "not run, as only ps hold tables"));
+    assert_non_null(strstr(error, "103 MB with gradients and optimizer"));
+    assert_non_null(strstr(cluster_run_errors(process), "which only ps hold"));
     json_decref(object);
 }
 
@@ -213,6 +256,7 @@ static void ctrl_c_ends_the_current_run_and_the_comparison(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_comparison_leaves_only_requested_files),
+        TEST(tables_are_measured_by_ps_and_all_reduce_is_explained),
         TEST(the_json_of_a_run_has_its_time_breakdown),
         TEST(a_link_rate_given_on_one_host_is_reported_as_unused),
         TEST(without_json_compare_prints_a_table),

@@ -84,6 +84,9 @@ static void models_with_tables_learn_what_is_planted(void **state) {
 static void each_id_that_was_trained_has_a_row(void **state) {
     cluster_run_job(*state, deepfm);
     struct cluster_process *process = train(*state, 2, "epochs=2");
+    cluster_fixture_expect_logged(process, "memory: rows of 2 tables take at");
+    cluster_fixture_expect_logged(process,
+                                  "2 tables, such as \"user\", have no");
     assert_int_equal((int)rows_of(process, "user"), CLUSTER_CLICKS_USERS);
     assert_int_equal((int)rows_of(process, "item/factors"),
                      CLUSTER_CLICKS_ITEMS);

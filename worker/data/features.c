@@ -94,6 +94,13 @@ uint32_t features_count(const struct features *features) {
     return features->count;
 }
 
+/* The ids of what gives some. */
+static uint64_t features_num_ids(const struct feature *feature) {
+    bool counts = feature->type == FEATURE_VOCABULARY ||
+                  feature->type == FEATURE_BUCKETIZED;
+    return counts ? feature->width : feature->size;
+}
+
 struct feature_info features_info(const struct features *features, uint32_t f) {
     const struct feature *feature = &features->items[f];
     return (struct feature_info){.name = feature->name,
@@ -105,7 +112,8 @@ struct feature_info features_info(const struct features *features, uint32_t f) {
                                  .init_bound = feature->init_range,
                                  .admit = feature->admit,
                                  .expire = feature->expire,
-                                 .max_rows = feature->max_rows};
+                                 .max_rows = feature->max_rows,
+                                 .num_ids = features_num_ids(feature)};
 }
 
 uint32_t features_find(const struct features *features, const char *name) {

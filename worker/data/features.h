@@ -56,6 +56,7 @@ struct feature_info {
     /* Of the table of its rows (ROWS; of IDS for a table of one float). */
     uint32_t admit;
     uint64_t expire, max_rows;
+    uint64_t num_ids; /* IDS: how many there are; 0: any */
 };
 
 /* Features are numbered from 0 in the job's order. */

@@ -109,13 +109,15 @@ static enum status add_rows(struct form *form, enum ranker_column column,
     return STATUS_OK;
 }
 
-static struct table table_of(const struct feature_info *info, uint32_t dim,
-                             float bound, const char *suffix) {
+/* Of the feature INFO, by the NUM_IDS ids of it or of another. */
+static struct table table_of(const struct feature_info *info, uint64_t num_ids,
+                             uint32_t dim, float bound, const char *suffix) {
     struct table table = {.dim = dim,
                           .init_bound = bound,
                           .admit = info->admit,
                           .expire = info->expire,
-                          .max_rows = info->max_rows};
+                          .max_rows = info->max_rows,
+                          .num_ids = num_ids};
     snprintf(table.name, sizeof table.name, "%s%s", info->name, suffix);
     return table;
 }
@@ -123,7 +125,7 @@ static struct table table_of(const struct feature_info *info, uint32_t dim,
 /* First order: a float for each id, or for each number. */
 static enum status add_wide(struct form *form, uint32_t f, const char *key) {
     struct feature_info info = features_info(form->features, f);
-    struct table table = table_of(&info, 1, 0, "");
+    struct table table = table_of(&info, info.num_ids, 1, 0, "");
     if (info.gives & FEATURE_IDS)
         return add_rows(form, RANKER_SUMS, &table, f, BATCH_SUM, key);
     if (info.gives & FEATURE_FLOATS)
@@ -135,8 +137,8 @@ static enum status add_wide(struct form *form, uint32_t f, const char *key) {
 /* And of ids `dim` factors. */
 static enum status add_factors(struct form *form, uint32_t f, const char *key) {
     struct feature_info info = features_info(form->features, f);
-    struct table table =
-        table_of(&info, form->settings->dim, FACTORS_BOUND, "/factors");
+    struct table table = table_of(&info, info.num_ids, form->settings->dim,
+                                  FACTORS_BOUND, "/factors");
     enum status status = add_wide(form, f, key);
     if (status || !(info.gives & FEATURE_IDS))
         return status;
@@ -182,10 +184,11 @@ static enum status check_dim(const struct form *form,
 static enum status add_embedding(struct form *form, uint32_t f,
                                  const char *key) {
     struct feature_info info = features_info(form->features, f);
-    struct table table = table_of(&info, info.width, info.init_bound, "");
     if (!(info.gives & FEATURE_ROWS))
         return form_refuse(form, key, info.name, "embeddings", FEATURE_ROWS);
     struct feature_info of = features_info(form->features, info.of);
+    struct table table =
+        table_of(&info, of.num_ids, info.width, info.init_bound, "");
     if (!(of.gives & FEATURE_IDS))
         return form_refuse(form, key, of.name, "ids", FEATURE_IDS);
     if (check_dim(form, &info, key))

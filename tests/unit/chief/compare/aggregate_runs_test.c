@@ -75,6 +75,17 @@ static void the_median_counts_and_the_spread_is_reported(void **state) {
     json_decref(aggregate.object);
 }
 
+/* A worker reads as many bytes of rows as it pushes. */
+static void rows_travel_with_the_weights(void **state) {
+    (void)state;
+    json_t *one = run(900, 0, 0.01, 0.001, 0), *runs = json_array();
+    json_object_set_new(one, "row_bytes_per_step", json_real(2e6));
+    json_array_append_new(runs, one);
+    struct aggregate aggregate = judge(case_of(COST_MODEL_PS, 2, 2), runs);
+    near(aggregate.given.element_bytes, 5);
+    json_decref(aggregate.object);
+}
+
 static void reading_of_an_unknown_time_is_no_limit(void **state) {
     (void)state;
     json_t *one = run(900, 0, 0.01, 0.001, 0), *runs = json_array();
@@ -355,6 +366,7 @@ static void speedup_is_relative_to_the_fewest_workers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_median_counts_and_the_spread_is_reported),
+        cmocka_unit_test(rows_travel_with_the_weights),
         cmocka_unit_test(reading_of_an_unknown_time_is_no_limit),
         cmocka_unit_test(the_mean_of_two_runs_counts),
         cmocka_unit_test(every_run_of_many_counts),

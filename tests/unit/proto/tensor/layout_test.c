@@ -372,6 +372,7 @@ static void the_digest_covers_tables(void **state) {
     assert_true(tables_digest(&other, 1) != digest);
     other = table;
     other.unused = 77;
+    other.num_ids = 1000;
     other.stack = 3;
     other.name[LAYOUT_MAX_NAME - 1] = 'x';
     assert_true(tables_digest(&other, 1) == digest);

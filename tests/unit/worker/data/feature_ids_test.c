@@ -355,6 +355,26 @@ static void an_embedding_names_ids_and_its_table(void **state) {
     assert_int_equal(a.max_rows, 8);
 }
 
+static void what_limits_ids_says_how_many_there_are(void **state) {
+    static const uint64_t expected[] = {0, 9, 5, 0, 7, 2, 3};
+    struct fixture *fixture = *state;
+    open_features(
+        fixture,
+        "{\"any\": {\"type\": \"hash_bucket\", \"of\": \"a\"},"
+        " \"nine\": {\"type\": \"hash_bucket\", \"of\": \"a\", \"size\": 9},"
+        " \"five\": {\"type\": \"identity\", \"of\": \"a\", \"size\": 5},"
+        " \"all\": {\"type\": \"identity\", \"of\": \"a\"},"
+        " \"cross\": {\"type\": \"crossed\", \"of\": [\"any\", \"nine\"],"
+        " \"size\": 7},"
+        " \"words\": {\"type\": \"vocabulary\", \"of\": \"a\", \"values\":"
+        " [\"x\", \"y\"]},"
+        " \"ages\": {\"type\": \"bucketized\", \"of\": \"b\","
+        " \"boundaries\": [1, 2]}}");
+    for (uint32_t f = 0; f < 7; f++)
+        assert_int_equal(features_info(fixture->features, f).num_ids,
+                         expected[f]);
+}
+
 static void wrong_settings_of_ids_are_refused(void **state) {
     static const struct {
         const char *text, *said;
@@ -451,6 +471,7 @@ int main(void) {
         IDS_TEST(pairs_without_features_are_one_of_their_own),
         IDS_TEST(a_sample_that_fails_leaves_no_ids),
         IDS_TEST(an_embedding_names_ids_and_its_table),
+        IDS_TEST(what_limits_ids_says_how_many_there_are),
         IDS_TEST(wrong_settings_of_ids_are_refused),
         IDS_TEST(a_job_is_checked_without_its_files),
     };

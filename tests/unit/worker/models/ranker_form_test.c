@@ -88,6 +88,9 @@ static void what_gives_ids_has_rows_and_a_number_a_weight(void **state) {
     expect_lookup(f, 2, "age", RANKER_SUMS, 0);
     assert_int_equal(f->tables[0].dim, 1);
     assert_int_equal(f->tables[0].max_rows, 500);
+    assert_int_equal(f->tables[0].num_ids, 0);
+    assert_int_equal(f->tables[1].num_ids, 100);
+    assert_int_equal(f->tables[2].num_ids, 3);
     assert_true(f->tables[0].init_bound == 0);
     assert_int_equal(f->spec.num_ids, 3);
     assert_true(f->spec.regression);
@@ -142,6 +145,7 @@ static void dlrm_takes_all_numbers_and_embeddings(void **state) {
     assert_int_equal(f->parts.fields, 3);
     assert_int_equal(f->parts.top.items[0], 4 + 3);
     expect_lookup(f, 1, "e2", RANKER_ROWS, 4);
+    assert_int_equal(f->tables[1].num_ids, 100);
 }
 
 static void matrix_factorization_has_biases_and_factors(void **state) {

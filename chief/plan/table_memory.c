@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/plan/table_memory.h"
+
+#include "chief/snapshot/checkpoint_policy.h"
+#include "proto/config/byte_size.h"
+#include "proto/tensor/row_keys.h"
+#include "proto/tensor/rule.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { INDEX_BYTES = 32 /* of a row in an index that has just grown */ };
+
+/* 0: no bound is known. */
+static uint64_t most_rows(const struct table *table) {
+    uint64_t most = table->max_rows ? table->max_rows : table->num_ids;
+    return table->num_ids && table->num_ids < most ? table->num_ids : most;
+}
+
+struct table_memory table_memory_of(const struct run *run) {
+    const struct layout *layout = run->plan.layout;
+    struct table_memory memory = {0};
+    for (uint32_t t = 0; layout && t < layout->num_tables; t++) {
+        const struct table *table = &layout->tables[t];
+        uint64_t most = most_rows(table);
+        uint64_t rows = most ? most : run_table_rows(run, t);
+        unsigned slots =
+            rule_slots(checkpoint_policy_table_optimizer(run, table));
+        uint64_t floats = rows * table->dim;
+        memory.rows += rows;
+        memory.bytes +=
+            rows * (row_keys_row_bytes(table->dim, slots) + INDEX_BYTES);
+        memory.dense += floats * sizeof(float);
+        memory.replicated += floats * (2 + slots) * sizeof(float);
+        memory.unbounded += !most;
+    }
+    return memory;
+}
+
+static bool takes_part(const struct run *run, uint32_t slot, bool trains) {
+    return (run->roster.slots[slot].rank != ROSTER_NO_RANK) == trains;
+}
+
+/* How many of those that take part have the limit KEY. */
+static uint64_t count_sharers(const struct run *run, const char *key,
+                              bool trains) {
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        const struct memory_plan_limits *limits = &run->plan.limits[i];
+        for (unsigned k = 0; k < limits->count && takes_part(run, i, trains);
+             k++)
+            count += !strcmp(limits->limits[k].key, key);
+    }
+    return count;
+}
+
+uint64_t table_memory_free(const struct run *run, bool trains) {
+    uint64_t least = 0;
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        const struct memory_plan_limits *limits = &run->plan.limits[i];
+        unsigned of_host = limits->count - limits->devices;
+        for (unsigned k = 0; k < of_host && takes_part(run, i, trains); k++) {
+            const struct free_memory_limit *limit = &limits->limits[k];
+            uint64_t share =
+                limit->free / count_sharers(run, limit->key, trains);
+            least = !least || share < least ? share : least;
+        }
+    }
+    return least;
+}
+
+/* "rows of tables take at most 4 MB on a ps; 2 tables, such as \"user\", have
+ * no bound" */
+static void describe_rows(const struct run *run,
+                          const struct table_memory *memory, const char *most,
+                          char *text, size_t size) {
+    const struct layout *layout = run->plan.layout;
+    uint32_t first = 0, bounded = layout->num_tables - memory->unbounded;
+    int used = bounded
+                   ? snprintf(text, size,
+                              "rows of %u table%s take at most %s on a ps%s",
+                              bounded, bounded == 1 ? "" : "s", most,
+                              memory->unbounded ? "; " : "")
+                   : 0;
+    if (!memory->unbounded)
+        return;
+    while (most_rows(&layout->tables[first]))
+        first++;
+    snprintf(
+        text + used, size - (size_t)used,
+        "%u table%s, such as \"%.64s\", ha%s no bound, which max_rows sets",
+        memory->unbounded, memory->unbounded == 1 ? "" : "s",
+        layout->tables[first].name, memory->unbounded == 1 ? "s" : "ve");
+}
+
+void table_memory_log(const struct run *run) {
+    const struct layout *layout = run->plan.layout;
+    struct table_memory memory = table_memory_of(run);
+    uint64_t there = table_memory_free(run, false), each;
+    char most[16], free[16], rows[320];
+    if (!layout->num_tables || !run->roster.num_ps)
+        return;
+    each = memory.bytes / run->roster.num_ps;
+    byte_size_text(each, most, sizeof most);
+    byte_size_text(there, free, sizeof free);
+    describe_rows(run, &memory, most, rows, sizeof rows);
+    log_info(
+        run->log, "table_memory_planned",
+        "memory: %s; a ps has %s, and a checkpoint may take as much as its "
+        "rows again",
+        rows, there ? free : "an unknown limit");
+    if (there && each > there)
+        log_warning(
+            run->log, "table_memory_short",
+            "the rows that tables may have take %s on a ps, which has "
+            "%s: a ps near that saves, and the run ends; what helps is "
+            "more ps on other hosts, or a smaller max_rows, size or dim",
+            most, free);
+}
