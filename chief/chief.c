@@ -382,7 +382,8 @@ static void receive_messages(struct run *run) {
         else if (control->body_case == CAPSTAN__CONTROL__BODY_FAILED)
             shutdown_receive_failed(run, incoming.slot, control->failed);
         else if (control->body_case == CAPSTAN__CONTROL__BODY_INTERRUPTED)
-            shutdown_receive_interrupted(run, incoming.slot);
+            shutdown_receive_interrupted(run, incoming.slot,
+                                         control->interrupted);
         else if (control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT)
             membership_receive_exit(run, incoming.slot, control->exit_report);
         else if (incoming.slot->rank != ROSTER_NO_RANK)
@@ -403,7 +404,8 @@ static void read_interrupt(struct run *run, int descriptor) {
     if (number == SIGUSR1)
         checkpoint_policy_receive_signal(run, "SIGUSR1");
     else
-        shutdown_interrupt(run, failure_code_of_signal((int)number));
+        shutdown_interrupt(run, failure_code_of_signal((int)number),
+                           "ended by a signal");
 }
 
 /* Handles events first. Then each part checks what has become due; a part runs

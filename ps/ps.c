@@ -308,8 +308,10 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
         status = ps_handle_control(ps, why);
     if (!status && items[1].revents)
         status = interrupt(ps, why);
-    if (!status && ps->snapshot_agent)
+    if (!status && ps->snapshot_agent) {
         snapshot_agent_step(ps->snapshot_agent);
+        ps_snapshot_check_memory(ps);
+    }
     if (!status && ps->server)
         status = server_repeat_wants(ps->server, ps->polled, why);
     if (!status && ps->init_task)

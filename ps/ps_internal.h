@@ -27,9 +27,14 @@ struct ps {
     struct background_task *init_task; /* while weights are set, else NULL */
     struct server *server;
     struct snapshot_agent *snapshot_agent;
-    uint64_t held_now;         /* the snapshot of blocks as they are; 0: none */
-    uint64_t copy_bytes;       /* limit of copies for snapshots */
-    bool copies_full;          /* they have reached it, and the log says so */
+    uint64_t held_now;    /* the snapshot of blocks as they are; 0: none */
+    uint64_t copy_bytes;  /* limit of copies for snapshots */
+    bool copies_full;     /* they have reached it, and the log says so */
+    bool memory_short;    /* the run ends with the next requested snapshot */
+    uint64_t memory_seen; /* bytes of rows at the last look at memory */
+    int64_t memory_seen_at;
+    uint64_t added_id;  /* the snapshot that blocks were added to last, */
+    uint32_t num_added; /* and how many of them */
     uint32_t *ids, num_blocks; /* of which the last are partitions of tables */
     uint32_t num_partitions;
     uint64_t *table_rows; /* [num_tables], for heartbeats; NULL: no plan yet */
@@ -61,7 +66,12 @@ void ps_snapshot_send_square_sums(void *context, uint64_t round,
                                   const double *sums);
 
 /* Have the copies for a snapshot reached their limit? The ps then reads no
- * pushes until the writer has caught up. */
+ * pushes until the writer has caught up. Nor does it when memory is short and
+ * the last snapshot is complete. */
 bool ps_snapshot_is_full(struct ps *ps);
+
+/* If rows of tables leave no more memory than the next checkpoint takes: asks
+ * the chief for that checkpoint and the end of the run. */
+void ps_snapshot_check_memory(struct ps *ps);
 
 #endif

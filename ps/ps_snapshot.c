@@ -2,9 +2,18 @@
 /* A ps as the source of a snapshot agent: the shard's blocks with their ledger
  * rows, at rounds that the update core closes. */
 #include "proto/base/free_memory.h"
+#include "proto/base/time.h"
+#include "proto/config/byte_size.h"
 #include "ps/ps_internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+
+enum {
+    UNWRITTEN_BYTES = 64 << 20, /* of a file's pages in memory, at most */
+    CHANGED_BYTES = 256 << 20,  /* of rows while a snapshot is agreed on */
+    LOOK_BYTES = 1 << 20, /* of new rows after which memory is looked at */
+};
 
 /* What a checkpoint keeps of a block beside its tensors: num_ranks entries. */
 struct saved_ledger {
@@ -35,6 +44,10 @@ static void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b,
     for (unsigned t = 0; !is_partition && t < shard_tensors(shard); t++)
         tensors[t] = shard_tensor(shard, b, t);
     snapshots_add(snapshot_agent_snapshots(ps->snapshot_agent), id, b, &block);
+    if (ps->added_id != id)
+        ps->num_added = 0;
+    ps->added_id = id;
+    ps->num_added++;
 }
 
 void ps_snapshot_reached(void *context, uint32_t b, uint64_t version) {
@@ -113,7 +126,15 @@ void ps_snapshot_send_square_sums(void *context, uint64_t round,
     control_client_send_reliable(ps->control_client, &control);
 }
 
+/* The snapshot with which the run ends has all blocks of this ps. */
+static bool is_last_held(const struct ps *ps) {
+    return ps->memory_short && ps->added_id >= MESSAGE_REQUESTED_SNAPSHOT &&
+           ps->num_added == ps->num_blocks;
+}
+
 bool ps_snapshot_is_full(struct ps *ps) {
+    if (is_last_held(ps))
+        return true;
     if (!snapshots_busy(snapshot_agent_snapshots(ps->snapshot_agent))) {
         ps->copies_full = false;
         return false;
@@ -134,4 +155,62 @@ bool ps_snapshot_is_full(struct ps *ps) {
                     (unsigned long long)(ps->copy_bytes >> 20));
     ps->copies_full = true;
     return true;
+}
+
+/* What a checkpoint takes of LIMIT beside ROWS bytes of rows: pages that are
+ * not yet written, those that change until all blocks are held, and of
+ * addresses the map of the file, which grows by doubling. */
+static uint64_t checkpoint_bytes(uint64_t rows,
+                                 const struct free_memory_limit *limit) {
+    uint64_t written = rows < UNWRITTEN_BYTES ? rows : UNWRITTEN_BYTES;
+    uint64_t changed = rows / 4 < CHANGED_BYTES ? rows / 4 : CHANGED_BYTES;
+    return written + changed +
+           (limit->addresses ? 3 * rows + UNWRITTEN_BYTES : 0);
+}
+
+static void end_for_memory(struct ps *ps, uint64_t bytes,
+                           const struct free_memory_limit *limit) {
+    const struct row_shard *rows = server_row_shard(ps->server);
+    Capstan__Interrupted interrupted = CAPSTAN__INTERRUPTED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    char taken[16], left[16], text[400];
+    uint64_t count = 0;
+    for (uint32_t t = 0; t < ps->plan->layout->num_tables; t++)
+        count += row_shard_rows(rows, t);
+    byte_size_text(bytes, taken, sizeof taken);
+    byte_size_text(limit->free, left, sizeof left);
+    snprintf(text, sizeof text,
+             "%" PRIu64
+             " rows of tables take %s, and there is %s (%s), which a "
+             "checkpoint needs: more ps on other hosts, a higher limit, or "
+             "max_rows, admit or expire of the tables",
+             count, taken, left, limit->name);
+    log_warning(ps->process.log, "row_memory_short", "%s", text);
+    interrupted.code = FAILURE_TOO_LITTLE_MEMORY;
+    interrupted.text = text;
+    control.body_case = CAPSTAN__CONTROL__BODY_INTERRUPTED;
+    control.interrupted = &interrupted;
+    control_client_send_reliable(ps->control_client, &control);
+    ps->memory_short = true;
+    ps->added_id = 0;
+}
+
+/* Others of the host take memory too, so it is looked at now and then even if
+ * no row was added. */
+void ps_snapshot_check_memory(struct ps *ps) {
+    const struct row_shard *rows =
+        ps->server ? server_row_shard(ps->server) : NULL;
+    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+    uint64_t bytes = rows ? row_shard_bytes(rows) : 0;
+    int64_t now = time_now();
+    if (!bytes || ps->memory_short || ps->interrupted || ps->init_task ||
+        (bytes < ps->memory_seen + ps->memory_seen / 64 + LOOK_BYTES &&
+         now - ps->memory_seen_at < TIME_S))
+        return;
+    unsigned count = free_memory_unswapped(limits);
+    for (unsigned i = 0; i < count && !ps->memory_short; i++)
+        if (limits[i].free < checkpoint_bytes(bytes, &limits[i]))
+            end_for_memory(ps, bytes, &limits[i]);
+    ps->memory_seen = bytes;
+    ps->memory_seen_at = now;
 }

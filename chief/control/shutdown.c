@@ -79,12 +79,18 @@ void shutdown_receive_failed(struct run *run, struct roster_slot *slot,
 }
 
 void shutdown_receive_interrupted(struct run *run,
-                                  const struct roster_slot *slot) {
-    char name[64];
+                                  const struct roster_slot *slot,
+                                  const Capstan__Interrupted *interrupted) {
+    enum failure_code code = (enum failure_code)interrupted->code;
+    char name[64], reason[640] = "ended by a signal";
     roster_name(slot, name, sizeof name);
-    log_info(run->log, "member_signalled", "%s received a signal", name);
+    if (code)
+        snprintf(reason, sizeof reason, "%s on host %.120s: %.400s", name,
+                 slot->host, interrupted->text);
+    else
+        log_info(run->log, "member_signalled", "%s received a signal", name);
     if (!run->shutdown.interrupted)
-        shutdown_interrupt(run, FAILURE_RUN_INTERRUPTED);
+        shutdown_interrupt(run, code ? code : FAILURE_RUN_INTERRUPTED, reason);
 }
 
 void shutdown_receive_goodbye(struct run *run, struct roster_slot *slot) {
@@ -94,32 +100,48 @@ void shutdown_receive_goodbye(struct run *run, struct roster_slot *slot) {
         membership_remove(run, slot, true);
 }
 
+/* Only a signal is followed by the end of the process, whoever sends it:
+ * without one a large checkpoint may take its time. */
+static bool has_grace(const struct run *run) {
+    return run->shutdown.interrupted == FAILURE_RUN_INTERRUPTED ||
+           failure_code_is_signal(run->shutdown.interrupted);
+}
+
+static double grace_seconds(const struct run *run) {
+    return has_grace(run) ? run->job->timeouts.grace : run->job->timeouts.step;
+}
+
+static const char *grace_key(const struct run *run) {
+    return has_grace(run) ? "timeouts.grace" : "timeouts.step";
+}
+
 /* The first signal requests one checkpoint; a second signal here does not wait
  * for it. Signals to several processes count as one. */
-void shutdown_interrupt(struct run *run, enum failure_code code) {
+void shutdown_interrupt(struct run *run, enum failure_code code,
+                        const char *reason) {
     if (run->failed_to_start)
         run_enter_phase(run, RUN_OVER);
     if (run->phase >= RUN_STOPPING)
         return;
-    bool already_interrupted = run->shutdown.interrupted;
-    bool signalled_here = already_interrupted &&
-                          run->shutdown.interrupted != FAILURE_RUN_INTERRUPTED;
+    enum failure_code before = run->shutdown.interrupted;
     run->shutdown.interrupted = code;
-    if (signalled_here || run->phase < RUN_TRAINING ||
+    snprintf(run->shutdown.reason, sizeof run->shutdown.reason, "%s", reason);
+    if (failure_code_is_signal(before) || run->phase < RUN_TRAINING ||
         !run->job->checkpoint.dir) {
-        run_stop(run, code, "ended by a signal");
+        run_stop(run, code, "%s%s", reason,
+                 code == FAILURE_TOO_LITTLE_MEMORY && !run->job->checkpoint.dir
+                     ? "; the job has no checkpoint.dir"
+                     : "");
         return;
     }
-    if (already_interrupted) /* signalled by a ps: its checkpoint is under way
-                              */
+    if (before) /* by a ps: its checkpoint is under way */
         return;
     run->shutdown.interrupted_step = run_step(run);
     run->shutdown.grace_deadline =
-        time_now() + time_from_seconds(run->job->timeouts.grace);
+        time_now() + time_from_seconds(grace_seconds(run));
     log_info(run->log, "run_interrupted",
-             "a signal: one checkpoint, then all end; at most %.0f s "
-             "(timeouts.grace)",
-             run->job->timeouts.grace);
+             "%s: one checkpoint, then all end; at most %.0f s (%s)", reason,
+             grace_seconds(run), grace_key(run));
 }
 
 /* Trainers that have left the loop and still hold their slots. */
@@ -134,8 +156,8 @@ static uint32_t count_finished(const struct run *run) {
 static void stop_interrupted(struct run *run) {
     char resume_hint[CHECKPOINT_POLICY_RESUME_HINT_SIZE];
     checkpoint_policy_resume_hint(run, resume_hint, sizeof resume_hint);
-    run_stop(run, run->shutdown.interrupted,
-             "ended by a signal; the same command %s", resume_hint);
+    run_stop(run, run->shutdown.interrupted, "%s; the same command %s",
+             run->shutdown.reason, resume_hint);
 }
 
 /* Does the last checkpoint contain everything? */
@@ -166,10 +188,9 @@ static bool may_lack_contributions(const struct run *run) {
 static void end_interrupted(struct run *run, int64_t now) {
     bool no_trainer = run_synchronous(run) && !run_count_live(run);
     if (no_trainer && !count_finished(run) && may_lack_contributions(run)) {
-        run_stop(
-            run, run->shutdown.interrupted,
-            "ended by a signal with no trainer left: no checkpoint of this "
-            "step");
+        run_stop(run, run->shutdown.interrupted,
+                 "%s, with no trainer left: no checkpoint of this step",
+                 run->shutdown.reason);
         return;
     }
     if (no_trainer && snapshot_coordinator_abandon(
@@ -188,9 +209,8 @@ static void end_interrupted(struct run *run, int64_t now) {
         stop_interrupted(run);
     else if (now > run->shutdown.grace_deadline)
         run_stop(run, run->shutdown.interrupted,
-                 "ended by a signal; the checkpoint was "
-                 "not written within %.0f s (timeouts.grace)",
-                 run->job->timeouts.grace);
+                 "%s; the checkpoint was not written within %.0f s (%s)",
+                 run->shutdown.reason, grace_seconds(run), grace_key(run));
 }
 
 /* The last step of which RANK is known to have pushed something. */

@@ -14,7 +14,8 @@
 struct run;
 
 struct run_shutdown {
-    enum failure_code interrupted; /* by a signal here, or at a ps */
+    enum failure_code interrupted; /* by a signal here, or for REASON */
+    char reason[640];
     uint64_t interrupted_step;     /* the run's step then */
     int64_t grace_deadline;        /* end of timeouts.grace */
     bool final_snapshot_requested; /* the last snapshot was requested */
@@ -29,16 +30,19 @@ void shutdown_receive_finished(struct run *run, struct roster_slot *slot,
 void shutdown_receive_failed(struct run *run, struct roster_slot *slot,
                              const Capstan__Failed *failed);
 
-/* SLOT's member got a signal and waits for a last checkpoint. */
+/* SLOT's member waits for a last checkpoint. */
 void shutdown_receive_interrupted(struct run *run,
-                                  const struct roster_slot *slot);
+                                  const struct roster_slot *slot,
+                                  const Capstan__Interrupted *interrupted);
 
 /* SLOT's member leaves, after the stop order or of its own accord. */
 void shutdown_receive_goodbye(struct run *run, struct roster_slot *slot);
 
-/* A signal arrived here or at a ps: the run writes one checkpoint within
- * timeouts.grace and ends. A second signal ends it at once. */
-void shutdown_interrupt(struct run *run, enum failure_code code);
+/* A signal arrived here or at a ps, or a ps has another REASON: the run writes
+ * one checkpoint within timeouts.grace (timeouts.step without a signal) and
+ * ends with CODE. A second signal ends it at once. */
+void shutdown_interrupt(struct run *run, enum failure_code code,
+                        const char *reason);
 
 /* Advances the shutdown by one step. */
 void shutdown_step(struct run *run, int64_t now);

@@ -211,6 +211,7 @@ static void add_own(struct limit_list *list, uint64_t most, const char *field,
         free_memory_add(list, most > kib << 10 ? most - (kib << 10) : 0, 0);
     if (!limit)
         return;
+    limit->addresses = !strcmp(field, "VmSize:");
     snprintf(limit->key, sizeof limit->key, "%s pid %d %s", list->machine,
              (int)getpid(), field);
     snprintf(limit->name, sizeof limit->name, "left to the process by %s",
@@ -240,13 +241,19 @@ unsigned free_memory_limits(
     return free_memory_limits_in("", limits);
 }
 
-uint64_t free_memory_half(void) {
-    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+unsigned free_memory_unswapped(
+    struct free_memory_limit limits[static FREE_MEMORY_LIMITS]) {
     struct limit_list list = {.root = "", .limits = limits};
     add_all(&list);
+    return list.count;
+}
+
+uint64_t free_memory_half(void) {
+    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+    unsigned count = free_memory_unswapped(limits);
     uint64_t least = UINT64_MAX;
-    for (unsigned i = 0; i < list.count; i++)
+    for (unsigned i = 0; i < count; i++)
         if (limits[i].free < least)
             least = limits[i].free;
-    return list.count ? least / 2 : 0;
+    return count ? least / 2 : 0;
 }

@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_FREE_MEMORY_H
 #define CAPSTAN_FREE_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { FREE_MEMORY_LIMITS = 8, FREE_MEMORY_KEY = 96, FREE_MEMORY_NAME = 160 };
@@ -12,9 +13,10 @@ enum { FREE_MEMORY_LIMITS = 8, FREE_MEMORY_KEY = 96, FREE_MEMORY_NAME = 160 };
  * what is free. NAME is for people: "free memory", "left by control group /job,
  * memory.max". */
 struct free_memory_limit {
-    uint64_t free; /* bytes, memory that can be swapped out included */
-    uint64_t most; /* bytes if no other process took any; equal to `free` for a
-                      process's own limit */
+    uint64_t free;  /* bytes, memory that can be swapped out included */
+    uint64_t most;  /* bytes if no other process took any; equal to `free` for a
+                       process's own limit */
+    bool addresses; /* of address space, which mapped files take too */
     char key[FREE_MEMORY_KEY], name[FREE_MEMORY_NAME];
 };
 
@@ -26,6 +28,10 @@ unsigned free_memory_limits(
 /* Like free_memory_limits, but reads proc and sys below ROOT. */
 unsigned free_memory_limits_in(
     const char *root,
+    struct free_memory_limit limits[static FREE_MEMORY_LIMITS]);
+
+/* The same without what can be swapped out. */
+unsigned free_memory_unswapped(
     struct free_memory_limit limits[static FREE_MEMORY_LIMITS]);
 
 /* Half of the smallest limit's free bytes, without swap; 0 if there is no

@@ -455,3 +455,13 @@ uint64_t row_shard_rows(const struct row_shard *shard, uint32_t table) {
     return atomic_load_explicit(&shard->counts[table].rows,
                                 memory_order_relaxed);
 }
+
+uint64_t row_shard_bytes(const struct row_shard *shard) {
+    const struct layout *layout = shard->settings.layout;
+    uint64_t bytes = 0;
+    for (uint32_t t = 0; shard->settings.count && t < layout->num_tables; t++)
+        bytes += row_shard_rows(shard, t) *
+                 row_table_row_bytes(
+                     row_shard_table(shard, 0, layout->tables[t].stack));
+    return bytes;
+}

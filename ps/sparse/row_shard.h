@@ -104,4 +104,7 @@ struct row_table_options row_shard_options(const struct row_shard *shard,
 /* Rows of TABLE on this ps. Any thread. */
 uint64_t row_shard_rows(const struct row_shard *shard, uint32_t table);
 
+/* Bytes of the rows of all tables, without their index. Any thread. */
+uint64_t row_shard_bytes(const struct row_shard *shard);
+
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job that is too large for those who are to hold it ends before anything is
  * had or touched; and activations that are computed anew change no bit. */
-#include "tests/cluster/cluster_run.h"
+#include "tests/cluster/cluster_clicks.h"
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/skip.h"
 
 #include <setjmp.h>
@@ -20,7 +21,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EXIT_CONFIG = 2, AT_ONCE = 10 /* seconds, all processes' starts too */ };
+enum {
+    EXIT_FAILED = 1,
+    EXIT_CONFIG = 2,
+    AT_ONCE = 10 /* seconds, all processes' starts too */
+};
 /* A sanitizer has memory of its own, and terabytes of addresses. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 static const bool sanitized = true;
@@ -105,6 +110,76 @@ static void ulimit_limits_the_memory_plan(void **state) {
     cluster_run_job(run, "{\"epochs\": 1}");
     cluster_run_expect(start_after(run, "taken", "ulimit -v 2097152"), 0,
                        CLUSTER_RUN_DEADLINE);
+}
+
+enum { IDS = 10000 /* with rows of 32 KB, 320 MB in all */ };
+
+/* Each record has an id of its own. */
+static void write_ids(const struct cluster_run *run) {
+    char path[PATH_MAX];
+    cluster_run_path(run, "train.csv", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("label,user\n", file);
+    for (int i = 0; i < IDS; i++)
+        fprintf(file, "%d,u%d\n", i % 2, i);
+    fclose(file);
+}
+
+static const char wide_rows[] =
+    "{\"data\": {\"format\": \"csv\", \"header\": true, \"train\":"
+    " \"train.csv\", \"test\": null}, \"features\": {\"user\":"
+    " {\"type\": \"hash_bucket\"}}, \"model\": {\"type\": \"fm\","
+    " \"features\": [\"user\"], \"dim\": 4096}, \"optimizer\":"
+    " {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.1}}, \"epochs\": 1,"
+    " \"train_micro_batch_size_per_gpu\": 25}";
+
+/* `capstan local` within LIMIT, over NUM_PS. */
+static struct cluster_process *start_limited(struct cluster_run *run,
+                                             const char *limit,
+                                             const char *num_ps,
+                                             const char *staleness) {
+    char line[512];
+    snprintf(line, sizeof line,
+             "ulimit %s && exec \"$CAPSTAN\" local --ps %s --workers 2 --set"
+             " strategy.staleness=%s job.json",
+             limit, num_ps, staleness);
+    const char *const arguments[] = {"-c", line, NULL};
+    return cluster_run_program(run, "limited", "/bin/sh", arguments, NULL);
+}
+
+/* Beside a checkpoint one ps has room for some 180 MB of rows. */
+static void a_ps_full_of_rows_saves_and_the_run_goes_on_with_more_ps(
+    void **state) {
+    static const char *const cases[][2] = {
+        {"-d 400000", "0"}, {"-v 1200000", "0"}, {"-d 400000", "inf"}};
+    static const char *const undisturbed[] = {"checkpoint.dir=undisturbed",
+                                              NULL};
+    if (sanitized)
+        skip_test("a sanitizer has memory of its own");
+    for (int i = 0; i < 3; i++) {
+        struct cluster_run *run = cluster_fixture_reset(state);
+        write_ids(run);
+        cluster_run_job(run, wide_rows);
+        struct cluster_process *full =
+            start_limited(run, cases[i][0], "1", cases[i][1]);
+        cluster_run_expect(full, EXIT_FAILED, 2 * CLUSTER_RUN_DEADLINE);
+        expect_logged(full, "ps 0: warning: ");
+        expect_logged(full, " rows of tables take ");
+        expect_logged(full, "left to the process by ulimit");
+        expect_logged(full, "error: ps 0 on host ");
+        expect_logged(full, "; the same command resumes from ");
+        struct cluster_process *more =
+            start_limited(run, cases[i][0], "3", cases[i][1]);
+        cluster_run_expect(more, 0, 2 * CLUSTER_RUN_DEADLINE);
+        expect_logged(more, "resuming from ");
+        if (strcmp(cases[i][1], "0"))
+            continue;
+        cluster_run_expect(cluster_fixture_local(run, 2, 2, undisturbed), 0,
+                           2 * CLUSTER_RUN_DEADLINE);
+        cluster_clicks_expect_same_rows(run, "checkpoint", "undisturbed",
+                                        "user");
+    }
 }
 
 /* A control group of 512 MB, of whichever generation there is. */
@@ -289,6 +364,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_model_larger_than_any_machine_is_refused_at_once),
         TEST(ulimit_limits_the_memory_plan),
+        TEST(a_ps_full_of_rows_saves_and_the_run_goes_on_with_more_ps),
         TEST(a_control_group_limits_the_memory_plan),
         TEST(the_chief_waits_for_memory_to_become_free),
         TEST(recomputed_activations_end_in_the_same_bits),

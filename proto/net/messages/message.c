@@ -22,7 +22,7 @@ uint64_t message_random(void) {
 }
 
 /* Is the failure code of CONTROL, if it has one, valid? The receiver ends with
- * its status. Only a Stop may be without a failure. */
+ * its status. Only Stop and Interrupted may be without a failure. */
 static bool has_valid_code(const Capstan__Control *control) {
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_FAILED:
@@ -32,6 +32,9 @@ static bool has_valid_code(const Capstan__Control *control) {
     case CAPSTAN__CONTROL__BODY_STOP:
         return !control->stop->code ||
                failure_code_is_known(control->stop->code);
+    case CAPSTAN__CONTROL__BODY_INTERRUPTED:
+        return !control->interrupted->code ||
+               failure_code_is_known(control->interrupted->code);
     default:
         return true;
     }
