@@ -37,7 +37,7 @@ struct table_memory table_memory_of(const struct run *run) {
     return memory;
 }
 
-static bool takes_part(const struct run *run, uint32_t slot, bool trains) {
+static bool is_of_role(const struct run *run, uint32_t slot, bool trains) {
     return (run->roster.slots[slot].rank != ROSTER_NO_RANK) == trains;
 }
 
@@ -47,7 +47,7 @@ static uint64_t count_sharers(const struct run *run, const char *key,
     uint64_t count = 0;
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct memory_plan_limits *limits = &run->plan.limits[i];
-        for (unsigned k = 0; k < limits->count && takes_part(run, i, trains);
+        for (unsigned k = 0; k < limits->count && is_of_role(run, i, trains);
              k++)
             count += !strcmp(limits->limits[k].key, key);
     }
@@ -59,7 +59,7 @@ uint64_t table_memory_free(const struct run *run, bool trains) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct memory_plan_limits *limits = &run->plan.limits[i];
         unsigned of_host = limits->count - limits->devices;
-        for (unsigned k = 0; k < of_host && takes_part(run, i, trains); k++) {
+        for (unsigned k = 0; k < of_host && is_of_role(run, i, trains); k++) {
             const struct free_memory_limit *limit = &limits->limits[k];
             uint64_t share =
                 limit->free / count_sharers(run, limit->key, trains);
