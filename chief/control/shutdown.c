@@ -16,12 +16,13 @@
 
 /* The code that a member's failure gives the run: a signal concerns only the
  * process that got it, and once training has begun the configuration is known
- * to be valid. */
+ * to be valid, but for what a batch's rows take. */
 static enum failure_code code_of(const struct run *run,
                                  const Capstan__Failed *failed) {
     enum failure_code code = (enum failure_code)failed->code;
     if (failure_code_status(code) == STATUS_CONFIG &&
-        code != FAILURE_WRONG_CALL && run->phase >= RUN_TRAINING)
+        code != FAILURE_WRONG_CALL && code != FAILURE_JOB_TOO_LARGE &&
+        run->phase >= RUN_TRAINING)
         return FAILURE_MEMBER_MISCONFIGURED;
     return run_code_of_members(code);
 }

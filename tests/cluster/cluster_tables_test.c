@@ -2,6 +2,7 @@
 /* Runs of models with tables on the ps, over click logs with a planted rule:
  * what they learn, that the bits of rows do not follow from the number of ps,
  * nor from where a run was resumed, and what is refused. */
+#include "proto/tensor/layout.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 
@@ -135,6 +136,52 @@ static void a_resumed_run_has_the_same_rows_on_more_ps(void **state) {
     }
 }
 
+/* Writes records with COUNT ids whose factors are all in one partition. */
+static void write_crowded(struct cluster_run *run, unsigned count) {
+    const struct layout layout = {.num_partitions = LAYOUT_PARTITIONS};
+    char path[PATH_MAX];
+    cluster_run_path(run, "crowded.csv", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("label,user\n", file);
+    for (uint64_t id = 0; count; id++)
+        if (!layout_partition(&layout, layout_row_hash(1, id)))
+            fprintf(file, "%u,%llu\n", count-- % 2, (unsigned long long)id);
+    fclose(file);
+}
+
+/* A batch is the whole file; rows have 16 KB. */
+static const char crowded[] =
+    "{\"data\": {\"format\": \"csv\", \"header\": true, \"train\":"
+    " \"crowded.csv\", \"test\": null}, \"features\": {\"user\":"
+    " {\"type\": \"identity\"}}, \"model\": {\"type\": \"fm\","
+    " \"features\": [\"user\"], \"dim\": 4096}, \"epochs\": 2, " ADAM
+    ", \"train_micro_batch_size_per_gpu\": 5000,"
+    " \"dataloader_drop_last\": false}";
+
+/* 10 MB, more than shared memory carries at once; above 64 MB none does. */
+static void rows_of_a_partition_travel_in_one_message(void **state) {
+    static const char *const lanes[] = {"auto", "tcp"};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, crowded);
+    write_crowded(run, 600);
+    for (int i = 0; i < 2; i++) {
+        char dir[64];
+        snprintf(dir, sizeof dir, "checkpoint.dir=%s", lanes[i]);
+        const char *const arguments[] = {
+            "local",  "--ps",  "1", "--workers", "1", "--lane",
+            lanes[i], "--set", dir, "job.json",  NULL};
+        cluster_run_expect(cluster_run_start(run, lanes[i], arguments, NULL), 0,
+                           CLUSTER_RUN_DEADLINE);
+    }
+    cluster_clicks_expect_same_rows(run, "auto", "tcp", "user");
+    write_crowded(run, 4200);
+    struct cluster_process *large = CLUSTER_FIXTURE_RUN(
+        run, 1, 1, 2, "checkpoint.resume=never", "epochs=1");
+    cluster_fixture_expect_logged(large, "more than the 64 MiB of a message");
+    cluster_fixture_expect_logged(large, "train_micro_batch_size_per_gpu");
+}
+
 static void a_run_by_all_reduce_has_no_tables(void **state) {
     cluster_run_job(*state, deepfm);
     struct cluster_process *process =
@@ -159,6 +206,7 @@ int main(void) {
         T(staleness_learns_as_well),
         T(the_number_of_ps_does_not_change_a_bit),
         T(a_resumed_run_has_the_same_rows_on_more_ps),
+        T(rows_of_a_partition_travel_in_one_message),
         T(a_run_by_all_reduce_has_no_tables),
         T(rules_that_move_rows_not_pushed_are_refused),
     };

@@ -18,8 +18,9 @@ enum {
     MESSAGE_MAX_CONTROL = 256 << 20, /* from the chief: a plan */
     MESSAGE_MAX_TO_CHIEF =
         48 << 20, /* to the chief: 8 bytes for each block of 2^40 weights */
-    MESSAGE_GROUP_BYTES = 1 << 20, /* of a message with several blocks */
-    MESSAGE_MAX_PAYLOAD = 4 << 20,
+    MESSAGE_GROUP_BYTES = 1 << 20,  /* of a message with several blocks */
+    MESSAGE_MAX_PAYLOAD = 64 << 20, /* of one partition's rows; others are
+                                       shorter */
 };
 
 /* Ids of snapshots: a planned one has its round's number; the chief numbers

@@ -25,7 +25,7 @@ struct record {
     uint32_t unused[9]; /* fills a cache line */
 };
 
-enum { SKIP = 1, INSIDE, OUTSIDE };
+enum { SKIP = 1, INSIDE, OUTSIDE, PART /* INSIDE, and more follows */ };
 enum { CACHED_BYTES = 64 << 10 }; /* unread, before the tail is reread */
 enum { RESTART_BYTES = 256 << 10 };
 
@@ -114,12 +114,14 @@ bool ring_commit(struct ring_writer *writer, const void *header, size_t bytes,
     struct record *record = record_at(writer, writer->reserved);
     if (writer->reserved != writer->head)
         record_at(writer, writer->head)->kind = SKIP;
-    record->kind = payload->inside ? INSIDE : OUTSIDE;
+    record->kind = payload->more ? PART : payload->inside ? INSIDE : OUTSIDE;
     record->header_bytes = (uint32_t)bytes;
     record->bytes = payload->bytes;
     record->offset = payload->offset;
     record->shm_segment = payload->shm_segment;
-    memcpy((unsigned char *)record + record_bytes(inside, 0), header, bytes);
+    if (bytes)
+        memcpy((unsigned char *)record + record_bytes(inside, 0), header,
+               bytes);
     writer->head = writer->reserved + record_bytes(inside, bytes);
     atomic_store_explicit(&writer->shared->head, writer->head,
                           memory_order_release);
@@ -192,8 +194,9 @@ enum ring_state ring_next(struct ring_reader *reader,
     }
     uint64_t to_end =
         reader->capacity - (reader->tail & (reader->capacity - 1));
-    uint64_t inside = record.kind == INSIDE ? record.bytes : 0;
-    if ((record.kind != INSIDE && record.kind != OUTSIDE) ||
+    bool is_inside = record.kind == INSIDE || record.kind == PART;
+    uint64_t inside = is_inside ? record.bytes : 0;
+    if ((!is_inside && record.kind != OUTSIDE) ||
         record.header_bytes > RING_HEADER || inside > reader->capacity)
         return RING_BROKEN;
     uint64_t size = record_bytes(inside, record.header_bytes);
@@ -208,7 +211,8 @@ enum ring_state ring_next(struct ring_reader *reader,
                               .payload = {.offset = record.offset,
                                           .bytes = record.bytes,
                                           .shm_segment = record.shm_segment,
-                                          .inside = record.kind == INSIDE}};
+                                          .inside = is_inside,
+                                          .more = record.kind == PART}};
     reader->end = reader->tail + size;
     return RING_MESSAGE;
 }

@@ -26,11 +26,12 @@ struct ring_shared {
  * room sooner or later; 0: PAYLOAD is too large. */
 uint64_t ring_capacity(uint64_t payload);
 
-/* A payload: INSIDE the ring, or in segment SHM_SEGMENT at OFFSET. */
+/* A payload: INSIDE the ring, or in segment SHM_SEGMENT at OFFSET. MORE:
+ * inside, a part that the next message continues. */
 struct ring_payload {
     uint64_t offset, bytes;
     uint32_t shm_segment;
-    bool inside;
+    bool inside, more;
 };
 
 struct ring_writer {

@@ -3,8 +3,9 @@
  * the segment's descriptor is sent once and each message then carries a number
  * and an offset; the buffer is held until the reader releases the message. If
  * it was reserved, it lies in the ring already. Otherwise it is copied into the
- * ring. A message that finds no room waits in a queue, in order, and the writer
- * asks for a wakeup when there is room.
+ * ring, in parts if it is longer than the ring can have as a whole; the reader
+ * joins them. A message that finds no room waits in a queue, in order, and the
+ * writer asks for a wakeup when there is room.
  *
  * A wakeup is a system call, so it is sent only to a sleeping reader, and once
  * for all messages of a loop turn: at its end (shm_connection_prepare_wait), or
@@ -58,6 +59,7 @@ void shm_connection_close(struct shm_connection **where) {
     if (connection->peer_wakeup >= 0)
         close(connection->peer_wakeup);
     free(connection->spare_buffer);
+    free(connection->joined.bytes);
     free(connection->in_flight);
     free(connection);
 }
@@ -141,38 +143,93 @@ bool shm_connection_pending(const struct shm_connection *shm_connection) {
            ring_pending(&shm_connection->reader);
 }
 
+static void release_message(struct shm_connection *connection) {
+    if (ring_next_done(&connection->reader))
+        signal_wakeup(connection->peer_wakeup);
+}
+
+/* Adds BYTES at DATA to the payload that comes in parts. */
+static bool join(struct shm_connection *connection, const void *data,
+                 size_t bytes) {
+    size_t used = connection->joined.used + bytes;
+    if (used > connection->joined.room) {
+        size_t room =
+            2 * used < connection->max_frame ? 2 * used : connection->max_frame;
+        char *more = realloc(connection->joined.bytes, room);
+        if (!more) {
+            shm_connection_fail(connection, "no memory for a long message");
+            return false;
+        }
+        connection->joined.bytes = more;
+        connection->joined.room = room;
+    }
+    if (bytes)
+        memcpy(connection->joined.bytes + connection->joined.used, data, bytes);
+    connection->joined.used = used;
+    return true;
+}
+
+/* Moves parts out of the ring, up to the end of their message. False: it is not
+ * there yet. */
+static bool next_whole(struct shm_connection *connection,
+                       struct ring_message *message) {
+    while (connection->state == SHM_CONNECTION_OPEN) {
+        enum ring_state state = ring_next(&connection->reader, message);
+        if (state == RING_BROKEN)
+            shm_connection_fail(connection, "an invalid ring");
+        if (state != RING_MESSAGE)
+            return false;
+        size_t before =
+            connection->joined.complete ? 0 : connection->joined.used;
+        if (message->payload.bytes > connection->max_frame - before ||
+            message->header_bytes > connection->max_frame)
+            shm_connection_fail(connection, "a frame that is too long");
+        else if (!message->payload.more)
+            return true;
+        else if (!message->payload.bytes)
+            shm_connection_fail(connection, "an invalid ring");
+        else if (join(connection, message->inside, message->payload.bytes))
+            release_message(connection);
+    }
+    return false;
+}
+
+/* The payload of the message whose earlier parts are joined. */
+static void view_joined(struct shm_connection *connection,
+                        struct shm_connection_view *view) {
+    if (!connection->joined.complete &&
+        !join(connection, view->payload, view->payload_bytes))
+        return;
+    connection->joined.complete = true;
+    view->payload = connection->joined.bytes;
+    view->payload_bytes = connection->joined.used;
+    view->shm_segment = NULL;
+}
+
 bool shm_connection_view(struct shm_connection *shm_connection,
                          struct shm_connection_view *view) {
     struct ring_message message;
-    if (shm_connection->state != SHM_CONNECTION_OPEN)
+    if (!next_whole(shm_connection, &message))
         return false;
-    enum ring_state state = ring_next(&shm_connection->reader, &message);
-    if (state == RING_BROKEN)
-        shm_connection_fail(shm_connection, "an invalid ring");
-    if (state != RING_MESSAGE)
-        return false;
-    if (message.payload.bytes > shm_connection->max_frame ||
-        message.header_bytes > shm_connection->max_frame) {
-        shm_connection_fail(shm_connection, "a frame that is too long");
-        return false;
-    }
     memcpy(shm_connection->header, message.header, message.header_bytes);
     *view =
         (struct shm_connection_view){.header = shm_connection->header,
                                      .header_bytes = message.header_bytes,
                                      .payload = message.inside,
                                      .payload_bytes = message.payload.bytes};
-    if (message.payload.inside ||
-        view_segment(shm_connection, &message.payload, view))
-        return true;
-    shm_connection_fail(shm_connection,
-                        "a payload outside the memory that it has shared");
-    return false;
+    if (!message.payload.inside &&
+        !view_segment(shm_connection, &message.payload, view))
+        shm_connection_fail(shm_connection,
+                            "a payload outside the memory that it has shared");
+    else if (shm_connection->joined.used)
+        view_joined(shm_connection, view);
+    return shm_connection->state == SHM_CONNECTION_OPEN;
 }
 
 void shm_connection_release(struct shm_connection *connection) {
-    if (ring_next_done(&connection->reader))
-        signal_wakeup(connection->peer_wakeup);
+    free(connection->joined.bytes);
+    memset(&connection->joined, 0, sizeof connection->joined);
+    release_message(connection);
 }
 
 static void *spare_buffer(struct shm_connection *connection, size_t bytes) {
@@ -400,6 +457,36 @@ bool shm_connection_send(struct shm_connection *shm_connection,
     return is_queued;
 }
 
+/* Writes what the ring has room for of a payload that it cannot have whole;
+ * true: what is left of it fits. */
+static bool put_parts(struct shm_connection *connection,
+                      struct shm_connection_pending *queued) {
+    const struct ring_payload part = {
+        .bytes = connection->whole / 4, .inside = true, .more = true};
+    bool shared =
+        queued->buffer && shm_connection_can_share(connection, queued->buffer);
+    while (!shared && queued->bytes > connection->whole) {
+        void *room = ring_reserve(&connection->writer, part.bytes);
+        if (!room)
+            return false;
+        memcpy(room, queued->data, part.bytes);
+        commit_message(connection, NULL, 0, &part);
+        queued->data += part.bytes;
+        queued->bytes -= part.bytes;
+    }
+    return true;
+}
+
+static bool put_queued(struct shm_connection *connection,
+                       struct shm_connection_pending *queued) {
+    if (!put_parts(connection, queued))
+        return false;
+    struct shm_connection_payload payload = {queued->data, queued->bytes,
+                                             queued->buffer};
+    return shm_connection_put(connection, queued->header, queued->header_bytes,
+                              &payload);
+}
+
 void shm_connection_progress(struct shm_connection *connection) {
     if (connection->state != SHM_CONNECTION_OPEN)
         return;
@@ -412,15 +499,8 @@ void shm_connection_progress(struct shm_connection *connection) {
     }
     if (connection->first)
         ring_request_room(&connection->writer);
-    while (connection->first) {
-        struct shm_connection_pending *queued = connection->first;
-        struct shm_connection_payload payload = {queued->data, queued->bytes,
-                                                 queued->buffer};
-        if (!shm_connection_put(connection, queued->header,
-                                queued->header_bytes, &payload))
-            break;
+    while (connection->first && put_queued(connection, connection->first))
         drop_queued(connection);
-    }
 }
 
 /* Counts checks in a row without progress. A slow reader moves its tail between

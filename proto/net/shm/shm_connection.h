@@ -20,6 +20,10 @@ enum shm_connection_state {
     SHM_CONNECTION_FAILED
 };
 
+/* Bytes of the longest payload that the ring has as a whole. A longer one, up
+ * to max_frame, is copied in parts. */
+enum { SHM_CONNECTION_WHOLE = 4 << 20 };
+
 struct shm_connection;
 
 /* Client: connects to the listener of NAME (shm_connection_listen). Payloads

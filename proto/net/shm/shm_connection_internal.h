@@ -21,7 +21,7 @@ struct shm_connection_pending {
     struct shm_connection_pending *next;
     struct buffer *buffer; /* held, or NULL */
     void *owned;           /* a reserved or copied payload, or NULL */
-    const void *data;
+    const char *data;      /* what of it is not yet in the ring */
     size_t bytes, header_bytes;
     unsigned char header[];
 };
@@ -31,7 +31,8 @@ struct shm_connection {
     bool is_client; /* this is the client's side */
     int socket, wakeup, peer_wakeup;
     uint64_t max_frame, capacity, challenge;
-    int64_t since; /* start of the handshake */
+    uint64_t whole; /* bytes of the longest payload that is not sent in parts */
+    int64_t since;  /* start of the handshake */
     const char *error;
     bool peer_closed;
     struct shm_segment *shm_segment;
@@ -50,6 +51,12 @@ struct shm_connection {
     size_t unsignalled_bytes;      /* bytes sent since then */
     void *reserved, *spare_buffer; /* the last reservation; memory for one
                                       outside the ring */
+    /* A payload that came in parts; COMPLETE: with its last one. */
+    struct {
+        char *bytes;
+        size_t used, room;
+        bool complete;
+    } joined;
     uint64_t stalled_tail; /* tail at the last shm_connection_stalled, and its
                               result */
     unsigned num_stalled;

@@ -26,7 +26,7 @@
 enum { BACKLOG = 128, WAKEUPS = 2, PAGE = 4096 };
 /* A packet of another version is refused: the version covers the ring's layout
  * too. */
-enum { SHM_HANDSHAKE_VERSION = 1, SHM_HANDSHAKE_MAGIC = 0x6c614373 };
+enum { SHM_HANDSHAKE_VERSION = 2, SHM_HANDSHAKE_MAGIC = 0x6c614373 };
 enum { HELLO = 1, WELCOME, SHARE };
 static const int64_t HANDSHAKE_LIMIT = TIME_S;
 
@@ -158,7 +158,9 @@ static struct shm_connection *shm_handshake_open_connection(int socket,
     connection->wakeup = connection->peer_wakeup = -1;
     connection->is_client = is_client;
     connection->max_frame = max_frame;
-    connection->capacity = ring_capacity(max_frame);
+    connection->whole =
+        max_frame < SHM_CONNECTION_WHOLE ? max_frame : SHM_CONNECTION_WHOLE;
+    connection->capacity = ring_capacity(connection->whole);
     connection->since = time_now();
     return connection;
 }

@@ -69,6 +69,14 @@ static void a_frame_too_long_closes_the_connection(void **state) {
     shm_fixture_expect_dropped(fixture, "a frame that is too long");
 }
 
+/* Such parts could follow each other for ever. */
+static void an_empty_part_closes_the_connection(void **state) {
+    struct shm_fixture *fixture = *state;
+    shm_fixture_connect(fixture);
+    forge(fixture, (struct ring_payload){.inside = true, .more = true});
+    shm_fixture_expect_dropped(fixture, "an invalid ring");
+}
+
 static void a_ring_full_of_garbage_closes_the_connection(void **state) {
     struct shm_fixture *fixture = *state;
     shm_fixture_connect(fixture);
@@ -112,8 +120,8 @@ static void a_bad_peer_on_the_socket_is_dropped(void **state) {
     struct shm_fixture *fixture = *state;
     static const char web[] = "GET / HTTP/1.1\r\n\r\n";
     static const uint32_t other[] = {0x6c614373, 99, 1, 0, 0, 0, 0, 0};
-    static const uint32_t odd[] = {0x6c614373, 1, 7, 0, 0, 0, 0, 0};
-    static const uint32_t early[] = {0x6c614373, 1, 3, 0, 0, 0, 0, 0};
+    static const uint32_t odd[] = {0x6c614373, 2, 7, 0, 0, 0, 0, 0};
+    static const uint32_t early[] = {0x6c614373, 2, 3, 0, 0, 0, 0, 0};
     const struct {
         const void *bytes;
         size_t size;
@@ -140,7 +148,7 @@ static void handshake(struct shm_fixture *fixture, int shm_segment,
                       const char *text) {
     uint64_t capacity = ring_capacity(SHM_FIXTURE_FRAME),
              bytes = 4096 + 2 * capacity;
-    uint32_t hello[8] = {0x6c614373, 1, 1, 0};
+    uint32_t hello[8] = {0x6c614373, 2, 1, 0};
     memcpy(hello + 4, &bytes, sizeof bytes);
     memcpy(hello + 6, &capacity, sizeof capacity);
     struct iovec part = {hello, sizeof hello};
@@ -211,6 +219,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         SHM_FIXTURE_TEST(a_payload_outside_the_segment_closes_the_connection),
         SHM_FIXTURE_TEST(a_frame_too_long_closes_the_connection),
+        SHM_FIXTURE_TEST(an_empty_part_closes_the_connection),
         SHM_FIXTURE_TEST(a_ring_full_of_garbage_closes_the_connection),
         SHM_FIXTURE_TEST(a_bad_peer_on_the_socket_is_dropped),
         SHM_FIXTURE_TEST(memory_that_could_shrink_is_not_mapped),

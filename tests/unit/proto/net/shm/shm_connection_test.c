@@ -87,6 +87,67 @@ static void messages_beyond_the_ring_wait_and_arrive_in_order(void **state) {
     assert_null(fixture->served->first);
 }
 
+/* Longer than the ring, between short ones; in turns from memory that is copied
+ * and from a buffer of the sender. */
+static void a_long_payload_arrives_whole_and_in_order(void **state) {
+    enum { LONG = 40 * SHM_FIXTURE_FRAME + 7, ROUNDS = 4 };
+    struct shm_fixture *fixture = *state;
+    static unsigned char expected[LONG];
+    shm_fixture_connect(fixture);
+    fixture->served->max_frame = fixture->called->max_frame = LONG;
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        struct buffer *buffer = buffer_open(LONG, NULL, NULL);
+        struct shm_connection_view view = {0};
+        unsigned char *data =
+            i % 2 ? buffer_data(buffer)
+                  : shm_connection_reserve(fixture->served, LONG);
+        assert_non_null(data);
+        for (size_t b = 0; b < LONG; b++)
+            expected[b] = data[b] = (unsigned char)(b * 31 >> 3 ^ i);
+        struct shm_connection_payload payload = {data, LONG,
+                                                 i % 2 ? buffer : NULL};
+        send_bytes(fixture->served, 2 * i, 100);
+        assert_true(
+            shm_connection_send(fixture->served, &i, sizeof i, &payload));
+        buffer_release(&buffer);
+        send_bytes(fixture->served, 2 * i + 1, 100);
+        expect_bytes(fixture->called, 2 * i, 100);
+        for (int turn = 0; !shm_connection_view(fixture->called, &view);
+             turn++) {
+            assert_true(turn < 1000);
+            shm_fixture_run_once(fixture->server);
+        }
+        assert_true(shm_connection_view(fixture->called, &view));
+        assert_int_equal(view.payload_bytes, LONG);
+        assert_memory_equal(view.header, &i, sizeof i);
+        assert_memory_equal(view.payload, expected, LONG);
+        shm_connection_release(fixture->called);
+        shm_fixture_run_once(fixture->server);
+        expect_bytes(fixture->called, 2 * i + 1, 100);
+    }
+}
+
+/* The reader has a smaller limit than the sender. */
+static void parts_of_too_long_a_payload_end_the_connection(void **state) {
+    enum { LONG = 8 * SHM_FIXTURE_FRAME };
+    struct shm_fixture *fixture = *state;
+    struct shm_connection_view view;
+    shm_fixture_connect(fixture);
+    fixture->served->max_frame = LONG;
+    fixture->called->max_frame = LONG - 1;
+    void *data = shm_connection_reserve(fixture->served, LONG);
+    struct shm_connection_payload payload = {data, LONG, NULL};
+    memset(data, 0, LONG);
+    assert_true(shm_connection_send(fixture->served, "x", 1, &payload));
+    for (int turn = 0; shm_fixture_is_open(fixture->called); turn++) {
+        assert_true(turn < 1000);
+        assert_false(shm_connection_view(fixture->called, &view));
+        shm_fixture_run_once(fixture->server);
+    }
+    assert_string_equal(shm_connection_error(fixture->called),
+                        "a frame that is too long");
+}
+
 /* How many of 4 messages find room before the first is read, when COUNT have
  * gone before. */
 static unsigned count_ahead(struct shm_fixture *fixture, unsigned count) {
@@ -376,6 +437,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         SHM_FIXTURE_TEST(messages_pass_in_both_directions),
         SHM_FIXTURE_TEST(messages_beyond_the_ring_wait_and_arrive_in_order),
+        SHM_FIXTURE_TEST(a_long_payload_arrives_whole_and_in_order),
+        SHM_FIXTURE_TEST(parts_of_too_long_a_payload_end_the_connection),
         SHM_FIXTURE_TEST(the_send_limit_holds_at_any_ring_position),
         SHM_FIXTURE_TEST(wakeups_are_sent_for_messages_and_for_space),
         SHM_FIXTURE_TEST(a_reserved_message_is_written_in_place),
