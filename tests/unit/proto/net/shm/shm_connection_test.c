@@ -103,7 +103,7 @@ static void a_long_payload_arrives_whole_and_in_order(void **state) {
                   : shm_connection_reserve(fixture->served, LONG);
         assert_non_null(data);
         for (size_t b = 0; b < LONG; b++)
-            expected[b] = data[b] = (unsigned char)(b * 31 >> 3 ^ i);
+            expected[b] = data[b] = (unsigned char)(b ^ b >> 7 ^ b >> 15 ^ i);
         struct shm_connection_payload payload = {data, LONG,
                                                  i % 2 ? buffer : NULL};
         send_bytes(fixture->served, 2 * i, 100);
