@@ -69,6 +69,97 @@ static const char *parse_shape(const char *at, struct npy_header *out) {
     return !at ? "no shape" : !dims ? "a single value, no rows" : NULL;
 }
 
+/* The sizes of a field in an element, ", (3, 4)", if there are any: *AT moves
+ * behind them. */
+static const char *parse_sizes(const char **at, struct npy_header *out) {
+    const char *next = *at + strspn(*at, ", ");
+    out->row = 1;
+    if (*next != '(')
+        return NULL;
+    for (next++; *next && *next != ')'; next += strspn(next, ", ")) {
+        char *end;
+        unsigned long long size = strtoull(next, &end, 10);
+        if (end == next)
+            return "no shape of a field";
+        if (__builtin_mul_overflow(out->row, size, &out->row))
+            return "a shape of too many values";
+        next = end;
+    }
+    *at = next + (*next == ')');
+    return NULL;
+}
+
+/* A field, ('name', '<f4') or ('name', '<f4', (3,)), behind its parenthesis. A
+ * field of padding, ('', '|V4'), has the kind V. */
+static const char *parse_field(const char **where, struct npy_field *out) {
+    const char *at = *where, quote = *at;
+    const char *end =
+        quote == '\'' || quote == '"' ? strchr(at + 1, quote) : NULL;
+    if (!end)
+        return "a field without a name of its own";
+    *out = (struct npy_field){.name = at + 1,
+                              .name_bytes = (size_t)(end - at - 1)};
+    at = end + 1 + strspn(end + 1, ", ");
+    end = *at == '\'' ? strchr(at + 1, '\'') : NULL;
+    if (!end)
+        return "a field with fields of its own";
+    const char *wrong = NULL;
+    if (at[2] == 'V' && !out->name_bytes) {
+        out->header.kind = 'V';
+        out->header.bytes = (uint32_t)strtoul(at + 3, NULL, 10);
+    } else {
+        wrong = parse_type(at, &out->header);
+    }
+    *where = end + 1;
+    return wrong ? wrong : parse_sizes(where, &out->header);
+}
+
+/* Adds FIELD, whose values begin at *BYTES of an element. */
+static const char *npy_header_add(const struct npy_field *field,
+                                  struct npy_field *fields, uint32_t most,
+                                  uint32_t *count, size_t *bytes) {
+    size_t size;
+    if (field->header.kind != 'V') {
+        if (*count == most)
+            return "too many fields";
+        fields[*count] = *field;
+        fields[(*count)++].offset = *bytes;
+    }
+    if (__builtin_mul_overflow(field->header.row, field->header.bytes, &size) ||
+        __builtin_add_overflow(*bytes, size, bytes))
+        return "a shape of too many values";
+    return NULL;
+}
+
+const char *npy_header_parse_fields(const char *text, struct npy_field *fields,
+                                    uint32_t most, uint32_t *count,
+                                    size_t *bytes) {
+    const char *at = value_of(text, "'descr':");
+    struct npy_header whole = {0};
+    const char *wrong = parse_shape(value_of(text, "'shape':"), &whole);
+    *count = 0;
+    *bytes = 0;
+    if (!wrong && (!at || *at != '['))
+        wrong = "an array without fields, expected a structured array";
+    if (!wrong && whole.row != 1)
+        wrong = "elements in several dimensions";
+    for (at = wrong ? at : at + 1; !wrong && *at == '(';) {
+        struct npy_field field;
+        at++;
+        wrong = parse_field(&at, &field);
+        if (!wrong && *at != ')')
+            wrong = "a field that does not end";
+        field.header.rows = whole.rows;
+        if (!wrong)
+            wrong = npy_header_add(&field, fields, most, count, bytes);
+        if (!wrong)
+            at += 1 + strspn(at + 1, ", ");
+    }
+    if (!wrong && *at != ']')
+        wrong = "fields that do not end";
+    return wrong ? wrong : *count ? NULL : "no field";
+}
+
 const char *npy_header_parse(const char *text, struct npy_header *out) {
     const char *order = value_of(text, "'fortran_order':");
     *out = (struct npy_header){0};

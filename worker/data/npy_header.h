@@ -24,4 +24,18 @@ size_t npy_header_text_bytes(const unsigned char *bytes, size_t *prefix);
  * little-endian numbers, booleans or texts, in rows. */
 const char *npy_header_parse(const char *text, struct npy_header *out);
 
+/* A field of a structured array; `header.rows` is the array's. */
+struct npy_field {
+    const char *name; /* of NAME_BYTES, in the header's text */
+    size_t name_bytes;
+    size_t offset; /* in an element */
+    struct npy_header header;
+};
+
+/* The same of an array of one dimension with 1 to MOST fields, of which FIELDS
+ * gets *COUNT, and *BYTES those of an element. Padding is left out. */
+const char *npy_header_parse_fields(const char *text, struct npy_field *fields,
+                                    uint32_t most, uint32_t *count,
+                                    size_t *bytes);
+
 #endif

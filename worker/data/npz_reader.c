@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays of NumPy's archives, row by row: a record has one of each array and is
  * written as a tf.train.Example, so that it is parsed as one. Each array has an
- * open archive of its own, whose position is its next row. */
+ * open archive of its own, whose position is its next row. The fields of a
+ * structured array are arrays that lie side by side in the rows of one file. */
+#include "worker/data/data_file.h"
 #include "worker/data/npy_header.h"
 #include "worker/data/record_reader.h"
 
@@ -25,20 +27,23 @@ enum { EXAMPLE_FEATURES = 1, FEATURES_ENTRY = 1, ENTRY_KEY = 1, ENTRY_VALUE };
 enum { FEATURE_BYTES = 1, FEATURE_FLOAT, FEATURE_INT64 };
 
 struct npz_array {
-    struct archive *archive;
+    struct archive *archive; /* NULL: a field */
     char *name;
     struct npy_header header;
-    size_t bytes; /* of a row */
+    size_t bytes;  /* of a row */
+    size_t offset; /* of a field, in an element */
 };
 
 struct record_file {
     const char *path;
     struct npz_array *arrays;
     uint32_t num_arrays;
-    uint64_t number; /* of the next record */
-    char *row;       /* of the largest array */
-    char *values;    /* of the same as the list of a feature */
-    char *bytes;     /* of the record, behind room for its own length */
+    struct data_file *npy; /* whose fields they are, or NULL */
+    size_t element;        /* bytes of all its fields */
+    uint64_t number;       /* of the next record */
+    char *row;             /* of the largest array, or an element */
+    char *values;          /* of the same as the list of a feature */
+    char *bytes;           /* of the record, behind room for its own length */
 };
 
 static enum status npz_reader_no_memory(const struct record_file *file,
@@ -163,7 +168,7 @@ static size_t list_room(const struct npz_array *array) {
 
 static enum status allocate_record(struct record_file *file,
                                    struct failure *why) {
-    size_t row = 1, list = 1, all = LENGTH_ROOM + 1;
+    size_t row = file->element + 1, list = 1, all = LENGTH_ROOM + 1;
     for (uint32_t a = 0; a < file->num_arrays; a++) {
         const struct npz_array *array = &file->arrays[a];
         size_t room = list_room(array);
@@ -191,6 +196,7 @@ static void close_npz(struct record_file **where) {
         archive_read_free(file->arrays[a].archive);
         free(file->arrays[a].name);
     }
+    data_file_close(&file->npy);
     free(file->arrays);
     free(file->row);
     free(file->values);
@@ -199,8 +205,11 @@ static void close_npz(struct record_file **where) {
     *where = NULL;
 }
 
-static enum status open_npz(struct record_file **out, const char *path,
-                            struct failure *why) {
+/* Opens FILE's arrays. */
+typedef enum status open_all(struct record_file *file, struct failure *why);
+
+static enum status open_numpy(struct record_file **out, const char *path,
+                              open_all *open, struct failure *why) {
     struct record_file *file = calloc(1, sizeof *file);
     *out = NULL;
     if (!file)
@@ -209,13 +218,87 @@ static enum status open_npz(struct record_file **out, const char *path,
     file->path = path;
     file->arrays = calloc(MAX_ARRAYS, sizeof *file->arrays);
     enum status status =
-        file->arrays ? open_arrays(file, why) : npz_reader_no_memory(file, why);
+        file->arrays ? open(file, why) : npz_reader_no_memory(file, why);
     if (!status)
         status = allocate_record(file, why);
     if (status)
         close_npz(&file);
     *out = file;
     return status;
+}
+
+static enum status open_npz(struct record_file **out, const char *path,
+                            struct failure *why) {
+    return open_numpy(out, path, open_arrays, why);
+}
+
+/* SIZE bytes of the file of a structured array. */
+static enum status read_npy(struct record_file *file, void *bytes, size_t size,
+                            const char *short_of, struct failure *why) {
+    size_t got;
+    enum status status = data_file_read(file->npy, bytes, size, &got, why);
+    return status || got == size
+               ? status
+               : status_fail(why, FAILURE_DATA_DAMAGED, "%s: found %s",
+                             file->path, short_of);
+}
+
+/* Makes arrays of the fields that TEXT, the header, names. */
+static enum status take_fields(struct record_file *file, const char *text,
+                               struct failure *why) {
+    struct npy_field *fields = calloc(MAX_ARRAYS, sizeof *fields);
+    uint32_t count = 0;
+    if (!fields)
+        return npz_reader_no_memory(file, why);
+    const char *wrong = npy_header_parse_fields(text, fields, MAX_ARRAYS,
+                                                &count, &file->element);
+    if (!wrong && file->element > RECORD_READER_MAX_BYTES / 8)
+        wrong = "an element of more than 8 MiB";
+    bool complete = true;
+    for (uint32_t f = 0; !wrong && f < count; f++) {
+        struct npz_array *array = &file->arrays[file->num_arrays++];
+        array->name = strndup(fields[f].name, fields[f].name_bytes);
+        array->header = fields[f].header;
+        array->offset = fields[f].offset;
+        complete = complete && array->name;
+    }
+    free(fields);
+    if (wrong)
+        return status_fail(why, FAILURE_DATA_DAMAGED, "%s: found %s",
+                           file->path, wrong);
+    return complete ? STATUS_OK : npz_reader_no_memory(file, why);
+}
+
+static enum status open_fields(struct record_file *file, struct failure *why) {
+    static const char none[] = "no header of NumPy's format";
+    unsigned char prefix[NPY_HEADER_PREFIX];
+    size_t before = 0, size = 0;
+    char *text = malloc(NPY_HEADER_MAX_BYTES + 1);
+    enum status status =
+        text ? data_file_open(&file->npy, file->path, "records", why)
+             : npz_reader_no_memory(file, why);
+    if (!status)
+        status = read_npy(file, prefix, sizeof prefix, none, why);
+    if (!status)
+        size = npy_header_text_bytes(prefix, &before);
+    size_t read = sizeof prefix - before;
+    if (!status && size < read)
+        status = status_fail(why, FAILURE_DATA_DAMAGED, "%s: found %s",
+                             file->path, none);
+    if (!status)
+        status = read_npy(file, text + read, size - read, none, why);
+    if (!status) {
+        memcpy(text, prefix + before, read);
+        text[size] = 0;
+        status = take_fields(file, text, why);
+    }
+    free(text);
+    return status;
+}
+
+static enum status open_npy(struct record_file **out, const char *path,
+                            struct failure *why) {
+    return open_numpy(out, path, open_fields, why);
 }
 
 static char *put_varint(char *at, uint64_t value) {
@@ -320,8 +403,8 @@ static char *put_array(struct record_file *file, const struct npz_array *array,
                        char *at) {
     unsigned field;
     size_t key = strlen(array->name);
-    size_t size =
-        npz_put_values(&array->header, file->row, file->values, &field);
+    size_t size = npz_put_values(&array->header, file->row + array->offset,
+                                 file->values, &field);
     bool packed = field != FEATURE_BYTES; /* else elements have tags */
     size_t list = packed ? part_bytes(size) : size;
     size_t feature = part_bytes(list);
@@ -342,9 +425,16 @@ static enum status next_row(struct record_file *file, struct record *record,
     *record = (struct record){0};
     if (file->number == file->arrays->header.rows)
         return STATUS_OK;
+    enum status status =
+        file->npy ? read_npy(file, file->row, file->element,
+                             "fewer elements than its header says", why)
+                  : STATUS_OK;
+    if (status)
+        return status;
     for (uint32_t a = 0; a < file->num_arrays; a++) {
         const struct npz_array *array = &file->arrays[a];
-        if (!read_exactly(array->archive, file->row, array->bytes))
+        if (array->archive &&
+            !read_exactly(array->archive, file->row, array->bytes))
             return fail_of_array(file, array, "fewer rows than its header says",
                                  why);
         at = put_array(file, array, at);
@@ -358,4 +448,6 @@ static enum status next_row(struct record_file *file, struct record *record,
 }
 
 const struct record_reader npz_reader = {"npz",     open_npz, next_row,
+                                         close_npz, NULL,     NULL};
+const struct record_reader npy_reader = {"npy",     open_npy, next_row,
                                          close_npz, NULL,     NULL};

@@ -158,7 +158,7 @@ static enum status open_field_features(struct record_dataset *dataset,
 /* Records are Examples, whose columns are not known before. */
 static bool has_examples(const struct record_dataset *dataset) {
     enum job_data_format format = dataset->schema.data->format;
-    return format == JOB_TFRECORD || format == JOB_NPZ;
+    return format == JOB_TFRECORD || format == JOB_NPZ || format == JOB_NPY;
 }
 
 static enum status open_features(struct record_dataset *dataset,

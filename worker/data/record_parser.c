@@ -31,7 +31,8 @@ const struct record_reader *record_schema_reader(
         [JOB_CRITEO] = &line_reader,
         [JOB_TFRECORD] = &tfrecord_reader,
         [JOB_LIBSVM] = &commented_line_reader,
-        [JOB_NPZ] = &npz_reader};
+        [JOB_NPZ] = &npz_reader,
+        [JOB_NPY] = &npy_reader};
     return readers[schema->data->format];
 }
 
@@ -113,7 +114,7 @@ enum status record_parser_open(struct record_parser **out,
     parser->cells = calloc(count + 1, sizeof *parser->cells);
     if (!parser->places || !parser->cells)
         status = parser_no_memory(why);
-    else if (format == JOB_TFRECORD || format == JOB_NPZ)
+    else if (format == JOB_TFRECORD || format == JOB_NPZ || format == JOB_NPY)
         status = open_example(parser, columns, why);
     else if (format != JOB_LIBSVM)
         status = open_fields(parser, columns, why);

@@ -62,4 +62,8 @@ extern const struct record_reader tfrecord_reader;
  * of a row. */
 extern const struct record_reader npz_reader;
 
+/* An array with fields in NumPy's .npy (a structured array): a record has the
+ * fields of an element, in the same way. */
+extern const struct record_reader npy_reader;
+
 #endif

@@ -32,7 +32,8 @@ enum job_data_format {
     JOB_CRITEO,
     JOB_TFRECORD,
     JOB_LIBSVM,
-    JOB_NPZ
+    JOB_NPZ,
+    JOB_NPY
 };
 enum job_activation { JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY };
 enum job_loss { JOB_SOFTMAX_CROSS_ENTROPY, JOB_SIGMOID_CROSS_ENTROPY, JOB_MSE };

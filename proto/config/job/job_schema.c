@@ -15,7 +15,7 @@
 #define BUILT_IN (~(1u << JOB_EXTERNAL))
 
 #define CSV (1u << JOB_CSV)
-#define NAMED (CSV | 1u << JOB_TFRECORD | 1u << JOB_NPZ)
+#define NAMED (CSV | 1u << JOB_TFRECORD | 1u << JOB_NPZ | 1u << JOB_NPY)
 #define RECORDS (NAMED | 1u << JOB_CRITEO | 1u << JOB_LIBSVM)
 
 #define WARMUP (1u << SCHEDULE_WARMUP)
@@ -52,7 +52,8 @@ static const struct job_key keys[] = {
             "wide_deep", "dlrm", "matrix_factorization"),
      .default_value = "\"mlp\""},
     {"data.format",
-     CHOICE(data.format, "idx", "csv", "criteo", "tfrecord", "libsvm", "npz"),
+     CHOICE(data.format, "idx", "csv", "criteo", "tfrecord", "libsvm", "npz",
+            "npy"),
      .default_value = "\"idx\"", .models = BUILT_IN},
     {"data.dir", PATH(data.dir), .models = BUILT_IN},
     {"data.train", .kind = JOB_KIND_FILES, .field = FIELD(data.train),

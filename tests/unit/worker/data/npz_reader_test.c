@@ -156,14 +156,134 @@ static void a_record_has_a_row_of_each_array(void **state) {
     example_format_close(&format);
 }
 
-static void assert_refused(struct fixture *fixture, enum failure_code code,
-                           const char *said) {
+static void assert_refused_by(struct fixture *fixture,
+                              const struct record_reader *reader,
+                              enum failure_code code, const char *said) {
     struct record_file *file;
-    assert_fails(npz_reader.open(&file, fixture->path, &fixture->why),
+    assert_fails(reader->open(&file, fixture->path, &fixture->why),
                  &fixture->why, code);
     assert_null(file);
     if (!strstr(fixture->why.text, said))
         fail_msg("found \"%s\", expected %s", fixture->why.text, said);
+}
+
+static void assert_refused(struct fixture *fixture, enum failure_code code,
+                           const char *said) {
+    assert_refused_by(fixture, &npz_reader, code, said);
+}
+
+/* A .npy file with a header of "descr" DESCR and "shape" SHAPE. */
+static void write_npy(struct fixture *fixture, const char *descr,
+                      const char *shape, const void *data, size_t size) {
+    char text[512];
+    unsigned char prefix[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1};
+    int length = snprintf(text, sizeof text,
+                          "{'descr': %s, 'fortran_order': False, 'shape': %s, "
+                          "}\n",
+                          descr, shape);
+    FILE *file = fopen(fixture->path, "w");
+    prefix[8] = (unsigned char)(length & 255);
+    prefix[9] = (unsigned char)(length >> 8);
+    fwrite(prefix, 1, sizeof prefix, file);
+    fwrite(text, 1, (size_t)length, file);
+    fwrite(data, 1, size, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* As numpy.save writes it of a dtype with align=True. */
+static void a_record_has_the_fields_of_an_element(void **state) {
+    static const char *const names[] = {"points", "wide",  "small",
+                                        "hashes", "words", "texts"};
+    static const char descr[] =
+        "[('texts', '<U2'), ('small', '|i1'), ('', '|V7'), ('wide', '<f8'),"
+        " ('points', '<f4', (2, 1)), (\"it's\", '|u1'), ('words', '|S4'),"
+        " ('', '|V3'), ('hashes', '<u8')]";
+    struct element {
+        uint32_t texts[2];
+        int8_t small;
+        char padding[7];
+        double wide;
+        float points[2];
+        uint8_t other;
+        char words[4], more_padding[3];
+        uint64_t hashes;
+    } elements[3] = {0};
+    struct fixture *fixture = *state;
+    struct example_format *format;
+    struct record_file *file;
+    struct record record;
+    for (int r = 0; r < 3; r++) {
+        memcpy(elements[r].texts, texts[r], sizeof texts[r]);
+        memcpy(elements[r].points, points[r], sizeof points[r]);
+        memcpy(elements[r].words, words[r], sizeof words[r]);
+        elements[r].wide = wide[r];
+        elements[r].small = small[r];
+        elements[r].hashes = hashes[r];
+    }
+    assert_int_equal(sizeof *elements, 48);
+    write_npy(fixture, descr, "(3,)", elements, sizeof elements);
+    assert_int_equal(example_format_open(&format, names, 6, &fixture->why),
+                     STATUS_OK);
+    if (npy_reader.open(&file, fixture->path, &fixture->why))
+        fail_msg("%s", fixture->why.text);
+    for (int r = 0; r < 3; r++) {
+        const struct record_cell *cells;
+        assert_int_equal(npy_reader.next(file, &record, &fixture->why),
+                         STATUS_OK);
+        assert_int_equal(record.number, r);
+        if (example_format_read(format, &record, &cells, &fixture->why))
+            fail_msg("%s", fixture->why.text);
+        assert_row(cells, r);
+    }
+    assert_int_equal(npy_reader.next(file, &record, &fixture->why), STATUS_OK);
+    assert_null(record.bytes);
+    npy_reader.close(&file);
+    assert_null(file);
+    write_npy(fixture, descr, "(4,)", elements, sizeof elements);
+    assert_int_equal(npy_reader.open(&file, fixture->path, &fixture->why),
+                     STATUS_OK);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(npy_reader.next(file, &record, &fixture->why),
+                         STATUS_OK);
+    assert_fails(npy_reader.next(file, &record, &fixture->why), &fixture->why,
+                 FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(fixture->why.text, "fewer elements"));
+    npy_reader.close(&file);
+    example_format_close(&format);
+}
+
+static void what_is_no_structured_array_is_refused(void **state) {
+    static const struct {
+        const char *descr, *shape, *said;
+    } wrong[] = {
+        {"'<f4'", "(3, 2)", "an array without fields"},
+        {"[('x', '<f4')]", "(3, 2)", "elements in several dimensions"},
+        {"[('x', '<f4')]", "()", "a single value"},
+        {"[('x', '>f4')]", "(3,)", "neither little-endian"},
+        {"[('x', '|V4')]", "(3,)", "a type of values other than"},
+        {"[('x', [('y', '<f4')])]", "(3,)", "fields of its own"},
+        {"[(('title', 'x'), '<f4')]", "(3,)", "without a name of its own"},
+        {"[('x', '<f4', (4294967296, 4294967296))]", "(3,)", "too many values"},
+        {"[('x', '<f4', (4194304,))]", "(3,)", "more than 8 MiB"},
+        {"[('x', '<f4', (2", "(3,)", "no shape of a field"},
+        {"[('x', '<f4'", "(3,)", "does not end"},
+        {"[('x', '<f4')", "(3,)", "do not end"},
+        {"[(x", "(3,)", "without a name of its own"},
+        {"[('', '|V4')]", "(3,)", "no field"},
+        {"[]", "(3,)", "no field"},
+    };
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_npy(fixture, wrong[i].descr, wrong[i].shape, points,
+                  sizeof points);
+        assert_refused_by(fixture, &npy_reader, FAILURE_DATA_DAMAGED,
+                          wrong[i].said);
+    }
+    FILE *file = fopen(fixture->path, "w");
+    fputs("label,x\n1,2\n", file);
+    fclose(file);
+    assert_refused_by(fixture, &npy_reader, FAILURE_DATA_DAMAGED,
+                      "no header of NumPy's");
 }
 
 static void what_is_no_array_of_rows_is_refused(void **state) {
@@ -270,19 +390,31 @@ static void an_array_with_too_few_rows_is_named(void **state) {
 /* Any text is either parsed or refused; the sanitizers watch. */
 static void damaged_headers_do_no_harm(void **state) {
     static const char good[] = "{" SHAPED("<f4", "(100, 784)") ", }\n";
-    unsigned seed = 1, parsed = 0;
+    static const char fields[] =
+        "{'descr': [('x', '<f4', (3, 2)), ('', '|V4'), ('label', '|u1')],"
+        " 'fortran_order': False, 'shape': (100,), }\n";
+    unsigned seed = 1, parsed = 0, structured = 0;
     (void)state;
     printf("seed %u\n", seed);
     for (int i = 0; i < 20000; i++) {
-        char text[sizeof good];
+        char text[sizeof good], more[sizeof fields];
+        struct npy_field found[2];
         struct npy_header header;
+        uint32_t count;
+        size_t bytes;
         memcpy(text, good, sizeof good);
         for (int n = i % 4; n >= 0; n--)
             text[(unsigned)rand_r(&seed) % (sizeof good - 1)] =
                 (char)rand_r(&seed);
         parsed += !npy_header_parse(text, &header);
+        memcpy(more, fields, sizeof fields);
+        for (int n = i % 4; n >= 0; n--)
+            more[(unsigned)rand_r(&seed) % (sizeof fields - 1)] =
+                (char)rand_r(&seed);
+        structured += !npy_header_parse_fields(more, found, 2, &count, &bytes);
     }
     assert_true(parsed > 100 && parsed < 19900);
+    assert_true(structured > 100 && structured < 19900);
 }
 
 #define NPZ_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -290,6 +422,8 @@ static void damaged_headers_do_no_harm(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         NPZ_TEST(a_record_has_a_row_of_each_array),
+        NPZ_TEST(a_record_has_the_fields_of_an_element),
+        NPZ_TEST(what_is_no_structured_array_is_refused),
         NPZ_TEST(archives_are_files_of_records),
         NPZ_TEST(what_is_no_array_of_rows_is_refused),
         NPZ_TEST(an_array_with_too_few_rows_is_named),
