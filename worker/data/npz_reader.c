@@ -269,7 +269,8 @@ static enum status take_fields(struct record_file *file, const char *text,
     return complete ? STATUS_OK : npz_reader_no_memory(file, why);
 }
 
-static enum status open_fields(struct record_file *file, struct failure *why) {
+static enum status npz_open_fields(struct record_file *file,
+                                   struct failure *why) {
     static const char none[] = "no header of NumPy's format";
     unsigned char prefix[NPY_HEADER_PREFIX];
     size_t before = 0, size = 0;
@@ -298,7 +299,7 @@ static enum status open_fields(struct record_file *file, struct failure *why) {
 
 static enum status open_npy(struct record_file **out, const char *path,
                             struct failure *why) {
-    return open_numpy(out, path, open_fields, why);
+    return open_numpy(out, path, npz_open_fields, why);
 }
 
 static char *put_varint(char *at, uint64_t value) {
