@@ -227,17 +227,24 @@ static void print_row(const struct manifest *manifest, double age, FILE *to) {
             " %6s %9s\n",
             manifest->step, manifest->epoch, manifest->samples, size_text,
             manifest->num_files, manifest->final ? "final" : "-", age_text);
+    if (manifest->is_delta)
+        fprintf(to, "%12s delta of step %" PRIu64 "\n", "",
+                manifest->base_name.step);
     print_table_rows(manifest, to);
 }
 
 static json_t *row_json(const struct manifest *manifest, const char *folder) {
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:s, s:o}", "step",
-        (json_int_t)manifest->step, "epoch", (json_int_t)manifest->epoch,
-        "samples", (json_int_t)manifest->samples, "size",
-        (json_int_t)total_size(manifest), "files",
-        (json_int_t)manifest->num_files, "final", manifest->final, "age",
-        age_of(folder), "path", folder, "tables", rows_of_tables(manifest));
+    json_t *base = manifest->is_delta
+                       ? json_integer((json_int_t)manifest->base_name.step)
+                       : json_null();
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:f, s:s, s:o}",
+                     "step", (json_int_t)manifest->step, "epoch",
+                     (json_int_t)manifest->epoch, "samples",
+                     (json_int_t)manifest->samples, "size",
+                     (json_int_t)total_size(manifest), "files",
+                     (json_int_t)manifest->num_files, "final", manifest->final,
+                     "base", base, "age", age_of(folder), "path", folder,
+                     "tables", rows_of_tables(manifest));
 }
 
 /* Adds the row of STEP: prints it as text, or collects it for JSON. */
@@ -303,12 +310,10 @@ enum status ckpt_command_ls(const struct ckpt_command_options *options,
 static uint32_t files_elsewhere(const char *dir, uint64_t step) {
     char folder[PATH_MAX];
     struct manifest manifest;
-    uint32_t count = 0;
     checkpoint_folder(dir, step, folder, sizeof folder);
     if (manifest_read(&manifest, folder, NULL))
         return 0;
-    for (uint32_t f = 0; f < manifest.num_files; f++)
-        count += checkpoint_reader_is_remote(folder, &manifest.files[f]);
+    uint32_t count = checkpoint_reader_count_remote(folder, &manifest, NULL);
     manifest_clear(&manifest);
     return count;
 }

@@ -28,8 +28,8 @@ struct ckpt_command_options {
 };
 
 /* Prints one line a checkpoint to TO: step, epoch, samples, size, files, final,
- * age; below it a line a table. Checkpoints with an unreadable manifest follow
- * with the reason, then steps without one. JSON:
+ * age; below it the base of a delta and a line a table. Checkpoints with an
+ * unreadable manifest follow with the reason, then steps without one. JSON:
  * {"dir":..,"checkpoints":[..],"damaged":[..],"incomplete":[..]}. */
 enum status ckpt_command_ls(const struct ckpt_command_options *options,
                             FILE *to, struct failure *why) MUST_CHECK;

@@ -82,12 +82,12 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
         status = open_server(ps, why);
     if (status)
         return status;
-    ps->shard_init =
-        (struct shard_init){.shard = server_shard(ps->server),
-                            .rows = server_row_shard(ps->server),
-                            .seed = ps->job->seed,
-                            .folder = ps->plan->restore_folder,
-                            .manifest = ps->plan->restore_manifest};
+    ps->shard_init = (struct shard_init){.shard = server_shard(ps->server),
+                                         .rows = server_row_shard(ps->server),
+                                         .seed = ps->job->seed,
+                                         .folder = ps->plan->restore_folder,
+                                         .manifest = ps->plan->restore_manifest,
+                                         .base = ps->plan->restore_base};
     return background_task_open(&ps->init_task, shard_init_run, &ps->shard_init,
                                 why);
 }

@@ -35,15 +35,19 @@ static void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b,
         .row = &row,
         .scaler = update_core_scaler(core, b, version),
     };
+    struct snapshots *snapshots = snapshot_agent_snapshots(ps->snapshot_agent);
+    struct row_shard_cut cut = {.id = id,
+                                .step = version - block.scaler.skipped,
+                                .form = snapshots_form(snapshots, id)};
     bool is_partition = server_is_partition(ps->server, b);
     update_core_ledger_row(core, b, version, row.entries);
     if (is_partition)
-        row_shard_view(server_row_shard(ps->server), b - shard_blocks(shard),
-                       ps->row_views);
+        row_shard_cut(server_row_shard(ps->server), b - shard_blocks(shard),
+                      &cut, ps->row_views);
     block.rows = is_partition ? ps->row_views : NULL;
     for (unsigned t = 0; !is_partition && t < shard_tensors(shard); t++)
         tensors[t] = shard_tensor(shard, b, t);
-    snapshots_add(snapshot_agent_snapshots(ps->snapshot_agent), id, b, &block);
+    snapshots_add(snapshots, id, b, &block);
     if (ps->added_id != id)
         ps->num_added = 0;
     ps->added_id = id;
@@ -81,6 +85,12 @@ static enum status ps_snapshot_hold_now(void *context, uint64_t id,
     return server_run_actions(ps->server, why);
 }
 
+static void ps_snapshot_set_base(void *context, uint64_t id) {
+    struct ps *ps = context;
+    if (server_row_shard(ps->server))
+        row_shard_set_base(server_row_shard(ps->server), id);
+}
+
 static void ps_snapshot_send(void *control_client, Capstan__Control *control) {
     control_client_send_reliable(control_client, control);
 }
@@ -108,7 +118,7 @@ enum status ps_snapshot_open(struct ps *ps, struct failure *why) {
                    .row_bytes =
                        offsetof(struct saved_ledger, entries[plan->num_ranks])},
         .source = {ps, ps_snapshot_freeze, ps_snapshot_hold_at,
-                   ps_snapshot_hold_now, NULL},
+                   ps_snapshot_hold_now, NULL, ps_snapshot_set_base},
     };
     return snapshot_agent_open(&ps->snapshot_agent, &settings, why);
 }

@@ -30,7 +30,8 @@ enum status server_open_rows(struct server *server, struct failure *why) {
         .seed = s->job->seed,
         .optimizer = s->groups ? &s->groups[0].optimizer : &s->job->optimizer,
         .groups = s->table_groups,
-        .loops = s->process->loops};
+        .loops = s->process->loops,
+        .deltas = s->job->checkpoint.delta_every_steps};
     size_t variants;
     if (!s->num_partitions)
         return STATUS_OK;

@@ -13,6 +13,7 @@
 
 #include "proto/store/atomic_file.h"
 #include "proto/store/fs_info.h"
+#include "proto/store/manifest.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -46,10 +47,21 @@ void checkpoint_folder(const char *dir, uint64_t step, char *path,
         *path = '\0';
 }
 
+void checkpoint_sibling(const char *folder, uint64_t step, char *path,
+                        size_t size) {
+    char dir[PATH_MAX];
+    const char *slash = strrchr(folder, '/');
+    int length = slash ? (int)(slash - folder) : 0;
+    if (snprintf(dir, sizeof dir, "%.*s", length, folder) < (int)sizeof dir)
+        checkpoint_folder(length ? dir : slash ? "/" : ".", step, path, size);
+    else
+        *path = '\0';
+}
+
 void checkpoint_shard_name(uint32_t index, uint32_t count, uint64_t run,
-                           char *name, size_t size) {
-    snprintf(name, size, "ps-%" PRIu32 "-of-%" PRIu32 "-%016" PRIx64 ".mdb",
-             index, count, run);
+                           bool delta, char *name, size_t size) {
+    snprintf(name, size, "ps-%" PRIu32 "-of-%" PRIu32 "-%016" PRIx64 "%s.mdb",
+             index, count, run, delta ? "-delta" : "");
 }
 
 void checkpoint_run_file(const char *dir, uint64_t run, char *path,
@@ -247,29 +259,62 @@ enum status checkpoint_remove(const char *dir, uint64_t step,
     return STATUS_OK;
 }
 
-enum status checkpoint_prune(const char *dir, uint32_t keep,
-                             struct failure *why) {
-    struct step_entry *all;
-    size_t count;
-    enum status status = scan(dir, &all, &count, why);
-    /* From the newest down: a step above the newest checkpoint may be in
-     * progress. */
-    size_t kept = 0;
-    for (size_t i = count; i-- > 0 && !status;) {
-        bool old = all[i].complete ? keep && kept >= keep : kept > 0;
-        kept += all[i].complete;
-        if (old)
-            status = checkpoint_remove(dir, all[i].step, why);
-    }
-    free(all);
-    return status;
-}
-
 static bool is_listed(uint64_t step, const uint64_t *steps, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (steps[i] == step)
             return true;
     return false;
+}
+
+/* Reads the manifest of STEP if it is a delta with its base; the caller clears
+ * *OUT. */
+static bool read_delta(const char *dir, uint64_t step, struct manifest *out) {
+    char folder[PATH_MAX];
+    checkpoint_folder(dir, step, folder, sizeof folder);
+    return !manifest_read(out, folder, NULL) && out->is_delta;
+}
+
+/* Adds the base of STEP, if it has one, to BASES[*COUNT]. */
+static void add_base_of(const char *dir, uint64_t step, uint64_t *bases,
+                        size_t *count) {
+    struct manifest manifest;
+    if (read_delta(dir, step, &manifest))
+        bases[(*count)++] = manifest.base_name.step;
+    manifest_clear(&manifest);
+}
+
+/* From the newest down: a step above the newest checkpoint may be in progress,
+ * and no delta stays without its base. */
+static enum status prune_steps(const char *dir, const struct step_entry *all,
+                               size_t count, uint32_t keep,
+                               struct failure *why) {
+    uint64_t *bases = malloc((count + 1) * sizeof *bases);
+    size_t kept = 0, num_bases = 0;
+    enum status status =
+        bases ? STATUS_OK
+              : status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "checkpoints");
+    for (size_t i = count; i-- > 0 && !status;) {
+        uint64_t step = all[i].step;
+        bool old = all[i].complete ? keep && kept >= keep : kept > 0;
+        if (all[i].complete && keep && !old)
+            add_base_of(dir, step, bases, &num_bases);
+        kept += all[i].complete;
+        if (old && !is_listed(step, bases, num_bases))
+            status = checkpoint_remove(dir, step, why);
+    }
+    free(bases);
+    return status;
+}
+
+enum status checkpoint_prune(const char *dir, uint32_t keep,
+                             struct failure *why) {
+    struct step_entry *all;
+    size_t count;
+    enum status status = scan(dir, &all, &count, why);
+    if (!status)
+        status = prune_steps(dir, all, count, keep, why);
+    free(all);
+    return status;
 }
 
 /* Only steps older than the newest in STEPS: a later folder may be in
@@ -297,6 +342,73 @@ static enum status checkpoint_move(const char *dir, uint64_t step,
     return atomic_file_rename(from, to, why);
 }
 
+static enum status copy_file(const char *from, const char *to,
+                             struct failure *why) {
+    struct atomic_file copy;
+    struct shard_info info;
+    struct stat about;
+    int fd = open(from, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &about)) {
+        if (fd >= 0)
+            close(fd);
+        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                            "cannot open %s", from);
+    }
+    enum status status =
+        atomic_file_create(&copy, to, (uint64_t)about.st_size, why);
+    if (!status) {
+        status = shard_file_hash(fd, from, &info, &copy, why);
+        if (status)
+            atomic_file_abort(&copy);
+        else
+            status = atomic_file_commit(&copy, why);
+    }
+    close(fd);
+    return status;
+}
+
+/* Files of a checkpoint do not change, so a further name is as good as a copy.
+ * One that is missing is on another host's disk, or was linked before. */
+static enum status link_file(const char *from_folder, const char *to_folder,
+                             const char *name, struct failure *why) {
+    char from[PATH_MAX + sizeof((struct shard_info *)0)->name], to[sizeof from];
+    snprintf(from, sizeof from, "%s/%s", from_folder, name);
+    snprintf(to, sizeof to, "%s/%s", to_folder, name);
+    if (!link(from, to) || errno == EEXIST || errno == ENOENT)
+        return STATUS_OK;
+    return copy_file(from, to, why);
+}
+
+/* Links the checkpoint of MANIFEST to its step below ASIDE, the manifest last.
+ */
+static enum status link_checkpoint(const char *dir, const char *aside,
+                                   const struct manifest *manifest,
+                                   struct failure *why) {
+    char from[PATH_MAX], to[PATH_MAX];
+    checkpoint_folder(dir, manifest->step, from, sizeof from);
+    checkpoint_folder(aside, manifest->step, to, sizeof to);
+    enum status status = fs_info_make_folder(to, why);
+    for (uint32_t f = 0; f < manifest->num_files && !status; f++)
+        status = link_file(from, to, manifest->files[f].name, why);
+    for (uint32_t k = 0; k < manifest->num_kept && !status; k++)
+        status = link_file(from, to, manifest->kept[k].name, why);
+    if (!status)
+        status = link_file(from, to, "manifest.json", why);
+    return status ? status : atomic_file_sync_folder(to, why);
+}
+
+/* If STEP is a delta and its base stays, the base is linked first: a delta is
+ * never without it. */
+static enum status set_aside(const char *dir, uint64_t step, uint64_t from,
+                             const char *aside, struct failure *why) {
+    struct manifest manifest;
+    enum status status = STATUS_OK;
+    if (read_delta(dir, step, &manifest) && manifest.base_name.step < from)
+        status = link_checkpoint(dir, aside, manifest.base, why);
+    manifest_clear(&manifest);
+    return status ? status : checkpoint_move(dir, step, aside, why);
+}
+
 /* From the newest down, so that a kill leaves no gap. */
 enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
                                  size_t *moved, struct failure *why) {
@@ -312,7 +424,7 @@ enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
         if (!*moved)
             status = fs_info_make_folder(aside, why);
         if (!status)
-            status = checkpoint_move(dir, all[i].step, aside, why);
+            status = set_aside(dir, all[i].step, from, aside, why);
         *moved += !status;
     }
     free(all);

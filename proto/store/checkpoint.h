@@ -8,15 +8,22 @@
 
 #include "proto/base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Writes "DIR/step-000001500"; an empty text if it does not fit. */
 void checkpoint_folder(const char *dir, uint64_t step, char *path, size_t size);
 
-/* Writes "ps-0-of-2-RUN.mdb", RUN as 16 hex digits. */
+/* Writes the folder of STEP that is beside FOLDER, that of another step. */
+void checkpoint_sibling(const char *folder, uint64_t step, char *path,
+                        size_t size);
+
+/* Writes "ps-0-of-2-RUN.mdb", RUN as 16 hex digits; of a delta
+ * "ps-0-of-2-RUN-delta.mdb", so that it is never written over a full one of the
+ * same step. */
 void checkpoint_shard_name(uint32_t index, uint32_t count, uint64_t run,
-                           char *name, size_t size);
+                           bool delta, char *name, size_t size);
 
 /* Writes "DIR/.run-RUN", the path of the chief's file. A process that finds the
  * file uses the same directory as the chief (dir_lock.h). */
@@ -48,8 +55,9 @@ enum status checkpoint_incomplete(const char *dir, uint64_t **steps,
 enum status checkpoint_remove(const char *dir, uint64_t step,
                               struct failure *why) MUST_CHECK;
 
-/* Removes all but the newest KEEP checkpoints (0: removes none), and steps
- * without a manifest that are older than the newest checkpoint. */
+/* Removes all but the newest KEEP checkpoints (0: removes none) and the bases
+ * of deltas among them, and steps without a manifest that are older than the
+ * newest checkpoint. */
 enum status checkpoint_prune(const char *dir, uint32_t keep,
                              struct failure *why) MUST_CHECK;
 
@@ -61,7 +69,8 @@ enum status checkpoint_retain(const char *dir, const uint64_t *steps,
 
 /* Moves all steps from FROM on to DIR/aside-RUN and counts them in *MOVED. For
  * a run that starts before the checkpoints of an earlier run: without it, the
- * newest checkpoint and checkpoint_prune would go by those steps. */
+ * newest checkpoint and checkpoint_prune would go by those steps. The base of a
+ * delta among them, if it is of an earlier step, is linked or copied there. */
 enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
                                  size_t *moved, struct failure *why) MUST_CHECK;
 

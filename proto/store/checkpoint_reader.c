@@ -20,22 +20,62 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The lists of a stack in a partition; without values until they are read, or
+ * if nothing was removed. */
+struct stack_rows {
+    struct shard_rows rows, removed;
+    bool changes; /* they are what changed since a base */
+};
+
 struct checkpoint_reader {
     const struct manifest *manifest;
     char folder[PATH_MAX];
-    struct shard_rows **rows;      /* [num_partitions][num_stacks]; each NULL or
-                                      without values until it is read */
-    struct shard_reader *shards[]; /* manifest->num_files, NULL: not open */
+    struct checkpoint_reader *base; /* of a delta, else NULL */
+    struct stack_rows **rows;       /* [num_partitions][num_stacks]; each NULL
+                                       until one is read */
+    struct shard_reader *shards[];  /* manifest->num_files, NULL: not open */
 };
 
-bool checkpoint_reader_is_remote(const char *folder,
-                                 const struct shard_info *file) {
+static bool is_remote(const char *folder, const struct shard_info *file) {
     char path[PATH_MAX], host[sizeof file->host] = "";
     if (!*file->host || snprintf(path, sizeof path, "%s/%s", folder,
                                  file->name) >= (int)sizeof path)
         return false;
     gethostname(host, sizeof host - 1);
     return strcmp(host, file->host) != 0 && access(path, F_OK) != 0;
+}
+
+uint32_t checkpoint_reader_count_remote(const char *folder,
+                                        const struct manifest *manifest,
+                                        const struct shard_info **first) {
+    char base[PATH_MAX];
+    uint32_t count = 0;
+    if (manifest->base) {
+        checkpoint_sibling(folder, manifest->base->step, base, sizeof base);
+        count = checkpoint_reader_count_remote(base, manifest->base, first);
+    }
+    for (uint32_t f = 0; f < manifest->num_files; f++) {
+        if (!is_remote(folder, &manifest->files[f]))
+            continue;
+        if (first)
+            *first = &manifest->files[f];
+        count++;
+    }
+    return count;
+}
+
+static enum status open_base(struct checkpoint_reader *reader,
+                             struct failure *why) {
+    const struct manifest *manifest = reader->manifest;
+    char folder[PATH_MAX];
+    if (!manifest->is_delta)
+        return STATUS_OK;
+    if (!manifest->base)
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                           "%s: a delta without its base", reader->folder);
+    checkpoint_sibling(reader->folder, manifest->base->step, folder,
+                       sizeof folder);
+    return checkpoint_reader_open(&reader->base, folder, manifest->base, why);
 }
 
 enum status checkpoint_reader_open(struct checkpoint_reader **out,
@@ -59,19 +99,25 @@ enum status checkpoint_reader_open(struct checkpoint_reader **out,
     }
     memcpy(reader->folder, folder, strlen(folder) + 1);
     *out = reader;
-    return STATUS_OK;
+    enum status status = open_base(reader, why);
+    if (status)
+        checkpoint_reader_close(out);
+    return status;
 }
 
 void checkpoint_reader_close(struct checkpoint_reader **reader_in) {
     struct checkpoint_reader *reader = *reader_in;
     if (!reader)
         return;
+    checkpoint_reader_close(&reader->base);
     for (uint32_t f = 0; f < reader->manifest->num_files; f++)
         shard_reader_close(&reader->shards[f]);
     const struct layout *layout = reader->manifest->layout;
     for (uint32_t p = 0; p < layout->num_partitions; p++) {
-        for (uint32_t s = 0; reader->rows[p] && s < layout->num_stacks; s++)
-            shard_rows_clear(&reader->rows[p][s]);
+        for (uint32_t s = 0; reader->rows[p] && s < layout->num_stacks; s++) {
+            shard_rows_clear(&reader->rows[p][s].rows);
+            shard_rows_clear(&reader->rows[p][s].removed);
+        }
         free(reader->rows[p]);
     }
     free(reader->rows);
@@ -87,7 +133,7 @@ static enum status checkpoint_reader_open_file(struct checkpoint_reader *reader,
     const struct shard_info *file = &reader->manifest->files[f];
     if (reader->shards[f])
         return STATUS_OK;
-    if (checkpoint_reader_is_remote(reader->folder, file))
+    if (is_remote(reader->folder, file))
         return status_fail(why, FAILURE_CHECKPOINT_ELSEWHERE,
                            "%s/%s is not here: host %s holds it; start the ps "
                            "there, or copy the file",
@@ -158,9 +204,24 @@ enum status checkpoint_reader_row(struct checkpoint_reader *reader, uint32_t b,
     return checkpoint_reader_view(reader, b, SHARD_ROW, row, bytes, why);
 }
 
+/* Opens the file of PARTITION. *CHANGES: it has what changed since a base. */
+static enum status open_partition_file(struct checkpoint_reader *reader,
+                                       uint32_t partition, bool *changes,
+                                       struct failure *why) {
+    const struct manifest *manifest = reader->manifest;
+    uint32_t b = manifest->layout->num_blocks + partition;
+    uint32_t f = manifest->block_file[b];
+    enum status status = checkpoint_reader_open_file(reader, f, why);
+    *changes =
+        !status && manifest->is_delta &&
+        shard_reader_has(reader->shards[f],
+                         reader_key_of(manifest->layout, b, SHARD_SINCE));
+    return status;
+}
+
 static enum status read_rows(struct checkpoint_reader *reader,
                              uint32_t partition, uint32_t stack,
-                             struct shard_rows *rows, struct failure *why) {
+                             struct stack_rows *rows, struct failure *why) {
     const struct manifest *manifest = reader->manifest;
     const struct layout *layout = manifest->layout;
     uint32_t f = manifest->block_file[layout->num_blocks + partition];
@@ -171,36 +232,87 @@ static enum status read_rows(struct checkpoint_reader *reader,
         .stack = stack,
         .row_bytes = row_keys_row_bytes(layout->tables[t].dim,
                                         manifest->tables[t].num_slots)};
-    enum status status = checkpoint_reader_open_file(reader, f, why);
+    enum status status =
+        open_partition_file(reader, partition, &rows->changes, why);
     if (!status)
-        status = shard_rows_read(rows, reader->shards[f], &key, why);
-    if (status)
-        shard_rows_clear(rows);
+        status = shard_rows_read(&rows->rows, reader->shards[f], &key, why);
+    key.removed = true;
+    key.row_bytes = sizeof(struct row);
+    if (!status && rows->changes &&
+        shard_reader_has(reader->shards[f],
+                         reader_key_of(layout, layout->num_blocks + partition,
+                                       (uint16_t)(SHARD_REMOVED | stack))))
+        status = shard_rows_read(&rows->removed, reader->shards[f], &key, why);
+    if (status) {
+        shard_rows_clear(&rows->rows);
+        shard_rows_clear(&rows->removed);
+    }
     return status;
 }
 
 enum status checkpoint_reader_rows(struct checkpoint_reader *reader,
                                    uint32_t partition, uint32_t stack,
-                                   const struct shard_rows **rows,
+                                   struct shard_rows_pair *rows,
                                    struct failure *why) {
-    struct shard_rows **stacks = &reader->rows[partition];
+    struct stack_rows **stacks = &reader->rows[partition];
+    struct shard_rows_pair base = {NULL};
+    enum status status = STATUS_OK;
     if (!*stacks)
         *stacks = calloc(reader->manifest->layout->num_stacks, sizeof **stacks);
     if (!*stacks)
         return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s",
                             reader->folder);
-    *rows = &(*stacks)[stack];
-    return (*rows)->values
-               ? STATUS_OK
-               : read_rows(reader, partition, stack, &(*stacks)[stack], why);
+    struct stack_rows *own = &(*stacks)[stack];
+    if (!own->rows.values)
+        status = read_rows(reader, partition, stack, own, why);
+    if (!status && own->changes)
+        status =
+            checkpoint_reader_rows(reader->base, partition, stack, &base, why);
+    *rows = (struct shard_rows_pair){
+        &own->rows, own->removed.values ? &own->removed : NULL, base.rows};
+    return status;
+}
+
+/* A run that resumes begins with the step of the manifest, also where the
+ * partition was ahead of it. */
+enum status checkpoint_reader_since(struct checkpoint_reader *reader,
+                                    uint32_t partition, bool *based,
+                                    uint64_t *since, struct failure *why) {
+    const struct manifest *manifest = reader->manifest;
+    uint64_t start = manifest->step - manifest->scaler.skipped, written;
+    const void *value;
+    size_t bytes;
+    bool changes;
+    *since = start;
+    *based = !manifest->is_delta;
+    if (*based)
+        return STATUS_OK;
+    enum status status = open_partition_file(reader, partition, &changes, why);
+    if (status || !changes)
+        return status;
+    uint32_t b = manifest->layout->num_blocks + partition;
+    status =
+        checkpoint_reader_view(reader, b, SHARD_SINCE, &value, &bytes, why);
+    if (!status && bytes != sizeof written)
+        status = status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                             "%s: partition %" PRIu32
+                             ": %zu bytes are no update's number",
+                             reader->folder, partition, bytes);
+    if (status)
+        return status;
+    memcpy(&written, value, sizeof written);
+    *since = written < start ? written : start;
+    *based = true;
+    return STATUS_OK;
 }
 
 static void lookup_row(const struct manifest *manifest,
-                       const struct shard_rows *rows, uint32_t t, uint64_t id,
-                       float *weights) {
+                       const struct shard_rows_pair *rows, uint32_t t,
+                       uint64_t id, float *weights) {
     const struct table *table = &manifest->layout->tables[t];
-    struct shard_rows_place place = shard_rows_find(rows, t, id);
-    const struct row *row = shard_rows_next(rows, &place);
+    struct shard_rows_cursor cursor;
+    shard_rows_seek(&cursor, rows, t, id);
+    const struct row *row = shard_rows_step(&cursor);
     bool found = row && row->table == t && row->id == id;
     if (found ? row->count < table->admit : table->admit)
         memset(weights, 0, table->dim * sizeof *weights);
@@ -214,12 +326,12 @@ enum status checkpoint_reader_lookup(struct checkpoint_reader *reader,
                                      uint32_t partition, uint32_t stack,
                                      const struct row_keys *keys,
                                      float *weights, struct failure *why) {
-    const struct shard_rows *rows;
+    struct shard_rows_pair rows;
     uint32_t dim = row_keys_dim(reader->manifest->layout, stack);
     enum status status =
         checkpoint_reader_rows(reader, partition, stack, &rows, why);
     for (uint32_t i = 0; i < keys->count && !status; i++, weights += dim)
-        lookup_row(reader->manifest, rows, keys->tables[i], keys->ids[i],
+        lookup_row(reader->manifest, &rows, keys->tables[i], keys->ids[i],
                    weights);
     return status;
 }
@@ -227,12 +339,18 @@ enum status checkpoint_reader_lookup(struct checkpoint_reader *reader,
 static enum status verify_partition(struct checkpoint_reader *reader,
                                     uint32_t partition, struct failure *why) {
     const struct layout *layout = reader->manifest->layout;
-    const struct shard_rows *rows;
     const void *value;
     size_t bytes;
-    enum status status = STATUS_OK;
-    for (uint32_t s = 0; s < layout->num_stacks && !status; s++)
-        status = checkpoint_reader_rows(reader, partition, s, &rows, why);
+    uint64_t since;
+    bool based;
+    enum status status =
+        checkpoint_reader_since(reader, partition, &based, &since, why);
+    for (uint32_t s = 0; s < layout->num_stacks && !status; s++) {
+        struct stack_rows rows = {0};
+        status = read_rows(reader, partition, s, &rows, why);
+        shard_rows_clear(&rows.rows);
+        shard_rows_clear(&rows.removed);
+    }
     return status
                ? status
                : checkpoint_reader_row(reader, layout->num_blocks + partition,
@@ -256,10 +374,10 @@ static enum status checkpoint_reader_verify_files(
     const struct manifest *manifest = reader->manifest;
     enum status status = STATUS_OK;
     for (uint32_t f = 0; f < manifest->num_files && !status; f++)
-        if (!checkpoint_reader_is_remote(reader->folder, &manifest->files[f]))
+        if (!is_remote(reader->folder, &manifest->files[f]))
             status = checkpoint_reader_open_file(reader, f, why);
     for (uint32_t k = 0; k < manifest->num_kept && !status; k++)
-        if (!checkpoint_reader_is_remote(reader->folder, &manifest->kept[k]))
+        if (!is_remote(reader->folder, &manifest->kept[k]))
             status =
                 kept_file_read(reader->folder, &manifest->kept[k], NULL, why);
     uint32_t num_blocks = manifest->layout->num_blocks;
@@ -268,6 +386,8 @@ static enum status checkpoint_reader_verify_files(
             status = b < num_blocks
                          ? verify_block(reader, b, why)
                          : verify_partition(reader, b - num_blocks, why);
+    if (!status && reader->base)
+        status = checkpoint_reader_verify_files(reader->base, why);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads checkpoints: verifies them, finds the newest complete one, reads
- * blocks and rows. */
+ * blocks and rows. Of a delta the blocks are its own, and its rows those of
+ * both, itself and its base. */
 #ifndef CAPSTAN_CHECKPOINT_READER_H
 #define CAPSTAN_CHECKPOINT_READER_H
 
@@ -13,13 +14,14 @@
 #include <stdint.h>
 
 struct row_keys;
-struct shard_rows;
+struct shard_rows_pair;
 
 #define CHECKPOINT_READER_ANY UINT64_MAX
 
-/* Reads every file of STEP: checks sizes, hashes, and that each block has its
- * weights, state and row. On STATUS_FAILED WHY names the first problem. Files
- * for which checkpoint_reader_is_remote is true are skipped. */
+/* Reads every file of STEP, and of a delta those of its base: checks sizes,
+ * hashes, and that each block has its weights, state and row. On STATUS_FAILED
+ * WHY names the first problem. Files for which checkpoint_reader_is_remote is
+ * true are skipped. */
 enum status checkpoint_reader_verify(const char *dir, uint64_t step,
                                      struct failure *why) MUST_CHECK;
 
@@ -33,16 +35,19 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
                                      const struct log *log,
                                      struct failure *why) MUST_CHECK;
 
-/* True if FILE of the checkpoint in FOLDER is missing here and another host
- * holds it. */
-bool checkpoint_reader_is_remote(const char *folder,
-                                 const struct shard_info *file);
+/* The number of files of MANIFEST in FOLDER, and of its base, that are missing
+ * here and held by another host; *FIRST (may be NULL) is one of them, a view.
+ */
+uint32_t checkpoint_reader_count_remote(const char *folder,
+                                        const struct manifest *manifest,
+                                        const struct shard_info **first);
 
 /* One thread at a time uses a reader. */
 struct checkpoint_reader;
 
-/* Borrows MANIFEST. A file in FOLDER is opened and checked when its first block
- * is read. */
+/* Borrows MANIFEST, which has its base if it is a delta. A file in FOLDER, or
+ * in the base's folder beside it, is opened and checked when its first block is
+ * read. */
 enum status checkpoint_reader_open(struct checkpoint_reader **out,
                                    const char *folder,
                                    const struct manifest *manifest,
@@ -64,12 +69,21 @@ enum status checkpoint_reader_row(struct checkpoint_reader *reader, uint32_t b,
                                   struct failure *why) MUST_CHECK;
 
 /* Views the rows of STACK in PARTITION until the reader closes. They are in the
- * file's mapping, not in memory of the reader. FAILURE_CHECKPOINT_DAMAGED names
+ * files' mapping, not in memory of the reader. FAILURE_CHECKPOINT_DAMAGED names
  * the file and the partition. */
 enum status checkpoint_reader_rows(struct checkpoint_reader *reader,
                                    uint32_t partition, uint32_t stack,
-                                   const struct shard_rows **rows,
+                                   struct shard_rows_pair *rows,
                                    struct failure *why) MUST_CHECK;
+
+/* *SINCE is the number of an update of PARTITION: rows that a later one changes
+ * are all that differs from the full checkpoint, this one or its base, if the
+ * partition's updates go on from this one's step. False: there is none, as a
+ * delta has all rows of the partition. */
+enum status checkpoint_reader_since(struct checkpoint_reader *reader,
+                                    uint32_t partition, bool *based,
+                                    uint64_t *since,
+                                    struct failure *why) MUST_CHECK;
 
 /* Fills WEIGHTS [count, dim] with the rows of KEYS, which are in PARTITION, as
  * a ps with these rows does: initial values for those that are not there, zero

@@ -2,9 +2,12 @@
 #include "proto/store/manifest.h"
 
 #include "proto/store/atomic_file.h"
+#include "proto/store/checkpoint.h"
+#include "proto/store/manifest_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +36,7 @@ static enum status manifest_write_text(const char *path, const char *text,
     return status;
 }
 
-enum status manifest_write(const struct manifest *manifest, const char *folder,
+enum status manifest_write(struct manifest *manifest, const char *folder,
                            struct failure *why) {
     char path[PATH_MAX], parent[PATH_MAX];
     enum status status = path_in(folder, "manifest.json", path, why);
@@ -51,6 +54,7 @@ enum status manifest_write(const struct manifest *manifest, const char *folder,
             "%s: cannot write it as text: memory is short, or its job is not a "
             "JSON object",
             path);
+    manifest->hash = manifest_text_hash(text);
     status = manifest_write_text(path, text, why);
     free(text);
     return status;
@@ -89,10 +93,9 @@ static enum status manifest_read_text(int fd, const char *path, char **text,
                        "%s is damaged: it is not text", path);
 }
 
-enum status manifest_read(struct manifest *out, const char *folder,
-                          struct failure *why) {
-    char path[PATH_MAX], *text = NULL;
-    memset(out, 0, sizeof *out);
+/* PATH [PATH_MAX] is that of the manifest in FOLDER. */
+static enum status manifest_open(const char *folder, char *path, char **text,
+                                 struct failure *why) {
     enum status status = path_in(folder, "manifest.json", path, why);
     if (status)
         return status;
@@ -101,11 +104,51 @@ enum status manifest_read(struct manifest *out, const char *folder,
     if (fd < 0)
         return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
                             "cannot open %s", path);
-    status = manifest_read_text(fd, path, &text, why);
+    status = manifest_read_text(fd, path, text, why);
     close(fd);
+    return status;
+}
+
+static enum status read_base(struct manifest *manifest, const char *folder,
+                             struct failure *why) {
+    const struct manifest_name *name = &manifest->base_name;
+    char base[PATH_MAX], path[PATH_MAX], *text;
+    checkpoint_sibling(folder, name->step, base, sizeof base);
+    enum status status = manifest_open(base, path, &text, why);
+    if (status)
+        return status;
+    status = manifest_parse_base(manifest, text, why);
+    free(text);
+    if (status)
+        return status_context(why, "%s", path);
+    if (manifest->base->hash == name->hash)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                       "%s is another one: its XXH3 is %016" PRIx64
+                       ", not %016" PRIx64,
+                       path, manifest->base->hash, name->hash);
+}
+
+enum status manifest_read(struct manifest *out, const char *folder,
+                          struct failure *why) {
+    char path[PATH_MAX], *text = NULL;
+    memset(out, 0, sizeof *out);
+    enum status status = manifest_open(folder, path, &text, why);
     if (status)
         return status;
     status = manifest_parse(out, text, why);
     free(text);
-    return status ? status_context(why, "%s", path) : STATUS_OK;
+    if (status)
+        return status_context(why, "%s", path);
+    struct failure wrong;
+    if (!out->is_delta || !read_base(out, folder, &wrong))
+        return STATUS_OK;
+    uint64_t step = out->base_name.step;
+    manifest_clear(out);
+    return status_fail(
+        why,
+        wrong.code == FAILURE_FILE_UNREADABLE ? FAILURE_CHECKPOINT_DAMAGED
+                                              : wrong.code,
+        "%s: a delta, and its base of step %" PRIu64 " cannot be read: %.1500s",
+        path, step, wrong.text);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file that makes a step folder a checkpoint:
  * DIR/step-000001500/manifest.json. It is written last (fsync, rename, fsync of
- * the folder) and removed first. */
+ * the folder) and removed first. That of a delta names its base, an earlier
+ * checkpoint beside it, and both together are the checkpoint. */
 #ifndef CAPSTAN_MANIFEST_H
 #define CAPSTAN_MANIFEST_H
 
@@ -26,6 +27,11 @@ struct manifest_table {
     struct shard_rows_count count;
 };
 
+/* A full checkpoint, as a delta names it. */
+struct manifest_name {
+    uint64_t step, hash; /* the XXH3-64 in its manifest */
+};
+
 struct manifest {
     uint64_t run;
     uint64_t lineage; /* the run that was not resumed from another */
@@ -48,17 +54,22 @@ struct manifest {
     uint32_t num_kept;
     struct shard_info *kept; /* what trainers keep: kept_file.h */
     struct loss_scaler
-        scaler; /* written unless it is the initial state of a fixed scale */
+        scaler;    /* written unless it is the initial state of a fixed scale */
+    bool is_delta; /* of its tables the files have what changed since */
+    struct manifest_name base_name;
+    struct manifest *base; /* of that name; owned. NULL: not read */
+    uint64_t hash;         /* of its text; set by reading and writing it */
 };
 
 /* Frees all but the struct itself. */
 void manifest_clear(struct manifest *manifest);
 
-/* Writes FOLDER/manifest.json durably. */
-enum status manifest_write(const struct manifest *manifest, const char *folder,
+/* Writes FOLDER/manifest.json durably and sets MANIFEST's hash. */
+enum status manifest_write(struct manifest *manifest, const char *folder,
                            struct failure *why) MUST_CHECK;
 
-/* Reads and checks FOLDER/manifest.json; every field is range-checked. The
+/* Reads and checks FOLDER/manifest.json, and of a delta that of its base, in
+ * the folder of its step beside FOLDER; every field is range-checked. The
  * caller clears *OUT. */
 enum status manifest_read(struct manifest *out, const char *folder,
                           struct failure *why) MUST_CHECK;
@@ -72,8 +83,13 @@ bool manifest_is_file_name(const char *name);
  * - 1, or memory is short. */
 char *manifest_text(const struct manifest *manifest);
 
-/* The same from a text; *OUT as above. */
+/* Reads a manifest from a text, without its base; *OUT as above. */
 enum status manifest_parse(struct manifest *out, const char *text,
                            struct failure *why) MUST_CHECK;
+
+/* Reads the base of MANIFEST, a delta without one, from TEXT: a full manifest
+ * of the step that it names, with the same tables. Its hash is not compared. */
+enum status manifest_parse_base(struct manifest *manifest, const char *text,
+                                struct failure *why) MUST_CHECK;
 
 #endif

@@ -426,8 +426,27 @@ static enum status parse_scaler(struct manifest *out, const json_t *root,
     return status;
 }
 
-/* Removes "xxh3" from ROOT and compares it with the digest of the rest. */
-static enum status check_digest(json_t *root, struct failure *why) {
+static enum status parse_base(struct manifest *out, const json_t *root,
+                              struct failure *why) {
+    const json_t *base = json_object_get(root, "base");
+    struct manifest_name *name = &out->base_name;
+    out->is_delta = base;
+    if (!base)
+        return STATUS_OK;
+    enum status status =
+        require_integer(base, "step", INT64_MAX, &name->step, why);
+    if (!status)
+        status = require_hex(base, "hash", 1, &name->hash, why);
+    if (!status && name->step >= out->step)
+        status = status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                             "\"step\" is not before that of the delta");
+    return status ? status_context(why, "base") : STATUS_OK;
+}
+
+/* Removes "xxh3" from ROOT, compares it with the digest of the rest and sets
+ * *HASH. */
+static enum status check_digest(json_t *root, uint64_t *hash,
+                                struct failure *why) {
     char digits[17];
     const char *digest = json_string_value(json_object_get(root, "xxh3"));
     if (!digest || !is_hex(digest, 16))
@@ -440,6 +459,7 @@ static enum status check_digest(json_t *root, struct failure *why) {
     if (strcmp(kept, digits) != 0)
         return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                            "damaged: its XXH3 is %s, it says %s", digits, kept);
+    *hash = strtoull(digits, NULL, 16);
     return STATUS_OK;
 }
 
@@ -454,9 +474,11 @@ static enum status parse_root(struct manifest *out, json_t *root,
                              "another release wrote it",
                              format, MANIFEST_TEXT_FORMAT);
     if (!status)
-        status = check_digest(root, why);
+        status = check_digest(root, &out->hash, why);
     if (!status)
         status = parse_counts(out, root, why);
+    if (!status)
+        status = parse_base(out, root, why);
     if (!status)
         status = parse_rule(out, root, why);
     if (!status)
@@ -475,6 +497,9 @@ static enum status parse_root(struct manifest *out, json_t *root,
 }
 
 void manifest_clear(struct manifest *manifest) {
+    if (manifest->base)
+        manifest_clear(manifest->base);
+    free(manifest->base);
     free(manifest->job);
     free(manifest->rule);
     free(manifest->slot_names);
@@ -501,5 +526,45 @@ enum status manifest_parse(struct manifest *out, const char *text,
     json_decref(root);
     if (status)
         manifest_clear(out);
+    return status;
+}
+
+/* A limit of rows may differ: a run may resume with another one. */
+static bool are_same_tables(const struct manifest *left,
+                            const struct manifest *right) {
+    const struct layout *l = left->layout, *r = right->layout;
+    bool same = l->num_tables == r->num_tables &&
+                l->num_partitions == r->num_partitions;
+    for (uint32_t t = 0; same && t < l->num_tables; t++) {
+        struct table table = l->tables[t];
+        table.max_rows = r->tables[t].max_rows;
+        same = !memcmp(&table, &r->tables[t], sizeof table) &&
+               left->tables[t].num_slots == right->tables[t].num_slots;
+    }
+    return same;
+}
+
+enum status manifest_parse_base(struct manifest *manifest, const char *text,
+                                struct failure *why) {
+    struct manifest *base =
+        manifest_parse_allocate(1, sizeof *manifest->base, why);
+    if (!base)
+        return STATUS_FAILED;
+    enum status status = manifest_parse(base, text, why);
+    if (!status && base->step != manifest->base_name.step)
+        status = status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                             "it is of step %" PRIu64, base->step);
+    if (!status && base->is_delta)
+        status = status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                             "it is itself a delta");
+    if (!status && !are_same_tables(manifest, base))
+        status =
+            status_fail(why, FAILURE_CHECKPOINT_DAMAGED, "it has other tables");
+    if (!status) {
+        manifest->base = base;
+        return STATUS_OK;
+    }
+    manifest_clear(base);
+    free(base);
     return status;
 }

@@ -127,6 +127,16 @@ static json_t *job_json(const struct manifest *manifest) {
     return NULL;
 }
 
+/* Omitted by full checkpoints. False: memory is short. */
+static bool add_base(json_t *root, const struct manifest *manifest) {
+    const struct manifest_name *base = &manifest->base_name;
+    return !manifest->is_delta ||
+           !json_object_set_new(root, "base",
+                                json_pack("{s:o, s:o}", "step",
+                                          manifest_text_count(base->step),
+                                          "hash", hex(base->hash)));
+}
+
 /* Omitted by runs without tables. False: memory is short. */
 static bool manifest_add_tables(json_t *root, const struct manifest *manifest) {
     const struct layout *layout = manifest->layout;
@@ -173,10 +183,16 @@ char *manifest_text(const struct manifest *manifest) {
     if (manifest->lineage && manifest->lineage != manifest->run)
         json_object_set_new(root, "lineage", hex(manifest->lineage));
     if (root && add_scaler(root, &manifest->scaler) &&
-        manifest_add_tables(root, manifest) &&
+        manifest_add_tables(root, manifest) && add_base(root, manifest) &&
         manifest_text_digest(root, digits) &&
         !json_object_set_new(root, "xxh3", json_string(digits)))
         text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
     return text;
+}
+
+/* The digest is the value of the last key. */
+uint64_t manifest_text_hash(const char *text) {
+    return strtoull(text + strlen(text) - strlen("0123456789abcdef\"}"), NULL,
+                    16);
 }

@@ -5,7 +5,8 @@
  * keys are (parameter, offset, slot), big-endian; each value is preceded by its
  * XXH3-64. Partition p of the tables has the keys (SHARD_ROWS | p, number of
  * the value, stack), whose values are rows (shard_rows.h), and one with slot
- * SHARD_ROW. */
+ * SHARD_ROW. If those rows are only the ones that changed since a base, there
+ * are also keys with SHARD_REMOVED | stack, and one with SHARD_SINCE. */
 #ifndef CAPSTAN_SHARD_FILE_H
 #define CAPSTAN_SHARD_FILE_H
 
@@ -20,8 +21,15 @@ enum {
 };
 
 /* Slot 0 holds the weights, 1.. the rule's state, SHARD_ROW the block's update
- * number and ledger row (opaque bytes here; no restore needs it). */
-enum { SHARD_WEIGHTS = 0, SHARD_ROW = 0xffff };
+ * number and ledger row (opaque bytes here; no restore needs it). SHARD_SINCE
+ * holds an update's number, uint64: rows that a later update of the partition
+ * changed or removed are in the file. */
+enum {
+    SHARD_WEIGHTS = 0,
+    SHARD_REMOVED = 0x8000,
+    SHARD_SINCE = 0xfffe,
+    SHARD_ROW = 0xffff
+};
 #define SHARD_ROWS (UINT32_C(1) << 31)
 
 struct shard_key {

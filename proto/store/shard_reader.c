@@ -165,14 +165,25 @@ const char *shard_reader_path(const struct shard_reader *reader) {
     return reader->path;
 }
 
+static int shard_reader_find(struct shard_reader *reader, struct shard_key key,
+                             MDB_val *found) {
+    unsigned char name[SHARD_FILE_KEY_BYTES];
+    shard_file_key(key, name);
+    MDB_val lmdb_key = {sizeof name, name};
+    return mdb_get(reader->txn, reader->dbi, &lmdb_key, found);
+}
+
+bool shard_reader_has(struct shard_reader *reader, struct shard_key key) {
+    MDB_val found;
+    return shard_reader_find(reader, key, &found) != MDB_NOTFOUND;
+}
+
 enum status shard_reader_get(struct shard_reader *reader, struct shard_key key,
                              const void **value, size_t *bytes,
                              struct failure *why) {
-    unsigned char name[SHARD_FILE_KEY_BYTES];
-    shard_file_key(key, name);
-    MDB_val lmdb_key = {sizeof name, name}, found;
+    MDB_val found;
     XXH64_hash_t hash;
-    int error = mdb_get(reader->txn, reader->dbi, &lmdb_key, &found);
+    int error = shard_reader_find(reader, key, &found);
     const char *wrong = NULL;
     bool is_rows = key.parameter & SHARD_ROWS;
     if (error) {

@@ -6,6 +6,7 @@
 #include "proto/base/status.h"
 #include "proto/store/shard_file.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct shard_reader;
@@ -27,6 +28,9 @@ void shard_reader_close(struct shard_reader **reader);
 
 /* Its file's path; view. */
 const char *shard_reader_path(const struct shard_reader *reader);
+
+/* Is there a value of KEY? */
+bool shard_reader_has(struct shard_reader *reader, struct shard_key key);
 
 /* Views the value of KEY until the reader closes; its XXH3 is checked. A
  * missing key is STATUS_FAILED. The view may be misaligned. */

@@ -2,7 +2,9 @@
 /* Rows of tables in a shard file. The rows of one stack in one partition are a
  * list of values, ascending by table, then id. A value is as many rows
  * (row_keys.h) as SHARD_ROWS_VALUE_BYTES hold, at least one; only the last has
- * fewer, perhaps none, and so ends the list. */
+ * fewer, perhaps none, and so ends the list. A delta has two lists: the rows
+ * that changed since its base, and without their floats those that were
+ * removed, if there are any. */
 #ifndef CAPSTAN_SHARD_ROWS_H
 #define CAPSTAN_SHARD_ROWS_H
 
@@ -13,14 +15,15 @@
 #include "proto/tensor/layout.h"
 #include "proto/tensor/row_keys.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum { SHARD_ROWS_VALUE_BYTES = 256 << 10 };
 
 /* Announces and writes the rows of all stacks of PARTITION, ROWS [num_stacks],
- * and adds them to COUNTS [num_tables]. In memory are 16 bytes a row of one
- * stack. */
+ * or of a delta those changed and removed. Adds all rows to COUNTS
+ * [num_tables]. In memory are 16 bytes a written row of one stack. */
 struct snapshots_rows;
 enum status shard_rows_write(struct shard_writer *writer,
                              const struct layout *layout, uint32_t partition,
@@ -33,6 +36,8 @@ struct shard_rows_key {
     const struct layout *layout;
     uint32_t partition, stack;
     size_t row_bytes;
+    bool removed; /* the list of rows that were removed; `row_bytes` is then
+                     that of struct row */
 };
 
 /* COUNT rows at ROWS, 8-byte aligned. */
@@ -69,5 +74,28 @@ struct shard_rows_place shard_rows_find(const struct shard_rows *rows,
 /* The row at *PLACE, which moves on to the next; NULL: the end. */
 const struct row *shard_rows_next(const struct shard_rows *rows,
                                   struct shard_rows_place *place);
+
+/* The rows of one stack in one partition of a checkpoint: those of one list, or
+ * of a delta and its base. */
+struct shard_rows_pair {
+    const struct shard_rows *rows;           /* of a delta: those changed */
+    const struct shard_rows *removed, *base; /* NULL: `rows` are all */
+};
+
+/* A walk over a pair's rows, each as the delta leaves it. */
+struct shard_rows_cursor {
+    struct shard_rows_pair pair;
+    struct shard_rows_place place, removed_place, base_place;
+    const struct row *row, *removed, *base; /* the next of each list, or NULL */
+};
+
+/* Begins at the first row at or after table T's ID. PAIR's lists are borrowed.
+ */
+void shard_rows_seek(struct shard_rows_cursor *cursor,
+                     const struct shard_rows_pair *pair, uint32_t t,
+                     uint64_t id);
+
+/* The row at CURSOR, which moves on to the next; NULL: the end. */
+const struct row *shard_rows_step(struct shard_rows_cursor *cursor);
 
 #endif

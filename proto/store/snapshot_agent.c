@@ -25,6 +25,7 @@ struct request {
     uint64_t id; /* 0: none yet */
     uint64_t round;
     bool retain, write, released;
+    Capstan__Snapshot__Form form;
 };
 
 struct snapshot_agent {
@@ -35,6 +36,7 @@ struct snapshot_agent {
     struct dir_lock *dir_lock; /* NULL: no checkpoint directory */
     pthread_mutex_t mutex;
     struct request request; /* the latest one for a round */
+    bool has_base; /* there is a full checkpoint that deltas can be against */
 };
 
 /* Without a checkpoint directory there is nothing to lock. */
@@ -59,6 +61,7 @@ enum status snapshot_agent_open(struct snapshot_agent **out,
     if (!agent)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for checkpoints");
     agent->settings = *settings;
+    agent->has_base = settings->plan->restore_folder;
     pthread_mutex_init(&agent->mutex, NULL);
     gethostname(agent->host, sizeof agent->host - 1);
     enum status status = lock_folder(agent, why);
@@ -97,27 +100,39 @@ static void order_write(struct snapshot_agent *agent, uint64_t id,
                         uint64_t step) {
     const struct snapshot_agent_settings *settings = &agent->settings;
     char folder[PATH_BYTES], name[128];
+    bool delta =
+        snapshots_form(agent->snapshots, id) == CAPSTAN__SNAPSHOT__FORM__DELTA;
     checkpoint_folder(settings->plan->checkpoint_dir, step, folder,
                       sizeof folder);
-    checkpoint_shard_name(settings->index, settings->count, settings->run, name,
-                          sizeof name);
+    checkpoint_shard_name(settings->index, settings->count, settings->run,
+                          delta, name, sizeof name);
     snapshots_write(agent->snapshots, id, agent->dir_lock, folder, name);
 }
 
-static bool begin(struct snapshot_agent *agent, uint64_t id, bool retain) {
+/* The first delta is written whole, if there is nothing that it could be
+ * against. */
+static bool begin(struct snapshot_agent *agent, uint64_t id, bool retain,
+                  Capstan__Snapshot__Form form) {
+    pthread_mutex_lock(&agent->mutex);
+    if (form == CAPSTAN__SNAPSHOT__FORM__DELTA && !agent->has_base)
+        form = CAPSTAN__SNAPSHOT__FORM__FULL;
+    pthread_mutex_unlock(&agent->mutex);
     return snapshots_begin(agent->snapshots, id,
-                           retain && agent->settings.can_retain);
+                           retain && agent->settings.can_retain, form);
 }
 
 /* A checkpoint due while one is being written is skipped, except the last one
  * of the run. */
 static void begin_planned(struct snapshot_agent *agent, uint64_t round) {
-    if (snapshots_busy(agent->snapshots) &&
-        round != agent->settings.plan->run_schedule.total) {
+    const struct run_schedule *schedule = &agent->settings.plan->run_schedule;
+    if (snapshots_busy(agent->snapshots) && round != schedule->total) {
         snapshots_skip(agent->snapshots, round);
         return;
     }
-    begin(agent, round, false);
+    begin(agent, round, false,
+          run_schedule_saves_delta(schedule, round)
+              ? CAPSTAN__SNAPSHOT__FORM__DELTA
+              : CAPSTAN__SNAPSHOT__FORM__FULL);
     order_write(agent, round, round);
 }
 
@@ -132,7 +147,7 @@ bool snapshot_agent_due(struct snapshot_agent *snapshot_agent, uint64_t version,
     if (!snapshots_has(snapshots, *id) && !is_requested) {
         begin_planned(snapshot_agent, version);
     } else if (!snapshots_has(snapshots, *id) && !request.released) {
-        begin(snapshot_agent, *id, request.retain);
+        begin(snapshot_agent, *id, request.retain, request.form);
         if (request.write)
             order_write(snapshot_agent, *id, version);
     }
@@ -162,7 +177,8 @@ static void set_request(struct snapshot_agent *agent,
     agent->request = (struct request){.id = command->id,
                                       .round = round,
                                       .retain = command->retain,
-                                      .write = command->write};
+                                      .write = command->write,
+                                      .form = command->form};
     pthread_mutex_unlock(&agent->mutex);
 }
 
@@ -186,7 +202,7 @@ static enum status take_snapshot(struct snapshot_agent *agent,
         return STATUS_OK;
     }
     if (!command->round) {
-        if (!begin(agent, command->id, command->retain))
+        if (!begin(agent, command->id, command->retain, command->form))
             return status_fail(why, FAILURE_NO_MEMORY,
                                "no memory for a snapshot");
         return source->hold_now(source->context, command->id, why);
@@ -215,6 +231,16 @@ static void snapshot_agent_prune(struct snapshot_agent *agent,
                     "old checkpoints were not removed: %s", why.text);
 }
 
+static void set_base(struct snapshot_agent *agent, uint64_t id) {
+    const struct snapshot_agent_source *source = &agent->settings.source;
+    if (!id || !source->set_base)
+        return;
+    pthread_mutex_lock(&agent->mutex);
+    agent->has_base = true;
+    pthread_mutex_unlock(&agent->mutex);
+    source->set_base(source->context, id);
+}
+
 /* The chief knows which holders have no blocks. */
 enum status snapshot_agent_handle(struct snapshot_agent *agent,
                                   const Capstan__Control *command,
@@ -234,6 +260,7 @@ enum status snapshot_agent_handle(struct snapshot_agent *agent,
         return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_RETAIN:
         snapshot_agent_prune(agent, command->retain);
+        set_base(agent, command->retain->base_snapshot);
         return STATUS_OK;
     default:
         return STATUS_OK;
@@ -280,6 +307,7 @@ static void send_report(struct snapshot_agent *agent,
         message.host = agent->shares_folder ? "" : agent->host;
         message.seconds = report->seconds;
         message.scaler = has_first_block ? &scaler : NULL;
+        message.delta = report->form == CAPSTAN__SNAPSHOT__FORM__DELTA;
         message.n_rows =
             report->counts ? 2 * agent->settings.blocks.layout->num_tables : 0;
         message.rows = (uint64_t *)report->counts;

@@ -32,6 +32,9 @@ struct snapshot_agent_source {
     /* The promised blocks are to be written: each asks at the promised step.
      * NULL: never promised. */
     void (*hand_over)(void *context);
+    /* Later deltas are against snapshot ID, of which there is a full checkpoint
+     * now. NULL: the holder has no tables. */
+    void (*set_base)(void *context, uint64_t id);
 };
 
 /* All borrowed. `send` gets the messages to the chief: for

@@ -88,11 +88,13 @@ static void release_tensors(struct snapshots *all, struct held_block *block) {
     for (unsigned t = 0; t < all->settings.num_tensors; t++)
         buffer_release(&block->tensors[t]);
     for (uint32_t s = 0; block->rows && s < all->settings.layout->num_stacks;
-         s++)
+         s++) {
+        buffer_release(&block->rows[s].removed);
         for (size_t p = 0; p < block->rows[s].num_pages; p++) {
             struct buffer *page = block->rows[s].pages[p];
             buffer_release(&page);
         }
+    }
     free(block->rows);
     block->rows = NULL;
 }
@@ -447,9 +449,12 @@ static bool allocate_blocks(const struct snapshots *all,
     return false;
 }
 
-bool snapshots_begin(struct snapshots *all, uint64_t id, bool retain) {
+bool snapshots_begin(struct snapshots *all, uint64_t id, bool retain,
+                     Capstan__Snapshot__Form form) {
     pthread_mutex_lock(&all->mutex);
     struct snapshot *snapshot = insert_snapshot(all, id);
+    if (snapshot)
+        snapshot->report.form = form;
     if (snapshot && allocate_blocks(all, snapshot)) {
         snapshot->retained = retain;
     } else if (snapshot) {
@@ -484,6 +489,15 @@ bool snapshots_has(struct snapshots *all, uint64_t id) {
     return has;
 }
 
+Capstan__Snapshot__Form snapshots_form(struct snapshots *all, uint64_t id) {
+    pthread_mutex_lock(&all->mutex);
+    const struct snapshot *snapshot = find_snapshot(all, id);
+    Capstan__Snapshot__Form form =
+        snapshot ? snapshot->report.form : CAPSTAN__SNAPSHOT__FORM__UNSAVED;
+    pthread_mutex_unlock(&all->mutex);
+    return form;
+}
+
 /* A requested snapshot that was not written can still be held and read. */
 bool snapshots_accepts(struct snapshots *all, uint64_t id) {
     pthread_mutex_lock(&all->mutex);
@@ -511,6 +525,8 @@ static struct snapshots_rows *hold_rows(const struct snapshots *all,
     for (uint32_t s = 0; s < num_stacks; s++) {
         rows[s] = source[s];
         rows[s].pages = page;
+        if (source[s].removed)
+            rows[s].removed = buffer_hold(source[s].removed);
         for (size_t p = 0; p < source[s].num_pages; p++)
             *page++ = buffer_hold(source[s].pages[p]);
     }

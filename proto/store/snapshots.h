@@ -54,7 +54,12 @@ bool snapshots_busy(struct snapshots *snapshots);
  * snapshots_release; else each is released once it is written. If memory lacks,
  * the next report says so, and what is added is ignored; false: there is no
  * memory even for the report. */
-bool snapshots_begin(struct snapshots *snapshots, uint64_t id, bool retain);
+bool snapshots_begin(struct snapshots *snapshots, uint64_t id, bool retain,
+                     Capstan__Snapshot__Form form);
+
+/* The form of ID; UNSAVED also if it has not begun. */
+Capstan__Snapshot__Form snapshots_form(struct snapshots *snapshots,
+                                       uint64_t id);
 
 /* Begins planned snapshot ID and ends it: an earlier one is still being
  * written. */
@@ -68,12 +73,18 @@ bool snapshots_has(struct snapshots *snapshots, uint64_t id);
 bool snapshots_accepts(struct snapshots *snapshots, uint64_t id);
 
 /* The rows of one stack in one partition: `page_rows` of `row_bytes` each in
- * every page but the last. Views. */
+ * every page but the last. Of a delta only those are written that an update
+ * after SINCE has touched, and which ones were removed since. Views. */
 struct snapshots_rows {
     struct buffer *const *pages; /* [num_pages] */
     size_t num_pages;
     uint32_t rows, page_rows;
     size_t row_bytes;
+    bool delta; /* the same in all stacks of a partition, as SINCE */
+    uint64_t since;
+    struct buffer
+        *removed; /* struct row [num_removed], any order; NULL: none */
+    uint32_t num_removed;
 };
 
 /* A block's state at one moment; all borrowed. The row says which contributions
@@ -120,7 +131,8 @@ void snapshots_release(struct snapshots *snapshots, uint64_t id);
 struct snapshots_report {
     uint64_t id;
     Capstan__SnapshotReport__Outcome outcome;
-    bool skipped;           /* not written, by snapshots_skip */
+    bool skipped; /* not written, by snapshots_skip */
+    Capstan__Snapshot__Form form;
     uint64_t step;          /* held: version of the first block */
     struct shard_info info; /* written */
     struct shard_rows_count

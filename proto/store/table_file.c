@@ -26,8 +26,7 @@ _Static_assert(ID_CHARACTERS + NUMBER_CHARACTERS * LAYOUT_MAX_DIM < LINE_BUFFER,
                "a line does not fit");
 
 struct cursor {
-    const struct shard_rows *rows;
-    struct shard_rows_place place;
+    struct shard_rows_cursor rows;
     const struct row *row; /* the next one */
 };
 
@@ -67,7 +66,7 @@ static void merge_sift_down(struct merge *merge, uint32_t at) {
 /* Moves CURSOR to its next admitted row of the table; false: there is none. */
 static bool advance_cursor(const struct merge *merge, struct cursor *cursor) {
     do
-        cursor->row = shard_rows_next(cursor->rows, &cursor->place);
+        cursor->row = shard_rows_step(&cursor->rows);
     while (cursor->row && cursor->row->table == merge->table &&
            cursor->row->count < merge->admit);
     return cursor->row && cursor->row->table == merge->table;
@@ -87,11 +86,12 @@ static enum status merge_open(struct merge *merge,
         return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "a table's rows");
     for (uint32_t p = 0; p < layout->num_partitions && !status; p++) {
         struct cursor *cursor = &merge->heap[merge->count];
-        status = checkpoint_reader_rows(source->reader, p, table->stack,
-                                        &cursor->rows, why);
+        struct shard_rows_pair rows;
+        status =
+            checkpoint_reader_rows(source->reader, p, table->stack, &rows, why);
         if (status)
             break;
-        cursor->place = shard_rows_find(cursor->rows, source->table, 0);
+        shard_rows_seek(&cursor->rows, &rows, source->table, 0);
         merge->count += advance_cursor(merge, cursor);
     }
     for (uint32_t c = merge->count / 2; c-- > 0 && !status;)

@@ -210,6 +210,7 @@ static enum status read_paths(struct plan *plan, const Capstan__Plan *message,
                               struct failure *why) {
     if (!copy_text(&plan->restore_folder, message->restore_folder) ||
         !copy_text(&plan->restore_manifest, message->restore_manifest) ||
+        !copy_text(&plan->restore_base, message->restore_base) ||
         !copy_text(&plan->checkpoint_dir, message->checkpoint_dir))
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     if (plan->restore_folder && !plan->restore_manifest)
@@ -231,6 +232,7 @@ static enum status read_run_schedule(struct plan *plan,
         .checkpoints = message->checkpoint_dir[0],
         .every_steps = job->checkpoint.every_steps,
         .every_epochs = job->checkpoint.every_epochs,
+        .delta_every_steps = job->checkpoint.delta_every_steps,
     };
     if (!message->epoch_batches)
         return status_fail(why, FAILURE_BAD_MESSAGE, "a plan of empty epochs");
@@ -410,6 +412,7 @@ void plan_close(struct plan **where) {
     free(plan->ps);
     free(plan->restore_folder);
     free(plan->restore_manifest);
+    free(plan->restore_base);
     free(plan->checkpoint_dir);
     free(plan);
 }

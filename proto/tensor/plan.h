@@ -27,6 +27,7 @@ struct plan {
     struct ps_links_peer *ps;
     struct run_schedule run_schedule;
     char *restore_folder, *restore_manifest; /* NULL: a new run */
+    char *restore_base;                      /* its base's; NULL: no delta */
     char *checkpoint_dir;                    /* NULL: none */
     struct loss_scaler scaler; /* from the checkpoint; all 0: initial */
     struct optimizer_group

@@ -58,10 +58,14 @@ uint64_t run_schedule_next_multiple(const struct run_schedule *run_schedule,
     return point < run_schedule->total ? point : run_schedule->total;
 }
 
+static bool crosses_multiple(uint64_t every, uint64_t before, uint64_t now) {
+    return every && now / every > before / every;
+}
+
 bool run_schedule_crosses_boundary(const struct run_schedule *run_schedule,
                                    uint64_t before, uint64_t now) {
-    uint64_t every = run_schedule->every_steps;
-    return (every && now / every > before / every) ||
+    return crosses_multiple(run_schedule->every_steps, before, now) ||
+           crosses_multiple(run_schedule->delta_every_steps, before, now) ||
            run_schedule_epochs(run_schedule, now) >
                run_schedule_epochs(run_schedule, before);
 }
@@ -76,12 +80,25 @@ static bool ends_saved_epoch(const struct run_schedule *run_schedule,
                    run_schedule->every_epochs;
 }
 
+static bool is_multiple(uint64_t every, uint64_t step) {
+    return every && step % every == 0;
+}
+
+static bool saves_all(const struct run_schedule *run_schedule, uint64_t step) {
+    return step == run_schedule->total ||
+           is_multiple(run_schedule->every_steps, step) ||
+           ends_saved_epoch(run_schedule, step);
+}
+
 bool run_schedule_saves(const struct run_schedule *run_schedule,
                         uint64_t step) {
-    if (!run_schedule->checkpoints)
-        return false;
-    return step == run_schedule->total ||
-           (run_schedule->every_steps &&
-            step % run_schedule->every_steps == 0) ||
-           ends_saved_epoch(run_schedule, step);
+    return run_schedule->checkpoints &&
+           (saves_all(run_schedule, step) ||
+            is_multiple(run_schedule->delta_every_steps, step));
+}
+
+bool run_schedule_saves_delta(const struct run_schedule *run_schedule,
+                              uint64_t step) {
+    return run_schedule_saves(run_schedule, step) &&
+           !saves_all(run_schedule, step);
 }

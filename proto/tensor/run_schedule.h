@@ -22,7 +22,7 @@ struct run_schedule {
     uint64_t epoch_batches; /* micro batches of an epoch: of one trainer in
                                synchronous runs, of all otherwise; > 0 */
     bool checkpoints;       /* there is a checkpoint directory */
-    uint64_t every_steps, every_epochs; /* 0: off */
+    uint64_t every_steps, every_epochs, delta_every_steps; /* 0: off */
 };
 
 /* Samples of one of REPLICAS (>= 1) replicas in an epoch of SAMPLES, as torch's
@@ -56,11 +56,16 @@ bool run_schedule_evaluates(const struct run_schedule *run_schedule,
 uint64_t run_schedule_next_multiple(const struct run_schedule *run_schedule,
                                     uint64_t every, uint64_t step);
 
-/* True if an epoch's end or a multiple of every_steps lies in (BEFORE, NOW]. */
+/* True if an epoch's end, or a multiple of every_steps or delta_every_steps,
+ * lies in (BEFORE, NOW]. */
 bool run_schedule_crosses_boundary(const struct run_schedule *run_schedule,
                                    uint64_t before, uint64_t now);
 
 /* True if a checkpoint is planned at STEP (> start). */
 bool run_schedule_saves(const struct run_schedule *run_schedule, uint64_t step);
+
+/* True if it may be a delta. */
+bool run_schedule_saves_delta(const struct run_schedule *run_schedule,
+                              uint64_t step);
 
 #endif

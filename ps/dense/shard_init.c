@@ -25,9 +25,10 @@ static enum status restore(const struct shard_init *init, int cancel,
     struct checkpoint_reader *reader = NULL;
     struct manifest manifest;
     enum status status = manifest_parse(&manifest, init->manifest, why);
-    if (status)
-        return status;
-    status = checkpoint_reader_open(&reader, init->folder, &manifest, why);
+    if (!status && init->base)
+        status = manifest_parse_base(&manifest, init->base, why);
+    if (!status)
+        status = checkpoint_reader_open(&reader, init->folder, &manifest, why);
     for (uint32_t b = 0; !status && shard_init_should_continue(init, b, cancel);
          b++)
         status = shard_restore(init->shard, b, reader, why);

@@ -18,6 +18,7 @@ struct shard_init {
     struct row_shard *rows; /* NULL: there are no tables */
     uint64_t seed;
     const char *folder, *manifest; /* of a checkpoint; NULL: by the seed */
+    const char *base;              /* its base's manifest; NULL: no delta */
 };
 
 /* A background_task_function; CONTEXT is a struct shard_init. It stops at the

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A round's parts are lists in one order, so one pass merges them: for each row
  * the gradients of those that have it, added in rank order, as a block's are. A
- * single part is applied from where it was received. */
+ * single part is applied from where it was received.
+ *
+ * A partition knows the number of its last update in its base, so rows that a
+ * later one touched, or removed, are a delta against that base; and against any
+ * base that was cut after it, which need not be on this ps. So one ps may learn
+ * of a new base later than others do. */
 #include "ps/sparse/row_shard.h"
 
 #include "proto/store/shard_rows.h"
@@ -36,6 +41,9 @@ struct row_scratch {
 struct row_partition {
     struct row_table **tables; /* [num_stacks] */
     struct row_scratch scratch;
+    bool based; /* there is a base, after whose update `since` rows changed */
+    uint64_t since;
+    struct row_shard_cut full; /* the last full one: perhaps the next base */
 };
 
 struct row_shard {
@@ -84,7 +92,8 @@ struct row_table_options row_shard_options(const struct row_shard *shard,
         .optimizer = group ? &s->groups[group - 1].optimizer : s->optimizer,
         .loops = s->loops,
         .counts = shard->counts,
-        .pool = shard->pool};
+        .pool = shard->pool,
+        .lists_removed = s->deltas && first_of_stack(shard, stack)->expire};
 }
 
 static enum status open_partition(struct row_shard *shard,
@@ -318,7 +327,7 @@ static void expire_rows(struct row_table *table, uint64_t expire,
                         uint64_t step) {
     uint64_t every = expire / 16 ? expire / 16 : 1;
     if (expire && step > expire && step % every == 0)
-        (void)row_table_expire(table, step - expire);
+        (void)row_table_expire(table, step - expire, step);
 }
 
 static double row_shard_rate(const struct row_shard *shard,
@@ -401,24 +410,43 @@ struct row_table *row_shard_table(const struct row_shard *shard, uint32_t p,
     return shard->partitions[p].tables[stack];
 }
 
+/* What was removed since the base, after update SINCE, stays so in later deltas
+ * against it. The numbers of the run before may be above those to come. */
+static enum status restore_stack(struct row_table *table, uint32_t partition,
+                                 const struct shard_rows_pair *rows,
+                                 uint64_t since, struct failure *why) {
+    struct shard_rows_cursor cursor;
+    struct shard_rows_place place = {0};
+    const struct row *row;
+    enum status status = STATUS_OK;
+    if (rows->rows->row_bytes != row_table_row_bytes(table))
+        return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                           "partition %u: rows of %zu bytes, not %zu",
+                           partition, rows->rows->row_bytes,
+                           row_table_row_bytes(table));
+    shard_rows_seek(&cursor, rows, 0, 0);
+    while (!status && (row = shard_rows_step(&cursor)))
+        status = row_table_restore(table, row, 1, partition, why);
+    while (!status && rows->removed &&
+           (row = shard_rows_next(rows->removed, &place)))
+        status = row_table_restore_removed(table, row, since, why);
+    return status;
+}
+
 enum status row_shard_restore(struct row_shard *shard, uint32_t p,
                               struct checkpoint_reader *reader,
                               struct failure *why) {
     const struct layout *layout = shard->settings.layout;
     uint32_t partition = shard->settings.ids[p] - layout->num_blocks;
-    enum status status = STATUS_OK;
+    struct row_partition *own = &shard->partitions[p];
+    enum status status = checkpoint_reader_since(reader, partition, &own->based,
+                                                 &own->since, why);
     for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
-        struct row_table *table = shard->partitions[p].tables[s];
-        const struct shard_rows *rows;
+        struct shard_rows_pair rows;
         status = checkpoint_reader_rows(reader, partition, s, &rows, why);
-        if (!status && rows->row_bytes != row_table_row_bytes(table))
-            return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
-                               "partition %u: rows of %zu bytes, not %zu",
-                               partition, rows->row_bytes,
-                               row_table_row_bytes(table));
-        for (size_t v = 0; !status && v < rows->count; v++)
-            status = row_table_restore(table, rows->values[v].rows,
-                                       rows->values[v].count, partition, why);
+        if (!status)
+            status = restore_stack(own->tables[s], partition, &rows, own->since,
+                                   why);
     }
     return status;
 }
@@ -427,15 +455,39 @@ uint32_t row_shard_partitions(const struct row_shard *shard) {
     return shard->settings.count;
 }
 
-void row_shard_view(const struct row_shard *shard, uint32_t p,
-                    struct snapshots_rows *rows) {
+/* Numbers of updates are compared within 2^31 of each other. */
+void row_shard_cut(struct row_shard *shard, uint32_t p,
+                   const struct row_shard_cut *cut,
+                   struct snapshots_rows *rows) {
+    struct row_partition *own = &shard->partitions[p];
+    bool delta = cut->form == CAPSTAN__SNAPSHOT__FORM__DELTA && own->based &&
+                 cut->step - own->since < INT32_MAX;
+    if (cut->form == CAPSTAN__SNAPSHOT__FORM__FULL)
+        own->full = *cut;
     for (uint32_t s = 0; s < shard->num_stacks; s++) {
-        const struct row_table *table = shard->partitions[p].tables[s];
+        struct row_table *table = own->tables[s];
         uint64_t admitted;
+        rows[s] = (struct snapshots_rows){
+            .rows = (uint32_t)row_table_rows(table, &admitted),
+            .page_rows = row_table_page_rows(table),
+            .row_bytes = row_table_row_bytes(table),
+            .delta = delta,
+            .since = own->since};
         rows[s].pages = row_table_pages(table, &rows[s].num_pages);
-        rows[s].rows = (uint32_t)row_table_rows(table, &admitted);
-        rows[s].page_rows = row_table_page_rows(table);
-        rows[s].row_bytes = row_table_row_bytes(table);
+        if (!delta)
+            continue;
+        row_table_forget_removed(table, own->since);
+        rows[s].removed = row_table_removed(table, &rows[s].num_removed);
+    }
+}
+
+void row_shard_set_base(struct row_shard *shard, uint64_t id) {
+    for (uint32_t p = 0; p < shard->settings.count; p++) {
+        struct row_partition *own = &shard->partitions[p];
+        if (own->full.id != id)
+            continue;
+        own->based = true;
+        own->since = own->full.step;
     }
 }
 

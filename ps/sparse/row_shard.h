@@ -25,6 +25,7 @@ struct row_shard_settings {
     const struct optimizer *optimizer;    /* of tables that name none */
     const struct optimizer_group *groups; /* which tables name */
     const struct rule_loops *loops;
+    bool deltas; /* checkpoints may have only what changed */
 };
 
 struct row_shard;
@@ -86,9 +87,21 @@ enum status row_shard_restore(struct row_shard *shard, uint32_t p,
 /* The number of partitions. */
 uint32_t row_shard_partitions(const struct row_shard *shard);
 
-/* Fills ROWS [num_stacks] with views of partition P's pages. */
-void row_shard_view(const struct row_shard *shard, uint32_t p,
-                    struct snapshots_rows *rows);
+/* A snapshot of a partition. */
+struct row_shard_cut {
+    uint64_t id;
+    uint64_t step; /* the partition's last update */
+    Capstan__Snapshot__Form form;
+};
+
+/* Fills ROWS [num_stacks] with views of partition P for CUT: of a delta with
+ * what changed since the partition's base, if it has one. */
+void row_shard_cut(struct row_shard *shard, uint32_t p,
+                   const struct row_shard_cut *cut,
+                   struct snapshots_rows *rows);
+
+/* There is a full checkpoint of snapshot ID: later deltas are against it. */
+void row_shard_set_base(struct row_shard *shard, uint64_t id);
 
 /* Bytes of pages that only snapshots keep. */
 size_t row_shard_copied_bytes(const struct row_shard *shard);

@@ -5,7 +5,10 @@
  * group's index entries are prefetched, then all rows, then they are used.
  *
  * Updates gather rows into vectors for the loops of rule.h, which give the same
- * bits as a dense block's. */
+ * bits as a dense block's.
+ *
+ * The list of removed rows only grows until it is copied, so a snapshot may
+ * hold it: what is appended lies behind what the snapshot reads. */
 #include "ps/sparse/row_table.h"
 
 #include "ps/dense/buffer_pool.h"
@@ -19,6 +22,7 @@ enum {
     GROUP = 32,         /* ids whose memory is on its way at once */
     VECTOR = 4096,      /* floats of a tensor that are updated at once */
     FIRST_ENTRIES = 64, /* of the index; a power of two */
+    FIRST_REMOVED = 64,
 };
 #define NO_ROW UINT32_MAX
 
@@ -40,6 +44,8 @@ struct row_table {
     uint32_t rows, admitted;
     struct entry *entries; /* [mask + 1] */
     uint32_t mask;
+    struct buffer *removed; /* struct row [num_removed]; NULL: none */
+    uint32_t num_removed;
     float
         *vectors; /* [2 + RULE_MAX_SLOTS, VECTOR]: gradients, weights, state */
 };
@@ -99,6 +105,7 @@ void row_table_close(struct row_table **where) {
         return;
     for (size_t p = 0; p < table->num_pages; p++)
         buffer_release(&table->pages[p]);
+    buffer_release(&table->removed);
     free(table->pages);
     free(table->bytes);
     free(table->entries);
@@ -435,12 +442,112 @@ static void close_hole(struct row_table *table, struct entry *entry) {
     table->entries[hole] = (struct entry){UINT32_MAX, NO_ROW};
 }
 
-/* Removes row NUMBER; the last row takes its place. False: no memory. */
-static bool remove_row(struct row_table *table, uint32_t number) {
+static struct row *removed_of(const struct row_table *table) {
+    return table->removed ? buffer_data(table->removed) : NULL;
+}
+
+/* Replaces the list by one with room for ROOM rows; false: no memory. */
+static bool copy_removed(struct row_table *table, size_t room) {
+    struct buffer *copy = buffer_open(room * sizeof(struct row), NULL, NULL);
+    if (!copy)
+        return false;
+    if (table->num_removed)
+        memcpy(buffer_data(copy), removed_of(table),
+               table->num_removed * sizeof(struct row));
+    buffer_release(&table->removed);
+    table->removed = copy;
+    return true;
+}
+
+/* By table and id, the latest update first, within 2^31 of each other. */
+static int compare_removed(const void *left, const void *right) {
+    const struct row *l = left, *r = right;
+    if (l->table != r->table)
+        return l->table < r->table ? -1 : 1;
+    if (l->id != r->id)
+        return l->id < r->id ? -1 : 1;
+    int32_t after = (int32_t)(l->touched - r->touched);
+    return (after < 0) - (after > 0);
+}
+
+/* Keeps each row once, of those that were removed repeatedly. */
+static void merge_removed(struct row_table *table) {
+    struct row *rows = removed_of(table);
+    uint32_t count = 0;
+    if (!rows)
+        return;
+    qsort(rows, table->num_removed, sizeof *rows, compare_removed);
+    for (uint32_t r = 0; r < table->num_removed; r++)
+        if (!count || rows[count - 1].table != rows[r].table ||
+            rows[count - 1].id != rows[r].id)
+            rows[count++] = rows[r];
+    table->num_removed = count;
+}
+
+/* Makes room for one more; the list then doubles at least, so that merging is
+ * rare. False: no memory. */
+static bool reserve_removed(struct row_table *table) {
+    size_t room =
+        table->removed ? buffer_bytes(table->removed) / sizeof(struct row) : 0;
+    if (table->num_removed < room)
+        return true;
+    if (!copy_removed(table, room ? room : FIRST_REMOVED))
+        return false;
+    merge_removed(table);
+    return table->num_removed <= room / 2 ||
+           copy_removed(table, 2 * room + FIRST_REMOVED);
+}
+
+static void add_removed(struct row_table *table, const struct row *row,
+                        uint64_t step) {
+    removed_of(table)[table->num_removed++] = (struct row){
+        .id = row->id, .table = row->table, .touched = (uint32_t)step};
+}
+
+struct buffer *row_table_removed(const struct row_table *table,
+                                 uint32_t *count) {
+    *count = table->num_removed;
+    return table->removed;
+}
+
+/* Without memory for a copy the list stays, which does no harm. */
+void row_table_forget_removed(struct row_table *table, uint64_t step) {
+    uint32_t count = 0, before = table->num_removed, left = 0;
+    const struct row *rows = removed_of(table);
+    for (uint32_t r = 0; r < before; r++)
+        left += (int32_t)(rows[r].touched - (uint32_t)step) >= 0;
+    if (left == before || !copy_removed(table, before))
+        return;
+    struct row *kept = removed_of(table);
+    for (uint32_t r = 0; r < before; r++)
+        if ((int32_t)(kept[r].touched - (uint32_t)step) >= 0)
+            kept[count++] = kept[r];
+    table->num_removed = count;
+}
+
+enum status row_table_restore_removed(struct row_table *table,
+                                      const struct row *row, uint64_t step,
+                                      struct failure *why) {
+    if (!table->options.lists_removed)
+        return STATUS_OK;
+    if (!reserve_removed(table))
+        return row_table_no_memory(table, why);
+    add_removed(table, row, step);
+    return STATUS_OK;
+}
+
+/* Removes row NUMBER in update STEP; the last row takes its place. False: no
+ * memory. */
+static bool remove_row(struct row_table *table, uint32_t number,
+                       uint64_t step) {
     uint32_t last = table->rows - 1;
-    if (!own_page(table, number) || !own_page(table, last))
+    bool is_listed = table->options.lists_removed;
+    if (!own_page(table, number) || !own_page(table, last) ||
+        (is_listed && !reserve_removed(table)))
         return false;
     struct row *row = row_of(table, number), *other = row_of(table, last);
+    if (is_listed)
+        add_removed(table, row, step);
     table->admitted -= is_admitted(table, row);
     atomic_fetch_sub_explicit(&table->options.counts[row->table].rows, 1,
                               memory_order_relaxed);
@@ -459,13 +566,14 @@ static bool remove_row(struct row_table *table, uint32_t number) {
 
 /* A row that cannot be removed now is removed the next time. Numbers of updates
  * are compared within 2^31 of each other. */
-uint64_t row_table_expire(struct row_table *table, uint64_t step) {
-    uint32_t before = table->rows, limit = (uint32_t)step;
+uint64_t row_table_expire(struct row_table *table, uint64_t before,
+                          uint64_t step) {
+    uint32_t rows = table->rows, limit = (uint32_t)before;
     for (uint32_t r = table->rows; r-- > 0;)
         if ((int32_t)(row_of(table, r)->touched - limit) < 0 &&
-            !remove_row(table, r))
+            !remove_row(table, r, step))
             break;
-    return before - table->rows;
+    return rows - table->rows;
 }
 
 uint64_t row_table_rows(const struct row_table *table, uint64_t *admitted) {

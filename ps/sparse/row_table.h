@@ -35,6 +35,7 @@ struct row_table_options {
     const struct rule_loops *loops;
     struct row_table_count *counts; /* [num_tables] */
     struct buffer_pool *pool;       /* of pages; NULL: none */
+    bool lists_removed;             /* for deltas (row_table_removed) */
 };
 
 struct row_table;
@@ -71,8 +72,24 @@ enum status row_table_apply(struct row_table *table,
                             const struct row_table_update *update,
                             struct failure *why) MUST_CHECK;
 
-/* Removes rows that were last updated before STEP; returns how many. */
-uint64_t row_table_expire(struct row_table *table, uint64_t step);
+/* In update STEP: removes rows that were last updated before BEFORE; returns
+ * how many. */
+uint64_t row_table_expire(struct row_table *table, uint64_t before,
+                          uint64_t step);
+
+/* The rows that were removed and not forgotten, with the number of the update
+ * as `touched`: *COUNT struct row without floats, in no order, perhaps twice or
+ * there again. A view; who holds it keeps these. NULL: none. */
+struct buffer *row_table_removed(const struct row_table *table,
+                                 uint32_t *count);
+
+/* Forgets those that were removed before update STEP. */
+void row_table_forget_removed(struct row_table *table, uint64_t step);
+
+/* Adds ROW, of which only id and table are read, as removed in update STEP. */
+enum status row_table_restore_removed(struct row_table *table,
+                                      const struct row *row, uint64_t step,
+                                      struct failure *why) MUST_CHECK;
 
 /* All rows, and those of them that are admitted. */
 uint64_t row_table_rows(const struct row_table *table, uint64_t *admitted);

@@ -114,7 +114,8 @@ void checkpoint_fixture_manifest(struct manifest *manifest, uint64_t step,
     for (uint32_t b = 0; b < num_blocks; b++)
         manifest->block_file[b] = b % num_ps;
     for (uint32_t f = 0; f < num_ps; f++)
-        checkpoint_shard_name(f, num_ps, manifest->run, manifest->files[f].name,
+        checkpoint_shard_name(f, num_ps, manifest->run, false,
+                              manifest->files[f].name,
                               sizeof manifest->files[f].name);
 }
 
@@ -187,6 +188,22 @@ static void fill_row(const struct manifest *manifest, uint32_t t, uint32_t i,
         floats[e] = checkpoint_fixture_weight(t, row->id, e);
 }
 
+bool checkpoint_fixture_is_removed(uint32_t i) {
+    return i % 50 == 0;
+}
+
+/* Lists row I of table T as removed after the update that changed no row. */
+static void list_removed(struct snapshots_rows *rows, uint32_t t, uint32_t i) {
+    size_t all = CHECKPOINT_FIXTURE_IDS * sizeof(struct row);
+    if (!rows->removed)
+        rows->removed = buffer_open(all, NULL, NULL);
+    struct row *list = buffer_data(rows->removed);
+    list[rows->num_removed++] =
+        (struct row){.id = checkpoint_fixture_id(i),
+                     .table = (uint16_t)t,
+                     .touched = CHECKPOINT_FIXTURE_CHANGED};
+}
+
 /* A further row of the pages, four rows each. */
 static struct row *add_row(struct snapshots_rows *rows) {
     struct buffer **pages = (struct buffer **)rows->pages;
@@ -214,8 +231,14 @@ struct snapshots_rows *checkpoint_fixture_rows(const struct manifest *manifest,
             stack->page_rows = 4;
             stack->row_bytes = row_keys_row_bytes(
                 layout->tables[t].dim, manifest->tables[t].num_slots);
-            if (checkpoint_fixture_has_row(t, i) &&
-                layout_partition(layout, hash) == partition)
+            stack->delta = manifest->is_delta;
+            stack->since = CHECKPOINT_FIXTURE_CHANGED - 1;
+            if (!checkpoint_fixture_has_row(t, i) ||
+                layout_partition(layout, hash) != partition)
+                continue;
+            if (manifest->is_delta && checkpoint_fixture_is_removed(i))
+                list_removed(stack, t, i);
+            else
                 fill_row(manifest, t, i, add_row(stack));
         }
     return rows;
@@ -229,6 +252,7 @@ void checkpoint_fixture_free_rows(struct snapshots_rows *rows,
             buffer_release(&page);
         }
         free((void *)rows[s].pages);
+        buffer_release(&rows[s].removed);
     }
     free(rows);
 }
@@ -288,4 +312,20 @@ void checkpoint_fixture_write_tables(const char *dir, uint64_t step,
     checkpoint_fixture_tables(&manifest, CHECKPOINT_FIXTURE_TABLES,
                               num_partitions);
     checkpoint_fixture_write_manifest(dir, &manifest);
+}
+
+void checkpoint_fixture_write_delta(const char *dir, uint64_t step,
+                                    uint32_t num_ps, uint64_t base) {
+    struct manifest manifest, full;
+    struct failure why;
+    char folder[PATH_MAX];
+    checkpoint_folder(dir, base, folder, sizeof folder);
+    must(manifest_read(&full, folder, &why), &why);
+    checkpoint_fixture_manifest(&manifest, step, num_ps);
+    checkpoint_fixture_tables(&manifest, CHECKPOINT_FIXTURE_TABLES,
+                              full.layout->num_partitions);
+    manifest.is_delta = true;
+    manifest.base_name = (struct manifest_name){base, full.hash};
+    checkpoint_fixture_write_manifest(dir, &manifest);
+    manifest_clear(&full);
 }

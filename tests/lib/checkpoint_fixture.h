@@ -14,6 +14,7 @@ enum {
     CHECKPOINT_FIXTURE_RUN = 0xabcdef,
     CHECKPOINT_FIXTURE_TABLES = 3,
     CHECKPOINT_FIXTURE_IDS = 20000, /* that tables may have */
+    CHECKPOINT_FIXTURE_CHANGED = 19500,
 };
 
 /* Makes a folder of its own; ends it with all it holds. */
@@ -75,6 +76,13 @@ void checkpoint_fixture_free_rows(struct snapshots_rows *rows,
 /* Writes a whole checkpoint with tables. */
 void checkpoint_fixture_write_tables(const char *dir, uint64_t step,
                                      uint32_t num_ps, uint32_t num_partitions);
+
+/* The same as a delta of BASE, which is there: rows of ids from
+ * CHECKPOINT_FIXTURE_CHANGED on have changed, those of which
+ * checkpoint_fixture_is_removed were removed. */
+void checkpoint_fixture_write_delta(const char *dir, uint64_t step,
+                                    uint32_t num_ps, uint64_t base);
+bool checkpoint_fixture_is_removed(uint32_t i);
 
 /* What element ELEMENT of PARAMETER has in SLOT of such a checkpoint. */
 float checkpoint_fixture_value(uint64_t step, uint32_t parameter, uint16_t slot,

@@ -28,7 +28,7 @@ void shard_snapshot_take(struct snapshots *snapshots, uint64_t id,
     uint64_t version = 0;
     struct buffer *tensors[SNAPSHOTS_MAX_TENSORS];
     struct snapshots_block block = {.tensors = tensors, .row = &version};
-    snapshots_begin(snapshots, id, true);
+    snapshots_begin(snapshots, id, true, CAPSTAN__SNAPSHOT__FORM__UNSAVED);
     for (uint32_t b = 0; b < shard_blocks(shard); b++) {
         for (unsigned t = 0; t < shard_tensors(shard); t++)
             tensors[t] = shard_tensor(shard, b, t);

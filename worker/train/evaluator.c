@@ -139,14 +139,14 @@ static enum status use_job(struct evaluator *evaluator,
 
 static enum status check_hosts(const struct manifest *manifest,
                                const char *folder, struct failure *why) {
-    for (uint32_t f = 0; f < manifest->num_files; f++)
-        if (checkpoint_reader_is_remote(folder, &manifest->files[f]))
-            return status_fail(
-                why, FAILURE_DIRECTORY_NOT_SHARED,
-                "%s/%s is on the disk of host %s alone: an evaluator needs a "
-                "checkpoint directory that all hosts share",
-                folder, manifest->files[f].name, manifest->files[f].host);
-    return STATUS_OK;
+    const struct shard_info *file;
+    if (!checkpoint_reader_count_remote(folder, manifest, &file))
+        return STATUS_OK;
+    return status_fail(
+        why, FAILURE_DIRECTORY_NOT_SHARED,
+        "%s: %s is on the disk of host %s alone: an evaluator needs a "
+        "checkpoint directory that all hosts share",
+        folder, file->name, file->host);
 }
 
 static enum status read_weights(struct evaluator *evaluator,

@@ -98,9 +98,10 @@ struct job_data {
 
 struct job_checkpoint {
     char *dir;            /* NULL: no checkpoints */
-    uint64_t every_steps; /* 0: off, as for the next two */
+    uint64_t every_steps; /* 0: off, as for the next three */
     uint64_t every_epochs;
     double every_seconds;
+    uint64_t delta_every_steps;
     uint32_t keep;    /* 0: all */
     uint64_t copy_mb; /* 0: half of the free memory */
     enum job_resume resume;

@@ -371,6 +371,32 @@ static void ls_shows_the_tables_with_their_rows(void **state) {
     json_decref(object);
 }
 
+static void ls_names_the_base_of_a_delta(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {.dir = place->dir};
+    struct failure why;
+    checkpoint_fixture_write_tables(place->dir, 5, 1, 4);
+    checkpoint_fixture_write_delta(place->dir, 8, 2, 5);
+    char *text = printed(LS, &options, FAILURE_NONE, &why);
+    const char *delta = strstr(text, " delta of step 5\n");
+    assert_non_null(delta);
+    assert_null(strstr(delta + 8, "delta of"));
+    assert_non_null(strstr(delta, "table e1: 19600 rows of 3"));
+    free(text);
+    json_t *object = printed_json(LS, options, FAILURE_NONE);
+    json_t *rows = json_object_get(object, "checkpoints");
+    assert_true(json_is_null(json_object_get(json_array_get(rows, 0), "base")));
+    assert_int_equal(
+        json_integer_value(json_object_get(json_array_get(rows, 1), "base")),
+        5);
+    json_decref(object);
+    remove_manifest(place->dir, 5);
+    text = printed(VERIFY, &options, FAILURE_CHECKPOINT_DAMAGED, &why);
+    assert_non_null(strstr(text, "step 8: FAILED: "));
+    assert_non_null(strstr(text, "its base of step 5 cannot be read"));
+    free(text);
+}
+
 static void verify_reads_the_rows_of_tables(void **state) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
@@ -474,6 +500,28 @@ static void a_csv_has_a_line_for_each_admitted_row(void **state) {
     free(ids);
 }
 
+/* Rows that the delta removed are not in it. */
+static void a_delta_is_exported_with_its_base(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {
+        .dir = place->dir, .out = place->out, .table = "e2"};
+    char line[64];
+    unsigned lines = 0, wanted = 0;
+    checkpoint_fixture_write_tables(place->dir, 5, 1, 4);
+    checkpoint_fixture_write_delta(place->dir, 8, 2, 5);
+    strcpy(strrchr(place->out, '.'), ".csv");
+    json_decref(printed_json(EXPORT, options, FAILURE_NONE));
+    FILE *file = fopen(place->out, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        lines++;
+    fclose(file);
+    for (uint32_t i = 0; i < CHECKPOINT_FIXTURE_IDS; i++)
+        wanted += checkpoint_fixture_has_row(1, i) &&
+                  !checkpoint_fixture_is_removed(i);
+    assert_int_equal(lines, 1 + wanted);
+}
+
 static void what_a_table_cannot_be_exported_as_is_named(void **state) {
     struct place *place = *state;
     char out[PATH_MAX + 32];
@@ -537,6 +585,8 @@ int main(void) {
         IN_PLACE(export_writes_a_step_with_its_state),
         IN_PLACE(export_of_a_damaged_step_fails_and_writes_nothing),
         IN_PLACE(ls_shows_the_tables_with_their_rows),
+        IN_PLACE(ls_names_the_base_of_a_delta),
+        IN_PLACE(a_delta_is_exported_with_its_base),
         IN_PLACE(verify_reads_the_rows_of_tables),
         IN_PLACE(an_npz_has_the_admitted_rows_by_id),
         IN_PLACE(a_csv_has_a_line_for_each_admitted_row),

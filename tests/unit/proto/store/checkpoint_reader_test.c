@@ -24,7 +24,8 @@ static void shard_path(const char *dir, uint64_t step, uint32_t f,
                        uint32_t num_ps, char path[PATH_MAX + 128]) {
     char folder[PATH_MAX], name[128];
     checkpoint_folder(dir, step, folder, sizeof folder);
-    checkpoint_shard_name(f, num_ps, CHECKPOINT_FIXTURE_RUN, name, sizeof name);
+    checkpoint_shard_name(f, num_ps, CHECKPOINT_FIXTURE_RUN, false, name,
+                          sizeof name);
     snprintf(path, PATH_MAX + 128, "%s/%s", folder, name);
 }
 
@@ -235,8 +236,10 @@ static void a_file_on_another_host_is_skipped_and_its_host_named(void **state) {
     assert_int_equal(checkpoint_reader_verify(dir, 1, &why), STATUS_OK);
     checkpoint_folder(dir, 1, folder, sizeof folder);
     assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
-    assert_true(checkpoint_reader_is_remote(folder, &manifest.files[0]));
-    assert_false(checkpoint_reader_is_remote(folder, &manifest.files[1]));
+    const struct shard_info *remote;
+    assert_int_equal(checkpoint_reader_count_remote(folder, &manifest, &remote),
+                     1);
+    assert_ptr_equal(remote, &manifest.files[0]);
     assert_int_equal(checkpoint_reader_open(&reader, folder, &manifest, &why),
                      STATUS_OK);
     assert_fails(checkpoint_reader_block(reader, 0, 0, none, &why), &why,
@@ -253,12 +256,10 @@ static void a_file_on_another_host_is_skipped_and_its_host_named(void **state) {
     expect_damage(dir, 1, FAILURE_CHECKPOINT_DAMAGED, "its manifest says");
 }
 
-static void open_tables(const char *dir, uint64_t step, uint32_t num_ps,
-                        uint32_t num_partitions, struct manifest *manifest,
-                        struct checkpoint_reader **reader) {
+static void open_step(const char *dir, uint64_t step, struct manifest *manifest,
+                      struct checkpoint_reader **reader) {
     struct failure why;
     char folder[PATH_MAX];
-    checkpoint_fixture_write_tables(dir, step, num_ps, num_partitions);
     if (checkpoint_reader_verify(dir, step, &why))
         fail_msg("%s", why.text);
     checkpoint_folder(dir, step, folder, sizeof folder);
@@ -267,18 +268,26 @@ static void open_tables(const char *dir, uint64_t step, uint32_t num_ps,
                      STATUS_OK);
 }
 
+static void open_tables(const char *dir, uint64_t step, uint32_t num_ps,
+                        uint32_t num_partitions, struct manifest *manifest,
+                        struct checkpoint_reader **reader) {
+    checkpoint_fixture_write_tables(dir, step, num_ps, num_partitions);
+    open_step(dir, step, manifest, reader);
+}
+
 /* The rows of all partitions are counted by table in COUNTS. */
 static void count_rows(struct checkpoint_reader *reader,
                        const struct layout *layout, uint64_t *counts) {
     struct failure why;
     for (uint32_t p = 0; p < layout->num_partitions; p++)
         for (uint32_t s = 0; s < layout->num_stacks; s++) {
-            const struct shard_rows *rows;
+            struct shard_rows_pair rows;
             const struct row *row, *before = NULL;
-            struct shard_rows_place place = {0};
+            struct shard_rows_cursor cursor;
             assert_int_equal(checkpoint_reader_rows(reader, p, s, &rows, &why),
                              STATUS_OK);
-            while ((row = shard_rows_next(rows, &place))) {
+            shard_rows_seek(&cursor, &rows, 0, 0);
+            while ((row = shard_rows_step(&cursor))) {
                 assert_int_equal((uintptr_t)row % 8, 0);
                 assert_int_equal(layout->tables[row->table].stack, s);
                 assert_true(
@@ -294,6 +303,23 @@ static void count_rows(struct checkpoint_reader *reader,
         }
 }
 
+static void expect_counts(const struct manifest *manifest,
+                          const uint64_t *counts) {
+    for (uint32_t t = 0; t < CHECKPOINT_FIXTURE_TABLES; t++) {
+        uint64_t wanted = 0, admitted = 0;
+        for (uint32_t i = 0; i < CHECKPOINT_FIXTURE_IDS; i++) {
+            if (!checkpoint_fixture_has_row(t, i) ||
+                (manifest->is_delta && checkpoint_fixture_is_removed(i)))
+                continue;
+            wanted++;
+            admitted += t < 2 || i / 6 % 2 == 0;
+        }
+        assert_int_equal(counts[t], wanted);
+        assert_int_equal(manifest->tables[t].count.rows, wanted);
+        assert_int_equal(manifest->tables[t].count.admitted, admitted);
+    }
+}
+
 static void rows_are_read_back_sorted_for_any_number_of_partitions(
     void **state) {
     static const uint32_t cases[][2] = {{1, 1}, {2, 5}, {3, 256}};
@@ -304,17 +330,7 @@ static void rows_are_read_back_sorted_for_any_number_of_partitions(
         open_tables(*state, step, cases[step][0], cases[step][1], &manifest,
                     &reader);
         count_rows(reader, manifest.layout, counts);
-        for (uint32_t t = 0; t < CHECKPOINT_FIXTURE_TABLES; t++) {
-            uint64_t wanted = 0, admitted = 0;
-            for (uint32_t i = 0; i < CHECKPOINT_FIXTURE_IDS; i++)
-                if (checkpoint_fixture_has_row(t, i)) {
-                    wanted++;
-                    admitted += t < 2 || i / 6 % 2 == 0;
-                }
-            assert_int_equal(counts[t], wanted);
-            assert_int_equal(manifest.tables[t].count.rows, wanted);
-            assert_int_equal(manifest.tables[t].count.admitted, admitted);
-        }
+        expect_counts(&manifest, counts);
         checkpoint_reader_close(&reader);
         manifest_clear(&manifest);
     }
@@ -351,45 +367,135 @@ static void lookup_on_ps(const struct manifest *manifest,
                                         .counts = counts};
     struct row_table *table;
     struct failure why;
-    const struct shard_rows *rows;
+    struct shard_rows_pair rows;
+    struct shard_rows_cursor cursor;
+    const struct row *row;
     assert_int_equal(row_table_open(&table, &options, &why), STATUS_OK);
     assert_int_equal(
         checkpoint_reader_rows(reader, partition, stack, &rows, &why),
         STATUS_OK);
-    assert_int_equal(rows->row_bytes, row_table_row_bytes(table));
-    for (size_t v = 0; v < rows->count; v++)
-        if (row_table_restore(table, rows->values[v].rows,
-                              rows->values[v].count, partition, &why))
+    assert_int_equal(rows.rows->row_bytes, row_table_row_bytes(table));
+    shard_rows_seek(&cursor, &rows, 0, 0);
+    while ((row = shard_rows_step(&cursor)))
+        if (row_table_restore(table, row, 1, partition, &why))
             fail_msg("%s", why.text);
     row_table_lookup(table, keys, weights);
     row_table_close(&table);
+}
+
+static void expect_lookups_of_a_ps(const struct manifest *manifest,
+                                   struct checkpoint_reader *reader) {
+    struct failure why;
+    struct row_keys keys = {0};
+    size_t bytes = 4 * CHECKPOINT_FIXTURE_IDS * 8 * sizeof(float);
+    float *file = malloc(bytes), *ps = malloc(bytes);
+    for (uint32_t p = 0; p < 3; p++)
+        for (uint32_t s = 0; s < manifest->layout->num_stacks; s++) {
+            make_keys(manifest->layout, p, s, &keys);
+            assert_true(keys.count > 1000);
+            assert_int_equal(
+                checkpoint_reader_lookup(reader, p, s, &keys, file, &why),
+                STATUS_OK);
+            lookup_on_ps(manifest, reader, p, s, &keys, ps);
+            assert_memory_equal(file, ps,
+                                keys.count * row_keys_dim(manifest->layout, s) *
+                                    sizeof(float));
+        }
+    free(file);
+    free(ps);
+    row_keys_free(&keys);
 }
 
 static void a_lookup_in_the_file_is_that_of_a_ps_which_restored_it(
     void **state) {
     struct manifest manifest;
     struct checkpoint_reader *reader;
-    struct failure why;
-    struct row_keys keys = {0};
     open_tables(*state, 1, 2, 3, &manifest, &reader);
-    size_t bytes = 4 * CHECKPOINT_FIXTURE_IDS * 8 * sizeof(float);
-    float *file = malloc(bytes), *ps = malloc(bytes);
-    for (uint32_t p = 0; p < 3; p++)
-        for (uint32_t s = 0; s < manifest.layout->num_stacks; s++) {
-            make_keys(manifest.layout, p, s, &keys);
-            assert_true(keys.count > 1000);
-            assert_int_equal(
-                checkpoint_reader_lookup(reader, p, s, &keys, file, &why),
-                STATUS_OK);
-            lookup_on_ps(&manifest, reader, p, s, &keys, ps);
-            assert_memory_equal(file, ps,
-                                keys.count * row_keys_dim(manifest.layout, s) *
-                                    sizeof(float));
-        }
-    free(file);
-    free(ps);
-    row_keys_free(&keys);
+    expect_lookups_of_a_ps(&manifest, reader);
     checkpoint_reader_close(&reader);
+    manifest_clear(&manifest);
+}
+
+/* The base is of two ps, the delta of three. */
+static void a_delta_is_read_with_its_base(void **state) {
+    const char *dir = *state;
+    struct manifest manifest;
+    struct checkpoint_reader *reader;
+    uint64_t counts[CHECKPOINT_FIXTURE_TABLES] = {0}, base = 0, delta = 0;
+    checkpoint_fixture_write_tables(dir, 10, 2, 3);
+    checkpoint_fixture_write_delta(dir, 20, 3, 10);
+    open_step(dir, 20, &manifest, &reader);
+    assert_true(manifest.is_delta && manifest.base->step == 10);
+    count_rows(reader, manifest.layout, counts);
+    expect_counts(&manifest, counts);
+    expect_lookups_of_a_ps(&manifest, reader);
+    checkpoint_reader_close(&reader);
+    for (uint32_t f = 0; f < manifest.base->num_files; f++)
+        base += manifest.base->files[f].size;
+    for (uint32_t f = 0; f < manifest.num_files; f++)
+        delta += manifest.files[f].size;
+    assert_true(delta < base - 1000000); /* the dense blocks are in both */
+    manifest_clear(&manifest);
+}
+
+static void expect_newest(const char *dir, uint64_t step) {
+    struct manifest manifest;
+    struct failure why;
+    bool found;
+    assert_int_equal(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY,
+                                              &manifest, &found, NULL, &why),
+                     STATUS_OK);
+    assert_true(found);
+    assert_int_equal(manifest.step, step);
+    manifest_clear(&manifest);
+}
+
+static void a_delta_without_its_very_base_is_passed_over(void **state) {
+    const char *dir = *state;
+    struct manifest manifest;
+    struct failure why;
+    char path[PATH_MAX + 128], folder[PATH_MAX];
+    checkpoint_fixture_write_tables(dir, 5, 1, 3);
+    checkpoint_fixture_write_tables(dir, 10, 1, 3);
+    checkpoint_fixture_write_delta(dir, 20, 1, 10);
+    expect_newest(dir, 20);
+    /* A file of the base is damaged. */
+    shard_path(dir, 10, 0, 1, path);
+    assert_int_equal(truncate(path, 7), 0);
+    expect_damage(dir, 20, FAILURE_CHECKPOINT_DAMAGED, "step-000000010/ps-0");
+    expect_newest(dir, 5);
+    /* Another checkpoint of that step. */
+    checkpoint_folder(dir, 10, folder, sizeof folder);
+    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+    manifest.run++;
+    assert_int_equal(manifest_write(&manifest, folder, &why), STATUS_OK);
+    manifest_clear(&manifest);
+    expect_damage(dir, 20, FAILURE_CHECKPOINT_DAMAGED,
+                  "base of step 10 cannot be read");
+    expect_damage(dir, 20, FAILURE_CHECKPOINT_DAMAGED, "is another one");
+    assert_int_equal(checkpoint_remove(dir, 10, &why), STATUS_OK);
+    expect_damage(dir, 20, FAILURE_CHECKPOINT_DAMAGED, "No such file");
+    expect_newest(dir, 5);
+}
+
+/* The file of the base on the other host is not here. */
+static void a_base_on_another_host_is_counted(void **state) {
+    const char *dir = *state;
+    struct manifest manifest;
+    struct failure why;
+    const struct shard_info *remote;
+    char path[PATH_MAX + 128], folder[PATH_MAX];
+    checkpoint_fixture_write_tables(dir, 10, 2, 3);
+    set_host(dir, 10, "node-7");
+    checkpoint_fixture_write_delta(dir, 20, 1, 10);
+    shard_path(dir, 10, 1, 2, path);
+    assert_int_equal(unlink(path), 0);
+    checkpoint_folder(dir, 20, folder, sizeof folder);
+    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+    assert_int_equal(checkpoint_reader_count_remote(folder, &manifest, &remote),
+                     1);
+    assert_string_equal(remote->host, "node-7");
+    assert_int_equal(checkpoint_reader_verify(dir, 20, &why), STATUS_OK);
     manifest_clear(&manifest);
 }
 
@@ -424,6 +530,9 @@ int main(void) {
         IN_DIR(a_file_on_another_host_is_skipped_and_its_host_named),
         IN_DIR(rows_are_read_back_sorted_for_any_number_of_partitions),
         IN_DIR(a_lookup_in_the_file_is_that_of_a_ps_which_restored_it),
+        IN_DIR(a_delta_is_read_with_its_base),
+        IN_DIR(a_delta_without_its_very_base_is_passed_over),
+        IN_DIR(a_base_on_another_host_is_counted),
         IN_DIR(a_partition_that_its_file_lacks_fails_verification),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

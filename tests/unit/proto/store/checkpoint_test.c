@@ -56,8 +56,16 @@ static void names_are_as_documented(void **state) {
     assert_string_equal(text, "dir/step-12345678901");
     checkpoint_folder("dir", 1, text, 5);
     assert_string_equal(text, "");
-    checkpoint_shard_name(0, 2, 0xabc, text, sizeof text);
+    checkpoint_shard_name(0, 2, 0xabc, false, text, sizeof text);
     assert_string_equal(text, "ps-0-of-2-0000000000000abc.mdb");
+    checkpoint_shard_name(0, 2, 0xabc, true, text, sizeof text);
+    assert_string_equal(text, "ps-0-of-2-0000000000000abc-delta.mdb");
+    checkpoint_sibling("/a/dir/step-000000007", 1500, text, sizeof text);
+    assert_string_equal(text, "/a/dir/step-000001500");
+    checkpoint_sibling("/step-000000007", 1500, text, sizeof text);
+    assert_string_equal(text, "//step-000001500");
+    checkpoint_sibling("step-000000007", 1500, text, sizeof text);
+    assert_string_equal(text, "./step-000001500");
 }
 
 static void only_step_folders_with_a_manifest_are_listed(void **state) {
@@ -139,6 +147,35 @@ static void pruning_keeps_the_newest_and_those_in_progress(void **state) {
     assert_int_equal(checkpoint_fixture_entries(dir), 3);
 }
 
+/* Steps 10 and 30 are full, 20 and 40 to 60 deltas of the one before. */
+static void write_deltas(const char *dir) {
+    checkpoint_fixture_write_tables(dir, 10, 1, 4);
+    checkpoint_fixture_write_delta(dir, 20, 1, 10);
+    checkpoint_fixture_write_tables(dir, 30, 1, 4);
+    checkpoint_fixture_write_delta(dir, 40, 2, 30);
+    checkpoint_fixture_write_delta(dir, 50, 1, 30);
+    checkpoint_fixture_write_delta(dir, 60, 1, 30);
+}
+
+static void expect_pruned(const char *dir, uint32_t keep,
+                          const uint64_t *steps) {
+    struct failure why;
+    assert_int_equal(checkpoint_prune(dir, keep, &why), STATUS_OK);
+    assert_steps(dir, steps);
+}
+
+static void a_base_lives_as_long_as_a_delta_needs_it(void **state) {
+    const char *dir = *state;
+    write_deltas(dir);
+    expect_pruned(dir, 5, STEPS(10, 20, 30, 40, 50, 60));
+    expect_pruned(dir, 4, STEPS(30, 40, 50, 60));
+    expect_pruned(dir, 2, STEPS(30, 50, 60));
+    expect_pruned(dir, 1, STEPS(30, 60));
+    checkpoint_fixture_write_tables(dir, 70, 1, 4);
+    expect_pruned(dir, 2, STEPS(30, 60, 70));
+    expect_pruned(dir, 1, STEPS(70));
+}
+
 static void partial_steps_stay_until_one_is_complete(void **state) {
     const char *dir = *state;
     struct failure why;
@@ -164,6 +201,27 @@ static void steps_of_an_earlier_run_are_moved_aside_whole(void **state) {
     snprintf(aside, sizeof aside, "%s/aside-0000000000000007", dir);
     assert_steps(aside, STEPS(2, 3));
     assert_int_equal(checkpoint_reader_verify(aside, 3, &why), STATUS_OK);
+}
+
+/* Step 30 stays, and the deltas that move need it too. */
+static void a_delta_is_moved_aside_with_its_base(void **state) {
+    const char *dir = *state;
+    char aside[PATH_MAX + 32];
+    size_t moved;
+    struct failure why;
+    write_deltas(dir);
+    assert_int_equal(checkpoint_set_aside(dir, 41, 7, &moved, &why), STATUS_OK);
+    assert_int_equal(moved, 2);
+    assert_steps(dir, STEPS(10, 20, 30, 40));
+    snprintf(aside, sizeof aside, "%s/aside-0000000000000007", dir);
+    assert_steps(aside, STEPS(30, 50, 60));
+    expect_pruned(dir, 1, STEPS(30, 40));
+    assert_int_equal(checkpoint_remove(dir, 30, &why), STATUS_OK);
+    for (uint64_t step = 30; step <= 60; step += 10)
+        if (step != 40 && checkpoint_reader_verify(aside, step, &why))
+            fail_msg("%s", why.text);
+    assert_int_equal(checkpoint_set_aside(dir, 0, 8, &moved, &why), STATUS_OK);
+    assert_int_equal(moved, 1);
 }
 
 static void folders_are_created_with_parents_and_idempotently(void **state) {
@@ -244,8 +302,10 @@ int main(void) {
         IN_DIR(removing_a_step_leaves_foreign_files),
         IN_DIR(a_failed_removal_has_removed_the_manifest),
         IN_DIR(pruning_keeps_the_newest_and_those_in_progress),
+        IN_DIR(a_base_lives_as_long_as_a_delta_needs_it),
         IN_DIR(partial_steps_stay_until_one_is_complete),
         IN_DIR(steps_of_an_earlier_run_are_moved_aside_whole),
+        IN_DIR(a_delta_is_moved_aside_with_its_base),
         IN_DIR(folders_are_created_with_parents_and_idempotently),
         IN_DIR(after_a_kill_every_listed_step_verifies),
     };

@@ -58,6 +58,8 @@ static void fill(struct manifest *manifest) {
     manifest->files[0].hash[0] = 1;
     manifest->files[0].hash[1] = UINT64_MAX;
     strcpy(manifest->files[1].host, "node-7");
+    manifest->is_delta = true;
+    manifest->base_name = (struct manifest_name){1000, UINT64_MAX - 1};
 }
 
 static void a_manifest_reads_back_from_its_file(void **state) {
@@ -67,10 +69,12 @@ static void a_manifest_reads_back_from_its_file(void **state) {
     struct failure why;
     checkpoint_fixture_folder(folder);
     fill(&written);
+    written.is_delta = false;
     assert_int_equal(manifest_write(&written, folder, &why), STATUS_OK);
     assert_int_equal(checkpoint_fixture_entries(folder), 1);
     assert_int_equal(manifest_read(&read, folder, &why), STATUS_OK);
     assert_same(&written, &read);
+    assert_true(written.hash && written.hash == read.hash);
     manifest_clear(&written);
     manifest_clear(&read);
     checkpoint_fixture_remove(folder);
@@ -89,10 +93,56 @@ static void the_text_of_a_parsed_manifest_is_the_same(void **state) {
     assert_string_equal(parsed.job, "{\"b\":1.5,\"a\":[0.001,\"é\"]}");
     char *again = manifest_text(&parsed);
     assert_string_equal(text, again);
+    assert_true(parsed.is_delta && !parsed.base);
+    assert_memory_equal(&parsed.base_name, &manifest.base_name,
+                        sizeof parsed.base_name);
+    assert_true(parsed.hash == manifest_text_hash(text));
     free(text);
     free(again);
     manifest_clear(&manifest);
     manifest_clear(&parsed);
+}
+
+/* The base of a delta of step 1500, from its text. */
+static void expect_base(struct manifest *base, const char *wrong) {
+    struct manifest delta;
+    struct failure why;
+    fill(&delta);
+    char *text = manifest_text(base);
+    assert_non_null(text);
+    enum status status = manifest_parse_base(&delta, text, &why);
+    if (wrong) {
+        assert_fails(status, &why, FAILURE_CHECKPOINT_DAMAGED);
+        assert_non_null(strstr(why.text, wrong));
+        assert_null(delta.base);
+    } else {
+        assert_int_equal(status, STATUS_OK);
+        assert_same(delta.base, base);
+    }
+    free(text);
+    manifest_clear(&delta);
+}
+
+static void a_base_is_full_and_has_the_same_tables(void **state) {
+    (void)state;
+    struct manifest base;
+    fill(&base);
+    base.step = 1000;
+    base.base_name.step = 500;
+    expect_base(&base, "itself a delta");
+    base.is_delta = false;
+    expect_base(&base, NULL);
+    base.layout->tables[1].max_rows++;
+    expect_base(&base, NULL);
+    base.layout->tables[1].init_bound = 0.5f;
+    expect_base(&base, "other tables");
+    base.layout->tables[1].init_bound = 0.25f;
+    base.tables[2].num_slots++;
+    expect_base(&base, "other tables");
+    base.tables[2].num_slots--;
+    base.step = 999;
+    expect_base(&base, "of step 999");
+    manifest_clear(&base);
 }
 
 /* As one of a release before tables. */
@@ -313,6 +363,10 @@ static void a_field_out_of_range_is_named(void **state) {
         {"block_file", "[0,0,0,0,0,0,0,0,0,0,0,0]", "12 entries"},
         {"block_file.0", "2", "block_file"},
         {"block_file.0", "-1", "block_file"},
+        {"base", "7", "base"},
+        {"base.step", "1500", "before that of the delta"},
+        {"base.step", "-1", "step"},
+        {"base.hash", "\"12\"", "hash"},
         {"job", "[]", "job"},
     };
     struct manifest parsed;
@@ -372,6 +426,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_manifest_reads_back_from_its_file),
         cmocka_unit_test(the_text_of_a_parsed_manifest_is_the_same),
+        cmocka_unit_test(a_base_is_full_and_has_the_same_tables),
         cmocka_unit_test(tables_are_present_only_where_used),
         cmocka_unit_test(a_loss_scaler_is_present_only_where_used),
         cmocka_unit_test(a_manifest_without_a_text_form_is_refused),

@@ -83,7 +83,11 @@ static void write_list(struct fixture *fixture, uint32_t t, uint32_t count) {
         *(struct row *)to = (struct row){.id = id, .table = (uint16_t)t};
     }
     rows[fixture->layout->tables[t].stack] =
-        (struct snapshots_rows){&page, 1, count, count + 1, ROW_BYTES};
+        (struct snapshots_rows){.pages = &page,
+                                .num_pages = 1,
+                                .rows = count,
+                                .page_rows = count + 1,
+                                .row_bytes = ROW_BYTES};
     if (shard_rows_write(fixture->writer, fixture->layout, 1, rows, counts,
                          &why))
         fail_msg("%s", why.text);
@@ -95,7 +99,10 @@ static void write_list(struct fixture *fixture, uint32_t t, uint32_t count) {
 static enum status read_list(struct fixture *fixture, uint32_t stack,
                              struct failure *why) {
     struct shard_info info;
-    struct shard_rows_key key = {fixture->layout, 1, stack, ROW_BYTES};
+    struct shard_rows_key key = {.layout = fixture->layout,
+                                 .partition = 1,
+                                 .stack = stack,
+                                 .row_bytes = ROW_BYTES};
     if (fixture->writer) {
         assert_int_equal(shard_writer_finish(&fixture->writer, &info, why),
                          STATUS_OK);
@@ -105,6 +112,86 @@ static enum status read_list(struct fixture *fixture, uint32_t stack,
     }
     shard_rows_clear(&fixture->rows);
     return shard_rows_read(&fixture->rows, fixture->reader, &key, why);
+}
+
+/* Opens what was written, and reads a list of stack 0. */
+static void read_changes(struct fixture *fixture, bool removed,
+                         struct shard_rows *out) {
+    struct shard_info info;
+    struct failure why;
+    struct shard_rows_key key = {.layout = fixture->layout,
+                                 .partition = 1,
+                                 .row_bytes =
+                                     removed ? sizeof(struct row) : ROW_BYTES,
+                                 .removed = removed};
+    if (fixture->writer)
+        assert_int_equal(shard_writer_finish(&fixture->writer, &info, &why) ||
+                             shard_reader_open(&fixture->reader,
+                                               fixture->file.folder, &info,
+                                               &why),
+                         STATUS_OK);
+    if (shard_rows_read(out, fixture->reader, &key, &why))
+        fail_msg("%s", why.text);
+}
+
+/* Rows 0 to 9 are there, those from 5 on touched since update 1000, whose
+ * number was 2^32 + 1000 after 32 bits. Rows 10 and 11 were removed, row 10
+ * twice; row 9 came again, row 12 was removed before. */
+static void a_delta_has_what_changed_and_what_is_gone(void **state) {
+    enum { ROWS = 10 };
+    struct fixture *fixture = *state;
+    struct buffer *page = buffer_open(ROWS * ROW_BYTES, NULL, NULL);
+    struct buffer *removed = buffer_open(5 * sizeof(struct row), NULL, NULL);
+    static const uint32_t gone[5][2] = {
+        {11, 1000}, {9, 1001}, {10, 1002}, {12, 999}, {10, 1004}};
+    uint64_t ids[13] = {id_from(fixture->layout, 0, 0)};
+    for (int i = 1; i < 13; i++)
+        ids[i] = id_from(fixture->layout, 0, ids[i - 1] + 1);
+    memset(buffer_data(page), 0, ROWS * ROW_BYTES);
+    for (uint32_t r = 0; r < ROWS; r++)
+        *(struct row *)((char *)buffer_data(page) + r * ROW_BYTES) =
+            (struct row){.id = ids[r], .touched = r < 5 ? 1000 - r : 1001 + r};
+    for (int i = 0; i < 5; i++)
+        ((struct row *)buffer_data(removed))[i] =
+            (struct row){.id = ids[gone[i][0]], .touched = gone[i][1]};
+    struct snapshots_rows rows[2] = {
+        {.pages = &page,
+         .num_pages = 1,
+         .rows = ROWS,
+         .page_rows = ROWS,
+         .row_bytes = ROW_BYTES,
+         .delta = true,
+         .since = (UINT64_C(1) << 32) + 1000,
+         .removed = removed,
+         .num_removed = 5},
+        {.row_bytes = ROW_BYTES, .delta = true, .since = 1000}};
+    struct shard_rows_count counts[3] = {{0}};
+    struct failure why;
+    if (shard_rows_write(fixture->writer, fixture->layout, 1, rows, counts,
+                         &why))
+        fail_msg("%s", why.text);
+    assert_int_equal(counts[0].rows, ROWS);
+    struct shard_rows changed, without;
+    struct shard_rows_place place = {0};
+    const struct row *row;
+    read_changes(fixture, false, &changed);
+    for (int i = 5; i < ROWS; i++)
+        assert_true((row = shard_rows_next(&changed, &place)) &&
+                    row->id == ids[i]);
+    assert_null(shard_rows_next(&changed, &place));
+    read_changes(fixture, true, &without);
+    place = (struct shard_rows_place){0};
+    for (int i = 10; i < 12; i++)
+        assert_true((row = shard_rows_next(&without, &place)) &&
+                    row->id == ids[i]);
+    assert_null(shard_rows_next(&without, &place));
+    assert_false(shard_reader_has(
+        fixture->reader, (struct shard_key){.parameter = SHARD_ROWS | 1,
+                                            .slot = SHARD_REMOVED | 1}));
+    shard_rows_clear(&changed);
+    shard_rows_clear(&without);
+    buffer_release(&page);
+    buffer_release(&removed);
 }
 
 static void a_list_of_any_length_ends_where_it_ends(void **state) {
@@ -264,6 +351,7 @@ static void values_ascend_and_have_no_more_rows_than_fit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        SHARD_ROWS_TEST(a_delta_has_what_changed_and_what_is_gone),
         SHARD_ROWS_TEST(a_list_of_any_length_ends_where_it_ends),
         SHARD_ROWS_TEST(a_row_is_found_or_the_one_after_it),
         SHARD_ROWS_TEST(damaged_rows_are_refused_by_name),

@@ -35,10 +35,11 @@ struct fixture {
     struct buffer *weights;
     uint64_t version; /* of all blocks */
     uint64_t hold_at; /* the last round that the agent asked for */
+    uint64_t base;    /* the last that the agent named */
     struct {
         uint64_t id, step, highest;
         Capstan__SnapshotReport__Outcome outcome;
-        bool has_step, has_scaler;
+        bool has_step, has_scaler, delta;
         char error[256], host[64], name[128];
     } sent[MAX_SENT];
     unsigned num_sent;
@@ -59,6 +60,7 @@ static void record(void *context, Capstan__Control *control) {
     fixture->sent[i].step = report->step;
     fixture->sent[i].has_step = report->has_step;
     fixture->sent[i].has_scaler = report->scaler;
+    fixture->sent[i].delta = report->delta;
     fixture->sent[i].outcome = report->outcome;
     snprintf(fixture->sent[i].error, sizeof fixture->sent[i].error, "%s",
              report->error);
@@ -110,6 +112,10 @@ static enum status hold_now(void *context, uint64_t id, struct failure *why) {
     return STATUS_OK;
 }
 
+static void set_base(void *context, uint64_t id) {
+    ((struct fixture *)context)->base = id;
+}
+
 static void open_agent(struct fixture *fixture) {
     struct failure why;
     assert_int_equal(
@@ -147,7 +153,7 @@ static int setup(void **state) {
                    .num_blocks = BLOCKS,
                    .num_tensors = 1,
                    .row_bytes = sizeof(uint64_t)},
-        .source = {fixture, freeze, hold_at, hold_now, NULL},
+        .source = {fixture, freeze, hold_at, hold_now, NULL, set_base},
     };
     *state = fixture;
     return 0;
@@ -186,6 +192,7 @@ static void command(struct fixture *fixture, Capstan__Snapshot snapshot) {
     message.step = snapshot.step;
     message.write = snapshot.write;
     message.retain = snapshot.retain;
+    message.form = snapshot.form;
     control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
     control.snapshot = &message;
     handle(fixture, &control);
@@ -282,6 +289,79 @@ static void a_snapshot_of_now_is_written_when_the_order_follows(void **state) {
     assert_int_equal(fixture->sent[1].outcome, WRITTEN);
 }
 
+static void retain(struct fixture *fixture, uint64_t base) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    Capstan__Retain message = CAPSTAN__RETAIN__INIT;
+    message.base_snapshot = base;
+    control.body_case = CAPSTAN__CONTROL__BODY_RETAIN;
+    control.retain = &message;
+    handle(fixture, &control);
+}
+
+/* Round 5 of every 5 is a delta, round 20 full; and so a request says. */
+static void a_delta_is_full_until_there_is_a_base(void **state) {
+    struct fixture *fixture = *state;
+    fixture->plan.run_schedule.checkpoints = true;
+    fixture->plan.run_schedule.epoch_batches = TOTAL;
+    fixture->plan.run_schedule.accumulation = 1;
+    fixture->plan.run_schedule.every_steps = 20;
+    fixture->plan.run_schedule.delta_every_steps = 5;
+    open_agent(fixture);
+    reach_all(fixture, 5);
+    await_sent(fixture, 1);
+    retain(fixture, 0);
+    assert_int_equal(fixture->base, 0);
+    reach_all(fixture, 10);
+    await_sent(fixture, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_false(fixture->sent[i].delta);
+        assert_string_equal(fixture->sent[i].name,
+                            "ps-1-of-2-0000000000000007.mdb");
+    }
+    retain(fixture, 10);
+    assert_int_equal(fixture->base, 10);
+    reach_all(fixture, 15);
+    await_sent(fixture, 3);
+    assert_true(fixture->sent[2].delta);
+    assert_string_equal(fixture->sent[2].name,
+                        "ps-1-of-2-0000000000000007-delta.mdb");
+    reach_all(fixture, 20);
+    await_sent(fixture, 4);
+    assert_false(fixture->sent[3].delta);
+    command(fixture,
+            (Capstan__Snapshot){.id = REQUESTED,
+                                .round = 25,
+                                .write = true,
+                                .form = CAPSTAN__SNAPSHOT__FORM__FULL});
+    reach_all(fixture, 25);
+    await_sent(fixture, 6);
+    assert_false(fixture->sent[5].delta);
+    command(fixture,
+            (Capstan__Snapshot){.id = REQUESTED + 1,
+                                .form = CAPSTAN__SNAPSHOT__FORM__DELTA});
+    await_sent(fixture, 7);
+    command(fixture,
+            (Capstan__Snapshot){.id = REQUESTED + 1,
+                                .step = 26,
+                                .write = true,
+                                .form = CAPSTAN__SNAPSHOT__FORM__DELTA});
+    await_sent(fixture, 8);
+    assert_true(fixture->sent[7].delta);
+}
+
+static void a_run_that_resumed_has_a_base(void **state) {
+    struct fixture *fixture = *state;
+    fixture->plan.run_schedule.checkpoints = true;
+    fixture->plan.run_schedule.epoch_batches = TOTAL;
+    fixture->plan.run_schedule.accumulation = 1;
+    fixture->plan.run_schedule.delta_every_steps = 5;
+    fixture->plan.restore_folder = fixture->folder;
+    open_agent(fixture);
+    reach_all(fixture, 5);
+    await_sent(fixture, 1);
+    assert_true(fixture->sent[0].delta);
+}
+
 static void a_planned_id_only_lifts_the_freeze(void **state) {
     struct fixture *fixture = *state;
     open_agent(fixture);
@@ -368,6 +448,8 @@ int main(void) {
         AGENT_TEST(only_the_first_blocks_holder_reports_step_and_scaler),
         AGENT_TEST(a_requested_round_is_agreed_on_held_and_written),
         AGENT_TEST(a_snapshot_of_now_is_written_when_the_order_follows),
+        AGENT_TEST(a_delta_is_full_until_there_is_a_base),
+        AGENT_TEST(a_run_that_resumed_has_a_base),
         AGENT_TEST(a_planned_id_only_lifts_the_freeze),
         AGENT_TEST(a_round_due_during_a_write_is_skipped_and_said),
         AGENT_TEST(a_request_that_is_released_is_not_begun),

@@ -26,6 +26,7 @@ enum { ELEMENTS = 40000, BLOCKS = 3, TENSORS = 2 };
 #define NOT_WRITTEN CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_WRITTEN
 #define HELD CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD
 #define NOT_HELD CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD
+#define FULL CAPSTAN__SNAPSHOT__FORM__FULL
 
 struct fixture {
     struct layout *layout;
@@ -160,7 +161,7 @@ static void check_file(struct fixture *fixture,
 static void a_planned_snapshot_is_reported_once_when_it_is_written(
     void **state) {
     struct fixture *fixture = *state;
-    snapshots_begin(fixture->snapshots, 9, false);
+    snapshots_begin(fixture->snapshots, 9, false, FULL);
     assert_true(snapshots_has(fixture->snapshots, 9));
     add_all(fixture, 9, 4);
     assert_false(snapshots_busy(fixture->snapshots));
@@ -180,7 +181,7 @@ static void a_planned_snapshot_is_reported_once_when_it_is_written(
 static void a_requested_snapshot_is_reported_as_held_before_it_is_written(
     void **state) {
     struct fixture *fixture = *state;
-    snapshots_begin(fixture->snapshots, REQUESTED, false);
+    snapshots_begin(fixture->snapshots, REQUESTED, false, FULL);
     add_all(fixture, REQUESTED, 4);
     order(fixture, REQUESTED, "shard.mdb");
     struct snapshots_report report = await(fixture);
@@ -192,7 +193,7 @@ static void a_requested_snapshot_is_reported_as_held_before_it_is_written(
 
 static void blocks_may_arrive_after_the_command(void **state) {
     struct fixture *fixture = *state;
-    snapshots_begin(fixture->snapshots, 1, false);
+    snapshots_begin(fixture->snapshots, 1, false, FULL);
     order(fixture, 1, "shard.mdb");
     for (uint32_t b = 0; b < BLOCKS; b++) {
         assert_true(snapshots_accepts(fixture->snapshots, 1));
@@ -206,7 +207,7 @@ static void blocks_may_arrive_after_the_command(void **state) {
 /* As in all-reduce, where reads are answered from the current weights. */
 static void a_promised_snapshot_is_held_before_its_blocks_arrive(void **state) {
     struct fixture *fixture = *state;
-    snapshots_begin(fixture->snapshots, REQUESTED, false);
+    snapshots_begin(fixture->snapshots, REQUESTED, false, FULL);
     snapshots_promise(fixture->snapshots, REQUESTED, 30);
     struct snapshots_report report = await(fixture);
     assert_int_equal(report.outcome, HELD);
@@ -219,10 +220,10 @@ static void a_promised_snapshot_is_held_before_its_blocks_arrive(void **state) {
 
 static void only_retained_weights_may_be_read(void **state) {
     struct fixture *fixture = *state;
-    snapshots_begin(fixture->snapshots, 4, false);
+    snapshots_begin(fixture->snapshots, 4, false, FULL);
     add(fixture, 4, 0, 1);
     assert_null(snapshots_weights(fixture->snapshots, 4, 0));
-    snapshots_begin(fixture->snapshots, 5, true);
+    snapshots_begin(fixture->snapshots, 5, true, FULL);
     add(fixture, 5, 0, 1);
     struct buffer *weights = snapshots_weights(fixture->snapshots, 5, 0);
     assert_non_null(weights);
@@ -236,7 +237,7 @@ static void only_retained_weights_may_be_read(void **state) {
 
 static void a_retained_snapshot_stays_after_it_was_written(void **state) {
     struct fixture *fixture = *state;
-    snapshots_begin(fixture->snapshots, 5, true);
+    snapshots_begin(fixture->snapshots, 5, true, FULL);
     add_all(fixture, 5, 1);
     order(fixture, 5, "shard.mdb");
     assert_int_equal(await(fixture).outcome, WRITTEN);
@@ -250,7 +251,7 @@ static void a_retained_snapshot_stays_after_it_was_written(void **state) {
 /* Its later blocks do not begin it again, and nothing waits for them. */
 static void a_missing_folder_is_a_failure_with_its_reason(void **state) {
     struct fixture *fixture = *state;
-    snapshots_begin(fixture->snapshots, 5, false);
+    snapshots_begin(fixture->snapshots, 5, false, FULL);
     add(fixture, 5, 0, 1);
     snapshots_write(fixture->snapshots, 5, NULL, "/proc/nowhere/at/all",
                     "shard.mdb");
@@ -261,7 +262,7 @@ static void a_missing_folder_is_a_failure_with_its_reason(void **state) {
     assert_false(snapshots_accepts(fixture->snapshots, 5));
     add(fixture, 5, 1, 1);
     assert_int_equal(copies(fixture), 0);
-    snapshots_begin(fixture->snapshots, 6, false);
+    snapshots_begin(fixture->snapshots, 6, false, FULL);
     assert_false(snapshots_has(fixture->snapshots, 5));
     order(fixture, 6, "shard.mdb");
     add_all(fixture, 6, 2);
@@ -272,7 +273,7 @@ static void a_missing_folder_is_a_failure_with_its_reason(void **state) {
 static void a_requested_snapshot_that_is_not_written_is_still_held(
     void **state) {
     struct fixture *fixture = *state;
-    snapshots_begin(fixture->snapshots, REQUESTED, true);
+    snapshots_begin(fixture->snapshots, REQUESTED, true, FULL);
     snapshots_write(fixture->snapshots, REQUESTED, NULL, "/proc/nowhere/at/all",
                     "shard.mdb");
     while (snapshots_busy(fixture->snapshots))
@@ -292,7 +293,7 @@ static void a_block_without_memory_for_a_copy_fails_the_file(void **state) {
     uint64_t version = 1;
     struct buffer *none[TENSORS] = {NULL};
     struct snapshots_block block = {.tensors = none, .row = &version};
-    snapshots_begin(fixture->snapshots, 5, false);
+    snapshots_begin(fixture->snapshots, 5, false, FULL);
     order(fixture, 5, "shard.mdb");
     snapshots_add(fixture->snapshots, 5, 0, &block);
     struct snapshots_report report = await(fixture);
@@ -306,7 +307,7 @@ static void a_snapshot_without_memory_is_reported_with_its_reason(
     struct fixture *fixture = *state;
     snapshots_close(&fixture->snapshots);
     open_snapshots(fixture, SIZE_MAX / 2);
-    snapshots_begin(fixture->snapshots, REQUESTED, true);
+    snapshots_begin(fixture->snapshots, REQUESTED, true, FULL);
     add_all(fixture, REQUESTED, 1);
     struct snapshots_report report = await(fixture);
     assert_int_equal(report.id, REQUESTED);
@@ -315,7 +316,7 @@ static void a_snapshot_without_memory_is_reported_with_its_reason(
     assert_null(snapshots_weights(fixture->snapshots, REQUESTED, 0));
     snapshots_release(fixture->snapshots, REQUESTED);
     assert_false(snapshots_has(fixture->snapshots, REQUESTED));
-    snapshots_begin(fixture->snapshots, 7, false);
+    snapshots_begin(fixture->snapshots, 7, false, FULL);
     order(fixture, 7, "shard.mdb");
     assert_int_equal(await(fixture).outcome, NOT_WRITTEN);
     expect_none(fixture);
@@ -339,7 +340,7 @@ static void several_snapshots_are_written_in_sequence(void **state) {
     struct fixture *fixture = *state;
     char name[32];
     for (uint64_t id = 1; id <= 3; id++) {
-        snapshots_begin(fixture->snapshots, id, false);
+        snapshots_begin(fixture->snapshots, id, false, FULL);
         add_all(fixture, id, id);
         snprintf(name, sizeof name, "shard-%d.mdb", (int)id);
         order(fixture, id, name);
@@ -355,7 +356,7 @@ static void snapshots_that_end_together_are_reported_in_order(void **state) {
     int64_t end = time_now() + 20 * TIME_S;
     char name[32];
     for (uint64_t id = 1; id <= 3; id++) {
-        snapshots_begin(fixture->snapshots, id, false);
+        snapshots_begin(fixture->snapshots, id, false, FULL);
         add_all(fixture, id, id);
         snprintf(name, sizeof name, "shard-%d.mdb", (int)id);
         order(fixture, id, name);
@@ -368,7 +369,7 @@ static void snapshots_that_end_together_are_reported_in_order(void **state) {
 
 static void a_partial_file_is_removed_at_the_end(void **state) {
     struct fixture *fixture = *state;
-    snapshots_begin(fixture->snapshots, 1, false);
+    snapshots_begin(fixture->snapshots, 1, false, FULL);
     order(fixture, 1, "shard.mdb");
     add(fixture, 1, 0, 0); /* the others never come */
     snapshots_close(&fixture->snapshots);
@@ -381,14 +382,14 @@ static void a_partial_file_is_removed_at_the_end(void **state) {
 static void a_failed_round_is_not_begun_again_by_its_later_blocks(
     void **state) {
     struct fixture *fixture = *state;
-    snapshots_begin(fixture->snapshots, 5, false);
+    snapshots_begin(fixture->snapshots, 5, false, FULL);
     add(fixture, 5, 0, 1);
     snapshots_write(fixture->snapshots, 5, NULL, "/proc/nowhere/at/all",
                     "shard.mdb");
     assert_int_equal(await(fixture).outcome, NOT_WRITTEN);
-    snapshots_begin(fixture->snapshots, REQUESTED, false);
+    snapshots_begin(fixture->snapshots, REQUESTED, false, FULL);
     assert_true(snapshots_has(fixture->snapshots, 5));
-    snapshots_begin(fixture->snapshots, 6, false);
+    snapshots_begin(fixture->snapshots, 6, false, FULL);
     assert_false(snapshots_has(fixture->snapshots, 5));
 }
 
@@ -396,11 +397,11 @@ static void a_failed_round_is_not_begun_again_by_its_later_blocks(
 static void a_snapshot_released_before_it_is_held_does_not_block_the_writer(
     void **state) {
     struct fixture *fixture = *state;
-    snapshots_begin(fixture->snapshots, REQUESTED, false);
+    snapshots_begin(fixture->snapshots, REQUESTED, false, FULL);
     order(fixture, REQUESTED, "given-up.mdb");
     add(fixture, REQUESTED, 0, 1); /* the others never come */
     snapshots_release(fixture->snapshots, REQUESTED);
-    snapshots_begin(fixture->snapshots, 7, false);
+    snapshots_begin(fixture->snapshots, 7, false, FULL);
     order(fixture, 7, "shard.mdb");
     add_all(fixture, 7, 2);
     struct snapshots_report report = await(fixture);
@@ -478,8 +479,10 @@ static uint64_t check_partition(struct tables *tables,
                             .slot = SHARD_ROW};
     for (uint32_t s = 0; s < layout->num_stacks; s++) {
         struct shard_rows rows;
-        struct shard_rows_key of = {layout, partition, s,
-                                    tables->rows[0][s].row_bytes};
+        struct shard_rows_key of = {.layout = layout,
+                                    .partition = partition,
+                                    .stack = s,
+                                    .row_bytes = tables->rows[0][s].row_bytes};
         if (shard_rows_read(&rows, reader, &of, &why))
             fail_msg("%s", why.text);
         for (size_t v = 0; v < rows.count; v++)
@@ -499,7 +502,7 @@ static void partitions_are_written_with_blocks_and_their_rows_counted(
     struct fixture *fixture = &tables->fixture;
     struct shard_reader *reader;
     struct failure why;
-    snapshots_begin(fixture->snapshots, 9, false);
+    snapshots_begin(fixture->snapshots, 9, false, FULL);
     order(fixture, 9, "shard.mdb");
     add_partition(tables, 9, 1, 7);
     add(fixture, 9, 0, 7);
@@ -533,10 +536,10 @@ static void partitions_are_written_with_blocks_and_their_rows_counted(
 static void only_retained_rows_may_be_read(void **state) {
     struct tables *tables = *state;
     struct snapshots *snapshots = tables->fixture.snapshots;
-    snapshots_begin(snapshots, 4, false);
+    snapshots_begin(snapshots, 4, false, FULL);
     add_partition(tables, 4, 0, 1);
     assert_null(snapshots_rows(snapshots, 4, 1));
-    snapshots_begin(snapshots, 5, true);
+    snapshots_begin(snapshots, 5, true, FULL);
     add_partition(tables, 5, 0, 1);
     const struct snapshots_rows *rows = snapshots_rows(snapshots, 5, 1);
     assert_non_null(rows);
@@ -553,7 +556,7 @@ static void a_partition_without_memory_for_a_copy_fails_the_file(void **state) {
     struct fixture *fixture = &tables->fixture;
     uint64_t version = 1;
     struct snapshots_block block = {.row = &version};
-    snapshots_begin(fixture->snapshots, 5, false);
+    snapshots_begin(fixture->snapshots, 5, false, FULL);
     order(fixture, 5, "shard.mdb");
     snapshots_add(fixture->snapshots, 5, 2, &block);
     struct snapshots_report report = await(fixture);

@@ -77,6 +77,28 @@ static void saves_are_due_by_step_number_not_by_steps_since_start(
                          step % 10 == 0);
 }
 
+static void a_delta_is_due_where_nothing_full_is(void **state) {
+    (void)state;
+    struct run_schedule run_schedule = {.total = 55,
+                                        .accumulation = 1,
+                                        .epoch_batches = 35,
+                                        .checkpoints = true,
+                                        .every_steps = 20,
+                                        .every_epochs = 1,
+                                        .delta_every_steps = 5};
+    for (uint64_t step = 1; step <= 55; step++) {
+        bool full = step % 20 == 0 || step == 35 || step == 55;
+        assert_int_equal(run_schedule_saves(&run_schedule, step),
+                         full || step % 5 == 0);
+        assert_int_equal(run_schedule_saves_delta(&run_schedule, step),
+                         step % 5 == 0 && !full);
+    }
+    assert_true(run_schedule_crosses_boundary(&run_schedule, 21, 25));
+    assert_false(run_schedule_crosses_boundary(&run_schedule, 21, 24));
+    run_schedule.checkpoints = false;
+    assert_false(run_schedule_saves_delta(&run_schedule, 5));
+}
+
 static void a_jump_over_a_due_step_is_detected(void **state) {
     (void)state;
     struct run_schedule run_schedule = {.start = 40,
@@ -180,6 +202,7 @@ int main(void) {
         cmocka_unit_test(the_last_step_is_always_saved_and_evaluated),
         cmocka_unit_test(metrics_are_due_at_multiples_and_the_last_step),
         cmocka_unit_test(saves_are_due_by_step_number_not_by_steps_since_start),
+        cmocka_unit_test(a_delta_is_due_where_nothing_full_is),
         cmocka_unit_test(a_jump_over_a_due_step_is_detected),
         cmocka_unit_test(
             every_second_epoch_is_saved_even_when_a_step_skips_one),

@@ -313,7 +313,7 @@ static void rows_that_nobody_touches_expire(void **state) {
         if (step % 5)
             continue;
         rows = row_table_rows(table, &admitted);
-        uint64_t expired = row_table_expire(table, step - 8);
+        uint64_t expired = row_table_expire(table, step - 8, step);
         for (uint32_t i = 0; step > 8 && i < IDS; i++) {
             if (!last[i] || last[i] >= step - 8)
                 continue;
