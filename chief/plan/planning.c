@@ -74,12 +74,16 @@ static void set_rounds(struct run *run) {
         .checkpoints = job->checkpoint.dir,
         .every_steps = job->checkpoint.every_steps,
         .every_epochs = job->checkpoint.every_epochs,
+        .delta_every_steps = job->checkpoint.delta_every_steps,
     };
     run->evaluations.epochs_seen = run->metrics.epochs_ended =
         run_schedule_epochs(&run->plan.schedule, run->plan.schedule.start);
     if (run->plan.schedule.every_steps)
         run->checkpoints.every_seen =
             run->plan.schedule.start / run->plan.schedule.every_steps;
+    if (run->plan.schedule.delta_every_steps)
+        run->checkpoints.delta_every_seen =
+            run->plan.schedule.start / run->plan.schedule.delta_every_steps;
     if (job->has_steps)
         run->plan.schedule.total = job->steps;
     else if (batches == RUN_SCHEDULE_NO_EPOCHS || !job->epochs)
@@ -302,9 +306,10 @@ static void planning_free_plan(Capstan__Plan *message) {
     if (message->ps)
         free(message->ps[0]);
     free(message->ps);
-    free(message->restore_manifest == protobuf_c_empty_string
-             ? NULL
-             : message->restore_manifest);
+    if (message->restore_manifest != protobuf_c_empty_string)
+        free(message->restore_manifest);
+    if (message->restore_base != protobuf_c_empty_string)
+        free(message->restore_base);
 }
 
 static void send_plan(struct run *run, struct roster_slot *slot) {
@@ -333,6 +338,9 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
         message.restore_folder = run->plan.restore_folder;
         message.restore_manifest = manifest_text(&run->plan.restored);
         written &= message.restore_manifest != NULL;
+        if (run->plan.restored.base)
+            message.restore_base = manifest_text(run->plan.restored.base);
+        written &= message.restore_base != NULL;
     }
     control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
     control.plan = &message;
@@ -437,14 +445,27 @@ static void restore_epoch(struct run *run) {
                               : manifest->step);
 }
 
+/* A delta saves what has changed of tables only. */
+static bool planning_check_deltas(struct run *run) {
+    unsigned long long every = run->job->checkpoint.delta_every_steps;
+    if (!every || run->plan.layout->num_tables)
+        return true;
+    run_stop(run, FAILURE_JOB_UNFIT,
+             "checkpoint.delta_every_steps: found %llu, and the model has no "
+             "tables: a delta leaves out rows of tables that have not "
+             "changed, and nothing else; allowed: 0",
+             every);
+    return false;
+}
+
 static void plan(struct run *run) {
     struct failure why;
     bool settled =
         run->plan
             .ps_of_block; /* the plan is made, and only memory was waited for */
     if (!settled &&
-        (!device_replicas_resolve(run) || !collective_select_resolve(run) ||
-         !planning_place_blocks(run)))
+        (!planning_check_deltas(run) || !device_replicas_resolve(run) ||
+         !collective_select_resolve(run) || !planning_place_blocks(run)))
         return;
     if (!check_memory(run))
         return;

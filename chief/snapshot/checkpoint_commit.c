@@ -134,6 +134,8 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
         .files = snapshot->files,
         .block_file = run->plan.ps_of_block,
         .scaler = snapshot->scaler,
+        .is_delta = snapshot->delta,
+        .base_name = run->checkpoints.base,
     };
     if (run->job->model.type == JOB_EXTERNAL)
         planning_epoch_at(run, snapshot->step, &commit->manifest.epoch,
@@ -177,8 +179,19 @@ static void record_written(struct run *run,
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < run->plan.num_holders; i++)
         bytes += snapshot->files[i].size;
-    log_info(run->log, "checkpoint_written", "checkpoint %s: %.1f MB in %.2f s",
-             commit->folder, (double)bytes / 1e6, snapshot->seconds);
+    char delta[48] = "";
+    if (snapshot->delta)
+        snprintf(delta, sizeof delta, ", a delta of step %llu",
+                 (unsigned long long)commit->manifest.base_name.step);
+    log_info(run->log, "checkpoint_written",
+             "checkpoint %s: %.1f MB in %.2f s%s", commit->folder,
+             (double)bytes / 1e6, snapshot->seconds, delta);
+    if (!snapshot->delta) {
+        run->checkpoints.has_base = true;
+        run->checkpoints.base = (struct manifest_name){commit->manifest.step,
+                                                       commit->manifest.hash};
+        run->checkpoints.base_id = commit->id;
+    }
     snprintf(run->checkpoints.folder, sizeof run->checkpoints.folder, "%s",
              commit->folder);
     run->checkpoints.has_saved = true;
@@ -209,6 +222,14 @@ static void checkpoint_commit_end(struct run *run,
     snapshot_coordinator_saved(run, snapshot);
 }
 
+/* A delta has its base in an earlier step's folder. With staleness a full
+ * checkpoint may be of the same step. */
+static bool lacks_base(const struct run *run,
+                       const struct run_snapshot *snapshot) {
+    return snapshot->delta && !(run->checkpoints.has_base &&
+                                run->checkpoints.base.step < snapshot->step);
+}
+
 /* An older snapshot is not committed after a newer one, whose pruning has
  * removed its files. */
 static void checkpoint_commit_begin(struct run *run,
@@ -226,6 +247,10 @@ static void checkpoint_commit_begin(struct run *run,
             "the checkpoint of step %llu was complete before it, and older "
             "files were removed",
             (unsigned long long)run->checkpoints.saved);
+    else if (lacks_base(run, snapshot))
+        status = status_fail(
+            &why, FAILURE_CHECKPOINT_NOT_WRITTEN,
+            "a delta, and no full checkpoint of an earlier step is complete");
     if (!status)
         status = checkpoint_commit_start(run, snapshot, &why);
     if (status)

@@ -309,6 +309,12 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
              run->plan.restore_folder);
     run->checkpoints.has_saved = true;
     run->checkpoints.saved = run->plan.restored.step;
+    run->checkpoints.has_base = true;
+    run->checkpoints.base =
+        run->plan.restored.is_delta
+            ? run->plan.restored.base_name
+            : (struct manifest_name){run->plan.restored.step,
+                                     run->plan.restored.hash};
     log_info(run->log, "run_resumed", "resuming from %s, epoch %llu",
              run->plan.restore_folder, (unsigned long long)resume_epoch(run));
     return STATUS_OK;
@@ -345,6 +351,7 @@ void checkpoint_policy_send_retained(struct run *run) {
         checkpoint_list(run->job->checkpoint.dir, &retain.steps, &count, &why))
         return;
     retain.n_steps = count;
+    retain.base_snapshot = run->checkpoints.base_id;
     control.body_case = CAPSTAN__CONTROL__BODY_RETAIN;
     control.retain = &retain;
     run_send_to_holders(run, &control);

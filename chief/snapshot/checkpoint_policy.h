@@ -18,11 +18,15 @@ struct run_checkpoints {
     uint64_t saved;            /* step of the newest complete checkpoint */
     bool has_saved;
     int64_t saved_at;
-    char folder[4096];      /* of that checkpoint */
-    bool requested;         /* by a signal, not taken yet */
-    uint64_t every_seen;    /* staleness: the last multiple of every_steps that
-                               was due */
-    uint64_t last_failed;   /* highest step whose checkpoint failed */
+    char folder[4096];   /* of that checkpoint */
+    bool requested;      /* by a signal, not taken yet */
+    uint64_t every_seen; /* staleness: the last multiple of every_steps that
+                            was due, */
+    uint64_t delta_every_seen; /* and of delta_every_steps */
+    bool has_base;             /* the newest full checkpoint: */
+    struct manifest_name base; /* what later deltas are against */
+    uint64_t base_id;          /* its snapshot; 0: of an earlier run */
+    uint64_t last_failed;      /* highest step whose checkpoint failed */
     char last_problem[512]; /* why the last checkpoint was not written, or "" */
     struct checkpoint_commit *commit; /* in progress, or NULL */
     struct run_kept kept;
@@ -64,7 +68,7 @@ const struct optimizer *checkpoint_policy_table_optimizer(
 void checkpoint_policy_resume_hint(const struct run *run, char *text,
                                    size_t size);
 
-/* Tells the ps which checkpoints are complete. */
+/* Tells the ps which checkpoints are complete, and which is the base. */
 void checkpoint_policy_send_retained(struct run *run);
 
 /* SNAPSHOT was not written or not committed: removes its files. */

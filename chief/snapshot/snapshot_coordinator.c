@@ -140,6 +140,7 @@ static void send_query(struct run *run, const struct run_snapshot *snapshot) {
 
 static void send_take(struct run *run, uint64_t id, uint64_t round,
                       uint64_t step, bool write, bool retain) {
+    const struct run_snapshot *snapshot = snapshot_coordinator_find(run, id);
     Capstan__Snapshot message = CAPSTAN__SNAPSHOT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     message.id = id;
@@ -147,6 +148,8 @@ static void send_take(struct run *run, uint64_t id, uint64_t round,
     message.step = step;
     message.write = write;
     message.retain = retain;
+    if (snapshot)
+        message.form = snapshot->form;
     control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
     control.snapshot = &message;
     if (run->allreduce && write &&
@@ -165,6 +168,13 @@ static void send_release(struct run *run, uint64_t id) {
     run_send_to_holders(run, &control);
 }
 
+static Capstan__Snapshot__Form form_of(bool save, bool delta) {
+    if (!save)
+        return CAPSTAN__SNAPSHOT__FORM__UNSAVED;
+    return delta ? CAPSTAN__SNAPSHOT__FORM__DELTA
+                 : CAPSTAN__SNAPSHOT__FORM__FULL;
+}
+
 /* With staleness, and when no trainer pushes any more, each holder takes its
  * snapshot when the order arrives; the order to write follows with the step
  * that the holders report. */
@@ -178,6 +188,7 @@ bool snapshot_coordinator_request(struct run *run,
         return false;
     snapshot->step = run_step(run);
     snapshot->save = reason.save;
+    snapshot->form = form_of(reason.save, reason.delta);
     snapshot->evaluate = reason.evaluate;
     snapshot->export = reason.export;
     snapshot->joins = reason.joins;
@@ -246,6 +257,13 @@ static struct snapshot_reason due_reason(struct run *run, int64_t now) {
     }
     if (every)
         run->checkpoints.every_seen = step / every;
+    uint64_t delta_every = run->plan.schedule.delta_every_steps;
+    if (!delta_every || !run->job->checkpoint.dir)
+        return reason;
+    reason.delta =
+        !reason.save && step / delta_every > run->checkpoints.delta_every_seen;
+    reason.save |= reason.delta;
+    run->checkpoints.delta_every_seen = step / delta_every;
     return reason;
 }
 
@@ -337,7 +355,11 @@ void snapshot_coordinator_receive_round(
         return;
     }
     snapshot->step = round;
-    snapshot->save |= run_schedule_saves(&run->plan.schedule, round);
+    if (!snapshot->save && run_schedule_saves(&run->plan.schedule, round)) {
+        snapshot->save = true;
+        snapshot->form =
+            form_of(true, run_schedule_saves_delta(&run->plan.schedule, round));
+    }
     snapshot->ordered = snapshot->save;
     send_take(run, snapshot->id, round, round, snapshot->save,
               snapshot->retain);
@@ -486,6 +508,7 @@ static void record_file(struct run *run, struct run_snapshot *snapshot,
     file->size = report->size;
     file->hash[0] = report->hash_low;
     file->hash[1] = report->hash_high;
+    snapshot->delta |= report->delta;
     record_rows(run, snapshot, slot, report);
     if (report->seconds > snapshot->seconds)
         snapshot->seconds = report->seconds;

@@ -8,6 +8,7 @@
 
 #include "chief/control/roster.h"
 #include "chief/snapshot/snapshot_round.h"
+#include "proto/net/messages/control.pb-c.h"
 #include "proto/net/messages/message.h"
 #include "proto/store/manifest.h"
 #include "proto/tensor/loss_scaler.h"
@@ -21,7 +22,9 @@ struct run_snapshot {
     struct snapshot_round progress;
     uint64_t id, step;
     bool save, evaluate, export, joins, retain;
-    bool ordered;               /* the order to write it was sent */
+    bool ordered;                 /* the order to write it was sent */
+    Capstan__Snapshot__Form form; /* as ordered */
+    bool delta; /* a part that was written has what changed since a base */
     bool evaluating, exporting; /* the reader has started */
     uint32_t readers;           /* evaluation and export that are not over */
     bool complete;              /* written by all ps */
@@ -45,6 +48,7 @@ struct run_snapshots {
 
 struct snapshot_reason {
     bool save, evaluate, export, joins;
+    bool delta; /* save only what changed, if possible */
 };
 
 /* Requests a snapshot; false when another one is being agreed on. With END no

@@ -13,9 +13,11 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int setup(void **state) {
     int failed = cluster_run_setup(state);
@@ -180,6 +182,174 @@ static void rows_of_a_partition_travel_in_one_message(void **state) {
         run, 1, 1, 2, "checkpoint.resume=never", "epochs=1");
     cluster_fixture_expect_logged(large, "more than the 64 MiB of a message");
     cluster_fixture_expect_logged(large, "train_micro_batch_size_per_gpu");
+/* Most crosses are pushed so seldom that they expire, and come again. */
+static const char expiring[] =
+    "{" DATA "\"features\": {\"user\": {\"type\": \"hash_bucket\"},"
+    " \"item\": {\"type\": \"hash_bucket\"},"
+    " \"cross\": {\"type\": \"crossed\", \"of\": [\"user\", \"item\"],"
+    " \"size\": 1000000, \"admit\": {\"count\": 2},"
+    " \"expire\": {\"steps\": 32}}}, \"chief\": \"coordinate\","
+    "\"model\": {\"type\": \"deepfm\", \"features\": [\"user\", \"cross\"],"
+    " \"dim\": 8, \"hidden\": [16]}, \"steps\": 400, " ADAGRAD ","
+    " \"checkpoint\": {\"dir\": \"parts\", \"every_steps\": 1000000,"
+    " \"delta_every_steps\": 10, \"keep\": 3}}";
+
+/* Entry AT of the checkpoints of DIR that `ckpt ls` lists, from the newest on;
+ * the caller's. */
+static json_t *listed(struct cluster_run *run, const char *dir, size_t at) {
+    json_t *all = cluster_run_json(cluster_fixture_tool(
+        run, 0, (const char *[]){"ckpt", "ls", "--json", dir, NULL}));
+    json_t *list = json_object_get(all, "checkpoints");
+    assert_true(at < json_array_size(list));
+    json_t *one =
+        json_incref(json_array_get(list, json_array_size(list) - 1 - at));
+    json_decref(all);
+    return one;
+}
+
+static json_int_t listed_number(struct cluster_run *run, const char *dir,
+                                size_t at, const char *key) {
+    json_t *one = listed(run, dir, at);
+    const json_t *value = json_object_get(one, key);
+    json_int_t number = json_is_integer(value) ? json_integer_value(value) : -1;
+    json_decref(one);
+    return number;
+}
+
+/* Starts it on two ps, and kills all of it once there are deltas. */
+static void kill_between_deltas(struct cluster_run *run) {
+    struct cluster_fixture fixture;
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(&fixture);
+    for (int i = 0; i < 2; i++)
+        cluster_run_await(fixture.tasks[0].process, ", a delta of step ",
+                          CLUSTER_RUN_DEADLINE);
+    for (unsigned i = 0; i < fixture.count; i++)
+        cluster_run_signal(fixture.tasks[i].process, SIGKILL);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 128 + SIGKILL,
+                           CLUSTER_RUN_DEADLINE);
+}
+
+static void a_run_killed_between_deltas_resumes_to_the_same_rows(void **state) {
+    static const char *const tables[] = {"user", "user/factors", "cross",
+                                         "cross/factors"};
+    struct cluster_run *run = *state;
+    char resumed[64];
+    cluster_run_job(run, expiring);
+    struct cluster_process *whole = CLUSTER_FIXTURE_RUN(
+        run, 2, 2, 0, "checkpoint.dir=whole", "checkpoint.delta_every_steps=0");
+    double loss = figure(whole, "test_loss");
+    assert_true(rows_of(whole, "cross") < 1500);
+    kill_between_deltas(run);
+    json_int_t step = listed_number(run, "parts", 0, "step");
+    assert_true(listed_number(run, "parts", 0, "base") > 0 && step < 400);
+    cluster_fixture_tool(run, 0,
+                         (const char *[]){"ckpt", "verify", "parts", NULL});
+    struct cluster_process *parts = CLUSTER_FIXTURE_RUN(run, 3, 2, 0, NULL);
+    snprintf(resumed, sizeof resumed,
+             "/parts/step-%09" JSON_INTEGER_FORMAT ", epoch", step);
+    cluster_fixture_expect_logged(parts, resumed);
+    cluster_fixture_expect_logged(parts, ", a delta of step ");
+    for (int i = 0; i < 4; i++)
+        expect_same_rows(run, "whole", "parts", tables[i]);
+    assert_true(figure(parts, "test_loss") == loss);
+    cluster_fixture_expect_same_checkpoints(run, "whole", "parts");
+    assert_int_equal(listed_number(run, "parts", 0, "base"), -1);
+}
+
+/* The same rows from the delta as from a run that ended there; older ones go,
+ * and bases only with their last delta. */
+static void a_delta_has_the_rows_of_its_step_and_keeps_its_base(void **state) {
+    struct cluster_run *run = *state;
+    char steps[64], path[PATH_MAX];
+    cluster_run_job(run, expiring);
+    kill_between_deltas(run);
+    json_int_t step = listed_number(run, "parts", 0, "step"),
+               base = listed_number(run, "parts", 0, "base");
+    snprintf(steps, sizeof steps, "steps=%" JSON_INTEGER_FORMAT, step);
+    CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "checkpoint.dir=whole", steps);
+    expect_same_rows(run, "whole", "parts", "user/factors");
+    expect_same_rows(run, "whole", "parts", "cross");
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.keep=1", "steps=399",
+                        "checkpoint.every_steps=1000000");
+    uint64_t left[8];
+    assert_int_equal(cluster_fixture_checkpoints(run, "parts", left, 8), 1);
+    assert_int_equal(left[0], 399);
+    snprintf(steps, sizeof steps, "parts/step-%09" JSON_INTEGER_FORMAT, base);
+    cluster_run_path(run, steps, path);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void a_delta_whose_base_is_gone_is_passed_over(void **state) {
+    struct cluster_run *run = *state;
+    char name[128], path[PATH_MAX];
+    cluster_run_job(run, expiring);
+    kill_between_deltas(run);
+    json_int_t base = listed_number(run, "parts", 0, "base");
+    snprintf(name, sizeof name,
+             "parts/step-%09" JSON_INTEGER_FORMAT "/manifest.json", base);
+    cluster_run_path(run, name, path);
+    assert_int_equal(unlink(path), 0);
+    cluster_fixture_expect_logged(
+        cluster_fixture_tool(run, 1,
+                             (const char *[]){"ckpt", "verify", "parts", NULL}),
+        "checkpoints in parts fail");
+    struct cluster_process *process = CLUSTER_FIXTURE_RUN(run, 2, 2, 1, NULL);
+    cluster_fixture_expect_logged(process, "passed over: ");
+    cluster_fixture_expect_logged(process, "a delta, and its base of step ");
+    cluster_fixture_expect_logged(process, "checkpoints can be read");
+}
+
+/* Each of 8000 records has a user of its own, then twenty have all. */
+static void write_users(const struct cluster_run *run) {
+    char path[PATH_MAX];
+    for (int few = 0; few < 2; few++) {
+        cluster_run_path(run, few ? "few.csv" : "train.csv", path);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fputs("label,user,item,weight\n", file);
+        for (int i = 0; i < 8000; i++)
+            fprintf(file, "%d,u%d,i%d,0\n", i % 2, few ? i % 20 : i, i % 9);
+        fclose(file);
+    }
+}
+
+static void a_delta_is_small_when_few_rows_have_changed(void **state) {
+    struct cluster_run *run = *state;
+    write_users(run);
+    cluster_run_job(run, expiring);
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "steps=125");
+    json_int_t full = listed_number(run, "parts", 0, "size");
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "steps=155", "data.train=few.csv",
+                        "checkpoint.delta_every_steps=29");
+    assert_int_equal(listed_number(run, "parts", 1, "base"), 125);
+    json_int_t delta = listed_number(run, "parts", 1, "size");
+    print_message("# %" JSON_INTEGER_FORMAT
+                  " bytes, the delta %" JSON_INTEGER_FORMAT "\n",
+                  full, delta);
+    assert_true(delta < full / 4);
+}
+
+static void an_asynchronous_run_resumes_from_a_delta(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, expiring);
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "strategy.staleness=inf", "steps=300");
+    assert_true(listed_number(run, "parts", 1, "base") > 0);
+    json_int_t step = listed_number(run, "parts", 1, "step");
+    char set[64];
+    snprintf(set, sizeof set, "checkpoint.resume=%" JSON_INTEGER_FORMAT, step);
+    struct cluster_process *process = CLUSTER_FIXTURE_RUN(
+        run, 3, 2, 0, "strategy.staleness=inf", "steps=600", set);
+    cluster_fixture_expect_logged(process, ", a delta of step ");
+    cluster_fixture_tool(run, 0,
+                         (const char *[]){"ckpt", "verify", "parts", NULL});
+}
+
+static void deltas_without_tables_are_refused(void **state) {
+    cluster_run_job(*state, NULL);
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 1, 1, 2, "checkpoint.delta_every_steps=5"),
+        "checkpoint.delta_every_steps: found 5, and the model has no tables");
 }
 
 static void a_run_by_all_reduce_has_no_tables(void **state) {
@@ -207,6 +377,12 @@ int main(void) {
         T(the_number_of_ps_does_not_change_a_bit),
         T(a_resumed_run_has_the_same_rows_on_more_ps),
         T(rows_of_a_partition_travel_in_one_message),
+        T(a_run_killed_between_deltas_resumes_to_the_same_rows),
+        T(a_delta_has_the_rows_of_its_step_and_keeps_its_base),
+        T(a_delta_whose_base_is_gone_is_passed_over),
+        T(a_delta_is_small_when_few_rows_have_changed),
+        T(an_asynchronous_run_resumes_from_a_delta),
+        T(deltas_without_tables_are_refused),
         T(a_run_by_all_reduce_has_no_tables),
         T(rules_that_move_rows_not_pushed_are_refused),
     };

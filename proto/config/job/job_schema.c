@@ -225,6 +225,8 @@ static const struct job_key keys[] = {
      .default_value = "0"},
     {"checkpoint.every_seconds", REAL(checkpoint.every_seconds, 0, LONG),
      .default_value = "600"}, /* 0 if one of the two above is given */
+    {"checkpoint.delta_every_steps", U64(checkpoint.delta_every_steps, 0, MANY),
+     .default_value = "0"},
     {"checkpoint.keep", U32(checkpoint.keep, 0, 1e9), .default_value = "5"},
     {"checkpoint.copy_mb", U64(checkpoint.copy_mb, 0, 1e9),
      .default_value = "0"},

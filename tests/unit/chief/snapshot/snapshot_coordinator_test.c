@@ -118,7 +118,8 @@ static void tables(struct run *run) {
                      STATUS_OK);
 }
 
-/* HOLDER's file is written, with COUNT numbers of ROWS. */
+/* HOLDER's file is written, with COUNT numbers of ROWS; as a delta if it is
+ * holder 1 of a snapshot that is ordered so. */
 static void report_rows(struct run *run, uint32_t holder, uint64_t id,
                         uint64_t *rows, size_t count) {
     Capstan__SnapshotReport message = CAPSTAN__SNAPSHOT_REPORT__INIT;
@@ -127,6 +128,8 @@ static void report_rows(struct run *run, uint32_t holder, uint64_t id,
     message.name = "shard.mdb";
     message.n_rows = count;
     message.rows = rows;
+    message.delta = holder && snapshot_coordinator_find(run, id)->form ==
+                                  CAPSTAN__SNAPSHOT__FORM__DELTA;
     snapshot_coordinator_receive_report(run, &run->roster.slots[holder],
                                         &message);
 }
@@ -146,6 +149,47 @@ static void the_rows_of_all_holders_are_added_up(void **state) {
     assert_int_equal(snapshot->counts[0].admitted, 4);
     assert_int_equal(snapshot->counts[1].rows, 7);
     assert_int_equal(snapshot->counts[1].admitted, 7);
+}
+
+/* With staleness, a step late: the full one has precedence. */
+static void a_delta_is_due_between_full_checkpoints(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    static const struct {
+        uint64_t step;
+        Capstan__Snapshot__Form form;
+    } due[] = {{4, CAPSTAN__SNAPSHOT__FORM__UNSAVED},
+               {6, CAPSTAN__SNAPSHOT__FORM__DELTA},
+               {9, CAPSTAN__SNAPSHOT__FORM__UNSAVED},
+               {11, CAPSTAN__SNAPSHOT__FORM__FULL},
+               {14, CAPSTAN__SNAPSHOT__FORM__UNSAVED},
+               {16, CAPSTAN__SNAPSHOT__FORM__DELTA}};
+    tables(run);
+    run->phase = RUN_TRAINING;
+    run->membership.view_sent = run->metrics.began = true;
+    run->plan.schedule = (struct run_schedule){.total = UINT64_MAX,
+                                               .accumulation = 1,
+                                               .epoch_batches = UINT64_MAX,
+                                               .checkpoints = true,
+                                               .every_steps = 10,
+                                               .delta_every_steps = 5};
+    for (size_t i = 0; i < sizeof due / sizeof due[0]; i++) {
+        run->metrics.reported = due[i].step;
+        snapshot_coordinator_step(run, time_now());
+        assert_int_equal(snapshot_coordinator_is_requesting(run),
+                         due[i].form != CAPSTAN__SNAPSHOT__FORM__UNSAVED);
+        if (!snapshot_coordinator_is_requesting(run))
+            continue;
+        struct run_snapshot *snapshot = &run->snapshots.items[0];
+        assert_int_equal(snapshot->form, due[i].form);
+        for (uint32_t holder = 0; holder < HOLDERS; holder++)
+            report(run, holder, snapshot->id,
+                   CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD);
+        report_rows(run, 0, snapshot->id, (uint64_t[]){5, 3, 7, 7}, 4);
+        report_rows(run, 1, snapshot->id, (uint64_t[]){1, 1, 0, 0}, 4);
+        assert_int_equal(snapshot->delta,
+                         due[i].form == CAPSTAN__SNAPSHOT__FORM__DELTA);
+        snapshot_coordinator_saved(run, snapshot);
+    }
 }
 
 static void impossible_numbers_of_rows_fail_the_checkpoint(void **state) {
@@ -223,6 +267,7 @@ int main(void) {
         COORDINATOR_TEST(a_snapshot_that_one_holder_lacks_is_given_up),
         COORDINATOR_TEST(a_held_snapshot_that_is_not_written_is_still_read),
         COORDINATOR_TEST(a_file_outside_the_folder_fails_the_checkpoint),
+        COORDINATOR_TEST(a_delta_is_due_between_full_checkpoints),
         COORDINATOR_TEST(the_rows_of_all_holders_are_added_up),
         COORDINATOR_TEST(impossible_numbers_of_rows_fail_the_checkpoint),
         COORDINATOR_TEST(a_snapshot_that_was_given_up_is_not_requested_at_once),

@@ -169,6 +169,8 @@ static const struct setting {
      "checkpoint.every_epochs=-1"},
     {"checkpoint.every_seconds=0.5", "checkpoint.every_seconds=x",
      "checkpoint.every_seconds=-1"},
+    {"checkpoint.delta_every_steps=5", "checkpoint.delta_every_steps=x",
+     "checkpoint.delta_every_steps=-1"},
     {"checkpoint.keep=0", "checkpoint.keep=all", "checkpoint.keep=-1"},
     {"checkpoint.copy_mb=64", "checkpoint.copy_mb=x", "checkpoint.copy_mb=-1"},
     {"checkpoint.resume=never", "checkpoint.resume=always",
