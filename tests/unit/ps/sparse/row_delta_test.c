@@ -150,11 +150,11 @@ static void update_partition(struct history *history, uint32_t p) {
         fail_msg("%s", why.text);
 }
 
-/* Once each, or apart: the first once, the others by chance. */
+/* Once each, or apart: the first once, others more often or less. */
 static void play_round(struct history *history) {
     for (uint32_t p = 0; p < PARTITIONS; p++) {
         uint32_t times =
-            history->apart && p ? philox_below(&history->random, 3) : 1;
+            history->apart && p ? philox_below(&history->random, p) : 1;
         while (times--)
             update_partition(history, p);
     }
