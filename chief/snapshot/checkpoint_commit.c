@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct checkpoint_commit {
     uint64_t id; /* of the snapshot */
@@ -29,6 +30,7 @@ struct checkpoint_commit {
     enum status prune_status; /* of pruning older ones; unless OK, prune_failure
                                  says why */
     struct failure prune_failure;
+    bool base_gone; /* a delta's */
     struct background_task *background_task;
 };
 
@@ -56,6 +58,23 @@ static enum status checkpoint_commit_verify_files(
     return STATUS_OK;
 }
 
+/* Somebody may have removed it, alone or with the directory. */
+static enum status verify_base(struct checkpoint_commit *commit,
+                               struct failure *why) {
+    char folder[sizeof commit->folder];
+    char path[sizeof folder + sizeof "/manifest.json"];
+    uint64_t step = commit->manifest.base_name.step;
+    if (!commit->manifest.is_delta)
+        return STATUS_OK;
+    checkpoint_folder(commit->dir, step, folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/manifest.json", folder);
+    commit->base_gone = access(path, F_OK);
+    return commit->base_gone
+               ? status_errno(why, FAILURE_CHECKPOINT_NOT_WRITTEN, errno,
+                              "a delta, and its base %s does not exist", folder)
+               : STATUS_OK;
+}
+
 /* Runs on the background thread. The manifest is written last, because its
  * existence makes the checkpoint valid. */
 static enum status write_checkpoint(void *context, int cancel,
@@ -64,6 +83,8 @@ static enum status write_checkpoint(void *context, int cancel,
     (void)cancel; /* a wait for a disk cannot be cancelled */
     /* The directory may have been removed or replaced since the last commit. */
     enum status status = dir_lock_renew(commit->dir_lock, why);
+    if (!status)
+        status = verify_base(commit, why);
     if (!status)
         status =
             checkpoint_make_folder(commit->dir, commit->manifest.step, why);
@@ -191,6 +212,7 @@ static void record_written(struct run *run,
         run->checkpoints.base = (struct manifest_name){commit->manifest.step,
                                                        commit->manifest.hash};
         run->checkpoints.base_id = commit->id;
+        run->checkpoints.saved_at = time_now();
     }
     snprintf(run->checkpoints.folder, sizeof run->checkpoints.folder, "%s",
              commit->folder);
@@ -198,13 +220,17 @@ static void record_written(struct run *run,
     run->checkpoints.saved = snapshot->step;
     if (run->phase >= RUN_STOPPING && run->end_step < run->checkpoints.saved)
         run->end_step = run->checkpoints.saved;
-    run->checkpoints.saved_at = time_now();
     run->checkpoints.last_problem[0] = 0;
     if (commit->prune_status)
         log_warning(run->log, "checkpoint_removal_failed",
                     "old checkpoints were not removed: %s",
                     commit->prune_failure.text);
     checkpoint_policy_send_retained(run);
+}
+
+/* Was the base of the delta gone? Then a full checkpoint is due. */
+static bool lost_base(const struct run *run) {
+    return run->checkpoints.commit && run->checkpoints.commit->base_gone;
 }
 
 static void checkpoint_commit_end(struct run *run,
@@ -215,6 +241,7 @@ static void checkpoint_commit_end(struct run *run,
         snprintf(snapshot->problem, sizeof snapshot->problem, "%.500s",
                  why->text);
         checkpoint_policy_discard(run, snapshot);
+        run->checkpoints.requested |= lost_base(run);
     } else {
         record_written(run, snapshot);
     }

@@ -283,7 +283,7 @@ void snapshot_coordinator_step(struct run *run, int64_t now) {
                         run->roster.slots[r].state == ROSTER_HELD;
     reason.save |= reason.joins && run_synchronous(run) &&
                    kept_states_any(run) && run->job->checkpoint.dir;
-    if (reason.save) {
+    if (reason.save && !reason.delta) {
         run->checkpoints.saved_at = now;
         run->checkpoints.requested = false;
     }

@@ -20,8 +20,8 @@ struct shard_rows_pair;
 
 /* Reads every file of STEP, and of a delta those of its base: checks sizes,
  * hashes, and that each block has its weights, state and row. On STATUS_FAILED
- * WHY names the first problem. Files for which checkpoint_reader_is_remote is
- * true are skipped. */
+ * WHY names the first problem. Files that are on other hosts
+ * (checkpoint_reader_count_remote) are skipped. */
 enum status checkpoint_reader_verify(const char *dir, uint64_t step,
                                      struct failure *why) MUST_CHECK;
 

@@ -300,6 +300,32 @@ static void a_delta_whose_base_is_gone_is_passed_over(void **state) {
     cluster_fixture_expect_logged(process, "checkpoints can be read");
 }
 
+/* Whether it was removed alone, or somebody cleaned the directory. */
+static void a_full_checkpoint_follows_when_the_base_is_gone(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_fixture fixture;
+    char name[128], path[PATH_MAX];
+    unsigned long long base;
+    cluster_run_job(run, expiring);
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(&fixture);
+    struct cluster_process *chief = fixture.tasks[0].process;
+    const char *line =
+        cluster_run_await(chief, ", a delta of step ", CLUSTER_RUN_DEADLINE);
+    assert_int_equal(
+        sscanf(strstr(line, "a delta of "), "a delta of step %llu", &base), 1);
+    snprintf(name, sizeof name, "parts/step-%09llu/manifest.json", base);
+    cluster_run_path(run, name, path);
+    assert_int_equal(unlink(path), 0);
+    cluster_run_await(chief, "a delta, and its base ", CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           2 * CLUSTER_RUN_DEADLINE);
+    for (size_t at = 0; at < 3; at++)
+        assert_true(listed_number(run, "parts", at, "base") != (long long)base);
+    uint64_t left[8];
+    assert_in_range(cluster_fixture_checkpoints(run, "parts", left, 8), 3, 4);
+}
+
 /* Each of 8000 records has a user of its own, then twenty have all. */
 static void write_users(const struct cluster_run *run) {
     char path[PATH_MAX];
@@ -380,6 +406,7 @@ int main(void) {
         T(a_run_killed_between_deltas_resumes_to_the_same_rows),
         T(a_delta_has_the_rows_of_its_step_and_keeps_its_base),
         T(a_delta_whose_base_is_gone_is_passed_over),
+        T(a_full_checkpoint_follows_when_the_base_is_gone),
         T(a_delta_is_small_when_few_rows_have_changed),
         T(an_asynchronous_run_resumes_from_a_delta),
         T(deltas_without_tables_are_refused),

@@ -173,8 +173,11 @@ static void a_delta_is_due_between_full_checkpoints(void **state) {
                                                .every_steps = 10,
                                                .delta_every_steps = 5};
     for (size_t i = 0; i < sizeof due / sizeof due[0]; i++) {
+        bool full = due[i].form == CAPSTAN__SNAPSHOT__FORM__FULL;
         run->metrics.reported = due[i].step;
+        run->checkpoints.saved_at = 1;
         snapshot_coordinator_step(run, time_now());
+        assert_int_equal(run->checkpoints.saved_at != 1, full);
         assert_int_equal(snapshot_coordinator_is_requesting(run),
                          due[i].form != CAPSTAN__SNAPSHOT__FORM__UNSAVED);
         if (!snapshot_coordinator_is_requesting(run))
