@@ -93,7 +93,8 @@ struct row_table_options row_shard_options(const struct row_shard *shard,
         .loops = s->loops,
         .counts = shard->counts,
         .pool = shard->pool,
-        .lists_removed = s->deltas && layout_first_table(s->layout, stack)->expire};
+        .lists_removed =
+            s->deltas && layout_first_table(s->layout, stack)->expire};
 }
 
 static enum status open_partition(struct row_shard *shard,

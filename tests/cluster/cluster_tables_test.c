@@ -26,6 +26,8 @@ static int setup(void **state) {
     return failed;
 }
 
+#define ADAGRAD                                                                \
+    "\"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.1}}"
 #define FTRL "\"optimizer\": {\"type\": \"Ftrl\", \"params\": {\"lr\": 0.5}}"
 #define ADAM "\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.02}}"
 
@@ -182,16 +184,21 @@ static void rows_of_a_partition_travel_in_one_message(void **state) {
         run, 1, 1, 2, "checkpoint.resume=never", "epochs=1");
     cluster_fixture_expect_logged(large, "more than the 64 MiB of a message");
     cluster_fixture_expect_logged(large, "train_micro_batch_size_per_gpu");
+}
+
 /* Most crosses are pushed so seldom that they expire, and come again. */
 static const char expiring[] =
-    "{" DATA "\"features\": {\"user\": {\"type\": \"hash_bucket\"},"
+    "{\"data\": {\"format\": \"csv\", \"header\": true, \"train\":"
+    " \"train.csv\", \"test\": \"test.csv\", \"shuffle_buffer\": 512},"
+    " \"train_micro_batch_size_per_gpu\": 32, \"threads\": 1, "
+    "\"features\": {\"user\": {\"type\": \"hash_bucket\"},"
     " \"item\": {\"type\": \"hash_bucket\"},"
     " \"cross\": {\"type\": \"crossed\", \"of\": [\"user\", \"item\"],"
     " \"size\": 1000000, \"admit\": {\"count\": 2},"
     " \"expire\": {\"steps\": 32}}}, \"chief\": \"coordinate\","
     "\"model\": {\"type\": \"deepfm\", \"features\": [\"user\", \"cross\"],"
-    " \"dim\": 8, \"hidden\": [16]}, \"steps\": 400, " ADAGRAD ","
-    " \"checkpoint\": {\"dir\": \"parts\", \"every_steps\": 1000000,"
+    " \"dim\": 8, \"hidden\": [16]}, \"steps\": 400, " ADAGRAD
+    ", \"checkpoint\": {\"dir\": \"parts\", \"every_steps\": 1000000,"
     " \"delta_every_steps\": 10, \"keep\": 3}}";
 
 /* Entry AT of the checkpoints of DIR that `ckpt ls` lists, from the newest on;
@@ -251,7 +258,7 @@ static void a_run_killed_between_deltas_resumes_to_the_same_rows(void **state) {
     cluster_fixture_expect_logged(parts, resumed);
     cluster_fixture_expect_logged(parts, ", a delta of step ");
     for (int i = 0; i < 4; i++)
-        expect_same_rows(run, "whole", "parts", tables[i]);
+        cluster_clicks_expect_same_rows(run, "whole", "parts", tables[i]);
     assert_true(figure(parts, "test_loss") == loss);
     cluster_fixture_expect_same_checkpoints(run, "whole", "parts");
     assert_int_equal(listed_number(run, "parts", 0, "base"), -1);
@@ -268,8 +275,8 @@ static void a_delta_has_the_rows_of_its_step_and_keeps_its_base(void **state) {
                base = listed_number(run, "parts", 0, "base");
     snprintf(steps, sizeof steps, "steps=%" JSON_INTEGER_FORMAT, step);
     CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "checkpoint.dir=whole", steps);
-    expect_same_rows(run, "whole", "parts", "user/factors");
-    expect_same_rows(run, "whole", "parts", "cross");
+    cluster_clicks_expect_same_rows(run, "whole", "parts", "user/factors");
+    cluster_clicks_expect_same_rows(run, "whole", "parts", "cross");
     CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.keep=1", "steps=399",
                         "checkpoint.every_steps=1000000");
     uint64_t left[8];
