@@ -377,18 +377,21 @@ enum status ckpt_command_verify(const struct ckpt_command_options *options,
 struct tensors {
     const struct layout *layout;
     struct checkpoint_reader *reader;
-    uint32_t per_parameter; /* 1, plus one for each state slot if the state is
-                               exported */
     uint32_t count;
-    struct parameter *list;
+    uint64_t elements;
+    struct parameter *list; /* [count] */
+    struct {
+        uint32_t parameter;
+        uint16_t slot; /* 0: the weights */
+    } * of;            /* [count] */
 };
 
 static enum status read_tensor(void *context, uint32_t index, float *floats,
                                struct failure *why) {
     const struct tensors *tensors = context;
     const struct layout *layout = tensors->layout;
-    uint32_t p = index / tensors->per_parameter;
-    uint16_t slot = (uint16_t)(index % tensors->per_parameter);
+    uint32_t p = tensors->of[index].parameter;
+    uint16_t slot = tensors->of[index].slot;
     uint32_t end = layout->first_block[p] + layout->num_blocks_of[p];
     enum status status = STATUS_OK;
     for (uint32_t b = layout->first_block[p]; b < end && !status; b++)
@@ -397,30 +400,43 @@ static enum status read_tensor(void *context, uint32_t index, float *floats,
     return status;
 }
 
+/* Adds SLOT of parameter P, whose state has RULE's names. */
+static enum status list_tensor(struct tensors *tensors, uint32_t p,
+                               const struct manifest_rule *rule, uint16_t slot,
+                               struct failure *why) {
+    struct parameter *tensor = &tensors->list[tensors->count];
+    *tensor = tensors->layout->parameters[p];
+    tensors->of[tensors->count].parameter = p;
+    tensors->of[tensors->count++].slot = slot;
+    tensors->elements += tensor->elements;
+    size_t used = strlen(tensor->name), left = sizeof tensor->name - used;
+    if (slot && snprintf(tensor->name + used, left, ".%s",
+                         rule->slot_names[slot - 1]) >= (int)left)
+        return status_fail(
+            why, FAILURE_NAME_TOO_LONG, "the name %s.%s is too long",
+            tensors->layout->parameters[p].name, rule->slot_names[slot - 1]);
+    return STATUS_OK;
+}
+
 static enum status list_tensors(struct tensors *tensors,
                                 const struct manifest *manifest, bool state,
                                 struct failure *why) {
-    uint32_t per = state ? 1 + manifest->num_slots : 1;
-    const struct layout *layout = manifest->layout;
-    tensors->layout = layout;
-    tensors->per_parameter = per;
-    tensors->count = layout->num_parameters * per;
-    tensors->list = calloc(tensors->count + 1, sizeof *tensors->list);
-    if (!tensors->list)
+    const struct layout *layout = tensors->layout = manifest->layout;
+    enum status status = STATUS_OK;
+    size_t most = layout->num_parameters;
+    for (uint32_t p = 0; state && p < layout->num_parameters; p++)
+        most += manifest_rule(manifest, p)->num_slots;
+    tensors->list = calloc(most + 1, sizeof *tensors->list);
+    tensors->of = calloc(most + 1, sizeof *tensors->of);
+    if (!tensors->list || !tensors->of)
         return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "tensors");
-    for (uint32_t t = 0; t < tensors->count; t++) {
-        struct parameter *tensor = &tensors->list[t];
-        *tensor = layout->parameters[t / per];
-        size_t used = strlen(tensor->name);
-        if (t % per && snprintf(tensor->name + used, sizeof tensor->name - used,
-                                ".%s", manifest->slot_names[t % per - 1]) >=
-                           (int)(sizeof tensor->name - used))
-            return status_fail(why, FAILURE_NAME_TOO_LONG,
-                               "the name %s.%s is too long",
-                               layout->parameters[t / per].name,
-                               manifest->slot_names[t % per - 1]);
+    for (uint32_t p = 0; p < layout->num_parameters; p++) {
+        const struct manifest_rule *rule = manifest_rule(manifest, p);
+        uint32_t slots = state ? rule->num_slots : 0;
+        for (uint32_t s = 0; s <= slots && !status; s++)
+            status = list_tensor(tensors, p, rule, (uint16_t)s, why);
     }
-    return STATUS_OK;
+    return status;
 }
 
 static enum status write_tensors(const struct ckpt_command_options *options,
@@ -468,8 +484,7 @@ static enum status find_manifest(const struct ckpt_command_options *options,
 static void print_export(const struct ckpt_command_options *options,
                          const struct manifest *manifest,
                          const struct tensors *tensors, FILE *to) {
-    uint64_t bytes =
-        manifest->layout->elements * sizeof(float) * tensors->per_parameter;
+    uint64_t bytes = tensors->elements * sizeof(float);
     if (options->json)
         ckpt_command_print_json(json_pack("{s:I, s:s, s:I, s:I}", "step",
                                           (json_int_t)manifest->step, "path",
@@ -571,6 +586,7 @@ enum status ckpt_command_export(const struct ckpt_command_options *options,
     if (!status)
         print_export(options, &manifest, &tensors, to);
     free(tensors.list);
+    free(tensors.of);
     manifest_clear(&manifest);
     return status;
 }

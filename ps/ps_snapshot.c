@@ -45,7 +45,7 @@ static void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b,
         row_shard_cut(server_row_shard(ps->server), b - shard_blocks(shard),
                       &cut, ps->row_views);
     block.rows = is_partition ? ps->row_views : NULL;
-    for (unsigned t = 0; !is_partition && t < shard_tensors(shard); t++)
+    for (unsigned t = 0; !is_partition && t < shard_tensors(shard, b); t++)
         tensors[t] = shard_tensor(shard, b, t);
     snapshots_add(snapshots, id, b, &block);
     if (ps->added_id != id)
@@ -115,6 +115,7 @@ enum status ps_snapshot_open(struct ps *ps, struct failure *why) {
                    .num_blocks = ps->num_blocks - ps->num_partitions,
                    .num_partitions = ps->num_partitions,
                    .num_tensors = 1 + rule_slots(&ps->job->optimizer),
+                   .groups = plan->groups,
                    .row_bytes =
                        offsetof(struct saved_ledger, entries[plan->num_ranks])},
         .source = {ps, ps_snapshot_freeze, ps_snapshot_hold_at,

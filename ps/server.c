@@ -115,9 +115,14 @@ enum status server_open(struct server **out,
         status_fail(why, FAILURE_NO_MEMORY, "no memory for %u blocks",
                     settings->num_blocks);
     else
-        status = shard_open(&server->shard, settings->layout, settings->ids,
-                            server_first_partition(server),
-                            &settings->job->optimizer, why);
+        status = shard_open(
+            &server->shard,
+            &(struct shard_settings){.layout = settings->layout,
+                                     .ids = settings->ids,
+                                     .count = server_first_partition(server),
+                                     .optimizer = &settings->job->optimizer,
+                                     .groups = settings->groups},
+            why);
     if (!status && settings->process->loops)
         shard_set_loops(server->shard, settings->process->loops);
     if (!status)
@@ -205,11 +210,17 @@ static void collect_gradients(struct server *server, struct work_item *item) {
     };
 }
 
+/* Callers set the rates of groups; those of a job follow its schedule. */
+static bool has_set_rates(const struct server *server) {
+    return server->settings.groups &&
+           server->settings.job->model.type == JOB_EXTERNAL;
+}
+
 /* Of the tables with the run's own optimizer. */
 static double rate_of_tables(const struct server *server, uint32_t b,
                              uint64_t step) {
     const struct server_settings *s = &server->settings;
-    if (!s->groups)
+    if (!has_set_rates(server))
         return schedule_rate(&server->schedule, step);
     struct optimizer_group group = s->groups[0];
     const double *values = gradient_inbox_values(server->gradient_inbox, b, 0);
@@ -235,8 +246,7 @@ static void collect_parts(struct server *server, struct work_item *item) {
         .num_parts = count,
         .step = item->action.step,
         .rate = rate_of_tables(server, b, item->action.step),
-        .factor = schedule_rate(&server->schedule, item->action.step) /
-                  schedule_top(&server->schedule),
+        .factor = schedule_factor(&server->schedule, item->action.step),
         .scale = count ? 1.0f / (float)weight : 1.0f};
 }
 
@@ -257,8 +267,13 @@ static void set_rule(const struct server *server, struct work_item *item) {
         optimizer_group_put(&group, values);
     item->optimizer = group.optimizer;
     item->round.optimizer = &item->optimizer;
-    if (parameter->kind == PARAMETER_TRAINED)
+    if (parameter->kind != PARAMETER_TRAINED)
+        return;
+    if (has_set_rates(server))
         item->round.rate = group.lr;
+    else if (parameter->group)
+        item->round.rate =
+            group.lr * schedule_factor(&server->schedule, item->round.step);
 }
 
 /* Clipping by the global norm, as torch.nn.utils.clip_grad_norm_ does: the

@@ -113,11 +113,12 @@ static void server_messages_query(struct server *server, uint32_t peer,
 
 static const char *check_read_at_once(const struct server *server,
                                       const Capstan__DataHeader *header) {
+    for (size_t i = 0; header->tensor && i < header->n_blocks; i++)
+        if (header->snapshot ||
+            header->tensor >= shard_tensors(server->shard, header->blocks[i]))
+            return "a tensor that the optimizer does not have";
     if (header->tensor)
-        return header->snapshot ||
-                       header->tensor >= shard_tensors(server->shard)
-                   ? "a tensor that the optimizer does not have"
-                   : NULL;
+        return NULL;
     return server->snapshots &&
                    snapshots_has(server->snapshots, header->snapshot)
                ? NULL

@@ -86,16 +86,28 @@ static bool needs_nccl(const struct job *job) {
     return job->strategy != JOB_PS && job->backend == JOB_BACKEND_AUTO;
 }
 
-static void add_table_groups(const struct worker *worker,
-                             Capstan__ModelSpec *model_spec) {
-    uint32_t count = 0;
-    const struct optimizer_group *groups =
-        worker->settings->external
-            ? external_table_groups(worker->settings->external, &count)
-            : NULL;
+/* The groups of an external model are the caller's, else the job's; of its
+ * tables those behind the first. */
+static void declare_groups(const struct worker *worker,
+                           Capstan__ModelSpec *model_spec) {
+    const struct external *external = worker->settings->external;
+    struct optimizer_group own[JOB_GROUPS];
+    const struct optimizer_group *groups = own, *of_tables = own + 1;
+    uint32_t count, num_tables;
+    if (external) {
+        groups = external_groups(external, &count);
+        of_tables = external_table_groups(external, &num_tables);
+    } else {
+        count = optimizer_group_of_job(worker->job, own);
+        num_tables = count ? count - 1 : 0;
+    }
     if (count)
-        model_spec->table_groups = optimizer_group_messages(groups, count);
-    model_spec->n_table_groups = model_spec->table_groups ? count : 0;
+        model_spec->groups = optimizer_group_messages(groups, count);
+    model_spec->n_groups = model_spec->groups ? count : 0;
+    if (num_tables && (worker->rank == 0 || external))
+        model_spec->table_groups =
+            optimizer_group_messages(of_tables, num_tables);
+    model_spec->n_table_groups = model_spec->table_groups ? num_tables : 0;
 }
 
 static void worker_send_model_spec(struct worker *worker,
@@ -126,21 +138,13 @@ static void worker_send_model_spec(struct worker *worker,
         fill_device_limit(worker, &report->devices[i], &devices[i]);
         limits[i] = &devices[i].limit;
     }
-    if (worker->settings->external) {
-        uint32_t count;
-        const struct optimizer_group *groups =
-            external_groups(worker->settings->external, &count);
-        model_spec.groups =
-            count ? optimizer_group_messages(groups, count) : NULL;
-        model_spec.n_groups = model_spec.groups ? count : 0;
-    }
+    declare_groups(worker, &model_spec);
     if (worker->rank == 0 || worker->settings->external) {
         parameters = plan_parameters(layout);
         model_spec.n_parameters = parameters ? layout->num_parameters : 0;
         model_spec.parameters = parameters;
         model_spec.tables = plan_tables(layout);
         model_spec.n_tables = model_spec.tables ? layout->num_tables : 0;
-        add_table_groups(worker, &model_spec);
     }
     control.body_case = CAPSTAN__CONTROL__BODY_MODEL_SPEC;
     control.model_spec = &model_spec;

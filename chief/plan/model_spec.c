@@ -61,8 +61,9 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
             plan_read_tables(run->plan.layout, model_spec->tables,
                              model_spec->n_tables, num_partitions(run), &why);
     if (!status)
-        status = optimizer_group_read(&run->plan.groups, model_spec->groups,
-                                      model_spec->n_groups, true, &why);
+        status = optimizer_group_read(
+            &run->plan.groups, model_spec->groups, model_spec->n_groups,
+            run->job->model.type == JOB_EXTERNAL, &why);
     if (!status)
         status = optimizer_group_read(&run->plan.table_groups,
                                       model_spec->table_groups,

@@ -102,14 +102,23 @@ static enum status write_checkpoint(void *context, int cancel,
     return status;
 }
 
-static bool name_slots(const struct run *run, struct manifest *manifest) {
-    manifest->num_slots = rule_slots(&run->job->optimizer);
-    manifest->slot_names =
-        calloc(manifest->num_slots + 1, sizeof *manifest->slot_names);
-    for (unsigned s = 0; manifest->slot_names && s < manifest->num_slots; s++)
-        snprintf(manifest->slot_names[s], sizeof *manifest->slot_names, "%s",
-                 rule_slot_name(&run->job->optimizer, s));
-    return manifest->slot_names;
+/* The groups of callers have one rule, the run's. */
+static bool fill_rules(const struct run *run, struct manifest *manifest) {
+    bool groups = run->plan.groups && run->job->model.type != JOB_EXTERNAL;
+    manifest->num_rules = groups ? run->plan.num_groups : 1;
+    manifest->rules = calloc(manifest->num_rules, sizeof *manifest->rules);
+    for (uint32_t g = 0; manifest->rules && g < manifest->num_rules; g++) {
+        struct manifest_rule *rule = &manifest->rules[g];
+        const struct optimizer *optimizer = optimizer_group_find(
+            groups ? run->plan.groups : NULL, g, &run->job->optimizer);
+        snprintf(rule->name, sizeof rule->name, "%s",
+                 checkpoint_policy_optimizer_name(optimizer->type));
+        rule->num_slots = rule_slots(optimizer);
+        for (unsigned s = 0; s < rule->num_slots; s++)
+            snprintf(rule->slot_names[s], sizeof rule->slot_names[s], "%s",
+                     rule_slot_name(optimizer, s));
+    }
+    return manifest->rules;
 }
 
 static bool fill_tables(const struct run *run,
@@ -148,8 +157,6 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
         .final = snapshot->step >= run->plan.schedule.total ||
                  (run_is_endless(run) && run->phase == RUN_FINISHING),
         .job = run->job->text,
-        .rule =
-            (char *)checkpoint_policy_optimizer_name(run->job->optimizer.type),
         .layout = run->plan.layout,
         .num_files = run->plan.num_holders,
         .files = snapshot->files,
@@ -170,7 +177,7 @@ static enum status checkpoint_commit_start(struct run *run,
     run->checkpoints.commit = commit;
     if (commit)
         checkpoint_commit_fill(commit, run, snapshot);
-    if (!commit || !name_slots(run, &commit->manifest) ||
+    if (!commit || !fill_rules(run, &commit->manifest) ||
         !fill_tables(run, snapshot, &commit->manifest))
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a manifest");
     enum status status =
@@ -188,7 +195,7 @@ static void free_commit(struct run *run) {
     if (!commit)
         return;
     background_task_close(&commit->background_task);
-    free(commit->manifest.slot_names);
+    free(commit->manifest.rules);
     free(commit->manifest.tables);
     free(commit->manifest.kept);
     free(commit);

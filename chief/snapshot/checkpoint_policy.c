@@ -91,11 +91,43 @@ const struct optimizer *checkpoint_policy_table_optimizer(
                : &run->job->optimizer;
 }
 
-/* The digest of the parameters alone. */
-static uint64_t parameters_digest(const struct layout *layout) {
-    struct layout parameters = *layout;
-    parameters.num_tables = 0;
-    return layout_digest(&parameters);
+/* True if the parameters are those of the checkpoint. A job may group them
+ * otherwise: their optimizers are compared. */
+static bool has_parameters(const struct run *run, const struct layout *there) {
+    const struct layout *here = run->plan.layout;
+    bool same = here->num_parameters == there->num_parameters;
+    for (uint32_t p = 0; p < here->num_parameters && same; p++) {
+        struct parameter other = there->parameters[p];
+        if (run->job->model.type != JOB_EXTERNAL)
+            other.group = here->parameters[p].group;
+        same = !memcmp(&here->parameters[p], &other, sizeof other);
+    }
+    return same;
+}
+
+/* The first parameter with another optimizer than in the checkpoint, or with
+ * another number of state tensors. */
+static enum status check_rules(const struct run *run,
+                               const struct manifest *manifest,
+                               const char *remedy, struct failure *why) {
+    const struct layout *layout = run->plan.layout;
+    for (uint32_t p = 0; p < layout->num_parameters; p++) {
+        const struct manifest_rule *there = manifest_rule(manifest, p);
+        const struct optimizer *here =
+            optimizer_group_find(run->plan.groups, layout->parameters[p].group,
+                                 &run->job->optimizer);
+        const char *name = checkpoint_policy_optimizer_name(here->type);
+        if (!strcmp(there->name, name) && there->num_slots == rule_slots(here))
+            continue;
+        return status_fail(
+            why, FAILURE_CHECKPOINT_INCOMPATIBLE,
+            "the checkpoint of step %llu in %s was written by optimizer %s "
+            "with %u state tensors for \"%s\", the job says %s with %u: %s",
+            (unsigned long long)manifest->step, run->job->checkpoint.dir,
+            there->name, there->num_slots, layout->parameters[p].name, name,
+            rule_slots(here), remedy);
+    }
+    return STATUS_OK;
 }
 
 /* How table T of both layouts differs, or an empty text. max_rows may change:
@@ -130,6 +162,11 @@ static void table_difference(const struct run *run,
             snprintf(text, size, "table \"%s\" has %s %.9g there, %.9g here",
                      here->name, numbers[i].name, numbers[i].there,
                      numbers[i].here);
+    if (!*text && there->stack != here->stack)
+        snprintf(text, size,
+                 "the rows of table \"%s\" are stored with those of other "
+                 "tables there, as its optimizer was that of other tables",
+                 here->name);
 }
 
 /* The first difference of the tables, or an empty text. */
@@ -171,8 +208,7 @@ static enum status check_compatible(const struct run *run,
     static const char *const remedy =
         "resume with the job it was written by, or name another checkpoint.dir,"
         " or start over: --set checkpoint.resume=never";
-    if (parameters_digest(manifest->layout) !=
-        parameters_digest(run->plan.layout))
+    if (!has_parameters(run, manifest->layout))
         return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
                            "the checkpoint of step %llu in %s holds another "
                            "model than %s: %s",
@@ -181,18 +217,9 @@ static enum status check_compatible(const struct run *run,
                                ? "the trainers declare"
                                : "the job describes",
                            remedy);
-    if (strcmp(manifest->rule,
-               checkpoint_policy_optimizer_name(run->job->optimizer.type)) ||
-        manifest->num_slots != rule_slots(&run->job->optimizer))
-        return status_fail(
-            why, FAILURE_CHECKPOINT_INCOMPATIBLE,
-            "the checkpoint of step %llu in %s was written by "
-            "optimizer %s with %u state tensors, the job says "
-            "%s with %u: %s",
-            step, dir, manifest->rule, manifest->num_slots,
-            checkpoint_policy_optimizer_name(run->job->optimizer.type),
-            rule_slots(&run->job->optimizer), remedy);
-    enum status status = check_tables(run, manifest, remedy, why);
+    enum status status = check_rules(run, manifest, remedy, why);
+    if (!status)
+        status = check_tables(run, manifest, remedy, why);
     if (status)
         return status;
     if (manifest->seed != run->job->seed)

@@ -359,10 +359,13 @@ static enum status verify_partition(struct checkpoint_reader *reader,
 
 static enum status verify_block(struct checkpoint_reader *reader, uint32_t b,
                                 struct failure *why) {
+    const struct manifest *manifest = reader->manifest;
+    uint32_t p = manifest->layout->blocks[b].parameter;
+    uint32_t slots = manifest_rule(manifest, p)->num_slots;
     const void *value;
     size_t bytes;
     enum status status = STATUS_OK;
-    for (uint32_t s = 0; s <= reader->manifest->num_slots && !status; s++)
+    for (uint32_t s = 0; s <= slots && !status; s++)
         status = view_floats(reader, b, (uint16_t)s, &value, why);
     return status ? status
                   : checkpoint_reader_row(reader, b, &value, &bytes, why);

@@ -16,8 +16,16 @@
 
 enum {
     MANIFEST_MAX_SLOTS = 64,
+    MANIFEST_MAX_GROUPS = 256,
     MANIFEST_MAX_FILES = 1 << 16,
     MANIFEST_MAX_BYTES = 1 << 28, /* of its text */
+};
+
+/* An optimizer: its name, as in the job ("SGD"), and its state tensors. */
+struct manifest_rule {
+    char name[64];
+    uint32_t num_slots;
+    char slot_names[MANIFEST_MAX_SLOTS][32];
 };
 
 /* What the layout does not say of a table. */
@@ -41,11 +49,10 @@ struct manifest {
     uint64_t epoch_step; /* and the steps done in it */
     uint64_t samples;    /* read by all trainers together */
     uint64_t seed;
-    bool final; /* the last of the run */
-    char *job;  /* the job's text, one JSON object, or NULL */
-    char *rule; /* rule name, as in the job: "SGD" */
-    uint32_t num_slots;
-    char (*slot_names)[32]; /* state slots, num_slots of them */
+    bool final;                  /* the last of the run */
+    char *job;                   /* the job's text, one JSON object, or NULL */
+    uint32_t num_rules;          /* 1, or as many as parameters have groups */
+    struct manifest_rule *rules; /* [num_rules]; the first is the run's */
     struct layout *layout;
     uint32_t num_files;
     struct shard_info *files;
@@ -60,6 +67,10 @@ struct manifest {
     struct manifest *base; /* of that name; owned. NULL: not read */
     uint64_t hash;         /* of its text; set by reading and writing it */
 };
+
+/* The optimizer of PARAMETER; view. */
+const struct manifest_rule *manifest_rule(const struct manifest *manifest,
+                                          uint32_t parameter);
 
 /* Frees all but the struct itself. */
 void manifest_clear(struct manifest *manifest);

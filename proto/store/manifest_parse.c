@@ -114,25 +114,19 @@ static enum status parse_counts(struct manifest *out, const json_t *root,
     return STATUS_OK;
 }
 
-static enum status parse_rule(struct manifest *out, const json_t *root,
+/* The "rule" and the "slots" of VALUE. */
+static enum status parse_rule(struct manifest_rule *out, const json_t *value,
                               struct failure *why) {
     json_t *slots, *slot;
     size_t s;
     enum status status =
-        require_array(root, "slots", MANIFEST_MAX_SLOTS, &slots, why);
+        require_array(value, "slots", MANIFEST_MAX_SLOTS, &slots, why);
+    if (!status)
+        status = require_text(json_object_get(value, "rule"), "rule", out->name,
+                              sizeof out->name, why);
     if (status)
         return status;
-    char rule[64];
-    status = require_text(json_object_get(root, "rule"), "rule", rule,
-                          sizeof rule, why);
-    if (status)
-        return status;
-    out->rule = strdup(rule);
     out->num_slots = (uint32_t)json_array_size(slots);
-    out->slot_names =
-        manifest_parse_allocate(out->num_slots, sizeof *out->slot_names, why);
-    if (!out->rule || !out->slot_names)
-        return STATUS_FAILED;
     json_array_foreach(slots, s, slot) {
         status = require_text(slot, "slots", out->slot_names[s],
                               sizeof out->slot_names[s], why);
@@ -140,6 +134,29 @@ static enum status parse_rule(struct manifest *out, const json_t *root,
             return status;
     }
     return STATUS_OK;
+}
+
+static enum status parse_rules(struct manifest *out, const json_t *root,
+                               struct failure *why) {
+    json_t *groups = NULL;
+    enum status status = STATUS_OK;
+    if (json_object_get(root, "groups"))
+        status =
+            require_array(root, "groups", MANIFEST_MAX_GROUPS, &groups, why);
+    if (status)
+        return status;
+    out->num_rules = 1 + (uint32_t)json_array_size(groups);
+    out->rules =
+        manifest_parse_allocate(out->num_rules, sizeof *out->rules, why);
+    if (!out->rules)
+        return STATUS_FAILED;
+    status = parse_rule(out->rules, root, why);
+    for (uint32_t g = 1; g < out->num_rules && !status; g++) {
+        status = parse_rule(&out->rules[g], json_array_get(groups, g - 1), why);
+        if (status)
+            status_context(why, "groups[%" PRIu32 "]", g - 1);
+    }
+    return status;
 }
 
 /* The name is joined to the folder's path: it must not lead out of the
@@ -272,14 +289,32 @@ static enum status parse_layout(struct manifest *out, const json_t *root,
     return layout_status(status, why);
 }
 
+/* With groups each parameter is in one of them. */
+static enum status check_rules_of_groups(const struct manifest *manifest,
+                                         struct failure *why) {
+    const struct layout *layout = manifest->layout;
+    for (uint32_t p = 0; manifest->num_rules > 1 && p < layout->num_parameters;
+         p++)
+        if (layout->parameters[p].group >= manifest->num_rules)
+            return manifest_parse_report_invalid(
+                "group", "a number that is not above those in \"groups\"", why);
+    return STATUS_OK;
+}
+
+const struct manifest_rule *manifest_rule(const struct manifest *manifest,
+                                          uint32_t parameter) {
+    uint32_t group = manifest->layout->parameters[parameter].group;
+    return &manifest->rules[manifest->num_rules > 1 ? group : 0];
+}
+
 /* The rule of TABLE, and how many rows it has. */
 static enum status parse_rows(const struct manifest *manifest,
                               const struct table *table,
                               struct manifest_table *out, const json_t *value,
                               struct failure *why) {
-    uint64_t num_slots = manifest->num_slots;
+    uint64_t num_slots = manifest->rules->num_slots;
     enum status status = STATUS_OK;
-    snprintf(out->rule, sizeof out->rule, "%s", manifest->rule);
+    snprintf(out->rule, sizeof out->rule, "%s", manifest->rules->name);
     if (table->optimizer)
         status = require_text(json_object_get(value, "rule"), "rule", out->rule,
                               sizeof out->rule, why);
@@ -480,13 +515,15 @@ static enum status parse_root(struct manifest *out, json_t *root,
     if (!status)
         status = parse_base(out, root, why);
     if (!status)
-        status = parse_rule(out, root, why);
+        status = parse_rules(out, root, why);
     if (!status)
         status = parse_files(root, "files", &out->files, &out->num_files, why);
     if (!status && json_object_get(root, "kept"))
         status = parse_files(root, "kept", &out->kept, &out->num_kept, why);
     if (!status)
         status = parse_layout(out, root, why);
+    if (!status)
+        status = check_rules_of_groups(out, why);
     if (!status && json_object_get(root, "tables"))
         status = parse_tables(out, root, why);
     if (!status)
@@ -501,8 +538,7 @@ void manifest_clear(struct manifest *manifest) {
         manifest_clear(manifest->base);
     free(manifest->base);
     free(manifest->job);
-    free(manifest->rule);
-    free(manifest->slot_names);
+    free(manifest->rules);
     layout_free(&manifest->layout);
     free(manifest->files);
     free(manifest->kept);

@@ -88,11 +88,26 @@ static json_t *tables_json(const struct manifest *manifest) {
     return check_complete(all, manifest->layout->num_tables);
 }
 
-static json_t *slots_json(const struct manifest *manifest) {
+static json_t *slots_json(const struct manifest_rule *rule) {
     json_t *all = json_array();
-    for (uint32_t s = 0; s < manifest->num_slots; s++)
-        json_array_append_new(all, json_string(manifest->slot_names[s]));
-    return check_complete(all, manifest->num_slots);
+    for (uint32_t s = 0; s < rule->num_slots; s++)
+        json_array_append_new(all, json_string(rule->slot_names[s]));
+    return check_complete(all, rule->num_slots);
+}
+
+/* The rules of groups, omitted where all parameters have the run's. False:
+ * memory is short. */
+static bool manifest_add_groups(json_t *root, const struct manifest *manifest) {
+    json_t *all = json_array();
+    for (uint32_t g = 1; g < manifest->num_rules; g++)
+        json_array_append_new(all, json_pack("{s:s, s:o}", "rule",
+                                             manifest->rules[g].name, "slots",
+                                             slots_json(&manifest->rules[g])));
+    if (manifest->num_rules > 1)
+        return !json_object_set_new(
+            root, "groups", check_complete(all, manifest->num_rules - 1));
+    json_decref(all);
+    return true;
 }
 
 static json_t *files_json(const struct shard_info *files, uint32_t count) {
@@ -167,8 +182,8 @@ char *manifest_text(const struct manifest *manifest) {
         manifest_text_count(manifest->step), "epoch",
         manifest_text_count(manifest->epoch), "samples",
         manifest_text_count(manifest->samples), "seed", hex(manifest->seed),
-        "final", manifest->final, "rule", manifest->rule, "slots",
-        slots_json(manifest), "files",
+        "final", manifest->final, "rule", manifest->rules->name, "slots",
+        slots_json(manifest->rules), "files",
         files_json(manifest->files, manifest->num_files), "block_elements",
         (int)manifest->layout->block_elements, "parameters",
         parameters_json(manifest->layout), "job", job_json(manifest),
@@ -183,6 +198,7 @@ char *manifest_text(const struct manifest *manifest) {
     if (manifest->lineage && manifest->lineage != manifest->run)
         json_object_set_new(root, "lineage", hex(manifest->lineage));
     if (root && add_scaler(root, &manifest->scaler) &&
+        manifest_add_groups(root, manifest) &&
         manifest_add_tables(root, manifest) && add_base(root, manifest) &&
         manifest_text_digest(root, digits) &&
         !json_object_set_new(root, "xxh3", json_string(digits)))

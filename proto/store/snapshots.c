@@ -80,12 +80,20 @@ static const struct block *block_of(const struct snapshots *all, uint32_t b) {
     return &all->settings.layout->blocks[layout_unit(all, b)];
 }
 
+/* Of block B. */
+static unsigned tensors_of(const struct snapshots *all, uint32_t b) {
+    const struct snapshots_settings *s = &all->settings;
+    uint32_t group = s->layout->parameters[block_of(all, b)->parameter].group;
+    return s->groups ? 1 + rule_slots(&s->groups[group].optimizer)
+                     : s->num_tensors;
+}
+
 static bool snapshot_is_requested(const struct snapshot *snapshot) {
     return snapshot->id >= MESSAGE_REQUESTED_SNAPSHOT;
 }
 
 static void release_tensors(struct snapshots *all, struct held_block *block) {
-    for (unsigned t = 0; t < all->settings.num_tensors; t++)
+    for (unsigned t = 0; t < SNAPSHOTS_MAX_TENSORS; t++)
         buffer_release(&block->tensors[t]);
     for (uint32_t s = 0; block->rows && s < all->settings.layout->num_stacks;
          s++) {
@@ -197,8 +205,8 @@ static enum status put_block(struct snapshots *all, struct shard_writer *writer,
     if (!block->tensors[0])
         return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                            "no memory for a copy of %zu bytes",
-                           bytes * all->settings.num_tensors);
-    for (unsigned t = 0; !status && t < all->settings.num_tensors; t++) {
+                           bytes * tensors_of(all, b));
+    for (unsigned t = 0; !status && t < tensors_of(all, b); t++) {
         key.slot = (uint16_t)t;
         status = shard_writer_put(writer, key, buffer_data(block->tensors[t]),
                                   bytes, why);
@@ -258,7 +266,7 @@ static uint64_t total_bytes(const struct snapshots *all) {
     uint64_t bytes = settings->num_partitions * (uint64_t)settings->row_bytes;
     for (uint32_t b = 0; b < settings->num_blocks; b++)
         bytes += (uint64_t)block_of(all, b)->elements * sizeof(float) *
-                     settings->num_tensors +
+                     tensors_of(all, b) +
                  settings->row_bytes;
     return bytes;
 }
@@ -270,9 +278,9 @@ static enum status write_snapshot(struct snapshots *all,
     int64_t start = time_now();
     char path[sizeof snapshot->folder + sizeof snapshot->name + 2];
     snprintf(path, sizeof path, "%s/%s", snapshot->folder, snapshot->name);
-    uint64_t entries =
-        (uint64_t)all->settings.num_blocks * (all->settings.num_tensors + 1) +
-        all->settings.num_partitions;
+    uint64_t entries = all->settings.num_blocks + all->settings.num_partitions;
+    for (uint32_t b = 0; b < all->settings.num_blocks; b++)
+        entries += tensors_of(all, b);
     enum status status = STATUS_OK;
     if (snapshot->dir_lock)
         status = dir_lock_renew(snapshot->dir_lock, &report->why);
@@ -543,8 +551,7 @@ static void hold_block(struct snapshots *all, struct snapshot *snapshot,
     if (b >= all->settings.num_blocks)
         block->rows = source->rows ? hold_rows(all, source->rows) : NULL;
     else
-        for (unsigned t = 0;
-             source->tensors[0] && t < all->settings.num_tensors; t++)
+        for (unsigned t = 0; source->tensors[0] && t < tensors_of(all, b); t++)
             block->tensors[t] = buffer_hold(source->tensors[t]);
     block->added = true;
     if (b == 0) {

@@ -14,6 +14,7 @@
 #include "proto/store/shard_file.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/loss_scaler.h"
+#include "proto/tensor/optimizer_group.h"
 #include "proto/tensor/rule.h"
 
 #include <stdbool.h>
@@ -32,7 +33,9 @@ struct snapshots_settings {
     const uint32_t *ids; /* [num_blocks + num_partitions] or NULL */
     uint32_t num_blocks, num_partitions;
     unsigned num_tensors; /* of a block: weights, then state by slot */
-    size_t row_bytes;     /* of a block's row: its version and ledger entries */
+    const struct optimizer_group *groups; /* borrowed: by parameter, whose slots
+                                             count instead; NULL: none */
+    size_t row_bytes; /* of a block's row: its version and ledger entries */
 };
 
 /* Starts the writer thread. */

@@ -67,9 +67,16 @@ static uint64_t data(const struct memory_footprint_case *given) {
            order;
 }
 
+/* As if all parameters were in the group with the largest state. */
 static uint64_t state(const struct memory_footprint_case *given,
                       uint64_t elements) {
-    return rule_slots(&given->job->optimizer) * elements * sizeof(float);
+    const struct job *job = given->job;
+    uint32_t slots = rule_slots(&job->optimizer);
+    for (int g = JOB_GROUP_WIDE; g < JOB_GROUPS; g++)
+        if (job->groups[g].given)
+            slots = memory_footprint_larger(
+                slots, rule_slots(&job->groups[g].optimizer));
+    return slots * elements * sizeof(float);
 }
 
 /* In all-reduce the whole state, or with ZeRO a trainer's partition. */

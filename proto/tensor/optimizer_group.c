@@ -122,6 +122,23 @@ void optimizer_group_align(struct optimizer_group *groups, uint32_t count) {
         groups[g].optimizer.keeps_momentum = keeps;
 }
 
+uint32_t optimizer_group_of_job(const struct job *job,
+                                struct optimizer_group *groups) {
+    uint32_t count = 1;
+    groups[0] = (struct optimizer_group){job->optimizer, job->schedule.lr};
+    for (int g = JOB_GROUP_WIDE; g < JOB_GROUPS; g++)
+        if (job->groups[g].given)
+            groups[count++] = (struct optimizer_group){job->groups[g].optimizer,
+                                                       job->groups[g].lr};
+    return count > 1 ? count : 0;
+}
+
+const struct optimizer *optimizer_group_find(
+    const struct optimizer_group *groups, uint32_t group,
+    const struct optimizer *own) {
+    return groups ? &groups[group].optimizer : own;
+}
+
 enum status optimizer_group_check(const double *values, size_t count,
                                   struct failure *why) {
     bool allowed = count == OPTIMIZER_VALUES;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer by groups of parameters, as trainers of an external model set
- * it: one type, whose values may differ by group and change between steps. */
+/* The optimizer by groups of parameters. Trainers of an external model set it:
+ * one type, whose values may differ by group and change between steps. For a
+ * built-in model the job does: group 0 has the job's own optimizer, the others
+ * those of its `optimizers`, of any types. */
 #ifndef CAPSTAN_OPTIMIZER_GROUP_H
 #define CAPSTAN_OPTIMIZER_GROUP_H
 
 #include "proto/base/status.h"
-#include "proto/config/job/optimizer.h"
+#include "proto/config/job/job.h"
 #include "proto/net/messages/control.pb-c.h"
 
 #include <stdbool.h>
@@ -50,6 +52,16 @@ void optimizer_group_align(struct optimizer_group *groups, uint32_t count);
  * range. */
 enum status optimizer_group_check(const double *values, size_t count,
                                   struct failure *why) MUST_CHECK;
+
+/* Writes the groups of JOB to GROUPS [JOB_GROUPS]; returns how many, 0 if it
+ * names none. */
+uint32_t optimizer_group_of_job(const struct job *job,
+                                struct optimizer_group *groups);
+
+/* The optimizer of GROUP among GROUPS; OWN if they are NULL. */
+const struct optimizer *optimizer_group_find(
+    const struct optimizer_group *groups, uint32_t group,
+    const struct optimizer *own);
 
 /* GROUPS as messages; free them with optimizer_group_free. NULL: no memory. */
 Capstan__OptimizerGroup **optimizer_group_messages(

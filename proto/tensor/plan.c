@@ -277,18 +277,27 @@ enum status plan_settle_job(struct job *job, const Capstan__Plan *message,
         replicas.all = message->trainers;
     struct optimizer_group *groups;
     status = optimizer_group_read(&groups, message->groups, message->n_groups,
-                                  true, why);
+                                  job->model.type == JOB_EXTERNAL, why);
     if (groups)
         job->optimizer = groups[0].optimizer;
     free(groups);
     return status ? status : job_solve_replicas(job, replicas, why);
 }
 
+/* Of a job's groups; callers scale the rates that they set. */
+static void scale_rates(const struct plan *plan, const struct job *job,
+                        struct optimizer_group *groups, uint32_t count) {
+    for (uint32_t g = 0;
+         job->scale_lr && job->model.type != JOB_EXTERNAL && g < count; g++)
+        groups[g].lr *= plan_all_replicas(plan);
+}
+
 /* Without groups all parameters are in the first. */
 static enum status read_groups(struct plan *plan, const Capstan__Plan *message,
-                               struct failure *why) {
-    enum status status = optimizer_group_read(&plan->groups, message->groups,
-                                              message->n_groups, true, why);
+                               const struct job *job, struct failure *why) {
+    enum status status =
+        optimizer_group_read(&plan->groups, message->groups, message->n_groups,
+                             job->model.type == JOB_EXTERNAL, why);
     uint32_t most = message->n_groups ? (uint32_t)message->n_groups : 1;
     plan->num_groups = (uint32_t)message->n_groups;
     for (uint32_t p = 0; !status && p < plan->layout->num_parameters; p++)
@@ -297,11 +306,14 @@ static enum status read_groups(struct plan *plan, const Capstan__Plan *message,
                                  "parameter \"%s\" in group %u of %u",
                                  plan->layout->parameters[p].name,
                                  plan->layout->parameters[p].group, most);
+    if (!status)
+        scale_rates(plan, job, plan->groups, plan->num_groups);
     return status;
 }
 
 static enum status read_table_groups(struct plan *plan,
                                      const Capstan__Plan *message,
+                                     const struct job *job,
                                      struct failure *why) {
     const struct layout *layout = plan->layout;
     enum status status =
@@ -314,6 +326,8 @@ static enum status read_table_groups(struct plan *plan,
                 why, FAILURE_BAD_MESSAGE,
                 "table \"%s\" with optimizer %u of %zu", layout->tables[t].name,
                 layout->tables[t].optimizer, message->n_table_groups);
+    if (!status)
+        scale_rates(plan, job, plan->table_groups, plan->num_table_groups);
     return status;
 }
 
@@ -386,9 +400,9 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
         status = plan_read_tables(plan->layout, message->tables,
                                   message->n_tables, message->partitions, why);
     if (!status)
-        status = read_table_groups(plan, message, why);
+        status = read_table_groups(plan, message, job, why);
     if (!status)
-        status = read_groups(plan, message, why);
+        status = read_groups(plan, message, job, why);
     if (!status)
         status = read_ps_info(plan, message, why);
     if (!status)

@@ -49,8 +49,8 @@ enum status plan_settle_job(struct job *job, const Capstan__Plan *message,
                             struct failure *why) MUST_CHECK;
 
 /* Reads MESSAGE. JOB, whose batch is solved, gives the checkpoint settings of
- * the schedule. STATUS_FAILED names the field that is out of range. The caller
- * frees *OUT with plan_close. */
+ * the schedule, and scale_lr of the groups' rates. STATUS_FAILED names the
+ * field that is out of range. The caller frees *OUT with plan_close. */
 enum status plan_read(struct plan **out, const Capstan__Plan *message,
                       const struct job *job, struct failure *why) MUST_CHECK;
 

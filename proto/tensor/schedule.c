@@ -77,9 +77,17 @@ void schedule_scale(struct schedule *schedule, double factor) {
     schedule->warmup_max_lr *= factor;
 }
 
-double schedule_top(const struct schedule *schedule) {
+static double top_rate(const struct schedule *schedule) {
     bool own = schedule->type == SCHEDULE_WARMUP ||
                schedule->type == SCHEDULE_WARMUP_DECAY;
     double top = own ? schedule->warmup_max_lr : schedule->lr;
     return top > 0 ? top : 1;
+}
+
+/* A rate of 0 of the job's own optimizer does not stop the groups. */
+double schedule_factor(const struct schedule *schedule, uint64_t step) {
+    struct schedule any = *schedule;
+    if (any.lr == 0)
+        any.lr = 1;
+    return schedule_rate(&any, step) / top_rate(&any);
 }

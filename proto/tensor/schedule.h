@@ -28,7 +28,8 @@ bool schedule_ends_before(const struct schedule *schedule, uint64_t last);
 /* Multiplies the rate by FACTOR (scale_lr): lr and warmup_max_lr. */
 void schedule_scale(struct schedule *schedule, double factor);
 
-/* The highest rate that it reaches. */
-double schedule_top(const struct schedule *schedule);
+/* The rate of update number STEP as a share of the highest that it reaches, by
+ * which groups with a rate of their own multiply it. */
+double schedule_factor(const struct schedule *schedule, uint64_t step);
 
 #endif

@@ -16,6 +16,7 @@
 enum { SPARE = 32 }; /* blocks with room for a second shared copy */
 
 struct cell {
+    unsigned num_tensors;
     struct buffer *tensors[SHARD_MAX_TENSORS];
     struct buffer *mean; /* of the last round, in place of new weights */
 };
@@ -23,10 +24,10 @@ struct cell {
 struct shard {
     const struct layout *layout;
     struct optimizer optimizer;
+    const struct optimizer_group *groups;
     const struct rule_loops *loops;
     bool means; /* optimizer None */
     uint32_t count;
-    unsigned num_tensors;
     const struct block **blocks;
     uint32_t *ids;
     struct cell *cells;
@@ -58,13 +59,19 @@ static struct buffer *shard_take_buffer(struct shard *shard, bool is_read,
     return shared ? shared : buffer_pool_take(shard->buffer_pool, bytes);
 }
 
+/* The optimizer of block B. */
+static const struct optimizer *shard_optimizer(const struct shard *shard,
+                                               uint32_t b) {
+    return optimizer_group_find(shard->groups, shard_parameter(shard, b)->group,
+                                &shard->optimizer);
+}
+
 static enum status shard_no_memory(const struct shard *shard,
-                                   const uint32_t *ids, struct failure *why) {
+                                   struct failure *why) {
     uint64_t wanted = 0;
     char all[16], allocated[16];
     for (uint32_t b = 0; b < shard->count; b++)
-        wanted += shard->layout->blocks[ids[b]].elements * sizeof(float) *
-                  shard->num_tensors;
+        wanted += shard_block_bytes(shard, b) * shard_tensors(shard, b);
     byte_size_text(wanted, all, sizeof all);
     byte_size_text(shard->bytes, allocated, sizeof allocated);
     return status_fail(
@@ -81,12 +88,15 @@ static enum status shard_allocate(struct shard *shard, const uint32_t *ids,
     for (uint32_t b = 0; b < shard->count; b++) {
         shard->ids[b] = ids[b];
         shard->blocks[b] = &shard->layout->blocks[ids[b]];
+        shard->cells[b].num_tensors = 1 + rule_slots(shard_optimizer(shard, b));
+    }
+    for (uint32_t b = 0; b < shard->count; b++) {
         size_t bytes = shard_block_bytes(shard, b);
-        for (unsigned t = 0; t < shard->num_tensors; t++) {
+        for (unsigned t = 0; t < shard_tensors(shard, b); t++) {
             shard->cells[b].tensors[t] =
                 shard_take_buffer(shard, t == 0 && !shard->means, bytes);
             if (!shard->cells[b].tensors[t])
-                return shard_no_memory(shard, ids, why);
+                return shard_no_memory(shard, why);
             shard->bytes += bytes;
         }
         shard->bytes += shard_means(shard, b) ? bytes : 0;
@@ -94,19 +104,20 @@ static enum status shard_allocate(struct shard *shard, const uint32_t *ids,
     return STATUS_OK;
 }
 
-enum status shard_open(struct shard **out, const struct layout *layout,
-                       const uint32_t *ids, uint32_t count,
-                       const struct optimizer *optimizer, struct failure *why) {
+enum status shard_open(struct shard **out,
+                       const struct shard_settings *settings,
+                       struct failure *why) {
     struct shard *shard = calloc(1, sizeof *shard);
+    uint32_t count = settings->count;
     if (!shard)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a shard");
     size_t variants;
-    shard->layout = layout;
-    shard->optimizer = *optimizer;
+    shard->layout = settings->layout;
+    shard->optimizer = *settings->optimizer;
+    shard->groups = settings->groups;
     shard->loops = rule_variants(&variants)[0];
     shard->count = count;
-    shard->num_tensors = 1 + rule_slots(optimizer);
-    shard->means = optimizer->type == OPTIMIZER_NONE;
+    shard->means = settings->optimizer->type == OPTIMIZER_NONE;
     shard->blocks = calloc(count + 1, sizeof *shard->blocks);
     shard->ids = calloc(count + 1, sizeof *shard->ids);
     shard->cells = calloc(count + 1, sizeof *shard->cells);
@@ -115,7 +126,7 @@ enum status shard_open(struct shard **out, const struct layout *layout,
     if (!shard->blocks || !shard->ids || !shard->cells || !shard->buffer_pool)
         status_fail(why, FAILURE_NO_MEMORY, "no memory for %u blocks", count);
     else
-        status = shard_allocate(shard, ids, why);
+        status = shard_allocate(shard, settings->ids, why);
     if (status)
         shard_close(&shard);
     *out = shard;
@@ -132,7 +143,7 @@ void shard_close(struct shard **where) {
     if (!shard)
         return;
     for (uint32_t b = 0; shard->cells && b < shard->count; b++)
-        for (unsigned t = 0; t < shard->num_tensors; t++)
+        for (unsigned t = 0; t < shard_tensors(shard, b); t++)
             buffer_release(&shard->cells[b].tensors[t]);
     for (uint32_t b = 0; shard->cells && b < shard->count; b++)
         buffer_release(&shard->cells[b].mean);
@@ -154,8 +165,9 @@ void shard_initialise_block(struct shard *shard, uint32_t b, uint64_t seed) {
     struct cell *cell = &shard->cells[b];
     layout_init_block(shard->layout, shard->ids[b], seed,
                       buffer_data(cell->tensors[0]));
-    for (unsigned t = 1; t < shard->num_tensors; t++)
-        shard_fill(cell->tensors[t], rule_slot_start(&shard->optimizer, t - 1));
+    for (unsigned t = 1; t < cell->num_tensors; t++)
+        shard_fill(cell->tensors[t],
+                   rule_slot_start(shard_optimizer(shard, b), t - 1));
 }
 
 void shard_initialise(struct shard *shard, uint64_t seed) {
@@ -167,7 +179,7 @@ enum status shard_restore(struct shard *shard, uint32_t b,
                           struct checkpoint_reader *reader,
                           struct failure *why) {
     enum status status = STATUS_OK;
-    for (unsigned t = 0; !status && t < shard->num_tensors; t++)
+    for (unsigned t = 0; !status && t < shard_tensors(shard, b); t++)
         status = checkpoint_reader_block(
             reader, shard->ids[b], (uint16_t)t,
             buffer_data(shard->cells[b].tensors[t]), why);
@@ -250,7 +262,7 @@ enum status shard_update(struct shard *shard, uint32_t b,
     struct cell *cell = &shard->cells[b];
     bool nonfinite = false;
     uint32_t kind = shard_parameter(shard, b)->kind;
-    unsigned count = kind == PARAMETER_TRAINED ? shard->num_tensors : 1;
+    unsigned count = kind == PARAMETER_TRAINED ? cell->num_tensors : 1;
     if (shard_means(shard, b))
         return update_mean(shard, b, round, why);
     for (unsigned t = 0; t < count; t++) {
@@ -281,7 +293,8 @@ enum status shard_update(struct shard *shard, uint32_t b,
         break;
     default:
         rule_apply(shard->loops,
-                   round->optimizer ? round->optimizer : &shard->optimizer,
+                   round->optimizer ? round->optimizer
+                                    : shard_optimizer(shard, b),
                    &update);
     }
     for (unsigned t = 0; t < count; t++)
@@ -319,8 +332,8 @@ struct buffer *shard_mean(const struct shard *shard, uint32_t b) {
     return shard->cells[b].mean;
 }
 
-unsigned shard_tensors(const struct shard *shard) {
-    return shard->num_tensors;
+unsigned shard_tensors(const struct shard *shard, uint32_t b) {
+    return shard->cells[b].num_tensors;
 }
 
 uint32_t shard_blocks(const struct shard *shard) {

@@ -14,6 +14,7 @@
 #include "proto/net/shm/buffer.h"
 #include "proto/store/checkpoint_reader.h"
 #include "proto/tensor/layout.h"
+#include "proto/tensor/optimizer_group.h"
 #include "proto/tensor/rule.h"
 
 #include <stdint.h>
@@ -22,12 +23,19 @@ enum { SHARD_MAX_TENSORS = 1 + RULE_MAX_SLOTS };
 
 struct shard;
 
-/* Opens blocks IDS[0..count) of LAYOUT (borrowed), in the plan's order. Their
- * memory is allocated but not set. If memory is short, STATUS_RETRY with the
- * bytes needed. */
-enum status shard_open(struct shard **out, const struct layout *layout,
-                       const uint32_t *ids, uint32_t count,
-                       const struct optimizer *optimizer,
+struct shard_settings {
+    const struct layout *layout; /* borrowed */
+    const uint32_t *ids;         /* [count], in the plan's order */
+    uint32_t count;
+    const struct optimizer *optimizer;
+    const struct optimizer_group *groups; /* borrowed: by parameter, in place
+                                             of OPTIMIZER; NULL: none */
+};
+
+/* Opens the blocks of SETTINGS. Their memory is allocated but not set. If
+ * memory is short, STATUS_RETRY with the bytes needed. */
+enum status shard_open(struct shard **out,
+                       const struct shard_settings *settings,
                        struct failure *why) MUST_CHECK;
 
 /* Sets the loops of later updates; without it the best of this processor are
@@ -58,7 +66,7 @@ struct shard_round {
     unsigned num_gradients;
     enum job_wire wire; /* encoding of the gradients */
     uint64_t step;      /* the rule's step number (update_core.h) */
-    const struct optimizer *optimizer; /* with the slots of the shard's; NULL:
+    const struct optimizer *optimizer; /* with the slots of the block's; NULL:
                                           that one */
     double rate; /* AVERAGED: the share by which values move */
     float scale;
@@ -87,8 +95,8 @@ bool shard_means(const struct shard *shard, uint32_t b);
 /* The mean of block B's last round; view. NULL: nobody brought bytes. */
 struct buffer *shard_mean(const struct shard *shard, uint32_t b);
 
-/* 1 + the number of state slots. */
-unsigned shard_tensors(const struct shard *shard);
+/* 1 + the number of block B's state slots. */
+unsigned shard_tensors(const struct shard *shard, uint32_t b);
 
 /* The number of blocks. */
 uint32_t shard_blocks(const struct shard *shard);

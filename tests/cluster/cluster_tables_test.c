@@ -47,6 +47,21 @@ static const char dlrm[] =
     " [\"e_user\", \"e_item\"], \"bottom\": [8], \"top\": [16]},"
     " \"epochs\": 8, " ADAM "}";
 
+#define GROUPS                                                                 \
+    "\"optimizers\": {\"wide\": {\"type\": \"Ftrl\", \"params\":"              \
+    " {\"lr\": 0.5}}, \"deep\": {\"type\": \"Adagrad\", \"params\":"           \
+    " {\"lr\": 0.1}}}"
+static const char grouped[] =
+    "{" CLUSTER_CLICKS_DATA
+    "\"model\": {\"type\": \"wide_deep\", \"wide\": [\"cross\", \"weight\"],"
+    " \"deep\": [\"e_user\", \"e_item\", \"weight\"], \"hidden\": [16]},"
+    " \"epochs\": 8, " GROUPS "}";
+/* Without tables. */
+static const char dense_groups[] =
+    "{" CLUSTER_CLICKS_DATA
+    "\"model\": {\"type\": \"wide_deep\", \"wide\": [\"weight\"], \"deep\":"
+    " [\"weight\"], \"hidden\": [16]}, \"epochs\": 1, " GROUPS "}";
+
 static double figure(const struct cluster_process *process, const char *key) {
     json_t *summary = cluster_run_json(process);
     const json_t *value = json_object_get(summary, key);
@@ -75,8 +90,9 @@ static struct cluster_process *train(struct cluster_run *run, unsigned num_ps,
 }
 
 static void models_with_tables_learn_what_is_planted(void **state) {
-    static const char *const jobs[] = {linear, deepfm, wide_deep, dlrm};
-    for (int i = 0; i < 4; i++) {
+    static const char *const jobs[] = {linear, deepfm, wide_deep, dlrm,
+                                       grouped};
+    for (int i = 0; i < 5; i++) {
         cluster_run_job(*state, jobs[i]);
         struct cluster_process *process = train(*state, 2, "seed=1");
         if (figure(process, "test_auc") < 0.93)
@@ -123,9 +139,9 @@ static void the_number_of_ps_does_not_change_a_bit(void **state) {
 
 /* Half of the steps on two ps, the rest on three. */
 static void a_resumed_run_has_the_same_rows_on_more_ps(void **state) {
-    static const char *const jobs[] = {linear, deepfm};
-    static const char *const tables[] = {"cross", "user/factors"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const jobs[] = {linear, deepfm, grouped};
+    static const char *const tables[] = {"cross", "user/factors", "e_user"};
+    for (int i = 0; i < 3; i++) {
         struct cluster_run *run = cluster_fixture_reset(state);
         assert_non_null(run);
         cluster_clicks_write(run);
@@ -385,6 +401,120 @@ static void deltas_without_tables_are_refused(void **state) {
         "checkpoint.delta_every_steps: found 5, and the model has no tables");
 }
 
+/* The file of weights and state of the newest checkpoint of DIR. */
+static char *exported_state(struct cluster_run *run, const char *dir,
+                            size_t *bytes) {
+    char path[PATH_MAX];
+    cluster_fixture_tool(run, 0,
+                         (const char *[]){"ckpt", "export", "--state", dir,
+                                          "state.safetensors", NULL});
+    cluster_run_path(run, "state.safetensors", path);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char *text = calloc(1, 1 << 20);
+    assert_non_null(text);
+    *bytes = fread(text, 1, (1 << 20) - 1, file);
+    fclose(file);
+    return text;
+}
+
+/* The header is the first 8 bytes and the names behind them. */
+static void expect_state(struct cluster_run *run, const char *dir) {
+    static const char *const there[] = {"wide.weight.linear", "bias.accum",
+                                        "deep0.weight.sum", "deep1.bias.sum"};
+    static const char *const not_there[] = {"wide.weight.sum",
+                                            "deep0.weight.accum"};
+    size_t bytes;
+    char *text = exported_state(run, dir, &bytes);
+    for (int i = 0; i < 4; i++)
+        if (!strstr(text + 8, there[i]))
+            fail_msg("no %s in %s", there[i], dir);
+    for (int i = 0; i < 2; i++)
+        assert_null(strstr(text + 8, not_there[i]));
+    free(text);
+}
+
+/* A first step by both rules changes each group as a first step by its rule
+ * alone does. */
+static void each_group_is_trained_by_its_own_rule(void **state) {
+    static const char *const dirs[] = {"both", "ftrl", "adagrad"};
+    static const char *const sets[] = {
+        "steps=1",
+        "optimizers={\"wide\": {\"type\": \"Ftrl\", \"params\": {\"lr\": 0.5}}}",
+        "optimizers={\"deep\": {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.1}}}"};
+    static const char *const optimizers[] = {
+        "optimizer=null", "optimizer.type=Ftrl", "optimizer.type=Adagrad"};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, grouped);
+    for (int i = 0; i < 3; i++) {
+        char dir[64];
+        snprintf(dir, sizeof dir, "checkpoint.dir=%s", dirs[i]);
+        CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "epochs=null", "steps=1", dir,
+                            sets[i], optimizers[i]);
+    }
+    cluster_clicks_expect_same_rows(run, "both", "ftrl", "cross");
+    cluster_clicks_expect_same_rows(run, "both", "adagrad", "e_user");
+    char *both = exported(run, "both", "e_user");
+    char *other = exported(run, "ftrl", "e_user");
+    assert_string_not_equal(both, other);
+    free(both);
+    free(other);
+    expect_state(run, "both");
+}
+
+static void a_resumed_group_keeps_its_rule_and_may_change_its_rate(
+    void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, grouped);
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "epochs=null", "steps=5",
+                        "checkpoint.dir=c");
+    struct cluster_process *process = CLUSTER_FIXTURE_RUN(
+        run, 2, 2, 2, "epochs=null", "steps=10", "checkpoint.dir=c",
+        "optimizers.wide={\"type\": \"Adagrad\"}");
+    cluster_fixture_expect_logged(
+        process, "optimizer Ftrl with 2 state tensors for \"wide.weight\"");
+    process = CLUSTER_FIXTURE_RUN(run, 2, 2, 2, "epochs=null", "steps=10",
+                                  "checkpoint.dir=c", "optimizers.wide=null",
+                                  "optimizer={\"type\": \"Adagrad\"}");
+    cluster_fixture_expect_logged(process, "state tensors for \"wide.weight\"");
+    CLUSTER_FIXTURE_RUN(run, 3, 2, 0, "epochs=null", "steps=10",
+                        "checkpoint.dir=c", "optimizers.wide.params.lr=0.1");
+    expect_state(run, "c");
+}
+
+/* Two summands have the same sum in any order. Clipping, a schedule and scaled
+ * rates hold for each group. */
+static void all_reduce_has_the_bits_of_a_ps_for_groups(void **state) {
+    static const char *const stages[] = {"zero_optimization.stage=0",
+                                         "zero_optimization.stage=2"};
+    static const char schedule[] =
+        "scheduler={\"type\": \"WarmupCosineLR\", \"params\":"
+        " {\"total_num_steps\": 40, \"warmup_num_steps\": 8}}";
+    struct cluster_run *run = *state;
+    cluster_run_job(run, dense_groups);
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "epochs=null", "steps=30",
+                        "checkpoint.dir=ps", "gradient_clipping=0.1", schedule,
+                        "scale_lr=linear");
+    size_t bytes, other_bytes;
+    char *ps = exported_state(run, "ps", &bytes);
+    for (int i = 0; i < 2; i++) {
+        char dir[64];
+        snprintf(dir, sizeof dir, "checkpoint.dir=allreduce%d", i);
+        CLUSTER_FIXTURE_RUN(run, 0, 2, 0, "epochs=null", "steps=20", dir,
+                            "gradient_clipping=0.1", schedule,
+                            "scale_lr=linear", stages[i]);
+        CLUSTER_FIXTURE_RUN(run, 0, 2, 0, "epochs=null", "steps=30", dir,
+                            "gradient_clipping=0.1", schedule,
+                            "scale_lr=linear", stages[1 - i]);
+        expect_state(run, strchr(dir, '=') + 1);
+        char *other = exported_state(run, strchr(dir, '=') + 1, &other_bytes);
+        assert_int_equal(bytes, other_bytes);
+        assert_memory_equal(ps, other, bytes);
+        free(other);
+    }
+    free(ps);
+}
+
 static void a_run_by_all_reduce_has_no_tables(void **state) {
     cluster_run_job(*state, deepfm);
     struct cluster_process *process =
@@ -417,6 +547,9 @@ int main(void) {
         T(a_delta_is_small_when_few_rows_have_changed),
         T(an_asynchronous_run_resumes_from_a_delta),
         T(deltas_without_tables_are_refused),
+        T(each_group_is_trained_by_its_own_rule),
+        T(a_resumed_group_keeps_its_rule_and_may_change_its_rate),
+        T(all_reduce_has_the_bits_of_a_ps_for_groups),
         T(a_run_by_all_reduce_has_no_tables),
         T(rules_that_move_rows_not_pushed_are_refused),
     };

@@ -100,14 +100,12 @@ void checkpoint_fixture_manifest(struct manifest *manifest, uint64_t step,
         .samples = 64 * step,
         .seed = UINT64_MAX,
         .job = strdup("{\"seed\":1,\"lr\":0.5}"),
-        .rule = strdup("Adam"),
-        .num_slots = 2,
-        .slot_names = calloc(2, sizeof *manifest->slot_names),
+        .num_rules = 1,
+        .rules = calloc(1, sizeof *manifest->rules),
         .num_files = num_ps,
         .files = calloc(num_ps, sizeof *manifest->files),
     };
-    strcpy(manifest->slot_names[0], "a");
-    strcpy(manifest->slot_names[1], "b");
+    *manifest->rules = (struct manifest_rule){"Adam", 2, {"a", "b"}};
     must(layout_build(&manifest->layout, parameters, 3, &why), &why);
     uint32_t num_blocks = manifest->layout->num_blocks;
     manifest->block_file = calloc(num_blocks, sizeof *manifest->block_file);
@@ -126,7 +124,9 @@ static void put_block(struct shard_writer *writer,
     float *floats = malloc(block->elements * sizeof *floats);
     struct shard_key key = {.parameter = block->parameter,
                             .offset = block->offset};
-    for (; key.slot <= manifest->num_slots; key.slot++) {
+    const struct manifest_rule *rule =
+        manifest_rule(manifest, block->parameter);
+    for (; key.slot <= rule->num_slots; key.slot++) {
         for (uint32_t e = 0; e < block->elements; e++)
             floats[e] = checkpoint_fixture_value(
                 manifest->step, block->parameter, key.slot, block->offset + e);
@@ -154,8 +154,9 @@ void checkpoint_fixture_tables(struct manifest *manifest, uint32_t num_tables,
     manifest->tables =
         calloc(CHECKPOINT_FIXTURE_TABLES, sizeof *manifest->tables);
     for (uint32_t t = 0; t < num_tables; t++) {
-        manifest->tables[t].num_slots = t < 2 ? manifest->num_slots : 1;
-        strcpy(manifest->tables[t].rule, t < 2 ? manifest->rule : "Ftrl");
+        manifest->tables[t].num_slots = t < 2 ? manifest->rules->num_slots : 1;
+        strcpy(manifest->tables[t].rule,
+               t < 2 ? manifest->rules->name : "Ftrl");
     }
     free(manifest->block_file);
     manifest->block_file = calloc(units, sizeof *manifest->block_file);

@@ -15,7 +15,8 @@ struct snapshots *shard_snapshot_open(const struct shard *shard,
     struct snapshots_settings settings = {.layout = layout,
                                           .ids = ids,
                                           .num_blocks = shard_blocks(shard),
-                                          .num_tensors = shard_tensors(shard),
+                                          .num_tensors =
+                                              shard_tensors(shard, 0),
                                           .row_bytes = sizeof(uint64_t)};
     struct failure why;
     if (snapshots_open(&snapshots, &settings, &why))
@@ -30,7 +31,7 @@ void shard_snapshot_take(struct snapshots *snapshots, uint64_t id,
     struct snapshots_block block = {.tensors = tensors, .row = &version};
     snapshots_begin(snapshots, id, true, CAPSTAN__SNAPSHOT__FORM__UNSAVED);
     for (uint32_t b = 0; b < shard_blocks(shard); b++) {
-        for (unsigned t = 0; t < shard_tensors(shard); t++)
+        for (unsigned t = 0; t < shard_tensors(shard, b); t++)
             tensors[t] = shard_tensor(shard, b, t);
         snapshots_add(snapshots, id, b, &block);
     }

@@ -23,9 +23,8 @@ uint64_t dense_layers_floats(const struct job_widths *widths) {
     return floats;
 }
 
-uint32_t dense_layers_parameters(const struct job_widths *widths,
-                                 const char *name,
-                                 struct parameter *parameters) {
+void dense_layers_parameters(const struct job_widths *widths, const char *name,
+                             struct parameter *parameters) {
     uint32_t layers = dense_layers_count(widths);
     for (uint32_t l = 0; l < layers; l++) {
         uint32_t in = widths->items[l], out = widths->items[l + 1];
@@ -40,7 +39,6 @@ uint32_t dense_layers_parameters(const struct job_widths *widths,
         snprintf(weight->name, sizeof weight->name, "%s%u.weight", name, l);
         snprintf(bias->name, sizeof bias->name, "%s%u.bias", name, l);
     }
-    return 2 * layers;
 }
 
 bool dense_layers_open(struct dense_layers *layers, uint32_t max_batch) {

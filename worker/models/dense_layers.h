@@ -25,10 +25,9 @@ struct dense_layers {
 uint64_t dense_layers_floats(const struct job_widths *widths);
 
 /* Fills PARAMETERS with those of layers of WIDTHS, named NAMEl.weight and
- * NAMEl.bias; returns how many. */
-uint32_t dense_layers_parameters(const struct job_widths *widths,
-                                 const char *name,
-                                 struct parameter *parameters);
+ * NAMEl.bias. */
+void dense_layers_parameters(const struct job_widths *widths, const char *name,
+                             struct parameter *parameters);
 
 /* Allocates buffers for MAX_BATCH samples; the fields down to `device` are
  * filled. False: no memory. */

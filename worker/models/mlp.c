@@ -8,6 +8,7 @@
  * Every call of the device only enqueues work, in order. */
 #include "worker/models/mlp.h"
 
+#include "worker/models/dense_layers.h"
 #include "worker/models/model_pass.h"
 #include "worker/models/recompute.h"
 
@@ -54,22 +55,12 @@ static uint32_t mlp_parameters(const struct job_model *model,
                                struct parameter *parameters) {
     (void)features;
     const struct job_widths *widths = mlp_widths(model);
-    uint32_t layers = widths->count - 1;
-    for (uint32_t l = 0; parameters && l < layers; l++) {
-        uint32_t in = widths->items[l], out = widths->items[l + 1];
-        float bound = (float)(1 / sqrt(in));
-        struct parameter *weight = &parameters[weight_of(l)];
-        struct parameter *bias = &parameters[bias_of(l)];
-        *weight = (struct parameter){.num_dims = 2,
-                                     .dims = {out, in},
-                                     .init_bound = bound,
-                                     .elements = (uint64_t)out * in};
-        *bias = (struct parameter){
-            .num_dims = 1, .dims = {out}, .init_bound = bound, .elements = out};
-        snprintf(weight->name, sizeof weight->name, "layer%u.weight", l);
-        snprintf(bias->name, sizeof bias->name, "layer%u.bias", l);
-    }
-    return 2 * layers;
+    uint32_t count = 2 * (widths->count - 1);
+    if (parameters)
+        dense_layers_parameters(widths, "layer", parameters);
+    for (uint32_t p = 0; parameters && p < count; p++)
+        parameters[p].group = model->group[JOB_GROUP_DEEP];
+    return count;
 }
 
 /* Is the label a number, not a class? */

@@ -16,6 +16,7 @@ enum { LIST = 512 };
 /* Lookups' columns are tags until `finish`. */
 struct form {
     const struct ranker_settings *settings;
+    const uint32_t *group; /* [JOB_GROUPS] */
     const struct features *features;
     struct batch_spec *spec;
     struct table *tables;
@@ -110,10 +111,12 @@ static enum status add_rows(struct form *form, enum ranker_column column,
 }
 
 /* Of the feature INFO, by the NUM_IDS ids of it or of another. */
-static struct table table_of(const struct feature_info *info, uint64_t num_ids,
+static struct table table_of(const struct form *form, enum job_group group,
+                             const struct feature_info *info, uint64_t num_ids,
                              uint32_t dim, float bound, const char *suffix) {
     struct table table = {.dim = dim,
                           .init_bound = bound,
+                          .optimizer = form->group[group],
                           .admit = info->admit,
                           .expire = info->expire,
                           .max_rows = info->max_rows,
@@ -125,7 +128,8 @@ static struct table table_of(const struct feature_info *info, uint64_t num_ids,
 /* First order: a float for each id, or for each number. */
 static enum status add_wide(struct form *form, uint32_t f, const char *key) {
     struct feature_info info = features_info(form->features, f);
-    struct table table = table_of(&info, info.num_ids, 1, 0, "");
+    struct table table =
+        table_of(form, JOB_GROUP_WIDE, &info, info.num_ids, 1, 0, "");
     if (info.gives & FEATURE_IDS)
         return add_rows(form, RANKER_SUMS, &table, f, BATCH_SUM, key);
     if (info.gives & FEATURE_FLOATS)
@@ -137,8 +141,9 @@ static enum status add_wide(struct form *form, uint32_t f, const char *key) {
 /* And of ids `dim` factors. */
 static enum status add_factors(struct form *form, uint32_t f, const char *key) {
     struct feature_info info = features_info(form->features, f);
-    struct table table = table_of(&info, info.num_ids, form->settings->dim,
-                                  FACTORS_BOUND, "/factors");
+    struct table table =
+        table_of(form, JOB_GROUP_DEEP, &info, info.num_ids, form->settings->dim,
+                 FACTORS_BOUND, "/factors");
     enum status status = add_wide(form, f, key);
     if (status || !(info.gives & FEATURE_IDS))
         return status;
@@ -187,8 +192,8 @@ static enum status add_embedding(struct form *form, uint32_t f,
     if (!(info.gives & FEATURE_ROWS))
         return form_refuse(form, key, info.name, "embeddings", FEATURE_ROWS);
     struct feature_info of = features_info(form->features, info.of);
-    struct table table =
-        table_of(&info, of.num_ids, info.width, info.init_bound, "");
+    struct table table = table_of(form, JOB_GROUP_DEEP, &info, of.num_ids,
+                                  info.width, info.init_bound, "");
     if (!(of.gives & FEATURE_IDS))
         return form_refuse(form, key, of.name, "ids", FEATURE_IDS);
     if (check_dim(form, &info, key))
@@ -325,6 +330,7 @@ enum status ranker_form_build(const struct job_model *model,
                               struct batch_spec *spec, struct table *tables,
                               uint32_t *num_tables, struct failure *why) {
     struct form form = {.settings = model->settings,
+                        .group = model->group,
                         .features = features,
                         .spec = spec,
                         .tables = tables,
@@ -371,7 +377,8 @@ void ranker_form_parts(struct ranker_parts *parts,
                        const struct batch_spec *spec) {
     const struct ranker_settings *settings = model->settings;
     bool deep = model->type == JOB_DEEPFM || model->type == JOB_WIDE_DEEP;
-    *parts = (struct ranker_parts){.first_order = model->type != JOB_DLRM};
+    *parts = (struct ranker_parts){.first_order = model->type != JOB_DLRM,
+                                   .group = model->group};
     for (int tag = 0; tag < RANKER_COLUMNS; tag++)
         parts->place[tag] = UINT32_MAX;
     for (uint32_t c = 0; c < spec->num_columns; c++) {
@@ -397,21 +404,28 @@ uint32_t ranker_form_first(const struct ranker_parts *parts) {
 uint32_t ranker_form_parameters(const struct ranker_parts *parts,
                                 struct parameter *parameters) {
     uint32_t count = 0, wide = parts->width[RANKER_WIDE];
-    uint32_t layers = (parts->bottom.count ? parts->bottom.count - 1 : 0) +
-                      (parts->top.count ? parts->top.count - 1 : 0);
+    uint32_t bottom = parts->bottom.count ? parts->bottom.count - 1 : 0;
+    uint32_t layers = bottom + (parts->top.count ? parts->top.count - 1 : 0);
     if (!parameters)
         return ranker_form_first(parts) + 2 * layers;
     if (wide)
-        parameters[count++] = (struct parameter){.name = "wide.weight",
-                                                 .num_dims = 2,
-                                                 .dims = {1, wide},
-                                                 .elements = wide};
+        parameters[count++] =
+            (struct parameter){.name = "wide.weight",
+                               .num_dims = 2,
+                               .dims = {1, wide},
+                               .group = parts->group[JOB_GROUP_WIDE],
+                               .elements = wide};
     if (parts->first_order)
-        parameters[count++] = (struct parameter){
-            .name = "bias", .num_dims = 1, .dims = {1}, .elements = 1};
-    count +=
-        dense_layers_parameters(&parts->bottom, "bottom", parameters + count);
-    return count + dense_layers_parameters(&parts->top,
-                                           parts->dots ? "top" : "deep",
-                                           parameters + count);
+        parameters[count++] =
+            (struct parameter){.name = "bias",
+                               .num_dims = 1,
+                               .dims = {1},
+                               .group = parts->group[JOB_GROUP_WIDE],
+                               .elements = 1};
+    dense_layers_parameters(&parts->bottom, "bottom", parameters + count);
+    dense_layers_parameters(&parts->top, parts->dots ? "top" : "deep",
+                            parameters + count + 2 * bottom);
+    for (uint32_t p = count; p < count + 2 * layers; p++)
+        parameters[p].group = parts->group[JOB_GROUP_DEEP];
+    return count + 2 * layers;
 }

@@ -32,12 +32,14 @@ static void read_default(const struct job_key *key, bool deepspeed,
     json_decref(value);
 }
 
-/* Parameters of an unknown type cannot be checked. */
+/* Parameters of an unknown type, that of PATH, cannot be checked. */
 static void drop_params(json_t *tree, const char *path) {
-    if (!strcmp(path, "optimizer.type"))
-        job_tree_remove(tree, "optimizer.params");
-    if (!strcmp(path, "scheduler.type"))
-        job_tree_remove(tree, "scheduler.params");
+    char params[JOB_TREE_PATH];
+    const char *end = strstr(path, ".type");
+    if (!end || strcmp(end, ".type") || !strcmp(path, "model.type"))
+        return;
+    snprintf(params, sizeof params, "%.*s.params", (int)(end - path), path);
+    job_tree_remove(tree, params);
 }
 
 static void read_key(const struct job_key *key, json_t *tree, bool deepspeed,
@@ -69,13 +71,37 @@ static bool allocate_settings(struct job *job) {
     return job->model.settings;
 }
 
+/* Which groups of the model have an optimizer; the model's type is read. Where
+ * all have one, the job need not have its own. */
+static void find_groups(json_t *tree, struct job *job) {
+    json_t *first = NULL, *all = job_tree_get(tree, "optimizers");
+    bool each = true;
+    for (int g = JOB_GROUP_WIDE; g < JOB_GROUPS; g++) {
+        const char *name = job_schema_group(g, job->model.type);
+        json_t *own = name ? json_object_get(all, name) : NULL;
+        job->groups[g].given = own && !json_is_null(own);
+        each = each && (!name || job->groups[g].given);
+        if (job->groups[g].given && !first)
+            first = own;
+    }
+    if (first && each && !job_tree_get(tree, "optimizer"))
+        json_object_set(tree, "optimizer", first);
+}
+
+/* True for the keys of a group's optimizer that the job does not have. */
+static bool is_left_out(const struct job_key *key, const struct job *job) {
+    return key->group && !job->groups[key->group].given;
+}
+
 static void read_keys(json_t *tree, bool deepspeed,
                       const struct job_reader *reader,
                       struct diagnostics *diagnostics) {
     struct job *job = reader->job;
     const struct job_key *key;
     for (size_t i = 0; (key = job_schema_row(job->models, i)); i++) {
-        if (!job_schema_applies(key, job))
+        if (i == 1)
+            find_groups(tree, job);
+        if (!job_schema_applies(key, job) || is_left_out(key, job))
             continue;
         if (key->of_model && !allocate_settings(job)) {
             diagnostics_add(diagnostics, key->path, "out of memory");
@@ -92,7 +118,7 @@ static char *job_write_text(const struct job *job, const json_t *given) {
     json_t *tree = json_object(), *model = json_object_get(given, "model");
     bool whole = true;
     for (size_t i = 0; whole && (key = job_schema_row(job->models, i)); i++) {
-        if (!job_schema_applies(key, job))
+        if (!job_schema_applies(key, job) || is_left_out(key, job))
             continue;
         json_t *value = job_value_write(key, job);
         whole = !value || job_tree_put(tree, key->path, value);

@@ -55,6 +55,10 @@ enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER, JOB_RESUME_STEP };
 
 #define JOB_STALENESS_INF UINT64_MAX
 
+/* Whose optimizer: the job's own, or that of a group of a built-in model's
+ * parameters and tables. */
+enum job_group { JOB_GROUP_OWN, JOB_GROUP_WIDE, JOB_GROUP_DEEP, JOB_GROUPS };
+
 /* Numbers of values of layers. */
 struct job_widths {
     uint32_t count, items[JOB_MAX_WIDTHS];
@@ -68,6 +72,8 @@ struct job_model {
                       outputs are kept for the backward pass; 0: all */
     enum job_precision precision; /* from bf16.enabled and fp16.enabled */
     uint64_t seed;                /* the job's */
+    uint32_t group[JOB_GROUPS];   /* the number of each group that has an
+                                     optimizer, from 1; else 0 */
 };
 
 /* The keys of each type of model (job_schema.h), which the models know
@@ -148,6 +154,14 @@ struct job_compare {
     double link_gbits, latency_us;
 };
 
+/* The optimizer of a group, and its rate before scale_lr. The job's own is not
+ * here, but `given` says whether there is one. */
+struct job_group_optimizer {
+    bool given;
+    struct optimizer optimizer;
+    double lr;
+};
+
 enum { JOB_MAX_DEVICES = 16 /* devices of a trainer */ };
 
 struct job {
@@ -162,8 +176,10 @@ struct job {
     double gradient_clipping; /* 0: off */
     struct job_fp16 fp16;
     struct job_bf16 bf16;
-    struct optimizer optimizer;
-    struct schedule schedule; /* before scale_lr is applied */
+    struct optimizer optimizer; /* where each group has its own, the first's,
+                                   as is schedule.lr */
+    struct schedule schedule;   /* before scale_lr is applied */
+    struct job_group_optimizer groups[JOB_GROUPS];
     bool scale_lr;
     enum job_strategy strategy;
     enum job_backend backend;     /* of all-reduce */

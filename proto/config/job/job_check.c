@@ -163,7 +163,10 @@ static void report_misplaced(const struct check *check, const char *prefix,
     list_keys(check, prefix, list);
     const struct job *job = check->job;
     const char *type =
-        key->formats && job->model.type != JOB_EXTERNAL
+        job_schema_group(key->group, job->model.type)
+            ? type_word(check, "optimizer.type",
+                        job->groups[key->group].optimizer.type)
+        : key->formats && job->model.type != JOB_EXTERNAL
             ? type_word(check, "data.format", job->data.format)
         : key->models ? type_word(check, "model.type", job->model.type)
         : key->optimizers
@@ -190,6 +193,22 @@ static bool check_leaf(const struct check *check, const char *prefix,
     return found != NULL;
 }
 
+/* True for the optimizer at PATH of a group that the model does not have;
+ * reports it. */
+static bool check_group(const struct check *check, const char *prefix,
+                        const char *path) {
+    for (size_t i = 0; i < check->num_keys; i++) {
+        const struct job_key *key = known_key(check, i);
+        if (!key->group || !path_below(key->path, path) ||
+            job_schema_group(key->group, check->job->model.type) ||
+            !strcmp(path, "optimizers"))
+            continue;
+        report_misplaced(check, prefix, path, key);
+        return true;
+    }
+    return false;
+}
+
 static void job_check_check_object(const struct check *check,
                                    const json_t *object, const char *prefix) {
     const char *word;
@@ -201,7 +220,8 @@ static void job_check_check_object(const struct check *check,
             continue;
         } else if (strchr(word, '.')) {
             report_unknown(check, prefix, path, word);
-        } else if (check_leaf(check, prefix, path)) {
+        } else if (check_leaf(check, prefix, path) ||
+                   check_group(check, prefix, path)) {
             continue;
         } else if (!is_object_path(check, path)) {
             report_unknown(check, prefix, path, word);

@@ -43,16 +43,35 @@ static void check_batch(struct job *job, const struct job_input *input,
                         "integer, at least 1");
 }
 
-static void check_optimizer(const struct job *job,
-                            struct diagnostics *diagnostics) {
-    const struct optimizer *optimizer = &job->optimizer;
+static void check_nesterov(const struct optimizer *optimizer, const char *path,
+                           struct diagnostics *diagnostics) {
     if (optimizer->nesterov &&
         (optimizer->momentum <= 0 || optimizer->dampening != 0))
         diagnostics_add(
-            diagnostics, "optimizer.params.nesterov",
+            diagnostics, path,
             "found true with momentum %g and dampening %g; allowed: "
             "with momentum over 0 and no dampening",
             optimizer->momentum, optimizer->dampening);
+}
+
+/* Numbers the groups that have an optimizer. */
+static void check_groups(struct job *job, struct diagnostics *diagnostics) {
+    uint32_t number = 0;
+    for (int g = JOB_GROUP_WIDE; g < JOB_GROUPS; g++) {
+        char path[JOB_TREE_PATH];
+        if (!job->groups[g].given)
+            continue;
+        job->model.group[g] = ++number;
+        snprintf(path, sizeof path, "optimizers.%s.params.nesterov",
+                 job_schema_group(g, job->model.type));
+        check_nesterov(&job->groups[g].optimizer, path, diagnostics);
+    }
+}
+
+static void check_optimizer(const struct job *job,
+                            struct diagnostics *diagnostics) {
+    const struct optimizer *optimizer = &job->optimizer;
+    check_nesterov(optimizer, "optimizer.params.nesterov", diagnostics);
     if (optimizer->type == OPTIMIZER_NONE && job->model.type != JOB_EXTERNAL)
         diagnostics_add(diagnostics, "optimizer.type",
                         "found \"None\"; allowed: only with model.type "
@@ -172,14 +191,26 @@ static void fill_events(struct job *job, const struct job_input *input) {
         job->events_dir = NULL;
 }
 
-static void log_defaults(const struct job *job, const struct job_input *input) {
-    if (job->optimizer.type == OPTIMIZER_ADAMW &&
-        !is_given(input, "optimizer.params.weight_decay"))
+/* The default that DeepSpeed and torch do not share, at KEY. */
+static void log_weight_decay(const struct optimizer *optimizer, const char *key,
+                             const struct job_input *input) {
+    if (optimizer->type == OPTIMIZER_ADAMW && !is_given(input, key))
         log_info(input->log, "default_applied",
-                 "optimizer.params.weight_decay: %g, the default of %s (%s)",
-                 job->optimizer.weight_decay,
+                 "%s: %g, the default of %s (%s)", key, optimizer->weight_decay,
                  input->deepspeed ? "DeepSpeed" : "torch",
                  input->deepspeed ? "torch's is 0.01" : "DeepSpeed's is 0");
+}
+
+static void log_defaults(const struct job *job, const struct job_input *input) {
+    log_weight_decay(&job->optimizer, "optimizer.params.weight_decay", input);
+    for (int g = JOB_GROUP_WIDE; g < JOB_GROUPS; g++) {
+        char key[JOB_TREE_PATH];
+        if (!job->groups[g].given)
+            continue;
+        snprintf(key, sizeof key, "optimizers.%s.params.weight_decay",
+                 job_schema_group(g, job->model.type));
+        log_weight_decay(&job->groups[g].optimizer, key, input);
+    }
     if (input->deepspeed && !is_given(input, "gradient_clipping"))
         log_info(input->log, "default_applied",
                  "gradient_clipping: 0, DeepSpeed's default before 2026 (1.0 "
@@ -274,6 +305,7 @@ void job_rules_check(struct job *job, const struct job_input *input,
     job_rules_check_length(job, input, diagnostics);
     check_batch(job, input, diagnostics);
     check_optimizer(job, diagnostics);
+    check_groups(job, diagnostics);
     check_on_nan(job, diagnostics);
     check_records(job, diagnostics);
     check_rates(job, input);

@@ -13,6 +13,8 @@
 
 #define MLP (1u << JOB_MLP)
 #define BUILT_IN (~(1u << JOB_EXTERNAL))
+#define WITH_WIDE (BUILT_IN & ~MLP & ~(1u << JOB_DLRM))
+#define WITH_DEEP (BUILT_IN & ~(1u << JOB_LINEAR))
 
 #define CSV (1u << JOB_CSV)
 #define NAMED (CSV | 1u << JOB_TFRECORD | 1u << JOB_NPZ | 1u << JOB_NPY)
@@ -45,7 +47,65 @@
 #define FLOAT_POWERS 127.0 /* largest power of two in a float32 */
 #define PEERS 1024.0
 
-/* Ranges of the optimisers are those that torch.optim checks. */
+/* The keys of an optimizer, each by ROW; its fields are OF and RATE, LAST a
+ * further word of its type or NULL. Ranges are those that torch.optim checks.
+ */
+#define OPTIMIZER(ROW, of, rate, last)                                         \
+    ROW("type",                                                                \
+        CHOICE(of.type, "SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Ftrl",  \
+               last),                                                          \
+        .required = true)                                                      \
+    ROW("params.lr", REAL(rate, 0, HUGE), .default_value = "0.001",            \
+        .optimizers = SGD | ADAM | ADAMW | FTRL)                               \
+    ROW("params.lr", REAL(rate, 0, HUGE), .default_value = "0.01",             \
+        .optimizers = ADAGRAD | RMSPROP)                                       \
+    ROW("params.momentum", REAL(of.momentum, 0, HUGE), .default_value = "0",   \
+        .optimizers = SGD | RMSPROP)                                           \
+    ROW("params.dampening", REAL(of.dampening, -HUGE, HUGE),                   \
+        .default_value = "0", .optimizers = SGD)                               \
+    ROW("params.nesterov", BOOL(of.nesterov), .default_value = "false",        \
+        .optimizers = SGD)                                                     \
+    ROW("params.weight_decay", REAL(of.weight_decay, 0, HUGE),                 \
+        .default_value = "0", .optimizers = SGD | ADAGRAD | RMSPROP | ADAM)    \
+    ROW("params.weight_decay", REAL(of.weight_decay, 0, HUGE),                 \
+        .default_value = "0.01", .deepspeed = "0", .optimizers = ADAMW)        \
+    ROW("params.maximize", BOOL(of.maximize), .default_value = "false",        \
+        .optimizers = SGD | ADAGRAD | RMSPROP | ADAM | ADAMW)                  \
+    ROW("params.lr_decay", REAL(of.lr_decay, 0, HUGE), .default_value = "0",   \
+        .optimizers = ADAGRAD)                                                 \
+    ROW("params.initial_accumulator_value",                                    \
+        REAL(of.initial_accumulator_value, 0, HUGE), .default_value = "0",     \
+        .optimizers = ADAGRAD)                                                 \
+    ROW("params.initial_accumulator_value",                                    \
+        REAL(of.initial_accumulator_value, 0, HUGE), .default_value = "0.1",   \
+        .optimizers = FTRL)                                                    \
+    ROW("params.alpha", REAL(of.alpha, 0, 1), .default_value = "0.99",         \
+        .optimizers = RMSPROP)                                                 \
+    ROW("params.centered", BOOL(of.centered), .default_value = "false",        \
+        .optimizers = RMSPROP)                                                 \
+    ROW("params.betas", .kind = JOB_KIND_BETAS, .field = FIELD(of),            \
+        .default_value = "[0.9, 0.999]", .optimizers = ADAM | ADAMW)           \
+    ROW("params.eps", REAL(of.eps, 0, HUGE), .default_value = "1e-10",         \
+        .optimizers = ADAGRAD)                                                 \
+    ROW("params.eps", REAL(of.eps, 0, HUGE), .default_value = "1e-8",          \
+        .optimizers = RMSPROP | ADAM | ADAMW)                                  \
+    ROW("params.amsgrad", BOOL(of.amsgrad), .default_value = "false",          \
+        .optimizers = ADAM | ADAMW)                                            \
+    ROW("params.learning_rate_power", REAL(of.learning_rate_power, -HUGE, 0),  \
+        .default_value = "-0.5", .optimizers = FTRL)                           \
+    ROW("params.l1_regularization_strength", REAL(of.l1, 0, HUGE),             \
+        .default_value = "0", .optimizers = FTRL)                              \
+    ROW("params.l2_regularization_strength", REAL(of.l2, 0, HUGE),             \
+        .default_value = "0", .optimizers = FTRL)
+
+#define OWN(name, ...) {"optimizer." name, __VA_ARGS__},
+#define WIDE(name, ...)                                                        \
+    {"optimizers.wide." name, __VA_ARGS__, .models = WITH_WIDE,                \
+     .group = JOB_GROUP_WIDE},
+#define DEEP(name, ...)                                                        \
+    {"optimizers.deep." name, __VA_ARGS__, .models = WITH_DEEP,                \
+     .group = JOB_GROUP_DEEP},
+
 static const struct job_key keys[] = {
     {"model.type",
      CHOICE(model.type, "mlp", "external", "linear", "fm", "deepfm",
@@ -114,60 +174,15 @@ static const struct job_key keys[] = {
     {"bf16.check_overflow", BOOL(bf16.check_overflow), .default_value = "false",
      .models = BUILT_IN},
 
-    {"optimizer.type",
-     CHOICE(optimizer.type, "SGD", "Adagrad", "RMSprop", "Adam", "AdamW",
-            "Ftrl", "None"),
-     .required = true},
-    {"optimizer.params.lr", REAL(schedule.lr, 0, HUGE),
-     .default_value = "0.001", .optimizers = SGD | ADAM | ADAMW | FTRL},
-    {"optimizer.params.lr", REAL(schedule.lr, 0, HUGE), .default_value = "0.01",
-     .optimizers = ADAGRAD | RMSPROP},
-    {"optimizer.params.momentum", REAL(optimizer.momentum, 0, HUGE),
-     .default_value = "0", .optimizers = SGD | RMSPROP},
-    {"optimizer.params.dampening", REAL(optimizer.dampening, -HUGE, HUGE),
-     .default_value = "0", .optimizers = SGD},
-    {"optimizer.params.nesterov", BOOL(optimizer.nesterov),
-     .default_value = "false", .optimizers = SGD},
-    {"optimizer.params.weight_decay", REAL(optimizer.weight_decay, 0, HUGE),
-     .default_value = "0", .optimizers = SGD | ADAGRAD | RMSPROP | ADAM},
-    {"optimizer.params.weight_decay", REAL(optimizer.weight_decay, 0, HUGE),
-     .default_value = "0.01", .deepspeed = "0", .optimizers = ADAMW},
-    {"optimizer.params.maximize", BOOL(optimizer.maximize),
-     .default_value = "false",
-     .optimizers = SGD | ADAGRAD | RMSPROP | ADAM | ADAMW},
-    {"optimizer.params.lr_decay", REAL(optimizer.lr_decay, 0, HUGE),
-     .default_value = "0", .optimizers = ADAGRAD},
-    {"optimizer.params.initial_accumulator_value",
-     REAL(optimizer.initial_accumulator_value, 0, HUGE), .default_value = "0",
-     .optimizers = ADAGRAD},
-    {"optimizer.params.initial_accumulator_value",
-     REAL(optimizer.initial_accumulator_value, 0, HUGE), .default_value = "0.1",
-     .optimizers = FTRL},
-    {"optimizer.params.alpha", REAL(optimizer.alpha, 0, 1),
-     .default_value = "0.99", .optimizers = RMSPROP},
-    {"optimizer.params.centered", BOOL(optimizer.centered),
-     .default_value = "false", .optimizers = RMSPROP},
-    {"optimizer.params.betas", .kind = JOB_KIND_BETAS,
-     .field = FIELD(optimizer), .default_value = "[0.9, 0.999]",
-     .optimizers = ADAM | ADAMW},
-    {"optimizer.params.eps", REAL(optimizer.eps, 0, HUGE),
-     .default_value = "1e-10", .optimizers = ADAGRAD},
-    {"optimizer.params.eps", REAL(optimizer.eps, 0, HUGE),
-     .default_value = "1e-8", .optimizers = RMSPROP | ADAM | ADAMW},
-    {"optimizer.params.amsgrad", BOOL(optimizer.amsgrad),
-     .default_value = "false", .optimizers = ADAM | ADAMW},
-    {"optimizer.params.learning_rate_power",
-     REAL(optimizer.learning_rate_power, -HUGE, 0), .default_value = "-0.5",
-     .optimizers = FTRL},
-    {"optimizer.params.l1_regularization_strength", REAL(optimizer.l1, 0, HUGE),
-     .default_value = "0", .optimizers = FTRL},
-    {"optimizer.params.l2_regularization_strength", REAL(optimizer.l2, 0, HUGE),
-     .default_value = "0", .optimizers = FTRL},
+    OPTIMIZER(OWN, optimizer, schedule.lr, "None") OPTIMIZER(
+        WIDE, groups[JOB_GROUP_WIDE].optimizer, groups[JOB_GROUP_WIDE].lr, NULL)
+        OPTIMIZER(DEEP, groups[JOB_GROUP_DEEP].optimizer,
+                  groups[JOB_GROUP_DEEP].lr, NULL)
 
-    {"scheduler.type",
-     CHOICE(schedule.type, "none", "WarmupLR", "WarmupDecayLR",
-            "WarmupCosineLR"),
-     .default_value = "\"none\""},
+            {"scheduler.type",
+             CHOICE(schedule.type, "none", "WarmupLR", "WarmupDecayLR",
+                    "WarmupCosineLR"),
+             .default_value = "\"none\""},
     {"scheduler.params.warmup_min_lr", REAL(schedule.warmup_min_lr, 0, HUGE),
      .default_value = "0", .schedules = WARMUP | DECAY},
     {"scheduler.params.warmup_max_lr", REAL(schedule.warmup_max_lr, 0, HUGE),
@@ -285,7 +300,18 @@ bool job_schema_applies(const struct job_key *key, const struct job *job) {
         return false;
     if (key->formats && !(key->formats & 1u << job->data.format))
         return false;
-    if (key->optimizers && !(key->optimizers & 1u << job->optimizer.type))
+    const struct optimizer *optimizer =
+        key->group ? &job->groups[key->group].optimizer : &job->optimizer;
+    if (key->optimizers && !(key->optimizers & 1u << optimizer->type))
         return false;
     return !key->schedules || key->schedules & 1u << job->schedule.type;
+}
+
+const char *job_schema_group(enum job_group group, enum job_model_type type) {
+    static const struct {
+        const char *name;
+        unsigned models;
+    } groups[JOB_GROUPS] = {[JOB_GROUP_WIDE] = {"wide", WITH_WIDE},
+                            [JOB_GROUP_DEEP] = {"deep", WITH_DEEP}};
+    return groups[group].models & 1u << type ? groups[group].name : NULL;
 }

@@ -50,6 +50,7 @@ struct job_key {
     const char *default_value; /* default */
     const char *deepspeed;     /* DeepSpeed's default, if it differs */
     unsigned models, optimizers, schedules, formats;
+    enum job_group group; /* of a key of an optimizer: whose */
     bool required;
 };
 
@@ -72,6 +73,10 @@ struct job_models {
 /* Row I of the job's keys and those of MODELS (NULL: none), in reading order: a
  * key on which others depend comes before them. NULL after the last. */
 const struct job_key *job_schema_row(const struct job_models *models, size_t i);
+
+/* The name of GROUP in the job's `optimizers`; NULL: models of TYPE have no
+ * such group. */
+const char *job_schema_group(enum job_group group, enum job_model_type type);
 
 /* True if KEY applies to the model, optimizer and schedule types of JOB. */
 bool job_schema_applies(const struct job_key *key, const struct job *job);

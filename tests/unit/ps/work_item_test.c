@@ -28,7 +28,9 @@ static int setup_with(void **state, uint32_t threads) {
     struct optimizer optimizer = {.type = OPTIMIZER_SGD};
     struct failure why;
     if (layout_build(&fixture->layout, &parameter, 1, &why) ||
-        shard_open(&fixture->shard, fixture->layout, ids, BLOCKS, &optimizer,
+        shard_open(&fixture->shard,
+                   &(struct shard_settings){fixture->layout, ids, BLOCKS,
+                                            &optimizer, NULL},
                    &why) ||
         work_items_open(&fixture->work_items,
                         &(struct work_items_settings){.shard = fixture->shard,

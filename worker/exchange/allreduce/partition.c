@@ -78,7 +78,7 @@ enum status partition_open(struct partition *partition,
                                     .buckets = settings->buckets,
                                     .count = count,
                                     .shared = settings->shared,
-                                    .slots = rule_slots(rule)};
+                                    .slots = settings->slots};
     partition->owned = calloc(count, sizeof *partition->owned);
     if (!partition->owned)
         return partition_no_memory(partition, why);

@@ -41,6 +41,7 @@ struct partition_settings {
     uint32_t count;
     uint64_t begin; /* where the first parameter begins, in floats */
     const struct optimizer *rule;
+    unsigned slots; /* the rule's or more */
     uint32_t rank, size;
     bool shared; /* each of SIZE ranks has its own part; else all ranks have
                     everything */

@@ -10,6 +10,16 @@
 
 /* The reducer's thread. */
 
+/* The optimizer of block B. */
+static const struct optimizer *rule_of(
+    const struct rank0_snapshot_agent_settings *settings, uint32_t b) {
+    const struct layout *layout = settings->plan->layout;
+    return optimizer_group_find(
+        settings->plan->groups,
+        layout->parameters[layout->blocks[b].parameter].group,
+        &settings->job->optimizer);
+}
+
 static enum status open_reader(struct rank0_snapshot_agent *agent,
                                struct failure *why) {
     const struct plan *plan = agent->settings.plan;
@@ -34,7 +44,7 @@ static void load_assigned(const struct rank0_snapshot_agent *agent, uint32_t b,
                           float *const *tensors) {
     const struct rank0_snapshot_agent_settings *settings = &agent->settings;
     const struct block *block = &settings->plan->layout->blocks[b];
-    const struct optimizer *rule = &settings->job->optimizer;
+    const struct optimizer *rule = rule_of(settings, b);
     const float *weights = (const float *)buffer_data(settings->weights) +
                            settings->offsets[block->parameter] + block->offset;
     memmove(tensors[0], weights, block->elements * sizeof(float));
@@ -52,7 +62,7 @@ static enum status rank0_snapshot_storage_load(void *context, uint32_t b,
         return STATUS_OK;
     }
     enum status status = open_reader(agent, why);
-    unsigned count = 1 + rule_slots(&agent->settings.job->optimizer);
+    unsigned count = 1 + rule_slots(rule_of(&agent->settings, b));
     for (unsigned t = 0; !status && t < count; t++)
         status = checkpoint_reader_block(agent->reader, b, (uint16_t)t,
                                          tensors[t], why);
@@ -136,7 +146,7 @@ static enum status rank0_snapshot_storage_save(void *context, uint64_t round,
     struct rank0_snapshot_agent *agent = context;
     const struct rank0_snapshot_agent_settings *settings = &agent->settings;
     size_t bytes = settings->plan->layout->blocks[b].elements * sizeof(float);
-    unsigned count = 1 + rule_slots(&settings->job->optimizer);
+    unsigned count = 1 + rule_slots(rule_of(settings, b));
     struct buffer *copies[SNAPSHOTS_MAX_TENSORS] = {NULL};
     struct snapshots_block block = {.version = round,
                                     .tensors = copies,

@@ -40,7 +40,8 @@ enum { REDUCER_HEADER_FLOATS = 16 };
 
 /* The source of initial weights and the destination of saves, on rank 0 only;
  * called by the reducer's thread. A block's tensors are its weights, then its
- * state by slot (rule_slots), each with the block's number of elements. */
+ * state by slot, each with the block's number of elements. There is room for as
+ * many slots as any parameter's rule has. */
 struct reducer_storage {
     void *context;
     /* Fills block B's TENSORS; NULL: all ranks initialise from the seed. */
@@ -83,8 +84,9 @@ struct reducer_settings {
     /* The model is external: every contribution is told by reducer_contribute,
      * and the round's header follows the last bucket. */
     bool external;
-    const struct optimizer_group *groups; /* [num_groups], by parameter; NULL:
-                                             the job's optimizer */
+    /* [num_groups], by parameter: an external model's of one type, a job's of
+     * any; NULL: the job's optimizer. */
+    const struct optimizer_group *groups;
     uint32_t num_groups;
     bool resident;
     /* Resident: asks the compute thread to call reducer_serve. */

@@ -128,6 +128,18 @@ static bool allocate_small(struct reduction *reduction) {
            open_host_result(reduction);
 }
 
+/* State tensors of the parameters that have the most. */
+static unsigned reducer_slots(const struct reducer_settings *settings) {
+    unsigned slots = 0;
+    for (uint32_t p = 0; p < settings->layout->num_parameters; p++) {
+        unsigned own = rule_slots(optimizer_group_find(
+            settings->groups, settings->layout->parameters[p].group,
+            &settings->job->optimizer));
+        slots = own > slots ? own : slots;
+    }
+    return slots;
+}
+
 static enum status reduction_allocate(struct reduction *reduction,
                                       struct failure *why) {
     const struct reducer_settings *s = reduction->settings;
@@ -148,11 +160,15 @@ static enum status reduction_allocate(struct reduction *reduction,
         .count = reduction->num_buckets,
         .begin = reduction->begin,
         .rule = &s->job->optimizer,
+        .slots = reducer_slots(s),
         .rank = s->group.rank,
         .size = s->group.size,
         .shared = reduction->shared,
     };
-    return partition_open(&reduction->partition, &partition, why);
+    status = partition_open(&reduction->partition, &partition, why);
+    if (!status && s->groups)
+        reduction_start_state(reduction);
+    return status;
 }
 
 /* The device of DEVICE_ARENA, or the CPU. */
@@ -190,7 +206,7 @@ static bool shares(const struct reducer_settings *settings,
     bool rings = job->algorithm == JOB_RING || size & (size - 1);
     return size > 1 && (job->zero.stage > 0 ||
                         (!device_arena && !settings->ops->supports_stream &&
-                         rings && !rule_slots(&job->optimizer)));
+                         rings && !reducer_slots(settings)));
 }
 
 enum status reduction_open(struct reduction *reduction,
@@ -343,7 +359,7 @@ static enum status reduction_apply(struct reduction *reduction, uint32_t i,
     const struct optimizer *rule = &reduction->settings->job->optimizer;
     const void *sum = reduction->gradients + owned->first;
     uint64_t step = reduction->round - reduction->scaler.skipped;
-    if (reduction->trailer)
+    if (reduction->trailer || reduction->settings->groups)
         return reduction_apply_parameters(reduction, i, why);
     float *weights = reduction->weights + owned->first;
     struct rule_update update = {

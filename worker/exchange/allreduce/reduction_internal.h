@@ -33,8 +33,11 @@ static inline size_t reduction_norms(const struct reduction *reduction) {
     return (size_t)reduction->ranks->size * REDUCTION_NORM;
 }
 
-/* External: applies to bucket I the rule of each parameter in it.
- * STATUS_FAILED: a gradient is NaN or infinite. */
+/* With groups: the state of each parameter starts as its rule says. */
+void reduction_start_state(struct reduction *reduction);
+
+/* External, or with groups: applies to bucket I the rule of each parameter in
+ * it. STATUS_FAILED: an external model's gradient is NaN or infinite. */
 enum status reduction_apply_parameters(struct reduction *reduction, uint32_t i,
                                        struct failure *why) MUST_CHECK;
 

@@ -137,7 +137,7 @@ static void write_without_rows(const char *dir, uint64_t step) {
     struct failure why;
     char folder[PATH_MAX], path[PATH_MAX + 128];
     checkpoint_fixture_manifest(&manifest, step, 1);
-    manifest.num_slots = 0;
+    manifest.rules->num_slots = 0;
     assert_int_equal(checkpoint_make_folder(dir, step, &why), STATUS_OK);
     checkpoint_folder(dir, step, folder, sizeof folder);
     shard_path(dir, step, 0, 1, path);

@@ -24,10 +24,8 @@ static void assert_same(const struct manifest *a, const struct manifest *b) {
     assert_true(a->epoch == b->epoch && a->samples == b->samples);
     assert_true(a->seed == b->seed && a->final == b->final);
     assert_string_equal(a->job, b->job);
-    assert_string_equal(a->rule, b->rule);
-    assert_int_equal(a->num_slots, b->num_slots);
-    assert_memory_equal(a->slot_names, b->slot_names,
-                        a->num_slots * sizeof *a->slot_names);
+    assert_int_equal(a->num_rules, b->num_rules);
+    assert_memory_equal(a->rules, b->rules, a->num_rules * sizeof *a->rules);
     assert_true(layout_digest(a->layout) == layout_digest(b->layout));
     assert_int_equal(a->num_files, b->num_files);
     for (uint32_t f = 0; f < a->num_files; f++) {
@@ -78,6 +76,33 @@ static void a_manifest_reads_back_from_its_file(void **state) {
     manifest_clear(&written);
     manifest_clear(&read);
     checkpoint_fixture_remove(folder);
+}
+
+/* Of three parameters the second is in group 1; the others have the run's. */
+static void a_manifest_has_the_optimizers_of_groups(void **state) {
+    (void)state;
+    struct manifest manifest, parsed;
+    struct failure why;
+    fill(&manifest);
+    manifest.num_rules = 2;
+    manifest.rules =
+        realloc(manifest.rules, manifest.num_rules * sizeof *manifest.rules);
+    manifest.rules[1] = (struct manifest_rule){"Ftrl", 2, {"accum", "linear"}};
+    manifest.layout->parameters[1].group = 1;
+    char *text = manifest_text(&manifest);
+    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_same(&manifest, &parsed);
+    assert_string_equal(manifest_rule(&parsed, 0)->name, "Adam");
+    assert_string_equal(manifest_rule(&parsed, 1)->slot_names[1], "linear");
+    manifest_clear(&parsed);
+    free(text);
+    manifest.layout->parameters[1].group = 2;
+    text = manifest_text(&manifest);
+    assert_fails(manifest_parse(&parsed, text, &why), &why,
+                 FAILURE_CHECKPOINT_DAMAGED);
+    assert_non_null(strstr(why.text, "group"));
+    free(text);
+    manifest_clear(&manifest);
 }
 
 static void the_text_of_a_parsed_manifest_is_the_same(void **state) {
@@ -352,6 +377,8 @@ static void a_field_out_of_range_is_named(void **state) {
         {"tables.2.admit", "-1", "admit"},
         {"tables.2.optimizer", "1.5", "optimizer"},
         {"tables.2.rule", "7", "rule"},
+        {"groups", "7", "groups"},
+        {"groups", "[{\"rule\":\"Ftrl\"}]", "groups[0]"},
         {"tables.2.slots", "65", "slots"},
         {"tables.2.expire", "-1", "expire"},
         {"tables.1.max_rows", "\"all\"", "max_rows"},
@@ -425,6 +452,7 @@ static void garbage_in_the_file_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_manifest_reads_back_from_its_file),
+        cmocka_unit_test(a_manifest_has_the_optimizers_of_groups),
         cmocka_unit_test(the_text_of_a_parsed_manifest_is_the_same),
         cmocka_unit_test(a_base_is_full_and_has_the_same_tables),
         cmocka_unit_test(tables_are_present_only_where_used),

@@ -42,6 +42,22 @@ static void a_constant_rate_is_the_optimizers(void **state) {
     expect(&constant, UINT64_C(1) << 40, 0.3);
 }
 
+static void groups_follow_the_share_of_the_highest_rate(void **state) {
+    (void)state;
+    struct schedule from_zero = {.type = SCHEDULE_WARMUP_COSINE,
+                                 .lr = 0,
+                                 .warmup_linear = true,
+                                 .warmup_num_steps = 10,
+                                 .total_num_steps = 110};
+    struct schedule constant = {.type = SCHEDULE_CONSTANT, .lr = 0.3};
+    assert_true(schedule_factor(&constant, 7) == 1);
+    constant.lr = 0;
+    assert_true(schedule_factor(&constant, 7) == 1);
+    assert_true(schedule_factor(&warmup, 100) == 1);
+    assert_true(fabs(schedule_factor(&warmup, 1) - 0.001 / 0.05) < 1e-14);
+    assert_true(fabs(schedule_factor(&from_zero, 6) - 0.5) < 1e-14);
+}
+
 static void a_warmup_rises_with_the_logarithm_then_stays(void **state) {
     (void)state;
     expect(&warmup, 1, 0.001);
@@ -127,6 +143,7 @@ static void a_decay_to_zero_ends_at_its_total(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_constant_rate_is_the_optimizers),
+        cmocka_unit_test(groups_follow_the_share_of_the_highest_rate),
         cmocka_unit_test(a_warmup_rises_with_the_logarithm_then_stays),
         cmocka_unit_test(a_linear_warmup_rises_linearly),
         cmocka_unit_test(a_decay_falls_linearly_to_the_minimum_rate),

@@ -37,10 +37,10 @@ static int set_up(void **state) {
         return -1;
     assert_int_equal(fixture.layout->num_blocks, BLOCKS * 4);
     *state = &fixture;
-    return shard_open(&fixture.shard, fixture.layout, fixture.ids, BLOCKS,
-                      &fixture.optimizer, &why) ||
-           shard_open(&fixture.expected, fixture.layout, fixture.ids, BLOCKS,
-                      &fixture.optimizer, &why);
+    struct shard_settings settings = {fixture.layout, fixture.ids, BLOCKS,
+                                      &fixture.optimizer, NULL};
+    return shard_open(&fixture.shard, &settings, &why) ||
+           shard_open(&fixture.expected, &settings, &why);
 }
 
 static int tear_down(void **state) {
@@ -79,7 +79,7 @@ static void all_blocks_are_initialised_from_the_seed(void **state) {
     assert_int_equal(await(fixture, &why), STATUS_OK);
     shard_initialise(fixture->expected, SEED);
     for (uint32_t b = 0; b < BLOCKS; b++)
-        for (unsigned t = 0; t < shard_tensors(fixture->shard); t++)
+        for (unsigned t = 0; t < shard_tensors(fixture->shard, b); t++)
             assert_memory_equal(
                 buffer_data(shard_tensor(fixture->shard, b, t)),
                 buffer_data(shard_tensor(fixture->expected, b, t)),

@@ -29,7 +29,10 @@ static int setup(void **state) {
     struct optimizer optimizer = {.type = OPTIMIZER_SGD, .momentum = 0.5};
     struct failure why;
     if (layout_build(&fixture.layout, &parameter, 1, &why) ||
-        shard_open(&fixture.shard, fixture.layout, ids, HELD, &optimizer, &why))
+        shard_open(&fixture.shard,
+                   &(struct shard_settings){fixture.layout, ids, HELD,
+                                            &optimizer, NULL},
+                   &why))
         return -1;
     fixture.gradient = malloc(ELEMENTS * sizeof(float) + 1);
     for (int i = 0; i < ELEMENTS; i++)
@@ -68,8 +71,8 @@ static void blocks_are_those_of_the_plan(void **state) {
     const struct layout *layout = fixture->layout;
     assert_int_equal(layout->num_blocks, 3);
     assert_int_equal(shard_blocks(fixture->shard), HELD);
-    assert_int_equal(shard_tensors(fixture->shard), 2);
     for (uint32_t b = 0; b < HELD; b++) {
+        assert_int_equal(shard_tensors(fixture->shard, b), 2);
         assert_ptr_equal(shard_block(fixture->shard, b),
                          &layout->blocks[ids[b]]);
         assert_int_equal(shard_block_bytes(fixture->shard, b),
@@ -170,13 +173,58 @@ static void square_sums_are_of_the_scaled_sum(void **state) {
     assert_true(fabs(sum - expected) <= 1e-9 * expected);
 }
 
+/* Ftrl has two tensors that start differently, SGD none. */
+static void each_block_has_the_rule_and_the_state_of_its_group(void **state) {
+    (void)state;
+    struct parameter parameters[] = {
+        {.name = "a", .num_dims = 1, .dims = {3}, .group = 1},
+        {.name = "b", .num_dims = 1, .dims = {2}}};
+    const struct optimizer_group groups[] = {
+        {.optimizer = {.type = OPTIMIZER_SGD}},
+        {.optimizer = {.type = OPTIMIZER_FTRL,
+                       .learning_rate_power = -0.5,
+                       .initial_accumulator_value = 0.25}}};
+    const uint32_t both[] = {0, 1};
+    const float gradient[] = {1, 1, 1};
+    const void *gradients[] = {gradient};
+    struct layout *layout;
+    struct shard *shard;
+    struct failure why;
+    assert_int_equal(layout_build(&layout, parameters, 2, &why), STATUS_OK);
+    struct shard_settings settings = {layout, both, 2, &groups[0].optimizer,
+                                      groups};
+    assert_int_equal(shard_open(&shard, &settings, &why), STATUS_OK);
+    shard_initialise(shard, 1);
+    for (uint32_t b = 0; b < 2; b++) { /* the last parameter is first */
+        struct shard_round round = {.gradients = gradients,
+                                    .num_gradients = 1,
+                                    .step = 1,
+                                    .rate = 0.5,
+                                    .scale = 1};
+        bool ftrl = !strcmp(shard_parameter(shard, b)->name, "a");
+        assert_int_equal(shard_tensors(shard, b), ftrl ? 3 : 1);
+        if (ftrl)
+            assert_true(*(float *)buffer_data(shard_tensor(shard, b, 1)) ==
+                        0.25f);
+        assert_int_equal(shard_update(shard, b, &round, &why), STATUS_OK);
+        /* Ftrl: -gradient / (sqrt(0.25 + 1) / rate) */
+        float expected = ftrl ? -0.5f / sqrtf(1.25f) : -0.5f;
+        float found = *(float *)buffer_data(shard_tensor(shard, b, 0));
+        if (!(fabsf(found - expected) < 1e-6f))
+            fail_msg("block %u: found %g, expected %g", b, found, expected);
+    }
+    shard_close(&shard);
+    layout_free(&layout);
+}
+
 static void a_shard_may_be_empty(void **state) {
     struct fixture *fixture = *state;
     struct optimizer optimizer = {.type = OPTIMIZER_ADAM};
+    struct shard_settings settings = {.layout = fixture->layout,
+                                      .optimizer = &optimizer};
     struct shard *empty;
     struct failure why;
-    assert_int_equal(
-        shard_open(&empty, fixture->layout, NULL, 0, &optimizer, &why), 0);
+    assert_int_equal(shard_open(&empty, &settings, &why), 0);
     shard_initialise(empty, 1);
     assert_int_equal(shard_blocks(empty), 0);
     shard_close(&empty);
@@ -196,6 +244,7 @@ int main(void) {
         SHARD_TEST(assigned_weights_may_have_any_alignment),
         SHARD_TEST(square_sums_are_of_the_scaled_sum),
         SHARD_TEST(a_shard_may_be_empty),
+        SHARD_TEST(each_block_has_the_rule_and_the_state_of_its_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

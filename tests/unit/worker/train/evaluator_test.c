@@ -120,7 +120,8 @@ static void write_checkpoint(const struct fixture *fixture, uint64_t step,
                              bool final, const char *host) {
     struct shard_info file = {0};
     struct failure why;
-    char folder[PATH_MAX], rule[] = "SGD";
+    char folder[PATH_MAX];
+    struct manifest_rule rule = {.name = "SGD"};
     uint32_t *block_file =
         calloc(fixture->layout->num_blocks, sizeof *block_file);
     must(checkpoint_make_folder(fixture->dir, step, &why), &why);
@@ -132,7 +133,8 @@ static void write_checkpoint(const struct fixture *fixture, uint64_t step,
         .step = step,
         .final = final,
         .job = fixture->job->text,
-        .rule = rule,
+        .num_rules = 1,
+        .rules = &rule,
         .layout = fixture->layout,
         .num_files = 1,
         .files = &file,

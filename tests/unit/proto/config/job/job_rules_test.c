@@ -72,6 +72,87 @@ static void each_optimizer_has_its_own_keys_and_defaults(void **state) {
                                    "a number, at most 0");
 }
 
+/* The least job with a model whose parameters are in groups. */
+static const char grouped_job[] =
+    "{\"model\": {\"type\": \"deepfm\", \"dim\": 4, \"hidden\": [8]},"
+    " \"data\": {\"train\": \"a.libsvm\", \"format\": \"libsvm\"},"
+    " \"steps\": 10, \"train_micro_batch_size_per_gpu\": 8,"
+    " \"optimizer\": {\"type\": \"SGD\"},"
+    " \"optimizers\": {\"wide\": {\"type\": \"Ftrl\"}}}";
+
+static void groups_have_optimizers_of_their_own(void **state) {
+    struct job_fixture *fixture = *state;
+    const char *const sets[] = {
+        "optimizers.wide.params.lr=0.25",
+        "optimizers.deep={\"type\":\"Adagrad\",\"params\":{\"eps\":1e-5}}",
+        NULL};
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, grouped_job, NULL, sets));
+    const struct job_group_optimizer *wide, *deep;
+    wide = &fixture->job->groups[JOB_GROUP_WIDE];
+    deep = &fixture->job->groups[JOB_GROUP_DEEP];
+    assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_SGD);
+    assert_int_equal(wide->optimizer.type, OPTIMIZER_FTRL);
+    assert_true(wide->lr == 0.25 &&
+                wide->optimizer.initial_accumulator_value == 0.1);
+    assert_int_equal(deep->optimizer.type, OPTIMIZER_ADAGRAD);
+    assert_true(deep->lr == 0.01 && deep->optimizer.eps == 1e-5);
+    assert_int_equal(fixture->job->model.group[JOB_GROUP_WIDE], 1);
+    assert_int_equal(fixture->job->model.group[JOB_GROUP_DEEP], 2);
+    struct job *again;
+    assert_int_equal(job_parse(&again, fixture->job->text, NULL, &fixture->why),
+                     STATUS_OK);
+    assert_string_equal(again->text, fixture->job->text);
+    assert_memory_equal(again->groups, fixture->job->groups,
+                        sizeof again->groups);
+    job_free(&again);
+}
+
+static void a_job_with_an_optimizer_for_each_group_needs_no_other(
+    void **state) {
+    struct job_fixture *fixture = *state;
+    const char *const none[] = {"optimizer=null", NULL};
+    const char *const all[] = {"optimizer=null", "optimizers.deep.type=Adagrad",
+                               NULL};
+    job_fixture_expect_refused(
+        fixture, job_fixture_load(fixture, grouped_job, NULL, none),
+        "optimizer.type: missing");
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, grouped_job, NULL, all));
+    assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_FTRL);
+}
+
+static void groups_that_a_model_lacks_are_refused(void **state) {
+    struct job_fixture *fixture = *state;
+    static const struct {
+        const char *set, *text;
+    } cases[] = {
+        {"optimizers.wdie.type=Ftrl",
+         "optimizers.wdie: unknown key; nearest: optimizers.wide"},
+        {"optimizers.rest.type=Ftrl",
+         "optimizers.rest: unknown key; known in optimizers: wide, deep"},
+        {"model={\"type\":\"dlrm\",\"bottom\":[4],\"top\":[4]}",
+         "optimizers.wide: not a key of dlrm; allowed: deep"},
+        {"model={\"type\":\"external\"}",
+         "optimizers.wide: not a key of external; allowed: none"},
+        {"optimizers.wide=Ftrl",
+         "optimizers.wide: found \"Ftrl\" (a string); allowed: an object with "
+         "the keys type, params"},
+        {"optimizers.wide={}", "optimizers.wide.type: missing"},
+        {"optimizers.wide.params.eps=1",
+         "optimizers.wide.params.eps: not a key of Ftrl; allowed: lr, "
+         "initial_accumulator_value"},
+        {"optimizers.deep={\"type\":\"SGD\",\"params\":{\"nesterov\":true}}",
+         "optimizers.deep.params.nesterov: found true"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const sets[] = {cases[i].set, NULL};
+        job_fixture_expect_refused(
+            fixture, job_fixture_load(fixture, grouped_job, NULL, sets),
+            cases[i].text);
+    }
+}
+
 static void each_schedule_has_its_own_keys(void **state) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
@@ -216,6 +297,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         JOB_FIXTURE_TEST(only_one_precision_may_be_enabled),
         JOB_FIXTURE_TEST(each_optimizer_has_its_own_keys_and_defaults),
+        JOB_FIXTURE_TEST(groups_have_optimizers_of_their_own),
+        JOB_FIXTURE_TEST(a_job_with_an_optimizer_for_each_group_needs_no_other),
+        JOB_FIXTURE_TEST(groups_that_a_model_lacks_are_refused),
         JOB_FIXTURE_TEST(each_schedule_has_its_own_keys),
         JOB_FIXTURE_TEST(keys_that_contradict_each_other_are_refused),
         JOB_FIXTURE_TEST(errors_name_the_batch_key_that_was_given),

@@ -24,9 +24,9 @@ static struct ops_device *processor;
 static void open_by(const struct optimizer *rule, struct partition *partition,
                     uint32_t rank, uint32_t size, bool shared) {
     struct failure why;
-    struct partition_settings settings = {ops_cpu(), processor, buckets,
-                                          BUCKETS,   BEGIN,     rule,
-                                          rank,      size,      shared};
+    struct partition_settings settings = {
+        ops_cpu(), processor,        buckets, BUCKETS, BEGIN,
+        rule,      rule_slots(rule), rank,    size,    shared};
     if (partition_open(partition, &settings, &why))
         fail_msg("%s", why.text);
 }

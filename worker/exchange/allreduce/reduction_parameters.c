@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounds of an external model: each parameter has its own divisor, kind and
- * group, so what is one call for a bucket of a built-in model is one for each
- * parameter in it. */
+/* Rounds in which parameters differ. In an external model each has its own
+ * divisor, kind and group, in a built-in one with optimizers by group its own
+ * rule; so what is one call for a bucket is one for each parameter in it. */
 #include "proto/tensor/schedule.h"
 #include "worker/exchange/allreduce/reduction_internal.h"
 
@@ -56,15 +56,61 @@ static struct part before_first(const struct reduction *reduction) {
                              reduction->settings->layout->num_parameters};
 }
 
+/* State SLOT of PART, which bucket I of this rank has. */
+static float *state_of_part(const struct reduction *reduction, uint32_t i,
+                            const struct part *part, unsigned slot) {
+    return partition_state(&reduction->partition, i, slot) +
+           (part->first - reduction->partition.owned[i].first);
+}
+
+void reduction_start_state(struct reduction *reduction) {
+    const struct reducer_settings *s = reduction->settings;
+    for (uint32_t i = 0; i < reduction->num_buckets; i++) {
+        struct part part = before_first(reduction);
+        while (
+            next_parameter(reduction, reduction->partition.owned[i], &part)) {
+            const struct optimizer *rule = optimizer_group_find(
+                s->groups, s->layout->parameters[part.parameter].group,
+                &s->job->optimizer);
+            for (unsigned slot = 0; slot < rule_slots(rule); slot++)
+                reduction->ops->fill(reduction->device, OPS_EXCHANGE,
+                                     state_of_part(reduction, i, &part, slot),
+                                     part.end - part.first,
+                                     rule_slot_start(rule, slot));
+        }
+    }
+}
+
+/* The rule of PARAMETER, and what the round's header says of it: of an external
+ * model the trailer, which has the values of groups. */
+static const struct optimizer *part_rule(const struct reduction *reduction,
+                                         uint32_t parameter,
+                                         struct rule_update *update) {
+    const struct reducer_settings *s = reduction->settings;
+    uint32_t number = s->layout->parameters[parameter].group;
+    const struct optimizer_group *group =
+        reduction->trailer ? round_trailer_group(reduction->trailer, parameter)
+                           : &s->groups[number];
+    update->rate = schedule_rate(&reduction->schedule, update->step);
+    update->scale = reduction->scale;
+    update->num_gradients = reduction_changes(reduction);
+    if (reduction->trailer) {
+        update->rate = group ? group->lr : update->rate;
+        update->scale = round_trailer_scale(reduction->trailer, parameter);
+        update->num_gradients =
+            !reduction->overflowed &&
+            round_trailer_has_bytes(reduction->trailer, parameter);
+    } else if (number) {
+        update->rate =
+            group->lr * schedule_factor(&reduction->schedule, update->step);
+    }
+    return group ? &group->optimizer : &s->job->optimizer;
+}
+
 /* Assigned values may have any bits, which a sum would not keep. */
 static enum status apply_part(struct reduction *reduction, uint32_t i,
                               const struct part *part, struct failure *why) {
     const struct reducer_settings *s = reduction->settings;
-    const struct partition_range *owned = &reduction->partition.owned[i];
-    const struct optimizer_group *group =
-        round_trailer_group(reduction->trailer, part->parameter);
-    const struct optimizer *rule =
-        group ? &group->optimizer : &s->job->optimizer;
     uint64_t step = reduction->round - reduction->scaler.skipped;
     uint32_t kind = s->layout->parameters[part->parameter].kind;
     const void *sum = reduction->gradients + part->first;
@@ -75,21 +121,17 @@ static enum status apply_part(struct reduction *reduction, uint32_t i,
               (part->first - s->offsets[part->parameter]);
     struct rule_update update = {
         .step = step,
-        .rate = group ? group->lr : schedule_rate(&reduction->schedule, step),
-        .scale = round_trailer_scale(reduction->trailer, part->parameter),
         .elements = part->end - part->first,
-        .num_gradients =
-            !reduction->overflowed &&
-            round_trailer_has_bytes(reduction->trailer, part->parameter),
         .gradients = &sum,
         .weights = weights,
         .weights_out = weights,
-        .nonfinite = &nonfinite,
+        .nonfinite = reduction->trailer ? &nonfinite : NULL,
     };
-    for (unsigned slot = 0; slot < reduction->partition.slots; slot++)
+    const struct optimizer *rule =
+        part_rule(reduction, part->parameter, &update);
+    for (unsigned slot = 0; slot < rule_slots(rule); slot++)
         update.state[slot] = update.state_out[slot] =
-            partition_state(&reduction->partition, i, slot) +
-            (part->first - owned->first);
+            state_of_part(reduction, i, part, slot);
     if (kind == PARAMETER_TRAINED && reduction->clips &&
         rule->type == OPTIMIZER_NONE)
         update.scale *= *reduction->clip;
