@@ -146,6 +146,8 @@ static void table_difference(const struct run *run,
     } numbers[] = {
         {"dim", there->dim, here->dim},
         {"init_bound", (double)there->init_bound, (double)here->init_bound},
+        {"init_shift", (double)there->init_shift, (double)here->init_shift},
+        {"init_kind", there->init_kind, here->init_kind},
         {"admit", there->admit, here->admit},
         {"expire", (double)there->expire, (double)here->expire},
         {"state tensors", manifest->tables[t].num_slots,

@@ -6,9 +6,11 @@
  * faulty disk. */
 #include "proto/store/manifest.h"
 #include "proto/store/manifest_text.h"
+#include "proto/tensor/initializer.h"
 
 #include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,16 +220,21 @@ static enum status parse_optional(const json_t *value, const char *key,
     return STATUS_OK;
 }
 
-/* A float of at least 0. */
-static enum status parse_bound(const json_t *value, float *out,
-                               struct failure *why) {
+/* The bound is a float of at least 0; the others are 0 if they are not there,
+ * and layout_build checks the kind. */
+static enum status parse_initializer(const json_t *value,
+                                     struct initializer *out,
+                                     struct failure *why) {
     const json_t *bound = json_object_get(value, "init_bound");
-    double number = json_number_value(bound);
+    const json_t *shift = json_object_get(value, "init_shift");
+    double number = json_number_value(bound), to = json_number_value(shift);
+    *out = (struct initializer){.shift = (float)to, .bound = (float)number};
     if (!json_is_number(bound) || !(number >= 0 && number <= FLT_MAX))
         return manifest_parse_report_invalid("init_bound",
                                              "a float, 0 or above", why);
-    *out = (float)number;
-    return STATUS_OK;
+    if (shift && (!json_is_number(shift) || !(fabs(to) <= FLT_MAX)))
+        return manifest_parse_report_invalid("init_shift", "a float", why);
+    return parse_optional(value, "init_kind", &out->kind, why);
 }
 
 static enum status parse_parameter(struct parameter *out, const json_t *value,
@@ -248,7 +255,11 @@ static enum status parse_parameter(struct parameter *out, const json_t *value,
                 "dims", "a list of integers from 0 to 2^32 - 1", why);
         out->dims[d] = (uint32_t)number;
     }
-    status = parse_bound(value, &out->init_bound, why);
+    struct initializer init;
+    status = parse_initializer(value, &init, why);
+    out->init_bound = init.bound;
+    out->init_shift = init.shift;
+    out->init_kind = init.kind;
     if (!status)
         status = parse_optional(value, "kind", &out->kind, why);
     if (!status)
@@ -339,8 +350,12 @@ static enum status parse_table(struct table *out, const json_t *value,
     if (!status)
         status = require_integer(value, "dim", LAYOUT_MAX_DIM, &dim, why);
     out->dim = (uint32_t)dim;
+    struct initializer init = {0};
     if (!status)
-        status = parse_bound(value, &out->init_bound, why);
+        status = parse_initializer(value, &init, why);
+    out->init_bound = init.bound;
+    out->init_shift = init.shift;
+    out->init_kind = init.kind;
     if (!status)
         status = parse_optional(value, "optimizer", &out->optimizer, why);
     if (!status)

@@ -38,10 +38,17 @@ static json_t *check_complete(json_t *all, size_t elements) {
     return NULL;
 }
 
-/* Those of a built-in model are 0 and left out. */
+/* 0 is the usual value, and left out. */
 static void set_nonzero(json_t *entry, const char *key, uint64_t number) {
     if (number)
         json_object_set_new(entry, key, manifest_text_count(number));
+}
+
+/* An initializer with a shift, or of another kind than uniform. */
+static void set_initializer(json_t *entry, float shift, uint32_t kind) {
+    if (shift != 0)
+        json_object_set_new(entry, "init_shift", json_real((double)shift));
+    set_nonzero(entry, "init_kind", kind);
 }
 
 static json_t *parameters_json(const struct layout *layout) {
@@ -54,6 +61,7 @@ static json_t *parameters_json(const struct layout *layout) {
         json_t *entry =
             json_pack("{s:s, s:o, s:f}", "name", parameter->name, "dims", dims,
                       "init_bound", (double)parameter->init_bound);
+        set_initializer(entry, parameter->init_shift, parameter->init_kind);
         set_nonzero(entry, "kind", parameter->kind);
         set_nonzero(entry, "dtype", parameter->dtype);
         set_nonzero(entry, "group", parameter->group);
@@ -75,6 +83,7 @@ static json_t *tables_json(const struct manifest *manifest) {
             (json_int_t)table->dim, "init_bound", (double)table->init_bound,
             "rows", manifest_text_count(more->count.rows), "admitted",
             manifest_text_count(more->count.admitted));
+        set_initializer(entry, table->init_shift, table->init_kind);
         set_nonzero(entry, "optimizer", table->optimizer);
         if (table->optimizer) {
             json_object_set_new(entry, "rule", json_string(more->rule));

@@ -5,7 +5,7 @@
  * parameter first, ascending within it. */
 #include "proto/tensor/layout.h"
 
-#include "proto/tensor/philox.h"
+#include "proto/tensor/initializer.h"
 
 #include <errno.h>
 #include <math.h>
@@ -25,11 +25,11 @@ _Static_assert(LAYOUT_MAX_ELEMENTS / (MIB / sizeof(float)) +
 
 /* layout_digest hashes the bytes of parameters and tables in memory. */
 _Static_assert(sizeof(struct parameter) ==
-                   LAYOUT_MAX_NAME + (LAYOUT_MAX_DIMS + 5) * sizeof(uint32_t) +
-                       sizeof(float) + sizeof(uint64_t),
+                   LAYOUT_MAX_NAME + (LAYOUT_MAX_DIMS + 6) * sizeof(uint32_t) +
+                       2 * sizeof(float) + sizeof(uint64_t),
                "struct parameter has padding");
 _Static_assert(offsetof(struct table, num_ids) == LAYOUT_MAX_NAME +
-                                                      6 * sizeof(uint32_t) +
+                                                      8 * sizeof(uint32_t) +
                                                       2 * sizeof(uint64_t),
                "struct table has padding");
 
@@ -40,6 +40,17 @@ uint32_t layout_block_bytes(uint64_t total_bytes) {
     if (bytes < KIB_64)
         return KIB_64;
     return (uint32_t)((bytes + KIB_64 - 1) / KIB_64 * KIB_64);
+}
+
+static struct initializer layout_parameter_init(
+    const struct parameter *parameter) {
+    return (struct initializer){parameter->init_kind, parameter->init_shift,
+                                parameter->init_bound};
+}
+
+static struct initializer layout_table_init(const struct table *table) {
+    return (struct initializer){table->init_kind, table->init_shift,
+                                table->init_bound};
 }
 
 static enum status count_elements(struct parameter *parameter,
@@ -98,13 +109,18 @@ static enum status copy_parameter(struct parameter *to,
                            to->name, from->num_dims, LAYOUT_MAX_DIMS);
     to->num_dims = from->num_dims;
     memcpy(to->dims, from->dims, from->num_dims * sizeof from->dims[0]);
-    if (!(from->init_bound >= 0 && isfinite(from->init_bound)))
+    const struct initializer init = layout_parameter_init(from);
+    if (!initializer_is_valid(&init))
         return status_fail(
             why, FAILURE_MODEL_INVALID,
             "parameter \"%s\": the bound of its initial weights is %g; a "
-            "finite number of at least 0 is allowed",
-            to->name, (double)from->init_bound);
+            "finite number of at least 0 is allowed, with a finite shift "
+            "(found %g), of a kind below %d (found %u)",
+            to->name, (double)from->init_bound, (double)from->init_shift,
+            INITIALIZER_KINDS, from->init_kind);
     to->init_bound = from->init_bound;
+    to->init_shift = from->init_shift;
+    to->init_kind = from->init_kind;
     enum status status = copy_kind(to, from, why);
     return status ? status : count_elements(to, why);
 }
@@ -255,12 +271,16 @@ static enum status check_table(const struct layout *layout, uint32_t t,
                            "table \"%s\" admits rows after %u pushes; at most "
                            "%d are allowed",
                            table->name, table->admit, LAYOUT_MAX_ADMIT);
-    if (table->init_bound >= 0 && isfinite(table->init_bound))
+    const struct initializer init = layout_table_init(table);
+    if (initializer_is_valid(&init))
         return STATUS_OK;
     return status_fail(why, FAILURE_MODEL_INVALID,
                        "table \"%s\": the bound of its initial rows is %g; a "
-                       "finite number of at least 0 is allowed",
-                       table->name, (double)table->init_bound);
+                       "finite number of at least 0 is allowed, with a finite "
+                       "shift (found %g), of a kind below %d (found %u)",
+                       table->name, (double)table->init_bound,
+                       (double)table->init_shift, INITIALIZER_KINDS,
+                       table->init_kind);
 }
 
 /* The stack of table T: that of an earlier one that is like it, or a new one.
@@ -351,20 +371,15 @@ uint64_t layout_digest(const struct layout *layout) {
 void layout_init_block(const struct layout *layout, uint32_t b, uint64_t seed,
                        float *weights) {
     const struct block *block = &layout->blocks[b];
-    float bound = layout->parameters[block->parameter].init_bound;
-    if (bound == 0) /* the product would give zeros of both signs */
-        memset(weights, 0, block->elements * sizeof *weights);
-    else
-        philox_uniform(seed, block->parameter, block->offset, bound, weights,
-                       block->elements);
+    const struct initializer init =
+        layout_parameter_init(&layout->parameters[block->parameter]);
+    initializer_fill(&init, seed, block->parameter, block->offset, weights,
+                     block->elements);
 }
 
 void layout_init_row(const struct layout *layout, uint32_t t, uint64_t id,
                      uint64_t seed, float *weights) {
-    const struct table *table = &layout->tables[t];
-    if (table->init_bound == 0) /* as above */
-        memset(weights, 0, table->dim * sizeof *weights);
-    else
-        philox_uniform(layout_row_hash(t, seed), id, 0, table->init_bound,
-                       weights, table->dim);
+    const struct initializer init = layout_table_init(&layout->tables[t]);
+    initializer_fill(&init, layout_row_hash(t, seed), id, 0, weights,
+                     layout->tables[t].dim);
 }

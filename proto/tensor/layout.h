@@ -38,13 +38,14 @@ enum parameter_dtype {
     PARAMETER_DTYPES
 };
 
-/* A named tensor, row-major; a scalar has no dims. Initial weights are uniform
- * in [-init_bound, init_bound), or zero if the bound is 0; or rank 0 sends
- * them. */
+/* A named tensor, row-major; a scalar has no dims. Initial weights are those of
+ * an initializer with these values: uniform in [-init_bound, init_bound) where
+ * the others are 0; or rank 0 sends them. */
 struct parameter {
     char name[LAYOUT_MAX_NAME];
     uint32_t num_dims, dims[LAYOUT_MAX_DIMS];
-    float init_bound;
+    float init_bound, init_shift;
+    uint32_t init_kind;   /* initializer.h */
     uint32_t kind, dtype; /* enums above */
     uint32_t group;       /* of the optimizer: plan.h */
     uint32_t values;      /* 1: rank 0 sends the initial weights */
@@ -52,12 +53,13 @@ struct parameter {
 };
 
 /* Rows of DIM floats by 64-bit id. A row that no push has created has an
- * initial value, uniform in [-init_bound, init_bound), that follows from the
- * job's seed, the table's number and the id. */
+ * initial value, as a parameter has, that follows from the job's seed, the
+ * table's number and the id. */
 struct table {
     char name[LAYOUT_MAX_NAME];
     uint32_t dim;
-    float init_bound;
+    float init_bound, init_shift;
+    uint32_t init_kind;
     uint32_t optimizer; /* 0: the run's, else 1 + its place in the plan's
                            table_groups */
     uint32_t admit;    /* pushes before a row is admitted and counts; 0: none */

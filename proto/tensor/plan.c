@@ -14,6 +14,8 @@ static enum status plan_read_parameter(struct parameter *out,
                                        const Capstan__Parameter *message,
                                        struct failure *why) {
     *out = (struct parameter){.init_bound = message->init_bound,
+                              .init_shift = message->init_shift,
+                              .init_kind = message->init_kind,
                               .kind = message->kind,
                               .dtype = message->dtype,
                               .group = message->group,
@@ -67,6 +69,8 @@ Capstan__Parameter **plan_parameters(const struct layout *layout) {
         messages[p].n_dims = parameter->num_dims;
         messages[p].dims = parameter->dims;
         messages[p].init_bound = parameter->init_bound;
+        messages[p].init_shift = parameter->init_shift;
+        messages[p].init_kind = parameter->init_kind;
         messages[p].kind = parameter->kind;
         messages[p].dtype = parameter->dtype;
         messages[p].group = parameter->group;
@@ -91,6 +95,8 @@ enum status plan_read_tables(struct layout *layout, Capstan__Table **tables,
         const Capstan__Table *message = tables[t];
         copies[t] = (struct table){.dim = message->dim,
                                    .init_bound = message->init_bound,
+                                   .init_shift = message->init_shift,
+                                   .init_kind = message->init_kind,
                                    .optimizer = message->optimizer,
                                    .admit = message->admit,
                                    .expire = message->expire,
@@ -115,6 +121,8 @@ Capstan__Table **plan_tables(const struct layout *layout) {
         messages[t].name = table->name;
         messages[t].dim = table->dim;
         messages[t].init_bound = table->init_bound;
+        messages[t].init_shift = table->init_shift;
+        messages[t].init_kind = table->init_kind;
         messages[t].optimizer = table->optimizer;
         messages[t].admit = table->admit;
         messages[t].expire = table->expire;

@@ -137,6 +137,9 @@ static void the_number_of_ps_does_not_change_a_bit(void **state) {
     }
 }
 
+/* The rows that begin after the resumption do so as they would have. */
+#define NORMAL "features.e_user.init={\"type\": \"normal\", \"std\": 0.2}"
+
 /* Half of the steps on two ps, the rest on three. */
 static void a_resumed_run_has_the_same_rows_on_more_ps(void **state) {
     static const char *const jobs[] = {linear, deepfm, grouped};
@@ -146,11 +149,11 @@ static void a_resumed_run_has_the_same_rows_on_more_ps(void **state) {
         assert_non_null(run);
         cluster_clicks_write(run);
         cluster_run_job(run, jobs[i]);
-        CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "epochs=null", "steps=120",
+        CLUSTER_FIXTURE_RUN(run, 2, 2, 0, NORMAL, "epochs=null", "steps=120",
                             "checkpoint.dir=whole");
-        CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "epochs=null", "steps=50",
+        CLUSTER_FIXTURE_RUN(run, 2, 2, 0, NORMAL, "epochs=null", "steps=50",
                             "checkpoint.dir=parts");
-        CLUSTER_FIXTURE_RUN(run, 3, 2, 0, "epochs=null", "steps=120",
+        CLUSTER_FIXTURE_RUN(run, 3, 2, 0, NORMAL, "epochs=null", "steps=120",
                             "checkpoint.dir=parts");
         cluster_clicks_expect_same_rows(run, "whole", "parts", tables[i]);
     }

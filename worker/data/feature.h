@@ -44,7 +44,7 @@ struct feature {
     uint32_t depth; /* CROSSED: 1 more than the deepest of its parts */
     uint32_t of;    /* EMBEDDING */
     enum batch_combiner combiner;
-    float init_range;
+    struct initializer init; /* EMBEDDING */
     uint32_t admit;
     uint64_t expire, max_rows;
 };

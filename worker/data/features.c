@@ -109,7 +109,7 @@ struct feature_info features_info(const struct features *features, uint32_t f) {
                                  .weighted = feature->weighted,
                                  .of = feature->of,
                                  .combiner = feature->combiner,
-                                 .init_bound = feature->init_range,
+                                 .init = feature->init,
                                  .admit = feature->admit,
                                  .expire = feature->expire,
                                  .max_rows = feature->max_rows,

@@ -6,6 +6,7 @@
 
 #include "proto/base/status.h"
 #include "proto/config/diagnostics.h"
+#include "proto/tensor/initializer.h"
 #include "worker/data/batch.h"
 #include "worker/data/record.h"
 
@@ -52,7 +53,7 @@ struct feature_info {
     bool weighted;  /* IDS have weights */
     uint32_t of;    /* ROWS: the number of the feature with its ids */
     enum batch_combiner combiner; /* ROWS */
-    float init_bound;             /* ROWS: of initial rows */
+    struct initializer init;      /* ROWS: of initial rows */
     /* Of the table of its rows (ROWS; of IDS for a table of one float). */
     uint32_t admit;
     uint64_t expire, max_rows;

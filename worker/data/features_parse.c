@@ -252,13 +252,36 @@ static void read_cross(struct reading *reading, struct feature *feature,
                         "an integer, the number of ids");
 }
 
+/* What an embedding's rows begin with, by one of two keys or by its width. */
+static void read_rows_init(struct reading *reading, struct feature *feature,
+                           const json_t *settings) {
+    const json_t *range = json_object_get(settings, "init_range");
+    const json_t *value = json_object_get(settings, "init");
+    struct job_init init;
+    char allowed[512];
+    feature->init.bound =
+        range ? (float)json_number_value(range)
+              : 1 / sqrtf(feature->width ? (float)feature->width : 1);
+    if (range && (!json_is_number(range) || !(feature->init.bound >= 0) ||
+                  !isfinite(feature->init.bound)))
+        features_report(reading, feature->name, "init_range", range,
+                        "a number from 0 on");
+    job_init_allowed(false, allowed, sizeof allowed);
+    if (value && range)
+        features_report(reading, feature->name, "init_range", range,
+                        "it or \"init\"");
+    else if (value && job_init_read(&init, value, false))
+        feature->init = initializer_of_job(&init, 1, 1);
+    else if (value)
+        features_report(reading, feature->name, "init", value, allowed);
+}
+
 static void read_embedding(struct reading *reading, struct feature *feature,
                            const json_t *settings) {
     static const char *const combiners[] = {
         [BATCH_SUM] = "sum", [BATCH_MEAN] = "mean", [BATCH_SQRTN] = "sqrtn"};
     const json_t *dim = json_object_get(settings, "dim");
     const json_t *combiner = json_object_get(settings, "combiner");
-    const json_t *range = json_object_get(settings, "init_range");
     const char *word = combiner ? json_string_value(combiner) : "mean";
     int c = BATCH_SQRTN;
     feature->width = (uint32_t)read_integer(reading, feature->name, "dim", dim,
@@ -272,13 +295,7 @@ static void read_embedding(struct reading *reading, struct feature *feature,
         features_report(reading, feature->name, "combiner", combiner,
                         "\"mean\", \"sum\", \"sqrtn\"");
     feature->combiner = c;
-    feature->init_range =
-        range ? (float)json_number_value(range)
-              : 1 / sqrtf(feature->width ? (float)feature->width : 1);
-    if (range && (!json_is_number(range) || !(feature->init_range >= 0) ||
-                  !isfinite(feature->init_range)))
-        features_report(reading, feature->name, "init_range", range,
-                        "a number from 0 on");
+    read_rows_init(reading, feature, settings);
     read_table(reading, feature, settings);
 }
 
@@ -302,8 +319,8 @@ static const struct {
     [FEATURE_CROSSED] = {read_cross,
                          {"type", "of", "size", "admit", "expire", "max_rows"}},
     [FEATURE_EMBEDDING] = {read_embedding,
-                           {"type", "of", "dim", "combiner", "init_range",
-                            "admit", "expire", "max_rows"}},
+                           {"type", "of", "dim", "combiner", "init",
+                            "init_range", "admit", "expire", "max_rows"}},
 };
 
 static void check_settings(struct reading *reading, enum feature_type type,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/models/dense_layers.h"
 
+#include "proto/tensor/initializer.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -23,16 +25,22 @@ uint64_t dense_layers_floats(const struct job_widths *widths) {
     return floats;
 }
 
-void dense_layers_parameters(const struct job_widths *widths, const char *name,
+void dense_layers_parameters(const struct job_widths *widths,
+                             const struct job_init *init, const char *name,
                              struct parameter *parameters) {
     uint32_t layers = dense_layers_count(widths);
     for (uint32_t l = 0; l < layers; l++) {
         uint32_t in = widths->items[l], out = widths->items[l + 1];
-        float bound = (float)(1 / sqrt(in));
+        struct initializer of_weight = {.bound = (float)(1 / sqrt(in))};
+        float bound = init->kind ? 0 : of_weight.bound;
         struct parameter *weight = &parameters[2 * l], *bias = weight + 1;
+        if (init->kind)
+            of_weight = initializer_of_job(init, in, out);
         *weight = (struct parameter){.num_dims = 2,
                                      .dims = {out, in},
-                                     .init_bound = bound,
+                                     .init_bound = of_weight.bound,
+                                     .init_shift = of_weight.shift,
+                                     .init_kind = of_weight.kind,
                                      .elements = (uint64_t)out * in};
         *bias = (struct parameter){
             .num_dims = 1, .dims = {out}, .init_bound = bound, .elements = out};

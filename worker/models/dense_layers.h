@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stack of fully connected layers as part of a model, with all outputs kept.
  * Layer l has the parameters first + 2l, its weight [out, in], and first + 2l +
- * 1, its bias [out], initially as in PyTorch's Linear. (The MLP has its own
- * loops, which recompute outputs.) */
+ * 1, its bias [out], by default initially as in PyTorch's Linear. (The MLP has
+ * its own loops, which recompute outputs.) */
 #ifndef CAPSTAN_DENSE_LAYERS_H
 #define CAPSTAN_DENSE_LAYERS_H
 
+#include "proto/config/job/job_init.h"
 #include "worker/models/model_pass.h"
 
 struct dense_layers {
@@ -25,8 +26,10 @@ struct dense_layers {
 uint64_t dense_layers_floats(const struct job_widths *widths);
 
 /* Fills PARAMETERS with those of layers of WIDTHS, named NAMEl.weight and
- * NAMEl.bias. */
-void dense_layers_parameters(const struct job_widths *widths, const char *name,
+ * NAMEl.bias. With an INIT that is given, weights begin by it and biases at
+ * 0. */
+void dense_layers_parameters(const struct job_widths *widths,
+                             const struct job_init *init, const char *name,
                              struct parameter *parameters);
 
 /* Allocates buffers for MAX_BATCH samples; the fields down to `device` are

@@ -54,10 +54,11 @@ static uint32_t mlp_parameters(const struct job_model *model,
                                const struct features *features,
                                struct parameter *parameters) {
     (void)features;
-    const struct job_widths *widths = mlp_widths(model);
-    uint32_t count = 2 * (widths->count - 1);
+    const struct mlp_settings *settings = model->settings;
+    uint32_t count = 2 * (settings->layers.count - 1);
     if (parameters)
-        dense_layers_parameters(widths, "layer", parameters);
+        dense_layers_parameters(&settings->layers, &settings->init, "layer",
+                                parameters);
     for (uint32_t p = 0; parameters && p < count; p++)
         parameters[p].group = model->group[JOB_GROUP_DEEP];
     return count;
@@ -410,6 +411,7 @@ static const struct job_key mlp_keys[] = {
     {"model.activation",
      MLP_CHOICE(activation, "relu", "tanh", "sigmoid", "identity"),
      .default_value = "\"relu\""},
+    {"model.init", .kind = JOB_KIND_INIT, MLP_KEY(init)},
     {"model.loss",
      MLP_CHOICE(loss, "softmax_cross_entropy", "sigmoid_cross_entropy", "mse"),
      .default_value = "\"softmax_cross_entropy\""},

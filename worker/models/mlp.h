@@ -6,6 +6,7 @@
 #ifndef CAPSTAN_MLP_H
 #define CAPSTAN_MLP_H
 
+#include "proto/config/job/job_init.h"
 #include "proto/config/job/job_schema.h"
 #include "worker/models/model.h"
 
@@ -13,6 +14,7 @@ struct mlp_settings {
     struct job_widths layers; /* inputs, hidden, outputs */
     enum job_activation activation;
     enum job_loss loss;
+    struct job_init init; /* of the layers */
 };
 
 /* The columns of its batches: floats, and a class. */

@@ -13,6 +13,7 @@
 #ifndef CAPSTAN_RANKER_H
 #define CAPSTAN_RANKER_H
 
+#include "proto/config/job/job_init.h"
 #include "proto/config/job/job_schema.h"
 #include "worker/models/model.h"
 
@@ -24,6 +25,7 @@ struct ranker_settings {
     double dropout;
     bool bias;
     enum job_loss loss;
+    struct job_init init, factors_init; /* of layers, of tables of factors */
 };
 
 /* The columns of its batches, as their `tag`, in this order; what a model has

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/models/ranker_form.h"
 
+#include "proto/tensor/initializer.h"
 #include "worker/data/features.h"
 #include "worker/models/dense_layers.h"
 
@@ -113,9 +114,12 @@ static enum status add_rows(struct form *form, enum ranker_column column,
 /* Of the feature INFO, by the NUM_IDS ids of it or of another. */
 static struct table table_of(const struct form *form, enum job_group group,
                              const struct feature_info *info, uint64_t num_ids,
-                             uint32_t dim, float bound, const char *suffix) {
+                             uint32_t dim, struct initializer init,
+                             const char *suffix) {
     struct table table = {.dim = dim,
-                          .init_bound = bound,
+                          .init_bound = init.bound,
+                          .init_shift = init.shift,
+                          .init_kind = init.kind,
                           .optimizer = form->group[group],
                           .admit = info->admit,
                           .expire = info->expire,
@@ -128,8 +132,8 @@ static struct table table_of(const struct form *form, enum job_group group,
 /* First order: a float for each id, or for each number. */
 static enum status add_wide(struct form *form, uint32_t f, const char *key) {
     struct feature_info info = features_info(form->features, f);
-    struct table table =
-        table_of(form, JOB_GROUP_WIDE, &info, info.num_ids, 1, 0, "");
+    struct table table = table_of(form, JOB_GROUP_WIDE, &info, info.num_ids, 1,
+                                  (struct initializer){0}, "");
     if (info.gives & FEATURE_IDS)
         return add_rows(form, RANKER_SUMS, &table, f, BATCH_SUM, key);
     if (info.gives & FEATURE_FLOATS)
@@ -141,9 +145,12 @@ static enum status add_wide(struct form *form, uint32_t f, const char *key) {
 /* And of ids `dim` factors. */
 static enum status add_factors(struct form *form, uint32_t f, const char *key) {
     struct feature_info info = features_info(form->features, f);
+    const struct job_init *init = &form->settings->factors_init;
     struct table table =
         table_of(form, JOB_GROUP_DEEP, &info, info.num_ids, form->settings->dim,
-                 FACTORS_BOUND, "/factors");
+                 init->kind ? initializer_of_job(init, 1, 1)
+                            : (struct initializer){.bound = FACTORS_BOUND},
+                 "/factors");
     enum status status = add_wide(form, f, key);
     if (status || !(info.gives & FEATURE_IDS))
         return status;
@@ -193,7 +200,7 @@ static enum status add_embedding(struct form *form, uint32_t f,
         return form_refuse(form, key, info.name, "embeddings", FEATURE_ROWS);
     struct feature_info of = features_info(form->features, info.of);
     struct table table = table_of(form, JOB_GROUP_DEEP, &info, of.num_ids,
-                                  info.width, info.init_bound, "");
+                                  info.width, info.init, "");
     if (!(of.gives & FEATURE_IDS))
         return form_refuse(form, key, of.name, "ids", FEATURE_IDS);
     if (check_dim(form, &info, key))
@@ -378,7 +385,8 @@ void ranker_form_parts(struct ranker_parts *parts,
     const struct ranker_settings *settings = model->settings;
     bool deep = model->type == JOB_DEEPFM || model->type == JOB_WIDE_DEEP;
     *parts = (struct ranker_parts){.first_order = model->type != JOB_DLRM,
-                                   .group = model->group};
+                                   .init = settings->init};
+    memcpy(parts->group, model->group, sizeof parts->group);
     for (int tag = 0; tag < RANKER_COLUMNS; tag++)
         parts->place[tag] = UINT32_MAX;
     for (uint32_t c = 0; c < spec->num_columns; c++) {
@@ -422,8 +430,10 @@ uint32_t ranker_form_parameters(const struct ranker_parts *parts,
                                .dims = {1},
                                .group = parts->group[JOB_GROUP_WIDE],
                                .elements = 1};
-    dense_layers_parameters(&parts->bottom, "bottom", parameters + count);
-    dense_layers_parameters(&parts->top, parts->dots ? "top" : "deep",
+    dense_layers_parameters(&parts->bottom, &parts->init, "bottom",
+                            parameters + count);
+    dense_layers_parameters(&parts->top, &parts->init,
+                            parts->dots ? "top" : "deep",
                             parameters + count + 2 * bottom);
     for (uint32_t p = count; p < count + 2 * layers; p++)
         parameters[p].group = parts->group[JOB_GROUP_DEEP];

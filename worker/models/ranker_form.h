@@ -24,7 +24,8 @@ struct ranker_parts {
                                  dots and the bottom's output */
     struct job_widths bottom; /* count 0: none, as `top` */
     struct job_widths top;    /* the deep part's, or DLRM's */
-    const uint32_t *group;    /* the model's */
+    uint32_t group[JOB_GROUPS];
+    struct job_init init; /* of layers */
 };
 
 void ranker_form_parts(struct ranker_parts *parts,

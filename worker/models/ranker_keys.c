@@ -20,6 +20,10 @@
         "model.dropout", .kind = JOB_KIND_REAL, OF(type, dropout), .min = 0,   \
                          .max = 0.99, .default_value = "0"                     \
     }
+#define INIT(type)                                                             \
+    { "model.init", .kind = JOB_KIND_INIT, OF(type, init) }
+#define FACTORS_INIT(type)                                                     \
+    { "model.factors_init", .kind = JOB_KIND_ROW_INIT, OF(type, factors_init) }
 /* The words are those of enum job_loss from softmax on, which none has. */
 #define LOSS(type, default_loss)                                               \
     {                                                                          \
@@ -41,14 +45,17 @@ static const struct job_key linear_keys[] = {
 static const struct job_key fm_keys[] = {
     {"model.features", NAMES(JOB_FM, features)},
     DIM(JOB_FM),
+    FACTORS_INIT(JOB_FM),
     LOSS(JOB_FM, CROSS_ENTROPY),
 };
 
 static const struct job_key deepfm_keys[] = {
     {"model.features", NAMES(JOB_DEEPFM, features)},
     DIM(JOB_DEEPFM),
+    FACTORS_INIT(JOB_DEEPFM),
     {"model.hidden", WIDTHS(JOB_DEEPFM, hidden), .required = true},
     DROPOUT(JOB_DEEPFM),
+    INIT(JOB_DEEPFM),
     LOSS(JOB_DEEPFM, CROSS_ENTROPY),
 };
 
@@ -57,6 +64,7 @@ static const struct job_key wide_deep_keys[] = {
     {"model.deep", NAMES(JOB_WIDE_DEEP, deep), .required = true},
     {"model.hidden", WIDTHS(JOB_WIDE_DEEP, hidden), .required = true},
     DROPOUT(JOB_WIDE_DEEP),
+    INIT(JOB_WIDE_DEEP),
     LOSS(JOB_WIDE_DEEP, CROSS_ENTROPY),
 };
 
@@ -65,6 +73,7 @@ static const struct job_key dlrm_keys[] = {
     {"model.embeddings", NAMES(JOB_DLRM, embeddings)},
     {"model.bottom", WIDTHS(JOB_DLRM, bottom), .required = true},
     {"model.top", WIDTHS(JOB_DLRM, top), .required = true},
+    INIT(JOB_DLRM),
     LOSS(JOB_DLRM, CROSS_ENTROPY),
 };
 
@@ -72,6 +81,7 @@ static const struct job_key matrix_factorization_keys[] = {
     {"model.user", TEXT(JOB_MATRIX_FACTORIZATION, user), .required = true},
     {"model.item", TEXT(JOB_MATRIX_FACTORIZATION, item), .required = true},
     DIM(JOB_MATRIX_FACTORIZATION),
+    FACTORS_INIT(JOB_MATRIX_FACTORIZATION),
     LOSS(JOB_MATRIX_FACTORIZATION, "\"mse\""),
 };
 

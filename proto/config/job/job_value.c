@@ -257,6 +257,8 @@ static const struct job_value_kind *const kinds[JOB_KINDS] = {
     [JOB_KIND_STALENESS] = &job_value_staleness,
     [JOB_KIND_RESUME] = &job_value_resume,
     [JOB_KIND_COUNTS] = &job_value_counts,
+    [JOB_KIND_INIT] = &job_value_init,
+    [JOB_KIND_ROW_INIT] = &job_value_init,
 };
 
 /* The struct of a model is the job's own. */

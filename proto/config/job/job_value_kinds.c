@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kinds of values that belong to one key or a few: arrays, and numbers with an
  * alternative word. */
+#include "proto/config/job/job_init.h"
 #include "proto/config/job/job_value_internal.h"
 
 #include <stdio.h>
@@ -301,3 +302,21 @@ static void allow_counts(const struct job_key *key, char *text, size_t size) {
 
 const struct job_value_kind job_value_counts = {read_counts, write_counts,
                                                 allow_counts, 0};
+
+static bool read_init(const struct job_key *key, const json_t *value,
+                      void *field, const struct job_reader *reader) {
+    (void)reader;
+    return job_init_read(field, value, key->kind == JOB_KIND_INIT);
+}
+
+static json_t *write_init(const struct job_key *key, const void *field) {
+    (void)key;
+    return job_init_write(field);
+}
+
+static void allow_init(const struct job_key *key, char *text, size_t size) {
+    job_init_allowed(key->kind == JOB_KIND_INIT, text, size);
+}
+
+const struct job_value_kind job_value_init = {read_init, write_init, allow_init,
+                                              0};

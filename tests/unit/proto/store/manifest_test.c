@@ -7,7 +7,9 @@
 #include <cmocka.h>
 
 #include "proto/store/manifest.h"
+
 #include "proto/store/manifest_text.h"
+#include "proto/tensor/initializer.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 
@@ -79,7 +81,7 @@ static void a_manifest_reads_back_from_its_file(void **state) {
 }
 
 /* Of three parameters the second is in group 1; the others have the run's. */
-static void a_manifest_has_the_optimizers_of_groups(void **state) {
+static void a_manifest_has_optimizers_and_initializers(void **state) {
     (void)state;
     struct manifest manifest, parsed;
     struct failure why;
@@ -89,6 +91,10 @@ static void a_manifest_has_the_optimizers_of_groups(void **state) {
         realloc(manifest.rules, manifest.num_rules * sizeof *manifest.rules);
     manifest.rules[1] = (struct manifest_rule){"Ftrl", 2, {"accum", "linear"}};
     manifest.layout->parameters[1].group = 1;
+    manifest.layout->parameters[2].init_kind = INITIALIZER_NORMAL;
+    manifest.layout->parameters[2].init_shift = -0.1f;
+    manifest.layout->tables[0].init_kind = INITIALIZER_TRUNCATED_NORMAL;
+    manifest.layout->tables[1].init_shift = 1;
     char *text = manifest_text(&manifest);
     assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
     assert_same(&manifest, &parsed);
@@ -362,6 +368,9 @@ static void a_field_out_of_range_is_named(void **state) {
         {"parameters.0.dims", "[4294967295,4294967295]", "elements"},
         {"parameters.0.init_bound", "-1", "init_bound"},
         {"parameters.0.init_bound", "1e300", "init_bound"},
+        {"parameters.0.init_shift", "1e300", "init_shift"},
+        {"parameters.0.init_kind", "-1", "init_kind"},
+        {"parameters.0.init_kind", "3", "found 3"},
         {"tables", "{}", "tables"},
         {"tables", "[]", "10 entries"},
         {"tables.0", "3", "tables[0]"},
@@ -371,6 +380,7 @@ static void a_field_out_of_range_is_named(void **state) {
         {"tables.0.dim", "0", "rows of 0 floats"},
         {"tables.0.dim", "4097", "dim"},
         {"tables.0.init_bound", "-1", "init_bound"},
+        {"tables.0.init_kind", "3", "found 3"},
         {"tables.0.rows", "-1", "rows"},
         {"tables.2.admitted", "8", "admitted"},
         {"tables.2.admit", "65536", "admits"},
@@ -452,7 +462,7 @@ static void garbage_in_the_file_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_manifest_reads_back_from_its_file),
-        cmocka_unit_test(a_manifest_has_the_optimizers_of_groups),
+        cmocka_unit_test(a_manifest_has_optimizers_and_initializers),
         cmocka_unit_test(the_text_of_a_parsed_manifest_is_the_same),
         cmocka_unit_test(a_base_is_full_and_has_the_same_tables),
         cmocka_unit_test(tables_are_present_only_where_used),

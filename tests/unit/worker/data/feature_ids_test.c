@@ -324,6 +324,17 @@ static void a_sample_that_fails_leaves_no_ids(void **state) {
     assert_int_equal(fixture->offsets[2], 2);
 }
 
+static void an_embeddings_rows_begin_as_it_says(void **state) {
+    struct fixture *fixture = *state;
+    open_features(fixture,
+                  "{\"a\": {\"type\": \"identity\"}, \"e\": {\"type\":"
+                  " \"embedding\", \"of\": \"a\", \"dim\": 16, \"init\":"
+                  " {\"type\": \"normal\", \"mean\": 1, \"std\": 0.5}}}");
+    struct initializer init = features_info(fixture->features, 1).init;
+    assert_int_equal(init.kind, INITIALIZER_NORMAL);
+    assert_true(init.shift == 1 && init.bound == 0.5f);
+}
+
 static void an_embedding_names_ids_and_its_table(void **state) {
     struct fixture *fixture = *state;
     open_features(
@@ -342,10 +353,10 @@ static void an_embedding_names_ids_and_its_table(void **state) {
     assert_int_equal(e.width, 16);
     assert_int_equal(e.of, 2);
     assert_int_equal(e.combiner, BATCH_MEAN);
-    assert_true(e.init_bound == 0.25f);
+    assert_true(e.init.bound == 0.25f);
     assert_int_equal(e.admit + e.expire + e.max_rows, 0);
     assert_int_equal(f.combiner, BATCH_SQRTN);
-    assert_true(f.init_bound == 0);
+    assert_true(f.init.bound == 0);
     assert_int_equal(f.admit, 3);
     assert_int_equal(f.expire, 100000);
     assert_int_equal(f.max_rows, 1000000000);
@@ -421,6 +432,13 @@ static void wrong_settings_of_ids_are_refused(void **state) {
         {"{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 4,"
          " \"init_range\": -1}, \"a\": {\"type\": \"identity\"}}",
          "features.e.init_range: found -1"},
+        {"{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 4,"
+         " \"init\": \"he_normal\"}, \"a\": {\"type\": \"identity\"}}",
+         "features.e.init: found \"he_normal\""},
+        {"{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 4,"
+         " \"init\": \"zeros\", \"init_range\": 1}, \"a\": {\"type\":"
+         " \"identity\"}}",
+         "features.e.init_range: found 1"},
         {"{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 4},"
          " \"a\": {\"type\": \"identity\"}, \"x\": {\"type\": \"crossed\","
          " \"of\": [\"e\", \"a\"], \"size\": 9}}",
@@ -472,6 +490,7 @@ int main(void) {
         IDS_TEST(a_sample_that_fails_leaves_no_ids),
         IDS_TEST(an_embedding_names_ids_and_its_table),
         IDS_TEST(what_limits_ids_says_how_many_there_are),
+        IDS_TEST(an_embeddings_rows_begin_as_it_says),
         IDS_TEST(wrong_settings_of_ids_are_refused),
         IDS_TEST(a_job_is_checked_without_its_files),
     };

@@ -2,6 +2,7 @@
 /* What models of ranker.h make of features: columns, tables, parameters. */
 #include "worker/models/ranker_form.h"
 
+#include "proto/tensor/initializer.h"
 #include "tests/lib/assert_fails.h"
 #include "worker/data/features.h"
 
@@ -148,6 +149,47 @@ static void dlrm_takes_all_numbers_and_embeddings(void **state) {
     assert_int_equal(f->tables[1].num_ids, 100);
 }
 
+/* Of model.init, model.factors_init and optimizers. */
+static void layers_and_factors_begin_as_the_job_says(void **state) {
+    struct form_fixture *f = *state;
+    struct parameter parameters[16];
+    const struct ranker_settings settings = {
+        .dim = 3,
+        .hidden = {1, {8}},
+        .loss = JOB_MSE,
+        .init = {.kind = JOB_INIT_HE_UNIFORM},
+        .factors_init = {JOB_INIT_NORMAL, 0, 0.125}};
+    must_build(f, JOB_DEEPFM, &settings);
+    assert_true(f->tables[0].init_bound == 0 && !f->tables[0].init_kind);
+    assert_true(f->tables[1].init_bound == 0.125f);
+    assert_int_equal(f->tables[1].init_kind, INITIALIZER_NORMAL);
+    uint32_t count = ranker_form_parameters(&f->parts, parameters);
+    assert_int_equal(count, 6);
+    uint32_t in = parameters[2].dims[1];
+    assert_true(parameters[2].init_bound == (float)sqrt(6.0 / in));
+    assert_true(parameters[3].init_bound == 0); /* a bias */
+}
+
+static void parts_are_in_the_groups_of_their_models(void **state) {
+    struct form_fixture *f = *state;
+    struct parameter parameters[16];
+    const struct ranker_settings settings = {
+        .dim = 3, .hidden = {1, {8}}, .loss = JOB_MSE};
+    struct job_model model = {
+        .type = JOB_DEEPFM, .settings = &settings, .group = {0, 1, 2}};
+    assert_int_equal(ranker_form_build(&model, f->features, &f->spec, f->tables,
+                                       &f->num_tables, &f->why),
+                     STATUS_OK);
+    ranker_form_parts(&f->parts, &model, &f->spec);
+    for (uint32_t t = 0; t < f->num_tables; t++)
+        assert_int_equal(f->tables[t].optimizer,
+                         strstr(f->tables[t].name, "/factors") ? 2 : 1);
+    uint32_t count = ranker_form_parameters(&f->parts, parameters);
+    for (uint32_t p = 0; p < count; p++)
+        assert_int_equal(parameters[p].group,
+                         strncmp(parameters[p].name, "deep", 4) ? 1 : 2);
+}
+
 static void matrix_factorization_has_biases_and_factors(void **state) {
     struct form_fixture *f = *state;
     static char user[] = "C1", item[] = "C2";
@@ -206,6 +248,8 @@ int main(void) {
         FORM_TEST(wide_and_deep_read_columns_of_their_own),
         FORM_TEST(dlrm_takes_all_numbers_and_embeddings),
         FORM_TEST(matrix_factorization_has_biases_and_factors),
+        FORM_TEST(layers_and_factors_begin_as_the_job_says),
+        FORM_TEST(parts_are_in_the_groups_of_their_models),
         FORM_TEST(a_feature_that_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
