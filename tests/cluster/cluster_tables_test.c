@@ -101,6 +101,36 @@ static void models_with_tables_learn_what_is_planted(void **state) {
     }
 }
 
+/* Inputs: a number and two embeddings of 8. Classes are integers. */
+static void an_mlp_reads_embeddings_and_has_any_number_of_outputs(
+    void **state) {
+    struct cluster_run *run = *state;
+    char job[2048];
+    snprintf(job, sizeof job,
+             "{" DATA FEATURES "\"model\": {\"layers\": [17, 16, 2]},"
+             " \"epochs\": 8, " ADAM "}");
+    cluster_run_job(run, job);
+    struct cluster_process *process = train(run, 2, "seed=1");
+    if (!(figure(process, "test_accuracy") > 0.93))
+        fail_msg("two outputs: %g", figure(process, "test_accuracy"));
+    assert_int_equal((int)rows_of(process, "e_user"), USERS);
+    process = CLUSTER_FIXTURE_RUN(
+        run, 1, 2, 0, "checkpoint.resume=never", "model.layers=[16,16,1]",
+        "model.activation=tanh", "model.loss=sigmoid_cross_entropy",
+        "model.init=xavier_normal", "model.features=[\"e_user\",\"e_item\"]",
+        "optimizer=null",
+        "optimizers.deep={\"type\": \"Adam\", \"params\": {\"lr\": 0.02}}");
+    if (!(figure(process, "test_auc") > 0.93))
+        fail_msg("one output: %g", figure(process, "test_auc"));
+    process = CLUSTER_FIXTURE_RUN(run, 1, 1, 2, "model.layers=[16,16,2]");
+    cluster_fixture_expect_logged(process,
+                                  "found 16 inputs, expected 17, the numbers "
+                                  "and the embeddings of its features");
+    process = CLUSTER_FIXTURE_RUN(run, 1, 1, 2,
+                                  "model.features=[\"e_user\",\"user\"]");
+    cluster_fixture_expect_logged(process, "model.features: found \"user\"");
+}
+
 /* All ids occur in 4000 records, so each has its row. */
 static void each_id_that_was_trained_has_a_row(void **state) {
     cluster_run_job(*state, deepfm);
@@ -538,6 +568,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(test, setup, cluster_run_teardown)
     const struct CMUnitTest tests[] = {
         T(models_with_tables_learn_what_is_planted),
+        T(an_mlp_reads_embeddings_and_has_any_number_of_outputs),
         T(each_id_that_was_trained_has_a_row),
         T(staleness_learns_as_well),
         T(the_number_of_ps_does_not_change_a_bit),

@@ -18,10 +18,19 @@ static uint32_t dense_layers_widest(const struct job_widths *widths) {
     return widest;
 }
 
-uint64_t dense_layers_floats(const struct job_widths *widths) {
+/* The gradients of tanh and sigmoid read the layer's value, from which a
+ * dropped one cannot tell. A dropped output of relu is 0 and a kept one has the
+ * sign of the layer's, which is all that its gradient reads. */
+static bool keeps_both(enum job_activation activation, double dropout) {
+    return dropout > 0 && (activation == JOB_TANH || activation == JOB_SIGMOID);
+}
+
+uint64_t dense_layers_floats(const struct job_widths *widths,
+                             enum job_activation activation, double dropout) {
     uint64_t floats = 2 * (uint64_t)dense_layers_widest(widths);
     for (uint32_t l = 1; l < widths->count; l++)
-        floats += widths->items[l];
+        floats += (keeps_both(activation, dropout) ? 2 : 1) *
+                  (uint64_t)widths->items[l];
     return floats;
 }
 
@@ -54,10 +63,14 @@ bool dense_layers_open(struct dense_layers *layers, uint32_t max_batch) {
     size_t floats = (size_t)max_batch * dense_layers_widest(&layers->widths);
     bool complete = true;
     for (uint32_t l = 0; l < count; l++) {
-        layers->outputs[l] = layers->ops->allocate(
-            layers->device,
-            (size_t)max_batch * layers->widths.items[l + 1] * sizeof(float));
-        complete = complete && layers->outputs[l];
+        size_t bytes =
+            (size_t)max_batch * layers->widths.items[l + 1] * sizeof(float);
+        bool both = keeps_both(layers->activation, layers->dropout);
+        layers->outputs[l] = layers->ops->allocate(layers->device, bytes);
+        if (both)
+            layers->dropped[l] = layers->ops->allocate(layers->device, bytes);
+        complete =
+            complete && layers->outputs[l] && (!both || layers->dropped[l]);
     }
     for (int i = 0; count && i < 2; i++) {
         layers->dz[i] =
@@ -68,33 +81,47 @@ bool dense_layers_open(struct dense_layers *layers, uint32_t max_batch) {
 }
 
 void dense_layers_close(struct dense_layers *layers) {
-    for (uint32_t l = 0; l < dense_layers_count(&layers->widths); l++)
+    for (uint32_t l = 0; l < dense_layers_count(&layers->widths); l++) {
         layers->ops->release(layers->device, layers->outputs[l]);
+        layers->ops->release(layers->device, layers->dropped[l]);
+    }
     for (int i = 0; layers->ops && i < 2; i++)
         layers->ops->release(layers->device, layers->dz[i]);
 }
 
-static bool has_relu(const struct dense_layers *layers, uint32_t layer) {
-    return layers->last_relu || layer + 1 < dense_layers_count(&layers->widths);
+static bool is_active(const struct dense_layers *layers, uint32_t layer) {
+    return layers->last_active ||
+           layer + 1 < dense_layers_count(&layers->widths);
 }
 
+static bool drops(const struct dense_layers *layers,
+                  const struct model_pass *pass, uint32_t layer) {
+    return pass->gradients && layers->dropout > 0 && is_active(layers, layer);
+}
+
+/* What layer LAYER reads, X or the output before it. */
 static const float *dense_layers_input(const struct dense_layers *layers,
+                                       const struct model_pass *pass,
                                        uint32_t layer, const float *x) {
-    return layer ? layers->outputs[layer - 1] : x;
+    if (!layer)
+        return x;
+    return layers->dropped[layer - 1] && drops(layers, pass, layer - 1)
+               ? layers->dropped[layer - 1]
+               : layers->outputs[layer - 1];
 }
 
-/* The mask follows from the batch, the layer and the element, so that the
- * backward pass and a resumed run have the same. */
+/* Y becomes X, dropped. The mask follows from the batch, the layer and the
+ * element, so that the backward pass and a resumed run have the same. */
 static void dense_layers_drop(const struct dense_layers *layers,
                               const struct model_pass *pass, uint32_t layer,
-                              float *y) {
+                              const float *x, float *y) {
     uint32_t width = layers->widths.items[layer + 1];
-    if (!pass->gradients || layers->dropout == 0 || !has_relu(layers, layer))
+    if (!drops(layers, pass, layer))
         return;
     pass->ops->rows(pass->device,
                     &(struct ops_rows){
                         .kind = OPS_ROWS_DROPOUT,
-                        .x = y,
+                        .x = x,
                         .y = y,
                         .key = layers->key,
                         .number = pass->batch->number * JOB_MAX_WIDTHS + layer,
@@ -113,23 +140,24 @@ const float *dense_layers_forward(const struct dense_layers *layers,
     for (uint32_t l = 0; l < count; l++) {
         uint32_t weight = layers->first + 2 * l;
         model_pass_need(pass, weight, 2);
-        pass->ops->linear(pass->device, dense_layers_input(layers, l, x),
+        pass->ops->linear(pass->device, dense_layers_input(layers, pass, l, x),
                           pass->weights[weight], pass->weights[weight + 1],
                           layers->outputs[l], pass->batch->count,
                           layers->widths.items[l], layers->widths.items[l + 1],
-                          has_relu(layers, l) ? JOB_RELU : JOB_IDENTITY);
-        dense_layers_drop(layers, pass, l, layers->outputs[l]);
+                          is_active(layers, l) ? layers->activation
+                                               : JOB_IDENTITY);
+        dense_layers_drop(layers, pass, l, layers->outputs[l],
+                          layers->dropped[l] ? layers->dropped[l]
+                                             : layers->outputs[l]);
     }
-    return layers->outputs[count - 1];
+    return dense_layers_input(layers, pass, count, x);
 }
 
 float *dense_layers_dz(const struct dense_layers *layers) {
     return layers->dz[(dense_layers_count(&layers->widths) - 1) % 2];
 }
 
-/* Of layer L, whose output's gradient is in its buffer. A dropped output is 0
- * and a kept one has the sign of the layer's, so that relu's gradient may read
- * it. */
+/* Of layer L, whose output's gradient is in its buffer. */
 static void dense_layers_one_back(const struct dense_layers *layers,
                                   const struct model_pass *pass, uint32_t l,
                                   const float *x, float *dx) {
@@ -137,15 +165,15 @@ static void dense_layers_one_back(const struct dense_layers *layers,
     uint32_t weight = layers->first + 2 * l, n = pass->batch->count;
     uint32_t in = layers->widths.items[l], out = layers->widths.items[l + 1];
     float *dz = layers->dz[l % 2];
-    dense_layers_drop(layers, pass, l, dz);
-    if (has_relu(layers, l))
-        ops->activation_gradient(pass->device, JOB_RELU, layers->outputs[l], dz,
-                                 n, out);
+    dense_layers_drop(layers, pass, l, dz, dz);
+    if (is_active(layers, l))
+        ops->activation_gradient(pass->device, layers->activation,
+                                 layers->outputs[l], dz, n, out);
     ops->column_sums(pass->device, dz, pass->gradients[weight + 1], n, out,
                      pass->add);
     model_pass_done(pass, weight + 1);
     ops->linear_weight_gradient(pass->device, dz,
-                                dense_layers_input(layers, l, x),
+                                dense_layers_input(layers, pass, l, x),
                                 pass->gradients[weight], n, in, out, pass->add);
     if (dx)
         ops->linear_input_gradient(pass->device, dz, pass->weights[weight], dx,

@@ -13,17 +13,22 @@ struct dense_layers {
     uint32_t first;           /* parameter */
     struct job_widths widths; /* inputs, outputs of each layer; count 0: no
                                  layers, and no function below is called */
-    bool last_relu;           /* else the last layer has no activation */
-    double dropout;           /* after each activation, in training */
-    uint64_t key;             /* of Philox */
+    enum job_activation activation;
+    bool last_active; /* else the last layer has no activation */
+    double dropout;   /* after each activation, in training */
+    uint64_t key;     /* of Philox */
     const struct ops *ops;
     struct ops_device *device;
     float *outputs[JOB_MAX_WIDTHS]; /* of layer l: [max_batch, widths[l + 1]] */
+    float *dropped[JOB_MAX_WIDTHS]; /* the same after dropout, or NULL: it is in
+                                       place */
     float *dz[2]; /* of layer l in number l % 2: [max_batch, widest] */
 };
 
-/* Floats a sample of its buffers. */
-uint64_t dense_layers_floats(const struct job_widths *widths);
+/* Floats a sample of the buffers of layers of WIDTHS, with ACTIVATION and
+ * DROPOUT. */
+uint64_t dense_layers_floats(const struct job_widths *widths,
+                             enum job_activation activation, double dropout);
 
 /* Fills PARAMETERS with those of layers of WIDTHS, named NAMEl.weight and
  * NAMEl.bias. With an INIT that is given, weights begin by it and biases at

@@ -10,6 +10,7 @@
 
 #include "worker/models/dense_layers.h"
 #include "worker/models/model_pass.h"
+#include "worker/models/ranker_form.h"
 #include "worker/models/recompute.h"
 
 #include <inttypes.h>
@@ -27,6 +28,11 @@ struct model_instance {
     const struct ops *ops;
     struct ops_device *device;
     uint32_t max_batch, layers;
+    uint32_t labels, rows; /* columns */
+    uint32_t row_width;    /* 0: no rows; the numbers before them have the
+                              rest of the inputs */
+    float *inputs; /* [max_batch, inputs]: numbers and rows side by side, then
+                      their gradient; NULL: one column has all */
     struct recompute plan;
     float *activations[JOB_MAX_WIDTHS]; /* [max_batch, the buffer's width] */
     uint32_t present_segment; /* first output of the segment that is in its
@@ -71,24 +77,65 @@ static bool mlp_has_target(const struct mlp_settings *settings) {
            settings->loss != JOB_SOFTMAX_CROSS_ENTROPY;
 }
 
+static struct batch_column mlp_label(const struct mlp_settings *settings) {
+    const struct job_widths *widths = &settings->layers;
+    if (mlp_has_target(settings))
+        return (struct batch_column){
+            .type = BATCH_FLOATS, .width = 1, .max = settings->loss != JOB_MSE};
+    return (struct batch_column){.type = BATCH_CLASSES,
+                                 .width = 1,
+                                 .num_classes =
+                                     widths->items[widths->count - 1]};
+}
+
+/* Samples that are no records have one column of numbers. */
+static enum status mlp_form(const struct job_model *model,
+                            const struct features *features,
+                            struct batch_spec *spec, struct table *tables,
+                            uint32_t *num_tables, struct failure *why) {
+    const struct mlp_settings *settings = model->settings;
+    const struct ranker_form_inputs inputs = {settings->features, model->group,
+                                              mlp_label(settings)};
+    enum status status = STATUS_OK;
+    *num_tables = 0;
+    if (features)
+        status = ranker_form_inputs(&inputs, features, spec, tables, num_tables,
+                                    why);
+    else
+        *spec = (struct batch_spec){
+            .num_columns = 2,
+            .columns = {[MLP_INPUTS] = {.type = BATCH_FLOATS,
+                                        .width = settings->layers.items[0]},
+                        [MLP_LABELS] = inputs.label}};
+    spec->regression = mlp_has_target(settings) && settings->loss == JOB_MSE;
+    return status;
+}
+
 static void mlp_inputs(const struct job_model *model,
                        const struct features *features,
                        struct batch_spec *spec) {
-    (void)features;
-    const struct mlp_settings *settings = model->settings;
-    const struct job_widths *widths = &settings->layers;
-    *spec = (struct batch_spec){
-        .num_columns = 2,
-        .columns = {
-            [MLP_INPUTS] = {.type = BATCH_FLOATS, .width = widths->items[0]},
-            [MLP_LABELS] = {.type = BATCH_CLASSES,
-                            .width = 1,
-                            .num_classes = widths->items[widths->count - 1]},
-        }};
-    spec->regression = mlp_has_target(settings) && settings->loss == JOB_MSE;
-    if (mlp_has_target(settings))
-        spec->columns[MLP_LABELS] = (struct batch_column){
-            .type = BATCH_FLOATS, .width = 1, .max = settings->loss != JOB_MSE};
+    struct failure why; /* check_data says it */
+    uint32_t tables;
+    (void)mlp_form(model, features, spec, NULL, &tables, &why);
+}
+
+static uint32_t mlp_tables(const struct job_model *model,
+                           const struct features *features,
+                           struct table *tables) {
+    struct batch_spec spec;
+    struct failure why;
+    uint32_t count;
+    (void)mlp_form(model, features, &spec, tables, &count, &why);
+    return count;
+}
+
+/* Values of a sample in all columns but the label's. */
+static uint32_t mlp_input_width(const struct batch_spec *spec) {
+    uint32_t width = 0;
+    for (uint32_t c = 0; c < spec->num_columns; c++)
+        if (c != batch_label_column(spec))
+            width += spec->columns[c].width;
+    return width;
 }
 
 static enum status mlp_check_data(const struct job_model *model,
@@ -96,16 +143,28 @@ static enum status mlp_check_data(const struct job_model *model,
                                   const struct job_files *files,
                                   struct failure *why) {
     const struct job_widths *widths = mlp_widths(model);
-    uint32_t inputs = widths->items[0];
+    uint32_t inputs = widths->items[0], expected = dataset->features, tables;
     uint32_t outputs = widths->items[widths->count - 1];
-    char from[PATH_MAX + 32] = "the numbers that its features give";
+    char from[PATH_MAX + 32] = "the numbers and the embeddings of its features";
+    struct batch_spec spec;
+    enum status status =
+        mlp_form(model, dataset->feature_set, &spec, NULL, &tables, why);
+    if (!status && !dataset->feature_set &&
+        ((const struct mlp_settings *)model->settings)->features)
+        status = status_fail(why, FAILURE_JOB_INVALID,
+                             "model.features: data.format has none; allowed: a "
+                             "format of records");
+    if (status)
+        return status;
+    if (dataset->feature_set)
+        expected = mlp_input_width(&spec);
     if (dataset->num_classes)
         snprintf(from, sizeof from, "the bytes of an image in %s",
                  files->paths[0]);
-    if (dataset->features != inputs)
+    if (expected != inputs)
         return status_fail(why, FAILURE_DATA_MISMATCH,
                            "model.layers[0]: found %u inputs, expected %u, %s",
-                           inputs, dataset->features, from);
+                           inputs, expected, from);
     if (dataset->num_classes > outputs)
         return status_fail(why, FAILURE_DATA_MISMATCH,
                            "model.layers[%u]: found %u outputs, expected %u "
@@ -154,6 +213,19 @@ static uint32_t least_kept(const struct job_widths *widths) {
     return best;
 }
 
+/* Has the job an embedding? */
+static bool mlp_joins(const struct job *job) {
+    json_t *features =
+        job->features ? json_loads(job->features, 0, NULL) : NULL;
+    const char *name;
+    json_t *of_name;
+    bool joins = false;
+    json_object_foreach(features, name, of_name) joins =
+        joins || json_object_get(of_name, "dim");
+    json_decref(features);
+    return joins;
+}
+
 /* Rows of all activation buffers and of the two of dz; a data set has one byte
  * for a pixel and for a label. */
 static void mlp_memory(const struct job *job, uint64_t samples,
@@ -166,6 +238,8 @@ static void mlp_memory(const struct job *job, uint64_t samples,
     recompute_plan(&plan, widths, model->kept);
     uint64_t floats =
         recompute_floats(&plan) + 2 * (uint64_t)widest_output(widths);
+    if (mlp_joins(job))
+        floats += 2 * inputs; /* side by side, and the rows' gradients */
     *out = (struct memory_footprint_model){
         .activations = samples * floats * sizeof(float),
         .rounded = rounds ? operand_floats(widths, samples) * sizeof(float) : 0,
@@ -192,6 +266,10 @@ static bool mlp_allocate(struct model_instance *mlp) {
         mlp->dz_buffers[i] = allocate_rows(mlp, widest);
         complete = complete && mlp->dz_buffers[i];
     }
+    if (mlp->row_width && mlp->row_width < mlp->settings.layers.items[0]) {
+        mlp->inputs = allocate_rows(mlp, mlp->settings.layers.items[0]);
+        complete = complete && mlp->inputs;
+    }
     return complete && model_loss_open(&mlp->loss, mlp->ops, mlp->device);
 }
 
@@ -203,6 +281,7 @@ static void mlp_close(struct model_instance **mlp) {
         ops->release((*mlp)->device, (*mlp)->activations[r]);
     for (int i = 0; i < 2; i++)
         ops->release((*mlp)->device, (*mlp)->dz_buffers[i]);
+    ops->release((*mlp)->device, (*mlp)->inputs);
     model_loss_close(&(*mlp)->loss);
     free(*mlp);
     *mlp = NULL;
@@ -214,7 +293,6 @@ static enum status mlp_open(struct model_instance **out,
                             const struct ops *ops, struct ops_device *device,
                             uint32_t max_batch, struct failure *why) {
     struct model_instance *mlp = calloc(1, sizeof *mlp);
-    (void)spec;
     if (!mlp)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a model");
     mlp->settings = *(const struct mlp_settings *)model->settings;
@@ -222,6 +300,10 @@ static enum status mlp_open(struct model_instance **out,
     mlp->device = device;
     mlp->max_batch = max_batch;
     mlp->layers = mlp->settings.layers.count - 1;
+    mlp->labels = spec ? batch_label_column(spec) : MLP_LABELS;
+    mlp->rows = mlp->labels + 1;
+    if (spec && mlp->rows < spec->num_columns)
+        mlp->row_width = spec->columns[mlp->rows].width;
     recompute_plan(&mlp->plan, &mlp->settings.layers, model->kept);
     ops->set_precision(device, model->precision);
     if (!mlp_allocate(mlp)) {
@@ -263,7 +345,56 @@ static float *dz_of(const struct model_instance *mlp, uint32_t layer) {
 
 static const float *inputs_of(const struct model_instance *mlp, uint32_t layer,
                               const struct batch *batch) {
-    return layer == 0 ? batch->columns[MLP_INPUTS] : output_of(mlp, layer - 1);
+    if (layer)
+        return output_of(mlp, layer - 1);
+    return mlp->inputs      ? mlp->inputs
+           : mlp->row_width ? batch->columns[mlp->rows]
+                            : batch->columns[MLP_INPUTS];
+}
+
+/* Copies WIDTH values of each sample of BATCH between rows of X_ROW and Y_ROW
+ * values. */
+static void mlp_copy(const struct model_instance *mlp,
+                     const struct batch *batch, const float *x, uint32_t x_row,
+                     float *y, uint32_t y_row, uint32_t width) {
+    mlp->ops->rows(mlp->device, &(struct ops_rows){.kind = OPS_ROWS_COPY,
+                                                   .x = x,
+                                                   .y = y,
+                                                   .n = batch->count,
+                                                   .fields = 1,
+                                                   .width = width,
+                                                   .x_row = x_row,
+                                                   .y_row = y_row});
+}
+
+/* Numbers and rows, side by side. */
+static void join_inputs(const struct model_instance *mlp,
+                        const struct batch *batch) {
+    uint32_t inputs = mlp->settings.layers.items[0];
+    uint32_t rows = mlp->row_width, numbers = inputs - rows;
+    if (!mlp->inputs)
+        return;
+    mlp_copy(mlp, batch, batch->columns[MLP_INPUTS], numbers, mlp->inputs,
+             inputs, numbers);
+    mlp_copy(mlp, batch, batch->columns[mlp->rows], rows, mlp->inputs + numbers,
+             inputs, rows);
+}
+
+/* From dz of the first layer to the gradient of the rows; the inputs are not
+ * read any more. */
+static void propagate_to_rows(const struct model_instance *mlp,
+                              const struct batch *batch, const float *weight) {
+    uint32_t inputs = mlp->settings.layers.items[0];
+    uint32_t rows = mlp->row_width, numbers = inputs - rows;
+    if (!rows)
+        return;
+    float *gradient = batch->gradients[mlp->rows];
+    mlp->ops->linear_input_gradient(
+        mlp->device, dz_of(mlp, 0), weight, numbers ? mlp->inputs : gradient,
+        batch->count, inputs, mlp->settings.layers.items[1]);
+    if (numbers)
+        mlp_copy(mlp, batch, mlp->inputs + numbers, inputs, gradient, rows,
+                 rows);
 }
 
 static void mlp_compute(struct model_instance *mlp, uint32_t layer,
@@ -282,6 +413,7 @@ static void mlp_compute(struct model_instance *mlp, uint32_t layer,
 static void mlp_forward(struct model_instance *mlp, const struct batch *batch,
                         float *const *weights,
                         const struct model_hooks *hooks) {
+    join_inputs(mlp, batch);
     for (uint32_t l = 0; l < mlp->layers; l++) {
         mlp_need(mlp, hooks, l);
         mlp_compute(mlp, l, batch, weights);
@@ -307,7 +439,7 @@ static void mlp_loss(struct model_instance *mlp, const struct batch *batch,
     mlp->loss.count = batch->count;
     model_loss_compute(&mlp->loss, mlp->settings.loss,
                        output_of(mlp, mlp->layers - 1),
-                       batch->columns[MLP_LABELS], dz,
+                       batch->columns[mlp->labels], dz,
                        mlp->settings.layers.items[mlp->layers], scale);
 }
 
@@ -342,6 +474,8 @@ static void backward(struct model_instance *mlp, const struct batch *batch,
             gradients[weight_of(l)], batch->count, in, out, add);
         if (l > 0)
             propagate(mlp, l, batch->count, weights[weight_of(l)]);
+        else
+            propagate_to_rows(mlp, batch, weights[weight_of(l)]);
         mlp_done(hooks, weight_of(l));
     }
 }
@@ -385,7 +519,7 @@ static enum status mlp_scores(struct model_instance *mlp,
         mlp->settings.loss != JOB_SIGMOID_CROSS_ENTROPY)
         return STATUS_OK;
     return model_loss_scores(&mlp->loss, output_of(mlp, mlp->layers - 1),
-                             batch->columns[MLP_LABELS], samples, out, why);
+                             batch->columns[mlp->labels], samples, out, why);
 }
 
 static void mlp_check_job(const struct job *job, const struct log *log) {
@@ -408,6 +542,7 @@ static void mlp_check_job(const struct job *job, const struct log *log) {
 static const struct job_key mlp_keys[] = {
     {"model.layers", .kind = JOB_KIND_WIDTHS, MLP_KEY(layers), .least = 2,
      .most = JOB_MAX_WIDTHS, .min = 1, .max = 16777216, .required = true},
+    {"model.features", .kind = JOB_KIND_NAMES, MLP_KEY(features)},
     {"model.activation",
      MLP_CHOICE(activation, "relu", "tanh", "sigmoid", "identity"),
      .default_value = "\"relu\""},
@@ -426,6 +561,7 @@ const struct job_model_schema mlp_schema = {
 
 const struct model model_mlp = {
     .parameters = mlp_parameters,
+    .tables = mlp_tables,
     .inputs = mlp_inputs,
     .check_data = mlp_check_data,
     .memory = mlp_memory,

@@ -2,7 +2,8 @@
 /* The multilayer perceptron: weights layerI.weight [out, in], layerI.bias
  * [out], as in PyTorch's Linear and with its initial bounds, 1/sqrt(in). It
  * keeps the activations of model.kept hidden layers and of the longest segment
- * between them; the backward pass recomputes the others to the same bits. */
+ * between them; the backward pass recomputes the others to the same bits. Over
+ * records with embeddings its inputs are the numbers, then the rows. */
 #ifndef CAPSTAN_MLP_H
 #define CAPSTAN_MLP_H
 
@@ -15,9 +16,10 @@ struct mlp_settings {
     enum job_activation activation;
     enum job_loss loss;
     struct job_init init; /* of the layers */
+    char *features;       /* names, a JSON array; NULL: all */
 };
 
-/* The columns of its batches: floats, and a class. */
+/* The columns of its batches without rows: floats, and a class. */
 enum { MLP_INPUTS, MLP_LABELS };
 
 extern const struct model model_mlp;

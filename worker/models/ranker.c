@@ -93,9 +93,12 @@ static void ranker_memory(const struct job *job, uint64_t samples,
                           struct memory_footprint_model *out) {
     const struct ranker_settings *settings = job->model.settings;
     uint64_t floats = ranker_guess_floats(job);
-    uint64_t layers = dense_layers_floats(&settings->hidden) +
-                      dense_layers_floats(&settings->bottom) +
-                      dense_layers_floats(&settings->top);
+    const struct job_widths *const stacks[] = {
+        &settings->hidden, &settings->bottom, &settings->top};
+    uint64_t layers = 0;
+    for (int i = 0; i < 3; i++)
+        layers += dense_layers_floats(stacks[i], settings->activation,
+                                      settings->dropout);
     bool rounds = job->model.precision != JOB_PRECISION_FP32;
     *out = (struct memory_footprint_model){
         .activations = samples * (3 * floats + layers) * sizeof(float),
@@ -150,13 +153,14 @@ static void ranker_close(struct model_instance **where) {
 static void set_layers(struct model_instance *model,
                        const struct job_model *job) {
     const struct ranker_settings *settings = job->settings;
-    const struct dense_layers layers = {.dropout = settings->dropout,
+    const struct dense_layers layers = {.activation = settings->activation,
+                                        .dropout = settings->dropout,
                                         .key = job->seed ^ DROPOUT_KEY,
                                         .ops = model->ops,
                                         .device = model->device};
     uint32_t bottom = model->parts.bottom.count;
     model->bottom = model->top = layers;
-    model->bottom.last_relu = true;
+    model->bottom.last_active = true;
     model->bottom.widths = model->parts.bottom;
     model->top.widths = model->parts.top;
     model->bottom.first = ranker_form_first(&model->parts);

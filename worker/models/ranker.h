@@ -22,6 +22,7 @@ struct ranker_settings {
     char *features, *wide, *deep, *dense, *embeddings, *user, *item;
     struct job_widths hidden, bottom, top;
     uint32_t dim;
+    enum job_activation activation; /* of layers */
     double dropout;
     bool bias;
     enum job_loss loss;

@@ -317,11 +317,16 @@ static void add_column(struct form *form, enum ranker_column tag) {
                               .tag = tag};
 }
 
+/* Lookups' columns are tags, not places, until add_column. */
+static void mark_lookups(struct batch_spec *spec) {
+    for (uint32_t l = 0; l < spec->num_lookups; l++)
+        spec->lookups[l].column += RANKER_COLUMNS;
+}
+
 static void form_finish(struct form *form) {
     struct batch_spec *spec = form->spec;
     enum job_loss loss = form->settings->loss;
-    for (uint32_t l = 0; l < spec->num_lookups; l++)
-        spec->lookups[l].column += RANKER_COLUMNS; /* a tag, not a place */
+    mark_lookups(spec);
     for (int tag = 0; tag < RANKER_LABEL; tag++)
         add_column(form, (enum ranker_column)tag);
     spec->regression = loss == JOB_MSE;
@@ -351,6 +356,33 @@ enum status ranker_form_build(const struct job_model *model,
                              "model.type: needs features; data.format has "
                              "none, allowed: a format of records");
     form_finish(&form);
+    *num_tables = form.num_tables;
+    return status;
+}
+
+/* Without names the numbers are those of all features, as many as there are. */
+enum status ranker_form_inputs(const struct ranker_form_inputs *inputs,
+                               const struct features *features,
+                               struct batch_spec *spec, struct table *tables,
+                               uint32_t *num_tables, struct failure *why) {
+    static const struct ranker_settings none;
+    static const char key[] = "model.features";
+    struct form form = {.settings = &none,
+                        .group = inputs->group,
+                        .features = features,
+                        .spec = spec,
+                        .tables = tables,
+                        .why = why};
+    *spec = (struct batch_spec){0};
+    enum status status =
+        inputs->names ? add_names(&form, inputs->names, key, add_deep)
+                      : add_some(&form, NULL, key, FEATURE_ROWS, add_embedding);
+    if (!inputs->names)
+        form.width[RANKER_DEEP] = features_width(features);
+    mark_lookups(spec);
+    add_column(&form, RANKER_DEEP);
+    spec->columns[spec->num_columns++] = inputs->label;
+    add_column(&form, RANKER_ROWS);
     *num_tables = form.num_tables;
     return status;
 }

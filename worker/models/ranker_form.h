@@ -14,6 +14,20 @@ enum status ranker_form_build(const struct job_model *model,
                               struct batch_spec *spec, struct table *tables,
                               uint32_t *num_tables, struct failure *why);
 
+/* Inputs of layers alone, and a label. */
+struct ranker_form_inputs {
+    const char *names; /* a JSON array; NULL: all numbers and embeddings */
+    const uint32_t *group;
+    struct batch_column label;
+};
+
+/* The same of INPUTS: SPEC has numbers, if there are any, then the label, then
+ * rows, if there are any. */
+enum status ranker_form_inputs(const struct ranker_form_inputs *inputs,
+                               const struct features *features,
+                               struct batch_spec *spec, struct table *tables,
+                               uint32_t *num_tables, struct failure *why);
+
 /* The parts of MODEL over columns of SPEC. */
 struct ranker_parts {
     uint32_t place[RANKER_COLUMNS]; /* in the batch; UINT32_MAX: none */

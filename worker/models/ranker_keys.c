@@ -20,6 +20,15 @@
         "model.dropout", .kind = JOB_KIND_REAL, OF(type, dropout), .min = 0,   \
                          .max = 0.99, .default_value = "0"                     \
     }
+/* The words of enum job_activation, as the MLP has them. */
+#define ACTIVATION(type)                                                       \
+    {                                                                          \
+        "model.activation",                                                    \
+            .kind = JOB_KIND_CHOICE, OF(type, activation),                     \
+            .words = (const char *const[]){"relu", "tanh", "sigmoid",          \
+                                           "identity", NULL},                  \
+            .default_value = "\"relu\""                                        \
+    }
 #define INIT(type)                                                             \
     { "model.init", .kind = JOB_KIND_INIT, OF(type, init) }
 #define FACTORS_INIT(type)                                                     \
@@ -55,6 +64,7 @@ static const struct job_key deepfm_keys[] = {
     FACTORS_INIT(JOB_DEEPFM),
     {"model.hidden", WIDTHS(JOB_DEEPFM, hidden), .required = true},
     DROPOUT(JOB_DEEPFM),
+    ACTIVATION(JOB_DEEPFM),
     INIT(JOB_DEEPFM),
     LOSS(JOB_DEEPFM, CROSS_ENTROPY),
 };
@@ -64,6 +74,7 @@ static const struct job_key wide_deep_keys[] = {
     {"model.deep", NAMES(JOB_WIDE_DEEP, deep), .required = true},
     {"model.hidden", WIDTHS(JOB_WIDE_DEEP, hidden), .required = true},
     DROPOUT(JOB_WIDE_DEEP),
+    ACTIVATION(JOB_WIDE_DEEP),
     INIT(JOB_WIDE_DEEP),
     LOSS(JOB_WIDE_DEEP, CROSS_ENTROPY),
 };
@@ -73,6 +84,7 @@ static const struct job_key dlrm_keys[] = {
     {"model.embeddings", NAMES(JOB_DLRM, embeddings)},
     {"model.bottom", WIDTHS(JOB_DLRM, bottom), .required = true},
     {"model.top", WIDTHS(JOB_DLRM, top), .required = true},
+    ACTIVATION(JOB_DLRM),
     INIT(JOB_DLRM),
     LOSS(JOB_DLRM, CROSS_ENTROPY),
 };

@@ -88,6 +88,17 @@ static void find_groups(json_t *tree, struct job *job) {
         json_object_set(tree, "optimizer", first);
 }
 
+/* LIBSVM's models of its pairs have no bias, so none is the default there. */
+static void fill_bias(json_t *tree, const struct job *job) {
+    const char *format = json_string_value(job_tree_get(tree, "data.format"));
+    if (job->model.type != JOB_LINEAR || !format ||
+        strcasecmp(format, "libsvm") || job_tree_get(tree, "features") ||
+        job_tree_get(tree, "model.bias"))
+        return;
+    bool done = job_tree_put(tree, "model.bias", json_false());
+    (void)done; /* a conflict is reported later as a problem */
+}
+
 /* True for the keys of a group's optimizer that the job does not have. */
 static bool is_left_out(const struct job_key *key, const struct job *job) {
     return key->group && !job->groups[key->group].given;
@@ -99,8 +110,10 @@ static void read_keys(json_t *tree, bool deepspeed,
     struct job *job = reader->job;
     const struct job_key *key;
     for (size_t i = 0; (key = job_schema_row(job->models, i)); i++) {
-        if (i == 1)
+        if (i == 1) {
             find_groups(tree, job);
+            fill_bias(tree, job);
+        }
         if (!job_schema_applies(key, job) || is_left_out(key, job))
             continue;
         if (key->of_model && !allocate_settings(job)) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model's gradients beside finite differences of its loss in double
  * precision, and two hundred steps that have to learn. */
+#include "proto/tensor/philox.h"
 #include "worker/data/idx_dataset.h"
 #include "worker/data/loader.h"
-#include "worker/models/model.h"
+#include "worker/models/mlp.h"
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/mlp_fixture.h"
@@ -354,6 +355,100 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
     mlp_fixture_close(&fixture);
 }
 
+enum { NUMBERS = 2, ROWS = 3, JOINED = NUMBERS + ROWS, OUTPUTS = 3 };
+
+static float *draw(size_t count, uint64_t stream) {
+    float *values = calloc(count + 1, sizeof *values);
+    assert_non_null(values);
+    philox_uniform(11, stream, 0, 1, values, count);
+    return values;
+}
+
+/* An instance over NUMBERS and ROWS of a sample in columns of their own, or
+ * over all in one. */
+static struct model_instance *open_over(const struct job_model *model,
+                                        struct ops_device *device,
+                                        uint32_t numbers, uint32_t rows) {
+    struct batch_spec spec = {0};
+    struct model_instance *mlp;
+    struct failure why;
+    if (numbers)
+        spec.columns[spec.num_columns++] =
+            (struct batch_column){.type = BATCH_FLOATS, .width = numbers};
+    spec.columns[spec.num_columns++] = (struct batch_column){
+        .type = BATCH_CLASSES, .width = 1, .num_classes = OUTPUTS};
+    if (rows)
+        spec.columns[spec.num_columns++] =
+            (struct batch_column){.type = BATCH_ROWS, .width = rows};
+    if (model_mlp.open(&mlp, model, &spec, ops_cpu(), device, 1, &why))
+        fail_msg("%s", why.text);
+    return mlp;
+}
+
+/* A layer's bias has the gradient of its sums, of one sample. */
+static void expect_row_gradient(const float *of_bias, const float *weight,
+                                const float *found, uint32_t first,
+                                uint32_t count) {
+    for (uint32_t j = 0; j < count; j++) {
+        double expected = 0;
+        for (uint32_t o = 0; o < 4; o++)
+            expected +=
+                (double)of_bias[o] * (double)weight[o * JOINED + first + j];
+        if (!(fabs((double)found[j] - expected) <= 1e-6))
+            fail_msg("row value %u: found %g, expected %g", j, (double)found[j],
+                     expected);
+    }
+}
+
+/* Numbers and rows side by side are the inputs of an MLP over one column, and
+ * rows alone are. */
+static void rows_are_inputs_and_get_their_gradient(void **state) {
+    (void)state;
+    static const struct mlp_settings settings = {
+        .layers = {3, {JOINED, 4, OUTPUTS}}, .activation = JOB_TANH};
+    const struct job_model model = {.type = JOB_MLP, .settings = &settings};
+    static const size_t sizes[] = {4 * JOINED, 4, OUTPUTS * 4, OUTPUTS};
+    struct ops_device *device;
+    float *inputs = draw(JOINED, 1), *weights[4], *gradients[3][4];
+    float of_rows[2][JOINED];
+    uint32_t label = 2;
+    struct model_result results[3];
+    assert_int_equal(ops_cpu_open(&device, 1, NULL), STATUS_OK);
+    for (int p = 0; p < 4; p++) {
+        weights[p] = draw(sizes[p], 10 + p);
+        for (int i = 0; i < 3; i++)
+            gradients[i][p] = draw(sizes[p], 99);
+    }
+    struct model_instance *of[] = {open_over(&model, device, JOINED, 0),
+                                   open_over(&model, device, NUMBERS, ROWS),
+                                   open_over(&model, device, 0, JOINED)};
+    struct batch batches[] = {{.count = 1, .columns = {inputs, &label}},
+                              {.count = 1,
+                               .columns = {inputs, &label, inputs + NUMBERS},
+                               .gradients = {NULL, NULL, of_rows[0]}},
+                              {.count = 1,
+                               .columns = {&label, inputs},
+                               .gradients = {NULL, of_rows[1]}}};
+    for (int i = 0; i < 3; i++) {
+        model_mlp.gradient(of[i], &batches[i], weights, gradients[i], 1, false,
+                           NULL, &results[i]);
+        assert_true(results[i].loss == results[0].loss);
+        for (int p = 0; p < 4; p++)
+            assert_memory_equal(gradients[i][p], gradients[0][p],
+                                sizes[p] * sizeof(float));
+        model_mlp.close(&of[i]);
+    }
+    expect_row_gradient(gradients[0][1], weights[0], of_rows[0], NUMBERS, ROWS);
+    expect_row_gradient(gradients[0][1], weights[0], of_rows[1], 0, JOINED);
+    for (int p = 0; p < 4; p++) {
+        free(weights[p]);
+        for (int i = 0; i < 3; i++)
+            free(gradients[i][p]);
+    }
+    free(inputs);
+    ops_cpu_close(&device);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_those_of_finite_differences),
@@ -362,6 +457,7 @@ int main(void) {
         cmocka_unit_test(the_same_pass_gives_the_same_bits),
         cmocka_unit_test(the_settled_result_is_that_of_the_last_pass),
         cmocka_unit_test(parameters_are_those_of_torch_linear),
+        cmocka_unit_test(rows_are_inputs_and_get_their_gradient),
         cmocka_unit_test(data_that_do_not_match_the_model_are_named),
         cmocka_unit_test(two_hundred_steps_learn_fashion_mnist),
     };

@@ -57,6 +57,32 @@ static const struct ranker_case cases[] = {
      JOB_WIDE_DEEP,
      {.hidden = {2, {7, 6}}, .dropout = 0.3, .loss = BCE},
      {3, 1, 2, 9, 1}},
+    {"wide_deep of tanh",
+     JOB_WIDE_DEEP,
+     {.hidden = {2, {7, 6}}, .activation = JOB_TANH, .loss = BCE},
+     {3, 1, 2, 9, 1}},
+    {"deepfm of sigmoids, dropped out",
+     JOB_DEEPFM,
+     {.dim = 3,
+      .hidden = {2, {8, 5}},
+      .activation = JOB_SIGMOID,
+      .dropout = 0.4,
+      .loss = BCE},
+     {2, 1, 2, 12, 1}},
+    {"wide_deep of identities, dropped out",
+     JOB_WIDE_DEEP,
+     {.hidden = {2, {7, 6}},
+      .activation = JOB_IDENTITY,
+      .dropout = 0.3,
+      .loss = BCE},
+     {3, 1, 2, 9, 1}},
+    {"dlrm of tanh",
+     JOB_DLRM,
+     {.bottom = {2, {6, 4}},
+      .top = {2, {8, 5}},
+      .activation = JOB_TANH,
+      .loss = BCE},
+     {0, 0, 3, 12, 1}},
     {"dlrm",
      JOB_DLRM,
      {.bottom = {2, {6, 4}}, .top = {2, {8, 5}}, .loss = BCE},
@@ -166,20 +192,34 @@ static double kept(const struct ranker_fixture *f, uint32_t layer,
     return words[element % 4] < (uint32_t)(rate * 0x1p32) ? 0 : 1 / (1 - rate);
 }
 
-/* Layers over X, in place, from parameter P on; the last with relu if LAST. */
+static double exact_activation(const struct ranker_fixture *f, double x) {
+    switch (f->of->settings.activation) {
+    case JOB_TANH:
+        return tanh(x);
+    case JOB_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case JOB_IDENTITY:
+        return x;
+    default:
+        return fmax(x, 0);
+    }
+}
+
+/* Layers over X, in place, from parameter P on; the last with an activation if
+ * LAST. */
 static void exact_layers(const struct ranker_fixture *f,
                          const struct job_widths *widths, uint32_t p, bool last,
                          uint32_t sample, double *x) {
     for (uint32_t l = 0; l + 1 < widths->count; l++, p += 2) {
         uint32_t in = widths->items[l], out = widths->items[l + 1];
-        bool relu = last || l + 2 < widths->count;
+        bool active = last || l + 2 < widths->count;
         double y[WIDEST];
         for (uint32_t j = 0; j < out; j++) {
             y[j] = f->exact[p + 1][j];
             for (uint32_t k = 0; k < in; k++)
                 y[j] += f->exact[p][j * in + k] * x[k];
-            if (relu)
-                y[j] = fmax(y[j], 0) * kept(f, l, out, sample, j);
+            if (active)
+                y[j] = exact_activation(f, y[j]) * kept(f, l, out, sample, j);
         }
         memcpy(x, y, out * sizeof *x);
     }

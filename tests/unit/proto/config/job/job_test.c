@@ -326,6 +326,39 @@ static void a_model_has_its_own_keys_and_defaults(void **state) {
         "model.dim: missing");
 }
 
+#define PAIRS(format) "data={\"format\":\"" format "\",\"train\":\"a.svm\"}"
+
+static void a_linear_model_of_libsvms_pairs_has_no_bias_by_default(
+    void **state) {
+    struct job_fixture *fixture = *state;
+    static const struct {
+        const char *sets[3];
+        bool bias;
+    } cases[] = {
+        {{PAIRS("libsvm")}, false},
+        {{PAIRS("LIBSVM")}, false},
+        {{PAIRS("libsvm"), "model.bias=true"}, true},
+        {{PAIRS("libsvm"),
+          "features={\"a\":{\"type\":\"identity\",\"of\":\"x\"}}"},
+         true},
+        {{"seed=1"}, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        job_fixture_expect_loaded(
+            fixture,
+            job_fixture_load(fixture, with_model(LINEAR), NULL, cases[i].sets));
+        const struct ranker_settings *ranker = fixture->job->model.settings;
+        if (ranker->bias != cases[i].bias)
+            fail_msg("case %zu: bias %d", i, ranker->bias);
+        struct job *again;
+        assert_int_equal(job_parse(&again, fixture->job->text, &model_schemas,
+                                   &fixture->why),
+                         STATUS_OK);
+        assert_string_equal(again->text, fixture->job->text);
+        job_free(&again);
+    }
+}
+
 static void a_job_with_records_says_how_they_are_read(void **state) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
@@ -565,6 +598,8 @@ int main(void) {
         JOB_FIXTURE_TEST(the_minimal_job_has_the_documented_defaults),
         JOB_FIXTURE_TEST(each_key_accepts_valid_and_refuses_invalid_values),
         JOB_FIXTURE_TEST(a_model_has_its_own_keys_and_defaults),
+        JOB_FIXTURE_TEST(
+            a_linear_model_of_libsvms_pairs_has_no_bias_by_default),
         JOB_FIXTURE_TEST(a_job_with_records_says_how_they_are_read),
         JOB_FIXTURE_TEST(no_key_of_the_schema_is_untested),
         JOB_FIXTURE_TEST(the_documentation_has_each_key_with_its_default),
