@@ -41,9 +41,8 @@ void cluster_clicks_write(const struct cluster_run *run) {
     write_clicks(run, "test.csv", CLUSTER_CLICKS_TEST, 2);
 }
 
-/* The rows of TABLE in the newest checkpoint of DIR, as text. */
-static char *exported(struct cluster_run *run, const char *dir,
-                      const char *table) {
+char *cluster_clicks_exported(struct cluster_run *run, const char *dir,
+                              const char *table) {
     char set[64], path[PATH_MAX];
     snprintf(set, sizeof set, "--table=%s", table);
     cluster_fixture_tool(
@@ -60,7 +59,8 @@ static char *exported(struct cluster_run *run, const char *dir,
 
 void cluster_clicks_expect_same_rows(struct cluster_run *run, const char *a,
                                      const char *b, const char *table) {
-    char *left = exported(run, a, table), *right = exported(run, b, table);
+    char *left = cluster_clicks_exported(run, a, table),
+         *right = cluster_clicks_exported(run, b, table);
     if (strcmp(left, right))
         fail_msg("rows of %s differ between %s and %s", table, a, b);
     free(left);

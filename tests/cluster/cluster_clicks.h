@@ -36,6 +36,10 @@ enum {
 /* Writes both files: a user clicks items of its own parity, up to noise. */
 void cluster_clicks_write(const struct cluster_run *run);
 
+/* The rows of TABLE in the newest checkpoint of DIR, as text; the caller's. */
+char *cluster_clicks_exported(struct cluster_run *run, const char *dir,
+                              const char *table);
+
 /* Fails unless the rows of TABLE in the newest checkpoints in FOLDER/A and
  * FOLDER/B are the same, bit for bit. */
 void cluster_clicks_expect_same_rows(struct cluster_run *run, const char *a,

@@ -107,13 +107,13 @@ static void an_mlp_reads_embeddings_and_has_any_number_of_outputs(
     struct cluster_run *run = *state;
     char job[2048];
     snprintf(job, sizeof job,
-             "{" DATA FEATURES "\"model\": {\"layers\": [17, 16, 2]},"
+             "{" CLUSTER_CLICKS_DATA "\"model\": {\"layers\": [17, 16, 2]},"
              " \"epochs\": 8, " ADAM "}");
     cluster_run_job(run, job);
     struct cluster_process *process = train(run, 2, "seed=1");
     if (!(figure(process, "test_accuracy") > 0.93))
         fail_msg("two outputs: %g", figure(process, "test_accuracy"));
-    assert_int_equal((int)rows_of(process, "e_user"), USERS);
+    assert_int_equal((int)rows_of(process, "e_user"), CLUSTER_CLICKS_USERS);
     process = CLUSTER_FIXTURE_RUN(
         run, 1, 2, 0, "checkpoint.resume=never", "model.layers=[16,16,1]",
         "model.activation=tanh", "model.loss=sigmoid_cross_entropy",
@@ -487,8 +487,8 @@ static void each_group_is_trained_by_its_own_rule(void **state) {
     }
     cluster_clicks_expect_same_rows(run, "both", "ftrl", "cross");
     cluster_clicks_expect_same_rows(run, "both", "adagrad", "e_user");
-    char *both = exported(run, "both", "e_user");
-    char *other = exported(run, "ftrl", "e_user");
+    char *both = cluster_clicks_exported(run, "both", "e_user");
+    char *other = cluster_clicks_exported(run, "ftrl", "e_user");
     assert_string_not_equal(both, other);
     free(both);
     free(other);

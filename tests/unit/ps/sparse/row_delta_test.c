@@ -234,12 +234,13 @@ static void save(struct history *history, Capstan__Snapshot__Form form) {
     struct shard_info files[MOST_PS];
     uint32_t places[1 + PARTITIONS] = {0};
     struct manifest_table tables[TABLES];
-    char slots[1][32] = {"sum"}, folder[PATH_MAX];
+    struct manifest_rule rule = {
+        .name = "Adagrad", .num_slots = 1, .slot_names = {"sum"}};
+    char folder[PATH_MAX];
     struct failure why;
     struct manifest manifest = {.step = step,
-                                .rule = "Adagrad",
-                                .num_slots = 1,
-                                .slot_names = slots,
+                                .num_rules = 1,
+                                .rules = &rule,
                                 .layout = history->layout,
                                 .num_files = cluster->num_ps,
                                 .files = files,
