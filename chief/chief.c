@@ -211,7 +211,7 @@ static void close_run(struct run *run) {
     free(run->clipping.square_sums);
 }
 
-static void take_table_rows(const struct run *run, struct run_ps *ps,
+static void take_table_rows(struct run *run, struct run_ps *ps,
                             const Capstan__Heartbeat *heartbeat) {
     const struct layout *layout = run->plan.layout;
     if (!layout || heartbeat->n_table_rows != layout->num_tables ||
@@ -222,6 +222,17 @@ static void take_table_rows(const struct run *run, struct run_ps *ps,
     if (ps->table_rows)
         memcpy(ps->table_rows, heartbeat->table_rows,
                layout->num_tables * sizeof *ps->table_rows);
+    for (uint32_t t = 0; t < layout->num_tables; t++) {
+        const struct table *table = &layout->tables[t];
+        uint64_t rows = run_table_rows(run, t);
+        if (table->max_rows && rows > table->max_rows &&
+            run->phase == RUN_TRAINING)
+            run_stop(run, FAILURE_TABLE_FULL,
+                     "table \"%s\" has %llu rows on all ps together, and its "
+                     "max_rows is %llu: raise it, or set admit or expire",
+                     table->name, (unsigned long long)rows,
+                     (unsigned long long)table->max_rows);
+    }
 }
 
 /* A heartbeat that carries the newest view acknowledges it: the ps knows the

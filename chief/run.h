@@ -38,7 +38,7 @@ enum run_phase {
 /* Per-trainer state beyond its roster slot. */
 struct run_trainer {
     bool declared;
-    uint64_t digest, train_samples, test_samples,
+    uint64_t digest, features, train_samples, test_samples,
         share_samples;     /* from its model spec */
     struct layout *layout; /* likewise, of an external model; or NULL */
     bool synthetic;        /* holds no parameters; from its model spec */

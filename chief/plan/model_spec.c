@@ -79,6 +79,7 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
     if (run->plan.groups)
         run->job->optimizer = run->plan.groups[0].optimizer;
     run->plan.digest = layout_digest(run->plan.layout);
+    run->plan.features = model_spec->features;
     run->plan.train_samples = model_spec->train_samples;
     run->plan.test_samples = model_spec->test_samples;
     run->plan.batches_per_epoch = model_spec->batches_per_epoch;
@@ -169,6 +170,13 @@ static bool matches_rank_0(const struct run *run,
                  name, slot->host);
         return false;
     }
+    if (trainer->features != run->plan.features) {
+        snprintf(text, size,
+                 "%s on host %s has other features than rank 0: do the files "
+                 "of vocabularies have the same words in the same order?",
+                 name, slot->host);
+        return false;
+    }
     if (trainer->train_samples == run->plan.train_samples &&
         trainer->test_samples == run->plan.test_samples)
         return true;
@@ -211,6 +219,7 @@ void model_spec_receive(struct run *run, struct roster_slot *slot,
     trainer->declared = device_replicas_declare(run, slot, model_spec);
     device_assignment_declared(run, slot);
     trainer->digest = model_spec->digest;
+    trainer->features = model_spec->features;
     trainer->num_groups = (uint32_t)model_spec->n_groups;
     if (model_spec->n_groups)
         trainer->optimizer = (enum optimizer_type)model_spec->groups[0]->type;

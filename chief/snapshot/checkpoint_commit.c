@@ -154,6 +154,7 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
         .samples = run_samples(run, snapshot->step),
         .seed = run->job->seed,
         .lineage = run->plan.lineage,
+        .features = run->plan.features,
         .final = snapshot->step >= run->plan.schedule.total ||
                  (run_is_endless(run) && run->phase == RUN_FINISHING),
         .job = run->job->text,

@@ -19,6 +19,7 @@
 #include "proto/tensor/rule.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,6 +202,52 @@ static enum status check_tables(const struct run *run,
                  : STATUS_OK;
 }
 
+/* A feature that the job describes otherwise than THERE, the checkpoint's job,
+ * or an empty text. */
+static void feature_difference(const struct run *run, const char *there_text,
+                               char *text, size_t size) {
+    json_t *job = there_text ? json_loads(there_text, 0, NULL) : NULL;
+    json_t *here = run->job->features ? json_loads(run->job->features, 0, NULL)
+                                      : json_object();
+    const json_t *there = json_object_get(job, "features");
+    const char *name;
+    json_t *value;
+    *text = '\0';
+    json_object_foreach(here, name, value) {
+        const json_t *other = json_object_get(there, name);
+        if (*text || json_equal(value, other))
+            continue;
+        char *was = other ? json_dumps(other, JSON_COMPACT) : NULL;
+        char *is = json_dumps(value, JSON_COMPACT);
+        snprintf(text, size, "feature \"%s\" is %s there, %s here", name,
+                 was ? was : "nothing", is ? is : "another");
+        free(was);
+        free(is);
+    }
+    json_object_foreach((json_t *)there, name, value) {
+        if (!*text && !json_object_get(here, name))
+            snprintf(text, size, "feature \"%s\" is there only", name);
+    }
+    json_decref(here);
+    json_decref(job);
+}
+
+static enum status check_features(const struct run *run,
+                                  const struct manifest *manifest,
+                                  const char *remedy, struct failure *why) {
+    char text[512];
+    if (!manifest->features || manifest->features == run->plan.features)
+        return STATUS_OK;
+    feature_difference(run, manifest->job, text, sizeof text);
+    return status_fail(
+        why, FAILURE_CHECKPOINT_INCOMPATIBLE,
+        "the checkpoint of step %llu in %s was trained with other features than "
+        "the job describes: %s: %s",
+        (unsigned long long)manifest->step, run->job->checkpoint.dir,
+        *text ? text : "a file of words has changed, or the data's columns",
+        remedy);
+}
+
 /* Checks that the job matches the checkpoint. */
 static enum status check_compatible(const struct run *run,
                                     const struct manifest *manifest,
@@ -222,6 +269,8 @@ static enum status check_compatible(const struct run *run,
     enum status status = check_rules(run, manifest, remedy, why);
     if (!status)
         status = check_tables(run, manifest, remedy, why);
+    if (!status)
+        status = check_features(run, manifest, remedy, why);
     if (status)
         return status;
     if (manifest->seed != run->job->seed)

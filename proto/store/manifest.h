@@ -42,10 +42,11 @@ struct manifest_name {
 
 struct manifest {
     uint64_t run;
-    uint64_t lineage; /* the run that was not resumed from another */
-    uint64_t step;    /* rounds (synchronous) or updates (otherwise) */
-    uint64_t epoch;   /* whole epochs done; of an external model the number of
-                         the epoch that rank 0 is in, */
+    uint64_t lineage;  /* the run that was not resumed from another */
+    uint64_t features; /* what the features were, a digest; 0: none */
+    uint64_t step;     /* rounds (synchronous) or updates (otherwise) */
+    uint64_t epoch;    /* whole epochs done; of an external model the number of
+                          the epoch that rank 0 is in, */
     uint64_t epoch_step; /* and the steps done in it */
     uint64_t samples;    /* read by all trainers together */
     uint64_t seed;

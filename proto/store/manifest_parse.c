@@ -104,6 +104,8 @@ static enum status parse_counts(struct manifest *out, const json_t *root,
     out->lineage = out->run;
     if (!status && json_object_get(root, "lineage"))
         status = require_hex(root, "lineage", 1, &out->lineage, why);
+    if (!status && json_object_get(root, "features"))
+        status = require_hex(root, "features", 1, &out->features, why);
     if (!status && json_object_get(root, "epoch_step"))
         status = require_integer(root, "epoch_step", INT64_MAX,
                                  &out->epoch_step, why);

@@ -206,6 +206,8 @@ char *manifest_text(const struct manifest *manifest) {
                             files_json(manifest->kept, manifest->num_kept));
     if (manifest->lineage && manifest->lineage != manifest->run)
         json_object_set_new(root, "lineage", hex(manifest->lineage));
+    if (manifest->features)
+        json_object_set_new(root, "features", hex(manifest->features));
     if (root && add_scaler(root, &manifest->scaler) &&
         manifest_add_groups(root, manifest) &&
         manifest_add_tables(root, manifest) && add_base(root, manifest) &&

@@ -112,17 +112,12 @@ static enum status open_partition(struct row_shard *shard,
     return status;
 }
 
-/* A ps's share of max_rows is that of its partitions, and one more for what the
- * hash spreads unevenly. */
+/* No ps has more rows than all may have; the chief sums those of all. */
 static bool open_counts(struct row_shard *shard) {
     const struct row_shard_settings *s = &shard->settings;
     shard->counts = calloc(s->layout->num_tables, sizeof *shard->counts);
-    for (uint32_t t = 0; shard->counts && t < s->layout->num_tables; t++) {
-        uint64_t most = s->layout->tables[t].max_rows;
-        double share = (double)s->count / s->layout->num_partitions;
-        if (most)
-            shard->counts[t].most = (uint64_t)ceil((double)most * share);
-    }
+    for (uint32_t t = 0; shard->counts && t < s->layout->num_tables; t++)
+        shard->counts[t].most = s->layout->tables[t].max_rows;
     return shard->counts;
 }
 

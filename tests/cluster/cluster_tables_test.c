@@ -434,6 +434,61 @@ static void deltas_without_tables_are_refused(void **state) {
         "checkpoint.delta_every_steps: found 5, and the model has no tables");
 }
 
+/* Of all ps together, however they are spread. */
+static void max_rows_are_those_of_all_ps(void **state) {
+    char all[64], fewer[64];
+    struct cluster_run *run = *state;
+    cluster_run_job(run, deepfm);
+    snprintf(all, sizeof all, "features.item.max_rows=%d",
+             CLUSTER_CLICKS_ITEMS);
+    snprintf(fewer, sizeof fewer, "features.item.max_rows=%d",
+             CLUSTER_CLICKS_ITEMS - 1);
+    CLUSTER_FIXTURE_RUN(run, 3, 2, 0, "checkpoint.resume=never", all);
+    for (unsigned ps = 1; ps <= 3; ps += 2)
+        cluster_fixture_expect_logged(
+            CLUSTER_FIXTURE_RUN(run, ps, 2, 1, "checkpoint.resume=never",
+                                "epochs=100000", fewer),
+            "table \"item");
+}
+
+static void write_words(struct cluster_run *run, const char *words) {
+    char path[PATH_MAX];
+    cluster_run_path(run, "words.txt", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(words, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A change gives other ids, or other numbers, to what rows and weights were
+ * learnt for. The limits of rows may change. */
+static void changed_features_are_refused(void **state) {
+    static const char *const changes[][2] = {
+        {"features.item.size=2000000", "feature \"item\" is {"},
+        {"features.weight.transform=log1p", "feature \"weight\" is {"},
+        {"features.e_user.combiner=sum", "feature \"e_user\" is {"}};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, deepfm);
+    write_words(run, "u1\nu2\n");
+    const char *words = "features.words={\"type\": \"vocabulary\", \"of\":"
+                        " \"user\", \"file\": \"words.txt\"}";
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.dir=c", words, "epochs=1");
+    for (int i = 0; i < 3; i++) {
+        struct cluster_process *process = CLUSTER_FIXTURE_RUN(
+            run, 2, 2, 2, "checkpoint.dir=c", words, changes[i][0], "epochs=2");
+        cluster_fixture_expect_logged(process, "with other features than");
+        cluster_fixture_expect_logged(process, changes[i][1]);
+    }
+    write_words(run, "u2\nu1\n");
+    cluster_fixture_expect_logged(CLUSTER_FIXTURE_RUN(run, 2, 2, 2,
+                                                      "checkpoint.dir=c", words,
+                                                      "epochs=2"),
+                                  "a file of words has changed");
+    write_words(run, "u1\nu2\n");
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.dir=c", words,
+                        "features.user.max_rows=1000", "epochs=2");
+}
+
 /* The file of weights and state of the newest checkpoint of DIR. */
 static char *exported_state(struct cluster_run *run, const char *dir,
                             size_t *bytes) {
@@ -581,6 +636,8 @@ int main(void) {
         T(a_delta_is_small_when_few_rows_have_changed),
         T(an_asynchronous_run_resumes_from_a_delta),
         T(deltas_without_tables_are_refused),
+        T(max_rows_are_those_of_all_ps),
+        T(changed_features_are_refused),
         T(each_group_is_trained_by_its_own_rule),
         T(a_resumed_group_keeps_its_rule_and_may_change_its_rate),
         T(all_reduce_has_the_bits_of_a_ps_for_groups),

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 unsigned feature_gives(enum feature_type type) {
     static const unsigned gives[FEATURE_TYPES] = {
@@ -84,6 +86,38 @@ void features_close(struct features **where) {
     free(features->columns);
     free(features);
     *where = NULL;
+}
+
+static uint64_t digest_feature(const struct features *features,
+                               const struct feature *feature, uint64_t seed) {
+    bool reads =
+        feature->type != FEATURE_CROSSED && feature->type != FEATURE_EMBEDDING;
+    const char *column = reads ? features->columns[feature->column] : "";
+    const uint64_t numbers[] = {feature->type,      feature->width,
+                                feature->log1p,     feature->size,
+                                feature->num_parts, feature->of,
+                                feature->combiner,  feature->weighted};
+    seed = XXH3_64bits_withSeed(feature->name, strlen(feature->name), seed);
+    seed = XXH3_64bits_withSeed(column, strlen(column), seed);
+    seed = XXH3_64bits_withSeed(numbers, sizeof numbers, seed);
+    seed =
+        XXH3_64bits_withSeed(&feature->missing, sizeof feature->missing, seed);
+    if (feature->boundaries)
+        seed = XXH3_64bits_withSeed(
+            feature->boundaries,
+            (feature->width - 1) * sizeof *feature->boundaries, seed);
+    if (feature->num_parts)
+        seed = XXH3_64bits_withSeed(
+            feature->parts, feature->num_parts * sizeof *feature->parts, seed);
+    return feature->vocabulary ? vocabulary_digest(feature->vocabulary, seed)
+                               : seed;
+}
+
+uint64_t features_digest(const struct features *features) {
+    uint64_t digest = 0;
+    for (uint32_t f = 0; f < features->num_items; f++)
+        digest = digest_feature(features, &features->items[f], digest);
+    return digest ? digest : 1;
 }
 
 uint32_t features_width(const struct features *features) {

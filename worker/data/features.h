@@ -36,6 +36,11 @@ void features_check(const char *text, struct diagnostics *diagnostics);
 /* Frees *FEATURES (may be NULL) and clears it. */
 void features_close(struct features **features);
 
+/* Equal for features that give the same ids and numbers for every record: their
+ * settings, with the words of vocabularies and without what limits rows. Never
+ * 0. */
+uint64_t features_digest(const struct features *features);
+
 /* What a feature gives a model. */
 enum feature_gives {
     FEATURE_FLOATS = 1, /* `width` floats of a sample */

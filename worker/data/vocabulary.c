@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 enum { MAX_WORDS_BYTES = 1 << 30 };
 
@@ -132,6 +134,15 @@ void vocabulary_close(struct vocabulary **vocabulary) {
 
 uint32_t vocabulary_count(const struct vocabulary *vocabulary) {
     return vocabulary->count;
+}
+
+uint64_t vocabulary_digest(const struct vocabulary *vocabulary, uint64_t seed) {
+    for (uint32_t w = 0; w < vocabulary->count; w++) {
+        const struct word *word = &vocabulary->words[w];
+        seed = XXH3_64bits_withSeed(word->text.bytes, word->text.size,
+                                    seed + word->place);
+    }
+    return seed;
 }
 
 bool vocabulary_twin(const struct vocabulary *vocabulary,

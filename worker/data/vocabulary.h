@@ -22,6 +22,9 @@ void vocabulary_close(struct vocabulary **vocabulary);
 
 uint32_t vocabulary_count(const struct vocabulary *vocabulary);
 
+/* Equal for the same words in the same order; another with SEED. */
+uint64_t vocabulary_digest(const struct vocabulary *vocabulary, uint64_t seed);
+
 /* A word that is there twice, a view; false: there is none. */
 bool vocabulary_twin(const struct vocabulary *vocabulary,
                      struct record_text *twin);

@@ -13,6 +13,7 @@
 #include "proto/store/dir_lock.h"
 #include "proto/tensor/row_keys.h"
 #include "worker/data/dataset.h"
+#include "worker/data/features.h"
 #include "worker/train/arena.h"
 #include "worker/train/executor.h"
 
@@ -127,6 +128,14 @@ static enum status use_job(struct evaluator *evaluator,
         status = status_fail(
             why, FAILURE_CHECKPOINT_DAMAGED,
             "its model differs from the one that its job describes");
+    const struct features *features =
+        status ? NULL : evaluator->test->feature_set;
+    if (features && manifest->features &&
+        manifest->features != features_digest(features))
+        status = status_fail(
+            why, FAILURE_CHECKPOINT_INCOMPATIBLE,
+            "it was trained with other features: do the files of vocabularies "
+            "have the same words in the same order here?");
     if (status)
         return status;
     int64_t interval =

@@ -11,6 +11,7 @@
 #include "proto/base/time.h"
 #include "proto/tensor/encoding.h"
 #include "worker/data/dataset.h"
+#include "worker/data/features.h"
 #include "worker/train/external.h"
 #include "worker/train/trainer_internal.h"
 
@@ -464,6 +465,9 @@ static void declare(struct trainer *trainer) {
         .event = TRAINER_DECLARED,
         .train_samples = records ? 0 : trainer->train->count,
         .share_samples = records ? trainer->train->count : 0,
+        .features = trainer->train->feature_set
+                        ? features_digest(trainer->train->feature_set)
+                        : 0,
         .uncounted = !trainer->train->count,
         .test_samples = trainer->test ? trainer->test->count : 0,
     };
