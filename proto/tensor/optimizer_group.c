@@ -4,6 +4,7 @@
 #include "proto/tensor/rule.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -248,11 +249,21 @@ enum status optimizer_group_check_table(const struct optimizer *optimizer,
                  optimizer->type == OPTIMIZER_FTRL;
     if (known && optimizer->momentum == 0 && optimizer->weight_decay == 0)
         return STATUS_OK;
+    char found[64];
+    if (!known)
+        snprintf(found, sizeof found, "%s",
+                 optimizer->type == OPTIMIZER_RMSPROP ? "RMSprop"
+                 : optimizer->type == OPTIMIZER_ADAMW ? "AdamW"
+                                                      : "None");
+    else
+        snprintf(found, sizeof found, "%s %g",
+                 optimizer->momentum != 0 ? "momentum" : "weight_decay",
+                 optimizer->momentum != 0 ? optimizer->momentum
+                                          : optimizer->weight_decay);
     return status_fail(
         why, FAILURE_JOB_INVALID,
-        "table \"%s\": its optimizer %s; allowed for tables are "
-        "SGD, Adagrad, Adam and Ftrl, without momentum and "
-        "weight_decay, as a row that no push names stays as it "
-        "is",
-        table, known ? "has momentum or weight_decay" : "is of another type");
+        "found %s for table \"%s\"; allowed for tables are SGD, Adagrad, Adam "
+        "and Ftrl, without momentum and weight_decay, as a row that no push "
+        "names stays as it is",
+        found, table);
 }

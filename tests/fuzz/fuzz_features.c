@@ -35,7 +35,8 @@ static void read_features(const char *text) {
     struct diagnostics problems = {.where = "job"};
     struct features *features;
     struct failure why;
-    features_check(text, &problems);
+    features_check(&features, text, NULL, 0, false, &problems);
+    features_close(&features);
     (void)fuzz_is_read(diagnostics_status(&problems, &why), &why);
     for (int turn = 0; turn < 2 && !strstr(text, "\"file\""); turn++) {
         enum status status = features_open(

@@ -62,12 +62,18 @@ enum status features_open_pairs(struct features **out, const char *text,
     return open_source(out, &source, why);
 }
 
-void features_check(const char *text, struct diagnostics *diagnostics) {
+void features_check(struct features **out, const char *text,
+                    const char *const *columns, uint32_t count, bool pairs,
+                    struct diagnostics *diagnostics) {
     struct features *features = calloc(1, sizeof *features);
-    struct features_source source = {.text = text};
+    struct features_source source = {
+        .text = text, .columns = columns, .num_columns = count, .pairs = pairs};
+    unsigned before = diagnostics->count;
     if (!features || features_parse(features, &source, diagnostics, NULL))
         diagnostics_add(diagnostics, "features", "out of memory");
-    features_close(&features);
+    if (diagnostics->count > before)
+        features_close(&features);
+    *out = features;
 }
 
 void features_close(struct features **where) {

@@ -29,9 +29,12 @@ enum status features_open_pairs(struct features **out, const char *text,
                                 const char *column,
                                 struct failure *why) MUST_CHECK;
 
-/* Adds what is wrong in TEXT, as far as that is known without columns and
- * files. */
-void features_check(const char *text, struct diagnostics *diagnostics);
+/* The same as far as it is known without the files of vocabularies, and for
+ * records of any COLUMNS if that is NULL; PAIRS: the first column has pairs.
+ * Adds what is wrong in TEXT; then *OUT is NULL. */
+void features_check(struct features **out, const char *text,
+                    const char *const *columns, uint32_t count, bool pairs,
+                    struct diagnostics *diagnostics);
 
 /* Frees *FEATURES (may be NULL) and clears it. */
 void features_close(struct features **features);

@@ -138,6 +138,14 @@ static uint32_t mlp_input_width(const struct batch_spec *spec) {
     return width;
 }
 
+static enum status mlp_check_features(const struct job_model *model,
+                                      const struct features *features,
+                                      struct failure *why) {
+    struct batch_spec spec;
+    uint32_t tables;
+    return mlp_form(model, features, &spec, NULL, &tables, why);
+}
+
 static enum status mlp_check_data(const struct job_model *model,
                                   const struct dataset *dataset,
                                   const struct job_files *files,
@@ -564,6 +572,7 @@ const struct model model_mlp = {
     .tables = mlp_tables,
     .inputs = mlp_inputs,
     .check_data = mlp_check_data,
+    .check_features = mlp_check_features,
     .memory = mlp_memory,
     .open = mlp_open,
     .close = mlp_close,

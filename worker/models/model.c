@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/models/model.h"
 
+#include "proto/tensor/optimizer_group.h"
+#include "worker/data/csv_format.h"
 #include "worker/data/features.h"
+#include "worker/data/record_parser.h"
 #include "worker/models/mlp.h"
 #include "worker/models/ranker.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+static void check_job_features(const struct job *job,
+                               struct diagnostics *diagnostics);
 
 const struct job_models model_schemas = {
     .of_type =
@@ -18,7 +25,7 @@ const struct job_models model_schemas = {
             [JOB_DLRM] = &dlrm_schema,
             [JOB_MATRIX_FACTORIZATION] = &matrix_factorization_schema,
         },
-    .check_features = features_check};
+    .check_features = check_job_features};
 
 const struct model *model_find(const struct job_model *model) {
     static const struct model *const models[] = {
@@ -32,6 +39,60 @@ const struct model *model_find(const struct job_model *model) {
         [JOB_MATRIX_FACTORIZATION] = &model_ranker,
     };
     return models[model->type];
+}
+
+/* The first table whose rows its optimizer cannot keep as they are. */
+static void check_optimizers(const struct job *job,
+                             const struct features *features,
+                             struct diagnostics *diagnostics) {
+    const struct model *model = model_find(&job->model);
+    struct optimizer_group groups[JOB_GROUPS];
+    struct table tables[BATCH_MAX_FEATURES];
+    struct failure why;
+    (void)optimizer_group_of_job(job, groups);
+    uint32_t count =
+        model->tables ? model->tables(&job->model, features, tables) : 0;
+    for (uint32_t t = 0; t < count; t++)
+        if (optimizer_group_check_table(&groups[tables[t].optimizer].optimizer,
+                                        tables[t].name, &why)) {
+            diagnostics_add(diagnostics,
+                            tables[t].optimizer ? "optimizers" : "optimizer",
+                            "%s", why.text);
+            return;
+        }
+}
+
+/* Names of Criteo's columns are known, others' are in the files. */
+static void check_job_features(const struct job *job,
+                               struct diagnostics *diagnostics) {
+    static const char *const pairs[] = {RECORD_PARSER_PAIRS};
+    const struct csv_format_options criteo = {.criteo = true};
+    const struct model *model = model_find(&job->model);
+    const char *const *columns = NULL;
+    struct csv_format *csv = NULL;
+    struct features *features;
+    uint32_t count = 0;
+    struct failure why;
+    if (job->data.format == JOB_CRITEO && !csv_format_open(&csv, &criteo, &why))
+        columns = csv_format_columns(csv, &count);
+    if (job->data.format == JOB_LIBSVM) {
+        columns = pairs;
+        count = 1;
+    }
+    features_check(&features, job->features, columns, count, columns == pairs,
+                   diagnostics);
+    if (features && model && !diagnostics->count) {
+        char *text = NULL;
+        if (model->check_features(&job->model, features, &why))
+            text = strstr(why.text, ": "); /* behind the key */
+        if (text) {
+            *text = '\0';
+            diagnostics_add(diagnostics, why.text, "%s", text + 2);
+        } else
+            check_optimizers(job, features, diagnostics);
+    }
+    features_close(&features);
+    csv_format_close(&csv);
 }
 
 memory_footprint_of_model *model_memory(const struct job_model *model) {

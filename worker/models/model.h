@@ -61,6 +61,11 @@ struct model {
                               const struct job_files *files,
                               struct failure *why);
 
+    /* The part of check_data that follows from FEATURES. */
+    enum status (*check_features)(const struct job_model *model,
+                                  const struct features *features,
+                                  struct failure *why);
+
     /* What it takes in a trainer's memory. */
     memory_footprint_of_model *memory;
 

@@ -60,15 +60,20 @@ static void ranker_inputs(const struct job_model *model,
     (void)ranker_form_build(model, features, spec, NULL, &tables, &why);
 }
 
+static enum status ranker_check_features(const struct job_model *model,
+                                         const struct features *features,
+                                         struct failure *why) {
+    struct batch_spec spec;
+    uint32_t tables;
+    return ranker_form_build(model, features, &spec, NULL, &tables, why);
+}
+
 static enum status ranker_check_data(const struct job_model *model,
                                      const struct dataset *dataset,
                                      const struct job_files *files,
                                      struct failure *why) {
-    struct batch_spec spec;
-    uint32_t tables;
     (void)files;
-    return ranker_form_build(model, dataset->feature_set, &spec, NULL, &tables,
-                             why);
+    return ranker_check_features(model, dataset->feature_set, why);
 }
 
 /* Without the files of vocabularies the features are not known: each is taken
@@ -473,6 +478,7 @@ const struct model model_ranker = {
     .tables = ranker_tables,
     .inputs = ranker_inputs,
     .check_data = ranker_check_data,
+    .check_features = ranker_check_features,
     .memory = ranker_memory,
     .open = ranker_open,
     .close = ranker_close,

@@ -296,8 +296,9 @@ static void check_records(const struct job *job,
         diagnostics_add(diagnostics, "features",
                         "missing; allowed: an object with the features of the "
                         "model, by name");
-    if (job->features && job->models && job->models->check_features)
-        job->models->check_features(job->features, diagnostics);
+    if ((job->features || data->format == JOB_LIBSVM) && job->models &&
+        job->models->check_features)
+        job->models->check_features(job, diagnostics);
 }
 
 void job_rules_check(struct job *job, const struct job_input *input,

@@ -67,8 +67,9 @@ struct job_model_schema {
 
 struct job_models {
     const struct job_model_schema *of_type[JOB_MODEL_TYPES]; /* NULL: no keys */
-    /* Adds what is wrong in FEATURES, the job's object. */
-    void (*check_features)(const char *features,
+    /* Adds what is wrong in JOB's features, and in what the model takes of
+     * them, as far as no file has to be read for it. */
+    void (*check_features)(const struct job *job,
                            struct diagnostics *diagnostics);
 };
 

@@ -458,18 +458,24 @@ static void wrong_settings_of_ids_are_refused(void **state) {
 /* Columns are not known yet: any name may be one. */
 static void a_job_is_checked_without_its_files(void **state) {
     struct diagnostics good = {.where = "job"}, bad = {.where = "job"};
+    struct features *features;
     (void)state;
-    features_check("{\"x\": {\"type\": \"crossed\", \"of\": [\"p\", \"q\"],"
+    features_check(&features,
+                   "{\"x\": {\"type\": \"crossed\", \"of\": [\"p\", \"q\"],"
                    " \"size\": 9}, \"e\": {\"type\": \"embedding\", \"of\":"
                    " \"x\", \"dim\": 2}, \"v\": {\"type\": \"vocabulary\","
                    " \"file\": \"/no\"}}",
-                   &good);
+                   NULL, 0, false, &good);
     assert_int_equal(good.count, 0);
-    features_check("{\"e\": {\"type\": \"embedding\", \"of\": \"x\", \"dim\":"
+    assert_non_null(features);
+    features_close(&features);
+    features_check(&features,
+                   "{\"e\": {\"type\": \"embedding\", \"of\": \"x\", \"dim\":"
                    " 0}, \"x\": {\"type\": \"crossed\", \"of\": [\"x\", \"q\"],"
                    " \"size\": 9}}",
-                   &bad);
+                   NULL, 0, false, &bad);
     assert_int_equal(bad.count, 2);
+    assert_null(features);
 }
 
 #define IDS_TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
