@@ -774,11 +774,14 @@ static enum status count_share(struct record_dataset *dataset,
     }
     record_batches_close(&source);
     if (!status && !dataset->dataset.count)
-        status =
-            status_fail(why, FAILURE_DATA_TOO_SMALL,
-                        "the files have no record for trainer %u of %u: "
-                        "start fewer",
-                        dataset->options.rank + 1, dataset->options.num_ranks);
+        status = dataset->options.rank
+                     ? status_fail(why, FAILURE_DATA_TOO_SMALL,
+                                   "the files have no record for trainer %u of "
+                                   "%u: they are empty, or have too few",
+                                   dataset->options.rank + 1,
+                                   dataset->options.num_ranks)
+                     : status_fail(why, FAILURE_DATA_TOO_SMALL,
+                                   "the files have no records");
     return status;
 }
 

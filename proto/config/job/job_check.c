@@ -176,9 +176,10 @@ static void report_misplaced(const struct check *check, const char *prefix,
                     type, *list ? list : "none");
 }
 
-/* True for a key of the schema; reports it if it does not apply here. */
+/* True for a key of the schema; reports it if it does not apply here and has a
+ * VALUE. */
 static bool check_leaf(const struct check *check, const char *prefix,
-                       const char *path) {
+                       const char *path, const json_t *value) {
     const struct job_key *found = NULL;
     for (size_t i = 0; i < check->num_keys; i++) {
         const struct job_key *key = known_key(check, i);
@@ -188,7 +189,7 @@ static bool check_leaf(const struct check *check, const char *prefix,
             return true;
         found = key;
     }
-    if (found)
+    if (found && !json_is_null(value))
         report_misplaced(check, prefix, path, found);
     return found != NULL;
 }
@@ -220,7 +221,7 @@ static void job_check_check_object(const struct check *check,
             continue;
         } else if (strchr(word, '.')) {
             report_unknown(check, prefix, path, word);
-        } else if (check_leaf(check, prefix, path) ||
+        } else if (check_leaf(check, prefix, path, value) ||
                    check_group(check, prefix, path)) {
             continue;
         } else if (!is_object_path(check, path)) {

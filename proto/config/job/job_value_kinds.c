@@ -92,11 +92,25 @@ static void allow_names(const struct job_key *key, char *text, size_t size) {
 const struct job_value_kind job_value_names = {read_names, write_kept,
                                                allow_names, 1};
 
+/* Members that are null are as good as left out. */
+static void drop_nulls(json_t *object) {
+    const char *name;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(object, next, name, value) {
+        if (json_is_null(value))
+            json_object_del(object, name);
+        else
+            drop_nulls(value);
+    }
+}
+
 static bool read_named_objects(const struct job_key *key, const json_t *value,
                                void *field, const struct job_reader *reader) {
     (void)key;
     const char *folder = reader->job->data.dir, *name;
     json_t *own = json_deep_copy(value), *of_name;
+    drop_nulls(own);
     bool whole = own && json_object_size(own) > 0;
     folder = folder ? folder : reader->folder;
     json_object_foreach(own, name, of_name) {

@@ -388,6 +388,23 @@ static void a_job_with_records_says_how_they_are_read(void **state) {
                                "features: missing");
 }
 
+static void null_is_the_same_as_leaving_a_key_out(void **state) {
+    struct job_fixture *fixture = *state;
+    job_fixture_expect_loaded(fixture,
+                              set(fixture, with_model(DLRM), "model.dim=null"));
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_set(fixture, "data.label=null"));
+    job_fixture_expect_loaded(fixture,
+                              set(fixture, csv_job,
+                                  "features={\"a\":{\"type\":\"numeric\"},"
+                                  "\"b\":null}"));
+    job_fixture_expect_loaded(fixture,
+                              set(fixture, csv_job,
+                                  "features.c={\"type\":\"hash_bucket\",\"of\":"
+                                  "\"a\",\"size\":null}"));
+    assert_null(strstr(fixture->job->features, "size"));
+}
+
 static bool is_covered(const char *path) {
     if (strstr(path, ".params."))
         return true; /* by the tables of optimisers and schedules */
@@ -601,6 +618,7 @@ int main(void) {
         JOB_FIXTURE_TEST(
             a_linear_model_of_libsvms_pairs_has_no_bias_by_default),
         JOB_FIXTURE_TEST(a_job_with_records_says_how_they_are_read),
+        JOB_FIXTURE_TEST(null_is_the_same_as_leaving_a_key_out),
         JOB_FIXTURE_TEST(no_key_of_the_schema_is_untested),
         JOB_FIXTURE_TEST(the_documentation_has_each_key_with_its_default),
         JOB_FIXTURE_TEST(a_syntax_error_has_line_and_column),
