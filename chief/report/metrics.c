@@ -480,8 +480,7 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
     shown.loss = isfinite(loss) ? loss : run->metrics.shown_loss;
     shown.accuracy = result->count ? run->evaluations.accuracy : NAN;
     shown.auc = result->count ? run->evaluations.auc : NAN;
-    shown.test_loss =
-        result->regression && result->count ? run->evaluations.test_loss : NAN;
+    shown.test_loss = result->count ? run->evaluations.test_loss : NAN;
     shown.share = (double)result->count / (double)run->plan.test_samples;
     progress_epoch(&run->metrics.progress, &shown);
 }
