@@ -226,7 +226,7 @@ static void take_table_rows(struct run *run, struct run_ps *ps,
         const struct table *table = &layout->tables[t];
         uint64_t rows = run_table_rows(run, t);
         if (table->max_rows && rows > table->max_rows &&
-            run->phase == RUN_TRAINING)
+            run->phase == RUN_TRAINING && !run->shutdown.interrupted)
             run_stop(run, FAILURE_TABLE_FULL,
                      "table \"%s\" has %llu rows on all ps together, and its "
                      "max_rows is %llu: raise it, or set admit or expire",

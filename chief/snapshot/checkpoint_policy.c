@@ -469,6 +469,10 @@ void checkpoint_policy_discard(struct run *run,
                 "there is no checkpoint of step %llu: %s",
                 (unsigned long long)snapshot->step, snapshot->problem);
     dismiss_joiners(run, snapshot);
+    if (run_schedule_saves(&run->plan.schedule, snapshot->step) &&
+        run->job->checkpoint.delta_every_steps &&
+        !run_schedule_saves_delta(&run->plan.schedule, snapshot->step))
+        run->checkpoints.requested = true; /* a base, lest deltas grow */
     if (!run->checkpoints.has_saved || run->checkpoints.saved < snapshot->step)
         snprintf(run->checkpoints.last_problem,
                  sizeof run->checkpoints.last_problem, "%s", snapshot->problem);

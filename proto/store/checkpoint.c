@@ -274,13 +274,18 @@ static bool read_delta(const char *dir, uint64_t step, struct manifest *out) {
     return !manifest_read(out, folder, NULL) && out->is_delta;
 }
 
-/* Adds the base of STEP, if it has one, to BASES[*COUNT]. */
-static void add_base_of(const char *dir, uint64_t step, uint64_t *bases,
+/* Adds the base of STEP, if it has one, to BASES[*COUNT]. False: it cannot be
+ * told, perhaps for the moment. */
+static bool add_base_of(const char *dir, uint64_t step, uint64_t *bases,
                         size_t *count) {
     struct manifest manifest;
-    if (read_delta(dir, step, &manifest))
+    char folder[PATH_MAX];
+    checkpoint_folder(dir, step, folder, sizeof folder);
+    bool known = !manifest_read_alone(&manifest, folder, NULL);
+    if (known && manifest.is_delta)
         bases[(*count)++] = manifest.base_name.step;
     manifest_clear(&manifest);
+    return known;
 }
 
 /* From the newest down: a step above the newest checkpoint may be in progress,
@@ -290,6 +295,7 @@ static enum status prune_steps(const char *dir, const struct step_entry *all,
                                struct failure *why) {
     uint64_t *bases = malloc((count + 1) * sizeof *bases);
     size_t kept = 0, num_bases = 0;
+    bool known = true;
     enum status status =
         bases ? STATUS_OK
               : status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "checkpoints");
@@ -297,9 +303,9 @@ static enum status prune_steps(const char *dir, const struct step_entry *all,
         uint64_t step = all[i].step;
         bool old = all[i].complete ? keep && kept >= keep : kept > 0;
         if (all[i].complete && keep && !old)
-            add_base_of(dir, step, bases, &num_bases);
+            known &= add_base_of(dir, step, bases, &num_bases);
         kept += all[i].complete;
-        if (old && !is_listed(step, bases, num_bases))
+        if (old && known && !is_listed(step, bases, num_bases))
             status = checkpoint_remove(dir, step, why);
     }
     free(bases);

@@ -129,8 +129,8 @@ static enum status read_base(struct manifest *manifest, const char *folder,
                        path, manifest->base->hash, name->hash);
 }
 
-enum status manifest_read(struct manifest *out, const char *folder,
-                          struct failure *why) {
+enum status manifest_read_alone(struct manifest *out, const char *folder,
+                                struct failure *why) {
     char path[PATH_MAX], *text = NULL;
     memset(out, 0, sizeof *out);
     enum status status = manifest_open(folder, path, &text, why);
@@ -138,8 +138,14 @@ enum status manifest_read(struct manifest *out, const char *folder,
         return status;
     status = manifest_parse(out, text, why);
     free(text);
+    return status ? status_context(why, "%s", path) : STATUS_OK;
+}
+
+enum status manifest_read(struct manifest *out, const char *folder,
+                          struct failure *why) {
+    enum status status = manifest_read_alone(out, folder, why);
     if (status)
-        return status_context(why, "%s", path);
+        return status;
     struct failure wrong;
     if (!out->is_delta || !read_base(out, folder, &wrong))
         return STATUS_OK;
@@ -150,5 +156,5 @@ enum status manifest_read(struct manifest *out, const char *folder,
         wrong.code == FAILURE_FILE_UNREADABLE ? FAILURE_CHECKPOINT_DAMAGED
                                               : wrong.code,
         "%s: a delta, and its base of step %" PRIu64 " cannot be read: %.1500s",
-        path, step, wrong.text);
+        folder, step, wrong.text);
 }

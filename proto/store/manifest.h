@@ -80,6 +80,11 @@ void manifest_clear(struct manifest *manifest);
 enum status manifest_write(struct manifest *manifest, const char *folder,
                            struct failure *why) MUST_CHECK;
 
+/* Reads and checks FOLDER/manifest.json without the base of a delta. The caller
+ * clears *OUT. */
+enum status manifest_read_alone(struct manifest *out, const char *folder,
+                                struct failure *why) MUST_CHECK;
+
 /* Reads and checks FOLDER/manifest.json, and of a delta that of its base, in
  * the folder of its step beside FOLDER; every field is range-checked. The
  * caller clears *OUT. */

@@ -582,7 +582,8 @@ enum status manifest_parse(struct manifest *out, const char *text,
     return status;
 }
 
-/* A limit of rows may differ: a run may resume with another one. */
+/* A limit of rows and the number of an optimizer may differ: a run may resume
+ * with others. */
 static bool are_same_tables(const struct manifest *left,
                             const struct manifest *right) {
     const struct layout *l = left->layout, *r = right->layout;
@@ -591,7 +592,9 @@ static bool are_same_tables(const struct manifest *left,
     for (uint32_t t = 0; same && t < l->num_tables; t++) {
         struct table table = l->tables[t];
         table.max_rows = r->tables[t].max_rows;
+        table.optimizer = r->tables[t].optimizer;
         same = !memcmp(&table, &r->tables[t], sizeof table) &&
+               !strcmp(left->tables[t].rule, right->tables[t].rule) &&
                left->tables[t].num_slots == right->tables[t].num_slots;
     }
     return same;

@@ -94,16 +94,16 @@ void features_close(struct features **where) {
     *where = NULL;
 }
 
+/* Those that a feature is made of count by what they are, not by place. */
 static uint64_t digest_feature(const struct features *features,
-                               const struct feature *feature, uint64_t seed) {
+                               const struct feature *feature) {
     bool reads =
         feature->type != FEATURE_CROSSED && feature->type != FEATURE_EMBEDDING;
     const char *column = reads ? features->columns[feature->column] : "";
-    const uint64_t numbers[] = {feature->type,      feature->width,
-                                feature->log1p,     feature->size,
-                                feature->num_parts, feature->of,
-                                feature->combiner,  feature->weighted};
-    seed = XXH3_64bits_withSeed(feature->name, strlen(feature->name), seed);
+    const uint64_t numbers[] = {
+        feature->type,      feature->width,    feature->log1p,   feature->size,
+        feature->num_parts, feature->combiner, feature->weighted};
+    uint64_t seed = XXH3_64bits(feature->name, strlen(feature->name));
     seed = XXH3_64bits_withSeed(column, strlen(column), seed);
     seed = XXH3_64bits_withSeed(numbers, sizeof numbers, seed);
     seed =
@@ -112,17 +112,21 @@ static uint64_t digest_feature(const struct features *features,
         seed = XXH3_64bits_withSeed(
             feature->boundaries,
             (feature->width - 1) * sizeof *feature->boundaries, seed);
-    if (feature->num_parts)
-        seed = XXH3_64bits_withSeed(
-            feature->parts, feature->num_parts * sizeof *feature->parts, seed);
+    for (uint32_t p = 0; p < feature->num_parts; p++) {
+        uint64_t part =
+            digest_feature(features, &features->items[feature->parts[p]]);
+        seed = XXH3_64bits_withSeed(&part, sizeof part, seed);
+    }
+    if (feature->type == FEATURE_EMBEDDING)
+        seed += digest_feature(features, &features->items[feature->of]);
     return feature->vocabulary ? vocabulary_digest(feature->vocabulary, seed)
                                : seed;
 }
 
 uint64_t features_digest(const struct features *features) {
     uint64_t digest = 0;
-    for (uint32_t f = 0; f < features->num_items; f++)
-        digest = digest_feature(features, &features->items[f], digest);
+    for (uint32_t f = 0; f < features->count; f++)
+        digest += digest_feature(features, &features->items[f]);
     return digest ? digest : 1;
 }
 

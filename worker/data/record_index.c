@@ -23,7 +23,8 @@ static const double lock_poll = 0.1; /* seconds */
 /* Of the data file: what the index is of. */
 struct index_head {
     uint64_t version, name; /* NAME: hash of path and reader */
-    uint64_t size, seconds, nanoseconds;
+    uint64_t inode, size;
+    struct timespec modified, changed;
     uint64_t records, num_marks;
 };
 
@@ -212,9 +213,10 @@ enum status record_index_open(struct record_index **out,
         return index_no_memory(options, why);
     bool known = !stat(options->path, &about);
     if (known) {
+        head.inode = about.st_ino;
         head.size = (uint64_t)about.st_size;
-        head.seconds = (uint64_t)about.st_mtim.tv_sec;
-        head.nanoseconds = (uint64_t)about.st_mtim.tv_nsec;
+        head.modified = about.st_mtim;
+        head.changed = about.st_ctim;
     }
     int kept = known ? open_folder(options, head.name) : -1;
     enum status status = kept < 0 ? STATUS_OK : lock_kept(options, kept, why);

@@ -96,6 +96,17 @@ static enum status open_next(struct record_stream *stream,
     return status ? status : take_header(stream, why);
 }
 
+/* The next record of the open file; ends if the reading is cancelled. */
+static enum status read_one(struct record_stream *stream, struct record *record,
+                            struct failure *why) {
+    const struct record_stream_options *options = &stream->options;
+    if (!(++stream->reads % READS_UNCHECKED) && options->is_cancelled &&
+        options->is_cancelled(options->cancel_context))
+        return status_fail(why, FAILURE_TERMINATED, "%s: reading it was ended",
+                           stream->path);
+    return options->reader->next(stream->file, record, why);
+}
+
 /* The share's next record; RECORD->bytes is NULL at the end of the files. */
 static enum status next_of_share(struct record_stream *stream,
                                  struct record *record, struct failure *why) {
@@ -105,11 +116,7 @@ static enum status next_of_share(struct record_stream *stream,
     if (!stream->file)
         status = open_next(stream, why);
     while (!status && stream->file) {
-        if (!(++stream->reads % READS_UNCHECKED) && options->is_cancelled &&
-            options->is_cancelled(options->cancel_context))
-            return status_fail(why, FAILURE_TERMINATED,
-                               "%s: reading it was ended", stream->path);
-        status = options->reader->next(stream->file, record, why);
+        status = read_one(stream, record, why);
         if (!status && !record->bytes)
             status = open_next(stream, why);
         else if (!status &&
@@ -228,7 +235,7 @@ static enum status go_to_record(struct record_stream *stream, uint64_t record,
         at = mark * RECORD_INDEX_STEP;
     }
     for (; !status && skipped.bytes && at < record; at++)
-        status = reader->next(stream->file, &skipped, why);
+        status = read_one(stream, &skipped, why);
     return status;
 }
 

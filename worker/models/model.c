@@ -72,7 +72,7 @@ static void check_job_features(const struct job *job,
     struct csv_format *csv = NULL;
     struct features *features;
     uint32_t count = 0;
-    struct failure why;
+    struct failure why = {0};
     if (job->data.format == JOB_CRITEO && !csv_format_open(&csv, &criteo, &why))
         columns = csv_format_columns(csv, &count);
     if (job->data.format == JOB_LIBSVM) {
@@ -85,6 +85,8 @@ static void check_job_features(const struct job *job,
         char *text = NULL;
         if (model->check_features(&job->model, features, &why))
             text = strstr(why.text, ": "); /* behind the key */
+        if (!text && *why.text)
+            diagnostics_add(diagnostics, "model", "%s", why.text);
         if (text) {
             *text = '\0';
             diagnostics_add(diagnostics, why.text, "%s", text + 2);

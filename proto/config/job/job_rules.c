@@ -165,6 +165,13 @@ static void check_strategy(const struct job *job,
         diagnostics_add(diagnostics, "checkpoint.resume",
                         "found a step without checkpoint.dir; give the folder "
                         "that holds it");
+    if (checkpoint->every_steps &&
+        checkpoint->delta_every_steps >= checkpoint->every_steps)
+        diagnostics_add(diagnostics, "checkpoint.delta_every_steps",
+                        "found %llu; allowed: fewer than "
+                        "checkpoint.every_steps, between whose full "
+                        "checkpoints deltas are",
+                        (unsigned long long)checkpoint->delta_every_steps);
 }
 
 /* The default of every_seconds applies only if neither steps nor epochs are

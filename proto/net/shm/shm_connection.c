@@ -186,7 +186,7 @@ static bool next_whole(struct shm_connection *connection,
             shm_connection_fail(connection, "a frame that is too long");
         else if (!message->payload.more)
             return true;
-        else if (!message->payload.bytes)
+        else if (!message->payload.bytes || connection->joined.complete)
             shm_connection_fail(connection, "an invalid ring");
         else if (join(connection, message->inside, message->payload.bytes))
             release_message(connection);
