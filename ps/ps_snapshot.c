@@ -139,7 +139,8 @@ void ps_snapshot_send_square_sums(void *context, uint64_t round,
 
 /* The snapshot with which the run ends has all blocks of this ps. */
 static bool is_last_held(const struct ps *ps) {
-    return ps->memory_short && ps->added_id >= MESSAGE_REQUESTED_SNAPSHOT &&
+    return ps->memory_short && ps->added_id &&
+           ps->added_id == snapshot_agent_last(ps->snapshot_agent) &&
            ps->num_added == ps->num_blocks;
 }
 

@@ -148,8 +148,10 @@ static void send_take(struct run *run, uint64_t id, uint64_t round,
     message.step = step;
     message.write = write;
     message.retain = retain;
-    if (snapshot)
+    if (snapshot) {
         message.form = snapshot->form;
+        message.last = snapshot->last;
+    }
     control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
     control.snapshot = &message;
     if (run->allreduce && write &&
@@ -188,6 +190,7 @@ bool snapshot_coordinator_request(struct run *run,
         return false;
     snapshot->step = run_step(run);
     snapshot->save = reason.save;
+    snapshot->last = run->shutdown.interrupted;
     snapshot->form = form_of(reason.save, reason.delta);
     snapshot->evaluate = reason.evaluate;
     snapshot->export = reason.export;

@@ -22,6 +22,7 @@ struct run_snapshot {
     struct snapshot_round progress;
     uint64_t id, step;
     bool save, evaluate, export, joins, retain;
+    bool last;                    /* an interrupted run ends with it */
     bool ordered;                 /* the order to write it was sent */
     Capstan__Snapshot__Form form; /* as ordered */
     bool delta; /* a part that was written has what changed since a base */

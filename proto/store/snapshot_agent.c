@@ -16,6 +16,7 @@
 #include "proto/store/dir_lock.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -35,7 +36,8 @@ struct snapshot_agent {
     bool shares_folder;
     struct dir_lock *dir_lock; /* NULL: no checkpoint directory */
     pthread_mutex_t mutex;
-    struct request request; /* the latest one for a round */
+    struct request request;     /* the latest one for a round */
+    atomic_uint_least64_t last; /* an interrupted run ends with it */
     bool has_base; /* there is a full checkpoint that deltas can be against */
 };
 
@@ -136,6 +138,10 @@ static void begin_planned(struct snapshot_agent *agent, uint64_t round) {
     order_write(agent, round, round);
 }
 
+uint64_t snapshot_agent_last(const struct snapshot_agent *agent) {
+    return atomic_load(&agent->last);
+}
+
 bool snapshot_agent_due(struct snapshot_agent *snapshot_agent, uint64_t version,
                         uint64_t *id) {
     struct snapshots *snapshots = snapshot_agent->snapshots;
@@ -189,6 +195,8 @@ static enum status take_snapshot(struct snapshot_agent *agent,
                                  const Capstan__Snapshot *command,
                                  struct failure *why) {
     const struct snapshot_agent_source *source = &agent->settings.source;
+    if (command->last)
+        atomic_store(&agent->last, command->id);
     if (command->id < MESSAGE_REQUESTED_SNAPSHOT)
         return source->hold_at(source->context, 0, false, why);
     if (snapshots_has(agent->snapshots, command->id)) {

@@ -78,6 +78,9 @@ struct snapshots *snapshot_agent_snapshots(const struct snapshot_agent *agent);
 bool snapshot_agent_due(struct snapshot_agent *agent, uint64_t version,
                         uint64_t *id);
 
+/* The snapshot with which an interrupted run ends; 0: not yet known. */
+uint64_t snapshot_agent_last(const struct snapshot_agent *agent);
+
 /* Handles the chief's snapshot commands and ignores all others. */
 enum status snapshot_agent_handle(struct snapshot_agent *agent,
                                   const Capstan__Control *command,
