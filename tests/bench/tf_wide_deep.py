@@ -6,7 +6,8 @@
     tf_wide_deep.py TRAIN.tsv TEST.tsv [EPOCHS]
 
 Wide: the 26 categories, by Ftrl. Deep: their embeddings of dim 8 and log1p of
-the 13 numbers, layers of 64 and 32, by Adagrad. As deploy/click-log-wide-deep.json.
+the 13 numbers, layers of 64 and 32, by Adagrad. docs/sparse.md has what Capstan
+reaches with the same.
 """
 
 import sys
