@@ -23,8 +23,10 @@ static void read_record(const struct features *features) {
     fuzz_require(chosen && values, "there is memory");
     for (uint32_t c = 0; c < count; c++)
         chosen[c] = &cells[c % 2];
-    if (fuzz_is_read(features_read(features, chosen, values, &why), &why))
-        json_decref(features_describe(features, values));
+    json_t *object = json_object();
+    (void)fuzz_is_read(features_read(features, chosen, values, &why), &why);
+    (void)fuzz_is_read(features_describe(features, chosen, object, &why), &why);
+    json_decref(object);
     free(chosen);
     free(values);
 }
