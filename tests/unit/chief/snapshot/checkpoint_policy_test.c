@@ -48,6 +48,8 @@ static enum status resume(struct run *run, const struct table *tables,
                           uint32_t count, struct failure *why) {
     struct layout *layout = run->plan.layout;
     free(layout->tables);
+    free(layout->stacked);
+    free(layout->first_stacked);
     layout->tables = NULL;
     layout->num_tables = layout->num_stacks = layout->num_partitions = 0;
     manifest_clear(&run->plan.restored);
