@@ -33,7 +33,7 @@ static enum status check_table_optimizers(const struct run *run,
             layout->num_tables,
             run->job->strategy == JOB_ALLREDUCE
                 ? "strategy.type says: take it out, and start ps"
-                : "the cluster has no ps: start some");
+                : "the cluster has no ps: start ps processes");
     for (uint32_t t = 0; !status && t < layout->num_tables; t++) {
         const struct table *table = &layout->tables[t];
         if (table->optimizer > model_spec->n_table_groups)
