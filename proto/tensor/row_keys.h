@@ -39,13 +39,12 @@ struct row_keys {
     uint16_t *tables; /* [room] */
 };
 
-/* Copies a row of DIM floats. */
-static inline void row_keys_copy_row(float *to, const float *from,
-                                     uint32_t dim) {
+/* Copies a row of DIM floats, at any alignment. */
+static inline void row_keys_copy_row(void *to, const void *from, uint32_t dim) {
     if (dim == 1) /* not worth a call */
-        *to = *from;
+        memcpy(to, from, sizeof(float));
     else
-        memcpy(to, from, dim * sizeof *to);
+        memcpy(to, from, dim * sizeof(float));
 }
 
 /* Room for COUNT rows; false: no memory. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The index is an open-addressing table with linear probing: a tag of the id's
  * hash, by which nearly every other id is passed over, and the row's number.
- * Index and rows lie anywhere in memory, so ids are handled in groups: all of a
- * group's index entries are prefetched, then all rows, then they are used.
+ * Index and rows lie anywhere in memory, so ids are handled in groups, whose
+ * index entries and then rows are prefetched while those before are used.
  *
  * Updates gather rows into vectors for the loops of rule.h, which give the same
  * bits as a dense block's.
@@ -19,8 +19,10 @@
 
 enum {
     PAGE_BYTES = 64 << 10,
-    GROUP = 32,         /* ids whose memory is on its way at once */
-    VECTOR = 4096,      /* floats of a tensor that are updated at once */
+    GROUP = 16,         /* ids whose memory is on its way at once */
+    VECTOR = 4096,      /* floats of a tensor that are updated at once, */
+    MAX_REACH = 512,    /* bytes of a row that are prefetched */
+    CHUNK = 256,        /* and rows, so that they are still in the cache */
     FIRST_ENTRIES = 64, /* of the index; a power of two */
     FIRST_REMOVED = 64,
 };
@@ -36,7 +38,8 @@ struct row_table {
     uint32_t dim;
     uint16_t admit;
     unsigned slots;
-    size_t stride;      /* bytes of a row */
+    size_t stride; /* bytes of a row */
+    size_t reach;  /* bytes, of the first of which each line is prefetched */
     unsigned page_bits; /* 2^page_bits rows in a page */
     struct buffer **pages;
     char **bytes; /* of each page */
@@ -85,6 +88,8 @@ enum status row_table_open(struct row_table **out,
         (uint16_t)layout_first_table(options->layout, options->stack)->admit;
     table->slots = rule_slots(options->optimizer);
     table->stride = row_keys_row_bytes(table->dim, table->slots);
+    table->reach = table->stride + (64 % table->stride ? 63 : 0);
+    table->reach = table->reach < MAX_REACH ? table->reach : MAX_REACH;
     while (table->stride << (table->page_bits + 1) <= PAGE_BYTES)
         table->page_bits++;
     table->mask = FIRST_ENTRIES - 1;
@@ -132,39 +137,92 @@ static struct entry *find_entry(const struct row_table *table, uint32_t number,
     }
 }
 
-/* Prefetches the index of KEYS from FIRST on, COUNT of them, then the rows that
- * the first entries with their tags have; HASHES [GROUP] are for find_entry. */
-static void prefetch_group(const struct row_table *table,
-                           const struct row_keys *keys, size_t first,
-                           size_t count, uint64_t *hashes) {
-    for (size_t i = 0; i < count; i++) {
-        hashes[i] =
-            layout_row_hash(keys->tables[first + i], keys->ids[first + i]);
-        __builtin_prefetch(&table->entries[(uint32_t)hashes[i] & table->mask]);
-    }
-    for (size_t i = 0; i < count; i++) {
-        uint32_t tag = (uint32_t)(hashes[i] >> 32);
-        uint32_t at = (uint32_t)hashes[i] & table->mask;
-        while (table->entries[at].row != NO_ROW &&
-               table->entries[at].tag != tag)
-            at = (at + 1) & table->mask;
-        if (table->entries[at].row == NO_ROW)
-            continue;
-        const char *row = (const char *)row_of(table, table->entries[at].row);
-        for (size_t byte = 0; byte < table->stride && byte < 512; byte += 64)
-            __builtin_prefetch(row + byte, 1);
-        __builtin_prefetch(row + table->stride - 1, 1);
+/* Ids whose rows are looked for together. */
+struct group {
+    size_t first, count; /* of the keys */
+    uint64_t hashes[GROUP];
+    uint32_t rows[GROUP]; /* perhaps; NO_ROW: probably none */
+};
+
+/* Looks for the rows of keys, in groups, three of which are on their way: the
+ * first is in use, the rows of the second and the index entries of the third
+ * are prefetched. */
+struct search {
+    const struct row_keys *keys;
+    struct group groups[3];
+    size_t num_groups, begun, found, used;
+};
+
+static void search_begin(const struct row_table *table, struct search *search) {
+    struct group *group = &search->groups[search->begun % 3];
+    const struct row_keys *keys = search->keys;
+    group->first = search->begun++ * GROUP;
+    size_t left = keys->count - group->first;
+    group->count = left < GROUP ? left : GROUP;
+    for (size_t i = 0; i < group->count; i++) {
+        size_t k = group->first + i;
+        uint64_t hash = layout_row_hash(keys->tables[k], keys->ids[k]);
+        group->hashes[i] = hash;
+        __builtin_prefetch(&table->entries[(uint32_t)hash & table->mask]);
     }
 }
 
+/* The rows that the first entries with their tags have. */
+static void search_find(const struct row_table *table, struct search *search) {
+    struct group *group = &search->groups[search->found++ % 3];
+    for (size_t i = 0; i < group->count; i++) {
+        uint32_t tag = (uint32_t)(group->hashes[i] >> 32);
+        uint32_t at = (uint32_t)group->hashes[i] & table->mask;
+        while (table->entries[at].row != NO_ROW &&
+               table->entries[at].tag != tag)
+            at = (at + 1) & table->mask;
+        group->rows[i] = table->entries[at].row;
+        if (group->rows[i] == NO_ROW)
+            continue;
+        const char *row = (const char *)row_of(table, group->rows[i]);
+        for (size_t byte = 0; byte < table->reach; byte += 64)
+            __builtin_prefetch(row + byte, 1);
+    }
+}
+
+/* The next group; NULL: that was the last. Rows may be added meanwhile, not
+ * removed. */
+static const struct group *search_next(const struct row_table *table,
+                                       struct search *search) {
+    while (search->begun < search->num_groups &&
+           search->begun < search->used + 3)
+        search_begin(table, search);
+    while (search->found < search->begun && search->found < search->used + 2)
+        search_find(table, search);
+    return search->used < search->num_groups
+               ? &search->groups[search->used++ % 3]
+               : NULL;
+}
+
+static void search_open(struct search *search, const struct row_keys *keys) {
+    search->keys = keys;
+    search->num_groups = (keys->count + GROUP - 1) / GROUP;
+    search->begun = search->found = search->used = 0;
+}
+
+/* The row of GROUP's id I, which is ID of table NUMBER; NO_ROW: none. */
+static uint32_t search_row(const struct row_table *table,
+                           const struct group *group, size_t i, uint32_t number,
+                           uint64_t id) {
+    if (group->rows[i] != NO_ROW) {
+        const struct row *row = row_of(table, group->rows[i]);
+        if (row->id == id && row->table == number)
+            return group->rows[i];
+    }
+    return find_entry(table, number, id, group->hashes[i])->row;
+}
+
 static void read_row(const struct row_table *table, uint32_t number,
-                     uint64_t id, uint64_t hash, float *weights) {
-    const struct entry *entry = find_entry(table, number, id, hash);
-    struct row *row = entry->row == NO_ROW ? NULL : row_of(table, entry->row);
+                     uint64_t id, const struct row *row, float *weights) {
     if (row ? !is_admitted(table, row) : table->admit)
         memset(weights, 0, table->dim * sizeof *weights);
     else if (row)
-        row_keys_copy_row(weights, row_floats(row), table->dim);
+        row_keys_copy_row(weights, (const float *)(row + 1), table->dim);
     else
         layout_init_row(table->options.layout, number, id, table->options.seed,
                         weights);
@@ -172,14 +230,17 @@ static void read_row(const struct row_table *table, uint32_t number,
 
 void row_table_lookup(const struct row_table *table,
                       const struct row_keys *keys, float *weights) {
-    uint64_t hashes[GROUP];
-    for (size_t first = 0; first < keys->count; first += GROUP) {
-        size_t left = keys->count - first, group = left < GROUP ? left : GROUP;
-        prefetch_group(table, keys, first, group, hashes);
-        for (size_t i = 0; i < group; i++, weights += table->dim)
-            read_row(table, keys->tables[first + i], keys->ids[first + i],
-                     hashes[i], weights);
-    }
+    struct search search;
+    const struct group *group;
+    search_open(&search, keys);
+    while ((group = search_next(table, &search)))
+        for (size_t i = 0; i < group->count; i++, weights += table->dim) {
+            uint64_t id = keys->ids[group->first + i];
+            uint32_t number = keys->tables[group->first + i];
+            uint32_t row = search_row(table, group, i, number, id);
+            read_row(table, number, id,
+                     row == NO_ROW ? NULL : row_of(table, row), weights);
+        }
 }
 
 static uint64_t hash_of(const struct row *row) {
@@ -296,110 +357,121 @@ static void admit_row(struct row_table *table, struct row *row) {
                 rule_slot_start(options->optimizer, slot);
 }
 
-/* The row of update's key I, new if there is none; its page is the table's.
- * *NUMBER is NO_ROW if its gradient only counts. */
-static enum status touch_row(struct row_table *table,
-                             const struct row_table_update *update, size_t i,
-                             uint64_t hash, uint32_t *number,
-                             struct failure *why) {
-    uint64_t id = update->keys->ids[i];
-    uint32_t of = update->keys->tables[i], admit = table->admit;
-    uint32_t pushes = update->pushes ? update->pushes[i] : 1;
-    const struct entry *entry = find_entry(table, of, id, hash);
-    bool is_new = entry->row == NO_ROW;
-    enum status status = STATUS_OK;
-    *number = entry->row;
-    if (is_new)
-        status = row_table_add(table, of, id, hash, number, why);
-    else if (!own_page(table, *number))
-        status = row_table_no_memory(table, why);
-    if (status)
-        return status;
-    struct row *row = row_of(table, *number);
-    bool before = !is_new && is_admitted(table, row);
-    row->touched = (uint32_t)update->step;
-    if (before)
-        return STATUS_OK;
+/* Row NUMBER has been pushed by PUSHES trainers and counts no gradients yet:
+ * is it admitted by that? */
+static void count_pushes(struct row_table *table, struct row *row,
+                         uint32_t pushes) {
+    uint32_t admit = table->admit;
     row->count =
         (uint16_t)(admit - row->count > pushes ? row->count + pushes : admit);
     if (is_admitted(table, row))
         admit_row(table, row);
-    if (admit)
-        *number = NO_ROW;
+}
+
+/* The row of GROUP's id I, new if there is none; its page is the table's. *OUT
+ * is NULL if its gradient only counts. */
+static enum status touch_row(struct row_table *table,
+                             const struct row_table_update *update,
+                             const struct group *group, size_t i,
+                             struct row **out, struct failure *why) {
+    size_t k = group->first + i;
+    uint64_t id = update->keys->ids[k];
+    uint32_t of = update->keys->tables[k];
+    uint32_t number = search_row(table, group, i, of, id);
+    bool is_new = number == NO_ROW;
+    enum status status = STATUS_OK;
+    if (is_new)
+        status = row_table_add(table, of, id, group->hashes[i], &number, why);
+    else if (!own_page(table, number))
+        status = row_table_no_memory(table, why);
+    if (status)
+        return status;
+    struct row *row = *out = row_of(table, number);
+    row->touched = (uint32_t)update->step;
+    if (!is_new && is_admitted(table, row))
+        return STATUS_OK;
+    count_pushes(table, row, update->pushes ? update->pushes[k] : 1);
+    if (table->admit)
+        *out = NULL;
     return STATUS_OK;
 }
 
-/* Copies the tensors of COUNT rows to the vectors, or back. */
-static void copy_rows(struct row_table *table, const uint32_t *numbers,
-                      size_t count, bool back) {
+/* Rows that an update has found, and their gradients, the first vector. */
+struct pending {
+    size_t count;
+    struct row *rows[CHUNK];
+};
+
+/* Copies the tensors of the rows to the vectors, or back. */
+static void copy_rows(struct row_table *table, const struct pending *pending,
+                      bool back) {
     uint32_t dim = table->dim;
-    float *to = table->vectors + VECTOR;
-    for (size_t i = 0; i < count; i++) {
-        float *floats = row_floats(row_of(table, numbers[i]));
-        for (unsigned t = 0; t <= table->slots; t++) {
-            float *vector = to + t * (size_t)VECTOR + i * dim;
-            if (back)
-                row_keys_copy_row(floats + t * dim, vector, dim);
-            else
-                row_keys_copy_row(vector, floats + t * dim, dim);
+    for (unsigned t = 0; t <= table->slots; t++) {
+        float *vector = table->vectors + (1 + t) * (size_t)VECTOR;
+        for (size_t i = 0; i < pending->count; i++, vector += dim) {
+            float *floats = row_floats(pending->rows[i]) + t * dim;
+            row_keys_copy_row(back ? floats : vector, back ? vector : floats,
+                              dim);
         }
     }
 }
 
-/* Applies the rule to COUNT rows with GRADIENTS [count, dim]. */
-static bool apply_rule(struct row_table *table,
-                       const struct row_table_update *update,
-                       const uint32_t *numbers, size_t count,
-                       const float *gradients) {
+/* Applies the rule to the pending rows, of which there are none then. */
+static enum status apply_rule(struct row_table *table,
+                              const struct row_table_update *update,
+                              struct pending *pending, struct failure *why) {
     const struct row_table_options *options = &table->options;
     float *weights = table->vectors + VECTOR;
-    const void *const sums[] = {gradients};
+    const void *const sums[] = {table->vectors};
     bool nonfinite = false;
     struct rule_update of_rule = {.step = update->step,
                                   .rate = update->rate,
                                   .scale = update->scale,
-                                  .elements = count * table->dim,
+                                  .elements = pending->count * table->dim,
                                   .num_gradients = 1,
                                   .gradients = sums,
                                   .weights = weights,
                                   .weights_out = weights,
                                   .nonfinite = &nonfinite};
+    if (!pending->count)
+        return STATUS_OK;
     for (unsigned slot = 0; slot < table->slots; slot++) {
         of_rule.state_out[slot] = weights + (slot + 1) * (size_t)VECTOR;
         of_rule.state[slot] = of_rule.state_out[slot];
     }
-    copy_rows(table, numbers, count, false);
+    copy_rows(table, pending, false);
     rule_apply(options->loops, options->optimizer, &of_rule);
-    if (!nonfinite)
-        copy_rows(table, numbers, count, true);
-    return !nonfinite;
+    if (nonfinite)
+        return rule_nonfinite(
+            options->layout->tables[pending->rows[0]->table].name, update->step,
+            why);
+    copy_rows(table, pending, true);
+    pending->count = 0;
+    return STATUS_OK;
 }
 
-/* The rows of update's keys FIRST to FIRST + COUNT - 1, which fit the vectors:
- * NUMBERS of those whose gradients count. */
-static enum status find_rows(struct row_table *table,
-                             const struct row_table_update *update,
-                             size_t first, size_t count, uint32_t *numbers,
-                             size_t *found, struct failure *why) {
-    uint32_t dim = table->dim;
+/* Finds the rows of GROUP, and applies the rule to the pending ones where no
+ * more fit the vectors. */
+static enum status apply_group(struct row_table *table,
+                               const struct row_table_update *update,
+                               const struct group *group,
+                               struct pending *pending, struct failure *why) {
+    size_t dim = table->dim, most = VECTOR / dim < CHUNK ? VECTOR / dim : CHUNK;
     const char *gradients = update->gradients;
-    size_t bytes = dim * sizeof(float);
-    uint64_t hashes[GROUP];
-    *found = 0;
-    for (size_t at = first; at < first + count; at += GROUP) {
-        size_t left = first + count - at, group = left < GROUP ? left : GROUP;
-        prefetch_group(table, update->keys, at, group, hashes);
-        for (size_t i = 0; i < group; i++) {
-            enum status status = touch_row(table, update, at + i, hashes[i],
-                                           &numbers[*found], why);
-            if (status)
-                return status;
-            if (numbers[*found] == NO_ROW)
-                continue;
-            memcpy(table->vectors + *found * dim, gradients + (at + i) * bytes,
-                   bytes);
-            ++*found;
-        }
+    for (size_t i = 0; i < group->count; i++) {
+        struct row **row = &pending->rows[pending->count];
+        enum status status = touch_row(table, update, group, i, row, why);
+        if (status)
+            return status;
+        if (!*row)
+            continue;
+        row_keys_copy_row(table->vectors + pending->count * dim,
+                          gradients + (group->first + i) * dim * sizeof(float),
+                          table->dim);
+        if (++pending->count == most)
+            status = apply_rule(table, update, pending, why);
+        if (status)
+            return status;
     }
     return STATUS_OK;
 }
@@ -407,21 +479,15 @@ static enum status find_rows(struct row_table *table,
 enum status row_table_apply(struct row_table *table,
                             const struct row_table_update *update,
                             struct failure *why) {
-    uint32_t numbers[VECTOR];
-    size_t chunk = VECTOR / table->dim;
-    for (size_t first = 0; first < update->keys->count; first += chunk) {
-        size_t left = update->keys->count - first, found;
-        enum status status =
-            find_rows(table, update, first, left < chunk ? left : chunk,
-                      numbers, &found, why);
-        if (status)
-            return status;
-        if (found && !apply_rule(table, update, numbers, found, table->vectors))
-            return rule_nonfinite(
-                table->options.layout->tables[update->keys->tables[first]].name,
-                update->step, why);
-    }
-    return STATUS_OK;
+    struct search search;
+    struct pending pending;
+    const struct group *group;
+    enum status status = STATUS_OK;
+    pending.count = 0;
+    search_open(&search, update->keys);
+    while (!status && (group = search_next(table, &search)))
+        status = apply_group(table, update, group, &pending, why);
+    return status ? status : apply_rule(table, update, &pending, why);
 }
 
 /* Removes ENTRY, and moves later ones of its chain towards where their search
