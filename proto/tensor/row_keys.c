@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VARINT_BYTES = 10 };
-
 bool row_keys_reserve(struct row_keys *keys, size_t count) {
     size_t room = keys->room ? keys->room : 64;
     if (count <= keys->room)
@@ -33,53 +31,67 @@ size_t row_keys_row_bytes(uint32_t dim, unsigned slots) {
     return (bytes + 7) / 8 * 8;
 }
 
-/* LEB128. */
-static size_t leb128_bytes(uint64_t value) {
-    return (size_t)(70 - __builtin_clzll(value | 1)) / 7;
+/* Bytes of VALUE, 1 to 8. */
+static unsigned width_of(uint64_t value) {
+    return (unsigned)(71 - __builtin_clzll(value | 1)) / 8;
 }
 
-static unsigned char *put_leb128(uint64_t value, unsigned char *to) {
-    for (; value > 127; value >>= 7)
-        *to++ = (unsigned char)(value | 128);
-    *to++ = (unsigned char)value;
-    return to;
+/* An array of packed numbers. Where each one begins follows from the widths
+ * alone, so that reading needs no branch that nothing predicts. */
+struct packed {
+    unsigned char *widths, *at;
+    const unsigned char *end; /* of the memory */
+    uint32_t next;
+};
+
+static size_t widths_bytes(size_t count) {
+    return (count + 1) / 2;
 }
 
-/* Joins the low 7 bits of each byte of X: of pairs, of fours, of all eight. */
-static uint64_t join_sevens(uint64_t x) {
-    x = (x & UINT64_C(0x007f007f007f007f)) |
-        (x & UINT64_C(0x7f007f007f007f00)) >> 1;
-    x = (x & UINT64_C(0x00003fff00003fff)) |
-        (x & UINT64_C(0x3fff00003fff0000)) >> 2;
-    return (x & UINT64_C(0x000000000fffffff)) |
-           (x & UINT64_C(0x0fffffff00000000)) >> 4;
+/* Begins COUNT numbers at AT. */
+static struct packed packed_write(unsigned char *at, const unsigned char *end,
+                                  size_t count) {
+    memset(at, 0, widths_bytes(count));
+    return (struct packed){
+        .widths = at, .at = at + widths_bytes(count), .end = end};
 }
 
-/* NULL: it does not end before END, or is no 64-bit number. Up to 8 bytes
- * without a branch on their number, which nothing predicts. */
-static const unsigned char *get_leb128(const unsigned char *from,
-                                       const unsigned char *end,
-                                       uint64_t *value) {
-    if (end - from >= 8) {
-        uint64_t bytes, last;
-        memcpy(&bytes, from, sizeof bytes);
-        last = ~bytes & UINT64_C(0x8080808080808080);
-        if (last) { /* its lowest bit ends the number */
-            *value = join_sevens(bytes & (last ^ (last - 1)));
-            return from + (__builtin_ctzll(last) + 1) / 8;
-        }
-    }
+static inline void packed_put(struct packed *packed, uint64_t value) {
+    unsigned width = width_of(value), i = packed->next++;
+    packed->widths[i / 2] |= (unsigned char)((width - 1) << i % 2 * 4);
+    if (packed->end - packed->at >= 8)
+        memcpy(packed->at, &value, 8);
+    else
+        memcpy(packed->at, &value, width);
+    packed->at += width;
+}
+
+/* False: they end behind END. */
+static bool packed_read(struct packed *packed, const unsigned char *at,
+                        const unsigned char *end, size_t count) {
+    if (widths_bytes(count) > (size_t)(end - at))
+        return false;
+    *packed = (struct packed){.widths = (unsigned char *)at,
+                              .at = (unsigned char *)at + widths_bytes(count),
+                              .end = end};
+    return true;
+}
+
+/* False: it ends behind the end, or is no number. */
+static inline bool packed_take(struct packed *packed, uint64_t *value) {
+    unsigned i = packed->next++;
+    size_t width = (packed->widths[i / 2] >> i % 2 * 4 & 15) + 1u;
+    size_t left = (size_t)(packed->end - packed->at);
+    if (width > 8 || width > left)
+        return false;
     *value = 0;
-    for (unsigned shift = 0; from < end && shift < 7 * VARINT_BYTES;
-         shift += 7) {
-        uint64_t bits = *from & 127;
-        if (shift == 63 && bits > 1)
-            return NULL;
-        *value |= bits << shift;
-        if (*from++ < 128)
-            return from;
-    }
-    return NULL;
+    if (left >= 8)
+        memcpy(value, packed->at, 8);
+    else
+        memcpy(value, packed->at, width);
+    *value &= UINT64_MAX >> (64 - 8 * width);
+    packed->at += width;
+    return true;
 }
 
 /* What an id adds to the one before it; the first of a table to 0. */
@@ -91,9 +103,11 @@ static uint64_t difference(const struct row_keys *keys, uint32_t i) {
 static size_t delta_bytes(const struct layout *layout,
                           const struct row_keys *keys) {
     size_t bytes = 0;
-    for (uint32_t s = 0; s < layout->num_stacks; s++)
+    for (uint32_t s = 0; s < layout->num_stacks; s++) {
+        bytes += widths_bytes(keys[s].count);
         for (uint32_t i = 0; i < keys[s].count; i++)
-            bytes += leb128_bytes(difference(&keys[s], i));
+            bytes += width_of(difference(&keys[s], i));
+    }
     return bytes;
 }
 
@@ -116,10 +130,10 @@ static uint32_t count_of(const struct row_keys *keys, uint32_t table,
 
 static size_t counts_bytes(const struct layout *layout,
                            const struct row_keys *keys) {
-    size_t bytes = 0;
+    size_t bytes = widths_bytes(layout->num_tables);
     for (uint32_t s = 0, i = 0; s < layout->num_stacks; s++)
         for (uint32_t at = 0; i < layout->first_stacked[s + 1]; i++)
-            bytes += leb128_bytes(count_of(&keys[s], layout->stacked[i], &at));
+            bytes += width_of(count_of(&keys[s], layout->stacked[i], &at));
     return bytes;
 }
 
@@ -130,28 +144,33 @@ size_t row_keys_bytes(const struct layout *layout, const struct row_keys *keys,
     return 1 + counts_bytes(layout, keys) + (delta < plain ? delta : plain);
 }
 
-unsigned char *row_keys_write(const struct layout *layout,
-                              const struct row_keys *keys, unsigned char form,
-                              unsigned char *to) {
-    bool delta = form == ROW_KEYS_DELTA;
+void row_keys_write(const struct layout *layout, const struct row_keys *keys,
+                    unsigned char form, unsigned char *to, size_t size) {
+    const unsigned char *end = to + size;
     *to++ = form;
+    struct packed packed = packed_write(to, end, layout->num_tables);
     for (uint32_t s = 0, i = 0; s < layout->num_stacks; s++)
         for (uint32_t at = 0; i < layout->first_stacked[s + 1]; i++)
-            to = put_leb128(count_of(&keys[s], layout->stacked[i], &at), to);
+            packed_put(&packed, count_of(&keys[s], layout->stacked[i], &at));
     for (uint32_t s = 0; s < layout->num_stacks; s++) {
-        size_t bytes = keys[s].count * sizeof(uint64_t);
-        for (uint32_t i = 0; delta && i < keys[s].count; i++)
-            to = put_leb128(difference(&keys[s], i), to);
-        if (!delta && bytes) {
-            memcpy(to, keys[s].ids, bytes);
-            to += bytes;
+        const struct row_keys *of = &keys[s];
+        if (form == ROW_KEYS_DELTA) {
+            packed = packed_write(packed.at, end, of->count);
+            for (uint32_t i = 0; i < of->count; i++)
+                packed_put(&packed, difference(of, i));
+        } else if (of->count) {
+            memcpy(packed.at, of->ids, of->count * sizeof *of->ids);
+            packed.at += of->count * sizeof *of->ids;
         }
     }
-    return to;
 }
 
 static enum status row_keys_bad(const char *what, struct failure *why) {
     return status_fail(why, FAILURE_BAD_MESSAGE, "a list of rows %s", what);
+}
+
+static enum status row_keys_too_long(struct failure *why) {
+    return row_keys_bad("that is longer than its message", why);
 }
 
 /* Reads how many rows each table of each stack has and names their tables. An
@@ -161,15 +180,17 @@ static enum status row_keys_read_counts(const struct layout *layout,
                                         const unsigned char *end,
                                         struct row_keys *keys,
                                         struct failure *why) {
-    uint64_t rows = 0;
+    struct packed packed;
+    uint64_t rows = 0, size = (uint64_t)(end - *at);
+    if (!packed_read(&packed, *at, end, layout->num_tables))
+        return row_keys_too_long(why);
     for (uint32_t s = 0, i = 0; s < layout->num_stacks; s++) {
         keys[s].count = 0;
         for (; i < layout->first_stacked[s + 1]; i++) {
             uint64_t count;
-            *at = get_leb128(*at, end, &count);
-            uint64_t left = *at ? (uint64_t)(end - *at) : 0;
-            if (!*at || count > left || rows + count > left)
-                return row_keys_bad("that is longer than its message", why);
+            if (!packed_take(&packed, &count) || count > size ||
+                rows + count > size)
+                return row_keys_too_long(why);
             rows += count;
             if (count && !row_keys_reserve(&keys[s], keys[s].count + count))
                 return status_fail(why, FAILURE_NO_MEMORY,
@@ -178,21 +199,29 @@ static enum status row_keys_read_counts(const struct layout *layout,
                 keys[s].tables[keys[s].count++] = (uint16_t)layout->stacked[i];
         }
     }
+    *at = packed.at;
     return STATUS_OK;
 }
 
 static enum status read_deltas(struct row_keys *keys, const unsigned char **at,
                                const unsigned char *end, struct failure *why) {
-    for (uint32_t i = 0; i < keys->count; i++) {
-        bool first = !i || keys->tables[i - 1] != keys->tables[i];
-        uint64_t step, before = first ? 0 : keys->ids[i - 1];
-        *at = get_leb128(*at, end, &step);
-        if (!*at)
-            return row_keys_bad("that is longer than its message", why);
-        keys->ids[i] = before + step;
-        if (!first && (!step || keys->ids[i] < before))
+    struct packed packed;
+    uint64_t *ids = keys->ids;
+    const uint16_t *tables = keys->tables;
+    uint32_t count = keys->count;
+    if (!packed_read(&packed, *at, end, count))
+        return row_keys_too_long(why);
+    for (uint32_t i = 0; i < count; i++)
+        if (!packed_take(&packed, &ids[i]))
+            return row_keys_too_long(why);
+    for (uint32_t i = 1; i < count; i++) {
+        if (tables[i] != tables[i - 1])
+            continue;
+        ids[i] += ids[i - 1];
+        if (ids[i] <= ids[i - 1])
             return row_keys_bad("that do not ascend", why);
     }
+    *at = packed.at;
     return STATUS_OK;
 }
 
@@ -200,7 +229,7 @@ static enum status read_plain(struct row_keys *keys, const unsigned char **at,
                               const unsigned char *end, struct failure *why) {
     size_t bytes = keys->count * sizeof(uint64_t);
     if (bytes > (size_t)(end - *at))
-        return row_keys_bad("that is longer than its message", why);
+        return row_keys_too_long(why);
     if (bytes)
         memcpy(keys->ids, *at, bytes);
     *at += bytes;

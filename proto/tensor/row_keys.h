@@ -2,11 +2,15 @@
 /* Which rows a message is about: ids by table, for each stack of tables, as
  * lists in memory and as the first part of a partition's bytes in a message.
  *
- * There each stack, in order, has the number of ids of each of its tables, a
- * varint; then the ids of all stacks, ascending within a table: 8 bytes each,
- * little-endian, or where that is shorter the varints of the differences from
- * the one before. The first byte tells which: ROW_KEYS_PLAIN or ROW_KEYS_DELTA.
- * Floats follow in the same order. */
+ * There each stack, in order, has the number of ids of each of its tables,
+ * packed; then the ids of each stack, ascending within a table: 8 bytes each,
+ * little-endian, or where that is shorter the differences from the one before,
+ * packed. The first byte tells which: ROW_KEYS_PLAIN or ROW_KEYS_DELTA. Floats
+ * follow in the same order.
+ *
+ * Packed numbers: the bytes of each, less 1, in 4 bits, the first of a byte's
+ * two in its lower half; then all numbers, in as few bytes as they need, 1 to
+ * 8, little-endian. (As Stream VByte: Lemire, Kurz, Rupp 2018.) */
 #ifndef CAPSTAN_ROW_KEYS_H
 #define CAPSTAN_ROW_KEYS_H
 
@@ -57,10 +61,9 @@ void row_keys_free(struct row_keys *keys);
 size_t row_keys_bytes(const struct layout *layout, const struct row_keys *keys,
                       unsigned char *form);
 
-/* Writes them in FORM to TO, which has room for them; returns its end. */
-unsigned char *row_keys_write(const struct layout *layout,
-                              const struct row_keys *keys, unsigned char form,
-                              unsigned char *to);
+/* Writes them in FORM to TO: SIZE bytes, as row_keys_bytes says. */
+void row_keys_write(const struct layout *layout, const struct row_keys *keys,
+                    unsigned char form, unsigned char *to, size_t size);
 
 /* Reads KEYS [num_stacks] from the begin of BYTES [SIZE]; *USED of them.
  * FAILURE_BAD_MESSAGE if they are no such lists, or have a row twice;

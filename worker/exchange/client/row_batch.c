@@ -254,7 +254,7 @@ static enum status write_part(struct row_batch *batch, size_t first, size_t end,
     if (!row_batch_grow((void **)&batch->bytes, &batch->room_bytes,
                         *used + bytes, 1))
         return row_batch_no_memory(why);
-    row_keys_write(layout, keys, form, batch->bytes + *used);
+    row_keys_write(layout, keys, form, batch->bytes + *used, bytes);
     *used += bytes;
     return STATUS_OK;
 }

@@ -119,8 +119,9 @@ static size_t draw_part(struct history *history, uint32_t p, char *to) {
             list->ids[list->count] = id;
             list->tables[list->count++] = (uint16_t)t;
         }
-    row_keys_bytes(layout, keys, &form);
-    char *end = (char *)row_keys_write(layout, keys, form, (void *)to);
+    size_t size = row_keys_bytes(layout, keys, &form);
+    row_keys_write(layout, keys, form, (void *)to, size);
+    char *end = to + size;
     for (size_t f = row_keys_floats(layout, keys); f-- > 0;) {
         float gradient = (float)(int32_t)philox_next(&history->random);
         memcpy(end, &gradient, sizeof gradient);
