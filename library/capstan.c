@@ -389,6 +389,17 @@ PUBLIC int capstan_lookup(capstan_run *run, const struct capstan_rows *rows,
                      until);
 }
 
+PUBLIC int capstan_prefetch(capstan_run *run, const struct capstan_rows *rows,
+                            size_t n) {
+    if (is_over(run))
+        return over_result(run);
+    return result_of(run,
+                     external_prefetch(run->external,
+                                       (const struct external_rows *)rows,
+                                       (uint32_t)n),
+                     TIME_NEVER);
+}
+
 PUBLIC int capstan_push_rows(capstan_run *run, const struct capstan_rows *rows,
                              size_t n) {
     if (is_over(run))

@@ -199,6 +199,15 @@ struct capstan_rows {
 int capstan_lookup(capstan_run *run, const struct capstan_rows *rows, size_t n,
                    double seconds);
 
+/* Asks ahead for the rows that the next capstan_lookup reads, with the same
+ * lists (VALUES are not used), and does not wait; best right after the lookup
+ * of a step, for the step after it. Without staleness they are the same rows as
+ * without it. With staleness they may lack this rank's own last push, and are
+ * as old as the staleness allows otherwise. A lookup of other lists makes it
+ * useless, not wrong. Once for each lookup. */
+int capstan_prefetch(capstan_run *run, const struct capstan_rows *rows,
+                     size_t n);
+
 /* Gradients of rows in this step, before capstan_step; copied, and added up by
  * row. Rows that no rank pushes stay as they are. */
 int capstan_push_rows(capstan_run *run, const struct capstan_rows *rows,

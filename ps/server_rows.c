@@ -288,7 +288,8 @@ const char *server_look_up(struct server *server, struct link_frame *frame,
                              partition_of(server, header->blocks[i]), i);
         for (uint32_t i = 0; i < lookup->num_parts; i++)
             update_core_lookup(server->update_core, header->blocks[i],
-                               header->rank, header->clock, header->seq);
+                               header->rank, header->clock, header->seq,
+                               header->early);
     }
     row_lookups_drop(server->row_lookups, lookup);
     return error;

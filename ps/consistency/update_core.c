@@ -26,7 +26,7 @@
 /* A request that waits for a block's next version. */
 struct reader {
     uint64_t clock, seq;
-    bool waiting;
+    bool waiting, early;
 };
 
 struct block_state {
@@ -167,7 +167,8 @@ static void look_up_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
     struct reader *lookup = lookup_of(x, b, rank);
     uint64_t version = x->blocks[b].version;
     if (!lookup || !lookup->waiting ||
-        gate_clock(&x->gate, &x->ledger, b, rank) < lookup->clock ||
+        gate_clock(&x->gate, &x->ledger, b, rank) + lookup->early <
+            lookup->clock ||
         !gate_may_read(&x->gate, &x->ledger, b, version, lookup->clock))
         return;
     lookup->waiting = false;
@@ -361,7 +362,7 @@ static void set_waiting(struct update_core *x, uint32_t b, uint32_t rank,
                         uint64_t clock, uint64_t seq) {
     struct reader *reader = reader_of(x, b, rank);
     if (!reader->waiting || reader->clock <= clock)
-        *reader = (struct reader){clock, seq, true};
+        *reader = (struct reader){.clock = clock, .seq = seq, .waiting = true};
 }
 
 static enum update_core_result contribute(struct update_core *x, uint32_t b,
@@ -454,8 +455,8 @@ void update_core_pull(struct update_core *x, uint32_t b, uint32_t rank,
 }
 
 void update_core_lookup(struct update_core *x, uint32_t b, uint32_t rank,
-                        uint64_t clock, uint64_t seq) {
-    *lookup_of(x, b, rank) = (struct reader){clock, seq, true};
+                        uint64_t clock, uint64_t seq, bool early) {
+    *lookup_of(x, b, rank) = (struct reader){clock, seq, true, early};
     look_up_if_ready(x, b, rank);
 }
 

@@ -97,6 +97,7 @@ _FUNCTIONS = {
     "declare_table": [_RUN, POINTER(Table), POINTER(c_uint32)],
     "set_table": [_RUN, c_uint32, c_char_p, c_double],
     "lookup": [_RUN, POINTER(Rows), c_size_t, c_double],
+    "prefetch": [_RUN, POINTER(Rows), c_size_t],
     "push_rows": [_RUN, POINTER(Rows), c_size_t],
     "optimizer": [_RUN, c_char_p],
     "set": [_RUN, c_uint32, c_char_p, c_double],

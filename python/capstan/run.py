@@ -254,6 +254,10 @@ class Run:
         """The rows of several tables in one exchange: of each (table, ids)."""
         return tables.lookup(self, requests)
 
+    def prefetch(self, requests: Sequence[tuple[tables.Table, Any]]) -> None:
+        """Asks ahead for the rows of the next lookup() of these requests."""
+        tables.prefetch(self, requests)
+
     def start(self) -> None:
         """Waits for the other processes and for the run's weights."""
         self._await(_c.capstan_start)

@@ -29,6 +29,11 @@ class Table:
         are after the last step."""
         return lookup(self.run, [(self, ids)])[0]
 
+    def prefetch(self, ids: Any) -> None:
+        """Asks ahead for the rows of the next lookup(), with the same IDS;
+        best right after the lookup of a step, for the step after it."""
+        prefetch(self.run, [(self, ids)])
+
     def push(self, ids: Any, gradients: Any) -> None:
         """Adds GRADIENTS [*ids.shape, dim] of the rows of IDS to this step,
         before run.step(); those of equal ids are added up."""
@@ -89,15 +94,26 @@ def _rows(parts: Sequence[tuple[Table, np.ndarray, np.ndarray]]) -> Any:
     return rows
 
 
-def lookup(
-    run: Run, requests: Sequence[tuple[Table, Any]]
-) -> list[np.ndarray]:
-    """The rows of several tables in one exchange: of each (table, ids)."""
+def _asked(requests: Sequence[tuple[Table, Any]]) -> list:
     parts = []
     for table, ids in requests:
         array = _ids(ids)
         values = np.empty((*array.shape, table.dim), np.float32)
         parts.append((table, array, values))
+    return parts
+
+
+def prefetch(run: Run, requests: Sequence[tuple[Table, Any]]) -> None:
+    """Asks ahead for the rows of the next lookup() of the same requests."""
+    parts = _asked(requests)
+    run._check(_c.capstan_prefetch(run._handle, _rows(parts), len(parts)))
+
+
+def lookup(
+    run: Run, requests: Sequence[tuple[Table, Any]]
+) -> list[np.ndarray]:
+    """The rows of several tables in one exchange: of each (table, ids)."""
+    parts = _asked(requests)
     run._await(_c.capstan_lookup, _rows(parts), len(parts))
     return [values for _, _, values in parts]
 

@@ -96,8 +96,9 @@ def bags(steps):
     return ids.astype(np.uint64) * 2**57, targets
 
 
-def embedded(steps, rule, init_range=0.5):
-    """Sums of rows are to be the targets: mean squared error."""
+def embedded(steps, rule, init_range=0.5, ahead=False):
+    """Sums of rows are to be the targets: mean squared error. AHEAD: rows are
+    asked for ahead, once others than those that are read."""
     run = capstan.init(optimizer=SGD)
     table = run.table("rows", DIM, rule, init_range=init_range)
     run.declare("other", np.zeros(1, np.float32))
@@ -109,6 +110,8 @@ def embedded(steps, rule, init_range=0.5):
     part = slice(run.rank * share, (run.rank + 1) * share)
     for step in run.steps(steps):
         error = table.lookup(ids[step, part]).sum(1) - targets[step, part]
+        if ahead and step + 1 < steps:
+            table.prefetch(ids[step if step == 7 else step + 1, part])
         gradient = np.repeat(2 * error[:, None] / error.size, BAG, axis=1)
         table.push(ids[step, part], gradient.astype(np.float32))
         run.push(0, np.zeros(1, np.float32))

@@ -82,6 +82,19 @@ class Tables(unittest.TestCase):
                     found.append(zero["last"])
             self.assertEqual(found[0], found[1])
 
+    def test_rows_that_are_asked_for_ahead_are_the_same(self):
+        rule = {"type": "Adagrad", "params": {"lr": 0.1}}
+        found = []
+        for ahead in False, True:
+            with ranks(
+                "embedded", 2, 2, steps=40, rule=rule, ahead=ahead
+            ) as run:
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker0")
+                )
+                found.append(run.result("worker0")["last"])
+        self.assertEqual(found[0], found[1])
+
     def test_rules_that_move_rows_not_pushed_are_refused(self):
         rule = {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}
         with ranks("embedded", 1, 1, steps=5, rule=rule) as run:

@@ -125,7 +125,9 @@ static void train(capstan_run *run, uint32_t table, uint32_t dim, float *output,
                     (double)part * BATCH / (seconds() - begin);
             begin = seconds();
         }
+        struct capstan_rows next = {table, IDS, ids[(s + 1) % BATCHES], NULL};
         must(run, capstan_lookup(run, &list, 1, -1));
+        must(run, capstan_prefetch(run, &next, 1));
         double loss = compute(clicks[b], dim, output, gradient);
         list.values = gradients;
         must(run, capstan_push_rows(run, &list, 1));

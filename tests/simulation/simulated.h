@@ -47,7 +47,9 @@ enum {
 struct simulated_scenario {
     uint32_t num_ranks, num_ps, num_blocks, num_parameters;
     uint32_t num_partitions, micro_batches;
-    uint32_t looks_ahead; /* chance that a step's rows are requested early */
+    uint32_t looks_ahead; /* chance that a step's rows are requested before the
+                             one before ends, */
+    uint32_t looks_early; /* and without awaiting its push */
     uint32_t first_block[SIMULATED_PARAMETERS];
     uint32_t blocks_of[SIMULATED_PARAMETERS];
     uint16_t block_ps[SIMULATED_BLOCKS];
@@ -98,6 +100,7 @@ struct simulated_data {
     uint32_t rank, count;
     uint64_t seq, clock, step;
     bool empty, overflowed;
+    bool early; /* a lookup that does not await its reader's push */
     bool zero[SIMULATED_UNITS]; /* a push without rows */
     uint32_t blocks[SIMULATED_UNITS];
     uint64_t values[SIMULATED_UNITS]; /* gradients, weights, or which rows */
@@ -154,6 +157,7 @@ struct simulated_snapshot {
 struct simulated_reader {
     bool waiting;
     uint64_t clock;
+    bool early; /* a lookup that does not await its reader's push */
 };
 
 struct simulated_contribution {
@@ -197,6 +201,7 @@ struct simulated_worker {
     uint32_t receipts;        /* partitions whose push is not answered */
     uint32_t looked_up;       /* micro batches of the next step */
     uint32_t rows;            /* partitions missing of the last one's lookup, */
+    bool looks_up_early;      /* and it was early */
     uint64_t looked_up_after; /* requests before it, */
     uint64_t ids[SIMULATED_UNITS]; /* which rows it wants */
     int64_t busy_until, blocked_since;

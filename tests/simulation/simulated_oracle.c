@@ -316,7 +316,7 @@ static uint64_t taken_of(const struct simulated *s, uint32_t p, uint32_t b,
 void simulated_oracle_looked_up(struct simulated *s, uint32_t p, uint32_t b,
                                 uint32_t rank, uint64_t clock) {
     simulated_oracle_replied(s, p, b, rank, clock);
-    if (taken_of(s, p, b, rank) < clock)
+    if (taken_of(s, p, b, rank) + s->ps[p].lookups[b][rank].early < clock)
         simulated_fail(s,
                        "rank %u reads partition %u at clock %llu without its "
                        "own push",
@@ -362,7 +362,7 @@ static void check_lookup(struct simulated *s, uint32_t p, uint32_t b,
     bool may = simulated_synchronous(s)
                    ? update_core_version(ps->update_core, b) >= clock
                    : !leaves_behind(s, p, b, clock);
-    if (may && taken_of(s, p, b, r) >= clock)
+    if (may && taken_of(s, p, b, r) + ps->lookups[b][r].early >= clock)
         simulated_fail(s,
                        "rank %u waits for rows of partition %u at clock %llu "
                        "and need not",
@@ -471,7 +471,8 @@ void simulated_oracle_answered(struct simulated *s, uint32_t rank, uint32_t b,
 void simulated_oracle_took_rows(struct simulated *s, uint32_t rank, uint32_t b,
                                 uint64_t version, uint64_t value) {
     const struct simulated_worker *w = &s->workers[rank];
-    simulated_oracle_answered(s, rank, b, w->clock);
+    bool without_own = w->looks_up_early && !simulated_synchronous(s);
+    simulated_oracle_answered(s, rank, b, w->clock - without_own);
     if (simulated_synchronous(s) && version != w->clock)
         simulated_fail(s, "rank %u after step %llu reads rows of round %llu",
                        rank, (unsigned long long)w->clock,

@@ -217,7 +217,8 @@ static void note_reader(struct simulated_ps *ps, uint32_t b,
                         const struct simulated_data *data) {
     struct simulated_reader *reader = &ps->readers[b][data->rank];
     if (!reader->waiting || reader->clock < data->clock)
-        *reader = (struct simulated_reader){true, data->clock};
+        *reader =
+            (struct simulated_reader){.waiting = true, .clock = data->clock};
 }
 
 /* The newest counts. */
@@ -239,12 +240,13 @@ static void look_up(struct simulated *s, uint32_t p,
         lookup->parts[i].block = data->blocks[i];
         rows->ids[i] = data->values[i];
         ps->lookups[b][data->rank] =
-            (struct simulated_reader){true, data->clock};
+            (struct simulated_reader){true, data->clock, data->early};
         row_lookups_wait(ps->row_lookups, lookup, b - first, i);
     }
     for (uint32_t i = 0; i < data->count; i++)
         update_core_lookup(ps->update_core, ps->local[data->blocks[i]],
-                           data->rank, early ? 0 : data->clock, data->seq);
+                           data->rank, early ? 0 : data->clock, data->seq,
+                           data->early);
     row_lookups_drop(ps->row_lookups, lookup);
 }
 

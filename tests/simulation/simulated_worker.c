@@ -94,9 +94,10 @@ static bool goes_on(const struct simulated *s,
 }
 
 /* The next micro batch of the step after this one. */
-static void look_up(struct simulated *s, uint32_t rank) {
+static void look_up(struct simulated *s, uint32_t rank, bool early) {
     struct simulated_worker *w = &s->workers[rank];
     uint32_t m = w->looked_up++, units = simulated_units(s);
+    w->looks_up_early = early;
     w->looked_up_after = w->seq;
     for (uint32_t b = s->scenario.num_blocks; b < units; b++) {
         uint32_t lookup = b + s->scenario.num_partitions;
@@ -114,7 +115,7 @@ static void look_up(struct simulated *s, uint32_t rank) {
 static bool has_rows(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
     while (!w->rows && w->looked_up < s->scenario.micro_batches)
-        look_up(s, rank);
+        look_up(s, rank, false);
     return !w->rows;
 }
 
@@ -122,7 +123,7 @@ static void look_ahead(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
     if (!w->looked_up && s->scenario.num_partitions && goes_on(s, w) &&
         simulated_chance(s, s->scenario.looks_ahead))
-        look_up(s, rank);
+        look_up(s, rank, simulated_chance(s, s->scenario.looks_early));
 }
 
 /* Rows that arrive from now on are the next step's. */
@@ -261,6 +262,7 @@ static bool send(struct simulated *s, uint32_t rank,
     data->seq = ++w->seq;
     data->clock = request->clock;
     data->overflowed = request->kind == WINDOW_PUSH_OVERFLOWED;
+    data->early = w->looks_up_early;
     data->empty = data->overflowed || request->kind == WINDOW_PUSH_EMPTY;
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];

@@ -204,6 +204,7 @@ static void draw_table(struct simulated *s) {
     scenario->num_partitions = 1 + one_of(s, SIMULATED_PARTITIONS);
     scenario->micro_batches = 1 + one_of(s, 2);
     scenario->looks_ahead = one_of(s, 1001);
+    scenario->looks_early = one_of(s, 1001);
 }
 
 /* Most seeds have few kinds of trouble, some have all. */

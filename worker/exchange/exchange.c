@@ -203,10 +203,10 @@ bool exchange_has_bytes(struct exchange exchange, uint32_t parameter) {
            reducer_has_bytes(exchange.context, parameter);
 }
 
-void exchange_lookup(struct exchange exchange, uint64_t clock,
+void exchange_lookup(struct exchange exchange, uint64_t clock, bool early,
                      uint64_t snapshot, struct row_batch *rows) {
     if (!exchange.provides_first_weights)
-        client_lookup(exchange.context, clock, snapshot, rows);
+        client_lookup(exchange.context, clock, early, snapshot, rows);
 }
 
 bool exchange_wait_rows(struct exchange exchange, int64_t until) {

@@ -76,7 +76,7 @@ bool exchange_epoch(struct exchange exchange, uint64_t *number,
 bool exchange_has_bytes(struct exchange exchange, uint32_t parameter);
 
 /* Rows of tables: client.h. A reducer has none: false. */
-void exchange_lookup(struct exchange exchange, uint64_t clock,
+void exchange_lookup(struct exchange exchange, uint64_t clock, bool early,
                      uint64_t snapshot, struct row_batch *rows);
 bool exchange_wait_rows(struct exchange exchange, int64_t until);
 void exchange_push_rows(struct exchange exchange, uint64_t clock,

@@ -205,6 +205,12 @@ enum external_result external_lookup(struct external *external,
                                      const struct external_rows *rows,
                                      uint32_t count, int64_t until);
 
+/* Begins the next external_lookup, of the same ROWS: of the step after this one
+ * if one was made in this one. Does not wait; VALUES are not used. */
+enum external_result external_prefetch(struct external *external,
+                                       const struct external_rows *rows,
+                                       uint32_t count);
+
 /* Adds gradients of rows to this step, before external_step; copied. */
 enum external_result external_push_rows(struct external *external,
                                         const struct external_rows *rows,

@@ -147,18 +147,63 @@ static enum status check_lists(const struct external *external,
     return STATUS_OK;
 }
 
+/* AHEAD: for the step after this one. */
 static enum status begin_lookup(struct external *external,
                                 struct trainer *trainer,
                                 const struct external_rows *rows,
-                                uint32_t count, struct failure *why) {
+                                uint32_t count, bool ahead,
+                                struct failure *why) {
     struct table_steps *steps = &external->tables->steps;
     enum status status = open_steps(external, trainer, why);
     if (!status)
         status = table_steps_look_up(steps, rows, count, why);
     if (!status)
-        exchange_lookup(trainer->exchange, trainer->clock, 0,
+        exchange_lookup(trainer->exchange, trainer->clock + ahead, ahead, 0,
                         &steps->awaited->batch);
     return status;
+}
+
+/* A lookup that was begun ahead is awaited, also if it has brought other rows
+ * than those which are wanted now. */
+static bool await_others(struct external *external, struct trainer *trainer,
+                         const struct external_rows *rows, uint32_t count,
+                         int64_t until) {
+    struct external_tables *all = external->tables;
+    pthread_mutex_lock(&external->mutex);
+    bool others = count && all->steps.awaited &&
+                  !table_steps_awaits(&all->steps, rows, count);
+    pthread_mutex_unlock(&external->mutex);
+    if (!others)
+        return true;
+    if (!exchange_wait_rows(trainer->exchange, until))
+        return false;
+    pthread_mutex_lock(&external->mutex);
+    table_steps_drop(&all->steps);
+    pthread_mutex_unlock(&external->mutex);
+    return true;
+}
+
+enum external_result external_prefetch(struct external *external,
+                                       const struct external_rows *rows,
+                                       uint32_t count) {
+    struct trainer *trainer = external_enter(external);
+    struct failure why;
+    if (!trainer)
+        return EXTERNAL_OVER;
+    enum status status = check_lists(external, rows, count, &why);
+    pthread_mutex_lock(&external->mutex);
+    if (!status && count && external->tables->steps.awaited)
+        status = status_fail(&why, FAILURE_WRONG_CALL,
+                             "rows are asked for ahead twice without a lookup "
+                             "in between");
+    else if (!status && count)
+        status = begin_lookup(external, trainer, rows, count,
+                              external->tables->steps.read != NULL, &why);
+    pthread_mutex_unlock(&external->mutex);
+    if (status)
+        external_report(trainer, &why);
+    external_leave(external);
+    return status ? EXTERNAL_OVER : EXTERNAL_DONE;
 }
 
 enum external_result external_lookup(struct external *external,
@@ -170,9 +215,14 @@ enum external_result external_lookup(struct external *external,
     if (!trainer)
         return result;
     enum status status = check_lists(external, rows, count, &why);
+    if (!status && !await_others(external, trainer, rows, count, until)) {
+        result = external_late(external, until);
+        external_leave(external);
+        return result;
+    }
     pthread_mutex_lock(&external->mutex);
     if (!status && count && !external->tables->steps.awaited)
-        status = begin_lookup(external, trainer, rows, count, &why);
+        status = begin_lookup(external, trainer, rows, count, false, &why);
     pthread_mutex_unlock(&external->mutex);
     if (status) {
         external_report(trainer, &why);

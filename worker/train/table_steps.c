@@ -108,6 +108,34 @@ void table_steps_copy(struct table_steps *steps,
         steps->read = lists;
 }
 
+static bool is_list(const struct row_lists *lists, size_t list, size_t first_id,
+                    const struct external_rows *rows) {
+    return lists->lists[list].table == rows->table &&
+           lists->lists[list].count == rows->count &&
+           !memcmp(lists->ids + first_id, rows->ids,
+                   rows->count * sizeof *rows->ids);
+}
+
+bool table_steps_awaits(const struct table_steps *steps,
+                        const struct external_rows *rows, uint32_t count) {
+    const struct row_lists *lists = steps->awaited;
+    size_t list = 0, first_id = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!rows[i].count)
+            continue;
+        if (!lists || list == lists->num_lists ||
+            !is_list(lists, list, first_id, &rows[i]))
+            return false;
+        list++;
+        first_id += rows[i].count;
+    }
+    return lists && list == lists->num_lists;
+}
+
+void table_steps_drop(struct table_steps *steps) {
+    steps->awaited = NULL;
+}
+
 /* Adds COUNT rows FROM of DIM floats to those at POSITIONS. */
 static void add_gradients(float *to, const uint32_t *positions, size_t count,
                           const float *from, uint32_t dim) {
@@ -122,12 +150,8 @@ static void add_gradients(float *to, const uint32_t *positions, size_t count,
 static bool is_next(const struct table_steps *steps,
                     const struct external_rows *rows) {
     const struct row_lists *lists = steps->read;
-    if (!lists || steps->kept || lists->num_summed == lists->num_lists)
-        return false;
-    const struct row_list *next = &lists->lists[lists->num_summed];
-    return next->table == rows->table && next->count == rows->count &&
-           !memcmp(lists->ids + lists->ids_summed, rows->ids,
-                   rows->count * sizeof *rows->ids);
+    return lists && !steps->kept && lists->num_summed < lists->num_lists &&
+           is_list(lists, lists->num_summed, lists->ids_summed, rows);
 }
 
 static void sum_next(struct table_steps *steps,

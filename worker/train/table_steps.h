@@ -37,13 +37,20 @@ enum status table_steps_open(struct table_steps *steps,
                              struct failure *why) MUST_CHECK;
 void table_steps_close(struct table_steps *steps);
 
-/* Begins a lookup of COUNT lists ROWS. Its batch goes out; once its weights are
- * there, table_steps_copy takes the same ROWS. */
+/* Begins a lookup of COUNT lists ROWS; none is awaited. Its batch goes out;
+ * once its weights are there, table_steps_copy takes the same ROWS. */
 enum status table_steps_look_up(struct table_steps *steps,
                                 const struct external_rows *rows,
                                 uint32_t count, struct failure *why) MUST_CHECK;
 void table_steps_copy(struct table_steps *steps,
                       const struct external_rows *rows, uint32_t count);
+
+/* Whether the awaited lookup is of the lists ROWS. */
+bool table_steps_awaits(const struct table_steps *steps,
+                        const struct external_rows *rows, uint32_t count);
+
+/* Nobody wants what the lookup has brought. */
+void table_steps_drop(struct table_steps *steps);
 
 /* Adds gradients, which are copied, to this step. */
 enum status table_steps_add(struct table_steps *steps,

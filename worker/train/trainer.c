@@ -20,7 +20,7 @@
 static void look_up(void *context, uint64_t clock, uint64_t snapshot,
                     struct row_batch *rows) {
     struct trainer *trainer = context;
-    exchange_lookup(trainer->exchange, clock, snapshot, rows);
+    exchange_lookup(trainer->exchange, clock, false, snapshot, rows);
 }
 
 static bool wait_rows(void *context) {

@@ -92,10 +92,11 @@ void client_announce(struct client *client, uint32_t first, uint32_t count,
                      uint64_t clock, enum contribution contribution_kind);
 
 /* Reads ROWS of tables, which is borrowed until client_wait_rows, for a reader
- * whose last push has CLOCK; that push may still be to come, and is waited for.
- * SNAPSHOT: 0, or a snapshot's id. The last lookup has been answered. */
-void client_lookup(struct client *client, uint64_t clock, uint64_t snapshot,
-                   struct row_batch *rows);
+ * whose last push has CLOCK; that push may still be to come, and is waited for
+ * unless the lookup is EARLY and the run has staleness. SNAPSHOT: 0, or a
+ * snapshot's id. The last lookup has been answered. */
+void client_lookup(struct client *client, uint64_t clock, bool early,
+                   uint64_t snapshot, struct row_batch *rows);
 
 /* Waits until the last lookup's weights are here; as client_wait. */
 bool client_wait_rows(struct client *client, int64_t until);

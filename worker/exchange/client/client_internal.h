@@ -35,6 +35,7 @@ struct client_rows {
     double overflow_scale; /* loss scale of an overflowed push */
     uint64_t after;        /* seq of the last request before a lookup's */
     uint32_t missing;      /* partitions that are not answered */
+    bool early;            /* a lookup that does not await the own push */
     bool requested;        /* the communication thread has not taken it yet */
 };
 

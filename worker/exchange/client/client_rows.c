@@ -19,11 +19,14 @@ uint32_t client_first_lookup(const struct client *client) {
     return client_first_push(client) + partitions(client);
 }
 
-void client_lookup(struct client *client, uint64_t clock, uint64_t snapshot,
-                   struct row_batch *rows) {
+void client_lookup(struct client *client, uint64_t clock, bool early,
+                   uint64_t snapshot, struct row_batch *rows) {
     pthread_mutex_lock(&client->mutex);
-    client->lookup = (struct client_rows){
-        .rows = rows, .clock = clock, .snapshot = snapshot, .requested = true};
+    client->lookup = (struct client_rows){.rows = rows,
+                                          .clock = clock,
+                                          .early = early,
+                                          .snapshot = snapshot,
+                                          .requested = true};
     for (uint32_t p = 0; p < partitions(client); p++)
         client->lookup.missing += rows->parts[p].bytes > 0;
     pthread_mutex_unlock(&client->mutex);
@@ -166,6 +169,7 @@ bool client_send_rows(struct client *client,
     header.n_blocks = request->count;
     header.blocks = blocks;
     header.snapshot = push ? 0 : client->sent_lookup.snapshot;
+    header.early = !push && client->sent_lookup.early;
     header.encoding = client_encoding(client, request, &header);
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
         header.loss_scale = client->sent_push.overflow_scale;

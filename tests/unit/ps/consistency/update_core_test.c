@@ -368,7 +368,14 @@ static void open_rows(uint32_t ranks, uint64_t staleness) {
 }
 
 static void look_up(uint32_t rank, uint64_t clock, uint64_t seq) {
-    update_core_lookup(update_core_fixture.update_core, 1, rank, clock, seq);
+    update_core_lookup(update_core_fixture.update_core, 1, rank, clock, seq,
+                       false);
+    update_core_fixture_collect();
+}
+
+static void look_up_early(uint32_t rank, uint64_t clock, uint64_t seq) {
+    update_core_lookup(update_core_fixture.update_core, 1, rank, clock, seq,
+                       true);
     update_core_fixture_collect();
 }
 
@@ -415,6 +422,37 @@ static void a_lookup_waits_for_its_readers_own_push(void **state) {
                          0);
         update_core_fixture_teardown(NULL);
     }
+}
+
+static void an_early_lookup_waits_for_the_push_before(void **state) {
+    (void)state;
+    static const uint64_t staleness[] = {2, GATE_ASYNCHRONOUS};
+    for (unsigned i = 0; i < 2; i++) {
+        open_rows(1, staleness[i]);
+        look_up_early(0, 1, 7); /* of step 1, which is not pushed */
+        expect_lookup(0, 7, 0);
+        look_up_early(0, 2, 8);
+        assert_int_equal(update_core_fixture.count, 0);
+        update_core_fixture_push(1, 0, 1, 9);
+        expect_lookup(0, 8, 1);
+        update_core_fixture_teardown(NULL);
+    }
+    open_rows(1, 0);
+    look_up_early(0, 1, 7);
+    assert_int_equal(update_core_fixture.count, 0);
+    update_core_fixture_push(1, 0, 1, 8);
+    expect_lookup(0, 7, 1);
+}
+
+/* Staleness 1: it reads for the step after push 2, as a lookup after it. */
+static void an_early_lookup_is_no_staler_than_another(void **state) {
+    (void)state;
+    open_rows(2, 1);
+    update_core_fixture_push(1, 0, 1, 1);
+    look_up_early(0, 2, 2);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_LOOKUP, NULL), 0);
+    update_core_fixture_push(1, 1, 1, 1);
+    expect_lookup(0, 2, 2);
 }
 
 static void a_lookup_waits_for_the_others_of_its_round(void **state) {
@@ -665,6 +703,8 @@ int main(void) {
             with_staleness_a_push_is_applied_and_its_reply_deferred),
         UPDATE_CORE_TEST(a_lookup_before_any_push_reads_at_once),
         UPDATE_CORE_TEST(a_lookup_waits_for_its_readers_own_push),
+        UPDATE_CORE_TEST(an_early_lookup_waits_for_the_push_before),
+        UPDATE_CORE_TEST(an_early_lookup_is_no_staler_than_another),
         UPDATE_CORE_TEST(a_lookup_waits_for_the_others_of_its_round),
         UPDATE_CORE_TEST(a_lookup_waits_for_whoever_is_too_far_behind),
         UPDATE_CORE_TEST(a_newer_lookup_takes_the_place_of_an_older),

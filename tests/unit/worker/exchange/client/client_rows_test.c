@@ -187,7 +187,7 @@ static void await_rows(struct rows_fixture *fixture, float before,
 static void a_lookup_is_answered_by_the_rows_it_lists(void **state) {
     struct rows_fixture *fixture = *state;
     uint32_t peer;
-    client_lookup(fixture->client->client, 3, 0, &fixture->rows);
+    client_lookup(fixture->client->client, 3, false, 0, &fixture->rows);
     uint64_t seq = receive_lookup(fixture, 3, &peer);
     assert_false(client_wait_rows(fixture->client->client, time_now()));
     send_rows(fixture, peer,
@@ -198,7 +198,7 @@ static void a_lookup_is_answered_by_the_rows_it_lists(void **state) {
 static void rows_of_other_sizes_clocks_or_snapshots_are_left(void **state) {
     struct rows_fixture *fixture = *state;
     uint32_t peer;
-    client_lookup(fixture->client->client, 3, 9, &fixture->rows);
+    client_lookup(fixture->client->client, 3, false, 9, &fixture->rows);
     uint64_t seq = receive_lookup(fixture, 3, &peer);
     struct answer sound = {.seq = seq, .clock = 3, .snapshot = 9, .value = 5};
     struct answer wrong = sound;
@@ -223,7 +223,7 @@ static void rows_of_other_sizes_clocks_or_snapshots_are_left(void **state) {
 static void a_lookup_is_sent_again_after_a_second_of_silence(void **state) {
     struct rows_fixture *fixture = *state;
     uint32_t peer;
-    client_lookup(fixture->client->client, 3, 0, &fixture->rows);
+    client_lookup(fixture->client->client, 3, false, 0, &fixture->rows);
     uint64_t first = receive_lookup(fixture, 3, &peer);
     fixture->client->now += TIME_S + TIME_MS;
     uint64_t second = receive_lookup(fixture, 3, &peer);
@@ -239,13 +239,13 @@ static void an_answer_to_an_earlier_lookup_is_not_stored(void **state) {
     struct rows_fixture *fixture = *state;
     struct answer answer = {.clock = 3, .snapshot = 9, .value = 5};
     uint32_t peer;
-    client_lookup(fixture->client->client, 3, 9, &fixture->rows);
+    client_lookup(fixture->client->client, 3, false, 9, &fixture->rows);
     answer.seq = receive_lookup(fixture, 3, &peer);
     fixture->client->now += TIME_S + TIME_MS;
     uint64_t again = receive_lookup(fixture, 3, &peer);
     send_rows(fixture, peer, answer);
     await_rows(fixture, 0, 5);
-    client_lookup(fixture->client->client, 3, 9, &fixture->rows);
+    client_lookup(fixture->client->client, 3, false, 9, &fixture->rows);
     uint64_t next = receive_lookup(fixture, 3, &peer);
     answer.seq = again;
     answer.value = 99;
