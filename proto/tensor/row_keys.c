@@ -195,8 +195,10 @@ static enum status row_keys_read_counts(const struct layout *layout,
             if (count && !row_keys_reserve(&keys[s], keys[s].count + count))
                 return status_fail(why, FAILURE_NO_MEMORY,
                                    "no memory for a list of rows");
+            uint16_t *tables = keys[s].tables + keys[s].count;
             for (uint64_t k = 0; k < count; k++)
-                keys[s].tables[keys[s].count++] = (uint16_t)layout->stacked[i];
+                tables[k] = (uint16_t)layout->stacked[i];
+            keys[s].count += (uint32_t)count;
         }
     }
     *at = packed.at;

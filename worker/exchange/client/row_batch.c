@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, FIRST_ROOM = 1024 };
+enum { GROUP = 32 }; /* ids that are looked for together */
 
 struct row_batch_row {
     uint64_t id;
@@ -76,10 +77,10 @@ static uint32_t *find_index(const struct row_batch *batch, uint32_t table,
     }
 }
 
-/* Room for one more row than there are. */
+/* Room for GROUP more rows than there are. */
 static bool grow_rows(struct row_batch *batch) {
     size_t room = batch->room_rows;
-    if (!row_batch_grow((void **)&batch->rows, &room, batch->num_rows + 1,
+    if (!row_batch_grow((void **)&batch->rows, &room, batch->num_rows + GROUP,
                         sizeof *batch->rows))
         return false;
     struct row_batch_row *sorted =
@@ -110,6 +111,39 @@ static uint16_t table_order(const struct layout *layout, uint32_t table) {
     return (uint16_t)place;
 }
 
+/* Hashes COUNT ids of TABLE, and prefetches their places in the index, then
+ * their rows. */
+static void prefetch_ids(const struct row_batch *batch, uint32_t table,
+                         const uint64_t *ids, size_t count, uint64_t *hashes) {
+    for (size_t i = 0; i < count; i++) {
+        hashes[i] = layout_row_hash(table, ids[i]);
+        __builtin_prefetch(&batch->index[(uint32_t)hashes[i] & batch->mask]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint32_t entry = batch->index[(uint32_t)hashes[i] & batch->mask];
+        __builtin_prefetch(&batch->rows[entry ? entry - 1 : 0]);
+    }
+}
+
+/* COUNT ids, at most GROUP, for which there is room. */
+static void add_group(struct row_batch *batch, uint32_t table, uint16_t order,
+                      const uint64_t *ids, size_t count) {
+    uint64_t hashes[GROUP];
+    prefetch_ids(batch, table, ids, count, hashes);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t *entry = find_index(batch, table, ids[i], hashes[i]);
+        if (!*entry) {
+            batch->rows[batch->num_rows++] = (struct row_batch_row){
+                .id = ids[i],
+                .partition = layout_partition(batch->layout, hashes[i]),
+                .table = (uint16_t)table,
+                .order = order};
+            *entry = (uint32_t)batch->num_rows;
+        }
+        batch->positions[batch->num_added++] = *entry - 1;
+    }
+}
+
 enum status row_batch_add(struct row_batch *batch, uint32_t table,
                           const uint64_t *ids, size_t count,
                           struct failure *why) {
@@ -117,20 +151,11 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
     if (!row_batch_grow((void **)&batch->positions, &batch->room_added,
                         batch->num_added + count, sizeof *batch->positions))
         return row_batch_no_memory(why);
-    for (size_t i = 0; i < count; i++) {
-        if (batch->num_rows == batch->room_rows && !grow_rows(batch))
+    for (size_t first = 0; first < count; first += GROUP) {
+        size_t group = count - first < GROUP ? count - first : GROUP;
+        if (batch->num_rows + group > batch->room_rows && !grow_rows(batch))
             return row_batch_no_memory(why);
-        uint64_t hash = layout_row_hash(table, ids[i]);
-        uint32_t *entry = find_index(batch, table, ids[i], hash);
-        if (!*entry) {
-            batch->rows[batch->num_rows++] = (struct row_batch_row){
-                .id = ids[i],
-                .partition = layout_partition(batch->layout, hash),
-                .table = (uint16_t)table,
-                .order = order};
-            *entry = (uint32_t)batch->num_rows;
-        }
-        batch->positions[batch->num_added++] = *entry - 1;
+        add_group(batch, table, order, ids + first, group);
     }
     return STATUS_OK;
 }
