@@ -52,6 +52,20 @@ uint64_t run_step(const struct run *run) {
     return step > run->plan.schedule.start ? step : run->plan.schedule.start;
 }
 
+/* The step of a run that fails. The other trainers may have reported nothing
+ * for half a second; in a synchronous run they have contributed to every round
+ * but the last one that any trainer has finished. */
+static uint64_t failed_step(const struct run *run) {
+    uint64_t step = run_step(run);
+    for (uint32_t r = 0; run_synchronous(run) && r < run->roster.num_ranks;
+         r++) {
+        uint64_t clock = run->trainers[r].heartbeat.clock;
+        if (run->trainers[r].in_view && clock > step + 1)
+            step = clock - 1;
+    }
+    return step;
+}
+
 bool run_trainers_keep_weights(const struct run *run) {
     return run->job->optimizer.type == OPTIMIZER_NONE && !run->allreduce;
 }
@@ -86,7 +100,8 @@ void run_stop(struct run *run, enum failure_code code, const char *format,
     vsnprintf(run->text, sizeof run->text, format, arguments);
     va_end(arguments);
     run->code = code;
-    run->end_step = run_step(run);
+    run->end_step =
+        code && !run->shutdown.interrupted ? failed_step(run) : run_step(run);
     if (run->checkpoints.has_saved && run->checkpoints.saved > run->end_step)
         run->end_step = run->checkpoints.saved;
     progress_close(&run->metrics.progress);
