@@ -115,6 +115,33 @@ static uint64_t longest_share(struct run *run) {
     return most;
 }
 
+/* A batch that is not full has another mean than the learning rate was chosen
+ * for, and a trainer with a smaller share takes part in fewer rounds. */
+static void warn_of_short_share(const struct run *run) {
+    uint64_t least = UINT64_MAX;
+    uint32_t rank = 0, replicas = run->plan.num_replicas;
+    char name[64];
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        uint64_t share =
+            trainer->share_samples
+                ? trainer->share_samples / trainer->replicas
+                : run_schedule_share_samples(run->plan.train_samples, replicas);
+        rank = share < least ? r : rank;
+        least = share < least ? share : least;
+    }
+    if (!least || least >= run->job->micro_batch)
+        return;
+    roster_name(&run->roster.slots[rank], name, sizeof name);
+    log_warning(run->log, "batch_exceeds_share",
+                "%s has %llu sample%s of the data for a replica, less than a "
+                "micro batch of %u: its batches are never full; make "
+                "train_micro_batch_size_per_gpu %llu or less, or use fewer "
+                "trainers",
+                name, (unsigned long long)least, plural((uint32_t)least),
+                run->job->micro_batch, (unsigned long long)least);
+}
+
 /* Computes the batches per epoch of one replica. */
 static bool set_batches_per_epoch(struct run *run) {
     const struct job *job = run->job;
@@ -124,8 +151,10 @@ static bool set_batches_per_epoch(struct run *run) {
         run->plan.batches_per_epoch = run_schedule_share_batches(
             run->plan.train_samples, run->plan.num_replicas, job->micro_batch,
             job->data.drop_last);
-    if (run->plan.batches_per_epoch)
+    if (run->plan.batches_per_epoch) {
+        warn_of_short_share(run);
         return true;
+    }
     uint64_t share = run_schedule_share_samples(run->plan.train_samples,
                                                 run->plan.num_replicas);
     run_stop(

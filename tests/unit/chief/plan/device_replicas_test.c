@@ -154,6 +154,29 @@ static void an_epoch_without_a_batch_ends_the_run(void **state) {
                                       "6 replicas), the micro batch 10"));
 }
 
+/* By even shares, and by the records that each trainer has counted. */
+static void a_batch_that_a_share_does_not_fill_is_warned_of(void **state) {
+    struct run_fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    run->plan.train_samples = 30;
+    declare_all(fixture, 1, 1, 1);
+    link_fixture_capture_log(fixture->wire);
+    assert_true(device_replicas_resolve(run));
+    run->plan.train_samples = 27;
+    run->plan.batches_per_epoch = 0;
+    assert_true(device_replicas_resolve(run));
+    assert_non_null(strstr(link_fixture_captured_log(fixture->wire),
+                           "worker 0 has 9 samples"));
+    for (uint32_t r = 0; r < WORKERS; r++)
+        run->trainers[r].share_samples = 12 - 4 * r;
+    run->plan.batches_per_epoch = 0;
+    link_fixture_capture_log(fixture->wire);
+    assert_true(device_replicas_resolve(run));
+    assert_non_null(strstr(link_fixture_captured_log(fixture->wire),
+                           "worker 2 has 4 samples"));
+    assert_int_equal(run->plan.batches_per_epoch, 2);
+}
+
 /* Memory is reckoned for what the run counts on, whatever a peer says. */
 static void a_peer_with_too_many_replicas_is_refused(void **state) {
     struct run_fixture *fixture = *state;
@@ -197,6 +220,7 @@ int main(void) {
         TEST(with_staleness_unequal_replica_counts_end_the_run),
         TEST(an_unsolvable_batch_ends_the_run),
         TEST(an_epoch_without_a_batch_ends_the_run),
+        TEST(a_batch_that_a_share_does_not_fill_is_warned_of),
         TEST(a_peer_with_too_many_replicas_is_refused),
         TEST(a_trainer_that_rejoins_with_fewer_replicas_is_refused),
     };
