@@ -28,7 +28,7 @@ struct batch_column {
     enum batch_type type;
     uint32_t width;       /* values of a sample */
     uint32_t num_classes; /* BATCH_CLASSES: all values are below it */
-    float min, max;       /* BATCH_FLOATS: bounds; equal: none */
+    float min, max;       /* a label's two values; equal: any number */
     /* BATCH_FLOATS: the features whose values follow each other in it, in the
      * spec's `features` from FIRST on; 0: all that give floats. */
     uint32_t first_feature, num_features;

@@ -193,13 +193,12 @@ static enum status put_label(const struct batch_column *column, float label,
                              void *values, uint32_t i, struct failure *why) {
     if (column->type == BATCH_FLOATS) {
         ((float *)values)[i] = label;
-        if (column->max <= column->min ||
-            (label >= column->min && label <= column->max))
+        if (column->max <= column->min || label == column->min ||
+            label == column->max)
             return STATUS_OK;
         return status_fail(why, FAILURE_DATA_DAMAGED,
-                           "label: found %g, expected a number from %g to %g",
-                           (double)label, (double)column->min,
-                           (double)column->max);
+                           "label: found %g, expected %g or %g", (double)label,
+                           (double)column->min, (double)column->max);
     }
     if (label < 0 || label >= (float)column->num_classes ||
         label != floorf(label))

@@ -301,20 +301,20 @@ static void a_bad_record_ends_the_run_or_is_skipped(void **state) {
     assert_int_equal(seen, RECORDS);
 }
 
-/* Of one output: a probability, or any number where the column has no bounds.
- */
-static void a_label_is_a_number_within_its_columns_bounds(void **state) {
+/* Of one output: 0 or 1, or any number where the column has no bounds. */
+static void a_label_is_one_of_its_columns_bounds(void **state) {
     static const struct {
         const char *line, *text;
-    } bad[] = {{"1,1.5,2\n", "label: found 1.5, expected a number from 0 to 1"},
-               {"1,-1,2\n", "label: found -1, expected a number from 0 to 1"},
+    } bad[] = {{"1,1.5,2\n", "label: found 1.5, expected 0 or 1"},
+               {"1,-1,2\n", "label: found -1, expected 0 or 1"},
+               {"1,0.3,2\n", "label: found 0.3, expected 0 or 1"},
                {"1,1e39,2\n", "found \"1e39\", expected a number"},
                {"1e39,1,2\n", "found \"1e39\", expected a number"}};
     struct fixture *fixture = *state;
     struct batch_column *label = &fixture->spec.columns[1];
     unsigned seen;
     for (int f = 0; f < FILES; f++)
-        write_part(fixture, f, "x,label,y\n1,1,2\n1,0.25,2\n");
+        write_part(fixture, f, "x,label,y\n1,1,2\n1,0,2\n");
     *label = (struct batch_column){BATCH_FLOATS, .width = 1, .max = 1};
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
         write_part(fixture, 0, "x,label,y\n0,0,0\n");
@@ -475,7 +475,7 @@ int main(void) {
         TEST(devices_part_their_trainers_share),
         TEST(a_range_is_in_the_files_order),
         TEST(a_bad_record_ends_the_run_or_is_skipped),
-        TEST(a_label_is_a_number_within_its_columns_bounds),
+        TEST(a_label_is_one_of_its_columns_bounds),
         TEST(a_file_that_shrinks_is_noticed),
         TEST(a_file_that_grows_is_noticed),
         TEST(counting_can_be_ended),
