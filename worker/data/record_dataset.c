@@ -718,22 +718,43 @@ static void see_name(void *context, const struct record_text *name) {
     seen->count += seen->names[seen->count] != NULL;
 }
 
+static void list_seen(const struct seen_names *seen, char *list, size_t size) {
+    size_t used = 0;
+    list[0] = 0;
+    for (uint32_t i = 0; i < seen->count && used < size; i++)
+        used += (size_t)snprintf(list + used, size - used, "%s%s",
+                                 i ? ", " : "", seen->names[i]);
+}
+
+/* Records without a label are bad ones: with none the job's key is wrong. */
+static enum status check_label(const struct record_dataset *dataset,
+                               const struct seen_names *seen,
+                               struct failure *why) {
+    const char *label = dataset->options.job->data.label;
+    char list[512];
+    if (!seen->count || name_is_seen(seen, label, strlen(label)))
+        return STATUS_OK;
+    list_seen(seen, list, sizeof list);
+    return status_fail(why, FAILURE_DATA_MISMATCH,
+                       "%s: data.label: found \"%s\", which none of the first "
+                       "%d records has; they have %s",
+                       dataset->files.gl_pathv[0], label, EXAMPLES_READ, list);
+}
+
 static void warn_of_absent(const struct record_dataset *dataset,
                            const struct seen_names *seen, const char *name) {
-    char list[512] = "";
-    size_t used = 0;
+    char list[512];
     if (name_is_seen(seen, name, strlen(name)))
         return;
-    for (uint32_t i = 0; i < seen->count && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
-                                 i ? ", " : "", seen->names[i]);
+    list_seen(seen, list, sizeof list);
     log_warning(dataset->options.log, "feature_not_found",
                 "%s: none of the first %d records of %s has %s; they have %s",
                 dataset->options.key, EXAMPLES_READ, dataset->files.gl_pathv[0],
                 name, list);
 }
 
-/* An Example may lack any feature, so a wrong name would go unnoticed. */
+/* An Example may lack any feature, so a wrong name would go unnoticed, and a
+ * wrong label's would name whichever record is read first. */
 static enum status look_for_features(const struct record_dataset *dataset,
                                      struct failure *why) {
     char *names[MAX_SEEN];
@@ -750,6 +771,8 @@ static enum status look_for_features(const struct record_dataset *dataset,
             continue;
     }
     dataset->reader->close(&file);
+    if (!status)
+        status = check_label(dataset, &seen, why);
     for (uint32_t c = 0; !status && c < dataset->dataset.num_columns; c++)
         warn_of_absent(dataset, &seen, dataset->dataset.columns[c]);
     for (uint32_t i = 0; i < seen.count; i++)

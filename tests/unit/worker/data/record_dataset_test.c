@@ -465,6 +465,47 @@ static void missing_files_and_columns_are_named(void **state) {
                         "data.test: /no/*.csv: no such file");
 }
 
+/* An array of NumPy of two elements, whose fields are x and y. */
+static void write_npy(const struct fixture *fixture) {
+    static const char header[] =
+        "{'descr': [('x', '|u1'), ('y', '|u1')], 'fortran_order': False, "
+        "'shape': (2,), }\n";
+    uint8_t size = sizeof header - 1;
+    char path[MOST];
+    path_of(fixture, 0, path);
+    FILE *file = fopen(path, "w");
+    fputs("\x93NUMPY\x01", file);
+    fwrite((char[]){0, (char)size, 0}, 1, 3, file);
+    fputs(header, file);
+    fwrite((char[]){1, 0, 2, 1}, 1, 4, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* An Example may lack any name, but not the label. */
+static void a_label_that_no_example_has_is_an_error_at_once(void **state) {
+    struct fixture *fixture = *state;
+    struct dataset *dataset;
+    struct log log;
+    struct dataset_options options = {.job = &fixture->job,
+                                      .files = &fixture->files,
+                                      .key = "data.train",
+                                      .num_ranks = 1,
+                                      .log = &log};
+    log_open(&log, "test", -1);
+    write_npy(fixture);
+    fixture->pattern[strlen(fixture->pattern) - strlen("?.csv")] = '0';
+    fixture->job.data.format = JOB_NPY;
+    fixture->job.features = "{\"x\": {\"type\": \"numeric\"}}";
+    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+                 FAILURE_DATA_MISMATCH);
+    assert_non_null(strstr(fixture->why.text, "data.label"));
+    assert_non_null(strstr(fixture->why.text, "part-0.csv"));
+    assert_non_null(strstr(fixture->why.text, "x, y"));
+    fixture->job.data.label = "y";
+    assert_int_equal(dataset_open(&dataset, &options, NULL), STATUS_OK);
+    dataset_free(&dataset);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -483,6 +524,7 @@ int main(void) {
         TEST(a_test_set_has_the_training_sets_columns),
         TEST(a_share_without_records_is_refused),
         TEST(missing_files_and_columns_are_named),
+        TEST(a_label_that_no_example_has_is_an_error_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
