@@ -83,12 +83,21 @@ static void print_sample(FILE *to, const json_t *row) {
                 json_number_value(json_object_get(row, "label")));
 }
 
-static enum status peek(const struct options *options,
+/* Labels are the file's where the model does not fit the data. */
+static enum status peek(const struct options *options, const struct job *job,
                         const struct dataset *dataset, FILE *to,
                         struct failure *why) {
     json_t *list = json_array();
     unsigned rows = options->rows ? options->rows : ROWS;
-    enum status status = dataset->table->peek(dataset, rows, list, why);
+    const struct model *model = model_find(&job->model);
+    struct batch_spec spec = {0};
+    struct failure unfit;
+    bool fits =
+        !model->check_data(&job->model, dataset, &job->data.train, &unfit);
+    if (fits)
+        model->inputs(&job->model, dataset->feature_set, &spec);
+    enum status status =
+        dataset->table->peek(dataset, fits ? &spec : NULL, rows, list, why);
     size_t i;
     const json_t *row;
     if (options->json && !status) {
@@ -221,7 +230,7 @@ enum status data_command(const struct options *options, struct failure *why) {
     if (!status)
         status = open_data(job, &log, &dataset, why);
     if (!status)
-        status = peeks ? peek(options, dataset, stdout, why)
+        status = peeks ? peek(options, job, dataset, stdout, why)
                        : bench(options, job, dataset, stdout, why);
     dataset_free(&dataset);
     job_free(&job);

@@ -77,8 +77,10 @@ struct dataset_table {
                          uint64_t end, uint32_t size, struct failure *why);
 
     /* Appends the first ROWS samples, in the files' order, to LIST: objects
-     * with their place, columns, features and label, or with what is wrong. */
-    enum status (*peek)(const struct dataset *dataset, uint64_t rows,
+     * with their place, columns, features and label, or with what is wrong. The
+     * label is that of batches with SPEC's columns; NULL: that of the file. */
+    enum status (*peek)(const struct dataset *dataset,
+                        const struct batch_spec *spec, uint64_t rows,
                         json_t *list, struct failure *why);
 
     /* Frees *DATASET (not NULL) and clears it. */

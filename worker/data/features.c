@@ -361,12 +361,20 @@ static json_t *describe_ids(const struct batch_ids *ids) {
     return list;
 }
 
-/* *OUT is the numbers of feature F, or else its ids. */
+static json_t *describe_rows(const struct features *features, uint32_t f,
+                             const struct batch_ids *ids) {
+    const struct feature *feature = &features->items[f];
+    return json_pack("{s:s, s:i, s:i}", "of", features->items[feature->of].name,
+                     "dim", (int)feature->width, "ids", (int)ids->offsets[1]);
+}
+
+/* *OUT is the numbers of feature F, or else its ids, or which rows it reads. */
 static enum status describe_feature(const struct features *features, uint32_t f,
                                     const struct record_cell *const *cells,
                                     json_t **out, struct failure *why) {
     const struct feature *feature = &features->items[f];
     bool numbers = feature_gives(feature->type) & FEATURE_FLOATS;
+    bool rows = feature->type == FEATURE_EMBEDDING;
     float *values = calloc(feature->width + 1, sizeof *values);
     uint32_t offsets[2] = {0};
     struct batch_ids ids = {.offsets = offsets};
@@ -374,9 +382,12 @@ static enum status describe_feature(const struct features *features, uint32_t f,
         !values   ? status_fail(why, FAILURE_NO_MEMORY,
                                 "no memory for the values of %s", feature->name)
         : numbers ? features_read_some(features, &f, 1, cells, values, why)
-                  : features_ids(features, f, cells, &ids, 0, why);
+                  : features_ids(features, rows ? feature->of : f, cells, &ids,
+                                 0, why);
     if (!status)
-        *out = numbers ? describe_numbers(feature, values) : describe_ids(&ids);
+        *out = numbers ? describe_numbers(feature, values)
+               : rows  ? describe_rows(features, f, &ids)
+                       : describe_ids(&ids);
     free(values);
     free(ids.ids);
     free(ids.weights);
@@ -390,8 +401,7 @@ enum status features_describe(const struct features *features,
     for (uint32_t f = 0; !status && f < features->count; f++) {
         const struct feature *feature = &features->items[f];
         json_t *value = NULL;
-        if (feature->type != FEATURE_EMBEDDING)
-            status = describe_feature(features, f, cells, &value, why);
+        status = describe_feature(features, f, cells, &value, why);
         if (value)
             json_object_set_new(object, feature->name, value);
     }

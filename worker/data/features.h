@@ -112,8 +112,8 @@ enum status features_ids(const struct features *features, uint32_t f,
                          struct failure *why) MUST_CHECK;
 
 /* Adds to OBJECT by feature what it gives: numbers or else ids, as texts in
- * decimal, "ID:WEIGHT" with weights; nothing of embeddings. Fails as
- * features_read. */
+ * decimal, "ID:WEIGHT" with weights; of an embedding an object with `of`, `dim`
+ * and how many `ids` the sample has. Fails as features_read. */
 enum status features_describe(const struct features *features,
                               const struct record_cell *const *cells,
                               json_t *object, struct failure *why) MUST_CHECK;

@@ -209,8 +209,10 @@ static enum status idx_range(struct batch_source **out,
     return STATUS_OK;
 }
 
-static enum status idx_peek(const struct dataset *of, uint64_t rows,
+static enum status idx_peek(const struct dataset *of,
+                            const struct batch_spec *spec, uint64_t rows,
                             json_t *list, struct failure *why) {
+    (void)spec; /* bytes are classes */
     const struct idx_dataset *dataset = (const struct idx_dataset *)of;
     float *pixels = calloc(of->features + 1, sizeof *pixels);
     if (!pixels)

@@ -640,10 +640,24 @@ static json_t *cell_json(const struct record_cell *cell) {
     return list;
 }
 
+/* *LABEL becomes what batches of SOURCE would have of it. */
+static enum status see_label(const struct batch_source *source, float *label,
+                             struct failure *why) {
+    uint32_t place = source->label_column, class;
+    const struct batch_column *column = &source->spec.columns[place];
+    if (!source->spec.num_columns)
+        return STATUS_OK;
+    *label = named_class(source, column, *label);
+    return put_label(column, *label,
+                     column->type == BATCH_FLOATS ? (void *)label : &class, 0,
+                     why);
+}
+
 /* RECORD's columns, features and label, or what is wrong. */
-static void describe_record(const struct record_dataset *dataset,
+static void describe_record(const struct batch_source *source,
                             struct record_parser *parser, struct record *record,
                             json_t *object) {
+    const struct record_dataset *dataset = source->dataset;
     struct failure wrong;
     const struct record_cell *const *cells;
     float label = 0;
@@ -657,6 +671,8 @@ static void describe_record(const struct record_dataset *dataset,
         json_object_set(object, "columns", columns);
         status = features_describe(dataset->features, cells, features, &wrong);
     }
+    if (!status)
+        status = see_label(source, &label, &wrong);
     if (!status) {
         json_object_set(object, "features", features);
         json_object_set_new(object, "label", json_real((double)label));
@@ -667,13 +683,15 @@ static void describe_record(const struct record_dataset *dataset,
     json_decref(features);
 }
 
-static enum status record_peek(const struct dataset *of, uint64_t rows,
+static enum status record_peek(const struct dataset *of,
+                               const struct batch_spec *spec, uint64_t rows,
                                json_t *list, struct failure *why) {
     const struct record_dataset *dataset = (const struct record_dataset *)of;
-    struct batch_spec none = {0};
+    static const struct batch_spec none;
     struct batch_source *source;
     struct record_parser *parser = NULL;
-    enum status status = record_batches_open(&source, of, &none, true, why);
+    enum status status =
+        record_batches_open(&source, of, spec ? spec : &none, true, why);
     if (!status)
         status = open_parser(dataset, &parser, why);
     for (uint64_t row = 0; !status && row < rows; row++) {
@@ -687,7 +705,7 @@ static enum status record_peek(const struct dataset *of, uint64_t rows,
             place, sizeof place, record.line ? ":%llu" : ": record %llu",
             (unsigned long long)(record.line ? record.line : record.number));
         json_t *object = json_pack("{s:s+}", "at", path, place);
-        describe_record(dataset, parser, &record, object);
+        describe_record(source, parser, &record, object);
         json_array_append_new(list, object);
     }
     record_parser_close(&parser);

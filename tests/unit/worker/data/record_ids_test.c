@@ -263,26 +263,37 @@ static void ids_have_room_for_any_number(void **state) {
     }
 }
 
-static void peek_shows_ids_and_weights(void **state) {
+/* With the batch's columns the label is the model's: a class, or an error. */
+static void peek_shows_ids_weights_and_labels(void **state) {
     struct fixture *fixture = *state;
     fixture->job.features =
         "{\"x\": {\"type\": \"identity\"}, \"x2\": {\"type\": \"crossed\","
         " \"of\": [\"x\", \"x\"], \"size\": 1}, \"e\": {\"type\":"
         " \"embedding\", \"of\": \"x\", \"dim\": 4}}";
-    open_data(fixture, "-1 18446744073709551615:0.5 2:3\n");
+    open_data(fixture, "-1 18446744073709551615:0.5 2:3\n0.3 1:1\n");
     json_t *list = json_array();
-    assert_int_equal(
-        fixture->dataset->table->peek(fixture->dataset, 2, list, &fixture->why),
-        STATUS_OK);
+    assert_int_equal(fixture->dataset->table->peek(fixture->dataset,
+                                                   &fixture->spec, 3, list,
+                                                   &fixture->why),
+                     STATUS_OK);
+    assert_non_null(json_object_get(json_array_get(list, 1), "error"));
     json_t *row = json_array_get(list, 0);
     json_object_del(row, "at");
     json_t *expected = json_loads(
         "{\"columns\": {\"x\": [\"18446744073709551615:0.5\", \"2:3\"]},"
         " \"features\": {\"x\": [\"18446744073709551615:0.5\", \"2:3\"],"
-        " \"x2\": [\"0\", \"0\", \"0\", \"0\"]}, \"label\": -1.0}",
+        " \"x2\": [\"0\", \"0\", \"0\", \"0\"],"
+        " \"e\": {\"of\": \"x\", \"dim\": 4, \"ids\": 2}}, \"label\": 0.0}",
         0, NULL);
-    assert_int_equal(json_array_size(list), 1);
+    assert_int_equal(json_array_size(list), 2);
     assert_true(json_equal(row, expected));
+    json_decref(list);
+    list = json_array();
+    assert_int_equal(fixture->dataset->table->peek(fixture->dataset, NULL, 1,
+                                                   list, &fixture->why),
+                     STATUS_OK);
+    row = json_array_get(list, 0);
+    assert_true(json_number_value(json_object_get(row, "label")) == -1);
     json_decref(list);
     json_decref(expected);
 }
@@ -298,7 +309,7 @@ int main(void) {
         IDS_TEST(columns_and_ids_have_the_features_they_list),
         IDS_TEST(labels_are_the_last_column_without_rows),
         IDS_TEST(ids_have_room_for_any_number),
-        IDS_TEST(peek_shows_ids_and_weights),
+        IDS_TEST(peek_shows_ids_weights_and_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
