@@ -361,8 +361,8 @@ static json_t *describe_ids(const struct batch_ids *ids) {
     return list;
 }
 
-static json_t *describe_rows(const struct features *features, uint32_t f,
-                             const struct batch_ids *ids) {
+static json_t *describe_embedding(const struct features *features, uint32_t f,
+                                  const struct batch_ids *ids) {
     const struct feature *feature = &features->items[f];
     return json_pack("{s:s, s:i, s:i}", "of", features->items[feature->of].name,
                      "dim", (int)feature->width, "ids", (int)ids->offsets[1]);
@@ -386,7 +386,7 @@ static enum status describe_feature(const struct features *features, uint32_t f,
                                  0, why);
     if (!status)
         *out = numbers ? describe_numbers(feature, values)
-               : rows  ? describe_rows(features, f, &ids)
+               : rows  ? describe_embedding(features, f, &ids)
                        : describe_ids(&ids);
     free(values);
     free(ids.ids);
