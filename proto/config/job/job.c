@@ -42,6 +42,12 @@ static void drop_params(json_t *tree, const char *path) {
     job_tree_remove(tree, params);
 }
 
+/* KEY has a value that is none of its words. */
+static void note_unknown(const struct job_key *key, struct job *job) {
+    job->model_unknown |= !strcmp(key->path, "model.type");
+    job->format_unknown |= !strcmp(key->path, "data.format");
+}
+
 static void read_key(const struct job_key *key, json_t *tree, bool deepspeed,
                      const struct job_reader *reader,
                      struct diagnostics *diagnostics) {
@@ -54,9 +60,10 @@ static void read_key(const struct job_key *key, json_t *tree, bool deepspeed,
     }
     char allowed[512];
     job_value_allowed(key, allowed, sizeof allowed);
-    if (value)
+    if (value) {
         diagnostics_value(diagnostics, key->path, value, allowed);
-    else if (!job_tree_blocked(tree, key->path))
+        note_unknown(key, reader->job);
+    } else if (!job_tree_blocked(tree, key->path))
         diagnostics_add(diagnostics, key->path, "missing; allowed: %s",
                         allowed);
     drop_params(tree, key->path);
@@ -114,7 +121,8 @@ static void read_keys(json_t *tree, bool deepspeed,
             find_groups(tree, job);
             fill_bias(tree, job);
         }
-        if (!job_schema_applies(key, job) || is_left_out(key, job))
+        if (!job_schema_applies(key, job) || is_left_out(key, job) ||
+            job_schema_may_apply(key, job))
             continue;
         if (key->of_model && !allocate_settings(job)) {
             diagnostics_add(diagnostics, key->path, "out of memory");

@@ -167,6 +167,8 @@ enum { JOB_MAX_DEVICES = 16 /* devices of a trainer */ };
 struct job {
     struct job_model model;
     struct job_data data;
+    bool model_unknown, format_unknown; /* the key's word is none: what depends
+                                           on it is not checked */
     char *features; /* a JSON object (worker/data/features.h), or NULL */
     uint64_t seed;
     bool has_steps; /* else `epochs` is used */

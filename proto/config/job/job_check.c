@@ -189,7 +189,8 @@ static bool check_leaf(const struct check *check, const char *prefix,
             return true;
         found = key;
     }
-    if (found && !json_is_null(value))
+    if (found && !json_is_null(value) &&
+        !job_schema_may_apply(found, check->job))
         report_misplaced(check, prefix, path, found);
     return found != NULL;
 }
@@ -204,7 +205,8 @@ static bool check_group(const struct check *check, const char *prefix,
             job_schema_group(key->group, check->job->model.type) ||
             !strcmp(path, "optimizers"))
             continue;
-        report_misplaced(check, prefix, path, key);
+        if (!check->job->model_unknown)
+            report_misplaced(check, prefix, path, key);
         return true;
     }
     return false;

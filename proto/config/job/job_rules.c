@@ -282,7 +282,8 @@ static void check_records(const struct job *job,
                           struct diagnostics *diagnostics) {
     const struct job_data *data = &job->data;
     bool csv = data->format == JOB_CSV;
-    if (job->model.type == JOB_EXTERNAL || data->format == JOB_IDX)
+    if (job->model.type == JOB_EXTERNAL || data->format == JOB_IDX ||
+        job->model_unknown)
         return;
     if (csv && !data->columns && !data->header)
         diagnostics_add(diagnostics, "data.columns",

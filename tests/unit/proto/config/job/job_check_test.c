@@ -61,10 +61,32 @@ static void all_errors_are_reported_together(void **state) {
         fixture, job_fixture_load(fixture, many, NULL, NULL), " more");
 }
 
+/* Keys that depend on it are neither missing nor misplaced. */
+static void an_unknown_type_is_the_only_error(void **state) {
+    struct job_fixture *fixture = *state;
+    static const char wide[] =
+        "{\"model\": {\"type\": \"wide_deep\", \"wide\": [\"C1\"], \"deep\":"
+        " [\"I1\"], \"hidden\": [8]}, \"data\": {\"format\": \"csv\", \"header\":"
+        " true, \"train\": \"d.csv\"}, \"features\": {\"I1\": {\"type\":"
+        " \"numeric\"}, \"C1\": {\"type\": \"hash_bucket\"}}, \"optimizers\":"
+        " {\"wide\": {\"type\": \"SGD\"}, \"deep\": {\"type\": \"SGD\"}},"
+        " \"steps\": 1, \"train_batch_size\": 8}";
+    static const char *const sets[][2] = {{"model.type=wide"},
+                                          {"data.format=cvs"}};
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_load(fixture, wide, NULL, NULL));
+    for (int i = 0; i < 2; i++) {
+        job_fixture_expect_refused(
+            fixture, job_fixture_load(fixture, wide, NULL, sets[i]), "found");
+        assert_null(strstr(fixture->why.text, " errors"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         JOB_FIXTURE_TEST(an_unknown_backend_is_answered_with_the_known_ones),
         JOB_FIXTURE_TEST(an_unknown_key_is_answered_with_the_nearest),
+        JOB_FIXTURE_TEST(an_unknown_type_is_the_only_error),
         JOB_FIXTURE_TEST(all_errors_are_reported_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
