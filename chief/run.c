@@ -155,16 +155,26 @@ uint32_t run_step_replicas(const struct run *run) {
 
 uint64_t run_share_samples(const struct run *run, uint64_t batch,
                            uint64_t batches) {
-    uint64_t all = run->plan.share_samples;
-    return batch * (all / batches) + batch * (all % batches) / batches;
+    uint64_t all = run->plan.share_samples, read = 0;
+    if (batch >= batches)
+        return all;
+    if (!run_synchronous(run))
+        return batch * (all / batches) + batch * (all % batches) / batches;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        uint64_t full = batch * run->job->micro_batch * trainer->replicas;
+        read += full < trainer->share_samples ? full : trainer->share_samples;
+    }
+    return read;
 }
 
 /* Those of a caller's model are counted by the trainers: up to now, not up to
  * STEP. Counts whole epochs, then micro batches of the next one. The count is
  * exact for this number of replicas and this batch size, so that a resumed run
- * continues at the same sample; shares of records differ, so each batch of an
- * epoch counts as much as the others. With steps_per_epoch an epoch does not
- * end at a sample boundary: every sample read counts. */
+ * continues at the same sample. With staleness nobody knows which trainer
+ * pushed: each batch of an epoch then counts as much as the others. With
+ * steps_per_epoch an epoch does not end at a sample boundary: every sample read
+ * counts. */
 uint64_t run_samples(const struct run *run, uint64_t step) {
     const struct run_schedule *run_schedule = &run->plan.schedule;
     if (run->job->model.type == JOB_EXTERNAL)

@@ -187,7 +187,8 @@ uint32_t run_step_replicas(const struct run *run);
 /* Samples that all trainers together have read after STEP. */
 uint64_t run_samples(const struct run *run, uint64_t step);
 
-/* Of records: what BATCH batches are of an epoch of BATCHES. */
+/* Of records: samples in the first BATCH of the BATCHES of an epoch; more for
+ * each further batch. */
 uint64_t run_share_samples(const struct run *run, uint64_t batch,
                            uint64_t batches);
 

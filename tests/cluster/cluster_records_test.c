@@ -193,6 +193,21 @@ static void a_short_share_counts_as_much_as_a_long_one(void **state) {
     }
 }
 
+/* Samples that the checkpoint of STEP in FOLDER/DIR has behind it. */
+static int64_t samples_behind(struct cluster_run *run, const char *dir,
+                              int64_t step) {
+    const char *ls[] = {"ckpt", "ls", "--json", dir, NULL};
+    json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, ls)), *one;
+    int64_t samples = -1;
+    size_t i;
+    json_array_foreach(
+        json_object_get(all, "checkpoints"), i,
+        one) if (json_integer_value(json_object_get(one, "step")) == step)
+        samples = json_integer_value(json_object_get(one, "samples"));
+    json_decref(all);
+    return samples;
+}
+
 /* Half the way, then the rest: the data goes on where it was, at an epoch's
  * end, within one, and by steps, which count nothing. */
 static void a_resumed_run_reads_on_to_the_same_bits(void **state) {
@@ -214,6 +229,9 @@ static void a_resumed_run_reads_on_to_the_same_bits(void **state) {
             run, one + strlen("checkpoint.dir="),
             two + strlen("checkpoint.dir="));
     }
+    /* 37 batches of 10 of one trainer; the other's share ends before. */
+    assert_int_equal(samples_behind(run, "two-0", 37), 370 + 257);
+    assert_int_equal(samples_behind(run, "two-0", 101), 1010 + 257);
 }
 
 /* Of record 180 of its share trainer 0 dies after 18 batches of 10, long before
