@@ -183,17 +183,29 @@ static void check_vocabulary(struct reading *reading,
                              const struct feature *feature, const char *key,
                              const json_t *value) {
     struct record_text twin;
+    uint64_t lines[2];
+    char allowed[512];
+    bool file = !strcmp(key, "file");
     if (!feature->width)
         features_report(reading, feature->name, key, value,
-                        strcmp(key, "file")
-                            ? "an array of strings, each of one line"
-                            : "a file with a word a line");
-    if (!vocabulary_twin(feature->vocabulary, &twin))
+                        file ? "a file with a word a line"
+                             : "an array of strings, each of one line");
+    if (!vocabulary_twin(feature->vocabulary, &twin, lines))
         return;
+    if (file)
+        snprintf(allowed, sizeof allowed,
+                 "each word once; %.400s:%" PRIu64 " and line %" PRIu64
+                 " have this one",
+                 json_string_value(value), lines[1], lines[0]);
+    else
+        snprintf(allowed, sizeof allowed,
+                 "each word once; word %" PRIu64 " and word %" PRIu64
+                 " are this one",
+                 lines[0], lines[1]);
     json_t *found = json_stringn(twin.bytes, twin.size);
     if (!found)
         found = json_string("(a word that is not UTF-8)");
-    features_report(reading, feature->name, key, found, "each word once");
+    features_report(reading, feature->name, key, found, allowed);
     json_decref(found);
 }
 

@@ -145,12 +145,23 @@ uint64_t vocabulary_digest(const struct vocabulary *vocabulary, uint64_t seed) {
     return seed;
 }
 
+static uint64_t line_of(const struct vocabulary *vocabulary,
+                        const struct word *word) {
+    uint64_t line = 1;
+    for (const char *at = vocabulary->text; at < word->text.bytes; at++)
+        line += *at == '\n';
+    return line;
+}
+
 bool vocabulary_twin(const struct vocabulary *vocabulary,
-                     struct record_text *twin) {
+                     struct record_text *twin, uint64_t lines[2]) {
     const struct word *words = vocabulary->words;
     for (uint32_t i = 1; i < vocabulary->count; i++)
         if (!compare_words(&words[i - 1], &words[i])) {
+            bool sorted = words[i - 1].place < words[i].place;
             *twin = words[i].text;
+            lines[!sorted] = line_of(vocabulary, &words[i - 1]);
+            lines[sorted] = line_of(vocabulary, &words[i]);
             return true;
         }
     return false;

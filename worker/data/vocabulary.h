@@ -25,9 +25,10 @@ uint32_t vocabulary_count(const struct vocabulary *vocabulary);
 /* Equal for the same words in the same order; another with SEED. */
 uint64_t vocabulary_digest(const struct vocabulary *vocabulary, uint64_t seed);
 
-/* A word that is there twice, a view; false: there is none. */
+/* A word that is there twice, a view, and the LINES of the file that have it,
+ * or its places in the list, both from 1; false: there is none. */
 bool vocabulary_twin(const struct vocabulary *vocabulary,
-                     struct record_text *twin);
+                     struct record_text *twin, uint64_t lines[2]);
 
 /* The place of WORD; false: it is not in VOCABULARY. */
 bool vocabulary_find(const struct vocabulary *vocabulary,

@@ -115,6 +115,23 @@ static void a_vocabulary_counts_its_words(void **state) {
     unlink(path);
 }
 
+static void a_word_that_is_there_twice_is_named_by_its_lines(void **state) {
+    char path[] = "/tmp/features_test.XXXXXX", text[128], place[64];
+    int file = mkstemp(path);
+    struct features *features;
+    struct failure why;
+    (void)state;
+    assert_int_equal(write(file, "red\nblue\n\ngreen\nblue\n", 22), 22);
+    close(file);
+    snprintf(text, sizeof text,
+             "{\"a\": {\"type\": \"vocabulary\", \"file\": \"%s\"}}", path);
+    snprintf(place, sizeof place, "%s:5 and line 2", path);
+    assert_fails(features_open(&features, text, columns, 3, &why), &why,
+                 FAILURE_JOB_INVALID);
+    assert_non_null(strstr(why.text, place));
+    unlink(path);
+}
+
 /* Integers are words in decimal, as ids of TensorFlow's columns are. */
 static void lists_have_the_features_shape(void **state) {
     struct features *features;
@@ -207,6 +224,7 @@ int main(void) {
         cmocka_unit_test(numbers_may_be_transformed_and_missing),
         cmocka_unit_test(a_bucket_includes_its_left_boundary),
         cmocka_unit_test(a_vocabulary_counts_its_words),
+        cmocka_unit_test(a_word_that_is_there_twice_is_named_by_its_lines),
         cmocka_unit_test(lists_have_the_features_shape),
         cmocka_unit_test(a_text_that_is_no_number_is_named),
         cmocka_unit_test(wrong_settings_are_refused_together),
