@@ -16,6 +16,7 @@
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/dir_lock.h"
 #include "proto/store/fs_info.h"
+#include "proto/tensor/initializer.h"
 #include "proto/tensor/rule.h"
 
 #include <inttypes.h>
@@ -131,6 +132,44 @@ static enum status check_rules(const struct run *run,
     return STATUS_OK;
 }
 
+/* The key of the job, or the argument of a caller's, that gave TABLE the values
+ * of its initial rows. */
+static void rows_key(const struct run *run, const char *table, char *key,
+                     size_t size) {
+    const char *text = run->job->features;
+    json_t *features = text ? json_loads(text, 0, NULL) : NULL;
+    const json_t *feature = json_object_get(features, table);
+    if (feature)
+        snprintf(key, size, "features.%s.%s", table,
+                 json_object_get(feature, "init") ? "init" : "init_range");
+    else if (run->job->model.type != JOB_EXTERNAL && strchr(table, '/'))
+        snprintf(key, size, "model.factors_init of table \"%s\"", table);
+    else
+        snprintf(key, size, "init_range of table \"%s\"", table);
+    json_decref(features);
+}
+
+/* How the initial rows of a table differ, or an empty text. */
+static void rows_difference(const struct run *run, const struct table *there,
+                            const struct table *here, char *text, size_t size) {
+    static const char *const kinds[] = {[INITIALIZER_UNIFORM] = "uniform",
+                                        [INITIALIZER_NORMAL] = "normal",
+                                        [INITIALIZER_TRUNCATED_NORMAL] =
+                                            "truncated normal"};
+    char key[LAYOUT_MAX_NAME + 32];
+    if (there->init_kind == here->init_kind &&
+        there->init_bound == here->init_bound &&
+        there->init_shift == here->init_shift)
+        return;
+    rows_key(run, here->name, key, sizeof key);
+    snprintf(text, size,
+             "%s has %.9g there, %.9g here (%s around %.9g there, %s around "
+             "%.9g here)",
+             key, (double)there->init_bound, (double)here->init_bound,
+             kinds[there->init_kind], (double)there->init_shift,
+             kinds[here->init_kind], (double)here->init_shift);
+}
+
 /* How table T of both layouts differs, or an empty text. max_rows may change:
  * a run that reached it resumes with more. */
 static void table_difference(const struct run *run,
@@ -144,15 +183,11 @@ static void table_difference(const struct run *run,
     const struct {
         const char *name;
         double there, here;
-    } numbers[] = {
-        {"dim", there->dim, here->dim},
-        {"init_bound", (double)there->init_bound, (double)here->init_bound},
-        {"init_shift", (double)there->init_shift, (double)here->init_shift},
-        {"init_kind", there->init_kind, here->init_kind},
-        {"admit", there->admit, here->admit},
-        {"expire", (double)there->expire, (double)here->expire},
-        {"state tensors", manifest->tables[t].num_slots,
-         rule_slots(optimizer)}};
+    } numbers[] = {{"dim", there->dim, here->dim},
+                   {"admit", there->admit, here->admit},
+                   {"expire", (double)there->expire, (double)here->expire},
+                   {"state tensors", manifest->tables[t].num_slots,
+                    rule_slots(optimizer)}};
     *text = '\0';
     if (strcmp(there->name, here->name) != 0)
         snprintf(text, size, "table %" PRIu32 " is \"%s\" there, \"%s\" here",
@@ -165,6 +200,8 @@ static void table_difference(const struct run *run,
             snprintf(text, size, "table \"%s\" has %s %.9g there, %.9g here",
                      here->name, numbers[i].name, numbers[i].there,
                      numbers[i].here);
+    if (!*text)
+        rows_difference(run, there, here, text, size);
     if (!*text && there->stack != here->stack)
         snprintf(text, size,
                  "the rows of table \"%s\" are stored with those of other "

@@ -2,6 +2,7 @@
 /* Resuming with tables: what may differ from the checkpoint and what not. */
 #include "chief/snapshot/checkpoint_policy.h"
 
+#include "proto/tensor/initializer.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/run_fixture.h"
@@ -94,7 +95,7 @@ static void the_first_difference_of_tables_is_named(void **state) {
         uint32_t count;
     } cases[] = {
         {"table \"e2\" has dim 3 there, 4 here", own[1], 2},
-        {"table \"e2\" has init_bound 0.25 there, 0.5 here", own[1], 2},
+        {"features.e2.init_range", own[1], 2},
         {"table \"e2\" has admit 0 there, 3 here", own[1], 2},
         {"table \"e2\" has expire 0 there, 900 here", own[1], 2},
         {"table 1 is \"e2\" there, \"e3\" here", own[2], 2},
@@ -105,12 +106,31 @@ static void the_first_difference_of_tables_is_named(void **state) {
     cases[1].table.init_bound = 0.5f;
     cases[2].table.admit = 3;
     cases[3].table.expire = 900;
+    run->job->features = (char *)"{\"e2\": {\"type\": \"embedding\"}}";
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct table tables[] = {own[0], cases[i].table, own[2]};
         assert_fails(resume(run, tables, cases[i].count, &why), &why,
                      FAILURE_CHECKPOINT_INCOMPATIBLE);
         if (!strstr(why.text, cases[i].text))
             fail_msg("%s: %s", cases[i].text, why.text);
+    }
+}
+
+/* By the key that gave the table its initial values. */
+static void other_initial_rows_are_named_by_their_key(void **state) {
+    static const char *const cases[][2] = {
+        {"{\"e2\": {\"init\": \"ones\"}}", "features.e2.init has"},
+        {"{\"e2\": {\"dim\": 3}}", "features.e2.init_range has"},
+        {NULL, "init_range of table \"e2\" has"}};
+    struct run *run = &((struct run_fixture *)*state)->run;
+    struct failure why;
+    for (int i = 0; i < 3; i++) {
+        struct table tables[] = {own[0], own[1]};
+        tables[1].init_kind = INITIALIZER_NORMAL;
+        run->job->features = (char *)cases[i][0];
+        assert_fails(resume(run, tables, 2, &why), &why,
+                     FAILURE_CHECKPOINT_INCOMPATIBLE);
+        assert_non_null(strstr(why.text, cases[i][1]));
     }
 }
 
@@ -129,6 +149,7 @@ int main(void) {
         POLICY_TEST(the_partitions_are_the_checkpoints),
         POLICY_TEST(a_run_may_resume_with_another_limit_of_rows),
         POLICY_TEST(the_first_difference_of_tables_is_named),
+        POLICY_TEST(other_initial_rows_are_named_by_their_key),
         POLICY_TEST(a_job_without_the_tables_does_not_resume),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
