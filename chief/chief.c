@@ -128,8 +128,8 @@ static enum status chief_check_descriptors(
     enum { OF_TRAINER = 1, OF_PS = 8 };
     uint32_t trainers = settings->num_workers + settings->trains;
     char members[64];
-    snprintf(members, sizeof members, "%u trainers and %u ps", trainers,
-             settings->num_ps);
+    snprintf(members, sizeof members, "%u trainer%s and %u ps", trainers,
+             log_plural(trainers), settings->num_ps);
     return limits_descriptors(LIMITS_OWN_DESCRIPTORS +
                                   (uint64_t)trainers * OF_TRAINER +
                                   (uint64_t)settings->num_ps * OF_PS,

@@ -193,8 +193,8 @@ static void print_table_rows(const struct manifest *manifest, FILE *to) {
         char size_text[32];
         scale((double)table_bytes(manifest, t), size_units, size_text,
               sizeof size_text);
-        fprintf(to, "%12s table %s: %" PRIu64 " rows of %" PRIu32, "",
-                table->name, count->rows, table->dim);
+        fprintf(to, "%12s table %s: %" PRIu64 " row%s of %" PRIu32, "",
+                table->name, count->rows, log_plural(count->rows), table->dim);
         if (table->admit)
             fprintf(to, ", %" PRIu64 " of them admitted", count->admitted);
         fprintf(to, ", %s\n", size_text);
@@ -335,8 +335,8 @@ static enum status verify_step(const struct ckpt_command_options *options,
     if (status)
         fputs(wrong->text, to);
     if (elsewhere)
-        fprintf(to, "; %" PRIu32 " files are on other hosts, not checked",
-                elsewhere);
+        fprintf(to, "; %" PRIu32 " file%s on other hosts, not checked",
+                elsewhere, log_plural(elsewhere));
     fputc('\n', to);
     return status;
 }
@@ -366,8 +366,8 @@ enum status ckpt_command_verify(const struct ckpt_command_options *options,
         status = fail_empty(options->dir, incomplete, why);
     else if (failed) /* each was printed with its reason */
         status = status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
-                             "%zu of %zu checkpoints in %s fail", failed, count,
-                             options->dir);
+                             "%zu of %zu checkpoint%s in %s failed", failed,
+                             count, log_plural(count), options->dir);
     json_decref(rows);
     json_decref(incomplete);
     return status;
@@ -494,9 +494,10 @@ static void print_export(const struct ckpt_command_options *options,
                                 to);
     else
         fprintf(to,
-                "step %" PRIu64 ": %" PRIu32 " tensors, %" PRIu64
+                "step %" PRIu64 ": %" PRIu32 " tensor%s, %" PRIu64
                 " bytes of numbers, in %s\n",
-                manifest->step, tensors->count, bytes, options->out);
+                manifest->step, tensors->count, log_plural(tensors->count),
+                bytes, options->out);
 }
 
 static enum status find_table(const struct manifest *manifest, const char *name,
@@ -534,9 +535,10 @@ static void print_table_export(const struct ckpt_command_options *options,
                                 to);
     else
         fprintf(to,
-                "step %" PRIu64 ": %" PRIu64 " rows of table %s, %" PRIu64
+                "step %" PRIu64 ": %" PRIu64 " row%s of table %s, %" PRIu64
                 " bytes of numbers, in %s\n",
-                manifest->step, rows, options->table, size, options->out);
+                manifest->step, rows, log_plural(rows), options->table, size,
+                options->out);
 }
 
 static enum status export_table(const struct ckpt_command_options *options,

@@ -21,7 +21,8 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     enum { DESCRIPTORS_PER_TRAINER = 4 }; /* a connection, or shared memory */
     struct plan *plan = ps->plan;
     char trainers[32];
-    snprintf(trainers, sizeof trainers, "%u trainers", plan->num_ranks);
+    snprintf(trainers, sizeof trainers, "%u trainer%s", plan->num_ranks,
+             log_plural(plan->num_ranks));
     enum status status = limits_descriptors(
         (uint64_t)plan->num_ranks * DESCRIPTORS_PER_TRAINER, trainers, why);
     if (status)

@@ -630,10 +630,11 @@ enum status compare_runs(json_t **result,
     check_cases(comparison);
     count_runs(comparison);
     log_info(options->log, "comparison_started",
-             "%u cases, %u runs (%" PRIu64
+             "%u case%s, %u run%s (%" PRIu64
              " of each and one for equal time, and one of a step for the loss "
              "at the start%s); each run may take %g s",
-             comparison->count, comparison->runs_total,
+             comparison->count, log_plural(comparison->count),
+             comparison->runs_total, log_plural(comparison->runs_total),
              options->flags->compare.repeats,
              comparison->external ? ", if the command reports losses" : "",
              options->flags->compare.limit);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/compare_table.h"
 
+#include "proto/base/log.h"
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -194,6 +195,7 @@ static void compare_table_print_title(FILE *out, const json_t *result) {
     double rounds = compare_table_number(result, NULL, "rounds");
     double members = compare_table_number(result, NULL, "members");
     double cores = compare_table_number(result, NULL, "cores");
+    double repeats = compare_table_number(result, NULL, "repeats");
     if (isnan(cores))
         snprintf(where, sizeof where, "across a cluster");
     else
@@ -212,8 +214,8 @@ static void compare_table_print_title(FILE *out, const json_t *result) {
         used += snprintf(line + used, sizeof line - (size_t)used, "its %s",
                          text(result, "command")[0] ? "own steps" : "epochs");
     snprintf(line + used, sizeof line - (size_t)used,
-             "%s; medians of %.0f runs in turns; %s", samples,
-             compare_table_number(result, NULL, "repeats"), where);
+             "%s; medians of %.0f run%s in turns; %s", samples, repeats,
+             log_plural((uint64_t)repeats), where);
     print_wrapped(out, 0, 0, line);
 }
 

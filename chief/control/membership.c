@@ -250,11 +250,12 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
     if (slot)
         return true;
     snprintf(text, sizeof text,
-             "this run has no %s %u: it has %u trainers and %u ps",
+             "this run has no %s %u: it has %u trainer%s and %u ps",
              join->role < CLUSTER_ROLES
                  ? cluster_role_name((enum cluster_role)join->role)
                  : "task of that kind",
-             join->index, run->roster.num_ranks, run->roster.num_ps);
+             join->index, run->roster.num_ranks,
+             log_plural(run->roster.num_ranks), run->roster.num_ps);
     refuse(run, peer, FAILURE_SLOT_UNKNOWN, text);
     return false;
 }

@@ -7,10 +7,6 @@
 
 #include <stdio.h>
 
-static const char *plural(uint32_t count) {
-    return count == 1 ? "" : "s";
-}
-
 static void store_devices(struct memory_plan_limits *reported,
                           uint32_t replicas,
                           const Capstan__ModelSpec *model_spec) {
@@ -34,7 +30,7 @@ static void dismiss(struct run *run, struct roster_slot *slot) {
         text, sizeof text,
         "%s on host %s has %u device%s to compute on, and this run needs %u: "
         "start it where there are as many (CUDA_VISIBLE_DEVICES, docs/gpu.md)",
-        name, slot->host, trainer->devices, plural(trainer->devices),
+        name, slot->host, trainer->devices, log_plural(trainer->devices),
         trainer->replicas);
     membership_dismiss(run, slot, FAILURE_TOO_FEW_DEVICES, text);
 }
@@ -138,7 +134,7 @@ static void warn_of_short_share(const struct run *run) {
                 "micro batch of %u: its batches are never full; make "
                 "train_micro_batch_size_per_gpu %llu or less, or use fewer "
                 "trainers",
-                name, (unsigned long long)least, plural((uint32_t)least),
+                name, (unsigned long long)least, log_plural(least),
                 run->job->micro_batch, (unsigned long long)least);
 }
 
@@ -232,10 +228,10 @@ void device_replicas_describe(const struct run *run, char *text, size_t size) {
     list_devices(run, listed, sizeof listed);
     if (is_uniform(run, &other))
         snprintf(text, size, "replicas: %u (%u %s%s x %u device%s)",
-                 run->plan.num_replicas, trainers, noun, plural(trainers), each,
-                 plural(each));
+                 run->plan.num_replicas, trainers, noun, log_plural(trainers),
+                 each, log_plural(each));
     else
         snprintf(text, size, "replicas: %u (%u %s%s with %s devices)",
-                 run->plan.num_replicas, trainers, noun, plural(trainers),
+                 run->plan.num_replicas, trainers, noun, log_plural(trainers),
                  listed);
 }

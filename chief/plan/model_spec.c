@@ -28,9 +28,9 @@ static enum status check_table_optimizers(const struct run *run,
     if (layout->num_tables && run->allreduce)
         return status_fail(
             why, run->series ? FAILURE_COMPARE_FAILED : FAILURE_JOB_UNFIT,
-            "the model has %u tables, which only ps hold, and "
+            "the model has %u table%s, which only ps hold, and "
             "the run is by all-reduce, as %s",
-            layout->num_tables,
+            layout->num_tables, log_plural(layout->num_tables),
             run->job->strategy == JOB_ALLREDUCE
                 ? "strategy.type says: take it out, and start ps"
                 : "the cluster has no ps: start ps processes");

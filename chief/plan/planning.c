@@ -388,12 +388,15 @@ static void log_plan(const struct run *run) {
     if (!run_is_endless(run))
         snprintf(end, sizeof end, "%llu",
                  (unsigned long long)run->plan.schedule.total);
-    snprintf(where, sizeof where, "%u blocks on %u ps",
-             run->plan.layout->num_blocks, run->plan.num_holders);
+    snprintf(where, sizeof where, "%u block%s on %u ps",
+             run->plan.layout->num_blocks,
+             log_plural(run->plan.layout->num_blocks), run->plan.num_holders);
     log_info(run->log, "plan_made",
-             "%u tensors, %llu values %s%s; steps %llu to %s",
+             "%u tensor%s, %llu value%s %s%s; steps %llu to %s",
              run->plan.layout->num_parameters,
+             log_plural(run->plan.layout->num_parameters),
              (unsigned long long)run->plan.layout->elements,
+             log_plural(run->plan.layout->elements),
              run->allreduce ? "on every trainer" : "in ",
              run->allreduce ? "" : where,
              (unsigned long long)run->plan.schedule.start, end);

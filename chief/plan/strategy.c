@@ -173,7 +173,7 @@ enum status strategy_choose(struct strategy *out, const struct job *job,
     if (num_ps)
         log_info(log, "strategy_chosen",
                  "parameter server: %u trainer%s, %u ps%s%s", trainers,
-                 trainers == 1 ? "" : "s", num_ps,
+                 log_plural(trainers), num_ps,
                  strategy == JOB_PS ? "" : " (ps are listed)",
                  job->wire == JOB_WIRE_BF16 ? ", bf16 on the wire" : "");
     else

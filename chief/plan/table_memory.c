@@ -76,12 +76,12 @@ static void describe_rows(const struct run *run,
                           char *text, size_t size) {
     const struct layout *layout = run->plan.layout;
     uint32_t first = 0, bounded = layout->num_tables - memory->unbounded;
-    int used = bounded
-                   ? snprintf(text, size,
-                              "rows of %u table%s take at most %s on a ps%s",
-                              bounded, bounded == 1 ? "" : "s", most,
-                              memory->unbounded ? "; " : "")
-                   : 0;
+    int used =
+        bounded
+            ? snprintf(text, size,
+                       "rows of %u table%s take at most %s on a ps%s", bounded,
+                       log_plural(bounded), most, memory->unbounded ? "; " : "")
+            : 0;
     if (!memory->unbounded)
         return;
     while (most_rows(&layout->tables[first]))
@@ -89,7 +89,7 @@ static void describe_rows(const struct run *run,
     snprintf(
         text + used, size - (size_t)used,
         "%u table%s, such as \"%.64s\", ha%s no bound, which max_rows sets",
-        memory->unbounded, memory->unbounded == 1 ? "" : "s",
+        memory->unbounded, log_plural(memory->unbounded),
         layout->tables[first].name, memory->unbounded == 1 ? "s" : "ve");
 }
 

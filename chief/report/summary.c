@@ -171,10 +171,11 @@ static void log_rows(const struct run *run) {
     byte_size_text((uint64_t)run_row_bytes(run), bytes, sizeof bytes);
     if (layout && layout->num_tables)
         log_info(run->log, "rows_summarized",
-                 "%" PRIu64 " rows in %u table%s; a trainer sends %s of rows a "
+                 "%" PRIu64
+                 " row%s in %u table%s; a trainer sends %s of rows a "
                  "step",
-                 rows, layout->num_tables, layout->num_tables == 1 ? "" : "s",
-                 bytes);
+                 rows, log_plural(rows), layout->num_tables,
+                 log_plural(layout->num_tables), bytes);
 }
 
 json_t *summary_object(const struct run *run) {
@@ -346,8 +347,9 @@ void summary_print(const struct run *run, bool json) {
                  (double)samples / seconds, loss);
     if (run->metrics.began && seconds > 0)
         log_info(run->log, "training_summarized",
-                 "%" PRIu64 " steps in %.1f s: %.1f steps/s%s%s",
-                 step - run->plan.schedule.start, seconds,
+                 "%" PRIu64 " step%s in %.1f s: %.1f steps/s%s%s",
+                 step - run->plan.schedule.start,
+                 log_plural(step - run->plan.schedule.start), seconds,
                  steps_per_second(run), figures,
                  run->code ? "; not complete" : "");
     if (run->metrics.began)

@@ -327,9 +327,9 @@ static enum status start_fresh(struct run *run, struct failure *why) {
         checkpoint_set_aside(run->job->checkpoint.dir, 0, run->id, &moved, why);
     if (!status && moved)
         log_warning(run->log, "checkpoints_moved_aside",
-                    "resume is never: %zu checkpoints of an earlier run were "
-                    "moved to %s/aside-%016llx",
-                    moved, run->job->checkpoint.dir,
+                    "resume is never: %zu checkpoint%s of an earlier run moved "
+                    "to %s/aside-%016llx",
+                    moved, log_plural(moved), run->job->checkpoint.dir,
                     (unsigned long long)run->id);
     return status;
 }

@@ -182,3 +182,7 @@ void log_failure_of_command(struct failure *why) {
         fprintf(stderr, "error: %s\n", why->text);
     why->text[0] = 0;
 }
+
+const char *log_plural(uint64_t count) {
+    return count == 1 ? "" : "s";
+}

@@ -38,6 +38,9 @@ void log_warning(const struct log *log, const char *event, const char *format,
 void log_error(const struct log *log, const char *event, const char *format,
                ...) PRINTF_LIKE(3, 4);
 
+/* The ending of a noun of which there are COUNT: "s", or nothing of 1. */
+const char *log_plural(uint64_t count);
+
 /* Is LINE, of LENGTH bytes, plain text that log_info has written, of any
  * process? */
 bool log_is_info(const char *line, size_t length);

@@ -123,7 +123,7 @@ static void the_chief_prints_the_table(void **state) {
     const char *output = cluster_run_output(tasks[0]);
     assert_non_null(strstr(output, "5 rounds of 10 samples a worker"));
     assert_non_null(strstr(
-        output, "medians of 1 runs in turns; a cluster on one machine, "));
+        output, "medians of 1 run in turns; a cluster on one machine, "));
     assert_non_null(strstr(output, "\n      1   1 synchronous "));
     assert_string_equal(cluster_run_output(tasks[1]), "");
     assert_true(cluster_fixture_has_logged(tasks[2], "another follows"));
@@ -321,7 +321,7 @@ static void the_command_reads_its_flags_from_the_compare_block(void **state) {
     cluster_run_expect(process, 0, TIMEOUT);
     const char *output = cluster_run_output(process);
     assert_non_null(strstr(output, "7 rounds of 10 samples a worker; medians "
-                                   "of 1 runs"));
+                                   "of 1 run in"));
     assert_non_null(strstr(output, "\n      1   1 synchronous "));
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/csv_format.h"
 
+#include "proto/base/log.h"
 #include "worker/data/number_text.h"
 
 #include <stdio.h>
@@ -243,9 +244,10 @@ static enum status compare_header(const struct csv_format *format,
                                   const struct record_text *names, int count,
                                   struct failure *why) {
     if (count != (int)format->num_fields)
-        return status_fail(why, FAILURE_DATA_MISMATCH,
-                           "found %d columns, expected %u as in the first file",
-                           count, format->num_fields);
+        return status_fail(
+            why, FAILURE_DATA_MISMATCH,
+            "found %d column%s, expected %u as in the first file", count,
+            log_plural((uint64_t)count), format->num_fields);
     for (int i = 0; i < count; i++)
         if (!is_text(&names[i], format->names[i]))
             return status_fail(why, FAILURE_DATA_MISMATCH,
@@ -311,8 +313,8 @@ enum status csv_format_read(struct csv_format *format,
                            format->delimiter);
     if (count != (int)format->num_fields)
         return status_fail(why, FAILURE_DATA_DAMAGED,
-                           "found %d fields, expected %u", count,
-                           format->num_fields);
+                           "found %d field%s, expected %u", count,
+                           log_plural((uint64_t)count), format->num_fields);
     for (uint32_t c = 0; c < format->num_columns; c++)
         format->cells[c].count = format->cells[c].texts->size > 0;
     enum status status = STATUS_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/features.h"
 
+#include "proto/base/log.h"
 #include "worker/data/feature.h"
 #include "worker/data/number_text.h"
 
@@ -203,8 +204,9 @@ static enum status check_value_count(const struct features *features,
     if (cell->count == count || !cell->count)
         return STATUS_OK;
     return status_fail(why, FAILURE_DATA_DAMAGED,
-                       "column %s: found %u values, expected %u",
-                       features->columns[feature->column], cell->count, count);
+                       "column %s: found %u value%s, expected %u",
+                       features->columns[feature->column], cell->count,
+                       log_plural(cell->count), count);
 }
 
 /* log1p as for counts, of which some logs have negative ones. By float64, whose

@@ -807,8 +807,7 @@ static enum status count_share(struct record_dataset *dataset,
     if (!status) {
         log_info(dataset->options.log, "counting_records",
                  "%s: counting the records of %zu file%s", dataset->options.key,
-                 dataset->files.gl_pathc,
-                 dataset->files.gl_pathc == 1 ? "" : "s");
+                 dataset->files.gl_pathc, log_plural(dataset->files.gl_pathc));
         status =
             record_stream_count(source->stream, &dataset->dataset.count, why);
     }

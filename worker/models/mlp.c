@@ -8,6 +8,7 @@
  * Every call of the device only enqueues work, in order. */
 #include "worker/models/mlp.h"
 
+#include "proto/base/log.h"
 #include "worker/models/dense_layers.h"
 #include "worker/models/model_pass.h"
 #include "worker/models/ranker_form.h"
@@ -171,14 +172,15 @@ static enum status mlp_check_data(const struct job_model *model,
                  files->paths[0]);
     if (expected != inputs)
         return status_fail(why, FAILURE_DATA_MISMATCH,
-                           "model.layers[0]: found %u inputs, expected %u, %s",
-                           inputs, expected, from);
+                           "model.layers[0]: found %u input%s, expected %u, %s",
+                           inputs, log_plural(inputs), expected, from);
     if (dataset->num_classes > outputs)
         return status_fail(why, FAILURE_DATA_MISMATCH,
-                           "model.layers[%u]: found %u outputs, expected %u "
+                           "model.layers[%u]: found %u output%s, expected %u "
                            "or more: the largest label in %s is %u",
-                           widths->count - 1, outputs, dataset->num_classes,
-                           files->paths[1], dataset->num_classes - 1);
+                           widths->count - 1, outputs, log_plural(outputs),
+                           dataset->num_classes, files->paths[1],
+                           dataset->num_classes - 1);
     return STATUS_OK;
 }
 
@@ -536,7 +538,7 @@ static void mlp_check_job(const struct job *job, const struct log *log) {
         log_info(log, "activations_kept",
                  "activation_checkpointing.number_checkpoints: the model has "
                  "%u hidden layer%s: all activations are kept",
-                 hidden, hidden == 1 ? "" : "s");
+                 hidden, log_plural(hidden));
 }
 
 #define MLP_KEY(member)                                                        \

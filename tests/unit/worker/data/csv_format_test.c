@@ -209,7 +209,7 @@ static void a_bad_line_is_named_by_its_column(void **state) {
     } cases[] = {
         {"yes;Bonn", "column 1 (clicked): found \"yes\", expected a number"},
         {";Bonn", "column 1 (clicked): found \"\", expected a number"},
-        {"1", "found 1 fields, expected 2"},
+        {"1", "found 1 field, expected 2"},
         {"1;Bonn;2", "found 3 fields, expected 2"},
         {"1;\"Bonn\"x", "is not followed by ';'"},
     };
