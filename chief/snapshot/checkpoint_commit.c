@@ -34,16 +34,17 @@ struct checkpoint_commit {
     struct background_task *background_task;
 };
 
-/* Checks that this process sees the files: the directory may disappear after
- * the ps have written, or the ps may see another one. */
+/* Checks that this process sees the files in FOLDER: the directory may
+ * disappear after the ps have written, or the ps may see another one. */
 static enum status checkpoint_commit_verify_files(
-    const struct checkpoint_commit *commit, const struct shard_info *files,
-    uint32_t count, struct failure *why) {
+    const char *folder, const struct shard_info *files, uint32_t count,
+    struct failure *why) {
     for (uint32_t i = 0; i < count; i++) {
         const struct shard_info *file = &files[i];
-        char path[sizeof commit->folder + sizeof file->name];
+        char path[sizeof((struct checkpoint_commit *)0)->folder +
+                  sizeof file->name];
         struct stat about;
-        snprintf(path, sizeof path, "%s/%s", commit->folder, file->name);
+        snprintf(path, sizeof path, "%s/%s", folder, file->name);
         if (file->host[0])
             continue; /* on the disk of another host */
         if (stat(path, &about))
@@ -58,21 +59,30 @@ static enum status checkpoint_commit_verify_files(
     return STATUS_OK;
 }
 
-/* Somebody may have removed it, alone or with the directory. */
+/* Somebody may have removed it, or some of its files. Sizes are compared, and
+ * contents are not read again for each delta. */
 static enum status verify_base(struct checkpoint_commit *commit,
                                struct failure *why) {
+    const struct manifest_name *name = &commit->manifest.base_name;
     char folder[sizeof commit->folder];
-    char path[sizeof folder + sizeof "/manifest.json"];
-    uint64_t step = commit->manifest.base_name.step;
+    struct manifest base;
     if (!commit->manifest.is_delta)
         return STATUS_OK;
-    checkpoint_folder(commit->dir, step, folder, sizeof folder);
-    snprintf(path, sizeof path, "%s/manifest.json", folder);
-    commit->base_gone = access(path, F_OK);
-    return commit->base_gone
-               ? status_errno(why, FAILURE_CHECKPOINT_NOT_WRITTEN, errno,
-                              "a delta, and its base %s does not exist", folder)
-               : STATUS_OK;
+    checkpoint_folder(commit->dir, name->step, folder, sizeof folder);
+    enum status status = manifest_read(&base, folder, why);
+    if (!status && base.hash != name->hash)
+        status = status_fail(why, FAILURE_CHECKPOINT_NOT_WRITTEN,
+                             "it is another checkpoint of that step");
+    if (!status)
+        status = checkpoint_commit_verify_files(folder, base.files,
+                                                base.num_files, why);
+    if (!status)
+        status = checkpoint_commit_verify_files(folder, base.kept,
+                                                base.num_kept, why);
+    manifest_clear(&base);
+    commit->base_gone = status;
+    return status ? status_context(why, "a delta, and its base %s", folder)
+                  : STATUS_OK;
 }
 
 /* Runs on the background thread. The manifest is written last, because its
@@ -90,9 +100,11 @@ static enum status write_checkpoint(void *context, int cancel,
             checkpoint_make_folder(commit->dir, commit->manifest.step, why);
     if (!status)
         status = checkpoint_commit_verify_files(
-            commit, commit->manifest.files, commit->manifest.num_files, why);
+            commit->folder, commit->manifest.files, commit->manifest.num_files,
+            why);
     if (!status)
-        status = checkpoint_commit_verify_files(commit, commit->manifest.kept,
+        status = checkpoint_commit_verify_files(commit->folder,
+                                                commit->manifest.kept,
                                                 commit->manifest.num_kept, why);
     if (!status)
         status = manifest_write(&commit->manifest, commit->folder, why);
