@@ -385,6 +385,13 @@ static enum status link_file(const char *from_folder, const char *to_folder,
     return copy_file(from, to, why);
 }
 
+static bool is_aside(const char *aside, uint64_t step) {
+    char folder[PATH_MAX], path[PATH_MAX + sizeof "/manifest.json"];
+    checkpoint_folder(aside, step, folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/manifest.json", folder);
+    return !access(path, F_OK);
+}
+
 /* Links the checkpoint of MANIFEST to its step below ASIDE, the manifest last.
  */
 static enum status link_checkpoint(const char *dir, const char *aside,
@@ -400,22 +407,28 @@ static enum status link_checkpoint(const char *dir, const char *aside,
         status = link_file(from, to, manifest->kept[k].name, why);
     if (!status)
         status = link_file(from, to, "manifest.json", why);
-    return status ? status : atomic_file_sync_folder(to, why);
+    if (!status)
+        status = atomic_file_sync_folder(to, why);
+    return status ? status : atomic_file_sync_folder(aside, why);
 }
 
-/* If STEP is a delta and its base stays, the base is linked first: a delta is
- * never without it. */
-static enum status set_aside(const char *dir, uint64_t step, uint64_t from,
-                             const char *aside, struct failure *why) {
+/* The base of a delta is linked before the delta moves, whether it stays or
+ * moves later: killed between the two, deltas in both folders have it. */
+static enum status set_aside(const char *dir, uint64_t step, const char *aside,
+                             struct failure *why) {
     struct manifest manifest;
     enum status status = STATUS_OK;
-    if (read_delta(dir, step, &manifest) && manifest.base_name.step < from)
+    if (read_delta(dir, step, &manifest) &&
+        !is_aside(aside, manifest.base_name.step))
         status = link_checkpoint(dir, aside, manifest.base, why);
     manifest_clear(&manifest);
-    return status ? status : checkpoint_move(dir, step, aside, why);
+    if (status)
+        return status;
+    return is_aside(aside, step) ? checkpoint_remove(dir, step, why)
+                                 : checkpoint_move(dir, step, aside, why);
 }
 
-/* From the newest down, so that a kill leaves no gap. */
+/* From the newest down, so that a kill leaves no gap, and bases last. */
 enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
                                  size_t *moved, struct failure *why) {
     struct step_entry *all;
@@ -430,7 +443,7 @@ enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
         if (!*moved)
             status = fs_info_make_folder(aside, why);
         if (!status)
-            status = set_aside(dir, all[i].step, from, aside, why);
+            status = set_aside(dir, all[i].step, aside, why);
         *moved += !status;
     }
     free(all);

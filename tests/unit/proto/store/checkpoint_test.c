@@ -11,6 +11,7 @@
 #include "proto/store/checkpoint_reader.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/skip.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -224,6 +225,61 @@ static void a_delta_is_moved_aside_with_its_base(void **state) {
     assert_int_equal(moved, 1);
 }
 
+/* As after a kill: step 40 cannot move, as a file is in its place. */
+static void moving_aside_may_end_anywhere_between_a_delta_and_its_base(
+    void **state) {
+    const char *dir = *state;
+    char aside[PATH_MAX + 32];
+    size_t moved;
+    struct failure why;
+    write_deltas(dir);
+    snprintf(aside, sizeof aside, "%s/aside-0000000000000007", dir);
+    make(dir, "aside-0000000000000007/");
+    make(aside, "step-000000040");
+    assert_int_not_equal(checkpoint_set_aside(dir, 0, 7, &moved, &why),
+                         STATUS_OK);
+    assert_int_equal(moved, 2);
+    for (uint64_t step = 50; step <= 60; step += 10)
+        if (checkpoint_reader_verify(aside, step, &why))
+            fail_msg("%s", why.text);
+    if (checkpoint_reader_verify(dir, 40, &why))
+        fail_msg("%s", why.text);
+    snprintf(aside, sizeof aside, "%s/aside-0000000000000008", dir);
+    assert_int_equal(checkpoint_set_aside(dir, 0, 8, &moved, &why), STATUS_OK);
+    assert_steps(dir, NO_STEPS);
+    assert_steps(aside, STEPS(10, 20, 30, 40));
+    assert_int_equal(checkpoint_reader_verify(aside, 40, &why), STATUS_OK);
+}
+
+/* A checkpoint that somebody keeps on another file system, by a symbolic link:
+ * its files cannot have a further name here. */
+static void a_base_on_another_file_system_is_copied_aside(void **state) {
+    const char *dir = *state;
+    char base[PATH_MAX], aside[PATH_MAX + 32], other[] = "/dev/shm/base.XXXXXX",
+                                               command[3 * PATH_MAX];
+    struct stat here, there;
+    size_t moved;
+    struct failure why;
+    if (!mkdtemp(other) || stat(dir, &here) || stat(other, &there) ||
+        here.st_dev == there.st_dev) {
+        rmdir(other);
+        skip_test("no second file system at /dev/shm");
+    }
+    write_deltas(dir);
+    checkpoint_folder(dir, 30, base, sizeof base);
+    snprintf(command, sizeof command, "mv %s %s/base && ln -s %s/base %s", base,
+             other, other, base);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(checkpoint_set_aside(dir, 41, 7, &moved, &why), STATUS_OK);
+    snprintf(command, sizeof command, "rm -r %s %s", other, base);
+    assert_int_equal(system(command), 0);
+    snprintf(aside, sizeof aside, "%s/aside-0000000000000007", dir);
+    assert_steps(aside, STEPS(30, 50, 60));
+    for (uint64_t step = 30; step <= 60; step += 10)
+        if (step != 40 && checkpoint_reader_verify(aside, step, &why))
+            fail_msg("%s", why.text);
+}
+
 static void folders_are_created_with_parents_and_idempotently(void **state) {
     const char *dir = *state;
     char deep[PATH_MAX + 16], folder[PATH_MAX];
@@ -306,6 +362,8 @@ int main(void) {
         IN_DIR(partial_steps_stay_until_one_is_complete),
         IN_DIR(steps_of_an_earlier_run_are_moved_aside_whole),
         IN_DIR(a_delta_is_moved_aside_with_its_base),
+        IN_DIR(moving_aside_may_end_anywhere_between_a_delta_and_its_base),
+        IN_DIR(a_base_on_another_file_system_is_copied_aside),
         IN_DIR(folders_are_created_with_parents_and_idempotently),
         IN_DIR(after_a_kill_every_listed_step_verifies),
     };
