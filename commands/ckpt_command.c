@@ -318,11 +318,13 @@ static uint32_t files_elsewhere(const char *dir, uint64_t step) {
     return count;
 }
 
-/* Verifies STEP and prints the result; ROWS collects it for JSON. */
+/* Verifies STEP, after those before it, and prints the result; ROWS collects it
+ * for JSON. */
 static enum status verify_step(const struct ckpt_command_options *options,
-                               uint64_t step, json_t *rows, FILE *to,
-                               struct failure *wrong) {
-    enum status status = checkpoint_reader_verify(options->dir, step, wrong);
+                               uint64_t step, struct manifest_name *base,
+                               json_t *rows, FILE *to, struct failure *wrong) {
+    enum status status =
+        checkpoint_reader_verify_next(options->dir, step, base, wrong);
     uint32_t elsewhere = status ? 0 : files_elsewhere(options->dir, step);
     json_t *row = json_pack("{s:I, s:b, s:I}", "step", (json_int_t)step, "ok",
                             !status, "elsewhere", (json_int_t)elsewhere);
@@ -346,13 +348,15 @@ enum status ckpt_command_verify(const struct ckpt_command_options *options,
     uint64_t *steps;
     size_t count, failed = 0;
     struct failure wrong;
+    struct manifest_name base = {0};
     json_t *incomplete;
     enum status status = list_steps(options, &steps, &count, &incomplete, why);
     if (status)
         return status;
     json_t *rows = json_array();
     for (size_t i = 0; i < count; i++)
-        failed += verify_step(options, steps[i], rows, to, &wrong) != STATUS_OK;
+        failed += verify_step(options, steps[i], &base, rows, to, &wrong) !=
+                  STATUS_OK;
     free(steps);
     if (options->json)
         ckpt_command_print_json(json_pack("{s:s, s:b, s:O, s:O}", "dir",

@@ -389,13 +389,13 @@ static enum status checkpoint_reader_verify_files(
             status = b < num_blocks
                          ? verify_block(reader, b, why)
                          : verify_partition(reader, b - num_blocks, why);
-    if (!status && reader->base)
-        status = checkpoint_reader_verify_files(reader->base, why);
     return status;
 }
 
+/* READ (may be NULL) is a base whose files are known to be good. */
 static enum status verify(struct manifest *manifest, const char *dir,
-                          uint64_t step, struct failure *why) {
+                          uint64_t step, const struct manifest_name *read,
+                          struct failure *why) {
     char folder[PATH_MAX];
     checkpoint_folder(dir, step, folder, sizeof folder);
     enum status status = manifest_read(manifest, folder, why);
@@ -409,7 +409,12 @@ static enum status verify(struct manifest *manifest, const char *dir,
     status = checkpoint_reader_open(&reader, folder, manifest, why);
     if (status)
         return status;
+    bool known = read && manifest->is_delta &&
+                 read->step == manifest->base_name.step &&
+                 read->hash == manifest->base_name.hash;
     status = checkpoint_reader_verify_files(reader, why);
+    if (!status && reader->base && !known)
+        status = checkpoint_reader_verify_files(reader->base, why);
     checkpoint_reader_close(&reader);
     return status;
 }
@@ -417,7 +422,18 @@ static enum status verify(struct manifest *manifest, const char *dir,
 enum status checkpoint_reader_verify(const char *dir, uint64_t step,
                                      struct failure *why) {
     struct manifest manifest;
-    enum status status = verify(&manifest, dir, step, why);
+    enum status status = verify(&manifest, dir, step, NULL, why);
+    manifest_clear(&manifest);
+    return status;
+}
+
+enum status checkpoint_reader_verify_next(const char *dir, uint64_t step,
+                                          struct manifest_name *base,
+                                          struct failure *why) {
+    struct manifest manifest;
+    enum status status = verify(&manifest, dir, step, base, why);
+    if (!status && !manifest.is_delta)
+        *base = (struct manifest_name){step, manifest.hash};
     manifest_clear(&manifest);
     return status;
 }
@@ -437,7 +453,7 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
     for (size_t i = count; i-- > 0 && !status && !*found;) {
         if (steps[i] > upto)
             continue;
-        *found = !verify(out, dir, steps[i], &wrong);
+        *found = !verify(out, dir, steps[i], NULL, &wrong);
         if (*found)
             break;
         manifest_clear(out);

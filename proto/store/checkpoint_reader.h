@@ -25,6 +25,13 @@ struct shard_rows_pair;
 enum status checkpoint_reader_verify(const char *dir, uint64_t step,
                                      struct failure *why) MUST_CHECK;
 
+/* The same for several steps, ascending: *BASE (all zero at first) becomes the
+ * last full one that verifies, whose files are not read again for its deltas.
+ */
+enum status checkpoint_reader_verify_next(const char *dir, uint64_t step,
+                                          struct manifest_name *base,
+                                          struct failure *why) MUST_CHECK;
+
 /* Reads the manifest of the newest checkpoint at or below UPTO
  * (CHECKPOINT_READER_ANY: of all) that verifies; the caller clears *OUT. LOG
  * (may be NULL) receives a warning for each one skipped. If DIR has no

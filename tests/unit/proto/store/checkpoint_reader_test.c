@@ -478,6 +478,30 @@ static void a_delta_without_its_very_base_is_passed_over(void **state) {
     expect_newest(dir, 5);
 }
 
+/* A file that is damaged in between shows which steps read it. */
+static void the_deltas_of_a_verified_base_do_not_read_it_again(void **state) {
+    const char *dir = *state;
+    struct manifest_name base = {0}, other = {0};
+    struct failure why;
+    char path[PATH_MAX + 128];
+    checkpoint_fixture_write_tables(dir, 5, 1, 3);
+    checkpoint_fixture_write_tables(dir, 10, 1, 3);
+    checkpoint_fixture_write_delta(dir, 20, 1, 10);
+    assert_int_equal(checkpoint_reader_verify_next(dir, 5, &other, &why),
+                     STATUS_OK);
+    assert_int_equal(checkpoint_reader_verify_next(dir, 10, &base, &why),
+                     STATUS_OK);
+    assert_int_equal(base.step, 10);
+    shard_path(dir, 10, 0, 1, path);
+    assert_int_equal(truncate(path, 7), 0);
+    assert_int_equal(checkpoint_reader_verify_next(dir, 20, &base, &why),
+                     STATUS_OK);
+    assert_fails(checkpoint_reader_verify_next(dir, 20, &other, &why), &why,
+                 FAILURE_CHECKPOINT_DAMAGED);
+    assert_fails(checkpoint_reader_verify_next(dir, 10, &base, &why), &why,
+                 FAILURE_CHECKPOINT_DAMAGED);
+}
+
 /* The file of the base on the other host is not here. */
 static void a_base_on_another_host_is_counted(void **state) {
     const char *dir = *state;
@@ -532,6 +556,7 @@ int main(void) {
         IN_DIR(a_lookup_in_the_file_is_that_of_a_ps_which_restored_it),
         IN_DIR(a_delta_is_read_with_its_base),
         IN_DIR(a_delta_without_its_very_base_is_passed_over),
+        IN_DIR(the_deltas_of_a_verified_base_do_not_read_it_again),
         IN_DIR(a_base_on_another_host_is_counted),
         IN_DIR(a_partition_that_its_file_lacks_fails_verification),
     };
