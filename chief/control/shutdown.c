@@ -116,8 +116,9 @@ static const char *grace_key(const struct run *run) {
     return has_grace(run) ? "timeouts.grace" : "timeouts.step";
 }
 
-/* The first signal requests one checkpoint; a second signal here does not wait
- * for it. Signals to several processes count as one. */
+/* The first signal requests one checkpoint, or waits for the one that a ps
+ * short of memory has requested; a second signal here does not wait for it.
+ * Signals to several processes count as one. */
 void shutdown_interrupt(struct run *run, enum failure_code code,
                         const char *reason) {
     if (run->failed_to_start)
@@ -135,11 +136,19 @@ void shutdown_interrupt(struct run *run, enum failure_code code,
                      : "");
         return;
     }
-    if (before) /* by a ps: its checkpoint is under way */
+    int64_t deadline = time_now() + time_from_seconds(grace_seconds(run));
+    if (before) { /* by a ps: its checkpoint is under way */
+        if (deadline >= run->shutdown.grace_deadline)
+            return;
+        run->shutdown.grace_deadline = deadline;
+        log_info(run->log, "run_interrupted",
+                 "%s: all end with the checkpoint that is under way; at most "
+                 "%.0f s (%s)",
+                 reason, grace_seconds(run), grace_key(run));
         return;
+    }
     run->shutdown.interrupted_step = run_step(run);
-    run->shutdown.grace_deadline =
-        time_now() + time_from_seconds(grace_seconds(run));
+    run->shutdown.grace_deadline = deadline;
     log_info(run->log, "run_interrupted",
              "%s: one checkpoint, then all end; at most %.0f s (%s)", reason,
              grace_seconds(run), grace_key(run));

@@ -120,6 +120,24 @@ static void a_failing_trainer_ends_the_run_with_the_code_of_the_cause(
     }
 }
 
+/* Without a signal a large checkpoint may take timeouts.step. */
+static void a_signal_limits_a_save_for_want_of_memory(void **state) {
+    struct run_fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    fixture->job.checkpoint.dir = "unused";
+    fixture->job.timeouts.step = 1800;
+    fixture->job.timeouts.grace = 30;
+    run->phase = RUN_TRAINING;
+    shutdown_interrupt(run, FAILURE_TOO_LITTLE_MEMORY, "ps 0: short of memory");
+    int64_t now = time_now();
+    assert_true(run->shutdown.grace_deadline > now + 1000 * TIME_S);
+    shutdown_interrupt(run, FAILURE_TERMINATED, "ended by a signal");
+    assert_int_equal(run->phase, RUN_TRAINING);
+    assert_true(run->shutdown.grace_deadline < now + 60 * TIME_S);
+    shutdown_interrupt(run, FAILURE_TERMINATED, "ended by a signal");
+    assert_int_equal(run->phase, RUN_STOPPING);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
 
 int main(void) {
@@ -127,6 +145,7 @@ int main(void) {
         TEST(a_member_may_rejoin_in_every_phase),
         TEST(a_failing_joiner_ends_alone_in_every_phase),
         TEST(a_failing_trainer_ends_the_run_with_the_code_of_the_cause),
+        TEST(a_signal_limits_a_save_for_want_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
