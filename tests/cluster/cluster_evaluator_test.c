@@ -27,20 +27,23 @@ static struct cluster_process *start_evaluator(struct cluster_run *run,
     return cluster_run_start(run, "evaluator", arguments, environment);
 }
 
-static struct cluster_process *start_run(struct cluster_run *run) {
+/* An evaluator that has followed TRAINING, a run, to its end. */
+static struct cluster_process *follow_run(struct cluster_run *run,
+                                          struct cluster_process **training) {
     static const char *const arguments[] = {
         "local", "--ps", "2", "--workers", "2", "job.json", "--json", NULL};
-    return cluster_run_start(run, "run", arguments, NULL);
+    struct cluster_process *evaluator = start_evaluator(run, "60");
+    cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
+    *training = cluster_run_start(run, "run", arguments, NULL);
+    cluster_run_expect(*training, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(evaluator, 0, CLUSTER_RUN_DEADLINE);
+    return evaluator;
 }
 
 static void an_evaluator_follows_a_run_to_its_last_checkpoint(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"checkpoint\": {\"every_steps\": 30}}");
-    struct cluster_process *evaluator = start_evaluator(run, "60");
-    cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
-    struct cluster_process *training = start_run(run);
-    cluster_run_expect(training, 0, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(evaluator, 0, CLUSTER_RUN_DEADLINE);
+    struct cluster_process *training, *evaluator = follow_run(run, &training);
 
     json_t *summary = cluster_run_json(training);
     json_t *last = cluster_run_json(evaluator);
@@ -76,11 +79,7 @@ static void an_evaluator_with_tables_finds_what_the_run_does(void **state) {
     cluster_clicks_write(run);
     cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM ", \"epochs\": 4,"
                          " \"checkpoint\": {\"every_steps\": 100}}");
-    struct cluster_process *evaluator = start_evaluator(run, "60");
-    cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
-    struct cluster_process *training = start_run(run);
-    cluster_run_expect(training, 0, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(evaluator, 0, CLUSTER_RUN_DEADLINE);
+    struct cluster_process *training, *evaluator = follow_run(run, &training);
     json_t *summary = cluster_run_json(training);
     json_t *last = cluster_run_json(evaluator);
     for (int i = 0; i < 4; i++) {

@@ -6,6 +6,7 @@
 #include "worker/data/loader.h"
 #include "worker/models/mlp.h"
 
+#include "tests/lib/activation_oracle.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/mlp_fixture.h"
 #include "tests/lib/skip.h"
@@ -22,20 +23,6 @@
 #include <unistd.h>
 
 /* The same model in double, from its definition. */
-
-static double activate(enum job_activation activation, double x) {
-    switch (activation) {
-    case JOB_RELU:
-        return fmax(x, 0);
-    case JOB_TANH:
-        return tanh(x);
-    case JOB_SIGMOID:
-        return 1 / (1 + exp(-x));
-    case JOB_IDENTITY:
-        return x;
-    }
-    return NAN;
-}
 
 static double loss_of(enum job_loss kind, const double *z, uint32_t out,
                       uint32_t label) {
@@ -70,7 +57,7 @@ static double loss_in_double(const struct mlp_settings *model,
                 y[j] = weights[2 * l + 1][j];
                 for (uint32_t k = 0; k < in; k++)
                     y[j] += weights[2 * l][j * in + k] * x[k];
-                y[j] = last ? y[j] : activate(model->activation, y[j]);
+                y[j] = last ? y[j] : activation_oracle(model->activation, y[j]);
             }
             memcpy(x, y, sizeof x);
         }

@@ -4,6 +4,7 @@
 #include "worker/models/ranker.h"
 
 #include "proto/tensor/philox.h"
+#include "tests/lib/activation_oracle.h"
 #include "worker/models/ranker_form.h"
 
 #include <setjmp.h>
@@ -192,19 +193,6 @@ static double kept(const struct ranker_fixture *f, uint32_t layer,
     return words[element % 4] < (uint32_t)(rate * 0x1p32) ? 0 : 1 / (1 - rate);
 }
 
-static double exact_activation(const struct ranker_fixture *f, double x) {
-    switch (f->of->settings.activation) {
-    case JOB_TANH:
-        return tanh(x);
-    case JOB_SIGMOID:
-        return 1 / (1 + exp(-x));
-    case JOB_IDENTITY:
-        return x;
-    default:
-        return fmax(x, 0);
-    }
-}
-
 /* Layers over X, in place, from parameter P on; the last with an activation if
  * LAST. */
 static void exact_layers(const struct ranker_fixture *f,
@@ -219,7 +207,8 @@ static void exact_layers(const struct ranker_fixture *f,
             for (uint32_t k = 0; k < in; k++)
                 y[j] += f->exact[p][j * in + k] * x[k];
             if (active)
-                y[j] = exact_activation(f, y[j]) * kept(f, l, out, sample, j);
+                y[j] = activation_oracle(f->of->settings.activation, y[j]) *
+                       kept(f, l, out, sample, j);
         }
         memcpy(x, y, out * sizeof *x);
     }

@@ -8,6 +8,7 @@
 #include "proto/tensor/fp16.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/gpu/sync_device.h"
+#include "tests/lib/activation_oracle.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/skip.h"
@@ -110,20 +111,6 @@ static const struct shape shapes[] = {
 };
 enum { NUM_SHAPES = sizeof shapes / sizeof *shapes };
 
-static double activation_of(enum job_activation activation, double x) {
-    switch (activation) {
-    case JOB_RELU:
-        return x > 0 ? x : 0;
-    case JOB_TANH:
-        return tanh(x);
-    case JOB_SIGMOID:
-        return 1 / (1 + exp(-x));
-    case JOB_IDENTITY:
-        return x;
-    }
-    return NAN;
-}
-
 static void check_linear(struct fixture *fixture, struct shape s,
                          enum job_activation activation) {
     float *x = values(fixture, (size_t)s.n * s.in, 1);
@@ -137,7 +124,7 @@ static void check_linear(struct fixture *fixture, struct shape s,
             struct sum sum = {bias[j], fabsf(bias[j])};
             for (uint32_t k = 0; k < s.in; k++)
                 add_product(&sum, x[i * s.in + k], w[j * s.in + k]);
-            double expected = activation_of(activation, sum.value);
+            double expected = activation_oracle(activation, sum.value);
             assert_near(y[i * s.out + j], expected,
                         bound(&sum, s.in) + 4 * 0x1p-24);
         }
