@@ -327,10 +327,10 @@ static enum status start_fresh(struct run *run, struct failure *why) {
         checkpoint_set_aside(run->job->checkpoint.dir, 0, run->id, &moved, why);
     if (!status && moved)
         log_warning(run->log, "checkpoints_moved_aside",
-                    "resume is never: %zu checkpoint%s of an earlier run moved "
-                    "to %s/aside-%016llx",
-                    moved, log_plural(moved), run->job->checkpoint.dir,
-                    (unsigned long long)run->id);
+                    "resume is never: %zu checkpoint%s of an earlier run %s "
+                    "moved to %s/aside-%016llx",
+                    moved, log_plural(moved), moved == 1 ? "was" : "were",
+                    run->job->checkpoint.dir, (unsigned long long)run->id);
     return status;
 }
 
