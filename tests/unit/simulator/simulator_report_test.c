@@ -121,6 +121,7 @@ static void json_has_case_and_result(void **state) {
 static void a_sweep_has_a_line_for_each_number_of_workers(void **state) {
     struct fixture *fixture = *state;
     fixture->flags.sweep = true;
+    fixture->flags.rounds = 1;
     fixture->simulator_report.json = true;
     char *text = print(fixture);
     json_t *object = json_loads(text, 0, NULL);
