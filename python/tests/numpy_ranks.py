@@ -96,10 +96,10 @@ def bags(steps):
     return ids.astype(np.uint64) * 2**57, targets
 
 
-def embedded(steps, rule, init_range=0.5, ahead=False):
+def embedded(steps, rule, init_range=0.5, ahead=False, staleness=0):
     """Sums of rows are to be the targets: mean squared error. AHEAD: rows are
     asked for ahead, once others than those that are read."""
-    run = capstan.init(optimizer=SGD)
+    run = capstan.init(optimizer=SGD, strategy={"staleness": staleness})
     table = run.table("rows", DIM, rule, init_range=init_range)
     run.declare("other", np.zeros(1, np.float32))
     run.start()

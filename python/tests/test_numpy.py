@@ -40,14 +40,17 @@ def distance(found, expected):
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
-def reference_rows(first, steps, kind, lr):
-    """Rows of one process that takes the whole batch, in double."""
+def reference_rows(first, steps, kind, lr, late=False):
+    """Rows of one process that takes the whole batch, in double. LATE: each
+    step reads them without the push before it."""
     w = np.array(first)
+    read = w.copy() if late else w
     sums = np.zeros_like(w)
     ids, targets = numpy_ranks.bags(steps)
     rows = (ids // 2**57).astype(int)
     for step in range(steps):
-        error = w[rows[step]].sum(1) - targets[step]
+        error = read[rows[step]].sum(1) - targets[step]
+        read = w.copy() if late else w
         gradient = np.zeros_like(w)
         for k in range(numpy_ranks.BAG):
             np.add.at(gradient, rows[step, :, k], 2 * error / error.size)
@@ -94,6 +97,20 @@ class Tables(unittest.TestCase):
                 )
                 found.append(run.result("worker0")["last"])
         self.assertEqual(found[0], found[1])
+
+    def test_with_staleness_rows_ahead_lack_one_push_at_most(self):
+        rule = {"type": "SGD", "params": {"lr": 0.5}}
+        with ranks(
+            "embedded", 1, 1, steps=60, rule=rule, ahead=True, staleness="inf"
+        ) as run:
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("worker0")
+            )
+            result = run.result("worker0")
+            expected = reference_rows(result["first"], 60, "SGD", 0.5)
+            late = reference_rows(result["first"], 60, "SGD", 0.5, True)
+            most = distance(late, expected)
+            self.assertLess(distance(result["last"], expected), 1.1 * most)
 
     def test_rules_that_move_rows_not_pushed_are_refused(self):
         rule = {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}
