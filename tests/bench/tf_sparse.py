@@ -4,8 +4,9 @@
 
 One ps and two asynchronous workers on this machine train a logistic regression
 whose weights (ftrl, dim 1) or embeddings (adagrad, dim 16) are rows of one
-partitioned variable, by the ids of 39 fields, which are ready in memory. TensorFlow
-comes from PyPI, in an environment of its own:
+partitioned variable, by the ids of 39 fields, which are ready in memory, or which
+tf.data reads from a LIBSVM file (--libsvm). TensorFlow comes from PyPI, in an
+environment of its own:
 
     python3 -m venv /tmp/tf && /tmp/tf/bin/pip install tensorflow-cpu
     /tmp/tf/bin/python tests/bench/tf_sparse.py
@@ -31,6 +32,7 @@ def arguments():
     parser.add_argument("--rows", type=int, default=1000000)
     parser.add_argument("--fields", type=int, default=39)
     parser.add_argument("--exponent", type=float, default=1.15, help="of Zipf's law")
+    parser.add_argument("--libsvm", help="file of ids and values to read; dim 1")
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--partitions", type=int, default=1)
@@ -56,11 +58,34 @@ def draw_batches(options, seed):
     return places[ids].astype(np.int64), clicks.astype(np.float32)
 
 
-def build(tf, options, ids, clicks):
-    """The training step of a worker, on its next batch."""
+def read_libsvm(tf, options):
+    """The next batch of a file: ids and values, as sparse tensors, and clicks."""
+
+    def parse(lines):
+        words = tf.strings.split(lines, " ").to_sparse()
+        first = tf.equal(words.indices[:, 1], 0)
+        labels = tf.strings.to_number(tf.boolean_mask(words.values, first))
+        where = tf.boolean_mask(words.indices, ~first)
+        pairs = tf.strings.split(tf.boolean_mask(words.values, ~first), ":")
+        pairs = tf.reshape(pairs.values, [-1, 2])
+        ids = tf.strings.to_number(pairs[:, 0], tf.int64) % options.rows
+        values = tf.strings.to_number(pairs[:, 1])
+        return labels, where, ids, values
+
+    data = tf.compat.v1.data.TextLineDataset(options.libsvm).repeat()
+    data = data.batch(options.batch, drop_remainder=True)
+    data = data.map(parse, num_parallel_calls=tf.data.experimental.AUTOTUNE)
+    iterator = tf.compat.v1.data.make_one_shot_iterator(data.prefetch(4))
+    labels, where, ids, values = iterator.get_next()
+    shape = [options.batch, tf.reduce_max(where[:, 1]) + 1]
+    return (tf.SparseTensor(where, ids, shape), tf.SparseTensor(where, values, shape),
+            labels)
+
+
+def ready_batches(tf, options, ids, clicks):
+    """The next of the batches in memory, as read_libsvm."""
     import numpy as np
 
-    dim = RULES[options.rule]
     samples = np.repeat(np.arange(options.batch), options.fields)
     fields = np.tile(np.arange(options.fields), options.batch)
     turn = tf.compat.v1.get_variable(
@@ -70,18 +95,25 @@ def build(tf, options, ids, clicks):
     sparse = tf.SparseTensor(np.stack([samples, fields], 1).astype(np.int64),
                              tf.gather(tf.constant(ids), batch),
                              [options.batch, options.fields])
+    return sparse, None, tf.gather(tf.constant(clicks), batch)
+
+
+def build(tf, options, batch):
+    """The training step of a worker, on its next batch."""
+    dim = RULES[options.rule]
+    sparse, weights, labels = batch
     bound = 0.0 if dim == 1 else 0.05
     rows = tf.compat.v1.get_variable(
         "rows", [options.rows, dim],
         initializer=tf.compat.v1.random_uniform_initializer(-bound, bound),
         partitioner=tf.compat.v1.fixed_size_partitioner(options.partitions))
-    sums = tf.compat.v1.nn.safe_embedding_lookup_sparse(rows, sparse,
-                                                        combiner="sum")
+    sums = tf.compat.v1.nn.safe_embedding_lookup_sparse(
+        rows, sparse, weights, combiner="sum")
     if dim > 1:
         sums = tf.matmul(sums, tf.compat.v1.get_variable("output", [dim, 1]))
     bias = tf.compat.v1.get_variable("bias", [1])
     loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(
-        labels=tf.gather(tf.constant(clicks), batch)[:, None], logits=sums + bias))
+        labels=labels[:, None], logits=sums + bias))
     optimizer = (tf.compat.v1.train.FtrlOptimizer(0.1) if options.rule == "ftrl"
                  else tf.compat.v1.train.AdagradOptimizer(0.05))
     step = tf.compat.v1.train.get_or_create_global_step()
@@ -113,12 +145,15 @@ def play(options, cluster, job, index):
                                   task_index=index)
     if job == "ps":
         server.join()
-    ids, clicks = draw_batches(options, index + 1)
-    distinct = sum(len(set(batch.tolist())) for batch in ids) / len(ids)
+    distinct = 0
+    if not options.libsvm:
+        ids, clicks = draw_batches(options, index + 1)
+        distinct = sum(len(set(batch.tolist())) for batch in ids) / len(ids)
     here = f"/job:worker/task:{index}"
     with tf.compat.v1.device(tf.compat.v1.train.replica_device_setter(
             worker_device=here, cluster=tf.train.ClusterSpec(cluster))):
-        train, loss = build(tf, options, ids, clicks)
+        train, loss = build(tf, options, read_libsvm(tf, options) if options.libsvm
+                            else ready_batches(tf, options, ids, clicks))
     with tf.compat.v1.train.MonitoredTrainingSession(
             master=server.target, is_chief=index == 0,
             config=tf.compat.v1.ConfigProto(device_filters=["/job:ps", here])
@@ -160,8 +195,10 @@ def run(rule, options):
             print(f"TensorFlow {result['version']}, {rule}, dim {RULES[rule]}, "
                   f"worker {index}: {statistics.median(result['rates']):,.0f} "
                   f"examples/s ({min(result['rates']):,.0f} to "
-                  f"{max(result['rates']):,.0f}); {result['distinct']:,.0f} "
-                  f"distinct ids a batch; loss {result['first']:.4f}, then "
+                  f"{max(result['rates']):,.0f}); "
+                  + (f"{result['distinct']:,.0f} distinct ids a batch; "
+                     if result["distinct"] else "") +
+                  f"loss {result['first']:.4f}, then "
                   f"{result['last']:.4f}", flush=True)
     finally:
         for process in [ps, *workers]:
@@ -177,6 +214,8 @@ def main():
         task = config["task"]
         play(options, config["cluster"], task["type"], task["index"])
         return
+    if options.libsvm:
+        options.rule = "ftrl"
     for rule in [options.rule] if options.rule else RULES:
         run(rule, options)
 
