@@ -252,3 +252,12 @@ enum status loader_next(struct loader *loader, const struct batch **out,
         *why = slot->why;
     return slot->status;
 }
+
+const struct batch *loader_peek(struct loader *loader) {
+    pthread_mutex_lock(&loader->mutex);
+    const struct slot *slot = loader_slot_of(loader, loader->consumed);
+    bool ready = loader->depth && slot->completed == loader->consumed + 1 &&
+                 !slot->status;
+    pthread_mutex_unlock(&loader->mutex);
+    return ready ? &slot->batch : NULL;
+}

@@ -40,4 +40,8 @@ uint32_t loader_size(const struct loader *loader, uint64_t number);
 enum status loader_next(struct loader *loader, const struct batch **out,
                         struct failure *why) MUST_CHECK;
 
+/* The batch that loader_next will return, if a reader has it complete: a view
+ * until the next call but one. NULL: not yet, or it failed. */
+const struct batch *loader_peek(struct loader *loader);
+
 #endif

@@ -147,9 +147,25 @@ static enum status get_rows(const struct device_replica_step *step,
     if (!step->embedding)
         return STATUS_OK;
     if (!embedding_is_ahead(step->embedding))
-        status = embedding_request(step->embedding, batch, step->clock, why);
+        status =
+            embedding_request(step->embedding, batch, step->clock, false, why);
     *ready = !status && embedding_forward(step->embedding, batch);
     return status;
+}
+
+/* Requests the rows of the micro batch after K, if it is there and they may be
+ * read before the push of this step. */
+static enum status look_up_next(const struct pass *pass, uint32_t k,
+                                struct failure *why) {
+    const struct device_replica_step *step = pass->step;
+    bool last = k + 1 == step->job->accumulation;
+    if (!step->embedding || (last && !step->early_rows))
+        return STATUS_OK;
+    const struct batch *next = loader_peek(pass->device_replica->loader);
+    return next && next->count
+               ? embedding_request(step->embedding, next, step->clock + last,
+                                   last, why)
+               : STATUS_OK;
 }
 
 /* Forward and backward over one micro batch; the first waits for the weights.
@@ -174,7 +190,9 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
     pass->device_replica->next++;
     if (ready)
         status = get_rows(step, &batch, &ready, why);
-    if (!ready) {
+    if (ready)
+        status = look_up_next(pass, k, why);
+    if (!ready || status) {
         batch_prefetch_release(&executor->batch_prefetch);
         return status;
     }
@@ -249,7 +267,8 @@ void device_replica_look_ahead(struct device_replica *replica,
         status = prefetch_next(replica, &result, why);
     const struct batch *batch = batch_prefetch_peek(prefetch);
     if (!status && batch->count)
-        status = embedding_request(step->embedding, batch, step->clock, why);
+        status =
+            embedding_request(step->embedding, batch, step->clock, false, why);
     replica->ahead.status = status;
     replica->ahead.input = result.input;
 }

@@ -124,14 +124,14 @@ static enum status list_rows(const struct embedding *embedding,
 
 enum status embedding_request(struct embedding *embedding,
                               const struct batch *batch, uint64_t clock,
-                              struct failure *why) {
+                              bool early, struct failure *why) {
     struct row_batch *rows = place_of(embedding, embedding->requested);
     enum status status = list_rows(embedding, batch, rows, why);
     if (status)
         return status;
     embedding->requested++;
     embedding->settings.source.lookup(embedding->settings.source.context, clock,
-                                      0, rows);
+                                      early, 0, rows);
     return STATUS_OK;
 }
 
@@ -343,7 +343,7 @@ enum status embedding_evaluate(struct embedding *embedding, struct batch *batch,
         list_rows(embedding, batch, &embedding->evaluation, why);
     if (status)
         return status;
-    source->lookup(source->context, 0, snapshot, &embedding->evaluation);
+    source->lookup(source->context, 0, false, snapshot, &embedding->evaluation);
     *ready = source->wait(source->context);
     if (*ready)
         fill_columns(embedding, batch, &embedding->evaluation);

@@ -22,7 +22,7 @@ struct embedding;
  * WAIT and SETTLE return false if no answer comes any more. */
 struct embedding_source {
     void *context;
-    void (*lookup)(void *context, uint64_t clock, uint64_t snapshot,
+    void (*lookup)(void *context, uint64_t clock, bool early, uint64_t snapshot,
                    struct row_batch *rows);
     bool (*wait)(void *context);
     void (*push)(void *context, uint64_t clock, enum contribution kind,
@@ -48,11 +48,12 @@ enum status embedding_open(struct embedding **out,
 /* Frees *EMBEDDING (may be NULL) and clears it. */
 void embedding_close(struct embedding **embedding);
 
-/* Requests the rows of BATCH, the next micro batch of those not yet passed, for
- * a reader that has pushed CLOCK. */
+/* Requests the rows of BATCH, the micro batch after the last that was
+ * requested, whose rows are here, for a reader that has pushed CLOCK; EARLY: is
+ * about to. */
 enum status embedding_request(struct embedding *embedding,
                               const struct batch *batch, uint64_t clock,
-                              struct failure *why) MUST_CHECK;
+                              bool early, struct failure *why) MUST_CHECK;
 
 /* Is a request ahead of the passes? */
 bool embedding_is_ahead(const struct embedding *embedding);

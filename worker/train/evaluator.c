@@ -247,10 +247,10 @@ static enum status look_up_part(struct checkpoint_rows *rows,
     return status;
 }
 
-static void look_up_checkpoint(void *context, uint64_t clock, uint64_t snapshot,
-                               struct row_batch *batch) {
+static void look_up_checkpoint(void *context, uint64_t clock, bool early,
+                               uint64_t snapshot, struct row_batch *batch) {
     struct checkpoint_rows *rows = context;
-    (void)clock, (void)snapshot;
+    (void)clock, (void)early, (void)snapshot;
     for (uint32_t p = 0; !rows->status && p < rows->layout->num_partitions; p++)
         rows->status = look_up_part(rows, batch, p);
 }

@@ -17,10 +17,10 @@
 
 #include <stdlib.h>
 
-static void look_up(void *context, uint64_t clock, uint64_t snapshot,
-                    struct row_batch *rows) {
+static void look_up(void *context, uint64_t clock, bool early,
+                    uint64_t snapshot, struct row_batch *rows) {
     struct trainer *trainer = context;
-    exchange_lookup(trainer->exchange, clock, false, snapshot, rows);
+    exchange_lookup(trainer->exchange, clock, early, snapshot, rows);
 }
 
 static bool wait_rows(void *context) {
