@@ -14,7 +14,7 @@
 #include "simulator/calibration.h"
 #include "simulator/simulator_report.h"
 #include "worker/models/model.h"
-#include "worker/ops/device.h"
+#include "worker/ops/local_device.h"
 #include "worker/train/profile.h"
 
 #include <stdio.h>
@@ -37,10 +37,10 @@ struct simulation {
 /* Devices of a worker on a host like this one, as a run would choose them. */
 static uint32_t devices_per_worker(const struct options *options,
                                    const struct job *job) {
-    struct device_request request = {.kind = job->device};
+    struct local_device_request request = {.kind = job->device};
     char ids[JOB_MAX_DEVICES][DEVICE_ID];
     uint32_t usable, most = job->devices ? job->devices : JOB_MAX_DEVICES;
-    device_list_ids(&request, ids, JOB_MAX_DEVICES, &usable);
+    local_device_list_ids(&request, ids, JOB_MAX_DEVICES, &usable);
     if (options->simulate.colocation == SIMULATE_COLOCATE_ALL &&
         options->num_workers > 1)
         most = 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The head of a device plugin's table: enough to list devices. worker/ops/ops.h
- * has the whole table. */
+/* The head of a device plugin's table: enough to list devices.
+ * worker/ops/device.h has the whole table. */
 #ifndef CAPSTAN_DEVICE_HEAD_H
 #define CAPSTAN_DEVICE_HEAD_H
 

@@ -95,10 +95,10 @@ static bool read_choices(struct choices *choices, int argc, char **argv) {
 
 /* The table of the plugin beside CAPSTAN; what it lacks is said as trainers say
  * it. */
-static enum status open_device(struct device *device,
+static enum status open_device(struct local_device *device,
                                const struct choices *choices,
                                const struct log *log, struct failure *why) {
-    struct device_request request = {
+    struct local_device_request request = {
         .kind = choices->kind, .threads = 1, .timeout = 60};
     if (choices->kind == JOB_DEVICE_CUDA) {
         request.cuda = sync_device_plugin(why);
@@ -108,7 +108,7 @@ static enum status open_device(struct device *device,
             return STATUS_CONFIG;
         }
     }
-    return device_open(device, &request, log, why);
+    return local_device_open(device, &request, log, why);
 }
 
 /* Multiplications and additions of a step: three products a layer, two in the
@@ -148,7 +148,7 @@ static uint64_t count_parameters(const struct job_model *model) {
 
 /* Without a cluster around it. */
 static enum status measure_device(struct gpu_table *table,
-                                  const struct device *device,
+                                  const struct local_device *device,
                                   const struct choices *choices,
                                   const struct job_model *model,
                                   struct failure *why) {
@@ -212,7 +212,7 @@ static enum status measure_cluster(struct gpu_table *table,
 }
 
 /* DEVICE is let go before the cluster takes it. */
-static enum status measure(struct gpu_table *table, struct device *device,
+static enum status measure(struct gpu_table *table, struct local_device *device,
                            const struct choices *choices, const struct job *job,
                            struct gpu_use *use, struct failure *why) {
     const char *program = getenv("CAPSTAN");
@@ -225,10 +225,10 @@ static enum status measure(struct gpu_table *table, struct device *device,
     char id[DEVICE_ID] = "";
     uint64_t free_bytes;
     table->parameters = count_parameters(&job->model);
-    bool is_gpu = device_query_memory(device, &free_bytes, id);
+    bool is_gpu = local_device_query_memory(device, &free_bytes, id);
     enum status status =
         measure_device(table, device, choices, &job->model, why);
-    device_close(device);
+    local_device_close(device);
     if (status)
         return status;
     if (is_gpu)
@@ -242,7 +242,7 @@ static enum status bench(const struct choices *choices, struct gpu_table *table,
                          struct gpu_use *use, struct failure *why) {
     struct log log;
     struct job *job = NULL;
-    struct device device = {0};
+    struct local_device device = {0};
     char name[sizeof device.name];
     const struct job_source source = {.models = &model_schemas,
                                       .path = choices->job,
@@ -259,7 +259,7 @@ static enum status bench(const struct choices *choices, struct gpu_table *table,
         table->reason = use->reason;
         status = measure(table, &device, choices, job, use, why);
     }
-    device_close(&device);
+    local_device_close(&device);
     job_free(&job);
     if (!status && choices->json)
         gpu_table_print_json(table, stdout);

@@ -25,17 +25,17 @@ static const double RATE = 1e-3; /* learnt at, so that nothing overflows */
 /* What is measured: TIMES of it are given to the device, which may do them
  * later. */
 struct work {
-    const struct device *device;
+    const struct local_device *device;
     void (*give)(void *context, uint64_t times);
     void *context;
-    struct ops_event *end; /* of a lap; computing is behind it */
-    enum ops_stream streams[2];
+    struct device_event *end; /* of a lap; computing is behind it */
+    enum device_stream streams[2];
     int num_streams;
 };
 
 /* Waits until all that has been given is done. */
 static enum status settle(const struct work *work, struct failure *why) {
-    const struct ops *ops = work->device->ops;
+    const struct device_ops *ops = work->device->ops;
     enum status status = STATUS_OK;
     for (int i = 0; !status && i < work->num_streams; i++) {
         ops->record(work->device->handle, work->streams[i], work->end);
@@ -94,7 +94,7 @@ static enum status measure(struct gpu_compute_figure *out, struct work *work,
 }
 
 struct step {
-    const struct device *device;
+    const struct local_device *device;
     bool updates;
     struct model_instance *mlp;
     size_t floats; /* of all parameters, one behind the other, aligned */
@@ -107,7 +107,7 @@ struct step {
 /* Of all parameters at once, as a bucket is updated. */
 static void update(const struct step *step) {
     static const struct optimizer sgd = {.type = OPTIMIZER_SGD};
-    const struct ops *ops = step->device->ops;
+    const struct device_ops *ops = step->device->ops;
     const void *gradients = step->gradients[0];
     const struct rule_update one = {.step = 1,
                                     .rate = RATE,
@@ -117,7 +117,7 @@ static void update(const struct step *step) {
                                     .gradients = &gradients,
                                     .weights = step->weights[0],
                                     .weights_out = step->weights[0]};
-    ops->rule(step->device->handle, OPS_COMPUTE, &sgd, &one, NULL);
+    ops->rule(step->device->handle, STREAM_COMPUTE, &sgd, &one, NULL);
 }
 
 static void give_steps(void *context, uint64_t times) {
@@ -133,16 +133,16 @@ static void give_steps(void *context, uint64_t times) {
 }
 
 /* BYTES of FROM on the device; NULL when it has no room for them. */
-static void *place(const struct device *device, const void *from,
+static void *place(const struct local_device *device, const void *from,
                    size_t bytes) {
-    const struct ops *ops = device->ops;
+    const struct device_ops *ops = device->ops;
     void *there = ops->allocate(device->handle, bytes);
     if (!there)
         return NULL;
     if (!ops->async)
         memcpy(there, from, bytes);
     else
-        ops->upload(device->handle, OPS_COMPUTE, there, from, bytes);
+        ops->upload(device->handle, STREAM_COMPUTE, there, from, bytes);
     struct failure why;
     if (!ops->async || !ops->synchronize(device->handle, &why))
         return there;
@@ -151,7 +151,7 @@ static void *place(const struct device *device, const void *from,
 }
 
 /* COUNT floats within BOUND of 0, on the device. */
-static float *place_random(const struct device *device, size_t count,
+static float *place_random(const struct local_device *device, size_t count,
                            float bound, uint32_t seed) {
     float *values = malloc(count * sizeof *values);
     for (size_t i = 0; values && i < count; i++) {
@@ -164,7 +164,7 @@ static float *place_random(const struct device *device, size_t count,
     return there;
 }
 
-static uint32_t *place_labels(const struct device *device, uint32_t n,
+static uint32_t *place_labels(const struct local_device *device, uint32_t n,
                               uint32_t classes) {
     uint32_t *labels = malloc(n * sizeof *labels);
     for (uint32_t i = 0; labels && i < n; i++)
@@ -177,7 +177,7 @@ static uint32_t *place_labels(const struct device *device, uint32_t n,
 /* Weights within the first layer's bound, and gradients of 0. */
 static bool place_parameters(struct step *step, const struct job_model *model) {
     struct parameter all[MAX_PARAMETERS];
-    const struct device *device = step->device;
+    const struct local_device *device = step->device;
     uint32_t count = model_mlp.parameters(model, NULL, all);
     size_t offsets[MAX_PARAMETERS];
     for (uint32_t p = 0; p < count; p++) {
@@ -198,7 +198,7 @@ static bool place_parameters(struct step *step, const struct job_model *model) {
 
 static bool place_all(struct step *step, const struct job_model *model,
                       uint32_t n) {
-    const struct device *device = step->device;
+    const struct local_device *device = step->device;
     bool complete = place_parameters(step, model);
     struct batch_spec spec;
     model_mlp.inputs(model, NULL, &spec);
@@ -213,7 +213,7 @@ static bool place_all(struct step *step, const struct job_model *model,
 }
 
 static void close_step(struct step *step) {
-    const struct device *device = step->device;
+    const struct local_device *device = step->device;
     model_mlp.close(&step->mlp);
     device->ops->release(device->handle, step->weights[0]);
     device->ops->release(device->handle, step->gradients[0]);
@@ -222,7 +222,7 @@ static void close_step(struct step *step) {
 }
 
 enum status gpu_compute_step(struct gpu_compute_figure *out,
-                             const struct device *device,
+                             const struct local_device *device,
                              const struct job_model *model, uint32_t n,
                              bool updates, double seconds,
                              struct failure *why) {
@@ -230,7 +230,7 @@ enum status gpu_compute_step(struct gpu_compute_figure *out,
     struct work work = {.device = device,
                         .give = give_steps,
                         .context = &step,
-                        .streams = {OPS_COMPUTE, OPS_GRADIENTS},
+                        .streams = {STREAM_COMPUTE, STREAM_GRADIENTS},
                         .num_streams = 2};
     enum status status = model_mlp.open(&step.mlp, model, NULL, device->ops,
                                         device->handle, n, why);
@@ -246,7 +246,7 @@ enum status gpu_compute_step(struct gpu_compute_figure *out,
 
 /* A copy each way, or in one. */
 struct copy {
-    const struct device *device;
+    const struct local_device *device;
     size_t bytes;
     char *host[2], *there[2]; /* up, down */
     bool goes[2];
@@ -254,25 +254,26 @@ struct copy {
 
 static void give_copies(void *context, uint64_t times) {
     struct copy *copy = context;
-    const struct ops *ops = copy->device->ops;
+    const struct device_ops *ops = copy->device->ops;
     while (times-- > 0) {
         if (copy->goes[0])
-            ops->upload(copy->device->handle, OPS_WEIGHTS, copy->there[0],
+            ops->upload(copy->device->handle, STREAM_WEIGHTS, copy->there[0],
                         copy->host[0], copy->bytes);
         if (copy->goes[1])
-            ops->download(copy->device->handle, OPS_GRADIENTS, copy->host[1],
+            ops->download(copy->device->handle, STREAM_GRADIENTS, copy->host[1],
                           copy->there[1], copy->bytes);
     }
 }
 
-static enum status open_copy(struct copy *copy, const struct device *device,
+static enum status open_copy(struct copy *copy,
+                             const struct local_device *device,
                              struct failure *why) {
     char id[DEVICE_ID];
     uint64_t free_bytes = 0;
     copy->device = device;
     copy->bytes = COPY_BYTES;
-    while (device_query_memory(device, &free_bytes, id) && copy->bytes > PAGE &&
-           4 * copy->bytes > free_bytes)
+    while (local_device_query_memory(device, &free_bytes, id) &&
+           copy->bytes > PAGE && 4 * copy->bytes > free_bytes)
         copy->bytes /= 2;
     for (int i = 0; i < 2; i++) {
         copy->host[i] = aligned_alloc(PAGE, copy->bytes);
@@ -280,7 +281,7 @@ static enum status open_copy(struct copy *copy, const struct device *device,
             return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                                "no memory for copies");
         memset(copy->host[i], 1, copy->bytes);
-        device_pin(device, copy->host[i], copy->bytes);
+        local_device_pin(device, copy->host[i], copy->bytes);
         copy->there[i] = device->ops->allocate(device->handle, copy->bytes);
         if (!copy->there[i])
             return status_fail(why, FAILURE_DEVICE_MEMORY,
@@ -291,11 +292,11 @@ static enum status open_copy(struct copy *copy, const struct device *device,
 }
 
 static void close_copy(struct copy *copy) {
-    const struct device *device = copy->device;
+    const struct local_device *device = copy->device;
     for (int i = 0; i < 2; i++) {
         device->ops->release(device->handle, copy->there[i]);
         if (copy->host[i])
-            device_unpin(device, copy->host[i]);
+            local_device_unpin(device, copy->host[i]);
         free(copy->host[i]);
     }
 }
@@ -306,7 +307,7 @@ static enum status rate(double *out, struct copy *copy, bool up, bool down,
     struct work work = {.device = copy->device,
                         .give = give_copies,
                         .context = copy,
-                        .streams = {OPS_WEIGHTS, OPS_GRADIENTS},
+                        .streams = {STREAM_WEIGHTS, STREAM_GRADIENTS},
                         .num_streams = 2};
     copy->goes[0] = up;
     copy->goes[1] = down;
@@ -317,8 +318,8 @@ static enum status rate(double *out, struct copy *copy, bool up, bool down,
 }
 
 enum status gpu_compute_copies(struct gpu_compute_copies *out,
-                               const struct device *device, double seconds,
-                               struct failure *why) {
+                               const struct local_device *device,
+                               double seconds, struct failure *why) {
     struct copy copy = {0};
     *out = (struct gpu_compute_copies){NAN, NAN, NAN};
     if (!device->ops->async)

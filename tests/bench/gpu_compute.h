@@ -6,7 +6,7 @@
 
 #include "proto/base/status.h"
 #include "proto/config/job/job.h"
-#include "worker/ops/device.h"
+#include "worker/ops/local_device.h"
 
 #include <stdint.h>
 
@@ -19,7 +19,7 @@ struct gpu_compute_figure {
  * DEVICE, one step behind the other, for SECONDS; UPDATES: and SGD's update of
  * the weights there, which is the ps's affair in a run. */
 enum status gpu_compute_step(struct gpu_compute_figure *out,
-                             const struct device *device,
+                             const struct local_device *device,
                              const struct job_model *model, uint32_t n,
                              bool updates, double seconds,
                              struct failure *why) MUST_CHECK;
@@ -32,7 +32,7 @@ struct gpu_compute_copies {
 };
 
 enum status gpu_compute_copies(struct gpu_compute_copies *out,
-                               const struct device *device, double seconds,
-                               struct failure *why) MUST_CHECK;
+                               const struct local_device *device,
+                               double seconds, struct failure *why) MUST_CHECK;
 
 #endif

@@ -20,8 +20,8 @@ static const struct job_model model = {.settings = &settings};
 static const uint32_t *const widths = settings.layers.items;
 
 struct setting {
-    const struct ops *ops;
-    struct ops_device *device;
+    const struct device_ops *ops;
+    struct device *device;
     struct model_instance *mlp;
     float *weights[PARAMETERS], *gradients[PARAMETERS];
     float *inputs, *activations, *work;

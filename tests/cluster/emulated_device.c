@@ -19,7 +19,7 @@ static void find(const char *file, char path[PATH_MAX]) {
     snprintf(end, (size_t)(path + PATH_MAX - end), "emulated/%s", file);
 }
 
-const struct ops *emulated_device_ops(void) {
+const struct device_ops *emulated_device_ops(void) {
     char path[PATH_MAX];
     const void *table = NULL;
     struct failure why;

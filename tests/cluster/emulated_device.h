@@ -5,11 +5,11 @@
 #define CAPSTAN_EMULATED_DEVICE_H
 
 #include "tests/gpu/cuda_streams.h"
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 /* Its table, beside the program under test (CAPSTAN, else build/capstan) in
  * emulated/; NULL where it is not built. */
-const struct ops *emulated_device_ops(void);
+const struct device_ops *emulated_device_ops(void);
 
 /* What the host has called of CUDA since the process began. */
 struct cuda_streams_counts emulated_device_counts(void);

@@ -26,7 +26,7 @@ static struct ops_rows call_of(enum ops_rows_kind kind, const uint32_t *shape,
 }
 
 static void check_call(struct ops_rows call) {
-    struct ops_device *cpu;
+    struct device *cpu;
     size_t count = (size_t)call.n * call.y_row;
     float *x = cuda_floats((size_t)call.n * call.x_row, 1, 1);
     float *dy = cuda_floats((size_t)call.n * call.dy_row, 2, 1);

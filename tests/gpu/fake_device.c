@@ -19,7 +19,7 @@ struct piece {
     bool used;
 };
 
-struct ops_device {
+struct device {
     struct fake_device_settings plan;
     uint32_t index;
     char *memory;
@@ -27,15 +27,15 @@ struct ops_device {
     struct piece pieces[MAX_PIECES], pinned[MAX_PIECES];
     unsigned num_pieces, num_pinned, num_events;
     struct fake_streams streams;
-    struct fake_stream_hook hooks[OPS_STREAMS];
+    struct fake_stream_hook hooks[DEVICE_STREAMS];
     uint64_t calls, allocations, uploaded, downloaded;
-    struct ops_settings settings;
+    struct device_settings settings;
     bool lost, hangs, spans;
 };
 
 /* STREAM had been given POSITION commands. */
-struct ops_event {
-    enum ops_stream stream;
+struct device_event {
+    enum device_stream stream;
     uint64_t position;
 };
 
@@ -120,10 +120,10 @@ static enum status identify(uint32_t index, struct device_description *out,
 static void put(const struct fake_stream_hook *door, void (*work)(void *what),
                 void *what, void *memory, size_t bytes);
 
-static enum status open_device(struct ops_device **out,
-                               const struct ops_settings *settings,
+static enum status open_device(struct device **out,
+                               const struct device_settings *settings,
                                struct failure *why) {
-    struct ops_device *device = calloc(1, sizeof *device);
+    struct device *device = calloc(1, sizeof *device);
     if (!device || settings->index >= MAX_DEVICES)
         misused("opened beyond what there is");
     device->plan = *plan();
@@ -131,9 +131,9 @@ static enum status open_device(struct ops_device **out,
     device->settings = *settings;
     device->streams.order = device->plan.order;
     device->streams.random = device->plan.seed + 1;
-    for (int s = 0; s < OPS_STREAMS; s++)
+    for (int s = 0; s < DEVICE_STREAMS; s++)
         device->hooks[s] =
-            (struct fake_stream_hook){device, (enum ops_stream)s, put};
+            (struct fake_stream_hook){device, (enum device_stream)s, put};
     device->memory = mmap(NULL, device->plan.memory, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (device->memory == MAP_FAILED)
@@ -143,40 +143,40 @@ static enum status open_device(struct ops_device **out,
 }
 
 /* The host may touch the device's memory only while the device works. */
-static void protect(const struct ops_device *device, int rights) {
+static void protect(const struct device *device, int rights) {
     uint64_t used = (device->top + PAGE - 1) / PAGE * PAGE;
     if (used && mprotect(device->memory, used, rights))
         misused("memory cannot be protected");
 }
 
-static bool is_device(const struct ops_device *device, const void *memory) {
+static bool is_device(const struct device *device, const void *memory) {
     const char *byte = memory;
     return byte >= device->memory && byte < device->memory + device->top;
 }
 
-static void expect_device(const struct ops_device *device, const void *memory) {
+static void expect_device(const struct device *device, const void *memory) {
     if (memory && !is_device(device, memory))
         misused("a call on memory that is not the device's");
 }
 
 /* In a span a device is given what it may hold back, and nothing else. */
-static void expect_no_span(const struct ops_device *device) {
+static void expect_no_span(const struct device *device) {
     if (device->spans)
         misused("a call within a span that none may have");
 }
 
-static void capture_begin(struct ops_device *device) {
+static void capture_begin(struct device *device) {
     expect_no_span(device);
     device->spans = true;
 }
 
-static void capture_end(struct ops_device *device) {
+static void capture_end(struct device *device) {
     if (!device->spans)
         misused("the end of no span");
     device->spans = false;
 }
 
-static void give(struct ops_device *device, enum ops_stream stream,
+static void give(struct device *device, enum device_stream stream,
                  const struct fake_command *command) {
     device->calls++;
     if (device->calls == device->plan.lose_at &&
@@ -194,14 +194,15 @@ static void give(struct ops_device *device, enum ops_stream stream,
     protect(device, PROT_NONE);
 }
 
-static enum status run_all(struct ops_device *device,
-                           const struct ops_event *event, struct failure *why) {
+static enum status run_all(struct device *device,
+                           const struct device_event *event,
+                           struct failure *why) {
     if (device->lost)
         return status_fail(why, FAILURE_DEVICE_LOST,
                            "device cuda %u (Fake GPU) is lost: as arranged",
                            device->index);
     protect(device, PROT_READ | PROT_WRITE);
-    for (unsigned s = 0; s < OPS_STREAMS; s++)
+    for (unsigned s = 0; s < DEVICE_STREAMS; s++)
         if (!event || event->stream == s)
             fake_streams_run(&device->streams, s,
                              event ? event->position
@@ -212,10 +213,10 @@ static enum status run_all(struct ops_device *device,
 }
 
 /* What never comes, until it has taken too long or is given up. */
-static enum status await_in_vain(const struct ops_device *device,
+static enum status await_in_vain(const struct device *device,
                                  struct failure *why) {
     static const struct timespec moment = {.tv_nsec = 1000000};
-    const struct ops_settings *settings = &device->settings;
+    const struct device_settings *settings = &device->settings;
     int64_t until = time_now() + time_from_seconds(settings->timeout);
     while (time_now() < until) {
         if (settings->is_cancelled && settings->is_cancelled(settings->context))
@@ -228,21 +229,21 @@ static enum status await_in_vain(const struct ops_device *device,
                        device->index, settings->timeout);
 }
 
-static enum status event_sync(struct ops_device *device,
-                              struct ops_event *event, struct failure *why) {
+static enum status event_sync(struct device *device, struct device_event *event,
+                              struct failure *why) {
     expect_no_span(device);
     return device->hangs ? await_in_vain(device, why)
                          : run_all(device, event, why);
 }
 
-static enum status synchronize(struct ops_device *device, struct failure *why) {
+static enum status synchronize(struct device *device, struct failure *why) {
     expect_no_span(device);
     device->lost |= device->hangs;
     return run_all(device, NULL, why);
 }
 
-static void close_device(struct ops_device **where) {
-    struct ops_device *device = *where;
+static void close_device(struct device **where) {
+    struct device *device = *where;
     *where = NULL;
     if (!device)
         return;
@@ -260,13 +261,13 @@ static void close_device(struct ops_device **where) {
 }
 
 /* Nothing can be read out of memory that nothing has been written to. */
-static void spoil(struct ops_device *device, const struct piece *piece) {
+static void spoil(struct device *device, const struct piece *piece) {
     protect(device, PROT_READ | PROT_WRITE);
     memset(piece->memory, 0xff, piece->bytes);
     protect(device, PROT_NONE);
 }
 
-static struct piece *find_room(struct ops_device *device, size_t bytes) {
+static struct piece *find_room(struct device *device, size_t bytes) {
     for (unsigned i = 0; i < device->num_pieces; i++)
         if (!device->pieces[i].used && device->pieces[i].bytes == bytes)
             return &device->pieces[i];
@@ -280,7 +281,7 @@ static struct piece *find_room(struct ops_device *device, size_t bytes) {
     return piece;
 }
 
-static void *allocate(struct ops_device *device, size_t bytes) {
+static void *allocate(struct device *device, size_t bytes) {
     size_t rounded = (bytes / ALIGNMENT + 1) * ALIGNMENT;
     expect_no_span(device);
     if (++device->allocations == device->plan.fail_allocation)
@@ -294,7 +295,7 @@ static void *allocate(struct ops_device *device, size_t bytes) {
     return piece->memory;
 }
 
-static void release(struct ops_device *device, void *memory) {
+static void release(struct device *device, void *memory) {
     expect_no_span(device);
     for (unsigned i = 0; memory && i < device->num_pieces; i++) {
         struct piece *piece = &device->pieces[i];
@@ -321,7 +322,7 @@ static bool share_a_page(const struct piece *piece, const char *memory,
     return first <= own_last && own_first <= last;
 }
 
-static bool pin(struct ops_device *device, void *memory, size_t bytes) {
+static bool pin(struct device *device, void *memory, size_t bytes) {
     expect_no_span(device);
     if (device->plan.unpinnable)
         return false;
@@ -334,7 +335,7 @@ static bool pin(struct ops_device *device, void *memory, size_t bytes) {
     return true;
 }
 
-static void unpin(struct ops_device *device, void *memory) {
+static void unpin(struct device *device, void *memory) {
     expect_no_span(device);
     for (unsigned i = 0; i < device->num_pinned; i++) {
         if (device->pinned[i].memory != memory)
@@ -347,7 +348,7 @@ static void unpin(struct ops_device *device, void *memory) {
     }
 }
 
-static void upload(struct ops_device *device, enum ops_stream stream, void *to,
+static void upload(struct device *device, enum device_stream stream, void *to,
                    const void *from, size_t bytes) {
     expect_device(device, to);
     if (is_device(device, from))
@@ -358,8 +359,8 @@ static void upload(struct ops_device *device, enum ops_stream stream, void *to,
              .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
 }
 
-static void download(struct ops_device *device, enum ops_stream stream,
-                     void *to, const void *from, size_t bytes) {
+static void download(struct device *device, enum device_stream stream, void *to,
+                     const void *from, size_t bytes) {
     expect_device(device, from);
     if (is_device(device, to))
         misused("a download to the device's own memory");
@@ -369,7 +370,7 @@ static void download(struct ops_device *device, enum ops_stream stream,
              .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
 }
 
-static void copy(struct ops_device *device, enum ops_stream stream, void *to,
+static void copy(struct device *device, enum device_stream stream, void *to,
                  const void *from, size_t bytes) {
     expect_device(device, to);
     expect_device(device, from);
@@ -378,13 +379,13 @@ static void copy(struct ops_device *device, enum ops_stream stream, void *to,
              .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
 }
 
-static void *native_stream(struct ops_device *device, enum ops_stream stream) {
+static void *native_stream(struct device *device, enum device_stream stream) {
     return &device->hooks[stream];
 }
 
 static void put(const struct fake_stream_hook *door, void (*work)(void *what),
                 void *what, void *memory, size_t bytes) {
-    struct ops_device *device = door->context;
+    struct device *device = door->context;
     expect_device(device, memory);
     give(device, door->stream,
          &(struct fake_command){.kind = FAKE_OTHER,
@@ -394,49 +395,48 @@ static void put(const struct fake_stream_hook *door, void (*work)(void *what),
                                 .bytes = bytes});
 }
 
-static struct ops_event *event_open(struct ops_device *device) {
-    struct ops_event *event = calloc(1, sizeof *event);
+static struct device_event *event_open(struct device *device) {
+    struct device_event *event = calloc(1, sizeof *event);
     expect_no_span(device);
     device->num_events += event != NULL;
     return event;
 }
 
-static void event_close(struct ops_device *device, struct ops_event **event) {
+static void event_close(struct device *device, struct device_event **event) {
     expect_no_span(device);
     device->num_events--;
     free(*event);
     *event = NULL;
 }
 
-static void record(struct ops_device *device, enum ops_stream stream,
-                   struct ops_event *event) {
-    *event = (struct ops_event){stream, device->streams.all[stream].given};
+static void record(struct device *device, enum device_stream stream,
+                   struct device_event *event) {
+    *event = (struct device_event){stream, device->streams.all[stream].given};
 }
 
-static void stream_wait(struct ops_device *device, enum ops_stream stream,
-                        struct ops_event *event) {
+static void stream_wait(struct device *device, enum device_stream stream,
+                        struct device_event *event) {
     give(device, stream,
          &(struct fake_command){.kind = FAKE_STREAM_WAIT,
                                 .after = event->stream,
                                 .position = event->position});
 }
 
-static void set_precision(struct ops_device *device,
-                          enum job_precision precision) {
+static void set_precision(struct device *device, enum job_precision precision) {
     expect_no_span(device);
     give(
-        device, OPS_COMPUTE,
+        device, STREAM_COMPUTE,
         &(struct fake_command){.kind = FAKE_PRECISION, .word = (int)precision});
 }
 
-static void linear(struct ops_device *device, const float *x, const float *w,
+static void linear(struct device *device, const float *x, const float *w,
                    const float *bias, float *y, uint32_t n, uint32_t in,
                    uint32_t out, enum job_activation activation) {
     expect_device(device, x);
     expect_device(device, w);
     expect_device(device, bias);
     expect_device(device, y);
-    give(device, OPS_COMPUTE,
+    give(device, STREAM_COMPUTE,
          &(struct fake_command){.kind = FAKE_LINEAR,
                                 .a = x,
                                 .b = w,
@@ -448,13 +448,13 @@ static void linear(struct ops_device *device, const float *x, const float *w,
                                 .word = (int)activation});
 }
 
-static void input_gradient(struct ops_device *device, const float *dy,
+static void input_gradient(struct device *device, const float *dy,
                            const float *w, float *dx, uint32_t n, uint32_t in,
                            uint32_t out) {
     expect_device(device, dy);
     expect_device(device, w);
     expect_device(device, dx);
-    give(device, OPS_COMPUTE,
+    give(device, STREAM_COMPUTE,
          &(struct fake_command){.kind = FAKE_INPUT_GRADIENT,
                                 .a = dy,
                                 .b = w,
@@ -464,13 +464,13 @@ static void input_gradient(struct ops_device *device, const float *dy,
                                 .out = out});
 }
 
-static void weight_gradient(struct ops_device *device, const float *dy,
+static void weight_gradient(struct device *device, const float *dy,
                             const float *x, float *dw, uint32_t n, uint32_t in,
                             uint32_t out, bool add) {
     expect_device(device, dy);
     expect_device(device, x);
     expect_device(device, dw);
-    give(device, OPS_COMPUTE,
+    give(device, STREAM_COMPUTE,
          &(struct fake_command){.kind = FAKE_WEIGHT_GRADIENT,
                                 .a = dy,
                                 .b = x,
@@ -481,11 +481,11 @@ static void weight_gradient(struct ops_device *device, const float *dy,
                                 .add = add});
 }
 
-static void column_sums(struct ops_device *device, const float *dy, float *db,
+static void column_sums(struct device *device, const float *dy, float *db,
                         uint32_t n, uint32_t out, bool add) {
     expect_device(device, dy);
     expect_device(device, db);
-    give(device, OPS_COMPUTE,
+    give(device, STREAM_COMPUTE,
          &(struct fake_command){.kind = FAKE_COLUMN_SUMS,
                                 .a = dy,
                                 .to = db,
@@ -494,12 +494,12 @@ static void column_sums(struct ops_device *device, const float *dy, float *db,
                                 .add = add});
 }
 
-static void activation_gradient(struct ops_device *device,
+static void activation_gradient(struct device *device,
                                 enum job_activation activation, const float *y,
                                 float *dy, uint32_t n, uint32_t out) {
     expect_device(device, y);
     expect_device(device, dy);
-    give(device, OPS_COMPUTE,
+    give(device, STREAM_COMPUTE,
          &(struct fake_command){.kind = FAKE_ACTIVATION_GRADIENT,
                                 .a = y,
                                 .to = dy,
@@ -508,11 +508,11 @@ static void activation_gradient(struct ops_device *device,
                                 .word = (int)activation});
 }
 
-static void rows(struct ops_device *device, const struct ops_rows *call) {
+static void rows(struct device *device, const struct ops_rows *call) {
     expect_device(device, call->x);
     expect_device(device, call->dy);
     expect_device(device, call->y);
-    give(device, OPS_COMPUTE,
+    give(device, STREAM_COMPUTE,
          &(struct fake_command){.kind = FAKE_ROWS,
                                 .a = call->x,
                                 .b = call->dy,
@@ -520,7 +520,7 @@ static void rows(struct ops_device *device, const struct ops_rows *call) {
                                 .rows = *call});
 }
 
-static void loss(struct ops_device *device, enum job_loss kind, const float *z,
+static void loss(struct device *device, enum job_loss kind, const float *z,
                  const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
                  float scale, double *sum, uint32_t *correct) {
     expect_device(device, z);
@@ -528,7 +528,7 @@ static void loss(struct ops_device *device, enum job_loss kind, const float *z,
     expect_device(device, dz);
     expect_device(device, sum);
     expect_device(device, correct);
-    give(device, OPS_COMPUTE,
+    give(device, STREAM_COMPUTE,
          &(struct fake_command){.kind = FAKE_LOSS,
                                 .a = z,
                                 .b = labels,
@@ -541,7 +541,7 @@ static void loss(struct ops_device *device, enum job_loss kind, const float *z,
                                 .scale = scale});
 }
 
-static void fill(struct ops_device *device, enum ops_stream stream, float *x,
+static void fill(struct device *device, enum device_stream stream, float *x,
                  size_t count, float value) {
     expect_device(device, x);
     give(device, stream,
@@ -551,7 +551,7 @@ static void fill(struct ops_device *device, enum ops_stream stream, float *x,
                                 .scale = value});
 }
 
-static void scale(struct ops_device *device, enum ops_stream stream, float *x,
+static void scale(struct device *device, enum device_stream stream, float *x,
                   size_t count, float by) {
     expect_device(device, x);
     give(device, stream,
@@ -561,7 +561,7 @@ static void scale(struct ops_device *device, enum ops_stream stream, float *x,
                                 .scale = by});
 }
 
-static void find_overflow(struct ops_device *device, enum ops_stream stream,
+static void find_overflow(struct device *device, enum device_stream stream,
                           const float *x, size_t count, uint32_t *found) {
     expect_device(device, x);
     expect_device(device, found);
@@ -572,7 +572,7 @@ static void find_overflow(struct ops_device *device, enum ops_stream stream,
                                 .bytes = count * sizeof *x});
 }
 
-static void square_sums(struct ops_device *device, enum ops_stream stream,
+static void square_sums(struct device *device, enum device_stream stream,
                         const float *x, size_t count, float by,
                         double *pieces) {
     expect_device(device, x);
@@ -585,7 +585,7 @@ static void square_sums(struct ops_device *device, enum ops_stream stream,
                                 .scale = by});
 }
 
-static void reduce_sum(struct ops_device *device, enum ops_stream stream,
+static void reduce_sum(struct device *device, enum device_stream stream,
                        const double *pieces, size_t number, double *sum) {
     expect_device(device, pieces);
     expect_device(device, sum);
@@ -596,7 +596,7 @@ static void reduce_sum(struct ops_device *device, enum ops_stream stream,
                                 .bytes = number * sizeof *pieces});
 }
 
-static void clip(struct ops_device *device, enum ops_stream stream,
+static void clip(struct device *device, enum device_stream stream,
                  const double *squares, size_t number, size_t step,
                  double limit, float *factor) {
     expect_device(device, squares);
@@ -610,7 +610,7 @@ static void clip(struct ops_device *device, enum ops_stream stream,
                                 .limit = limit});
 }
 
-static void apply_rule(struct ops_device *device, enum ops_stream stream,
+static void apply_rule(struct device *device, enum device_stream stream,
                        const struct optimizer *rule,
                        const struct rule_update *update, const float *factor) {
     struct fake_command call = {.kind = FAKE_RULE,
@@ -629,9 +629,10 @@ static void apply_rule(struct ops_device *device, enum ops_stream stream,
     give(device, stream, &call);
 }
 
-extern const struct ops capstan_device;
+extern const struct device_ops capstan_device;
 
-__attribute__((visibility("default"))) const struct ops capstan_device = {
+__attribute__((visibility("default")))
+const struct device_ops capstan_device = {
     .abi = DEVICE_ABI,
     .name = "cuda",
     .version = "fake",
@@ -675,18 +676,18 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .rule = apply_rule,
 };
 
-const struct ops *fake_device_ops(void) {
+const struct device_ops *fake_device_ops(void) {
     return &capstan_device;
 }
 
-uint64_t fake_device_calls(const struct ops_device *device) {
+uint64_t fake_device_calls(const struct device *device) {
     return device->calls;
 }
 
-uint64_t fake_device_uploaded(const struct ops_device *device) {
+uint64_t fake_device_uploaded(const struct device *device) {
     return device->uploaded;
 }
 
-uint64_t fake_device_downloaded(const struct ops_device *device) {
+uint64_t fake_device_downloaded(const struct device *device) {
     return device->downloaded;
 }

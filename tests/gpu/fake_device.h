@@ -10,7 +10,7 @@
 #define CAPSTAN_FAKE_DEVICE_H
 
 #include "tests/gpu/fake_streams.h"
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,11 +36,11 @@ struct fake_device_settings {
 void fake_device_configure(const struct fake_device_settings *plan);
 
 /* Its table: the symbol `capstan_device`. */
-const struct ops *fake_device_ops(void);
+const struct device_ops *fake_device_ops(void);
 
 /* Calls made to DEVICE that go to a stream, and bytes that were copied. */
-uint64_t fake_device_calls(const struct ops_device *device);
-uint64_t fake_device_uploaded(const struct ops_device *device);
-uint64_t fake_device_downloaded(const struct ops_device *device);
+uint64_t fake_device_calls(const struct device *device);
+uint64_t fake_device_uploaded(const struct device *device);
+uint64_t fake_device_downloaded(const struct device *device);
 
 #endif

@@ -4,45 +4,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void compute_update(struct ops_device *device,
+static void compute_update(struct device *device,
                            const struct fake_command *c) {
-    const struct ops *cpu = ops_cpu();
+    const struct device_ops *cpu = ops_cpu();
     struct rule_update update = c->update;
     switch (c->kind) {
     case FAKE_FILL:
-        cpu->fill(device, OPS_COMPUTE, c->to, c->bytes / sizeof(float),
+        cpu->fill(device, STREAM_COMPUTE, c->to, c->bytes / sizeof(float),
                   c->scale);
         return;
     case FAKE_SCALE:
-        cpu->scale(device, OPS_COMPUTE, c->to, c->bytes / sizeof(float),
+        cpu->scale(device, STREAM_COMPUTE, c->to, c->bytes / sizeof(float),
                    c->scale);
         return;
     case FAKE_FIND_OVERFLOW:
-        cpu->find_overflow(device, OPS_COMPUTE, c->a, c->bytes / sizeof(float),
-                           c->to);
+        cpu->find_overflow(device, STREAM_COMPUTE, c->a,
+                           c->bytes / sizeof(float), c->to);
         return;
     case FAKE_SQUARE_SUMS:
-        cpu->square_sums(device, OPS_COMPUTE, c->a, c->bytes / sizeof(float),
+        cpu->square_sums(device, STREAM_COMPUTE, c->a, c->bytes / sizeof(float),
                          c->scale, c->to);
         return;
     case FAKE_REDUCE_SUM:
-        cpu->reduce_sum(device, OPS_COMPUTE, c->a, c->bytes / sizeof(double),
+        cpu->reduce_sum(device, STREAM_COMPUTE, c->a, c->bytes / sizeof(double),
                         c->to);
         return;
     case FAKE_CLIP:
-        cpu->clip(device, OPS_COMPUTE, c->a, c->n, c->in, c->limit, c->to);
+        cpu->clip(device, STREAM_COMPUTE, c->a, c->n, c->in, c->limit, c->to);
         return;
     case FAKE_RULE:
         update.gradients = &c->a;
-        cpu->rule(device, OPS_COMPUTE, &c->rule, &update, c->b);
+        cpu->rule(device, STREAM_COMPUTE, &c->rule, &update, c->b);
         return;
     default:
         c->work(c->what);
     }
 }
 
-static void compute(struct ops_device *device, const struct fake_command *c) {
-    const struct ops *cpu = ops_cpu();
+static void compute(struct device *device, const struct fake_command *c) {
+    const struct device_ops *cpu = ops_cpu();
     switch (c->kind) {
     case FAKE_COPY:
         memcpy(c->to, c->a, c->bytes);
@@ -119,8 +119,8 @@ static void run_copies(struct fake_streams *streams) {
     bool moved;
     do {
         moved = false;
-        for (int s = 0; s < OPS_STREAMS; s++)
-            if (s != OPS_COMPUTE)
+        for (int s = 0; s < DEVICE_STREAMS; s++)
+            if (s != STREAM_COMPUTE)
                 moved |= run_freely(streams, &streams->all[s]);
     } while (moved);
 }
@@ -128,14 +128,14 @@ static void run_copies(struct fake_streams *streams) {
 static void run_some(struct fake_streams *streams) {
     streams->random = streams->random * 6364136223846793005u + 1;
     struct fake_stream *stream =
-        &streams->all[(streams->random >> 33) % OPS_STREAMS];
+        &streams->all[(streams->random >> 33) % DEVICE_STREAMS];
     uint64_t steps = (streams->random >> 40) % 4;
     uint64_t most = stream->given - stream->done;
     run_to(streams, stream, stream->done + (steps < most ? steps : most));
 }
 
 void fake_streams_advance(struct fake_streams *streams) {
-    struct fake_stream *computing = &streams->all[OPS_COMPUTE];
+    struct fake_stream *computing = &streams->all[STREAM_COMPUTE];
     switch (streams->order) {
     case FAKE_DEVICE_COPIES_FIRST:
         run_copies(streams);
@@ -151,7 +151,8 @@ void fake_streams_advance(struct fake_streams *streams) {
     }
 }
 
-void fake_streams_submit(struct fake_streams *streams, enum ops_stream number,
+void fake_streams_submit(struct fake_streams *streams,
+                         enum device_stream number,
                          const struct fake_command *call) {
     struct fake_stream *stream = &streams->all[number];
     if (stream->given - stream->done == stream->room) {
@@ -168,13 +169,13 @@ void fake_streams_submit(struct fake_streams *streams, enum ops_stream number,
     stream->ring[stream->given++ % stream->room] = *call;
 }
 
-void fake_streams_run(struct fake_streams *streams, enum ops_stream stream,
+void fake_streams_run(struct fake_streams *streams, enum device_stream stream,
                       uint64_t position) {
     run_to(streams, &streams->all[stream], position);
 }
 
 void fake_streams_close(struct fake_streams *streams) {
-    for (int s = 0; s < OPS_STREAMS; s++)
+    for (int s = 0; s < DEVICE_STREAMS; s++)
         free(streams->all[s].ring);
 }
 
@@ -185,7 +186,7 @@ static bool reaches(const void *pointer, const void *memory, size_t bytes) {
 
 bool fake_streams_is_in_use(const struct fake_streams *streams,
                             const void *memory, size_t bytes) {
-    for (int s = 0; s < OPS_STREAMS; s++) {
+    for (int s = 0; s < DEVICE_STREAMS; s++) {
         const struct fake_stream *stream = &streams->all[s];
         for (uint64_t i = stream->done; i < stream->given; i++) {
             const struct fake_command *c = &stream->ring[i % stream->room];

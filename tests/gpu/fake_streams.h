@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_FAKE_STREAMS_H
 #define CAPSTAN_FAKE_STREAMS_H
 
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ enum fake_kind {
 /* FAKE_STREAM_WAIT: until `done` of stream AFTER reaches POSITION. */
 struct fake_command {
     enum fake_kind kind;
-    enum ops_stream after;
+    enum device_stream after;
     uint64_t position;
     const void *a, *b, *c;
     void *to, *second, *third;
@@ -66,7 +66,7 @@ struct fake_command {
  * tests joins it. */
 struct fake_stream_hook {
     void *context;
-    enum ops_stream stream;
+    enum device_stream stream;
     /* WORK is called with WHAT when it is the stream's turn, and may touch
      * BYTES of the device's MEMORY then. */
     void (*put)(const struct fake_stream_hook *door, void (*work)(void *what),
@@ -80,23 +80,24 @@ struct fake_stream {
 };
 
 struct fake_streams {
-    struct fake_stream all[OPS_STREAMS];
+    struct fake_stream all[DEVICE_STREAMS];
     enum fake_device_order order;
     uint64_t random;
-    struct ops_device *cpu; /* what computes: of ops_cpu */
+    struct device *cpu; /* what computes: of ops_cpu */
 };
 
 void fake_streams_close(struct fake_streams *streams);
 
 /* CALL joins STREAM. */
-void fake_streams_submit(struct fake_streams *streams, enum ops_stream stream,
+void fake_streams_submit(struct fake_streams *streams,
+                         enum device_stream stream,
                          const struct fake_command *call);
 
 /* What happens by itself, in the order there is. */
 void fake_streams_advance(struct fake_streams *streams);
 
 /* STREAM goes on to POSITION, and others as far as it waits for them. */
-void fake_streams_run(struct fake_streams *streams, enum ops_stream stream,
+void fake_streams_run(struct fake_streams *streams, enum device_stream stream,
                       uint64_t position);
 
 /* Does a call that is not yet done read or write MEMORY? */

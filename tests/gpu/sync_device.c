@@ -16,9 +16,9 @@ struct copy {
     size_t bytes;
 };
 
-struct ops_device {
-    const struct ops *ops;
-    struct ops_device *far;
+struct device {
+    const struct device_ops *ops;
+    struct device *far;
     struct copy copies[MAX_COPIES];
     unsigned num_copies;
 };
@@ -29,31 +29,32 @@ static void failed(const char *what) {
 }
 
 /* HOST's BYTES there, as they are here; NULL stays. */
-static void *lend(struct ops_device *device, const void *host, size_t bytes) {
+static void *lend(struct device *device, const void *host, size_t bytes) {
     if (!host)
         return NULL;
     void *there = device->ops->allocate(device->far, bytes);
     if (!there || device->num_copies == MAX_COPIES)
         failed("no memory");
-    device->ops->upload(device->far, OPS_COMPUTE, there, host, bytes);
+    device->ops->upload(device->far, STREAM_COMPUTE, there, host, bytes);
     device->copies[device->num_copies++] =
         (struct copy){(void *)host, there, bytes};
     return there;
 }
 
-static float *lend_floats(struct ops_device *device, const float *host,
-                          size_t rows, size_t columns) {
+static float *lend_floats(struct device *device, const float *host, size_t rows,
+                          size_t columns) {
     return lend(device, host, rows * columns * sizeof *host);
 }
 
 /* All that was lent is here again. What was lent to be read is only let go:
  * else a device could not spoil it. */
-static void give_back(struct ops_device *device, unsigned written) {
+static void give_back(struct device *device, unsigned written) {
     struct failure why;
     unsigned first = device->num_copies - written;
     for (unsigned i = first; i < device->num_copies; i++)
-        device->ops->download(device->far, OPS_COMPUTE, device->copies[i].host,
-                              device->copies[i].there, device->copies[i].bytes);
+        device->ops->download(device->far, STREAM_COMPUTE,
+                              device->copies[i].host, device->copies[i].there,
+                              device->copies[i].bytes);
     if (device->ops->synchronize(device->far, &why))
         failed(why.text);
     while (device->num_copies)
@@ -61,7 +62,7 @@ static void give_back(struct ops_device *device, unsigned written) {
                              device->copies[--device->num_copies].there);
 }
 
-static void *allocate(struct ops_device *device, size_t bytes) {
+static void *allocate(struct device *device, size_t bytes) {
     (void)device;
     if (bytes > SIZE_MAX - ALIGNMENT)
         return NULL;
@@ -72,21 +73,20 @@ static void *allocate(struct ops_device *device, size_t bytes) {
     return memory;
 }
 
-static void release(struct ops_device *device, void *memory) {
+static void release(struct device *device, void *memory) {
     (void)device;
     free(memory);
 }
 
-static void pass(struct ops_device *device) {
+static void pass(struct device *device) {
     (void)device;
 }
 
-static void set_precision(struct ops_device *device,
-                          enum job_precision precision) {
+static void set_precision(struct device *device, enum job_precision precision) {
     device->ops->set_precision(device->far, precision);
 }
 
-static void linear(struct ops_device *device, const float *x, const float *w,
+static void linear(struct device *device, const float *x, const float *w,
                    const float *bias, float *y, uint32_t n, uint32_t in,
                    uint32_t out, enum job_activation activation) {
     x = lend_floats(device, x, n, in);
@@ -97,7 +97,7 @@ static void linear(struct ops_device *device, const float *x, const float *w,
     give_back(device, 1);
 }
 
-static void input_gradient(struct ops_device *device, const float *dy,
+static void input_gradient(struct device *device, const float *dy,
                            const float *w, float *dx, uint32_t n, uint32_t in,
                            uint32_t out) {
     dy = lend_floats(device, dy, n, out);
@@ -107,7 +107,7 @@ static void input_gradient(struct ops_device *device, const float *dy,
     give_back(device, 1);
 }
 
-static void weight_gradient(struct ops_device *device, const float *dy,
+static void weight_gradient(struct device *device, const float *dy,
                             const float *x, float *dw, uint32_t n, uint32_t in,
                             uint32_t out, bool add) {
     dy = lend_floats(device, dy, n, out);
@@ -118,7 +118,7 @@ static void weight_gradient(struct ops_device *device, const float *dy,
     give_back(device, 1);
 }
 
-static void column_sums(struct ops_device *device, const float *dy, float *db,
+static void column_sums(struct device *device, const float *dy, float *db,
                         uint32_t n, uint32_t out, bool add) {
     dy = lend_floats(device, dy, n, out);
     db = lend_floats(device, db, 1, out);
@@ -126,7 +126,7 @@ static void column_sums(struct ops_device *device, const float *dy, float *db,
     give_back(device, 1);
 }
 
-static void activation_gradient(struct ops_device *device,
+static void activation_gradient(struct device *device,
                                 enum job_activation activation, const float *y,
                                 float *dy, uint32_t n, uint32_t out) {
     y = lend_floats(device, y, n, out);
@@ -135,7 +135,7 @@ static void activation_gradient(struct ops_device *device,
     give_back(device, 1);
 }
 
-static void loss(struct ops_device *device, enum job_loss kind, const float *z,
+static void loss(struct device *device, enum job_loss kind, const float *z,
                  const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
                  float scale, double *sum, uint32_t *correct) {
     z = lend_floats(device, z, n, out);
@@ -149,7 +149,7 @@ static void loss(struct ops_device *device, enum job_loss kind, const float *z,
 }
 
 /* Rows of all operands up to the end of their last one. */
-static void rows(struct ops_device *device, const struct ops_rows *call) {
+static void rows(struct device *device, const struct ops_rows *call) {
     struct ops_rows there = *call;
     there.x = lend_floats(device, call->x, 1, ops_rows_x(call));
     there.dy = lend_floats(device, call->dy, 1, ops_rows_dy(call));
@@ -158,63 +158,63 @@ static void rows(struct ops_device *device, const struct ops_rows *call) {
     give_back(device, 1);
 }
 
-static void fill(struct ops_device *device, enum ops_stream stream, float *x,
+static void fill(struct device *device, enum device_stream stream, float *x,
                  size_t count, float value) {
     (void)stream;
     x = lend_floats(device, x, 1, count);
-    device->ops->fill(device->far, OPS_COMPUTE, x, count, value);
+    device->ops->fill(device->far, STREAM_COMPUTE, x, count, value);
     give_back(device, 1);
 }
 
-static void scale(struct ops_device *device, enum ops_stream stream, float *x,
+static void scale(struct device *device, enum device_stream stream, float *x,
                   size_t count, float by) {
     (void)stream;
     x = lend_floats(device, x, 1, count);
-    device->ops->scale(device->far, OPS_COMPUTE, x, count, by);
+    device->ops->scale(device->far, STREAM_COMPUTE, x, count, by);
     give_back(device, 1);
 }
 
-static void find_overflow(struct ops_device *device, enum ops_stream stream,
+static void find_overflow(struct device *device, enum device_stream stream,
                           const float *x, size_t count, uint32_t *found) {
     (void)stream;
     x = lend_floats(device, x, 1, count);
     found = lend(device, found, sizeof *found);
-    device->ops->find_overflow(device->far, OPS_COMPUTE, x, count, found);
+    device->ops->find_overflow(device->far, STREAM_COMPUTE, x, count, found);
     give_back(device, 1);
 }
 
-static void square_sums(struct ops_device *device, enum ops_stream stream,
+static void square_sums(struct device *device, enum device_stream stream,
                         const float *x, size_t count, float by,
                         double *pieces) {
     size_t bytes = (count + RULE_PIECE - 1) / RULE_PIECE * sizeof *pieces;
     (void)stream;
     x = lend_floats(device, x, 1, count);
     pieces = lend(device, pieces, bytes);
-    device->ops->square_sums(device->far, OPS_COMPUTE, x, count, by, pieces);
+    device->ops->square_sums(device->far, STREAM_COMPUTE, x, count, by, pieces);
     give_back(device, 1);
 }
 
-static void reduce_sum(struct ops_device *device, enum ops_stream stream,
+static void reduce_sum(struct device *device, enum device_stream stream,
                        const double *pieces, size_t count, double *sum) {
     (void)stream;
     pieces = lend(device, pieces, count * sizeof *pieces);
     sum = lend(device, sum, sizeof *sum);
-    device->ops->reduce_sum(device->far, OPS_COMPUTE, pieces, count, sum);
+    device->ops->reduce_sum(device->far, STREAM_COMPUTE, pieces, count, sum);
     give_back(device, 1);
 }
 
-static void clip(struct ops_device *device, enum ops_stream stream,
+static void clip(struct device *device, enum device_stream stream,
                  const double *squares, size_t count, size_t step, double limit,
                  float *factor) {
     (void)stream;
     squares = lend(device, squares, count * step * sizeof *squares);
     factor = lend(device, factor, sizeof *factor);
-    device->ops->clip(device->far, OPS_COMPUTE, squares, count, step, limit,
+    device->ops->clip(device->far, STREAM_COMPUTE, squares, count, step, limit,
                       factor);
     give_back(device, 1);
 }
 
-static void apply_rule(struct ops_device *device, enum ops_stream stream,
+static void apply_rule(struct device *device, enum device_stream stream,
                        const struct optimizer *rule,
                        const struct rule_update *update, const float *factor) {
     struct rule_update there = *update;
@@ -231,12 +231,12 @@ static void apply_rule(struct ops_device *device, enum ops_stream stream,
             lend_floats(device, update->state_out[s], 1, count);
         there.state[s] = there.state_out[s];
     }
-    device->ops->rule(device->far, OPS_COMPUTE, rule, &there, factor);
+    device->ops->rule(device->far, STREAM_COMPUTE, rule, &there, factor);
     give_back(device, 1 + slots);
 }
 
-static void close_device(struct ops_device **where) {
-    struct ops_device *device = *where;
+static void close_device(struct device **where) {
+    struct device *device = *where;
     *where = NULL;
     if (!device)
         return;
@@ -244,10 +244,10 @@ static void close_device(struct ops_device **where) {
     free(device);
 }
 
-enum status sync_device_open(struct ops_device **out, const struct ops *ops,
+enum status sync_device_open(struct device **out, const struct device_ops *ops,
                              struct failure *why) {
-    struct ops_settings settings = {.threads = 1, .timeout = 60};
-    struct ops_device *device = calloc(1, sizeof *device);
+    struct device_settings settings = {.threads = 1, .timeout = 60};
+    struct device *device = calloc(1, sizeof *device);
     if (!device)
         failed("no memory");
     device->ops = ops;
@@ -258,8 +258,8 @@ enum status sync_device_open(struct ops_device **out, const struct ops *ops,
     return status;
 }
 
-const struct ops *sync_device_ops(void) {
-    static const struct ops near_device = {
+const struct device_ops *sync_device_ops(void) {
+    static const struct device_ops near_device = {
         .abi = DEVICE_ABI,
         .name = "near",
         .version = "",
@@ -287,7 +287,7 @@ const struct ops *sync_device_ops(void) {
     return &near_device;
 }
 
-const struct ops *sync_device_plugin(struct failure *why) {
+const struct device_ops *sync_device_plugin(struct failure *why) {
     const char *program = getenv("CAPSTAN");
     char path[PATH_MAX];
     const void *table;
@@ -296,6 +296,6 @@ const struct ops *sync_device_plugin(struct failure *why) {
     strcpy(slash ? slash + 1 : path, "capstan-cuda.so");
     if (plugin_load(&table, path, DEVICE_SYMBOL, DEVICE_ABI, why))
         return NULL;
-    const struct ops *ops = table;
+    const struct device_ops *ops = table;
     return ops->check(why) ? NULL : ops;
 }

@@ -5,17 +5,17 @@
 #ifndef CAPSTAN_SYNC_DEVICE_H
 #define CAPSTAN_SYNC_DEVICE_H
 
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 /* Its table; of it devices are opened by sync_device_open alone. */
-const struct ops *sync_device_ops(void);
+const struct device_ops *sync_device_ops(void);
 
 /* Opens device 0 of OPS behind it, on one thread of the host. */
-enum status sync_device_open(struct ops_device **out, const struct ops *ops,
+enum status sync_device_open(struct device **out, const struct device_ops *ops,
                              struct failure *why) MUST_CHECK;
 
 /* The plugin that lies beside the program under test (CAPSTAN, else
  * build/capstan), or NULL with WHY when it cannot work here. */
-const struct ops *sync_device_plugin(struct failure *why);
+const struct device_ops *sync_device_plugin(struct failure *why);
 
 #endif

@@ -76,11 +76,11 @@ enum status local_group_fixture_begin(struct local_group_fixture *fixture,
                                       const struct fake_device_settings *gpus,
                                       const struct collective_ops *nccl,
                                       uint32_t count, struct failure *why) {
-    struct device_request request = {.kind = gpus ? JOB_DEVICE_CUDA
-                                                  : JOB_DEVICE_CPU,
-                                     .threads = 1,
-                                     .cuda = fake_device_ops(),
-                                     .timeout = 60};
+    struct local_device_request request = {.kind = gpus ? JOB_DEVICE_CUDA
+                                                        : JOB_DEVICE_CPU,
+                                           .threads = 1,
+                                           .cuda = fake_device_ops(),
+                                           .timeout = 60};
     if (gpus)
         fake_device_configure(gpus);
     struct local_group_search search = {

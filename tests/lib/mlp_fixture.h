@@ -10,8 +10,8 @@ enum { MLP_PARAMETERS = 16, MLP_BATCH = 64, MLP_WIDTH = 784 }; /* at most */
 
 struct mlp_fixture {
     struct mlp_settings settings;
-    const struct ops *ops;
-    struct ops_device *device;
+    const struct device_ops *ops;
+    struct device *device;
     struct model_instance *mlp;
     uint32_t num_parameters;
     struct parameter parameters[MLP_PARAMETERS];

@@ -136,7 +136,7 @@ void reducer_fixture_open_default(struct reducer_fixture *fixture,
 }
 
 static void close_device(struct reducer_rank *rank) {
-    const struct ops *ops = rank->place.ops;
+    const struct device_ops *ops = rank->place.ops;
     if (!rank->device)
         return;
     reducer_cancel(rank->reducer);
@@ -225,11 +225,11 @@ static void compute(struct reducer_rank *rank, uint32_t p, uint64_t round,
         memcpy(rank->arena.gradient_of[p], floats, bytes);
         return;
     }
-    place->ops->upload(place->device, OPS_COMPUTE,
+    place->ops->upload(place->device, STREAM_COMPUTE,
                        place->gradients + rank->arena.offsets[p], floats,
                        bytes);
     if (said)
-        place->ops->record(place->device, OPS_COMPUTE, rank->complete[p]);
+        place->ops->record(place->device, STREAM_COMPUTE, rank->complete[p]);
 }
 
 /* Parameters are announced one by one, but for every third, which waits for the
@@ -268,12 +268,12 @@ static bool train_round(struct reducer_rank *rank, uint64_t round) {
     return announce_all(rank, round);
 }
 
-/* What OPS_COMPUTE has of the weights is the arena's. */
+/* What STREAM_COMPUTE has of the weights is the arena's. */
 static void bring_weights(struct reducer_rank *rank) {
     const struct layout *layout = rank->fixture->layout;
     const struct reducer_device_arena *place = &rank->place;
     for (uint32_t p = 0; p < layout->num_parameters; p++)
-        place->ops->download(place->device, OPS_COMPUTE,
+        place->ops->download(place->device, STREAM_COMPUTE,
                              rank->arena.weight_of[p],
                              place->weights + rank->arena.offsets[p],
                              layout->parameters[p].elements * sizeof(float));
@@ -305,10 +305,11 @@ static void wake(void *rank) {
 
 static void open_device(struct reducer_rank *rank) {
     const struct reducer_fixture *fixture = rank->fixture;
-    const struct ops *ops = fake_device_ops();
+    const struct device_ops *ops = fake_device_ops();
     const struct layout *layout = fixture->layout;
     uint64_t floats = buffer_bytes(rank->arena.weights) / sizeof(float);
-    struct ops_settings settings = {.threads = 1, .timeout = fixture->timeout};
+    struct device_settings settings = {.threads = 1,
+                                       .timeout = fixture->timeout};
     struct failure why;
     if (ops->open(&rank->device, &settings, &why))
         fail_msg("%s", why.text);
@@ -316,7 +317,7 @@ static void open_device(struct reducer_rank *rank) {
     rank->complete = calloc(layout->num_parameters, sizeof *rank->complete);
     for (uint32_t p = 0; p < layout->num_parameters; p++)
         rank->complete[p] = ops->event_open(rank->device);
-    ops->fill(rank->device, OPS_EXCHANGE, memory, 2 * floats, 0);
+    ops->fill(rank->device, STREAM_EXCHANGE, memory, 2 * floats, 0);
     ops->synchronize(rank->device, NULL);
     rank->place = (struct reducer_device_arena){
         ops, rank->device, memory, memory + floats, rank->complete};

@@ -34,9 +34,9 @@ struct reducer_rank {
     struct reducer_fixture *fixture;
     uint32_t rank;
     struct arena arena;
-    struct ops_device *device; /* resident: a fake one */
+    struct device *device; /* resident: a fake one */
     struct reducer_device_arena place;
-    struct ops_event **complete;
+    struct device_event **complete;
     float *rounds; /* gradients of all rounds, each as a model's */
     struct reducer *reducer;
     pthread_t thread;

@@ -53,8 +53,8 @@ struct collective_settings {
     double timeout;  /* time limit of a call in seconds */
     bool shm;        /* shared memory with ranks on this host, of this user */
     uint32_t device; /* local rank; a backend with devices uses this one */
-    void *stream; /* a stream to join (`native_stream` of worker/ops/ops.h), if
-                     `supports_stream`; NULL: none */
+    void *stream; /* a stream to join (`native_stream` of worker/ops/device.h),
+                     if `supports_stream`; NULL: none */
 };
 
 struct buffer; /* proto/net/shm/buffer.h */

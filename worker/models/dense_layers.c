@@ -161,7 +161,7 @@ float *dense_layers_dz(const struct dense_layers *layers) {
 static void dense_layers_one_back(const struct dense_layers *layers,
                                   const struct model_pass *pass, uint32_t l,
                                   const float *x, float *dx) {
-    const struct ops *ops = pass->ops;
+    const struct device_ops *ops = pass->ops;
     uint32_t weight = layers->first + 2 * l, n = pass->batch->count;
     uint32_t in = layers->widths.items[l], out = layers->widths.items[l + 1];
     float *dz = layers->dz[l % 2];

@@ -17,8 +17,8 @@ struct dense_layers {
     bool last_active; /* else the last layer has no activation */
     double dropout;   /* after each activation, in training */
     uint64_t key;     /* of Philox */
-    const struct ops *ops;
-    struct ops_device *device;
+    const struct device_ops *ops;
+    struct device *device;
     float *outputs[JOB_MAX_WIDTHS]; /* of layer l: [max_batch, widths[l + 1]] */
     float *dropped[JOB_MAX_WIDTHS]; /* the same after dropout, or NULL: it is in
                                        place */

@@ -26,8 +26,8 @@
  * 2l + 1, the bias. */
 struct model_instance {
     struct mlp_settings settings;
-    const struct ops *ops;
-    struct ops_device *device;
+    const struct device_ops *ops;
+    struct device *device;
     uint32_t max_batch, layers;
     uint32_t labels, rows; /* columns */
     uint32_t row_width;    /* 0: no rows; the numbers before them have the
@@ -286,7 +286,7 @@ static bool mlp_allocate(struct model_instance *mlp) {
 static void mlp_close(struct model_instance **mlp) {
     if (!mlp || !*mlp)
         return;
-    const struct ops *ops = (*mlp)->ops;
+    const struct device_ops *ops = (*mlp)->ops;
     for (uint32_t r = 0; r < (*mlp)->plan.activations; r++)
         ops->release((*mlp)->device, (*mlp)->activations[r]);
     for (int i = 0; i < 2; i++)
@@ -300,7 +300,7 @@ static void mlp_close(struct model_instance **mlp) {
 static enum status mlp_open(struct model_instance **out,
                             const struct job_model *model,
                             const struct batch_spec *spec,
-                            const struct ops *ops, struct ops_device *device,
+                            const struct device_ops *ops, struct device *device,
                             uint32_t max_batch, struct failure *why) {
     struct model_instance *mlp = calloc(1, sizeof *mlp);
     if (!mlp)
@@ -470,7 +470,7 @@ static void propagate(struct model_instance *mlp, uint32_t layer, uint32_t n,
 static void backward(struct model_instance *mlp, const struct batch *batch,
                      float *const *weights, float *const *gradients, bool add,
                      const struct model_hooks *hooks) {
-    const struct ops *ops = mlp->ops;
+    const struct device_ops *ops = mlp->ops;
     for (uint32_t l = mlp->layers; l-- > 0;) {
         uint32_t in = mlp->settings.layers.items[l],
                  out = mlp->settings.layers.items[l + 1];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A built-in model as a table of functions: what it learns, what it computes.
- * A model is written once against ops.h and opened once per device. */
+ * A model is written once against device.h and opened once per device. */
 #ifndef CAPSTAN_MODEL_H
 #define CAPSTAN_MODEL_H
 
@@ -11,7 +11,7 @@
 #include "proto/tensor/memory_footprint.h"
 #include "worker/data/batch.h"
 #include "worker/data/dataset.h"
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 /* Callbacks of a pass; each may be NULL. `need` is called before the first read
  * of the weights of COUNT parameters from FIRST on, one layer's. `loss` is
@@ -73,9 +73,9 @@ struct model {
      * OPS and DEVICE, which takes the model's precision. */
     enum status (*open)(struct model_instance **out,
                         const struct job_model *model,
-                        const struct batch_spec *spec, const struct ops *ops,
-                        struct ops_device *device, uint32_t max_batch,
-                        struct failure *why);
+                        const struct batch_spec *spec,
+                        const struct device_ops *ops, struct device *device,
+                        uint32_t max_batch, struct failure *why);
 
     /* Frees *INSTANCE (may be NULL) and clears it. */
     void (*close)(struct model_instance **instance);

@@ -30,8 +30,8 @@ void model_pass_done(const struct model_pass *pass, uint32_t parameter) {
         pass->hooks->done(pass->hooks->context, parameter);
 }
 
-bool model_loss_open(struct model_loss *loss, const struct ops *ops,
-                     struct ops_device *device) {
+bool model_loss_open(struct model_loss *loss, const struct device_ops *ops,
+                     struct device *device) {
     *loss = (struct model_loss){.ops = ops, .device = device};
     loss->event = ops->event_open(device);
     loss->on_device = ops->allocate(device, sizeof *loss->on_device);
@@ -45,7 +45,7 @@ bool model_loss_open(struct model_loss *loss, const struct ops *ops,
 }
 
 void model_loss_close(struct model_loss *loss) {
-    const struct ops *ops = loss->ops;
+    const struct device_ops *ops = loss->ops;
     if (!ops)
         return;
     if (loss->event)
@@ -60,14 +60,14 @@ void model_loss_close(struct model_loss *loss) {
 void model_loss_compute(struct model_loss *loss, enum job_loss kind,
                         const float *z, const uint32_t *labels, float *dz,
                         uint32_t out, float scale) {
-    const struct ops *ops = loss->ops;
+    const struct device_ops *ops = loss->ops;
     ops->loss(loss->device, kind, z, labels, dz, loss->count, out, scale,
               &loss->on_device->loss, &loss->on_device->correct);
-    ops->record(loss->device, OPS_COMPUTE, loss->event);
-    ops->stream_wait(loss->device, OPS_GRADIENTS, loss->event);
-    ops->download(loss->device, OPS_GRADIENTS, loss->on_host, loss->on_device,
-                  RESULT_BYTES);
-    ops->record(loss->device, OPS_GRADIENTS, loss->event);
+    ops->record(loss->device, STREAM_COMPUTE, loss->event);
+    ops->stream_wait(loss->device, STREAM_GRADIENTS, loss->event);
+    ops->download(loss->device, STREAM_GRADIENTS, loss->on_host,
+                  loss->on_device, RESULT_BYTES);
+    ops->record(loss->device, STREAM_GRADIENTS, loss->event);
 }
 
 struct model_result model_loss_known(const struct model_loss *loss) {
@@ -100,7 +100,7 @@ enum status model_loss_scores(const struct model_loss *loss, const float *z,
             return status_fail(why, FAILURE_NO_MEMORY,
                                "no memory for the scores of %u samples",
                                loss->count);
-        loss->ops->download(loss->device, OPS_COMPUTE, copy, z, bytes);
+        loss->ops->download(loss->device, STREAM_COMPUTE, copy, z, bytes);
         status = loss->ops->synchronize(loss->device, why);
         z = copy;
     }

@@ -9,8 +9,8 @@
 /* The arguments of a model's gradient, or of its evaluate (`gradients` NULL),
  * with the device that computes. */
 struct model_pass {
-    const struct ops *ops;
-    struct ops_device *device;
+    const struct device_ops *ops;
+    struct device *device;
     const struct batch *batch;
     float *const *weights, *const *gradients;
     bool add;
@@ -27,18 +27,18 @@ void model_pass_done(const struct model_pass *pass, uint32_t parameter);
 
 /* The loss of the last pass of an instance. */
 struct model_loss {
-    const struct ops *ops;
-    struct ops_device *device;
+    const struct device_ops *ops;
+    struct device *device;
     struct model_loss_result *on_device;
     struct model_loss_result *on_host; /* a page of its own unless the device's
                                           memory is the host's */
-    struct ops_event *event;
+    struct device_event *event;
     uint32_t count; /* samples */
 };
 
 /* False: no memory. */
-bool model_loss_open(struct model_loss *loss, const struct ops *ops,
-                     struct ops_device *device);
+bool model_loss_open(struct model_loss *loss, const struct device_ops *ops,
+                     struct device *device);
 
 /* Frees what LOSS, perhaps all zero or half open, has. */
 void model_loss_close(struct model_loss *loss);

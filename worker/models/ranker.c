@@ -19,8 +19,8 @@ struct model_instance {
     struct ranker_parts parts;
     bool bias;
     enum job_loss kind;
-    const struct ops *ops;
-    struct ops_device *device;
+    const struct device_ops *ops;
+    struct device *device;
     struct dense_layers bottom, top;
     float *logits, *dz;      /* [max_batch]; with dots the top's output is the
                                 logits */
@@ -175,8 +175,9 @@ static void set_layers(struct model_instance *model,
 static enum status ranker_open(struct model_instance **out,
                                const struct job_model *job,
                                const struct batch_spec *spec,
-                               const struct ops *ops, struct ops_device *device,
-                               uint32_t max_batch, struct failure *why) {
+                               const struct device_ops *ops,
+                               struct device *device, uint32_t max_batch,
+                               struct failure *why) {
     const struct ranker_settings *settings = job->settings;
     struct model_instance *model = calloc(1, sizeof *model);
     if (!model)
@@ -376,7 +377,7 @@ static void backward_first_order(const struct model_instance *model,
         pass->ops->column_sums(pass->device, model->dz, pass->gradients[first],
                                n, 1, pass->add);
     else if (!pass->add)
-        pass->ops->fill(pass->device, OPS_COMPUTE, pass->gradients[first], 1,
+        pass->ops->fill(pass->device, STREAM_COMPUTE, pass->gradients[first], 1,
                         0);
     model_pass_done(pass, first);
     if (!wide)

@@ -10,10 +10,10 @@ static struct batch_prefetch_slot *batch_prefetch_slot_of(
     return &prefetch->slots[batch % BATCH_PREFETCH_SLOTS];
 }
 
-static bool open_slot(const struct device *device,
+static bool open_slot(const struct local_device *device,
                       struct batch_prefetch_slot *slot, size_t max_batch,
                       const struct batch_spec *spec) {
-    const struct ops *ops = device->ops;
+    const struct device_ops *ops = device->ops;
     bool complete = true;
     for (uint32_t c = 0; complete && c < spec->num_columns; c++) {
         slot->columns[c] = ops->allocate(
@@ -26,7 +26,8 @@ static bool open_slot(const struct device *device,
 }
 
 enum status batch_prefetch_open(struct batch_prefetch *prefetch,
-                                const struct device *device, uint32_t max_batch,
+                                const struct local_device *device,
+                                uint32_t max_batch,
                                 const struct batch_spec *spec,
                                 struct failure *why) {
     bool complete = true;
@@ -45,7 +46,7 @@ enum status batch_prefetch_open(struct batch_prefetch *prefetch,
 }
 
 void batch_prefetch_close(struct batch_prefetch *prefetch) {
-    const struct device *device = prefetch->device;
+    const struct local_device *device = prefetch->device;
     for (int i = 0; device && i < BATCH_PREFETCH_SLOTS; i++) {
         struct batch_prefetch_slot *slot = &prefetch->slots[i];
         for (uint32_t c = 0; c < prefetch->spec.num_columns; c++)
@@ -64,21 +65,21 @@ bool batch_prefetch_ready(const struct batch_prefetch *batch_prefetch) {
 
 void batch_prefetch_push(struct batch_prefetch *prefetch,
                          const struct batch *batch) {
-    const struct ops *ops = prefetch->device->ops;
-    struct ops_device *handle = prefetch->device->handle;
+    const struct device_ops *ops = prefetch->device->ops;
+    struct device *handle = prefetch->device->handle;
     struct batch_prefetch_slot *slot =
         batch_prefetch_slot_of(prefetch, prefetch->pushed++);
     slot->batch = *batch;
     if (!ops->async)
         return;
-    ops->stream_wait(handle, OPS_SAMPLES, slot->consumed);
+    ops->stream_wait(handle, STREAM_SAMPLES, slot->consumed);
     for (uint32_t c = 0; c < prefetch->spec.num_columns; c++) {
         ops->upload(
-            handle, OPS_SAMPLES, slot->columns[c], batch->columns[c],
+            handle, STREAM_SAMPLES, slot->columns[c], batch->columns[c],
             batch_column_bytes(&prefetch->spec.columns[c], batch->count));
         slot->batch.columns[c] = slot->columns[c];
     }
-    ops->record(handle, OPS_SAMPLES, slot->uploaded);
+    ops->record(handle, STREAM_SAMPLES, slot->uploaded);
 }
 
 const struct batch *batch_prefetch_peek(const struct batch_prefetch *prefetch) {
@@ -86,25 +87,26 @@ const struct batch *batch_prefetch_peek(const struct batch_prefetch *prefetch) {
 }
 
 const struct batch *batch_prefetch_pop(struct batch_prefetch *prefetch) {
-    const struct device *device = prefetch->device;
+    const struct local_device *device = prefetch->device;
     struct batch_prefetch_slot *slot =
         batch_prefetch_slot_of(prefetch, prefetch->popped++);
     if (device->ops->async)
-        device->ops->stream_wait(device->handle, OPS_COMPUTE, slot->uploaded);
+        device->ops->stream_wait(device->handle, STREAM_COMPUTE,
+                                 slot->uploaded);
     return &slot->batch;
 }
 
 void batch_prefetch_release(struct batch_prefetch *prefetch) {
-    const struct device *device = prefetch->device;
+    const struct local_device *device = prefetch->device;
     if (device->ops->async)
         device->ops->record(
-            device->handle, OPS_COMPUTE,
+            device->handle, STREAM_COMPUTE,
             batch_prefetch_slot_of(prefetch, prefetch->popped - 1)->consumed);
 }
 
 enum status batch_prefetch_sync(struct batch_prefetch *prefetch,
                                 struct failure *why) {
-    const struct device *device = prefetch->device;
+    const struct local_device *device = prefetch->device;
     if (!device->ops->async || !prefetch->pushed)
         return STATUS_OK;
     return device->ops->event_sync(

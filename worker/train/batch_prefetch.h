@@ -7,7 +7,7 @@
 
 #include "proto/base/status.h"
 #include "worker/data/batch.h"
-#include "worker/ops/device.h"
+#include "worker/ops/local_device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,11 +17,11 @@ enum { BATCH_PREFETCH_SLOTS = 2 };
 struct batch_prefetch_slot {
     struct batch batch;               /* columns on the device; ids are not */
     void *columns[BATCH_MAX_COLUMNS]; /* of MAX_BATCH samples, or NULL */
-    struct ops_event *uploaded, *consumed;
+    struct device_event *uploaded, *consumed;
 };
 
 struct batch_prefetch {
-    const struct device *device;
+    const struct local_device *device;
     struct batch_spec spec;
     uint64_t pushed, popped; /* batches */
     struct batch_prefetch_slot slots[BATCH_PREFETCH_SLOTS];
@@ -30,7 +30,8 @@ struct batch_prefetch {
 /* For batches of up to MAX_BATCH samples with SPEC's columns. Borrows DEVICE.
  * STATUS_FAILED: not enough device memory; WHY says how much. */
 enum status batch_prefetch_open(struct batch_prefetch *prefetch,
-                                const struct device *device, uint32_t max_batch,
+                                const struct local_device *device,
+                                uint32_t max_batch,
                                 const struct batch_spec *spec,
                                 struct failure *why) MUST_CHECK;
 

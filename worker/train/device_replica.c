@@ -30,7 +30,7 @@ enum status device_replica_load(struct device_replica *replica,
         return status;
     size_t bytes;
     void *memory = loader_memory(replica->loader, &bytes);
-    device_pin(&replica->executor.device, memory, bytes);
+    local_device_pin(&replica->executor.device, memory, bytes);
     replica->next = first;
     return STATUS_OK;
 }
@@ -41,8 +41,8 @@ static void close_loader(struct device_replica *replica) {
     if (!replica->loader)
         return;
     executor_synchronize(&replica->executor);
-    device_unpin(&replica->executor.device,
-                 loader_memory(replica->loader, &bytes));
+    local_device_unpin(&replica->executor.device,
+                       loader_memory(replica->loader, &bytes));
     loader_close(&replica->loader);
 }
 

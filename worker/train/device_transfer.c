@@ -40,7 +40,7 @@ static void assign_memory(struct device_transfer *transfer, bool gradients) {
 }
 
 static bool device_transfer_open_events(struct device_transfer *transfer) {
-    const struct device *device = transfer->device;
+    const struct local_device *device = transfer->device;
     transfer->uploaded = device->ops->event_open(device->handle);
     transfer->computed = device->ops->event_open(device->handle);
     bool complete = transfer->uploaded && transfer->computed;
@@ -65,7 +65,7 @@ static bool allocate_lists(struct device_transfer *transfer) {
 static enum status device_transfer_allocate(struct device_transfer *transfer,
                                             uint64_t floats, bool gradients,
                                             struct failure *why) {
-    const struct device *device = transfer->device;
+    const struct local_device *device = transfer->device;
     size_t bytes = floats * sizeof(float);
     if (allocate_lists(transfer))
         transfer->memory = device->ops->allocate(device->handle, bytes);
@@ -86,8 +86,8 @@ static void device_transfer_pin(const struct device_transfer *transfer) {
                             transfer->arena->gradients};
     for (int i = 0; i < 2; i++)
         if (own[i])
-            device_pin(transfer->device, buffer_data(own[i]),
-                       buffer_bytes(own[i]));
+            local_device_pin(transfer->device, buffer_data(own[i]),
+                             buffer_bytes(own[i]));
 }
 
 static void device_transfer_unpin(const struct device_transfer *transfer) {
@@ -95,11 +95,11 @@ static void device_transfer_unpin(const struct device_transfer *transfer) {
                             transfer->arena->gradients};
     for (int i = 0; i < 2; i++)
         if (own[i])
-            device_unpin(transfer->device, buffer_data(own[i]));
+            local_device_unpin(transfer->device, buffer_data(own[i]));
 }
 
 enum status device_transfer_open(struct device_transfer *transfer,
-                                 const struct device *device,
+                                 const struct local_device *device,
                                  const struct layout *layout,
                                  struct arena *arena, bool gradients,
                                  struct failure *why) {
@@ -129,14 +129,14 @@ enum status device_transfer_open(struct device_transfer *transfer,
 /* Padding takes part in the sums. */
 static enum status zero_memory(const struct device_transfer *transfer,
                                uint64_t floats, struct failure *why) {
-    const struct device *device = transfer->device;
-    device->ops->fill(device->handle, OPS_EXCHANGE, transfer->memory, floats,
+    const struct local_device *device = transfer->device;
+    device->ops->fill(device->handle, STREAM_EXCHANGE, transfer->memory, floats,
                       0);
     return device->ops->synchronize(device->handle, why);
 }
 
 enum status device_transfer_open_resident(struct device_transfer *transfer,
-                                          const struct device *device,
+                                          const struct local_device *device,
                                           const struct layout *layout,
                                           struct arena *arena,
                                           struct failure *why) {
@@ -155,8 +155,8 @@ enum status device_transfer_open_resident(struct device_transfer *transfer,
         transfer->weights[p] = transfer->memory + arena->offsets[p];
         transfer->gradients[p] = transfer->weights[p] + floats;
     }
-    device_pin(device, buffer_data(arena->weights),
-               buffer_bytes(arena->weights));
+    local_device_pin(device, buffer_data(arena->weights),
+                     buffer_bytes(arena->weights));
     return STATUS_OK;
 }
 
@@ -171,8 +171,8 @@ struct reducer_device_arena device_transfer_arena(
 }
 
 static void device_transfer_close_events(struct device_transfer *transfer) {
-    const struct device *device = transfer->device;
-    struct ops_event **both[] = {&transfer->uploaded, &transfer->computed};
+    const struct local_device *device = transfer->device;
+    struct device_event **both[] = {&transfer->uploaded, &transfer->computed};
     for (uint32_t p = 0;
          transfer->downloaded && p < transfer->layout->num_parameters; p++)
         if (transfer->downloaded[p])
@@ -183,7 +183,7 @@ static void device_transfer_close_events(struct device_transfer *transfer) {
 }
 
 void device_transfer_close(struct device_transfer *transfer) {
-    const struct device *device = transfer->device;
+    const struct local_device *device = transfer->device;
     if (device && device->ops->async) {
         device_transfer_close_events(transfer);
         device_transfer_unpin(transfer);
@@ -204,11 +204,11 @@ void device_transfer_invalidate(struct device_transfer *transfer) {
 
 void device_transfer_upload(struct device_transfer *transfer,
                             uint32_t parameter) {
-    const struct ops *ops = transfer->device->ops;
-    struct ops_device *handle = transfer->device->handle;
+    const struct device_ops *ops = transfer->device->ops;
+    struct device *handle = transfer->device->handle;
     if (!transfer->memory || transfer->resident || transfer->current[parameter])
         return;
-    ops->upload(handle, OPS_WEIGHTS, transfer->weights[parameter],
+    ops->upload(handle, STREAM_WEIGHTS, transfer->weights[parameter],
                 transfer->arena->weight_of[parameter],
                 device_transfer_bytes_of(transfer, parameter));
     transfer->current[parameter] = true;
@@ -216,35 +216,35 @@ void device_transfer_upload(struct device_transfer *transfer,
 }
 
 void device_transfer_wait(struct device_transfer *transfer) {
-    const struct ops *ops = transfer->device->ops;
-    struct ops_device *handle = transfer->device->handle;
+    const struct device_ops *ops = transfer->device->ops;
+    struct device *handle = transfer->device->handle;
     if (!transfer->upload_pending)
         return;
-    ops->record(handle, OPS_WEIGHTS, transfer->uploaded);
-    ops->stream_wait(handle, OPS_COMPUTE, transfer->uploaded);
+    ops->record(handle, STREAM_WEIGHTS, transfer->uploaded);
+    ops->stream_wait(handle, STREAM_COMPUTE, transfer->uploaded);
     transfer->upload_pending = false;
 }
 
 void device_transfer_record(struct device_transfer *transfer,
                             uint32_t parameter) {
-    const struct device *device = transfer->device;
+    const struct local_device *device = transfer->device;
     if (transfer->memory)
-        device->ops->record(device->handle, OPS_COMPUTE,
+        device->ops->record(device->handle, STREAM_COMPUTE,
                             transfer->downloaded[parameter]);
 }
 
 /* Starts the download once the work recorded by EVENT is done. */
 static void device_transfer_download_block(struct device_transfer *transfer,
                                            uint32_t parameter,
-                                           struct ops_event *event) {
-    const struct ops *ops = transfer->device->ops;
-    struct ops_device *handle = transfer->device->handle;
-    ops->stream_wait(handle, OPS_GRADIENTS, event);
-    ops->download(handle, OPS_GRADIENTS,
+                                           struct device_event *event) {
+    const struct device_ops *ops = transfer->device->ops;
+    struct device *handle = transfer->device->handle;
+    ops->stream_wait(handle, STREAM_GRADIENTS, event);
+    ops->download(handle, STREAM_GRADIENTS,
                   transfer->arena->gradient_of[parameter],
                   transfer->gradients[parameter],
                   device_transfer_bytes_of(transfer, parameter));
-    ops->record(handle, OPS_GRADIENTS, transfer->downloaded[parameter]);
+    ops->record(handle, STREAM_GRADIENTS, transfer->downloaded[parameter]);
 }
 
 void device_transfer_download_recorded(struct device_transfer *transfer,
@@ -256,14 +256,14 @@ void device_transfer_download_recorded(struct device_transfer *transfer,
 
 void device_transfer_download(struct device_transfer *transfer,
                               uint32_t parameter) {
-    const struct device *device = transfer->device;
+    const struct local_device *device = transfer->device;
     if (!transfer->memory)
         return;
     if (transfer->resident) {
         device_transfer_record(transfer, parameter);
         return;
     }
-    device->ops->record(device->handle, OPS_COMPUTE, transfer->computed);
+    device->ops->record(device->handle, STREAM_COMPUTE, transfer->computed);
     device_transfer_download_block(transfer, parameter, transfer->computed);
 }
 

@@ -9,14 +9,14 @@
 #include "proto/base/status.h"
 #include "proto/tensor/layout.h"
 #include "worker/exchange/allreduce/reducer.h"
-#include "worker/ops/device.h"
+#include "worker/ops/local_device.h"
 #include "worker/train/arena.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct device_transfer {
-    const struct device *device;
+    const struct local_device *device;
     const struct layout *layout;
     struct arena *arena;
     float **weights, **gradients; /* device memory, one pointer per parameter */
@@ -24,16 +24,16 @@ struct device_transfer {
     bool resident; /* weights and gradients stay on the device: nothing is
                       copied */
     bool *current; /* per parameter: its weights are on the device */
-    struct ops_event *uploaded, *computed;
+    struct device_event *uploaded, *computed;
     bool upload_pending; /* uploads that no stream_wait has followed yet */
-    struct ops_event **downloaded; /* per parameter */
+    struct device_event **downloaded; /* per parameter */
 };
 
 /* Borrows all; pins the buffers that ARENA owns. Without GRADIENTS no memory is
  * allocated for them. STATUS_FAILED: not enough device memory; WHY says how
  * much. */
 enum status device_transfer_open(struct device_transfer *transfer,
-                                 const struct device *device,
+                                 const struct local_device *device,
                                  const struct layout *layout,
                                  struct arena *arena, bool gradients,
                                  struct failure *why) MUST_CHECK;
@@ -42,7 +42,7 @@ enum status device_transfer_open(struct device_transfer *transfer,
  * memory, at the arena's offsets; the reducer maintains them
  * (device_transfer_arena). */
 enum status device_transfer_open_resident(struct device_transfer *transfer,
-                                          const struct device *device,
+                                          const struct local_device *device,
                                           const struct layout *layout,
                                           struct arena *arena,
                                           struct failure *why) MUST_CHECK;

@@ -37,7 +37,7 @@ static bool is_async(const struct embedding *embedding) {
 static enum status allocate_columns(struct embedding *embedding,
                                     struct failure *why) {
     const struct embedding_settings *s = &embedding->settings;
-    const struct device *device = s->device;
+    const struct local_device *device = s->device;
     for (uint32_t c = 0; c < s->spec->num_columns; c++) {
         const struct batch_column *column = &s->spec->columns[c];
         size_t bytes = batch_column_bytes(column, s->max_batch);
@@ -88,7 +88,7 @@ void embedding_close(struct embedding **where) {
     *where = NULL;
     if (!embedding)
         return;
-    const struct device *device = embedding->settings.device;
+    const struct local_device *device = embedding->settings.device;
     for (uint32_t c = 0; c < BATCH_MAX_COLUMNS; c++) {
         if (embedding->gradients[c])
             device->ops->release(device->handle, embedding->gradients[c]);
@@ -210,7 +210,7 @@ static float *host_column(const struct embedding *embedding,
 static void fill_columns(struct embedding *embedding, struct batch *batch,
                          struct row_batch *rows) {
     const struct embedding_settings *s = &embedding->settings;
-    const struct device *device = s->device;
+    const struct local_device *device = s->device;
     float *columns[BATCH_MAX_COLUMNS] = {NULL};
     for (uint32_t c = 0; c < s->spec->num_columns; c++) {
         if (s->spec->columns[c].type != BATCH_ROWS)
@@ -223,7 +223,7 @@ static void fill_columns(struct embedding *embedding, struct batch *batch,
     for (uint32_t c = 0; is_async(embedding) && c < s->spec->num_columns; c++)
         if (columns[c])
             device->ops->upload(
-                device->handle, OPS_COMPUTE, batch->columns[c], columns[c],
+                device->handle, STREAM_COMPUTE, batch->columns[c], columns[c],
                 batch_column_bytes(&s->spec->columns[c], batch->count));
 }
 
@@ -241,14 +241,14 @@ static enum status download_gradients(struct embedding *embedding,
                                       const struct batch *batch,
                                       float **columns, struct failure *why) {
     const struct embedding_settings *s = &embedding->settings;
-    const struct device *device = s->device;
+    const struct local_device *device = s->device;
     for (uint32_t c = 0; c < s->spec->num_columns; c++) {
         columns[c] = embedding->gradients[c];
         if (!columns[c] || !is_async(embedding))
             continue;
         columns[c] = embedding->host[c];
         device->ops->download(
-            device->handle, OPS_COMPUTE, columns[c], embedding->gradients[c],
+            device->handle, STREAM_COMPUTE, columns[c], embedding->gradients[c],
             batch_column_bytes(&s->spec->columns[c], batch->count));
     }
     return is_async(embedding) ? device->ops->synchronize(device->handle, why)

@@ -10,7 +10,7 @@
 #include "worker/data/batch.h"
 #include "worker/exchange/client/contribution.h"
 #include "worker/exchange/client/row_batch.h"
-#include "worker/ops/device.h"
+#include "worker/ops/local_device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,7 +34,7 @@ struct embedding_source {
 struct embedding_settings {
     const struct layout *layout; /* the plan's */
     const struct batch_spec *spec;
-    const struct device *device;
+    const struct local_device *device;
     uint32_t max_batch;
     uint32_t micro_batches; /* of a step; 0: no training */
     struct embedding_source source;

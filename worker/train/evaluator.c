@@ -88,9 +88,9 @@ static enum status load_test(struct evaluator *evaluator, struct failure *why) {
 static enum status evaluator_open_model(struct evaluator *evaluator,
                                         struct failure *why) {
     const struct job *job = evaluator->job;
-    struct device_request request = {.kind = job->device,
-                                     .threads = job->threads,
-                                     .timeout = job->timeouts.step};
+    struct local_device_request request = {.kind = job->device,
+                                           .threads = job->threads,
+                                           .timeout = job->timeouts.step};
     const struct features *features = evaluator->test->feature_set;
     struct executor_options use = {.evaluates = true, .features = features};
     enum status status =

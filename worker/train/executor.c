@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Order of allocating device memory and freeing it: before anything is freed,
  * no work that uses it may be in flight. A failed allocation names the job keys
- * that reduce memory (device_add_memory_hint). */
+ * that reduce memory (local_device_add_memory_hint). */
 #include "worker/train/executor.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static enum status allocate_device_memory(struct executor *executor,
                                           struct arena *arena,
                                           const struct executor_options *use,
                                           struct failure *why) {
-    const struct device *device = &executor->device;
+    const struct local_device *device = &executor->device;
     uint32_t batch = use->micro_batch;
     bool trains = use->micro_batch > 0;
     executor->model = model_find(&job->model);
@@ -40,10 +40,10 @@ static enum status allocate_device_memory(struct executor *executor,
 }
 
 enum status executor_select_device(struct executor *executor,
-                                   const struct device_request *request,
+                                   const struct local_device_request *request,
                                    const struct log *log, struct failure *why) {
     *executor = (struct executor){0};
-    return device_open(&executor->device, request, log, why);
+    return local_device_open(&executor->device, request, log, why);
 }
 
 enum status executor_open(struct executor *executor, const struct job *job,
@@ -53,14 +53,14 @@ enum status executor_open(struct executor *executor, const struct job *job,
     enum status status =
         allocate_device_memory(executor, job, layout, arena, use, why);
     if (status)
-        device_add_memory_hint(&executor->device, job, why);
+        local_device_add_memory_hint(&executor->device, job, why);
     if (status)
         executor_close(executor);
     return status;
 }
 
 void executor_synchronize(struct executor *executor) {
-    const struct device *device = &executor->device;
+    const struct local_device *device = &executor->device;
     if (device->ops)
         device->ops->synchronize(device->handle, NULL);
 }
@@ -72,7 +72,7 @@ void executor_close(struct executor *executor) {
     if (executor->model)
         executor->model->close(&executor->instance);
     device_transfer_close(&executor->device_transfer);
-    device_close(&executor->device);
+    local_device_close(&executor->device);
 }
 
 /* Evaluates HOST, whose columns are on the device. *READY is false if the rows

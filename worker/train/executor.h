@@ -10,7 +10,7 @@
 #include "proto/tensor/memory_footprint.h"
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"
-#include "worker/ops/device.h"
+#include "worker/ops/local_device.h"
 #include "worker/train/arena.h"
 #include "worker/train/batch_prefetch.h"
 #include "worker/train/device_transfer.h"
@@ -36,7 +36,7 @@ struct evaluation_range {
 };
 
 struct executor {
-    struct device device;
+    struct local_device device;
     const struct model *model;
     struct model_instance *instance; /* of MODEL */
     struct batch_spec spec;          /* of MODEL's batches */
@@ -56,7 +56,7 @@ struct executor_options {
 
 /* Opens the device that REQUEST selects; allocates none of its memory. */
 enum status executor_select_device(struct executor *executor,
-                                   const struct device_request *request,
+                                   const struct local_device_request *request,
                                    const struct log *log,
                                    struct failure *why) MUST_CHECK;
 

@@ -78,7 +78,7 @@ static void compute_other(struct local_group_member *member) {
  * the collective is joined. */
 static void connect_member(struct local_group_member *member) {
     struct local_group *group = member->local_group;
-    const struct device *device = &member->device_replica.executor.device;
+    const struct local_device *device = &member->device_replica.executor.device;
     executor_synchronize(&member->device_replica.executor);
     if (group->local_collective &&
         local_collective_join(group->local_collective, member->index,

@@ -65,7 +65,7 @@ struct local_group {
 
 /* How a group's devices are selected; borrowed until the group is closed. */
 struct local_group_search {
-    const struct device_request *request; /* the first device's */
+    const struct local_device_request *request; /* the first device's */
     bool alone; /* the only trainer on its host: uses the other devices too */
     uint32_t max_devices; /* 0: any number */
     /* Sums on devices; NULL: capstan-nccl.so, if it works. */
@@ -80,7 +80,7 @@ enum status local_group_find(struct local_group *group,
                              const struct local_group_search *search,
                              struct failure *why) MUST_CHECK;
 
-/* True if its devices compute asynchronously (ops.h). */
+/* True if its devices compute asynchronously (device.h). */
 bool local_group_is_async(const struct local_group *group);
 
 /* True if several devices' gradients are summed in host memory. */

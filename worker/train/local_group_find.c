@@ -29,8 +29,8 @@ static void find_collective(struct local_group *group,
 /* A device for which there is no code is skipped unless the job asks for
  * CUDA. */
 static enum status add_device(struct local_group *group,
-                              struct device_request request, uint32_t index,
-                              struct failure *why) {
+                              struct local_device_request request,
+                              uint32_t index, struct failure *why) {
     struct local_group_member *member = &group->members[group->count];
     bool cuda_required = request.kind == JOB_DEVICE_CUDA;
     request.kind = JOB_DEVICE_CUDA;
@@ -49,7 +49,7 @@ static enum status add_device(struct local_group *group,
 enum status local_group_find(struct local_group *group,
                              const struct local_group_search *search,
                              struct failure *why) {
-    const struct device_request *request = search->request;
+    const struct local_device_request *request = search->request;
     uint32_t max_devices = search->max_devices;
     *group = (struct local_group){.log = search->log,
                                   .is_cancelled = request->is_cancelled,

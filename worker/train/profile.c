@@ -10,7 +10,7 @@
 #include "proto/tensor/layout.h"
 #include "proto/tensor/philox.h"
 #include "worker/models/model.h"
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 #include "worker/train/arena.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ enum { MAX_PASSES = 256, MAX_RUNNERS = 64, MIN_PASSES = 3 };
 struct runner {
     const struct job *job;
     struct layout *layout;
-    struct ops_device *device;
+    struct device *device;
     const struct model *model;
     struct model_instance *instance;
     struct arena arena;

@@ -15,7 +15,7 @@
 #include "proto/tensor/rule.h"
 #include "worker/collective/collective.h"
 #include "worker/exchange/exchange.h"
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ struct trainer_settings {
     bool reported;                       /* the launcher gave the rank */
     bool requests_assignment; /* waits for trainer_assign_device, which knows
                                  the device's users */
-    const struct ops *cuda;   /* see device.h, or NULL */
+    const struct device_ops *cuda;     /* see device.h, or NULL */
     const struct collective_ops *nccl; /* see local_group.h, or NULL */
     const struct rule_loops *loops;    /* NULL: the best for this CPU */
     struct external *external; /* computes in place of the trainer's thread;

@@ -15,9 +15,9 @@ static bool is_aborted(void *context) {
 }
 
 /* Local ranks come from the cluster description or the launcher. */
-static struct device_request make_request(struct trainer *trainer) {
+static struct local_device_request make_request(struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
-    return (struct device_request){
+    return (struct local_device_request){
         .kind = job->device,
         .threads = job->threads,
         .local_rank = trainer->settings.local_rank,
@@ -45,13 +45,13 @@ static uint32_t device_limit(const struct job *job) {
 void trainer_device_report(struct trainer *trainer) {
     struct trainer_report report = {.event = TRAINER_DEVICES_LISTED,
                                     .replicas = 1};
-    struct device_request request = make_request(trainer);
+    struct local_device_request request = make_request(trainer);
     char ids[JOB_MAX_DEVICES][DEVICE_ID];
     uint32_t usable, max_devices = device_limit(trainer->settings.job);
     if (!trainer->settings.requests_assignment)
         return;
     report.num_devices =
-        device_list_ids(&request, ids, JOB_MAX_DEVICES, &usable);
+        local_device_list_ids(&request, ids, JOB_MAX_DEVICES, &usable);
     for (uint32_t i = 0; i < report.num_devices; i++)
         snprintf(report.devices[i].id, DEVICE_ID, "%s", ids[i]);
     if (usable && may_use_all_devices(trainer))
@@ -82,7 +82,7 @@ static bool wait_assignment(struct trainer *trainer) {
 
 enum status trainer_device_find(struct trainer *trainer, struct failure *why) {
     const struct trainer_settings *settings = &trainer->settings;
-    struct device_request request = make_request(trainer);
+    struct local_device_request request = make_request(trainer);
     bool alone = request.local_trainers == 1 && request.local_rank == 0;
     if (!wait_assignment(trainer))
         return STATUS_OK;
@@ -101,10 +101,10 @@ enum status trainer_device_find(struct trainer *trainer, struct failure *why) {
 }
 
 static void trainer_device_describe_device(struct trainer_report *model_spec,
-                                           const struct device *device) {
+                                           const struct local_device *device) {
     struct trainer_device *reported =
         &model_spec->devices[model_spec->num_devices];
-    if (!device_query_memory(device, &reported->free, reported->id))
+    if (!local_device_query_memory(device, &reported->free, reported->id))
         return;
     snprintf(reported->name, sizeof reported->name, "%s", device->name);
     model_spec->num_devices++;
@@ -125,7 +125,7 @@ const struct executor *trainer_device_first(const struct trainer *trainer) {
 }
 
 bool trainer_has_device_memory(const struct trainer *trainer) {
-    const struct ops *ops = trainer_device_first(trainer)->device.ops;
+    const struct device_ops *ops = trainer_device_first(trainer)->device.ops;
     return ops && ops->async; /* an external model's is the caller's */
 }
 

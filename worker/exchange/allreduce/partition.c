@@ -51,15 +51,15 @@ static enum status partition_no_memory(struct partition *partition,
 
 static bool partition_allocate(struct partition *partition,
                                const struct optimizer *rule) {
-    const struct ops *ops = partition->ops;
+    const struct device_ops *ops = partition->ops;
     for (unsigned slot = 0; slot < partition->slots; slot++) {
         float *state = ops->allocate(partition->device,
                                      partition->elements * sizeof *state);
         partition->state[slot] = state;
         if (!state)
             return false;
-        ops->fill(partition->device, OPS_EXCHANGE, state, partition->elements,
-                  rule_slot_start(rule, slot));
+        ops->fill(partition->device, STREAM_EXCHANGE, state,
+                  partition->elements, rule_slot_start(rule, slot));
     }
     return true;
 }
@@ -119,7 +119,7 @@ bool partition_get(const struct partition *partition, unsigned slot,
         if (done < owned->first || done >= to)
             return false;
         partition->ops->download(
-            partition->device, OPS_EXCHANGE, floats + (done - first),
+            partition->device, STREAM_EXCHANGE, floats + (done - first),
             partition_state(partition, i, slot) + (done - owned->first),
             (to - done) * sizeof *floats);
         done = to;
@@ -137,7 +137,7 @@ void partition_put(struct partition *partition, unsigned slot, uint64_t first,
         uint64_t to = partition_min_u64(end, owned->end);
         if (from < to)
             partition->ops->copy(
-                partition->device, OPS_EXCHANGE,
+                partition->device, STREAM_EXCHANGE,
                 partition_state(partition, i, slot) + (from - owned->first),
                 floats + (from - first), (to - from) * sizeof *floats);
     }

@@ -9,7 +9,7 @@
 #include "proto/base/status.h"
 #include "proto/tensor/rule.h"
 #include "worker/exchange/allreduce/bucket.h"
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,8 +21,9 @@ struct partition_range {
 };
 
 struct partition {
-    const struct ops *ops; /* borrowed, as are all fields up to `count` */
-    struct ops_device *device;
+    const struct device_ops
+        *ops; /* borrowed, as are all fields up to `count` */
+    struct device *device;
     const struct bucket *buckets;
     uint32_t count;
     bool shared;
@@ -34,9 +35,9 @@ struct partition {
 
 /* All borrowed. */
 struct partition_settings {
-    const struct ops *ops; /* of the device that holds the state; all operations
-                              on it run on OPS_EXCHANGE */
-    struct ops_device *device;
+    const struct device_ops *ops; /* of the device that holds the state; all
+                              operations on it run on STREAM_EXCHANGE */
+    struct device *device;
     const struct bucket *buckets;
     uint32_t count;
     uint64_t begin; /* where the first parameter begins, in floats */

@@ -29,7 +29,7 @@
 #include "proto/tensor/run_schedule.h"
 #include "worker/collective/collective.h"
 #include "worker/exchange/client/contribution.h"
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -101,10 +101,10 @@ struct reducer_settings {
 
 /* A device with its own memory; floats lie as in the arenas. */
 struct reducer_device_arena {
-    const struct ops *ops;
-    struct ops_device *device;
+    const struct device_ops *ops;
+    struct device *device;
     float *weights, *gradients;
-    struct ops_event *const
+    struct device_event *const
         *complete; /* per parameter: recorded before the announcement, signals
                       the complete gradient */
 };
@@ -139,7 +139,7 @@ enum status reducer_begin(struct reducer *reducer,
 void reducer_end(struct reducer *reducer);
 
 /* Resident: multiplies all gradients of the step, which are enqueued on
- * OPS_COMPUTE, by BY if all are finite; else *FINITE is false. */
+ * STREAM_COMPUTE, by BY if all are finite; else *FINITE is false. */
 enum status reducer_unscale(struct reducer *reducer, float by, bool *finite,
                             struct failure *why) MUST_CHECK;
 
@@ -195,7 +195,7 @@ uint64_t reducer_due(const struct reducer *reducer);
 /* Waits until PARAMETER has the weights of the last announced round, or the
  * initial ones. A bucket waits for the gradients of all parameters in it, so
  * the wait ends for certain once the whole round is announced. Resident: orders
- * later OPS_COMPUTE work behind the weights instead. False when they are not
+ * later STREAM_COMPUTE work behind the weights instead. False when they are not
  * there by time UNTIL, or the reducer has failed or was cancelled. */
 bool reducer_wait(struct reducer *reducer, uint32_t parameter, int64_t until);
 

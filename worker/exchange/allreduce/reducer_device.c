@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A reducer without a thread: the compute thread enqueues all device work on
- * OPS_EXCHANGE, behind the OPS_COMPUTE work enqueued so far, and OPS_COMPUTE
- * waits for it before it reads weights. The host waits once a round, for the
- * header. */
+ * STREAM_EXCHANGE, behind the STREAM_COMPUTE work enqueued so far, and
+ * STREAM_COMPUTE waits for it before it reads weights. The host waits once a
+ * round, for the header. */
 #include "proto/base/time.h"
 #include "worker/exchange/allreduce/reducer_internal.h"
 
@@ -14,7 +14,7 @@ bool reducer_is_resident(const struct reducer *reducer) {
 
 static bool reducer_device_open_events(struct reducer *reducer) {
     struct resident *resident = &reducer->resident;
-    const struct ops *ops = resident->device_arena.ops;
+    const struct device_ops *ops = resident->device_arena.ops;
     uint32_t count = reducer->reduction.num_buckets;
     resident->updated = calloc(count, sizeof *resident->updated);
     resident->gradients_complete =
@@ -29,7 +29,7 @@ static bool reducer_device_open_events(struct reducer *reducer) {
 
 static void reducer_device_close_events(struct reducer *reducer) {
     struct resident *resident = &reducer->resident;
-    const struct ops *ops = resident->device_arena.ops;
+    const struct device_ops *ops = resident->device_arena.ops;
     uint32_t count = reducer->reduction.num_buckets;
     for (uint32_t i = 0; resident->updated && i < count; i++)
         if (resident->updated[i])
@@ -52,7 +52,7 @@ static enum status connect_ranks(struct reducer *reducer, struct failure *why) {
     if (!status && !reducer_device_open_events(reducer))
         status = status_fail(why, FAILURE_NO_MEMORY, "no memory for a reducer");
     group.stream =
-        device_arena->ops->native_stream(device_arena->device, OPS_EXCHANGE);
+        device_arena->ops->native_stream(device_arena->device, STREAM_EXCHANGE);
     if (!status)
         status = group_connect(&reducer->ranks, &group, why);
     return status ? status : state_io_load(&reducer->state_io, why);
@@ -61,7 +61,7 @@ static enum status connect_ranks(struct reducer *reducer, struct failure *why) {
 static void reducer_device_record(struct reducer *reducer, uint32_t i) {
     const struct reducer_device_arena *device_arena =
         &reducer->resident.device_arena;
-    device_arena->ops->record(device_arena->device, OPS_EXCHANGE,
+    device_arena->ops->record(device_arena->device, STREAM_EXCHANGE,
                               reducer->resident.updated[i]);
 }
 
@@ -101,14 +101,14 @@ void reducer_end(struct reducer *reducer) {
     reduction_close(&reducer->reduction);
 }
 
-/* Sums bucket I once OPS_COMPUTE has completed its gradients. */
+/* Sums bucket I once STREAM_COMPUTE has completed its gradients. */
 static enum status reducer_device_sum(struct reducer *reducer, uint32_t i,
                                       struct failure *why) {
     const struct reducer_device_arena *device_arena =
         &reducer->resident.device_arena;
     uint32_t started = reducer->reduction.buckets[i].started;
     uint32_t last = reducer->num_parameters - started;
-    device_arena->ops->stream_wait(device_arena->device, OPS_EXCHANGE,
+    device_arena->ops->stream_wait(device_arena->device, STREAM_EXCHANGE,
                                    device_arena->complete[last]);
     return reduction_sum(&reducer->reduction, i, why);
 }
@@ -128,14 +128,15 @@ static enum status sum_announced(struct reducer *reducer, uint32_t announced,
     return status;
 }
 
-/* Waits on an event of OPS_COMPUTE alone, so that the wait does not include
+/* Waits on an event of STREAM_COMPUTE alone, so that the wait does not include
  * collectives. */
 static enum status sync_gradients(struct reducer *reducer,
                                   struct failure *why) {
     const struct reducer_device_arena *device_arena =
         &reducer->resident.device_arena;
-    struct ops_event *gradients_complete = reducer->resident.gradients_complete;
-    device_arena->ops->record(device_arena->device, OPS_COMPUTE,
+    struct device_event *gradients_complete =
+        reducer->resident.gradients_complete;
+    device_arena->ops->record(device_arena->device, STREAM_COMPUTE,
                               gradients_complete);
     return reduction_sync_event(&reducer->reduction, gradients_complete, why);
 }
@@ -162,10 +163,11 @@ static enum status reducer_device_update(struct reducer *reducer,
 static void order_after_compute(struct reducer *reducer) {
     const struct reducer_device_arena *device_arena =
         &reducer->resident.device_arena;
-    struct ops_event *gradients_complete = reducer->resident.gradients_complete;
-    device_arena->ops->record(device_arena->device, OPS_COMPUTE,
+    struct device_event *gradients_complete =
+        reducer->resident.gradients_complete;
+    device_arena->ops->record(device_arena->device, STREAM_COMPUTE,
                               gradients_complete);
-    device_arena->ops->stream_wait(device_arena->device, OPS_EXCHANGE,
+    device_arena->ops->stream_wait(device_arena->device, STREAM_EXCHANGE,
                                    gradients_complete);
 }
 
@@ -214,7 +216,7 @@ bool reducer_device_wait(struct reducer *reducer, uint32_t parameter) {
                    settings->layout->parameters[parameter].elements;
     uint32_t i = bucket_at(reduction->buckets, reduction->num_buckets, end - 1);
     if (reducer->resident.waited_bucket != i + 1)
-        device_arena->ops->stream_wait(device_arena->device, OPS_COMPUTE,
+        device_arena->ops->stream_wait(device_arena->device, STREAM_COMPUTE,
                                        reducer->resident.updated[i]);
     reducer->resident.waited_bucket = i + 1;
     return true;

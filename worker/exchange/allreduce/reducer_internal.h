@@ -15,10 +15,10 @@
 struct resident {
     bool opened;
     struct reducer_device_arena device_arena;
-    struct ops_event **updated; /* per bucket: its weights are updated */
-    struct ops_event *gradients_complete; /* all gradients are complete */
+    struct device_event **updated; /* per bucket: its weights are updated */
+    struct device_event *gradients_complete; /* all gradients are complete */
     uint32_t summed;        /* buckets of this round that are enqueued */
-    uint32_t waited_bucket; /* 1 + the last bucket that OPS_COMPUTE waits for
+    uint32_t waited_bucket; /* 1 + the last bucket that STREAM_COMPUTE waits for
                                since its update; 0: none */
     /* Requests a save; the only field for any thread. */
     atomic_bool save_requested;

@@ -29,7 +29,8 @@ static uint64_t reduction_min_u64(uint64_t a, uint64_t b) {
 
 /* A lost rank explains the failure better than a device timeout does. */
 enum status reduction_sync_event(struct reduction *reduction,
-                                 struct ops_event *event, struct failure *why) {
+                                 struct device_event *event,
+                                 struct failure *why) {
     struct failure lost;
     enum status status =
         reduction->ops->event_sync(reduction->device, event, why);
@@ -114,7 +115,7 @@ static void *allocate_device(const struct reduction *reduction, size_t bytes) {
 }
 
 static bool allocate_small(struct reduction *reduction) {
-    const struct ops *ops = reduction->ops;
+    const struct device_ops *ops = reduction->ops;
     reduction->norms = allocate_device(reduction, reduction_norms(reduction) *
                                                       sizeof *reduction->norms);
     reduction->found = allocate_device(reduction, sizeof *reduction->found);
@@ -176,13 +177,13 @@ static enum status use_device_arena(
     struct reduction *reduction,
     const struct reducer_device_arena *device_arena, struct failure *why) {
     const struct reducer_settings *settings = reduction->settings;
-    struct ops_settings processor = {.threads = 1, .loops = settings->loops};
+    struct device_settings processor = {.threads = 1, .loops = settings->loops};
     if (device_arena) {
         reduction->ops = device_arena->ops;
         reduction->device = device_arena->device;
         reduction->weights = device_arena->weights;
         reduction->gradients = device_arena->gradients;
-        reduction->ops->fill(reduction->device, OPS_EXCHANGE,
+        reduction->ops->fill(reduction->device, STREAM_EXCHANGE,
                              reduction->gradients, reduction->begin, 0);
         return STATUS_OK;
     }
@@ -246,7 +247,7 @@ static void reduction_close_events(struct reduction *reduction) {
 }
 
 void reduction_close(struct reduction *reduction) {
-    const struct ops *ops = reduction->ops;
+    const struct device_ops *ops = reduction->ops;
     if (reduction->device) {
         close_host_result(reduction);
         reduction_close_events(reduction);
@@ -275,31 +276,31 @@ void reduction_begin(struct reduction *reduction, uint64_t round,
                                   : (float)(replicas ? replicas : 1);
     header[HEADER_SAVE] = request_save;
     header[HEADER_OVERFLOW] = contribution_kind == CONTRIBUTION_OVERFLOWED;
-    reduction->ops->upload(reduction->device, OPS_EXCHANGE,
+    reduction->ops->upload(reduction->device, STREAM_EXCHANGE,
                            reduction->gradients, header,
                            HEADER_FLOATS * sizeof *header);
 }
 
 enum status reduction_sync(struct reduction *reduction, struct failure *why) {
-    reduction->ops->record(reduction->device, OPS_EXCHANGE, reduction->idle);
+    reduction->ops->record(reduction->device, STREAM_EXCHANGE, reduction->idle);
     return reduction_sync_event(reduction, reduction->idle, why);
 }
 
 enum status reduction_unscale(struct reduction *reduction, float by,
                               bool *finite, struct failure *why) {
-    const struct ops *ops = reduction->ops;
-    struct ops_device *device = reduction->device;
+    const struct device_ops *ops = reduction->ops;
+    struct device *device = reduction->device;
     float *floats = reduction->gradients + reduction->begin;
     uint64_t end = reduction->buckets[reduction->num_buckets - 1].end;
     uint64_t count = end - reduction->begin;
-    ops->find_overflow(device, OPS_COMPUTE, floats, count, reduction->found);
-    ops->download(device, OPS_COMPUTE, reduction->host_result->found,
+    ops->find_overflow(device, STREAM_COMPUTE, floats, count, reduction->found);
+    ops->download(device, STREAM_COMPUTE, reduction->host_result->found,
                   reduction->found, sizeof *reduction->found);
-    ops->record(device, OPS_COMPUTE, reduction->idle);
+    ops->record(device, STREAM_COMPUTE, reduction->idle);
     enum status status = reduction_sync_event(reduction, reduction->idle, why);
     *finite = !status && !*reduction->host_result->found;
     if (*finite && by != 1)
-        ops->scale(device, OPS_COMPUTE, floats, count, by);
+        ops->scale(device, STREAM_COMPUTE, floats, count, by);
     return status;
 }
 
@@ -331,13 +332,13 @@ enum status reduction_wait_header(struct reduction *reduction,
 /* The first bucket is all-reduced, because all ranks read the header. */
 enum status reduction_sum(struct reduction *reduction, uint32_t i,
                           struct failure *why) {
-    const struct ops *ops = reduction->ops;
+    const struct device_ops *ops = reduction->ops;
     const struct bucket *bucket = &reduction->buckets[i];
     float *data = reduction->gradients + bucket->first;
     size_t count = bucket->end - bucket->first;
     size_t padding = i == 0 ? reduction->begin : 0;
     if (reduction->empty)
-        ops->fill(reduction->device, OPS_EXCHANGE, data + padding,
+        ops->fill(reduction->device, STREAM_EXCHANGE, data + padding,
                   count - padding, 0);
     enum status status =
         reduction->shared && i > 0
@@ -345,10 +346,10 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
             : group_all_reduce(reduction->ranks, data, count, why);
     if (status || i > 0 || reduction->trailer)
         return status;
-    ops->download(reduction->device, OPS_EXCHANGE,
+    ops->download(reduction->device, STREAM_EXCHANGE,
                   reduction->host_result->header, reduction->gradients,
                   HEADER_FLOATS * sizeof *data);
-    ops->record(reduction->device, OPS_EXCHANGE, reduction->header_received);
+    ops->record(reduction->device, STREAM_EXCHANGE, reduction->header_received);
     return STATUS_OK;
 }
 
@@ -376,7 +377,7 @@ static enum status reduction_apply(struct reduction *reduction, uint32_t i,
         float *state = partition_state(&reduction->partition, i, slot);
         update.state[slot] = update.state_out[slot] = state;
     }
-    reduction->ops->rule(reduction->device, OPS_EXCHANGE, rule, &update,
+    reduction->ops->rule(reduction->device, STREAM_EXCHANGE, rule, &update,
                          reduction->clips ? reduction->clip : NULL);
     return STATUS_OK;
 }
@@ -392,7 +393,7 @@ static void clear_between(const struct reduction *reduction, uint32_t i) {
         uint32_t p = last - n;
         uint64_t end = offsets[p] + layout->parameters[p].elements;
         if (p > 0 && offsets[p - 1] > end)
-            reduction->ops->fill(reduction->device, OPS_EXCHANGE,
+            reduction->ops->fill(reduction->device, STREAM_EXCHANGE,
                                  reduction->gradients + end,
                                  offsets[p - 1] - end, 0);
     }
@@ -423,7 +424,7 @@ bool reduction_is_saved(const struct reduction *reduction) {
 /* Squares of RANK's part of the mean gradient: the pieces of all buckets are
  * summed, bucket by bucket, into the rank's entry of the norms. */
 static void reduction_clip_square(struct reduction *reduction, uint32_t rank) {
-    const struct ops *ops = reduction->ops;
+    const struct device_ops *ops = reduction->ops;
     size_t count = 0;
     for (uint32_t i = 0; i < reduction->num_buckets; i++) {
         struct partition_range range = reduction_range_of(reduction, i, rank);
@@ -432,14 +433,14 @@ static void reduction_clip_square(struct reduction *reduction, uint32_t rank) {
             continue;
         }
         if (range.first < range.end)
-            ops->square_sums(reduction->device, OPS_EXCHANGE,
+            ops->square_sums(reduction->device, STREAM_EXCHANGE,
                              reduction->gradients + range.first,
                              range.end - range.first, reduction->scale,
                              reduction->pieces + count);
         count += reduction_pieces_of(range);
     }
-    ops->reduce_sum(reduction->device, OPS_EXCHANGE, reduction->pieces, count,
-                    reduction->norms + (size_t)rank * REDUCTION_NORM);
+    ops->reduce_sum(reduction->device, STREAM_EXCHANGE, reduction->pieces,
+                    count, reduction->norms + (size_t)rank * REDUCTION_NORM);
 }
 
 /* True if this rank sums the squares of RANK. */
@@ -469,7 +470,7 @@ enum status reduction_clip(struct reduction *reduction, struct failure *why) {
             reduction_clip_square(reduction, r);
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
     enum status status = reduction_clip_gather(reduction, why);
-    reduction->ops->clip(reduction->device, OPS_EXCHANGE, reduction->norms,
+    reduction->ops->clip(reduction->device, STREAM_EXCHANGE, reduction->norms,
                          reduction->ranks->size, REDUCTION_NORM, limit,
                          reduction->clip);
     reduction->clips = true;

@@ -2,8 +2,8 @@
 /* The work of a round without ps, on one thread: gradients are summed over the
  * ranks bucket by bucket; the rule is applied to this rank's part; if updates
  * are sharded, all ranks gather the weights. All work goes to the device's
- * OPS_EXCHANGE stream, which executes at once on the CPU and asynchronously on
- * a GPU; the host waits only for the few numbers that it decides by. */
+ * STREAM_EXCHANGE stream, which executes at once on the CPU and asynchronously
+ * on a GPU; the host waits only for the few numbers that it decides by. */
 #ifndef CAPSTAN_REDUCTION_H
 #define CAPSTAN_REDUCTION_H
 
@@ -12,14 +12,14 @@
 #include "worker/exchange/allreduce/partition.h"
 #include "worker/exchange/allreduce/reducer.h"
 #include "worker/exchange/allreduce/round_trailer.h"
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 #include <stdatomic.h>
 
 struct reduction {
     const struct reducer_settings *settings; /* borrowed, as is `ranks` */
-    const struct ops *ops;
-    struct ops_device *device;
+    const struct device_ops *ops;
+    struct device *device;
     bool owns_device; /* the CPU device, opened here */
     struct schedule schedule;
     float *weights,
@@ -29,8 +29,8 @@ struct reduction {
     double *pieces;  /* sums of squares of a rank's part */
     float *clip;     /* clipping factor */
     struct reduction_host_result *host_result; /* numbers that the host reads */
-    struct ops_event *header_received;         /* the header is on the host */
-    struct ops_event *idle;                    /* all enqueued work is done */
+    struct device_event *header_received;      /* the header is on the host */
+    struct device_event *idle;                 /* all enqueued work is done */
     uint64_t begin;                            /* first parameter, in floats */
     bool shared; /* updates are sharded over the ranks */
     struct bucket *buckets;
@@ -68,7 +68,7 @@ void reduction_close(struct reduction *reduction);
 void reduction_begin(struct reduction *reduction, uint64_t round,
                      enum contribution contribution_kind, bool request_save);
 
-/* Sums bucket I over the ranks, behind the work that OPS_EXCHANGE waits for;
+/* Sums bucket I over the ranks, behind the work that STREAM_EXCHANGE waits for;
  * buckets ascend. */
 enum status reduction_sum(struct reduction *reduction, uint32_t i,
                           struct failure *why) MUST_CHECK;
@@ -93,13 +93,13 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
                              struct failure *why) MUST_CHECK;
 
 /* Before reduction_begin: multiplies all gradients, which are enqueued on
- * OPS_COMPUTE, by BY if all are finite; else *FINITE is false. */
+ * STREAM_COMPUTE, by BY if all are finite; else *FINITE is false. */
 enum status reduction_unscale(struct reduction *reduction, float by,
                               bool *finite, struct failure *why) MUST_CHECK;
 
 /* As ops.event_sync; reports a lost rank first. */
 enum status reduction_sync_event(struct reduction *reduction,
-                                 struct ops_event *event,
+                                 struct device_event *event,
                                  struct failure *why) MUST_CHECK;
 
 /* The same, until all enqueued work is done. */

@@ -73,7 +73,7 @@ void reduction_start_state(struct reduction *reduction) {
                 s->groups, s->layout->parameters[part.parameter].group,
                 &s->job->optimizer);
             for (unsigned slot = 0; slot < rule_slots(rule); slot++)
-                reduction->ops->fill(reduction->device, OPS_EXCHANGE,
+                reduction->ops->fill(reduction->device, STREAM_EXCHANGE,
                                      state_of_part(reduction, i, &part, slot),
                                      part.end - part.first,
                                      rule_slot_start(rule, slot));
@@ -144,7 +144,7 @@ static enum status apply_part(struct reduction *reduction, uint32_t i,
     } else if (kind == PARAMETER_ASSIGNED) {
         rule_assign(&update);
     } else {
-        reduction->ops->rule(reduction->device, OPS_EXCHANGE, rule, &update,
+        reduction->ops->rule(reduction->device, STREAM_EXCHANGE, rule, &update,
                              reduction->clips ? reduction->clip : NULL);
     }
     return nonfinite
@@ -172,8 +172,9 @@ size_t reduction_square_parameters(struct reduction *reduction,
         if (layout->parameters[part.parameter].kind != PARAMETER_TRAINED)
             continue;
         reduction->ops->square_sums(
-            reduction->device, OPS_EXCHANGE, reduction->gradients + part.first,
-            elements, round_trailer_scale(reduction->trailer, part.parameter),
+            reduction->device, STREAM_EXCHANGE,
+            reduction->gradients + part.first, elements,
+            round_trailer_scale(reduction->trailer, part.parameter),
             reduction->pieces + count);
         count += (elements + RULE_PIECE - 1) / RULE_PIECE;
     }

@@ -94,7 +94,7 @@ static void initialise(const struct state_io *state_io) {
         float *weights = state_io->weights + state_io_offset_of(reduction, b);
         layout_init_block(layout, b, reduction->settings->job->seed, weights);
         reduction->ops->upload(
-            reduction->device, OPS_EXCHANGE,
+            reduction->device, STREAM_EXCHANGE,
             reduction->weights + state_io_offset_of(reduction, b), weights,
             layout->blocks[b].elements * sizeof *weights);
     }
@@ -109,7 +109,7 @@ static enum status broadcast_block(struct reduction *reduction,
     enum status status = STATUS_OK;
     for (unsigned t = 0; !status && t <= reduction->partition.slots; t++) {
         if (reduction->ranks->rank == 0)
-            reduction->ops->upload(reduction->device, OPS_EXCHANGE,
+            reduction->ops->upload(reduction->device, STREAM_EXCHANGE,
                                    device_block[t], tensors[t],
                                    elements * sizeof(float));
         status = group_broadcast(reduction->ranks, device_block[t], elements, 0,
@@ -169,7 +169,7 @@ static const float *copy_to_host(const struct reduction *reduction, float *host,
                                  const float *floats, uint64_t count) {
     if (!state_io_is_async(reduction))
         return floats;
-    reduction->ops->download(reduction->device, OPS_EXCHANGE, host, floats,
+    reduction->ops->download(reduction->device, STREAM_EXCHANGE, host, floats,
                              count * sizeof *floats);
     return host;
 }
@@ -225,7 +225,7 @@ static enum status gather_bucket(struct state_io *state_io, uint32_t i,
         float *floats = state_io->bucket[slot];
         if (owned->first < owned->end)
             reduction->ops->copy(
-                reduction->device, OPS_EXCHANGE,
+                reduction->device, STREAM_EXCHANGE,
                 floats + (owned->first - bucket->first),
                 partition_state(&reduction->partition, i, slot),
                 (owned->end - owned->first) * sizeof *floats);
@@ -254,7 +254,7 @@ static enum status save_bucket(struct state_io *state_io, uint32_t i,
         if (from >= until)
             break;
         for (unsigned slot = 0; slot < reduction->partition.slots; slot++)
-            reduction->ops->download(reduction->device, OPS_EXCHANGE,
+            reduction->ops->download(reduction->device, STREAM_EXCHANGE,
                                      state_io->block[slot] + (from - first),
                                      state_io->bucket[slot] +
                                          (from - bucket->first),

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(offsetof(struct ops, identify) ==
+_Static_assert(offsetof(struct device_ops, identify) ==
                    offsetof(struct device_head, identify),
                "a table begins as a device_head");
 
-static void *cpu_allocate(struct ops_device *device, size_t bytes) {
+static void *cpu_allocate(struct device *device, size_t bytes) {
     (void)device;
     if (bytes > SIZE_MAX - OPS_CPU_ALIGNMENT)
         return NULL;
@@ -26,7 +26,7 @@ static void *cpu_allocate(struct ops_device *device, size_t bytes) {
     return memory;
 }
 
-static void cpu_release(struct ops_device *device, void *memory) {
+static void cpu_release(struct device *device, void *memory) {
     (void)device;
     free(memory);
 }
@@ -48,8 +48,8 @@ static enum status cpu_describe(uint32_t index, struct device_description *out,
     return STATUS_OK;
 }
 
-static enum status cpu_open(struct ops_device **out,
-                            const struct ops_settings *settings,
+static enum status cpu_open(struct device **out,
+                            const struct device_settings *settings,
                             struct failure *why) {
     enum status status = ops_cpu_open(out, settings->threads, why);
     if (!status && settings->loops)
@@ -59,53 +59,53 @@ static enum status cpu_open(struct ops_device **out,
 
 /* All calls are synchronous: there is nothing to wait for, and host memory
  * needs no pinning. */
-static bool cpu_pin(struct ops_device *device, void *memory, size_t bytes) {
+static bool cpu_pin(struct device *device, void *memory, size_t bytes) {
     (void)device;
     (void)memory;
     (void)bytes;
     return true;
 }
 
-static void cpu_unpin(struct ops_device *device, void *memory) {
+static void cpu_unpin(struct device *device, void *memory) {
     (void)device;
     (void)memory;
 }
 
-static void cpu_copy(struct ops_device *device, enum ops_stream stream,
-                     void *to, const void *from, size_t bytes) {
+static void cpu_copy(struct device *device, enum device_stream stream, void *to,
+                     const void *from, size_t bytes) {
     (void)device;
     (void)stream;
     if (to != from)
         memcpy(to, from, bytes);
 }
 
-static void *cpu_native_stream(struct ops_device *device,
-                               enum ops_stream stream) {
+static void *cpu_native_stream(struct device *device,
+                               enum device_stream stream) {
     (void)device;
     (void)stream;
     return NULL;
 }
 
 /* One object stands for all events: every recorded event is complete. */
-static struct ops_event *cpu_event_open(struct ops_device *device) {
-    return (struct ops_event *)device;
+static struct device_event *cpu_event_open(struct device *device) {
+    return (struct device_event *)device;
 }
 
-static void cpu_event_close(struct ops_device *device,
-                            struct ops_event **event) {
+static void cpu_event_close(struct device *device,
+                            struct device_event **event) {
     (void)device;
     *event = NULL;
 }
 
-static void cpu_order(struct ops_device *device, enum ops_stream stream,
-                      struct ops_event *event) {
+static void cpu_order(struct device *device, enum device_stream stream,
+                      struct device_event *event) {
     (void)device;
     (void)stream;
     (void)event;
 }
 
-static enum status cpu_event_sync(struct ops_device *device,
-                                  struct ops_event *event,
+static enum status cpu_event_sync(struct device *device,
+                                  struct device_event *event,
                                   struct failure *why) {
     (void)device;
     (void)event;
@@ -113,31 +113,30 @@ static enum status cpu_event_sync(struct ops_device *device,
     return STATUS_OK;
 }
 
-static enum status cpu_synchronize(struct ops_device *device,
-                                   struct failure *why) {
+static enum status cpu_synchronize(struct device *device, struct failure *why) {
     (void)device;
     (void)why;
     return STATUS_OK;
 }
 
-static void cpu_set_precision(struct ops_device *device,
+static void cpu_set_precision(struct device *device,
                               enum job_precision precision) {
     device->precision = precision;
 }
 
-static void cpu_capture(struct ops_device *device) {
+static void cpu_capture(struct device *device) {
     (void)device;
 }
 
-static void cpu_fill(struct ops_device *device, enum ops_stream stream,
-                     float *x, size_t count, float value) {
+static void cpu_fill(struct device *device, enum device_stream stream, float *x,
+                     size_t count, float value) {
     (void)device;
     (void)stream;
     for (size_t i = 0; i < count; i++)
         x[i] = value;
 }
 
-static void cpu_scale(struct ops_device *device, enum ops_stream stream,
+static void cpu_scale(struct device *device, enum device_stream stream,
                       float *x, size_t count, float by) {
     (void)device;
     (void)stream;
@@ -147,7 +146,7 @@ static void cpu_scale(struct ops_device *device, enum ops_stream stream,
 
 /* Tests the exponent, which is all ones only in infinities and NaN: a loop
  * without branches. */
-static void cpu_find_overflow(struct ops_device *device, enum ops_stream stream,
+static void cpu_find_overflow(struct device *device, enum device_stream stream,
                               const float *x, size_t count, uint32_t *found) {
     const uint32_t exponent = 0x7f800000;
     uint32_t any = 0;
@@ -161,7 +160,7 @@ static void cpu_find_overflow(struct ops_device *device, enum ops_stream stream,
     *found = any;
 }
 
-static void cpu_square_sums(struct ops_device *device, enum ops_stream stream,
+static void cpu_square_sums(struct device *device, enum device_stream stream,
                             const float *x, size_t count, float scale,
                             double *pieces) {
     const void *floats = x;
@@ -181,7 +180,7 @@ static double ops_cpu_add_in_order(const double *pieces, size_t count,
     return sum;
 }
 
-static void cpu_reduce_sum(struct ops_device *device, enum ops_stream stream,
+static void cpu_reduce_sum(struct device *device, enum device_stream stream,
                            const double *pieces, size_t count, double *sum) {
     (void)device;
     (void)stream;
@@ -189,7 +188,7 @@ static void cpu_reduce_sum(struct ops_device *device, enum ops_stream stream,
 }
 
 /* As torch.nn.utils.clip_grad_norm_ does. */
-static void cpu_clip(struct ops_device *device, enum ops_stream stream,
+static void cpu_clip(struct device *device, enum device_stream stream,
                      const double *squares, size_t count, size_t step,
                      double limit, float *factor) {
     double by =
@@ -199,7 +198,7 @@ static void cpu_clip(struct ops_device *device, enum ops_stream stream,
     *factor = by < 1 ? (float)by : 1;
 }
 
-static void cpu_rule(struct ops_device *device, enum ops_stream stream,
+static void cpu_rule(struct device *device, enum device_stream stream,
                      const struct optimizer *rule,
                      const struct rule_update *update, const float *factor) {
     struct rule_update own = *update;
@@ -208,8 +207,8 @@ static void cpu_rule(struct ops_device *device, enum ops_stream stream,
     rule_apply(device->loops, rule, &own);
 }
 
-const struct ops *ops_cpu(void) {
-    static const struct ops cpu = {
+const struct device_ops *ops_cpu(void) {
+    static const struct device_ops cpu = {
         .abi = DEVICE_ABI,
         .name = "cpu",
         .version = "",
@@ -254,13 +253,13 @@ const struct ops *ops_cpu(void) {
     return &cpu;
 }
 
-enum status ops_cpu_open(struct ops_device **out, uint32_t threads,
+enum status ops_cpu_open(struct device **out, uint32_t threads,
                          struct failure *why) {
     if (threads == 0 || threads > INT_MAX)
         return status_fail(why, FAILURE_JOB_INVALID,
                            "threads: found %u, expected 1 to %d", threads,
                            INT_MAX);
-    struct ops_device *device = calloc(1, sizeof *device);
+    struct device *device = calloc(1, sizeof *device);
     if (!device)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a device");
     size_t variants;
@@ -270,7 +269,7 @@ enum status ops_cpu_open(struct ops_device **out, uint32_t threads,
     return STATUS_OK;
 }
 
-void ops_cpu_close(struct ops_device **device) {
+void ops_cpu_close(struct device **device) {
     if (!device || !*device)
         return;
     free((*device)->a.floats);

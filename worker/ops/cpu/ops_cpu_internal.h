@@ -4,7 +4,7 @@
 #define CAPSTAN_OPS_CPU_INTERNAL_H
 
 #include "worker/ops/cpu/ops_cpu_matmul.h"
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 enum { OPS_CPU_ALIGNMENT = 64 };
 
@@ -14,7 +14,7 @@ struct ops_cpu_operand {
     size_t capacity;
 };
 
-struct ops_device {
+struct device {
     int threads;
     enum job_precision precision;
     struct ops_cpu_operand a, b; /* operands of a product */
@@ -23,24 +23,24 @@ struct ops_device {
     const struct rule_loops *loops;
 };
 
-/* The functions of ops.h with these names. */
-void ops_cpu_linear(struct ops_device *device, const float *x, const float *w,
+/* The functions of device.h with these names. */
+void ops_cpu_linear(struct device *device, const float *x, const float *w,
                     const float *bias, float *y, uint32_t n, uint32_t in,
                     uint32_t out, enum job_activation activation);
-void ops_cpu_linear_input_gradient(struct ops_device *device, const float *dy,
+void ops_cpu_linear_input_gradient(struct device *device, const float *dy,
                                    const float *w, float *dx, uint32_t n,
                                    uint32_t in, uint32_t out);
-void ops_cpu_linear_weight_gradient(struct ops_device *device, const float *dy,
+void ops_cpu_linear_weight_gradient(struct device *device, const float *dy,
                                     const float *x, float *dw, uint32_t n,
                                     uint32_t in, uint32_t out, bool add);
-void ops_cpu_column_sums(struct ops_device *device, const float *dy, float *db,
+void ops_cpu_column_sums(struct device *device, const float *dy, float *db,
                          uint32_t n, uint32_t out, bool add);
-void ops_cpu_activation_gradient(struct ops_device *device,
+void ops_cpu_activation_gradient(struct device *device,
                                  enum job_activation activation, const float *y,
                                  float *dy, uint32_t n, uint32_t out);
-void ops_cpu_loss(struct ops_device *device, enum job_loss kind, const float *z,
+void ops_cpu_loss(struct device *device, enum job_loss kind, const float *z,
                   const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
                   float scale, double *loss, uint32_t *correct);
-void ops_cpu_rows(struct ops_device *device, const struct ops_rows *call);
+void ops_cpu_rows(struct device *device, const struct ops_rows *call);
 
 #endif

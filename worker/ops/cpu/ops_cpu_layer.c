@@ -40,7 +40,7 @@ static bool ops_cpu_layer_reserve(struct ops_cpu_operand *rounded,
 
 /* COUNT floats as operand of a product of DEVICE, rounded if necessary; NULL:
  * no memory. */
-static const float *ops_cpu_layer_operand(const struct ops_device *device,
+static const float *ops_cpu_layer_operand(const struct device *device,
                                           struct ops_cpu_operand *rounded,
                                           const float *floats, size_t count) {
     if (device->precision == JOB_PRECISION_FP32)
@@ -65,7 +65,7 @@ static bool uses_matmul(const struct product *p) {
 /* oneDNN's OpenMP takes the number of threads from the calling thread's
  * setting, so it is set here, on the calling thread. oneDNN fails only for lack
  * of memory; the result is then NaN. */
-static void ops_cpu_layer_multiply(struct ops_device *device,
+static void ops_cpu_layer_multiply(struct device *device,
                                    const struct product *p) {
     const float *a =
         ops_cpu_layer_operand(device, &device->a, p->a, (size_t)p->m * p->k);
@@ -109,7 +109,7 @@ static void ops_cpu_layer_activate(float *restrict y,
 }
 
 /* The bias is added in the activation's loop: one pass over y in all. */
-void ops_cpu_linear(struct ops_device *device, const float *x, const float *w,
+void ops_cpu_linear(struct device *device, const float *x, const float *w,
                     const float *bias, float *y, uint32_t n, uint32_t in,
                     uint32_t out, enum job_activation activation) {
     ops_cpu_layer_multiply(
@@ -118,14 +118,14 @@ void ops_cpu_linear(struct ops_device *device, const float *x, const float *w,
         ops_cpu_layer_activate(y + i * out, bias, out, activation);
 }
 
-void ops_cpu_linear_input_gradient(struct ops_device *device, const float *dy,
+void ops_cpu_linear_input_gradient(struct device *device, const float *dy,
                                    const float *w, float *dx, uint32_t n,
                                    uint32_t in, uint32_t out) {
     ops_cpu_layer_multiply(
         device, &(struct product){'N', 'N', n, in, out, dy, w, dx, false});
 }
 
-void ops_cpu_linear_weight_gradient(struct ops_device *device, const float *dy,
+void ops_cpu_linear_weight_gradient(struct device *device, const float *dy,
                                     const float *x, float *dw, uint32_t n,
                                     uint32_t in, uint32_t out, bool add) {
     ops_cpu_layer_multiply(
@@ -138,7 +138,7 @@ static void add_row(float *restrict sums, const float *restrict row,
         sums[j] += row[j];
 }
 
-void ops_cpu_column_sums(struct ops_device *device, const float *dy, float *db,
+void ops_cpu_column_sums(struct device *device, const float *dy, float *db,
                          uint32_t n, uint32_t out, bool add) {
     (void)device;
     if (!add)
@@ -168,7 +168,7 @@ static void ops_cpu_layer_derivative(const float *restrict y,
     }
 }
 
-void ops_cpu_activation_gradient(struct ops_device *device,
+void ops_cpu_activation_gradient(struct device *device,
                                  enum job_activation activation, const float *y,
                                  float *dy, uint32_t n, uint32_t out) {
     (void)device;
@@ -188,7 +188,7 @@ static double sample_loss(enum job_loss kind, const float *z, uint32_t label,
     return NAN;
 }
 
-void ops_cpu_loss(struct ops_device *device, enum job_loss kind, const float *z,
+void ops_cpu_loss(struct device *device, enum job_loss kind, const float *z,
                   const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
                   float scale, double *loss, uint32_t *correct) {
     (void)device;

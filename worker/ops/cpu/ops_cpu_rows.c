@@ -144,7 +144,7 @@ static void ops_cpu_rows_sample(const struct ops_rows *c, uint32_t i) {
     }
 }
 
-void ops_cpu_rows(struct ops_device *device, const struct ops_rows *call) {
+void ops_cpu_rows(struct device *device, const struct ops_rows *call) {
     (void)device;
     for (uint32_t i = 0; i < call->n; i++)
         ops_cpu_rows_sample(call, i);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-bool ops_cuda_keep_error(struct ops_device *device, cudaError_t error,
+bool ops_cuda_keep_error(struct device *device, cudaError_t error,
                          const char *operation) {
     if (error && !device->failed) {
         device->failed = error;
@@ -16,7 +16,7 @@ bool ops_cuda_keep_error(struct ops_device *device, cudaError_t error,
     return !error;
 }
 
-enum status ops_cuda_report_error(const struct ops_device *device,
+enum status ops_cuda_report_error(const struct device *device,
                                   struct failure *why) {
     if (!device->failed)
         return STATUS_OK;
@@ -35,8 +35,8 @@ static void close_branch(struct ops_cuda_branch *branch) {
         cudaStreamDestroy(branch->stream);
 }
 
-static void close_device(struct ops_device **where) {
-    struct ops_device *device = *where;
+static void close_device(struct device **where) {
+    struct device *device = *where;
     *where = NULL;
     if (!device)
         return;
@@ -44,8 +44,8 @@ static void close_device(struct ops_device **where) {
         return;
     cudaSetDevice(device->index);
     ops_cuda_capture_close(device);
-    for (int s = 0; s < OPS_STREAMS; s++)
-        if (device->streams[s] && s != OPS_COMPUTE)
+    for (int s = 0; s < DEVICE_STREAMS; s++)
+        if (device->streams[s] && s != STREAM_COMPUTE)
             cudaStreamDestroy(device->streams[s]);
     if (device->event_stream)
         cudaStreamDestroy(device->event_stream);
@@ -61,7 +61,7 @@ static void close_device(struct ops_device **where) {
 
 /* Stream priorities: a pass before work that it does not wait for, and sums
  * over the ranks before all, as other ranks wait for them. */
-static enum status ops_cuda_open_stream(struct ops_device *device,
+static enum status ops_cuda_open_stream(struct device *device,
                                         cudaStream_t *stream, bool first,
                                         struct failure *why) {
     int last_of_all = 0, first_of_all = 0;
@@ -77,7 +77,7 @@ static enum status ops_cuda_open_stream(struct ops_device *device,
 }
 
 /* The branch for sums needs no cuBLAS. */
-static enum status open_branch(struct ops_device *device,
+static enum status open_branch(struct device *device,
                                enum ops_cuda_branch_name name,
                                struct failure *why) {
     struct ops_cuda_branch *branch = &device->branches[name];
@@ -90,25 +90,24 @@ static enum status open_branch(struct ops_device *device,
                   : ops_cuda_blas_open(&branch->blas, branch->stream, why);
 }
 
-static enum status open_streams(struct ops_device *device,
-                                struct failure *why) {
+static enum status open_streams(struct device *device, struct failure *why) {
     ops_cuda_keep_error(device, cudaSetDevice(device->index), "opening it");
     enum status status = ops_cuda_report_error(device, why);
     for (int branch = 0; !status && branch < OPS_CUDA_BRANCHES; branch++)
         status = open_branch(device, (enum ops_cuda_branch_name)branch, why);
-    device->streams[OPS_COMPUTE] = device->branches[OPS_CUDA_MAIN].stream;
+    device->streams[STREAM_COMPUTE] = device->branches[OPS_CUDA_MAIN].stream;
     if (!status)
         status =
             ops_cuda_open_stream(device, &device->event_stream, false, why);
-    for (int s = 0; !status && s < OPS_STREAMS; s++)
-        if (s != OPS_COMPUTE)
+    for (int s = 0; !status && s < DEVICE_STREAMS; s++)
+        if (s != STREAM_COMPUTE)
             status = ops_cuda_open_stream(device, &device->streams[s],
-                                          s == OPS_EXCHANGE, why);
+                                          s == STREAM_EXCHANGE, why);
     return status;
 }
 
-static enum status open_device(struct ops_device **out,
-                               const struct ops_settings *settings,
+static enum status open_device(struct device **out,
+                               const struct device_settings *settings,
                                struct failure *why) {
     struct device_description description;
     enum status status =
@@ -119,7 +118,7 @@ static enum status open_device(struct ops_device **out,
                         settings->index, description.name, description.reason);
     if (status)
         return status;
-    struct ops_device *device = calloc(1, sizeof *device);
+    struct device *device = calloc(1, sizeof *device);
     if (!device)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a device");
     device->index = (int)settings->index;
@@ -136,7 +135,7 @@ static enum status open_device(struct ops_device **out,
 }
 
 /* A failed attempt must not leave an error for later calls. */
-static void *ops_cuda_allocate(struct ops_device *device, size_t bytes) {
+static void *ops_cuda_allocate(struct device *device, size_t bytes) {
     void *memory = NULL;
     cudaSetDevice(device->index);
     if (!cudaMalloc(&memory, bytes ? bytes : 1))
@@ -145,7 +144,7 @@ static void *ops_cuda_allocate(struct ops_device *device, size_t bytes) {
     return NULL;
 }
 
-static void ops_cuda_release(struct ops_device *device, void *memory) {
+static void ops_cuda_release(struct device *device, void *memory) {
     if (device->hung)
         return;
     cudaSetDevice(device->index);
@@ -153,8 +152,7 @@ static void ops_cuda_release(struct ops_device *device, void *memory) {
     cudaFree(memory);
 }
 
-static bool ops_cuda_pin(struct ops_device *device, void *memory,
-                         size_t bytes) {
+static bool ops_cuda_pin(struct device *device, void *memory, size_t bytes) {
     cudaSetDevice(device->index);
     if (!cudaHostRegister(memory, bytes, cudaHostRegisterPortable))
         return true;
@@ -162,7 +160,7 @@ static bool ops_cuda_pin(struct ops_device *device, void *memory,
     return false;
 }
 
-static void ops_cuda_unpin(struct ops_device *device, void *memory) {
+static void ops_cuda_unpin(struct device *device, void *memory) {
     if (device->hung)
         return;
     cudaSetDevice(device->index);
@@ -171,12 +169,12 @@ static void ops_cuda_unpin(struct ops_device *device, void *memory) {
         cudaGetLastError();
 }
 
-static void *native_stream(struct ops_device *device, enum ops_stream stream) {
+static void *native_stream(struct device *device, enum device_stream stream) {
     return device->streams[stream];
 }
 
-static struct ops_event *event_open(struct ops_device *device) {
-    struct ops_event *event = calloc(1, sizeof *event);
+static struct device_event *event_open(struct device *device) {
+    struct device_event *event = calloc(1, sizeof *event);
     cudaSetDevice(device->index);
     if (event &&
         !cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming) &&
@@ -189,7 +187,7 @@ static struct ops_event *event_open(struct ops_device *device) {
     return NULL;
 }
 
-static void event_close(struct ops_device *device, struct ops_event **event) {
+static void event_close(struct device *device, struct device_event **event) {
     if (!device->hung) {
         cudaSetDevice(device->index);
         ops_cuda_capture_forget(device);
@@ -200,15 +198,14 @@ static void event_close(struct ops_device *device, struct ops_event **event) {
     *event = NULL;
 }
 
-static void set_precision(struct ops_device *device,
-                          enum job_precision precision) {
+static void set_precision(struct device *device, enum job_precision precision) {
     ops_cuda_capture_forget(device);
     device->precision = precision;
 }
 
 /* Calls that go to a stream, now or at the end of a capture. */
 
-static void upload(struct ops_device *device, enum ops_stream stream, void *to,
+static void upload(struct device *device, enum device_stream stream, void *to,
                    const void *from, size_t bytes) {
     ops_cuda_capture_submit(device,
                             &(struct ops_cuda_call){.kind = OPS_CUDA_UPLOAD,
@@ -218,7 +215,7 @@ static void upload(struct ops_device *device, enum ops_stream stream, void *to,
                                                     .bytes = bytes});
 }
 
-static void ops_cuda_download(struct ops_device *device, enum ops_stream stream,
+static void ops_cuda_download(struct device *device, enum device_stream stream,
                               void *to, const void *from, size_t bytes) {
     ops_cuda_capture_submit(device,
                             &(struct ops_cuda_call){.kind = OPS_CUDA_DOWNLOAD,
@@ -228,23 +225,23 @@ static void ops_cuda_download(struct ops_device *device, enum ops_stream stream,
                                                     .bytes = bytes});
 }
 
-static void ops_cuda_record(struct ops_device *device, enum ops_stream stream,
-                            struct ops_event *event) {
+static void ops_cuda_record(struct device *device, enum device_stream stream,
+                            struct device_event *event) {
     ops_cuda_capture_submit(
         device, &(struct ops_cuda_call){
                     .kind = OPS_CUDA_RECORD, .stream = stream, .event = event});
 }
 
-static void ops_cuda_stream_wait(struct ops_device *device,
-                                 enum ops_stream stream,
-                                 struct ops_event *event) {
+static void ops_cuda_stream_wait(struct device *device,
+                                 enum device_stream stream,
+                                 struct device_event *event) {
     ops_cuda_capture_submit(
         device, &(struct ops_cuda_call){.kind = OPS_CUDA_STREAM_WAIT,
                                         .stream = stream,
                                         .event = event});
 }
 
-static void ops_cuda_linear(struct ops_device *device, const float *x,
+static void ops_cuda_linear(struct device *device, const float *x,
                             const float *w, const float *bias, float *y,
                             uint32_t n, uint32_t in, uint32_t out,
                             enum job_activation activation) {
@@ -260,7 +257,7 @@ static void ops_cuda_linear(struct ops_device *device, const float *x,
                                                     .option = activation});
 }
 
-static void linear_input_gradient(struct ops_device *device, const float *dy,
+static void linear_input_gradient(struct device *device, const float *dy,
                                   const float *w, float *dx, uint32_t n,
                                   uint32_t in, uint32_t out) {
     ops_cuda_capture_submit(
@@ -273,7 +270,7 @@ static void linear_input_gradient(struct ops_device *device, const float *dy,
                                         .out = out});
 }
 
-static void linear_weight_gradient(struct ops_device *device, const float *dy,
+static void linear_weight_gradient(struct device *device, const float *dy,
                                    const float *x, float *dw, uint32_t n,
                                    uint32_t in, uint32_t out, bool add) {
     ops_cuda_capture_submit(
@@ -287,7 +284,7 @@ static void linear_weight_gradient(struct ops_device *device, const float *dy,
                                         .add = add});
 }
 
-static void ops_cuda_column_sums(struct ops_device *device, const float *dy,
+static void ops_cuda_column_sums(struct device *device, const float *dy,
                                  float *db, uint32_t n, uint32_t out,
                                  bool add) {
     ops_cuda_capture_submit(
@@ -299,7 +296,7 @@ static void ops_cuda_column_sums(struct ops_device *device, const float *dy,
                                         .add = add});
 }
 
-static void ops_cuda_activation_gradient(struct ops_device *device,
+static void ops_cuda_activation_gradient(struct device *device,
                                          enum job_activation activation,
                                          const float *y, float *dy, uint32_t n,
                                          uint32_t out) {
@@ -312,7 +309,7 @@ static void ops_cuda_activation_gradient(struct ops_device *device,
                                         .option = activation});
 }
 
-static void ops_cuda_loss(struct ops_device *device, enum job_loss kind,
+static void ops_cuda_loss(struct device *device, enum job_loss kind,
                           const float *z, const uint32_t *labels, float *dz,
                           uint32_t n, uint32_t out, float scale, double *sum,
                           uint32_t *correct) {
@@ -332,8 +329,7 @@ static void ops_cuda_loss(struct ops_device *device, enum job_loss kind,
                                                     .n = n});
 }
 
-static void ops_cuda_rows(struct ops_device *device,
-                          const struct ops_rows *call) {
+static void ops_cuda_rows(struct device *device, const struct ops_rows *call) {
     ops_cuda_capture_submit(device,
                             &(struct ops_cuda_call){.kind = OPS_CUDA_ROWS,
                                                     .a = call->x,
@@ -345,7 +341,8 @@ static void ops_cuda_rows(struct ops_device *device,
 #define TEXT(number) #number
 #define DOTTED(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
 
-__attribute__((visibility("default"))) const struct ops capstan_device = {
+__attribute__((visibility("default")))
+const struct device_ops capstan_device = {
     .abi = DEVICE_ABI,
     .name = "cuda",
     .version =

@@ -5,14 +5,14 @@
 #include "worker/ops/cuda/ops_cuda_internal.h"
 
 /* Kernels return 0 or a cudaError_t. */
-static void check_kernel(struct ops_device *device, int error,
+static void check_kernel(struct device *device, int error,
                          const char *operation) {
     ops_cuda_keep_error(device, (cudaError_t)error, operation);
 }
 
 /* cuBLAS has a separate CUDA runtime: cudaGetLastError would report other
  * calls, such as the query of a pending event. */
-static void check_product(struct ops_device *device,
+static void check_product(struct device *device,
                           const struct ops_cuda_blas *blas,
                           cublasStatus_t status) {
     if (status == CUBLAS_STATUS_ALLOC_FAILED)
@@ -26,7 +26,7 @@ static void check_product(struct ops_device *device,
 /* Growing SCRATCH waits for the work that uses it and discards all graphs,
  * which refer to the old memory. A sequence is captured only the second time it
  * is issued, when its scratch is large enough. */
-static bool ops_cuda_call_reserve(struct ops_device *device,
+static bool ops_cuda_call_reserve(struct device *device,
                                   struct ops_cuda_scratch *scratch,
                                   size_t bytes, const char *operation) {
     if (bytes <= scratch->bytes)
@@ -46,7 +46,7 @@ static bool ops_cuda_call_reserve(struct ops_device *device,
 
 /* FLOATS as operand of a product, of *TYPE: themselves, or rounded to halves in
  * SCRATCH; NULL: that failed. */
-static const void *ops_cuda_call_operand(struct ops_device *device,
+static const void *ops_cuda_call_operand(struct device *device,
                                          const struct ops_cuda_branch *branch,
                                          struct ops_cuda_scratch *scratch,
                                          const float *floats, size_t count,
@@ -71,7 +71,7 @@ static const void *ops_cuda_call_operand(struct ops_device *device,
 /* Matrices are row-major here and column-major in cuBLAS, which makes each its
  * transpose: c^T = b^T a^T. LEFT and RIGHT, with their counts, become the
  * product's operands, in SCRATCHES if they are halves. */
-static void ops_cuda_call_multiply(struct ops_device *device,
+static void ops_cuda_call_multiply(struct device *device,
                                    struct ops_cuda_branch *branch,
                                    struct ops_cuda_product *product,
                                    struct ops_cuda_scratch scratches[2],
@@ -88,7 +88,7 @@ static void ops_cuda_call_multiply(struct ops_device *device,
                       ops_cuda_blas_multiply(&branch->blas, product));
 }
 
-static void ops_cuda_call_linear(struct ops_device *device,
+static void ops_cuda_call_linear(struct device *device,
                                  struct ops_cuda_branch *branch,
                                  const struct ops_cuda_call *c) {
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_T,
@@ -108,7 +108,7 @@ static void ops_cuda_call_linear(struct ops_device *device,
                  "bias and activation");
 }
 
-static void input_gradient(struct ops_device *device,
+static void input_gradient(struct device *device,
                            struct ops_cuda_branch *branch,
                            const struct ops_cuda_call *c) {
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_N,
@@ -123,7 +123,7 @@ static void input_gradient(struct ops_device *device,
                            (size_t)c->out * c->in, c->a, (size_t)c->n * c->out);
 }
 
-static void weight_gradient(struct ops_device *device,
+static void weight_gradient(struct device *device,
                             struct ops_cuda_branch *branch,
                             const struct ops_cuda_call *c) {
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_N,
@@ -140,7 +140,7 @@ static void weight_gradient(struct ops_device *device,
                            (size_t)c->n * c->out);
 }
 
-static void ops_cuda_call_column_sums(struct ops_device *device,
+static void ops_cuda_call_column_sums(struct device *device,
                                       struct ops_cuda_branch *branch,
                                       const struct ops_cuda_call *c) {
     size_t bytes = cuda_kernels_column_sums_scratch(c->n, c->out);
@@ -152,7 +152,7 @@ static void ops_cuda_call_column_sums(struct ops_device *device,
                      "column sums");
 }
 
-static void ops_cuda_call_activation_gradient(struct ops_device *device,
+static void ops_cuda_call_activation_gradient(struct device *device,
                                               struct ops_cuda_branch *branch,
                                               const struct ops_cuda_call *c) {
     check_kernel(device,
@@ -162,7 +162,7 @@ static void ops_cuda_call_activation_gradient(struct ops_device *device,
                  "the gradient of an activation");
 }
 
-static void ops_cuda_call_loss(struct ops_device *device,
+static void ops_cuda_call_loss(struct device *device,
                                struct ops_cuda_branch *branch,
                                const struct ops_cuda_call *c) {
     size_t bytes = cuda_kernels_loss_scratch(c->n);
@@ -175,7 +175,7 @@ static void ops_cuda_call_loss(struct ops_device *device,
             "the loss");
 }
 
-static void loss_sum(struct ops_device *device, struct ops_cuda_branch *branch,
+static void loss_sum(struct device *device, struct ops_cuda_branch *branch,
                      const struct ops_cuda_call *c) {
     check_kernel(device,
                  cuda_kernels_sum_losses(branch->stream, device->sums.memory,
@@ -183,14 +183,14 @@ static void loss_sum(struct ops_device *device, struct ops_cuda_branch *branch,
                  "the loss");
 }
 
-static void ops_cuda_call_rows(struct ops_device *device,
+static void ops_cuda_call_rows(struct device *device,
                                struct ops_cuda_branch *branch,
                                const struct ops_cuda_call *c) {
     check_kernel(device, cuda_kernels_rows(branch->stream, &c->rows),
                  "rows of fields");
 }
 
-static void ops_cuda_call_copy(struct ops_device *device,
+static void ops_cuda_call_copy(struct device *device,
                                const struct ops_cuda_call *c,
                                enum cudaMemcpyKind direction,
                                const char *operation) {
@@ -200,7 +200,7 @@ static void ops_cuda_call_copy(struct ops_device *device,
                         operation);
 }
 
-static void ops_cuda_call_compute(struct ops_device *device,
+static void ops_cuda_call_compute(struct device *device,
                                   struct ops_cuda_branch *branch,
                                   const struct ops_cuda_call *c) {
     switch ((enum ops_cuda_kind)c->kind) {
@@ -233,7 +233,7 @@ static void ops_cuda_call_compute(struct ops_device *device,
     }
 }
 
-void ops_cuda_call_execute(struct ops_device *device,
+void ops_cuda_call_execute(struct device *device,
                            const struct ops_cuda_call *c) {
     cudaStream_t stream = device->streams[c->stream];
     switch ((enum ops_cuda_kind)c->kind) {
@@ -271,7 +271,7 @@ enum ops_cuda_branch_name ops_cuda_call_branch(
     }
 }
 
-void ops_cuda_call_execute_on(struct ops_device *device,
+void ops_cuda_call_execute_on(struct device *device,
                               const struct ops_cuda_call *call,
                               enum ops_cuda_branch_name branch) {
     if (branch == OPS_CUDA_MAIN)

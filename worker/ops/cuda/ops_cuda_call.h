@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_OPS_CUDA_CALL_H
 #define CAPSTAN_OPS_CUDA_CALL_H
 
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 #include <stdint.h>
 
@@ -22,13 +22,13 @@ enum ops_cuda_kind {
     OPS_CUDA_ROWS,
 };
 
-/* One call of worker/ops/ops.h: the pointers that it reads (a, b, c) and writes
- * (to, second, third) in the order of its parameters, and the rest by name.
- * Without padding, so that two calls are equal if their bytes are. */
+/* One call of worker/ops/device.h: the pointers that it reads (a, b, c) and
+ * writes (to, second, third) in the order of its parameters, and the rest by
+ * name. Without padding, so that two calls are equal if their bytes are. */
 struct ops_cuda_call {
     const void *a, *b, *c;
     void *to, *second, *third;
-    struct ops_event *event;
+    struct device_event *event;
     uint64_t bytes;
     uint32_t kind, stream;
     uint32_t option; /* activation or loss; of a stream wait: the event was
@@ -43,10 +43,10 @@ _Static_assert(sizeof(struct ops_rows) == 6 * 8 + 8 * 4 &&
                "no padding");
 
 /* Executes CALL on its stream; the device keeps an error. */
-void ops_cuda_call_execute(struct ops_device *device,
+void ops_cuda_call_execute(struct device *device,
                            const struct ops_cuda_call *call);
 
-/* The parallel branches of OPS_COMPUTE in a graph: the pass itself, the
+/* The parallel branches of STREAM_COMPUTE in a graph: the pass itself, the
  * gradients of weights, which it does not wait for, and sums, likewise. The
  * first two have their own scratch memory for products. */
 enum ops_cuda_branch_name {
@@ -58,8 +58,8 @@ enum ops_cuda_branch_name {
 enum ops_cuda_branch_name ops_cuda_call_branch(
     const struct ops_cuda_call *call);
 
-/* Executes CALL, of OPS_COMPUTE, on BRANCH. */
-void ops_cuda_call_execute_on(struct ops_device *device,
+/* Executes CALL, of STREAM_COMPUTE, on BRANCH. */
+void ops_cuda_call_execute_on(struct device *device,
                               const struct ops_cuda_call *call,
                               enum ops_cuda_branch_name branch);
 

@@ -10,7 +10,7 @@
 
 enum { EVENTS = OPS_CUDA_BRANCHES * OPS_CUDA_BRANCH_EVENTS };
 
-static cudaEvent_t open_event(struct ops_device *device) {
+static cudaEvent_t open_event(struct device *device) {
     cudaEvent_t event = NULL;
     ops_cuda_keep_error(
         device, cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
@@ -18,8 +18,7 @@ static cudaEvent_t open_event(struct ops_device *device) {
     return event;
 }
 
-enum status ops_cuda_capture_open(struct ops_device *device,
-                                  struct failure *why) {
+enum status ops_cuda_capture_open(struct device *device, struct failure *why) {
     struct ops_cuda_captures *captures = &device->captures;
     captures->calls = calloc(OPS_CUDA_CAPTURE_CALLS, sizeof *captures->calls);
     if (!captures->calls)
@@ -29,12 +28,12 @@ enum status ops_cuda_capture_open(struct ops_device *device,
         captures->branch_events[i / OPS_CUDA_BRANCH_EVENTS]
                                [i % OPS_CUDA_BRANCH_EVENTS] =
             open_event(device);
-    for (int s = OPS_COMPUTE + 1; s < OPS_STREAMS; s++)
+    for (int s = STREAM_COMPUTE + 1; s < DEVICE_STREAMS; s++)
         captures->completed[s] = open_event(device);
     return ops_cuda_report_error(device, why);
 }
 
-static void free_capture(struct ops_device *device,
+static void free_capture(struct device *device,
                          struct ops_cuda_capture *capture) {
     if (capture->graph && !device->hung)
         cudaGraphExecDestroy(
@@ -43,18 +42,18 @@ static void free_capture(struct ops_device *device,
     *capture = (struct ops_cuda_capture){0};
 }
 
-void ops_cuda_capture_forget(struct ops_device *device) {
+void ops_cuda_capture_forget(struct device *device) {
     struct ops_cuda_captures *captures = &device->captures;
     while (captures->num_cached)
         free_capture(device, &captures->cached[--captures->num_cached]);
 }
 
-static void close_event(const struct ops_device *device, cudaEvent_t event) {
+static void close_event(const struct device *device, cudaEvent_t event) {
     if (event && !device->hung)
         cudaEventDestroy(event);
 }
 
-void ops_cuda_capture_close(struct ops_device *device) {
+void ops_cuda_capture_close(struct device *device) {
     struct ops_cuda_captures *captures = &device->captures;
     ops_cuda_capture_forget(device);
     close_event(device, captures->order);
@@ -62,13 +61,13 @@ void ops_cuda_capture_close(struct ops_device *device) {
         close_event(device,
                     captures->branch_events[i / OPS_CUDA_BRANCH_EVENTS]
                                            [i % OPS_CUDA_BRANCH_EVENTS]);
-    for (int s = 0; s < OPS_STREAMS; s++)
+    for (int s = 0; s < DEVICE_STREAMS; s++)
         close_event(device, captures->completed[s]);
     free(captures->calls);
 }
 
 /* STREAM waits for EVENT. */
-static void wait_for(struct ops_device *device, enum ops_stream stream,
+static void wait_for(struct device *device, enum device_stream stream,
                      cudaEvent_t event) {
     ops_cuda_keep_error(device,
                         cudaStreamWaitEvent(device->streams[stream], event, 0),
@@ -76,23 +75,23 @@ static void wait_for(struct ops_device *device, enum ops_stream stream,
 }
 
 /* Orders STREAM behind the graphs before a call outside a graph. */
-static void ops_cuda_capture_open_stream(struct ops_device *device,
-                                         enum ops_stream stream) {
+static void ops_cuda_capture_open_stream(struct device *device,
+                                         enum device_stream stream) {
     struct ops_cuda_captures *captures = &device->captures;
     if (captures->waits_for_graph[stream])
         wait_for(device, stream, captures->completed[stream]);
     captures->waits_for_graph[stream] = false;
-    captures->unordered[stream] = stream != OPS_COMPUTE;
+    captures->unordered[stream] = stream != STREAM_COMPUTE;
 }
 
-static void execute_now(struct ops_device *device,
+static void execute_now(struct device *device,
                         const struct ops_cuda_call *call) {
-    ops_cuda_capture_open_stream(device, (enum ops_stream)call->stream);
+    ops_cuda_capture_open_stream(device, (enum device_stream)call->stream);
     ops_cuda_call_execute(device, call);
 }
 
-cudaStream_t ops_cuda_capture_stream(struct ops_device *device,
-                                     enum ops_stream stream) {
+cudaStream_t ops_cuda_capture_stream(struct device *device,
+                                     enum device_stream stream) {
     if (device->captures.open) {
         ops_cuda_capture_end(device);
         ops_cuda_capture_begin(device);
@@ -101,13 +100,13 @@ cudaStream_t ops_cuda_capture_stream(struct ops_device *device,
     return device->streams[stream];
 }
 
-void ops_cuda_capture_begin(struct ops_device *device) {
+void ops_cuda_capture_begin(struct device *device) {
     device->captures.open = true;
     device->captures.number++;
     device->captures.count = 0;
 }
 
-void ops_cuda_capture_submit(struct ops_device *device,
+void ops_cuda_capture_submit(struct device *device,
                              const struct ops_cuda_call *call) {
     struct ops_cuda_captures *captures = &device->captures;
     if (captures->open && captures->count == OPS_CUDA_CAPTURE_CALLS) {
@@ -138,7 +137,7 @@ static struct ops_cuda_capture *ops_cuda_capture_find(
     return NULL;
 }
 
-static struct ops_cuda_capture *evict_slot(struct ops_device *device) {
+static struct ops_cuda_capture *evict_slot(struct device *device) {
     struct ops_cuda_captures *captures = &device->captures;
     if (captures->num_cached < OPS_CUDA_CAPTURES)
         return &captures->cached[captures->num_cached++];
@@ -152,7 +151,7 @@ static struct ops_cuda_capture *evict_slot(struct ops_device *device) {
 
 /* If there is no memory for the copy, the next such capture runs call by call
  * too. */
-static void cache_calls(struct ops_device *device) {
+static void cache_calls(struct device *device) {
     const struct ops_cuda_captures *captures = &device->captures;
     size_t bytes = captures->count * sizeof *captures->calls;
     struct ops_cuda_call *calls = malloc(bytes);
@@ -165,8 +164,8 @@ static void cache_calls(struct ops_device *device) {
 
 /* Disables graphs for good; the run continues without them, and one line
  * reports it. */
-static void disable_graphs(struct ops_device *device, cudaError_t error) {
-    const struct ops_settings *settings = &device->settings;
+static void disable_graphs(struct device *device, cudaError_t error) {
+    const struct device_settings *settings = &device->settings;
     char text[512];
     device->captures.disabled = true;
     ops_cuda_capture_forget(device);
@@ -179,7 +178,7 @@ static void disable_graphs(struct ops_device *device, cudaError_t error) {
 }
 
 /* True if CAPTURE now has a graph. */
-static bool capture_graph(struct ops_device *device,
+static bool capture_graph(struct device *device,
                           struct ops_cuda_capture *capture) {
     struct ops_cuda_captures *captures = &device->captures;
     captures->capturing = true;
@@ -190,36 +189,37 @@ static bool capture_graph(struct ops_device *device,
     return !error;
 }
 
-/* Orders the graph that is about to be launched on OPS_COMPUTE behind STREAM's
- * work. */
-static void close_stream(struct ops_device *device, enum ops_stream stream) {
+/* Orders the graph that is about to be launched on STREAM_COMPUTE behind
+ * STREAM's work. */
+static void close_stream(struct device *device, enum device_stream stream) {
     struct ops_cuda_captures *captures = &device->captures;
     if (captures->unordered[stream] &&
         ops_cuda_keep_error(
             device, cudaEventRecord(captures->order, device->streams[stream]),
             "ordering streams"))
-        wait_for(device, OPS_COMPUTE, captures->order);
+        wait_for(device, STREAM_COMPUTE, captures->order);
     captures->unordered[stream] = false;
-    captures->waits_for_graph[stream] = stream != OPS_COMPUTE;
+    captures->waits_for_graph[stream] = stream != STREAM_COMPUTE;
 }
 
-static void launch(struct ops_device *device,
+static void launch(struct device *device,
                    const struct ops_cuda_capture *capture) {
-    bool used[OPS_STREAMS];
+    bool used[DEVICE_STREAMS];
     ops_cuda_graph_streams(capture, used);
-    for (int s = 0; s < OPS_STREAMS; s++)
+    for (int s = 0; s < DEVICE_STREAMS; s++)
         if (used[s])
-            close_stream(device, (enum ops_stream)s);
+            close_stream(device, (enum device_stream)s);
     for (uint32_t i = 0; i < capture->count; i++)
         if (capture->calls[i].kind == OPS_CUDA_STREAM_WAIT &&
             capture->calls[i].option)
-            wait_for(device, OPS_COMPUTE, capture->calls[i].event->event);
+            wait_for(device, STREAM_COMPUTE, capture->calls[i].event->event);
     ops_cuda_keep_error(
-        device, cudaGraphLaunch(capture->graph, device->streams[OPS_COMPUTE]),
+        device,
+        cudaGraphLaunch(capture->graph, device->streams[STREAM_COMPUTE]),
         "launching a graph");
 }
 
-void ops_cuda_capture_end(struct ops_device *device) {
+void ops_cuda_capture_end(struct device *device) {
     struct ops_cuda_captures *captures = &device->captures;
     captures->open = false;
     if (!captures->count || device->failed)

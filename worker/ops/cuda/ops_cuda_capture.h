@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Captures: the calls between `capture_begin` and `capture_end` of
- * worker/ops/ops.h. They are deferred until the end and compared with earlier
- * captures. A new sequence is executed call by call, its second occurrence is
- * captured as a CUDA graph, and later ones are a single launch. A replay is
- * correct without further checks because all arguments of all calls are
- * equal. */
+ * worker/ops/device.h. They are deferred until the end and compared with
+ * earlier captures. A new sequence is executed call by call, its second
+ * occurrence is captured as a CUDA graph, and later ones are a single launch. A
+ * replay is correct without further checks because all arguments of all calls
+ * are equal. */
 #ifndef CAPSTAN_OPS_CUDA_CAPTURE_H
 #define CAPSTAN_OPS_CUDA_CAPTURE_H
 
@@ -29,8 +29,8 @@ struct ops_cuda_capture {
     uint64_t used;         /* the number of its last use */
 };
 
-/* Graphs are launched on OPS_COMPUTE, whatever the streams of their calls; the
- * order of other streams relative to them is kept here. */
+/* Graphs are launched on STREAM_COMPUTE, whatever the streams of their calls;
+ * the order of other streams relative to them is kept here. */
 struct ops_cuda_captures {
     bool open, capturing;
     bool disabled;               /* no more graphs: a capture has failed */
@@ -43,36 +43,36 @@ struct ops_cuda_captures {
     cudaEvent_t
         branch_events[OPS_CUDA_BRANCHES]
                      [OPS_CUDA_BRANCH_EVENTS]; /* used while capturing */
-    bool unordered[OPS_STREAMS]; /* has work that OPS_COMPUTE does not wait for
-                                    yet */
-    bool waits_for_graph[OPS_STREAMS]; /* does not wait yet for the graphs' work
-                                          on it */
-    cudaEvent_t completed[OPS_STREAMS]; /* completes with that work; all streams
-                                           but OPS_COMPUTE */
+    bool unordered[DEVICE_STREAMS]; /* has work that STREAM_COMPUTE does not
+                                    wait for yet */
+    bool waits_for_graph[DEVICE_STREAMS];  /* does not wait yet for the graphs'
+                                           work  on it */
+    cudaEvent_t completed[DEVICE_STREAMS]; /* completes with that work; all
+                                           streams but STREAM_COMPUTE */
 };
 
 /* STATUS_RETRY: no memory. The device's streams are open. */
-enum status ops_cuda_capture_open(struct ops_device *device,
+enum status ops_cuda_capture_open(struct device *device,
                                   struct failure *why) MUST_CHECK;
 
 /* Frees all, also after a failed open. */
-void ops_cuda_capture_close(struct ops_device *device);
+void ops_cuda_capture_close(struct device *device);
 
-/* As `capture_begin` and `capture_end` of worker/ops/ops.h. */
-void ops_cuda_capture_begin(struct ops_device *device);
-void ops_cuda_capture_end(struct ops_device *device);
+/* As `capture_begin` and `capture_end` of worker/ops/device.h. */
+void ops_cuda_capture_begin(struct device *device);
+void ops_cuda_capture_end(struct device *device);
 
 /* Executes CALL now, or at the end of the open capture. */
-void ops_cuda_capture_submit(struct ops_device *device,
+void ops_cuda_capture_submit(struct device *device,
                              const struct ops_cuda_call *call);
 
 /* STREAM for a library's own calls: they are in order with all work enqueued on
  * the device so far, including an open capture's calls. */
-cudaStream_t ops_cuda_capture_stream(struct ops_device *device,
-                                     enum ops_stream stream);
+cudaStream_t ops_cuda_capture_stream(struct device *device,
+                                     enum device_stream stream);
 
 /* Discards all graphs: call when memory, events or arithmetic that they refer
  * to change. */
-void ops_cuda_capture_forget(struct ops_device *device);
+void ops_cuda_capture_forget(struct device *device);
 
 #endif

@@ -4,8 +4,8 @@
 #include "worker/ops/cuda/ops_cuda_internal.h"
 
 void ops_cuda_graph_streams(const struct ops_cuda_capture *capture,
-                            bool used[OPS_STREAMS]) {
-    for (int s = 0; s < OPS_STREAMS; s++)
+                            bool used[DEVICE_STREAMS]) {
+    for (int s = 0; s < DEVICE_STREAMS; s++)
         used[s] = false;
     for (uint32_t i = 0; i < capture->count; i++)
         used[capture->calls[i].stream] = true;
@@ -20,34 +20,34 @@ struct branch_history {
                                          are waited for */
 };
 
-/* A capture in progress. Calls of OPS_COMPUTE are distributed over branches,
+/* A capture in progress. Calls of STREAM_COMPUTE are distributed over branches,
  * each in order; across branches a call waits only for those that it conflicts
  * with. So the gradients of weights do not delay the layers below. */
 struct graph_capture {
-    struct ops_device *device;
+    struct device *device;
     const struct ops_cuda_capture *capture;
     struct branch_history histories[OPS_CUDA_BRANCHES];
 };
 
-static bool check_capture(struct ops_device *device, cudaError_t error) {
+static bool check_capture(struct device *device, cudaError_t error) {
     return ops_cuda_keep_error(device, error, "capturing it");
 }
 
-static void wait_event(struct ops_device *device, cudaStream_t stream,
+static void wait_event(struct device *device, cudaStream_t stream,
                        cudaEvent_t event) {
     check_capture(device, cudaStreamWaitEvent(stream, event, 0));
 }
 
 /* Makes BEHIND wait for the work captured on AHEAD, which adds BEHIND to the
  * capture. */
-static void order_after(struct ops_device *device, cudaStream_t ahead,
+static void order_after(struct device *device, cudaStream_t ahead,
                         cudaStream_t behind) {
     if (check_capture(device, cudaEventRecord(device->captures.order, ahead)))
         wait_event(device, behind, device->captures.order);
 }
 
 static bool is_on_branch(const struct ops_cuda_call *call, int branch) {
-    return call->stream == OPS_COMPUTE && call->kind != OPS_CUDA_RECORD &&
+    return call->stream == STREAM_COMPUTE && call->kind != OPS_CUDA_RECORD &&
            call->kind != OPS_CUDA_STREAM_WAIT &&
            (int)ops_cuda_call_branch(call) == branch;
 }
@@ -78,7 +78,7 @@ static uint32_t find_event(const struct branch_history *branch_history,
 /* Makes call AT of BRANCH wait for the conflicting calls of other branches. */
 static void wait_conflicts(struct graph_capture *capture, int branch,
                            uint32_t at) {
-    struct ops_device *device = capture->device;
+    struct device *device = capture->device;
     struct branch_history *own = &capture->histories[branch];
     for (int other = 0; other < OPS_CUDA_BRANCHES; other++) {
         uint32_t conflict = at;
@@ -95,7 +95,7 @@ static void wait_conflicts(struct graph_capture *capture, int branch,
 }
 
 static void ops_cuda_graph_compute(struct graph_capture *capture, uint32_t at) {
-    struct ops_device *device = capture->device;
+    struct device *device = capture->device;
     const struct ops_cuda_call *call = &capture->capture->calls[at];
     enum ops_cuda_branch_name branch = ops_cuda_call_branch(call);
     struct branch_history *branch_history = &capture->histories[branch];
@@ -118,13 +118,13 @@ static bool is_last(const struct ops_cuda_capture *capture, uint32_t at) {
 }
 
 /* An event recorded during a capture is valid only within it, so that work
- * outside waits for a separate one. Work of OPS_COMPUTE is complete where all
- * branches join, on a stream of its own: no branch waits for another because of
- * it. */
+ * outside waits for a separate one. Work of STREAM_COMPUTE is complete where
+ * all branches join, on a stream of its own: no branch waits for another
+ * because of it. */
 static void ops_cuda_graph_record(struct graph_capture *capture, uint32_t at) {
-    struct ops_device *device = capture->device;
+    struct device *device = capture->device;
     const struct ops_cuda_call *call = &capture->capture->calls[at];
-    bool computing = call->stream == OPS_COMPUTE;
+    bool computing = call->stream == STREAM_COMPUTE;
     cudaStream_t stream =
         computing ? device->event_stream : device->streams[call->stream];
     for (int branch = 0; computing && branch < OPS_CUDA_BRANCHES; branch++)
@@ -139,13 +139,13 @@ static void ops_cuda_graph_record(struct graph_capture *capture, uint32_t at) {
 /* Events from before the capture are left to the launching code. */
 static void ops_cuda_graph_stream_wait(struct graph_capture *capture,
                                        const struct ops_cuda_call *call) {
-    struct ops_device *device = capture->device;
+    struct device *device = capture->device;
     if (call->option)
         return;
-    if (call->stream != OPS_COMPUTE)
+    if (call->stream != STREAM_COMPUTE)
         wait_event(device, device->streams[call->stream], call->event->inner);
     for (int branch = 0;
-         call->stream == OPS_COMPUTE && branch < OPS_CUDA_BRANCHES; branch++)
+         call->stream == STREAM_COMPUTE && branch < OPS_CUDA_BRANCHES; branch++)
         wait_event(device, device->branches[branch].stream, call->event->inner);
 }
 
@@ -155,31 +155,32 @@ static void capture_call(struct graph_capture *capture, uint32_t at) {
         ops_cuda_graph_record(capture, at);
     else if (call->kind == OPS_CUDA_STREAM_WAIT)
         ops_cuda_graph_stream_wait(capture, call);
-    else if (call->stream == OPS_COMPUTE)
+    else if (call->stream == STREAM_COMPUTE)
         ops_cuda_graph_compute(capture, at);
     else
         ops_cuda_call_execute(capture->device, call);
 }
 
 /* Records that STREAM's captured work is done. */
-static void record_passed(struct ops_device *device, enum ops_stream stream) {
+static void record_passed(struct device *device, enum device_stream stream) {
     check_capture(device,
                   cudaEventRecordWithFlags(device->captures.completed[stream],
                                            device->streams[stream],
                                            cudaEventRecordExternal));
-    order_after(device, device->streams[stream], device->streams[OPS_COMPUTE]);
+    order_after(device, device->streams[stream],
+                device->streams[STREAM_COMPUTE]);
 }
 
 static void capture_all(struct graph_capture *capture) {
-    struct ops_device *device = capture->device;
-    cudaStream_t first = device->streams[OPS_COMPUTE];
-    bool used[OPS_STREAMS];
+    struct device *device = capture->device;
+    cudaStream_t first = device->streams[STREAM_COMPUTE];
+    bool used[DEVICE_STREAMS];
     ops_cuda_graph_streams(capture->capture, used);
-    used[OPS_COMPUTE] = false;
+    used[STREAM_COMPUTE] = false;
     for (int branch = OPS_CUDA_MAIN + 1; branch < OPS_CUDA_BRANCHES; branch++)
         order_after(device, first, device->branches[branch].stream);
     order_after(device, first, device->event_stream);
-    for (int s = 0; s < OPS_STREAMS; s++)
+    for (int s = 0; s < DEVICE_STREAMS; s++)
         if (used[s])
             order_after(device, first, device->streams[s]);
     for (uint32_t i = 0; i < capture->capture->count && !device->failed; i++)
@@ -187,16 +188,16 @@ static void capture_all(struct graph_capture *capture) {
     for (int branch = OPS_CUDA_MAIN + 1; branch < OPS_CUDA_BRANCHES; branch++)
         order_after(device, device->branches[branch].stream, first);
     order_after(device, device->event_stream, first);
-    for (int s = 0; s < OPS_STREAMS; s++)
+    for (int s = 0; s < DEVICE_STREAMS; s++)
         if (used[s])
-            record_passed(device, (enum ops_stream)s);
+            record_passed(device, (enum device_stream)s);
 }
 
 /* Other threads of the process may use CUDA meanwhile (ThreadLocal). */
-cudaError_t ops_cuda_graph_capture(struct ops_device *device,
+cudaError_t ops_cuda_graph_capture(struct device *device,
                                    struct ops_cuda_capture *capture) {
     struct graph_capture graph_capture = {.device = device, .capture = capture};
-    cudaStream_t stream = device->streams[OPS_COMPUTE];
+    cudaStream_t stream = device->streams[STREAM_COMPUTE];
     cudaGraph_t graph = NULL;
     cudaError_t error =
         cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);

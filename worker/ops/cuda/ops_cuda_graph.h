@@ -10,11 +10,11 @@
  * that all calls then follow. An event completes for work outside the graph at
  * its last record in the capture. After an error nothing is left of the
  * attempt. */
-cudaError_t ops_cuda_graph_capture(struct ops_device *device,
+cudaError_t ops_cuda_graph_capture(struct device *device,
                                    struct ops_cuda_capture *capture);
 
 /* Sets USED to the streams of CAPTURE's calls. */
 void ops_cuda_graph_streams(const struct ops_cuda_capture *capture,
-                            bool used[OPS_STREAMS]);
+                            bool used[DEVICE_STREAMS]);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "worker/ops/cuda/ops_cuda_blas.h"
 #include "worker/ops/cuda/ops_cuda_capture.h"
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 #include <cuda_runtime.h>
 
@@ -21,19 +21,19 @@ struct ops_cuda_branch {
     struct ops_cuda_blas blas; /* on that stream, if it has products */
 };
 
-struct ops_event {
+struct device_event {
     cudaEvent_t event; /* outside a graph: marks the branch's work */
     cudaEvent_t inner; /* likewise within the graph that is being captured */
     uint64_t capture;  /* its last recording capture; 0: outside */
 };
 
-struct ops_device {
+struct device {
     int index;
     char name[300]; /* "cuda 1 (NVIDIA H200)" */
-    struct ops_settings settings;
+    struct device_settings settings;
     bool hung; /* it does not finish: blocking calls are avoided */
-    cudaStream_t streams[OPS_STREAMS];
-    /* The first is OPS_COMPUTE, the others exist only within graphs. */
+    cudaStream_t streams[DEVICE_STREAMS];
+    /* The first is STREAM_COMPUTE, the others exist only within graphs. */
     struct ops_cuda_branch branches[OPS_CUDA_BRANCHES];
     cudaStream_t event_stream; /* where the branches join for an event */
     enum job_precision precision;
@@ -48,14 +48,14 @@ struct ops_device {
 
 /* Keeps the first error, as later ones follow from it. True if there is
  * none. */
-bool ops_cuda_keep_error(struct ops_device *device, cudaError_t error,
+bool ops_cuda_keep_error(struct device *device, cudaError_t error,
                          const char *operation);
 
 /* The failure that `event_sync` returns for the kept error. */
-enum status ops_cuda_report_error(const struct ops_device *device,
+enum status ops_cuda_report_error(const struct device *device,
                                   struct failure *why);
 
-/* `check`, `count`, `describe` and `identify` of worker/ops/ops.h, in
+/* `check`, `count`, `describe` and `identify` of worker/ops/device.h, in
  * ops_cuda_info.c. */
 enum status ops_cuda_info_check(struct failure *why);
 uint32_t ops_cuda_info_count(void);
@@ -66,9 +66,10 @@ enum status ops_cuda_info_identify(uint32_t index,
                                    struct device_description *out,
                                    struct failure *why);
 
-/* `event_sync` and `synchronize` of worker/ops/ops.h, in ops_cuda_sync.c. */
-enum status ops_cuda_sync_event(struct ops_device *device,
-                                struct ops_event *event, struct failure *why);
-enum status ops_cuda_sync_all(struct ops_device *device, struct failure *why);
+/* `event_sync` and `synchronize` of worker/ops/device.h, in ops_cuda_sync.c. */
+enum status ops_cuda_sync_event(struct device *device,
+                                struct device_event *event,
+                                struct failure *why);
+enum status ops_cuda_sync_all(struct device *device, struct failure *why);
 
 #endif

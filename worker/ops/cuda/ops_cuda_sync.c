@@ -15,24 +15,25 @@ static void ops_cuda_sync_pause_after(int64_t start, int64_t now) {
         clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, NULL);
 }
 
-static bool ops_cuda_sync_is_cancelled(const struct ops_device *device) {
-    const struct ops_settings *settings = &device->settings;
+static bool ops_cuda_sync_is_cancelled(const struct device *device) {
+    const struct device_settings *settings = &device->settings;
     return settings->is_cancelled && settings->is_cancelled(settings->context);
 }
 
 /* cudaSuccess once EVENT is complete; NULL: once all work is done. */
-static cudaError_t ops_cuda_sync_query(const struct ops_device *device,
-                                       const struct ops_event *event) {
+static cudaError_t ops_cuda_sync_query(const struct device *device,
+                                       const struct device_event *event) {
     cudaError_t error = cudaSuccess;
     if (event)
         return cudaEventQuery(event->event);
-    for (int s = 0; !error && s < OPS_STREAMS; s++)
+    for (int s = 0; !error && s < DEVICE_STREAMS; s++)
         error = cudaStreamQuery(device->streams[s]);
     return error;
 }
 
-enum status ops_cuda_sync_event(struct ops_device *device,
-                                struct ops_event *event, struct failure *why) {
+enum status ops_cuda_sync_event(struct device *device,
+                                struct device_event *event,
+                                struct failure *why) {
     double timeout = device->settings.timeout;
     int64_t start = time_now(), now = start;
     int64_t until = start + time_from_seconds(timeout);
@@ -57,12 +58,12 @@ enum status ops_cuda_sync_event(struct ops_device *device,
     return ops_cuda_report_error(device, why);
 }
 
-enum status ops_cuda_sync_all(struct ops_device *device, struct failure *why) {
+enum status ops_cuda_sync_all(struct device *device, struct failure *why) {
     int64_t start = time_now(), now = start;
     cudaSetDevice(device->index);
     while (!device->failed &&
            ops_cuda_sync_query(device, NULL) == cudaErrorNotReady) {
-        if (now - start > OPS_SYNC_SECONDS * TIME_S) {
+        if (now - start > DEVICE_SYNC_SECONDS * TIME_S) {
             device->hung = true;
             ops_cuda_keep_error(device, cudaErrorLaunchTimeout, "its end");
         }

@@ -9,7 +9,7 @@
 _Static_assert(sizeof(float) == sizeof(uint32_t),
                "a float of 0 is a word of 0");
 
-void ops_cuda_update_copy(struct ops_device *device, enum ops_stream stream,
+void ops_cuda_update_copy(struct device *device, enum device_stream stream,
                           void *to, const void *from, size_t bytes) {
     ops_cuda_keep_error(
         device,
@@ -18,22 +18,22 @@ void ops_cuda_update_copy(struct ops_device *device, enum ops_stream stream,
         "a copy within it");
 }
 
-void ops_cuda_update_fill(struct ops_device *device, enum ops_stream stream,
+void ops_cuda_update_fill(struct device *device, enum device_stream stream,
                           float *x, size_t count, float value) {
     int error = cuda_kernels_fill(ops_cuda_capture_stream(device, stream), x,
                                   count, value);
     ops_cuda_keep_error(device, (cudaError_t)error, "filling a vector");
 }
 
-void ops_cuda_update_scale(struct ops_device *device, enum ops_stream stream,
+void ops_cuda_update_scale(struct device *device, enum device_stream stream,
                            float *x, size_t count, float by) {
     int error = cuda_kernels_scale(ops_cuda_capture_stream(device, stream), x,
                                    count, by, NULL);
     ops_cuda_keep_error(device, (cudaError_t)error, "scaling a vector");
 }
 
-void ops_cuda_update_find_overflow(struct ops_device *device,
-                                   enum ops_stream stream, const float *x,
+void ops_cuda_update_find_overflow(struct device *device,
+                                   enum device_stream stream, const float *x,
                                    size_t count, uint32_t *found) {
     cudaStream_t native_stream = ops_cuda_capture_stream(device, stream);
     int error = cuda_kernels_fill(native_stream, (float *)found, 1, 0);
@@ -42,23 +42,23 @@ void ops_cuda_update_find_overflow(struct ops_device *device,
     ops_cuda_keep_error(device, (cudaError_t)error, "the overflow check");
 }
 
-void ops_cuda_update_square_sums(struct ops_device *device,
-                                 enum ops_stream stream, const float *x,
+void ops_cuda_update_square_sums(struct device *device,
+                                 enum device_stream stream, const float *x,
                                  size_t count, float scale, double *pieces) {
     int error = cuda_kernels_square_sums(
         ops_cuda_capture_stream(device, stream), x, count, scale, NULL, pieces);
     ops_cuda_keep_error(device, (cudaError_t)error, "sums of squares");
 }
 
-void ops_cuda_update_reduce_sum(struct ops_device *device,
-                                enum ops_stream stream, const double *pieces,
+void ops_cuda_update_reduce_sum(struct device *device,
+                                enum device_stream stream, const double *pieces,
                                 size_t count, double *sum) {
     int error = cuda_kernels_reduce_sum(ops_cuda_capture_stream(device, stream),
                                         pieces, count, sum);
     ops_cuda_keep_error(device, (cudaError_t)error, "adding up");
 }
 
-void ops_cuda_update_clip(struct ops_device *device, enum ops_stream stream,
+void ops_cuda_update_clip(struct device *device, enum device_stream stream,
                           const double *squares, size_t count, size_t step,
                           double limit, float *factor) {
     int error = cuda_kernels_clip(ops_cuda_capture_stream(device, stream),
@@ -73,7 +73,7 @@ static bool is_noop(const struct optimizer *rule,
     return update->num_gradients == 0 || divides_by_0;
 }
 
-void ops_cuda_update_rule(struct ops_device *device, enum ops_stream stream,
+void ops_cuda_update_rule(struct device *device, enum device_stream stream,
                           const struct optimizer *rule,
                           const struct rule_update *update,
                           const float *factor) {

@@ -50,20 +50,19 @@ static void weights_are_unused_once_their_gradient_is_announced(void **state) {
 /* What a device is told of spans; what it computes has to lie in one. */
 static struct { unsigned begun, ended, layers; } spans;
 
-static void record_begin(struct ops_device *device) {
+static void record_begin(struct device *device) {
     (void)device;
     assert_int_equal(spans.begun++, spans.ended);
 }
 
-static void record_end(struct ops_device *device) {
+static void record_end(struct device *device) {
     (void)device;
     assert_int_equal(++spans.ended, spans.begun);
 }
 
-static void record_linear(struct ops_device *device, const float *x,
-                          const float *w, const float *bias, float *y,
-                          uint32_t n, uint32_t in, uint32_t out,
-                          enum job_activation activation) {
+static void record_linear(struct device *device, const float *x, const float *w,
+                          const float *bias, float *y, uint32_t n, uint32_t in,
+                          uint32_t out, enum job_activation activation) {
     assert_int_equal(spans.begun, spans.ended + 1);
     spans.layers++;
     ops_cpu()->linear(device, x, w, bias, y, n, in, out, activation);
@@ -101,7 +100,7 @@ static void waiting_for_weights_splits_the_captured_graph(void **state) {
     (void)state;
     mlp_fixture_open(&fixture, &mlp_medium);
     model_mlp.close(&fixture.mlp);
-    struct ops noting = *ops_cpu();
+    struct device_ops noting = *ops_cpu();
     noting.capture_begin = record_begin;
     noting.capture_end = record_end;
     noting.linear = record_linear;

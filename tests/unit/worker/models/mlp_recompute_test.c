@@ -16,7 +16,7 @@
 /* What the models below have of their device, in bytes. */
 static size_t had;
 
-static void *counted_allocate(struct ops_device *device, size_t bytes) {
+static void *counted_allocate(struct device *device, size_t bytes) {
     had += bytes;
     return ops_cpu()->allocate(device, bytes);
 }
@@ -24,8 +24,8 @@ static void *counted_allocate(struct ops_device *device, size_t bytes) {
 /* As mlp_fixture_open, with *BYTES: what the model itself takes for MLP_BATCH.
  */
 static void open_counted(struct mlp_fixture *fixture,
-                         const struct job_model *model, struct ops *counted,
-                         size_t *bytes) {
+                         const struct job_model *model,
+                         struct device_ops *counted, size_t *bytes) {
     mlp_fixture_open(fixture, model);
     model_mlp.close(&fixture->mlp);
     *counted = *ops_cpu();
@@ -114,7 +114,7 @@ static void fewer_kept_activations_use_less_memory(void **state) {
     for (uint32_t kept = 0; kept < 7; kept++) {
         struct job_model model = {.settings = &deep[0]};
         struct mlp_fixture fixture = {0};
-        struct ops counted;
+        struct device_ops counted;
         size_t bytes;
         model.kept = kept;
         open_counted(&fixture, &model, &counted, &bytes);

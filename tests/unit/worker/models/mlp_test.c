@@ -354,8 +354,8 @@ static float *draw(size_t count, uint64_t stream) {
 /* An instance over NUMBERS and ROWS of a sample in columns of their own, or
  * over all in one. */
 static struct model_instance *open_over(const struct job_model *model,
-                                        struct ops_device *device,
-                                        uint32_t numbers, uint32_t rows) {
+                                        struct device *device, uint32_t numbers,
+                                        uint32_t rows) {
     struct batch_spec spec = {0};
     struct model_instance *mlp;
     struct failure why;
@@ -395,7 +395,7 @@ static void rows_are_inputs_and_get_their_gradient(void **state) {
         .layers = {3, {JOINED, 4, OUTPUTS}}, .activation = JOB_TANH};
     const struct job_model model = {.type = JOB_MLP, .settings = &settings};
     static const size_t sizes[] = {4 * JOINED, 4, OUTPUTS * 4, OUTPUTS};
-    struct ops_device *device;
+    struct device *device;
     float *inputs = draw(JOINED, 1), *weights[4], *gradients[3][4];
     float of_rows[2][JOINED];
     uint32_t label = 2;

@@ -101,7 +101,7 @@ struct ranker_fixture {
     struct job_model job;
     struct batch_spec spec;
     struct ranker_parts parts;
-    struct ops_device *device;
+    struct device *device;
     struct model_instance *model;
     struct batch batch;
     uint32_t num_parameters;

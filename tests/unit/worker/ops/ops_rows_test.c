@@ -4,8 +4,8 @@
 #include "proto/tensor/philox.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/gpu/sync_device.h"
+#include "worker/ops/device.h"
 #include "worker/ops/dropout.h"
-#include "worker/ops/ops.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,8 +20,8 @@
 
 enum { MOST = 1 << 16, GAP = 3 };
 
-static const struct ops *ops;
-static struct ops_device *device;
+static const struct device_ops *ops;
+static struct device *device;
 
 /* Of one call: rows of x, dy and y with gaps of NaN between them. */
 static float *x, *dy, *y;

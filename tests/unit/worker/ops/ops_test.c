@@ -2,7 +2,7 @@
 /* Every operation of a device beside sums in double precision, or beside the
  * loops of the rules to the bit: on the CPU, on a fake GPU, and on a GPU of
  * this machine where there is one. */
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 #include "proto/tensor/bf16.h"
 #include "proto/tensor/fp16.h"
@@ -28,12 +28,12 @@
 
 /* A device, and memory of it for the operation at hand. */
 struct fixture {
-    const struct ops *ops;
-    struct ops_device *device;
+    const struct device_ops *ops;
+    struct device *device;
 };
 
 /* The device of a group of tests: NULL is the CPU, another is taken near. */
-static const struct ops *far;
+static const struct device_ops *far;
 
 static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
@@ -398,7 +398,7 @@ static void one_thread_is_the_calling_thread(void **state) {
 
 static void a_device_without_threads_is_refused(void **state) {
     (void)state;
-    struct ops_device *device = NULL;
+    struct device *device = NULL;
     struct failure why;
     assert_fails(ops_cpu_open(&device, 0, &why), &why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "threads: found 0"));
@@ -530,8 +530,9 @@ static void a_vector_is_filled_and_scaled(void **state) {
     struct fixture *fixture = *state;
     for (int v = 0; v < VECTORS; v++) {
         float *x = nans(fixture, vectors[v]);
-        fixture->ops->fill(fixture->device, OPS_EXCHANGE, x, vectors[v], 0.3f);
-        fixture->ops->scale(fixture->device, OPS_EXCHANGE, x, vectors[v], 3);
+        fixture->ops->fill(fixture->device, STREAM_EXCHANGE, x, vectors[v],
+                           0.3f);
+        fixture->ops->scale(fixture->device, STREAM_EXCHANGE, x, vectors[v], 3);
         for (size_t i = 0; i < vectors[v]; i++)
             assert_true(x[i] == 0.3f * 3);
         release(fixture, x);
@@ -545,12 +546,12 @@ static void an_overflow_is_found_at_any_position(void **state) {
         float *x = values(fixture, vectors[v], 3);
         uint32_t found = 5;
         x[0] = FLT_MAX;
-        fixture->ops->find_overflow(fixture->device, OPS_COMPUTE, x, vectors[v],
-                                    &found);
+        fixture->ops->find_overflow(fixture->device, STREAM_COMPUTE, x,
+                                    vectors[v], &found);
         assert_int_equal(found, 0);
         x[vectors[v] - 1] = bad[v];
-        fixture->ops->find_overflow(fixture->device, OPS_COMPUTE, x, vectors[v],
-                                    &found);
+        fixture->ops->find_overflow(fixture->device, STREAM_COMPUTE, x,
+                                    vectors[v], &found);
         assert_int_equal(found, 1);
         release(fixture, x);
     }
@@ -569,8 +570,8 @@ static void sums_of_squares_have_the_bits_of_the_rules_loops(void **state) {
                                      .gradients = &floats};
         size_t pieces = (vectors[v] + RULE_PIECE - 1) / RULE_PIECE;
         rule_square_sums(*rule_variants(&variants), &update, expected);
-        fixture->ops->square_sums(fixture->device, OPS_EXCHANGE, x, vectors[v],
-                                  0.3f, found);
+        fixture->ops->square_sums(fixture->device, STREAM_EXCHANGE, x,
+                                  vectors[v], 0.3f, found);
         assert_memory_equal(found, expected, pieces * sizeof *found);
         release(fixture, x);
     }
@@ -589,20 +590,20 @@ static void a_norm_clips_as_the_host_would(void **state) {
         every_other += i % STEP ? 0 : pieces[i];
         sum += pieces[i];
     }
-    fixture->ops->reduce_sum(fixture->device, OPS_EXCHANGE, pieces,
+    fixture->ops->reduce_sum(fixture->device, STREAM_EXCHANGE, pieces,
                              STEP * PIECES, &found);
     assert_true(found == sum);
     for (int i = 0; i < 3; i++) {
         double factor = limits[i] / (sqrt(every_other) + 1e-6);
         float clip = NAN, expected = factor < 1 ? (float)factor : 1;
-        fixture->ops->clip(fixture->device, OPS_EXCHANGE, pieces, PIECES, STEP,
-                           limits[i], &clip);
+        fixture->ops->clip(fixture->device, STREAM_EXCHANGE, pieces, PIECES,
+                           STEP, limits[i], &clip);
         assert_true(clip == expected);
     }
     float clip = NAN;
     pieces[STEP] = NAN;
-    fixture->ops->clip(fixture->device, OPS_EXCHANGE, pieces, PIECES, STEP, 1,
-                       &clip);
+    fixture->ops->clip(fixture->device, STREAM_EXCHANGE, pieces, PIECES, STEP,
+                       1, &clip);
     assert_true(clip == 1);
     fixture->ops->release(fixture->device, pieces);
 }
@@ -625,7 +626,7 @@ static void apply_some(struct fixture *fixture, const struct rule_case *one,
         update.num_gradients = update.step != 3; /* then nothing changes */
         update.rate = update.step == 4 ? 0 : one->rate;
         if (by_device)
-            fixture->ops->rule(fixture->device, OPS_EXCHANGE, &one->rule,
+            fixture->ops->rule(fixture->device, STREAM_EXCHANGE, &one->rule,
                                &update, &factor);
         else
             rule_apply(*rule_variants(&variants), &one->rule, &update);

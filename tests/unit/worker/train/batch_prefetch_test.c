@@ -21,7 +21,7 @@ static const struct batch_spec spec = {
                 {BATCH_CLASSES, .width = 1, .num_classes = 10}}};
 
 struct fixture {
-    struct device device;
+    struct local_device device;
     struct batch_prefetch batch_prefetch;
     float *sums; /* of each batch, by the device */
     float found[BATCHES * FEATURES];
@@ -31,25 +31,25 @@ struct fixture {
 
 static void open_fixture(struct fixture *fixture, enum job_device kind,
                          const struct fake_device_settings *plan) {
-    struct device_request request = {
+    struct local_device_request request = {
         .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
     struct failure why;
     fake_device_configure(plan);
     *fixture = (struct fixture){0};
-    if (device_open(&fixture->device, &request, NULL, &why) ||
+    if (local_device_open(&fixture->device, &request, NULL, &why) ||
         batch_prefetch_open(&fixture->batch_prefetch, &fixture->device, SAMPLES,
                             &spec, &why))
         fail_msg("%s", why.text);
-    const struct device *device = &fixture->device;
+    const struct local_device *device = &fixture->device;
     fixture->sums =
         device->ops->allocate(device->handle, sizeof fixture->found);
 }
 
 static void close_fixture(struct fixture *fixture) {
-    const struct device *device = &fixture->device;
+    const struct local_device *device = &fixture->device;
     device->ops->release(device->handle, fixture->sums);
     batch_prefetch_close(&fixture->batch_prefetch);
-    device_close(&fixture->device);
+    local_device_close(&fixture->device);
 }
 
 /* Batch NUMBER, all of whose values are NUMBER, in the one memory there is. */
@@ -66,7 +66,7 @@ static void put(struct fixture *fixture, uint32_t number) {
 
 /* The device adds the samples of the next batch up. */
 static void add_up(struct fixture *fixture, uint32_t number) {
-    const struct device *device = &fixture->device;
+    const struct local_device *device = &fixture->device;
     const struct batch *batch = batch_prefetch_pop(&fixture->batch_prefetch);
     assert_int_equal(batch->number, number);
     assert_int_equal(batch->count, 1 + number % SAMPLES);
@@ -77,8 +77,8 @@ static void add_up(struct fixture *fixture, uint32_t number) {
 }
 
 static void expect_sums(struct fixture *fixture) {
-    const struct device *device = &fixture->device;
-    device->ops->download(device->handle, OPS_COMPUTE, fixture->found,
+    const struct local_device *device = &fixture->device;
+    device->ops->download(device->handle, STREAM_COMPUTE, fixture->found,
                           fixture->sums, sizeof fixture->found);
     assert_int_equal(device->ops->synchronize(device->handle, NULL), STATUS_OK);
     for (uint32_t number = 0; number < BATCHES; number++)
@@ -124,11 +124,11 @@ static void with_unified_memory_nothing_is_copied(void **state) {
 }
 
 static void an_allocation_failure_reports_the_size(void **state) {
-    struct device device;
-    struct device_request request = {.kind = JOB_DEVICE_CUDA,
-                                     .threads = 1,
-                                     .cuda = fake_device_ops(),
-                                     .timeout = 60};
+    struct local_device device;
+    struct local_device_request request = {.kind = JOB_DEVICE_CUDA,
+                                           .threads = 1,
+                                           .cuda = fake_device_ops(),
+                                           .timeout = 60};
     struct batch_prefetch prefetch;
     struct batch_spec three = spec;
     struct failure why;
@@ -136,13 +136,14 @@ static void an_allocation_failure_reports_the_size(void **state) {
     three.columns[0].width = 3;
     fake_device_configure(
         &(struct fake_device_settings){.devices = 1, .fail_allocation = 3});
-    assert_int_equal(device_open(&device, &request, NULL, &why), STATUS_OK);
+    assert_int_equal(local_device_open(&device, &request, NULL, &why),
+                     STATUS_OK);
     assert_fails(batch_prefetch_open(&prefetch, &device, 10, &three, &why),
                  &why, FAILURE_DEVICE_MEMORY);
     assert_string_equal(why.text,
                         "no memory on device cuda 0 (Fake GPU) for 2 batches "
                         "of 10 samples, of 320 bytes");
-    device_close(&device);
+    local_device_close(&device);
 }
 
 int main(void) {

@@ -19,14 +19,14 @@ enum { PARAMETERS = 3, WIDTH = 5 };
 struct fixture {
     struct layout *layout;
     struct arena arena;
-    struct device device;
+    struct local_device device;
     struct device_transfer device_transfer;
 };
 
 static void open_parts(struct fixture *fixture, enum job_device kind,
                        const struct fake_device_settings *plan) {
     struct parameter parameters[PARAMETERS] = {0};
-    struct device_request request = {
+    struct local_device_request request = {
         .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
     struct failure why;
     for (uint32_t p = 0; p < PARAMETERS; p++) {
@@ -38,7 +38,7 @@ static void open_parts(struct fixture *fixture, enum job_device kind,
     *fixture = (struct fixture){0};
     if (layout_build(&fixture->layout, parameters, PARAMETERS, &why) ||
         arena_open(&fixture->arena, fixture->layout, false, &why) ||
-        device_open(&fixture->device, &request, NULL, &why))
+        local_device_open(&fixture->device, &request, NULL, &why))
         fail_msg("%s", why.text);
 }
 
@@ -53,11 +53,11 @@ static void open_transfer(struct fixture *fixture, enum job_device kind,
 
 /* The device may be lost. */
 static void close_parts(struct fixture *fixture) {
-    const struct device *device = &fixture->device;
+    const struct local_device *device = &fixture->device;
     device->ops->synchronize(device->handle, NULL);
     device_transfer_close(&fixture->device_transfer);
     assert_null(fixture->device_transfer.device);
-    device_close(&fixture->device);
+    local_device_close(&fixture->device);
     arena_close(&fixture->arena);
     layout_free(&fixture->layout);
 }
@@ -69,7 +69,7 @@ static void fill(float *values, float value) {
 
 /* gradient = weight weight^T of parameter P, by the device. */
 static void square(struct fixture *fixture, uint32_t p) {
-    const struct device *device = &fixture->device;
+    const struct local_device *device = &fixture->device;
     device_transfer_upload(&fixture->device_transfer, p);
     device_transfer_wait(&fixture->device_transfer);
     device->ops->linear_input_gradient(
@@ -119,7 +119,7 @@ static void weights_uploaded_together_are_waited_for_once(void **state) {
         open_transfer(
             &fixture, JOB_DEVICE_CUDA,
             &(struct fake_device_settings){.order = order, .devices = 1});
-        const struct ops_device *handle = fixture.device.handle;
+        const struct device *handle = fixture.device.handle;
         uint64_t before = fake_device_calls(handle);
         for (uint32_t p = 0; p < PARAMETERS; p++) {
             fill(fixture.arena.weight_of[p], (float)(p + 1));
@@ -142,7 +142,7 @@ static void weights_are_uploaded_once_until_they_change(void **state) {
     (void)state;
     open_transfer(&fixture, JOB_DEVICE_CUDA,
                   &(struct fake_device_settings){.devices = 1});
-    const struct ops_device *handle = fixture.device.handle;
+    const struct device *handle = fixture.device.handle;
     fill(fixture.arena.weight_of[0], 1);
     device_transfer_upload(&fixture.device_transfer, 0);
     device_transfer_upload(&fixture.device_transfer, 0);
@@ -162,7 +162,7 @@ static void a_gradient_may_stay_on_the_device_for_a_while(void **state) {
         open_transfer(
             &fixture, JOB_DEVICE_CUDA,
             &(struct fake_device_settings){.order = order, .devices = 1});
-        const struct device *device = &fixture.device;
+        const struct local_device *device = &fixture.device;
         struct device_transfer *transfer = &fixture.device_transfer;
         fill(fixture.arena.weight_of[0], 2);
         device_transfer_upload(transfer, 0);

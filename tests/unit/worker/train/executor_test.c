@@ -45,7 +45,7 @@ static void fill_test(struct fixture *fixture) {
 static enum status open_engine(struct fixture *fixture, enum job_device kind,
                                const struct fake_device_settings *plan,
                                bool trains, struct failure *why) {
-    struct device_request request = {
+    struct local_device_request request = {
         .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
     static const struct mlp_settings model = {
         .layers = {3, {FEATURES, 33, CLASSES}}};

@@ -305,7 +305,7 @@ static void a_plan_uses_at_most_the_visible_devices(void **state) {
     local_group_fixture_close(&fixture);
 }
 
-static uint32_t found(struct device_request request, bool alone,
+static uint32_t found(struct local_device_request request, bool alone,
                       uint32_t max_devices) {
     struct local_group_search search = {
         .request = &request, .alone = alone, .max_devices = max_devices};
@@ -322,10 +322,10 @@ static uint32_t found(struct device_request request, bool alone,
 }
 
 static void a_single_trainer_uses_all_visible_devices(void **state) {
-    struct device_request request = {.kind = JOB_DEVICE_AUTO,
-                                     .threads = 1,
-                                     .cuda = fake_device_ops(),
-                                     .timeout = 60};
+    struct local_device_request request = {.kind = JOB_DEVICE_AUTO,
+                                           .threads = 1,
+                                           .cuda = fake_device_ops(),
+                                           .timeout = 60};
     (void)state;
     fake_device_configure(&(struct fake_device_settings){.devices = 4});
     assert_int_equal(found(request, true, 0), 4);

@@ -19,7 +19,7 @@ static const struct optimizer adagrad = {.type = OPTIMIZER_ADAGRAD,
 
 static const struct optimizer sgd = {.type = OPTIMIZER_SGD};
 
-static struct ops_device *processor;
+static struct device *processor;
 
 static void open_by(const struct optimizer *rule, struct partition *partition,
                     uint32_t rank, uint32_t size, bool shared) {

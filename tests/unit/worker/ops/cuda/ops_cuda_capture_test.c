@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The spans of capstan-cuda.so and its graphs: on this machine's GPU, else over
  * stand-ins for CUDA's libraries, where the host's calls are counted too. */
-#include "worker/ops/ops.h"
+#include "worker/ops/device.h"
 
 #include "tests/cluster/emulated_device.h"
 #include "tests/gpu/sync_device.h"
@@ -22,13 +22,13 @@ enum { WIDTH = 8, FLOATS = WIDTH * WIDTH, BYTES = FLOATS * sizeof(float) };
 enum { SEEDS = 12, PAGE = 4096 };
 
 /* The plugin of a machine that has a GPU, or NULL. */
-static const struct ops *real;
+static const struct device_ops *real;
 
 /* Matrices on the device, and lines that it warned with. */
 struct fixture {
-    const struct ops *ops;
-    struct ops_device *device;
-    struct ops_event *brought, *computed, *taken;
+    const struct device_ops *ops;
+    struct device *device;
+    struct device_event *brought, *computed, *taken;
     float *x, *w, *y, *z;
     float *host; /* FLOATS, pinned */
     unsigned warnings, expected;
@@ -53,7 +53,7 @@ static void open_fixture(struct fixture *f, const char *arranged) {
     *f = (struct fixture){.ops = real ? real : emulated_device_ops()};
     if (!f->ops)
         skip_test("built where CUDA's headers are");
-    struct ops_settings settings = {
+    struct device_settings settings = {
         .threads = 1, .timeout = 60, .warn = warn, .warn_context = f};
     if (f->ops->open(&f->device, &settings, &why))
         fail_msg("%s", why.text);
@@ -94,14 +94,14 @@ static void set(struct fixture *f, float *memory, float value) {
     float diagonal[FLOATS] = {0};
     for (int i = 0; i < WIDTH; i++)
         diagonal[i * WIDTH + i] = value;
-    f->ops->upload(f->device, OPS_COMPUTE, memory, diagonal, BYTES);
+    f->ops->upload(f->device, STREAM_COMPUTE, memory, diagonal, BYTES);
     assert_int_equal(f->ops->synchronize(f->device, NULL), STATUS_OK);
 }
 
 /* The first of MEMORY's floats, all of which are done. */
 static float get(struct fixture *f, const float *memory) {
     float found[FLOATS];
-    f->ops->download(f->device, OPS_COMPUTE, found, memory, BYTES);
+    f->ops->download(f->device, STREAM_COMPUTE, found, memory, BYTES);
     assert_int_equal(f->ops->synchronize(f->device, NULL), STATUS_OK);
     return found[0];
 }
@@ -189,8 +189,8 @@ static void another_argument_is_another_graph(void **state) {
     (void)state;
     open_fixture(&f, "order=1");
     const uint32_t zeros[FLOATS] = {0};
-    f.ops->upload(f.device, OPS_COMPUTE, f.w, zeros, BYTES);
-    f.ops->upload(f.device, OPS_COMPUTE, f.x, zeros, BYTES);
+    f.ops->upload(f.device, STREAM_COMPUTE, f.w, zeros, BYTES);
+    f.ops->upload(f.device, STREAM_COMPUTE, f.x, zeros, BYTES);
     submit_loss(&f, 4); /* its room is there */
     for (int changed = -1; changed < 9; changed++) {
         struct cuda_streams_counts before = count();
@@ -238,7 +238,7 @@ static void unpin(struct fixture *f) {
 }
 
 static void close_an_event(struct fixture *f) {
-    struct ops_event *event = f->ops->event_open(f->device);
+    struct device_event *event = f->ops->event_open(f->device);
     f->ops->event_close(f->device, &event);
 }
 
@@ -265,9 +265,9 @@ static void a_graph_with_other_addresses_is_not_launched(void **state) {
         struct fixture f;
         open_fixture(&f, "order=0");
         const uint32_t zeros[FLOATS] = {0};
-        f.ops->upload(f.device, OPS_COMPUTE, f.y, zeros, BYTES);
+        f.ops->upload(f.device, STREAM_COMPUTE, f.y, zeros, BYTES);
         expect_new_graph(&f);
-        f.ops->upload(f.device, OPS_COMPUTE, f.y, zeros, BYTES);
+        f.ops->upload(f.device, STREAM_COMPUTE, f.y, zeros, BYTES);
         each[i](&f);
         expect_new_graph(&f);
         close_fixture(&f);
@@ -289,20 +289,20 @@ static void in_half_precision_scratch_buffers_exist_before_capture(
 /* As a step is: weights come up beside the computing, what is computed leaves
  * beside it, and the host waits for that alone. */
 static void submit_step(struct fixture *f, float *weights, float *found) {
-    const struct ops *ops = f->ops;
-    ops->upload(f->device, OPS_WEIGHTS, f->w, weights, BYTES);
-    ops->record(f->device, OPS_WEIGHTS, f->brought);
+    const struct device_ops *ops = f->ops;
+    ops->upload(f->device, STREAM_WEIGHTS, f->w, weights, BYTES);
+    ops->record(f->device, STREAM_WEIGHTS, f->brought);
     ops->capture_begin(f->device);
-    ops->stream_wait(f->device, OPS_COMPUTE, f->brought);
+    ops->stream_wait(f->device, STREAM_COMPUTE, f->brought);
     multiply(f, f->x, f->w, f->y);
-    ops->record(f->device, OPS_COMPUTE, f->computed);
-    ops->stream_wait(f->device, OPS_GRADIENTS, f->computed);
-    ops->download(f->device, OPS_GRADIENTS, found, f->y, BYTES);
-    ops->record(f->device, OPS_GRADIENTS, f->taken);
+    ops->record(f->device, STREAM_COMPUTE, f->computed);
+    ops->stream_wait(f->device, STREAM_GRADIENTS, f->computed);
+    ops->download(f->device, STREAM_GRADIENTS, found, f->y, BYTES);
+    ops->record(f->device, STREAM_GRADIENTS, f->taken);
     multiply(f, f->y, f->w, f->z);
-    ops->record(f->device, OPS_COMPUTE, f->computed);
+    ops->record(f->device, STREAM_COMPUTE, f->computed);
     ops->capture_end(f->device);
-    ops->stream_wait(f->device, OPS_WEIGHTS, f->computed);
+    ops->stream_wait(f->device, STREAM_WEIGHTS, f->computed);
 }
 
 static void streams_synchronize_in_a_graph_as_without(void **state) {
@@ -344,13 +344,13 @@ static void a_stream_keeps_its_order_around_a_graph(void **state) {
             struct cuda_streams_counts before = count();
             for (int step = 1; step < 6; step++) {
                 float now[FLOATS] = {(float)step}, async[FLOATS] = {-1};
-                f.ops->upload(f.device, OPS_GRADIENTS, f.w, now, BYTES);
+                f.ops->upload(f.device, STREAM_GRADIENTS, f.w, now, BYTES);
                 f.ops->capture_begin(f.device);
                 multiply(&f, f.x, f.x, f.y);
-                f.ops->download(f.device, OPS_GRADIENTS, f.host, f.w, BYTES);
+                f.ops->download(f.device, STREAM_GRADIENTS, f.host, f.w, BYTES);
                 f.ops->capture_end(f.device);
-                f.ops->upload(f.device, OPS_GRADIENTS, f.w, async, BYTES);
-                f.ops->record(f.device, OPS_GRADIENTS, f.taken);
+                f.ops->upload(f.device, STREAM_GRADIENTS, f.w, async, BYTES);
+                f.ops->record(f.device, STREAM_GRADIENTS, f.taken);
                 assert_int_equal(f.ops->event_sync(f.device, f.taken, NULL),
                                  STATUS_OK);
                 assert_true(f.host[0] == (float)step);
@@ -373,14 +373,14 @@ static void a_stream_continues_before_a_graph_has_ended(void **state) {
         *last = *async = -1;
         f.ops->capture_begin(f.device);
         multiply(&f, f.x, f.w, f.y);
-        f.ops->record(f.device, OPS_COMPUTE, f.computed);
-        f.ops->stream_wait(f.device, OPS_GRADIENTS, f.computed);
-        f.ops->download(f.device, OPS_GRADIENTS, f.host, f.y, BYTES);
+        f.ops->record(f.device, STREAM_COMPUTE, f.computed);
+        f.ops->stream_wait(f.device, STREAM_GRADIENTS, f.computed);
+        f.ops->download(f.device, STREAM_GRADIENTS, f.host, f.y, BYTES);
         multiply(&f, f.y, f.w, f.z);
-        f.ops->download(f.device, OPS_COMPUTE, last, f.z, BYTES);
+        f.ops->download(f.device, STREAM_COMPUTE, last, f.z, BYTES);
         f.ops->capture_end(f.device);
-        f.ops->download(f.device, OPS_GRADIENTS, async, f.y, BYTES);
-        f.ops->record(f.device, OPS_GRADIENTS, f.taken);
+        f.ops->download(f.device, STREAM_GRADIENTS, async, f.y, BYTES);
+        f.ops->record(f.device, STREAM_GRADIENTS, f.taken);
         assert_int_equal(f.ops->event_sync(f.device, f.taken, NULL), STATUS_OK);
         assert_true(*async == 2);
         assert_true(real || *last == -1);
@@ -427,8 +427,8 @@ static void draw_places(struct chance *chance, uint32_t *seed,
 }
 
 static void submit_call(struct chance *chance, uint32_t *seed, float *found) {
-    const struct ops *ops = chance->f.ops;
-    struct ops_device *device = chance->f.device;
+    const struct device_ops *ops = chance->f.ops;
+    struct device *device = chance->f.device;
     float *p[3];
     draw_places(chance, seed, p);
     bool add = draw(seed, 2);
@@ -461,36 +461,36 @@ static void submit_call(struct chance *chance, uint32_t *seed, float *found) {
                          ALL, 1, add);
         return;
     default:
-        ops->record(device, OPS_COMPUTE, chance->f.computed);
-        ops->stream_wait(device, OPS_GRADIENTS, chance->f.computed);
-        ops->download(device, OPS_GRADIENTS, found, p[0], BYTES);
-        ops->record(device, OPS_GRADIENTS, chance->f.taken);
-        ops->stream_wait(device, OPS_COMPUTE, chance->f.taken);
+        ops->record(device, STREAM_COMPUTE, chance->f.computed);
+        ops->stream_wait(device, STREAM_GRADIENTS, chance->f.computed);
+        ops->download(device, STREAM_GRADIENTS, found, p[0], BYTES);
+        ops->record(device, STREAM_GRADIENTS, chance->f.taken);
+        ops->stream_wait(device, STREAM_COMPUTE, chance->f.taken);
     }
 }
 
 /* The span of the seed, on matrices of small numbers. */
 static void run_chance(struct chance *chance, struct outcome *outcome) {
-    const struct ops *ops = chance->f.ops;
-    struct ops_device *device = chance->f.device;
+    const struct device_ops *ops = chance->f.ops;
+    struct device *device = chance->f.device;
     float *taken = chance->f.host;
     uint32_t seed = chance->seed;
     *outcome = (struct outcome){0};
     memset(taken, 0, BYTES);
     for (int i = 0; i < ALL; i++)
         outcome->memory[i] = (float)(i % 7 - 3) / 16;
-    ops->upload(device, OPS_COMPUTE, chance->memory, outcome->memory,
+    ops->upload(device, STREAM_COMPUTE, chance->memory, outcome->memory,
                 sizeof outcome->memory);
-    ops->upload(device, OPS_COMPUTE, chance->sums, outcome->sums,
+    ops->upload(device, STREAM_COMPUTE, chance->sums, outcome->sums,
                 sizeof outcome->sums);
     assert_int_equal(ops->synchronize(device, NULL), STATUS_OK);
     ops->capture_begin(device);
     for (int i = 0; i < CALLS; i++)
         submit_call(chance, &seed, taken);
     ops->capture_end(device);
-    ops->download(device, OPS_COMPUTE, outcome->memory, chance->memory,
+    ops->download(device, STREAM_COMPUTE, outcome->memory, chance->memory,
                   sizeof outcome->memory);
-    ops->download(device, OPS_COMPUTE, outcome->sums, chance->sums,
+    ops->download(device, STREAM_COMPUTE, outcome->sums, chance->sums,
                   sizeof outcome->sums);
     assert_int_equal(ops->synchronize(device, NULL), STATUS_OK);
     memcpy(outcome->taken, taken, BYTES);
@@ -524,15 +524,16 @@ static void a_parallel_graph_computes_the_same_as_single_calls(void **state) {
     for (int i = 0; i < 2; i++) {
         struct chance chance = {.seed = 0};
         open_fixture(&chance.f, "order=2,seed=5");
-        const struct ops *ops = chance.f.ops;
-        struct ops_device *device = chance.f.device;
+        const struct device_ops *ops = chance.f.ops;
+        struct device *device = chance.f.device;
         ops->set_precision(device, each[i]);
         chance.memory = ops->allocate(device, ALL * sizeof(float));
         chance.labels = ops->allocate(device, sizeof zeros);
         chance.sums = ops->allocate(device, SUMS * sizeof *chance.sums);
         chance.others = ops->allocate(device, sizeof others);
-        ops->upload(device, OPS_COMPUTE, chance.labels, zeros, sizeof zeros);
-        ops->upload(device, OPS_COMPUTE, chance.others, others, sizeof others);
+        ops->upload(device, STREAM_COMPUTE, chance.labels, zeros, sizeof zeros);
+        ops->upload(device, STREAM_COMPUTE, chance.others, others,
+                    sizeof others);
         check_chances(&chance);
         ops->release(device, chance.memory);
         ops->release(device, chance.others);
@@ -577,7 +578,7 @@ static void a_failed_product_is_reported_with_the_cublas_error(void **state) {
     set(&f, f.x, 1);
     setenv("CAPSTAN_EMULATED", "refuse=product", 1);
     multiply(&f, f.x, f.x, f.y);
-    f.ops->record(f.device, OPS_COMPUTE, f.computed);
+    f.ops->record(f.device, STREAM_COMPUTE, f.computed);
     assert_fails(f.ops->event_sync(f.device, f.computed, &why), &why,
                  FAILURE_DEVICE_LOST);
     assert_non_null(strstr(why.text, "device cuda 0 ("));
@@ -597,7 +598,7 @@ static void a_long_graph_is_split(void **state) {
         f.ops->capture_begin(f.device);
         for (int i = 0; i < 2500; i++)
             multiply(&f, f.x, f.w, i % 2 ? f.y : f.z);
-        f.ops->record(f.device, OPS_COMPUTE, f.taken);
+        f.ops->record(f.device, STREAM_COMPUTE, f.taken);
         f.ops->capture_end(f.device);
         assert_int_equal(f.ops->event_sync(f.device, f.taken, NULL), STATUS_OK);
         assert_counted(since(before).launches, times ? 2 : 0);
@@ -617,7 +618,7 @@ static void graphs_beyond_the_cache_run_call_by_call(void **state) {
             f.ops->capture_begin(f.device);
             f.ops->column_sums(f.device, f.x, f.z, 1, 1, false);
             for (uint32_t more = 0; more < i; more++)
-                f.ops->record(f.device, OPS_COMPUTE, f.computed);
+                f.ops->record(f.device, STREAM_COMPUTE, f.computed);
             f.ops->capture_end(f.device);
         }
     assert_int_equal(since(before).captures, 0);

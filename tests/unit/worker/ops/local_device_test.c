@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/ops/device.h"
+#include "worker/ops/local_device.h"
 
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/assert_fails.h"
@@ -16,24 +16,26 @@
 
 static const struct fake_device_settings two = {.devices = 2};
 
-static struct device_request request(enum job_device kind) {
-    return (struct device_request){
+static struct local_device_request request(enum job_device kind) {
+    return (struct local_device_request){
         .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
 }
 
 /* Opens what WISH means, closes it, and returns what was said; *INDEX is -1 for
  * the CPU. */
 static const char *take(struct link_fixture *fixture,
-                        const struct device_request *request, int *index) {
-    struct device device;
+                        const struct local_device_request *request,
+                        int *index) {
+    struct local_device device;
     struct failure why;
     link_fixture_capture_log(fixture);
-    enum status status = device_open(&device, request, &fixture->log, &why);
+    enum status status =
+        local_device_open(&device, request, &fixture->log, &why);
     const char *said = link_fixture_captured_log(fixture);
     if (status)
         fail_msg("%s", why.text);
     *index = device.ops == ops_cpu() ? -1 : (int)device.index;
-    device_close(&device);
+    local_device_close(&device);
     assert_null(device.ops);
     return said;
 }
@@ -47,7 +49,7 @@ static void the_local_rank_selects_the_device(void **state) {
     int index;
     fake_device_configure(&two);
     for (uint32_t rank = 0; rank < 2; rank++) {
-        struct device_request second = request(JOB_DEVICE_AUTO);
+        struct local_device_request second = request(JOB_DEVICE_AUTO);
         second.local_rank = rank;
         second.local_trainers = 2;
         const char *said = take(*state, &second, &index);
@@ -61,7 +63,7 @@ static void the_local_rank_selects_the_device(void **state) {
 static void more_trainers_than_devices_share_and_log_it(void **state) {
     int index;
     fake_device_configure(&two);
-    struct device_request third = request(JOB_DEVICE_CUDA);
+    struct local_device_request third = request(JOB_DEVICE_CUDA);
     third.local_rank = 2;
     expect_text(take(*state, &third, &index), "they share them");
     assert_int_equal(index, 0);
@@ -74,7 +76,7 @@ static void more_trainers_than_devices_share_and_log_it(void **state) {
 static void fewer_trainers_than_devices_log_it(void **state) {
     int index;
     fake_device_configure(&(struct fake_device_settings){.devices = 4});
-    struct device_request second = request(JOB_DEVICE_CUDA);
+    struct local_device_request second = request(JOB_DEVICE_CUDA);
     second.local_rank = 1;
     second.local_trainers = 2;
     expect_text(take(*state, &second, &index), "one each, and the rest stay");
@@ -87,14 +89,14 @@ static void fewer_trainers_than_devices_log_it(void **state) {
 static void a_requested_cpu_is_used_silently(void **state) {
     int index;
     fake_device_configure(&two);
-    struct device_request cpu = request(JOB_DEVICE_CPU);
+    struct local_device_request cpu = request(JOB_DEVICE_CPU);
     assert_string_equal(take(*state, &cpu, &index), "");
     assert_int_equal(index, -1);
 }
 
 static void without_a_gpu_auto_uses_the_cpu_and_logs_why(void **state) {
     int index;
-    struct device_request wanted = request(JOB_DEVICE_AUTO);
+    struct local_device_request wanted = request(JOB_DEVICE_AUTO);
     fake_device_configure(&(struct fake_device_settings){.devices = 0});
     expect_text(take(*state, &wanted, &index),
                 "device cpu; cuda: there is no GPU");
@@ -111,11 +113,11 @@ static void without_a_gpu_auto_uses_the_cpu_and_logs_why(void **state) {
     assert_int_equal(index, -1);
 }
 
-static void expect_refusal(struct device_request wanted, enum failure_code code,
-                           const char *text) {
-    struct device device;
+static void expect_refusal(struct local_device_request wanted,
+                           enum failure_code code, const char *text) {
+    struct local_device device;
     struct failure why;
-    assert_fails(device_open(&device, &wanted, NULL, &why), &why, code);
+    assert_fails(local_device_open(&device, &wanted, NULL, &why), &why, code);
     expect_text(why.text, text);
     expect_text(why.text, "device: \"cuda\": ");
     assert_null(device.ops);
@@ -123,7 +125,7 @@ static void expect_refusal(struct device_request wanted, enum failure_code code,
 
 static void a_requested_but_missing_gpu_is_an_error(void **state) {
     (void)state;
-    struct device_request wanted = request(JOB_DEVICE_CUDA);
+    struct local_device_request wanted = request(JOB_DEVICE_CUDA);
     fake_device_configure(&(struct fake_device_settings){.devices = 0});
     expect_refusal(wanted, FAILURE_NO_DEVICE, "there is no GPU");
     fake_device_configure(
@@ -135,16 +137,17 @@ static void a_requested_but_missing_gpu_is_an_error(void **state) {
 
 static void an_allocation_failure_names_the_keys_to_reduce(void **state) {
     (void)state;
-    struct device device;
-    struct device_request wanted = request(JOB_DEVICE_CUDA);
+    struct local_device device;
+    struct local_device_request wanted = request(JOB_DEVICE_CUDA);
     struct job job = {.micro_batch = 64, .accumulation = 3};
     struct failure why;
     fake_device_configure(
         &(struct fake_device_settings){.devices = 1, .memory = 3u << 30});
-    assert_int_equal(device_open(&device, &wanted, NULL, &why), STATUS_OK);
+    assert_int_equal(local_device_open(&device, &wanted, NULL, &why),
+                     STATUS_OK);
     void *half = device.ops->allocate(device.handle, 1u << 20);
     status_fail(&why, FAILURE_DEVICE_MEMORY, "no memory for tea");
-    assert_fails(device_add_memory_hint(&device, &job, &why), &why,
+    assert_fails(local_device_add_memory_hint(&device, &job, &why), &why,
                  FAILURE_DEVICE_MEMORY);
     assert_string_equal(
         why.text,
@@ -154,35 +157,35 @@ static void an_allocation_failure_names_the_keys_to_reduce(void **state) {
         "zero_optimization.stage 2, or strategy.type \"ps\"; bf16.enabled");
     job.micro_batch = 1;
     status_fail(&why, FAILURE_DEVICE_MEMORY, "no memory for tea");
-    device_add_memory_hint(&device, &job, &why);
+    local_device_add_memory_hint(&device, &job, &why);
     assert_null(strstr(why.text, "micro_batch"));
     device.ops->release(device.handle, half);
-    device_close(&device);
+    local_device_close(&device);
 }
 
 static void a_pinning_failure_is_logged(void **state) {
     struct link_fixture *fixture = *state;
-    struct device device;
-    struct device_request wanted = request(JOB_DEVICE_CUDA);
+    struct local_device device;
+    struct local_device_request wanted = request(JOB_DEVICE_CUDA);
     struct failure why;
     char memory[100];
     fake_device_configure(
         &(struct fake_device_settings){.devices = 1, .unpinnable = true});
-    assert_int_equal(device_open(&device, &wanted, &fixture->log, &why),
+    assert_int_equal(local_device_open(&device, &wanted, &fixture->log, &why),
                      STATUS_OK);
     link_fixture_capture_log(fixture);
-    device_pin(&device, memory, sizeof memory);
+    local_device_pin(&device, memory, sizeof memory);
     expect_text(link_fixture_captured_log(fixture),
                 "device cuda 0 (Fake GPU): 100 bytes of host memory "
                 "cannot be pinned");
-    device_unpin(&device, memory);
-    device_close(&device);
+    local_device_unpin(&device, memory);
+    local_device_close(&device);
 }
 
 static void closing_null_does_nothing(void **state) {
-    struct device none = {0};
+    struct local_device none = {0};
     (void)state;
-    device_close(&none);
+    local_device_close(&none);
     assert_null(none.ops);
 }
 

@@ -2,7 +2,7 @@
 /* Selects a trainer's device: GPU number (rank on the host) modulo the number
  * of visible GPUs. With "auto" a GPU that cannot be used is reported in one
  * line and the CPU is used; with "cuda" it is an error. */
-#include "worker/ops/device.h"
+#include "worker/ops/local_device.h"
 
 #include "proto/base/plugin.h"
 
@@ -14,16 +14,16 @@ static double gib(uint64_t bytes) {
     return (double)bytes / (1 << 30);
 }
 
-static enum status open_cpu(struct device *device,
-                            const struct device_request *request,
+static enum status open_cpu(struct local_device *device,
+                            const struct local_device_request *request,
                             struct failure *why) {
     device->ops = ops_cpu();
     snprintf(device->name, sizeof device->name, "cpu");
     return ops_cpu_open(&device->handle, request->threads, why);
 }
 
-static enum status find_backend(const struct ops **out,
-                                const struct device_request *request,
+static enum status find_backend(const struct device_ops **out,
+                                const struct local_device_request *request,
                                 struct failure *why) {
     const void *table = request->cuda;
     enum status status = STATUS_OK;
@@ -35,10 +35,10 @@ static enum status find_backend(const struct ops **out,
     return status;
 }
 
-uint32_t device_list_ids(const struct device_request *request,
-                         char (*ids)[DEVICE_ID], uint32_t capacity,
-                         uint32_t *usable) {
-    const struct ops *ops;
+uint32_t local_device_list_ids(const struct local_device_request *request,
+                               char (*ids)[DEVICE_ID], uint32_t capacity,
+                               uint32_t *usable) {
+    const struct device_ops *ops;
     struct failure why;
     *usable = 0;
     if (request->kind == JOB_DEVICE_CPU || find_backend(&ops, request, &why))
@@ -55,13 +55,14 @@ uint32_t device_list_ids(const struct device_request *request,
 }
 
 /* If the number of trainers is unknown, this trainer's local rank decides. */
-static bool is_shared(const struct device_request *request, uint32_t count) {
+static bool is_shared(const struct local_device_request *request,
+                      uint32_t count) {
     return request->local_trainers ? request->local_trainers > count
                                    : request->local_rank >= count;
 }
 
-static void log_device(const struct device *device,
-                       const struct device_request *request,
+static void log_device(const struct local_device *device,
+                       const struct local_device_request *request,
                        const struct device_description *description,
                        uint32_t count) {
     log_info(device->log, "device_chosen",
@@ -83,8 +84,8 @@ static void warn(void *warn_context, const char *line) {
     log_warning(warn_context, "device_degraded", "%s", line);
 }
 
-static enum status open_gpu(struct device *device,
-                            const struct device_request *request,
+static enum status open_gpu(struct local_device *device,
+                            const struct local_device_request *request,
                             struct failure *why) {
     struct device_description description;
     enum status status = find_backend(&device->ops, request, why);
@@ -97,7 +98,7 @@ static enum status open_gpu(struct device *device,
         status =
             status_fail(why, FAILURE_DEVICE_UNUSABLE, "device %u (%s): %s",
                         device->index, description.name, description.reason);
-    struct ops_settings settings = {
+    struct device_settings settings = {
         .index = device->index,
         .threads = request->threads,
         .timeout = request->timeout,
@@ -116,17 +117,17 @@ static enum status open_gpu(struct device *device,
     return STATUS_OK;
 }
 
-enum status device_open(struct device *device,
-                        const struct device_request *request,
-                        const struct log *log, struct failure *why) {
+enum status local_device_open(struct local_device *device,
+                              const struct local_device_request *request,
+                              const struct log *log, struct failure *why) {
     struct failure reason;
-    *device = (struct device){.log = log};
+    *device = (struct local_device){.log = log};
     if (request->kind == JOB_DEVICE_CPU)
         return open_cpu(device, request, why);
     enum status status = open_gpu(device, request, &reason);
     if (!status)
         return STATUS_OK;
-    *device = (struct device){.log = log};
+    *device = (struct local_device){.log = log};
     if (request->kind == JOB_DEVICE_CUDA)
         return status_fail(why, reason.code,
                            "device: \"cuda\": %s; docs/gpu.md lists what it "
@@ -136,13 +137,14 @@ enum status device_open(struct device *device,
     return open_cpu(device, request, why);
 }
 
-void device_close(struct device *device) {
+void local_device_close(struct local_device *device) {
     if (device->ops)
         device->ops->close(&device->handle);
-    *device = (struct device){0};
+    *device = (struct local_device){0};
 }
 
-void device_pin(const struct device *device, void *memory, size_t bytes) {
+void local_device_pin(const struct local_device *device, void *memory,
+                      size_t bytes) {
     if (!device->ops->pin(device->handle, memory, bytes))
         log_warning(device->log, "memory_not_pinned",
                     "device %s: %zu bytes of host memory cannot be "
@@ -150,12 +152,12 @@ void device_pin(const struct device *device, void *memory, size_t bytes) {
                     device->name, bytes);
 }
 
-void device_unpin(const struct device *device, void *memory) {
+void local_device_unpin(const struct local_device *device, void *memory) {
     device->ops->unpin(device->handle, memory);
 }
 
-bool device_query_memory(const struct device *device, uint64_t *free,
-                         char id[static DEVICE_ID]) {
+bool local_device_query_memory(const struct local_device *device,
+                               uint64_t *free, char id[static DEVICE_ID]) {
     struct device_description description;
     if (!device->ops->async ||
         device->ops->describe(device->index, &description, NULL))
@@ -165,7 +167,7 @@ bool device_query_memory(const struct device *device, uint64_t *free,
     return true;
 }
 
-static void device_append(struct failure *why, const char *text) {
+static void local_device_append(struct failure *why, const char *text) {
     size_t used = strlen(why->text);
     snprintf(why->text + used, sizeof why->text - used, "%s", text);
 }
@@ -179,22 +181,23 @@ static void append_smaller_batch(const struct job *job, struct failure *why) {
              "train_micro_batch_size_per_gpu %u with "
              "gradient_accumulation_steps %u; ",
              job->micro_batch / 2, job->accumulation * 2);
-    device_append(why, text);
+    local_device_append(why, text);
 }
 
-enum status device_add_memory_hint(const struct device *device,
-                                   const struct job *job, struct failure *why) {
+enum status local_device_add_memory_hint(const struct local_device *device,
+                                         const struct job *job,
+                                         struct failure *why) {
     struct device_description description;
     char text[128];
     if (device->ops->async &&
         !device->ops->describe(device->index, &description, NULL)) {
         snprintf(text, sizeof text, ", where %.3g of %.3g GiB are free",
                  gib(description.free), gib(description.total));
-        device_append(why, text);
+        local_device_append(why, text);
     }
-    device_append(why, ". What needs less: ");
+    local_device_append(why, ". What needs less: ");
     append_smaller_batch(job, why);
-    device_append(
+    local_device_append(
         why,
         "activation_checkpointing.number_checkpoints, of the same bits; "
         "zero_optimization.stage 2, or strategy.type \"ps\"; bf16.enabled");
