@@ -140,17 +140,27 @@ static size_t rule_smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* Without a gradient the block keeps its values but may have to be copied. Ftrl
- * divides by its rate, so a rate of 0 changes nothing either. */
+/* Ftrl divides by its rate. */
+bool rule_is_noop(const struct optimizer *rule,
+                  const struct rule_update *update) {
+    bool divides_by_0 = rule->type == OPTIMIZER_FTRL && update->rate == 0;
+    return update->num_gradients == 0 || divides_by_0;
+}
+
 void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
                 const struct rule_update *update) {
-    bool divides_by_0 = rule->type == OPTIMIZER_FTRL && update->rate == 0;
-    if (update->num_gradients == 0 || divides_by_0) {
+    if (rule_is_noop(rule, update)) {
         copy_all(rule, update);
         return;
     }
     struct rule_constants constants = rule_form_constants(rule, update);
-    rule_kernel *kernel = loops->kernel[rule_form_of(rule)];
+    rule_apply_form(loops, rule_form_of(rule), &constants, update);
+}
+
+void rule_apply_form(const struct rule_loops *loops, enum rule_form form,
+                     const struct rule_constants *constants,
+                     const struct rule_update *update) {
+    rule_kernel *kernel = loops->kernel[form];
     bool whole = is_sum(update) && !update->nonfinite;
     size_t stride = whole ? update->elements : TILE;
     _Alignas(64) float tile[TILE];
@@ -159,7 +169,7 @@ void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
         const void *sums = sums_of(loops, update, first, count, tile);
         if (update->nonfinite && !loops->is_finite(sums, count))
             *update->nonfinite = true;
-        kernel(&constants, update, sums, first, count);
+        kernel(constants, update, sums, first, count);
     }
 }
 

@@ -60,10 +60,21 @@ enum status rule_choose(const struct rule_loops **loops, const char *name,
 /* "plain", "avx2" or "avx512". */
 const char *rule_variant_name(const struct rule_loops *loops);
 
-/* Applies RULE. num_gradients may be 0: weights and state are then copied
- * unchanged to their *_out. */
+/* True if UPDATE changes nothing by RULE: it has no gradient, or divides by a
+ * rate of 0. */
+bool rule_is_noop(const struct optimizer *rule,
+                  const struct rule_update *update);
+
+/* Applies RULE. If it is a no-op, weights and state are copied unchanged to
+ * their *_out. */
 void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
                 const struct rule_update *update);
+
+/* The same of a rule in its form, which is no no-op. Reads neither `step`,
+ * `rate` nor `scale`. */
+void rule_apply_form(const struct rule_loops *loops, enum rule_form form,
+                     const struct rule_constants *constants,
+                     const struct rule_update *update);
 
 /* The failure of an update that found a sum that is not finite: number STEP of
  * parameter NAME. */

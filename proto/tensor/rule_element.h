@@ -11,7 +11,7 @@
 #define CAPSTAN_RULE_ELEMENT_H
 
 #include <math.h>
-#include <stdbool.h>
+#include <stdint.h>
 
 #ifndef RULE_ELEMENT
 #define RULE_ELEMENT static inline
@@ -35,19 +35,20 @@ enum rule_form {
     RULE_FORMS
 };
 
-/* Values common to all elements of one update, computed in double. */
+/* Values common to all elements of one update, computed in double; without
+ * padding. */
 struct rule_constants {
     float scale;        /* of the sum; negative to maximise */
     float weight_decay; /* coupled: added to the gradient */
     float rate;         /* Adam: corrected by beta1's bias */
     float eps;
     float momentum, gradient_factor; /* factors of buffer and gradient */
-    bool nesterov;
-    float weight_keep;              /* AdamW: decoupled decay, else 1 */
-    float first_keep, first_take;   /* average of the gradient */
-    float second_keep, second_take; /* average of its square */
-    float root_scale;               /* beta2's bias: 1 / sqrt(1 - beta2^t) */
-    float inverse_rate;             /* Ftrl, as the next three */
+    uint32_t nesterov;               /* 0 or 1 */
+    float weight_keep;               /* AdamW: decoupled decay, else 1 */
+    float first_keep, first_take;    /* average of the gradient */
+    float second_keep, second_take;  /* average of its square */
+    float root_scale;                /* beta2's bias: 1 / sqrt(1 - beta2^t) */
+    float inverse_rate;              /* Ftrl, as the next three */
     float l1, twice_l2;
     float power; /* -learning_rate_power */
 };

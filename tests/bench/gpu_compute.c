@@ -117,7 +117,7 @@ static void update(const struct step *step) {
                                     .gradients = &gradients,
                                     .weights = step->weights[0],
                                     .weights_out = step->weights[0]};
-    ops->rule(step->device->handle, STREAM_COMPUTE, &sgd, &one, NULL);
+    ops->run(step->device->handle, STREAM_COMPUTE, op_rule(&sgd, &one, NULL));
 }
 
 static void give_steps(void *context, uint64_t times) {

@@ -2,30 +2,30 @@
 #include "worker/ops/cuda/cuda_kernels.h"
 
 #include "tests/gpu/cuda_cases.h"
+#include "worker/ops/device.h"
 
 static const uint32_t shapes[][3] = {{1, 2, 1},    {7, 2, 8},  {5, 3, 7},
                                      {33, 26, 16}, {2, 5, 67}, {1, 4, 130},
                                      {257, 1, 9}};
 enum { SHAPES = sizeof shapes / sizeof *shapes, GAP = 2 };
 
-static struct ops_rows call_of(enum ops_rows_kind kind, const uint32_t *shape,
-                               bool add) {
-    struct ops_rows call = {.kind = kind,
-                            .key = 5,
-                            .number = 6,
-                            .rate = 0.3,
-                            .n = shape[0],
-                            .fields = shape[1],
-                            .width = shape[2],
-                            .add = add && kind != OPS_ROWS_DROPOUT};
+static struct op call_of(enum op_kind kind, const uint32_t *shape, bool add) {
+    struct op call = {.kind = kind,
+                      .key = 5,
+                      .number = 6,
+                      .rate = 0.3,
+                      .n = shape[0],
+                      .fields = shape[1],
+                      .width = shape[2],
+                      .add = add && kind != OP_ROWS_DROPOUT};
     uint32_t values = shape[1] * shape[2];
     call.x_row = values + GAP;
-    call.dy_row = (uint32_t)ops_rows_pairs(&call) + GAP;
+    call.dy_row = (uint32_t)op_pairs(call.fields) + GAP;
     call.y_row = values + call.dy_row;
     return call;
 }
 
-static void check_call(struct ops_rows call) {
+static void check_call(struct op call) {
     struct device *cpu;
     size_t count = (size_t)call.n * call.y_row;
     float *x = cuda_floats((size_t)call.n * call.x_row, 1, 1);
@@ -33,16 +33,14 @@ static void check_call(struct ops_rows call) {
     float *before = cuda_floats(count, 3, 1);
     float *expected = cuda_copy(before, count);
     assert_int_equal(ops_cpu_open(&cpu, 1, NULL), STATUS_OK);
-    call.x = x;
-    call.dy = dy;
-    call.y = expected;
-    ops_cpu()->rows(cpu, &call);
+    ops_cpu()->run(cpu, STREAM_COMPUTE, op_rows(call, x, dy, expected));
     for (int order = 0; order < CUDA_ORDERS; order++) {
-        call.y = cuda_copy(before, count);
+        float *y = cuda_copy(before, count);
+        const struct op op = op_rows(call, x, dy, y);
         cuda_set_order(order);
-        assert_runs(cuda_kernels_rows(NULL, &call));
-        cuda_assert_same_bits(call.y, expected, count);
-        cuda_backend_release(call.y);
+        assert_runs(cuda_kernels_rows(NULL, &op));
+        cuda_assert_same_bits(y, expected, count);
+        cuda_backend_release(y);
     }
     ops_cpu_close(&cpu);
     cuda_backend_release(x);
@@ -53,18 +51,18 @@ static void check_call(struct ops_rows call) {
 
 static void rows_have_the_cpus_bits(void **state) {
     (void)state;
-    for (int kind = 0; kind < OPS_ROWS_KINDS; kind++)
+    for (int kind = OP_ROWS_COPY; kind <= OP_ROWS_DROPOUT; kind++)
         for (int s = 0; s < SHAPES; s++)
             for (int add = 0; add < 2; add++)
-                check_call(call_of((enum ops_rows_kind)kind, shapes[s], add));
+                check_call(call_of((enum op_kind)kind, shapes[s], add));
 }
 
 static void no_samples_are_no_work(void **state) {
     (void)state;
-    for (int kind = 0; kind < OPS_ROWS_KINDS; kind++)
+    for (int kind = OP_ROWS_COPY; kind <= OP_ROWS_DROPOUT; kind++)
         assert_runs(cuda_kernels_rows(
-            NULL, &(struct ops_rows){
-                      .kind = (uint32_t)kind, .fields = 3, .width = 2}));
+            NULL,
+            &(struct op){.kind = (uint32_t)kind, .fields = 3, .width = 2}));
 }
 
 int main(void) {

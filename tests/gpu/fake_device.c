@@ -429,204 +429,23 @@ static void set_precision(struct device *device, enum job_precision precision) {
         &(struct fake_command){.kind = FAKE_PRECISION, .word = (int)precision});
 }
 
-static void linear(struct device *device, const float *x, const float *w,
-                   const float *bias, float *y, uint32_t n, uint32_t in,
-                   uint32_t out, enum job_activation activation) {
-    expect_device(device, x);
-    expect_device(device, w);
-    expect_device(device, bias);
-    expect_device(device, y);
-    give(device, STREAM_COMPUTE,
-         &(struct fake_command){.kind = FAKE_LINEAR,
-                                .a = x,
-                                .b = w,
-                                .c = bias,
-                                .to = y,
-                                .n = n,
-                                .in = in,
-                                .out = out,
-                                .word = (int)activation});
+static bool supports(const struct device *device, struct op op) {
+    return ops_cpu()->supports(device->streams.cpu, op);
 }
 
-static void input_gradient(struct device *device, const float *dy,
-                           const float *w, float *dx, uint32_t n, uint32_t in,
-                           uint32_t out) {
-    expect_device(device, dy);
-    expect_device(device, w);
-    expect_device(device, dx);
-    give(device, STREAM_COMPUTE,
-         &(struct fake_command){.kind = FAKE_INPUT_GRADIENT,
-                                .a = dy,
-                                .b = w,
-                                .to = dx,
-                                .n = n,
-                                .in = in,
-                                .out = out});
+static enum status prepare(struct device *device, struct op op,
+                           struct failure *why) {
+    (void)op;
+    (void)why;
+    expect_no_span(device);
+    return STATUS_OK;
 }
 
-static void weight_gradient(struct device *device, const float *dy,
-                            const float *x, float *dw, uint32_t n, uint32_t in,
-                            uint32_t out, bool add) {
-    expect_device(device, dy);
-    expect_device(device, x);
-    expect_device(device, dw);
-    give(device, STREAM_COMPUTE,
-         &(struct fake_command){.kind = FAKE_WEIGHT_GRADIENT,
-                                .a = dy,
-                                .b = x,
-                                .to = dw,
-                                .n = n,
-                                .in = in,
-                                .out = out,
-                                .add = add});
-}
-
-static void column_sums(struct device *device, const float *dy, float *db,
-                        uint32_t n, uint32_t out, bool add) {
-    expect_device(device, dy);
-    expect_device(device, db);
-    give(device, STREAM_COMPUTE,
-         &(struct fake_command){.kind = FAKE_COLUMN_SUMS,
-                                .a = dy,
-                                .to = db,
-                                .n = n,
-                                .out = out,
-                                .add = add});
-}
-
-static void activation_gradient(struct device *device,
-                                enum job_activation activation, const float *y,
-                                float *dy, uint32_t n, uint32_t out) {
-    expect_device(device, y);
-    expect_device(device, dy);
-    give(device, STREAM_COMPUTE,
-         &(struct fake_command){.kind = FAKE_ACTIVATION_GRADIENT,
-                                .a = y,
-                                .to = dy,
-                                .n = n,
-                                .out = out,
-                                .word = (int)activation});
-}
-
-static void rows(struct device *device, const struct ops_rows *call) {
-    expect_device(device, call->x);
-    expect_device(device, call->dy);
-    expect_device(device, call->y);
-    give(device, STREAM_COMPUTE,
-         &(struct fake_command){.kind = FAKE_ROWS,
-                                .a = call->x,
-                                .b = call->dy,
-                                .to = call->y,
-                                .rows = *call});
-}
-
-static void loss(struct device *device, enum job_loss kind, const float *z,
-                 const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
-                 float scale, double *sum, uint32_t *correct) {
-    expect_device(device, z);
-    expect_device(device, labels);
-    expect_device(device, dz);
-    expect_device(device, sum);
-    expect_device(device, correct);
-    give(device, STREAM_COMPUTE,
-         &(struct fake_command){.kind = FAKE_LOSS,
-                                .a = z,
-                                .b = labels,
-                                .to = dz,
-                                .second = sum,
-                                .third = correct,
-                                .n = n,
-                                .out = out,
-                                .word = (int)kind,
-                                .scale = scale});
-}
-
-static void fill(struct device *device, enum device_stream stream, float *x,
-                 size_t count, float value) {
-    expect_device(device, x);
-    give(device, stream,
-         &(struct fake_command){.kind = FAKE_FILL,
-                                .to = x,
-                                .bytes = count * sizeof *x,
-                                .scale = value});
-}
-
-static void scale(struct device *device, enum device_stream stream, float *x,
-                  size_t count, float by) {
-    expect_device(device, x);
-    give(device, stream,
-         &(struct fake_command){.kind = FAKE_SCALE,
-                                .to = x,
-                                .bytes = count * sizeof *x,
-                                .scale = by});
-}
-
-static void find_overflow(struct device *device, enum device_stream stream,
-                          const float *x, size_t count, uint32_t *found) {
-    expect_device(device, x);
-    expect_device(device, found);
-    give(device, stream,
-         &(struct fake_command){.kind = FAKE_FIND_OVERFLOW,
-                                .a = x,
-                                .to = found,
-                                .bytes = count * sizeof *x});
-}
-
-static void square_sums(struct device *device, enum device_stream stream,
-                        const float *x, size_t count, float by,
-                        double *pieces) {
-    expect_device(device, x);
-    expect_device(device, pieces);
-    give(device, stream,
-         &(struct fake_command){.kind = FAKE_SQUARE_SUMS,
-                                .a = x,
-                                .to = pieces,
-                                .bytes = count * sizeof *x,
-                                .scale = by});
-}
-
-static void reduce_sum(struct device *device, enum device_stream stream,
-                       const double *pieces, size_t number, double *sum) {
-    expect_device(device, pieces);
-    expect_device(device, sum);
-    give(device, stream,
-         &(struct fake_command){.kind = FAKE_REDUCE_SUM,
-                                .a = pieces,
-                                .to = sum,
-                                .bytes = number * sizeof *pieces});
-}
-
-static void clip(struct device *device, enum device_stream stream,
-                 const double *squares, size_t number, size_t step,
-                 double limit, float *factor) {
-    expect_device(device, squares);
-    expect_device(device, factor);
-    give(device, stream,
-         &(struct fake_command){.kind = FAKE_CLIP,
-                                .a = squares,
-                                .to = factor,
-                                .n = (uint32_t)number,
-                                .in = (uint32_t)step,
-                                .limit = limit});
-}
-
-static void apply_rule(struct device *device, enum device_stream stream,
-                       const struct optimizer *rule,
-                       const struct rule_update *update, const float *factor) {
-    struct fake_command call = {.kind = FAKE_RULE,
-                                .a = update->gradients[0],
-                                .b = factor,
-                                .to = update->weights_out,
-                                .rule = *rule,
-                                .update = *update};
-    expect_device(device, call.a);
-    expect_device(device, call.b);
-    expect_device(device, call.to);
-    for (unsigned slot = 0; slot < rule_slots(rule); slot++)
-        expect_device(device, update->state[slot]);
-    if (update->num_gradients > 1 || update->weights != update->weights_out)
-        misused("an update that is not one gradient's, in place");
-    give(device, stream, &call);
+static void run(struct device *device, enum device_stream stream,
+                struct op op) {
+    for (unsigned i = 0; i < OP_TENSORS; i++)
+        expect_device(device, op_tensor_at(&op, i)->data);
+    give(device, stream, &(struct fake_command){.kind = FAKE_OP, .op = op});
 }
 
 extern const struct device_ops capstan_device;
@@ -660,20 +479,9 @@ const struct device_ops capstan_device = {
     .capture_begin = capture_begin,
     .capture_end = capture_end,
     .set_precision = set_precision,
-    .linear = linear,
-    .linear_input_gradient = input_gradient,
-    .linear_weight_gradient = weight_gradient,
-    .column_sums = column_sums,
-    .activation_gradient = activation_gradient,
-    .loss = loss,
-    .rows = rows,
-    .fill = fill,
-    .scale = scale,
-    .find_overflow = find_overflow,
-    .square_sums = square_sums,
-    .reduce_sum = reduce_sum,
-    .clip = clip,
-    .rule = apply_rule,
+    .supports = supports,
+    .prepare = prepare,
+    .run = run,
 };
 
 const struct device_ops *fake_device_ops(void) {

@@ -4,43 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void compute_update(struct device *device,
-                           const struct fake_command *c) {
-    const struct device_ops *cpu = ops_cpu();
-    struct rule_update update = c->update;
-    switch (c->kind) {
-    case FAKE_FILL:
-        cpu->fill(device, STREAM_COMPUTE, c->to, c->bytes / sizeof(float),
-                  c->scale);
-        return;
-    case FAKE_SCALE:
-        cpu->scale(device, STREAM_COMPUTE, c->to, c->bytes / sizeof(float),
-                   c->scale);
-        return;
-    case FAKE_FIND_OVERFLOW:
-        cpu->find_overflow(device, STREAM_COMPUTE, c->a,
-                           c->bytes / sizeof(float), c->to);
-        return;
-    case FAKE_SQUARE_SUMS:
-        cpu->square_sums(device, STREAM_COMPUTE, c->a, c->bytes / sizeof(float),
-                         c->scale, c->to);
-        return;
-    case FAKE_REDUCE_SUM:
-        cpu->reduce_sum(device, STREAM_COMPUTE, c->a, c->bytes / sizeof(double),
-                        c->to);
-        return;
-    case FAKE_CLIP:
-        cpu->clip(device, STREAM_COMPUTE, c->a, c->n, c->in, c->limit, c->to);
-        return;
-    case FAKE_RULE:
-        update.gradients = &c->a;
-        cpu->rule(device, STREAM_COMPUTE, &c->rule, &update, c->b);
-        return;
-    default:
-        c->work(c->what);
-    }
-}
-
 static void compute(struct device *device, const struct fake_command *c) {
     const struct device_ops *cpu = ops_cpu();
     switch (c->kind) {
@@ -52,35 +15,11 @@ static void compute(struct device *device, const struct fake_command *c) {
     case FAKE_PRECISION:
         cpu->set_precision(device, (enum job_precision)c->word);
         return;
-    case FAKE_LINEAR:
-        cpu->linear(device, c->a, c->b, c->c, c->to, c->n, c->in, c->out,
-                    (enum job_activation)c->word);
+    case FAKE_OP:
+        cpu->run(device, STREAM_COMPUTE, c->op);
         return;
-    case FAKE_INPUT_GRADIENT:
-        cpu->linear_input_gradient(device, c->a, c->b, c->to, c->n, c->in,
-                                   c->out);
-        return;
-    case FAKE_WEIGHT_GRADIENT:
-        cpu->linear_weight_gradient(device, c->a, c->b, c->to, c->n, c->in,
-                                    c->out, c->add);
-        return;
-    case FAKE_COLUMN_SUMS:
-        cpu->column_sums(device, c->a, c->to, c->n, c->out, c->add);
-        return;
-    case FAKE_ACTIVATION_GRADIENT:
-        cpu->activation_gradient(device, (enum job_activation)c->word, c->a,
-                                 c->to, c->n, c->out);
-        return;
-    case FAKE_LOSS:
-        cpu->loss(device, (enum job_loss)c->word, c->a, c->b, c->to, c->n,
-                  c->out, c->scale, c->second, c->third);
-        return;
-    case FAKE_ROWS:
-        cpu->rows(device, &c->rows);
-        return;
-    default:
-        compute_update(device, c);
-        return;
+    case FAKE_OTHER:
+        c->work(c->what);
     }
 }
 
@@ -190,10 +129,12 @@ bool fake_streams_is_in_use(const struct fake_streams *streams,
         const struct fake_stream *stream = &streams->all[s];
         for (uint64_t i = stream->done; i < stream->given; i++) {
             const struct fake_command *c = &stream->ring[i % stream->room];
-            const void *const all[] = {c->a, c->b, c->c, c->to, c->second};
-            for (int j = 0; j < 5; j++)
-                if (reaches(all[j], memory, bytes))
-                    return true;
+            bool uses =
+                reaches(c->a, memory, bytes) || reaches(c->to, memory, bytes);
+            for (unsigned j = 0; j < OP_TENSORS; j++)
+                uses |= reaches(op_tensor_at(&c->op, j)->data, memory, bytes);
+            if (uses)
+                return true;
         }
     }
     return false;

@@ -25,20 +25,7 @@ enum fake_kind {
     FAKE_COPY,
     FAKE_STREAM_WAIT,
     FAKE_PRECISION,
-    FAKE_LINEAR,
-    FAKE_INPUT_GRADIENT,
-    FAKE_WEIGHT_GRADIENT,
-    FAKE_COLUMN_SUMS,
-    FAKE_ACTIVATION_GRADIENT,
-    FAKE_LOSS,
-    FAKE_ROWS,
-    FAKE_FILL,
-    FAKE_SCALE,
-    FAKE_FIND_OVERFLOW,
-    FAKE_SQUARE_SUMS,
-    FAKE_REDUCE_SUM,
-    FAKE_CLIP,
-    FAKE_RULE,
+    FAKE_OP,
     FAKE_OTHER, /* of others: fake_stream_hook */
 };
 
@@ -47,17 +34,11 @@ struct fake_command {
     enum fake_kind kind;
     enum device_stream after;
     uint64_t position;
-    const void *a, *b, *c;
-    void *to, *second, *third;
+    const void *a; /* what a copy reads */
+    void *to;      /* what a copy or others write */
     size_t bytes;
-    uint32_t n, in, out;
     int word;
-    float scale;
-    double limit;
-    bool add;
-    struct ops_rows rows;
-    struct optimizer rule;
-    struct rule_update update; /* whose gradient is `a`, its factor `b` */
+    struct op op;
     void (*work)(void *what);
     void *what;
 };

@@ -41,11 +41,6 @@ static void *lend(struct device *device, const void *host, size_t bytes) {
     return there;
 }
 
-static float *lend_floats(struct device *device, const float *host, size_t rows,
-                          size_t columns) {
-    return lend(device, host, rows * columns * sizeof *host);
-}
-
 /* All that was lent is here again. What was lent to be read is only let go:
  * else a device could not spoil it. */
 static void give_back(struct device *device, unsigned written) {
@@ -86,153 +81,27 @@ static void set_precision(struct device *device, enum job_precision precision) {
     device->ops->set_precision(device->far, precision);
 }
 
-static void linear(struct device *device, const float *x, const float *w,
-                   const float *bias, float *y, uint32_t n, uint32_t in,
-                   uint32_t out, enum job_activation activation) {
-    x = lend_floats(device, x, n, in);
-    w = lend_floats(device, w, out, in);
-    bias = lend_floats(device, bias, 1, out);
-    y = lend_floats(device, y, n, out);
-    device->ops->linear(device->far, x, w, bias, y, n, in, out, activation);
-    give_back(device, 1);
+static bool supports(const struct device *device, struct op op) {
+    return device->ops->supports(device->far, op);
 }
 
-static void input_gradient(struct device *device, const float *dy,
-                           const float *w, float *dx, uint32_t n, uint32_t in,
-                           uint32_t out) {
-    dy = lend_floats(device, dy, n, out);
-    w = lend_floats(device, w, out, in);
-    dx = lend_floats(device, dx, n, in);
-    device->ops->linear_input_gradient(device->far, dy, w, dx, n, in, out);
-    give_back(device, 1);
+static enum status prepare(struct device *device, struct op op,
+                           struct failure *why) {
+    return device->ops->prepare(device->far, op, why);
 }
 
-static void weight_gradient(struct device *device, const float *dy,
-                            const float *x, float *dw, uint32_t n, uint32_t in,
-                            uint32_t out, bool add) {
-    dy = lend_floats(device, dy, n, out);
-    x = lend_floats(device, x, n, in);
-    dw = lend_floats(device, dw, out, in);
-    device->ops->linear_weight_gradient(device->far, dy, x, dw, n, in, out,
-                                        add);
-    give_back(device, 1);
-}
-
-static void column_sums(struct device *device, const float *dy, float *db,
-                        uint32_t n, uint32_t out, bool add) {
-    dy = lend_floats(device, dy, n, out);
-    db = lend_floats(device, db, 1, out);
-    device->ops->column_sums(device->far, dy, db, n, out, add);
-    give_back(device, 1);
-}
-
-static void activation_gradient(struct device *device,
-                                enum job_activation activation, const float *y,
-                                float *dy, uint32_t n, uint32_t out) {
-    y = lend_floats(device, y, n, out);
-    dy = lend_floats(device, dy, n, out);
-    device->ops->activation_gradient(device->far, activation, y, dy, n, out);
-    give_back(device, 1);
-}
-
-static void loss(struct device *device, enum job_loss kind, const float *z,
-                 const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
-                 float scale, double *sum, uint32_t *correct) {
-    z = lend_floats(device, z, n, out);
-    labels = lend(device, labels, n * sizeof *labels);
-    sum = lend(device, sum, sizeof *sum);
-    correct = lend(device, correct, sizeof *correct);
-    dz = lend_floats(device, dz, n, out);
-    device->ops->loss(device->far, kind, z, labels, dz, n, out, scale, sum,
-                      correct);
-    give_back(device, dz ? 3 : 2);
-}
-
-/* Rows of all operands up to the end of their last one. */
-static void rows(struct device *device, const struct ops_rows *call) {
-    struct ops_rows there = *call;
-    there.x = lend_floats(device, call->x, 1, ops_rows_x(call));
-    there.dy = lend_floats(device, call->dy, 1, ops_rows_dy(call));
-    there.y = lend_floats(device, call->y, 1, ops_rows_y(call));
-    device->ops->rows(device->far, &there);
-    give_back(device, 1);
-}
-
-static void fill(struct device *device, enum device_stream stream, float *x,
-                 size_t count, float value) {
+static void run(struct device *device, enum device_stream stream,
+                struct op op) {
+    unsigned written = 0;
     (void)stream;
-    x = lend_floats(device, x, 1, count);
-    device->ops->fill(device->far, STREAM_COMPUTE, x, count, value);
-    give_back(device, 1);
-}
-
-static void scale(struct device *device, enum device_stream stream, float *x,
-                  size_t count, float by) {
-    (void)stream;
-    x = lend_floats(device, x, 1, count);
-    device->ops->scale(device->far, STREAM_COMPUTE, x, count, by);
-    give_back(device, 1);
-}
-
-static void find_overflow(struct device *device, enum device_stream stream,
-                          const float *x, size_t count, uint32_t *found) {
-    (void)stream;
-    x = lend_floats(device, x, 1, count);
-    found = lend(device, found, sizeof *found);
-    device->ops->find_overflow(device->far, STREAM_COMPUTE, x, count, found);
-    give_back(device, 1);
-}
-
-static void square_sums(struct device *device, enum device_stream stream,
-                        const float *x, size_t count, float by,
-                        double *pieces) {
-    size_t bytes = (count + RULE_PIECE - 1) / RULE_PIECE * sizeof *pieces;
-    (void)stream;
-    x = lend_floats(device, x, 1, count);
-    pieces = lend(device, pieces, bytes);
-    device->ops->square_sums(device->far, STREAM_COMPUTE, x, count, by, pieces);
-    give_back(device, 1);
-}
-
-static void reduce_sum(struct device *device, enum device_stream stream,
-                       const double *pieces, size_t count, double *sum) {
-    (void)stream;
-    pieces = lend(device, pieces, count * sizeof *pieces);
-    sum = lend(device, sum, sizeof *sum);
-    device->ops->reduce_sum(device->far, STREAM_COMPUTE, pieces, count, sum);
-    give_back(device, 1);
-}
-
-static void clip(struct device *device, enum device_stream stream,
-                 const double *squares, size_t count, size_t step, double limit,
-                 float *factor) {
-    (void)stream;
-    squares = lend(device, squares, count * step * sizeof *squares);
-    factor = lend(device, factor, sizeof *factor);
-    device->ops->clip(device->far, STREAM_COMPUTE, squares, count, step, limit,
-                      factor);
-    give_back(device, 1);
-}
-
-static void apply_rule(struct device *device, enum device_stream stream,
-                       const struct optimizer *rule,
-                       const struct rule_update *update, const float *factor) {
-    struct rule_update there = *update;
-    size_t count = update->elements;
-    unsigned slots = rule_slots(rule);
-    const void *gradient = lend_floats(device, update->gradients[0], 1, count);
-    (void)stream;
-    factor = lend(device, factor, sizeof *factor);
-    there.gradients = &gradient;
-    there.weights_out = lend_floats(device, update->weights_out, 1, count);
-    there.weights = there.weights_out;
-    for (unsigned s = 0; s < slots; s++) {
-        there.state_out[s] =
-            lend_floats(device, update->state_out[s], 1, count);
-        there.state[s] = there.state_out[s];
+    for (int i = 0; i < OP_READS; i++)
+        op.reads[i].data = lend(device, op.reads[i].data, op.reads[i].bytes);
+    for (int i = 0; i < OP_WRITES; i++) {
+        written += op.writes[i].data != NULL;
+        op.writes[i].data = lend(device, op.writes[i].data, op.writes[i].bytes);
     }
-    device->ops->rule(device->far, STREAM_COMPUTE, rule, &there, factor);
-    give_back(device, 1 + slots);
+    device->ops->run(device->far, STREAM_COMPUTE, op);
+    give_back(device, written);
 }
 
 static void close_device(struct device **where) {
@@ -269,20 +138,9 @@ const struct device_ops *sync_device_ops(void) {
         .capture_begin = pass,
         .capture_end = pass,
         .set_precision = set_precision,
-        .linear = linear,
-        .linear_input_gradient = input_gradient,
-        .linear_weight_gradient = weight_gradient,
-        .column_sums = column_sums,
-        .activation_gradient = activation_gradient,
-        .loss = loss,
-        .rows = rows,
-        .fill = fill,
-        .scale = scale,
-        .find_overflow = find_overflow,
-        .square_sums = square_sums,
-        .reduce_sum = reduce_sum,
-        .clip = clip,
-        .rule = apply_rule,
+        .supports = supports,
+        .prepare = prepare,
+        .run = run,
     };
     return &near_device;
 }

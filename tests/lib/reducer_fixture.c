@@ -317,7 +317,7 @@ static void open_device(struct reducer_rank *rank) {
     rank->complete = calloc(layout->num_parameters, sizeof *rank->complete);
     for (uint32_t p = 0; p < layout->num_parameters; p++)
         rank->complete[p] = ops->event_open(rank->device);
-    ops->fill(rank->device, STREAM_EXCHANGE, memory, 2 * floats, 0);
+    ops->run(rank->device, STREAM_EXCHANGE, op_fill(memory, 2 * floats, 0));
     ops->synchronize(rank->device, NULL);
     rank->place = (struct reducer_device_arena){
         ops, rank->device, memory, memory + floats, rank->complete};

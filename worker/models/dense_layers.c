@@ -58,6 +58,25 @@ void dense_layers_parameters(const struct job_widths *widths,
     }
 }
 
+enum status dense_layers_prepare(const struct device_ops *ops,
+                                 struct device *device,
+                                 const struct job_widths *widths,
+                                 uint32_t max_batch, struct failure *why) {
+    enum status status = STATUS_OK;
+    for (uint32_t l = 0; !status && l < dense_layers_count(widths); l++) {
+        uint32_t in = widths->items[l], out = widths->items[l + 1];
+        const struct op ops_of_layer[] = {
+            op_linear(NULL, NULL, NULL, NULL, max_batch, in, out, JOB_IDENTITY),
+            op_linear_input_gradient(NULL, NULL, NULL, max_batch, in, out),
+            op_linear_weight_gradient(NULL, NULL, NULL, max_batch, in, out,
+                                      false),
+            op_column_sums(NULL, NULL, max_batch, out, false)};
+        for (int i = 0; !status && i < 4; i++)
+            status = model_pass_prepare(ops, device, ops_of_layer[i], why);
+    }
+    return status;
+}
+
 bool dense_layers_open(struct dense_layers *layers, uint32_t max_batch) {
     uint32_t count = dense_layers_count(&layers->widths);
     size_t floats = (size_t)max_batch * dense_layers_widest(&layers->widths);
@@ -118,19 +137,17 @@ static void dense_layers_drop(const struct dense_layers *layers,
     uint32_t width = layers->widths.items[layer + 1];
     if (!drops(layers, pass, layer))
         return;
-    pass->ops->rows(pass->device,
-                    &(struct ops_rows){
-                        .kind = OPS_ROWS_DROPOUT,
-                        .x = x,
-                        .y = y,
-                        .key = layers->key,
-                        .number = pass->batch->number * JOB_MAX_WIDTHS + layer,
-                        .rate = layers->dropout,
-                        .n = pass->batch->count,
-                        .fields = 1,
-                        .width = width,
-                        .x_row = width,
-                        .y_row = width});
+    const struct op drop = {.kind = OP_ROWS_DROPOUT,
+                            .key = layers->key,
+                            .number =
+                                pass->batch->number * JOB_MAX_WIDTHS + layer,
+                            .rate = layers->dropout,
+                            .n = pass->batch->count,
+                            .fields = 1,
+                            .width = width,
+                            .x_row = width,
+                            .y_row = width};
+    model_pass_run(pass, op_rows(drop, x, NULL, y));
 }
 
 const float *dense_layers_forward(const struct dense_layers *layers,
@@ -140,12 +157,14 @@ const float *dense_layers_forward(const struct dense_layers *layers,
     for (uint32_t l = 0; l < count; l++) {
         uint32_t weight = layers->first + 2 * l;
         model_pass_need(pass, weight, 2);
-        pass->ops->linear(pass->device, dense_layers_input(layers, pass, l, x),
-                          pass->weights[weight], pass->weights[weight + 1],
-                          layers->outputs[l], pass->batch->count,
-                          layers->widths.items[l], layers->widths.items[l + 1],
-                          is_active(layers, l) ? layers->activation
-                                               : JOB_IDENTITY);
+        model_pass_run(pass,
+                       op_linear(dense_layers_input(layers, pass, l, x),
+                                 pass->weights[weight],
+                                 pass->weights[weight + 1], layers->outputs[l],
+                                 pass->batch->count, layers->widths.items[l],
+                                 layers->widths.items[l + 1],
+                                 is_active(layers, l) ? layers->activation
+                                                      : JOB_IDENTITY));
         dense_layers_drop(layers, pass, l, layers->outputs[l],
                           layers->dropped[l] ? layers->dropped[l]
                                              : layers->outputs[l]);
@@ -161,23 +180,23 @@ float *dense_layers_dz(const struct dense_layers *layers) {
 static void dense_layers_one_back(const struct dense_layers *layers,
                                   const struct model_pass *pass, uint32_t l,
                                   const float *x, float *dx) {
-    const struct device_ops *ops = pass->ops;
     uint32_t weight = layers->first + 2 * l, n = pass->batch->count;
     uint32_t in = layers->widths.items[l], out = layers->widths.items[l + 1];
     float *dz = layers->dz[l % 2];
     dense_layers_drop(layers, pass, l, dz, dz);
     if (is_active(layers, l))
-        ops->activation_gradient(pass->device, layers->activation,
-                                 layers->outputs[l], dz, n, out);
-    ops->column_sums(pass->device, dz, pass->gradients[weight + 1], n, out,
-                     pass->add);
+        model_pass_run(pass,
+                       op_activation_gradient(layers->activation,
+                                              layers->outputs[l], dz, n, out));
+    model_pass_run(pass, op_column_sums(dz, pass->gradients[weight + 1], n, out,
+                                        pass->add));
     model_pass_done(pass, weight + 1);
-    ops->linear_weight_gradient(pass->device, dz,
-                                dense_layers_input(layers, pass, l, x),
-                                pass->gradients[weight], n, in, out, pass->add);
+    model_pass_run(pass, op_linear_weight_gradient(
+                             dz, dense_layers_input(layers, pass, l, x),
+                             pass->gradients[weight], n, in, out, pass->add));
     if (dx)
-        ops->linear_input_gradient(pass->device, dz, pass->weights[weight], dx,
-                                   n, in, out);
+        model_pass_run(pass, op_linear_input_gradient(dz, pass->weights[weight],
+                                                      dx, n, in, out));
     model_pass_done(pass, weight);
 }
 

@@ -37,6 +37,14 @@ void dense_layers_parameters(const struct job_widths *widths,
                              const struct job_init *init, const char *name,
                              struct parameter *parameters);
 
+/* Prepares the ops of layers of WIDTHS for MAX_BATCH samples. Fails as
+ * model_pass_prepare. */
+enum status dense_layers_prepare(const struct device_ops *ops,
+                                 struct device *device,
+                                 const struct job_widths *widths,
+                                 uint32_t max_batch,
+                                 struct failure *why) MUST_CHECK;
+
 /* Allocates buffers for MAX_BATCH samples; the fields down to `device` are
  * filled. False: no memory. */
 bool dense_layers_open(struct dense_layers *layers, uint32_t max_batch);

@@ -297,6 +297,17 @@ static void mlp_close(struct model_instance **mlp) {
     *mlp = NULL;
 }
 
+static enum status mlp_prepare(const struct model_instance *mlp,
+                               struct failure *why) {
+    const struct job_widths *widths = &mlp->settings.layers;
+    enum status status = dense_layers_prepare(mlp->ops, mlp->device, widths,
+                                              mlp->max_batch, why);
+    return status ? status
+                  : model_loss_prepare(&mlp->loss, mlp->settings.loss,
+                                       mlp->max_batch,
+                                       widths->items[mlp->layers], why);
+}
+
 static enum status mlp_open(struct model_instance **out,
                             const struct job_model *model,
                             const struct batch_spec *spec,
@@ -316,16 +327,21 @@ static enum status mlp_open(struct model_instance **out,
         mlp->row_width = spec->columns[mlp->rows].width;
     recompute_plan(&mlp->plan, &mlp->settings.layers, model->kept);
     ops->set_precision(device, model->precision);
-    if (!mlp_allocate(mlp)) {
-        status_fail(why, FAILURE_DEVICE_MEMORY,
-                    "no memory on device %s for the activations of %u samples "
-                    "of %zu bytes",
-                    ops->name, max_batch, mlp->bytes);
+    enum status status =
+        mlp_allocate(mlp)
+            ? mlp_prepare(mlp, why)
+            : status_fail(why, FAILURE_DEVICE_MEMORY,
+                          "no memory on device %s for the activations of %u "
+                          "samples of %zu bytes",
+                          ops->name, max_batch, mlp->bytes);
+    if (status)
         mlp_close(&mlp);
-        return STATUS_FAILED;
-    }
     *out = mlp;
-    return STATUS_OK;
+    return status;
+}
+
+static void mlp_run(const struct model_instance *mlp, struct op op) {
+    mlp->ops->run(mlp->device, STREAM_COMPUTE, op);
 }
 
 /* Submits the enqueued work first: the host may have to wait for weights, and
@@ -362,21 +378,6 @@ static const float *inputs_of(const struct model_instance *mlp, uint32_t layer,
                             : batch->columns[MLP_INPUTS];
 }
 
-/* Copies WIDTH values of each sample of BATCH between rows of X_ROW and Y_ROW
- * values. */
-static void mlp_copy(const struct model_instance *mlp,
-                     const struct batch *batch, const float *x, uint32_t x_row,
-                     float *y, uint32_t y_row, uint32_t width) {
-    mlp->ops->rows(mlp->device, &(struct ops_rows){.kind = OPS_ROWS_COPY,
-                                                   .x = x,
-                                                   .y = y,
-                                                   .n = batch->count,
-                                                   .fields = 1,
-                                                   .width = width,
-                                                   .x_row = x_row,
-                                                   .y_row = y_row});
-}
-
 /* Numbers and rows, side by side. */
 static void join_inputs(const struct model_instance *mlp,
                         const struct batch *batch) {
@@ -384,10 +385,11 @@ static void join_inputs(const struct model_instance *mlp,
     uint32_t rows = mlp->row_width, numbers = inputs - rows;
     if (!mlp->inputs)
         return;
-    mlp_copy(mlp, batch, batch->columns[MLP_INPUTS], numbers, mlp->inputs,
-             inputs, numbers);
-    mlp_copy(mlp, batch, batch->columns[mlp->rows], rows, mlp->inputs + numbers,
-             inputs, rows);
+    mlp_run(mlp, op_rows_copy(batch->columns[MLP_INPUTS], numbers, mlp->inputs,
+                              inputs, batch->count, numbers, false));
+    mlp_run(mlp,
+            op_rows_copy(batch->columns[mlp->rows], rows, mlp->inputs + numbers,
+                         inputs, batch->count, rows, false));
 }
 
 /* From dz of the first layer to the gradient of the rows; the inputs are not
@@ -399,23 +401,23 @@ static void propagate_to_rows(const struct model_instance *mlp,
     if (!rows)
         return;
     float *gradient = batch->gradients[mlp->rows];
-    mlp->ops->linear_input_gradient(
-        mlp->device, dz_of(mlp, 0), weight, numbers ? mlp->inputs : gradient,
-        batch->count, inputs, mlp->settings.layers.items[1]);
+    mlp_run(mlp, op_linear_input_gradient(
+                     dz_of(mlp, 0), weight, numbers ? mlp->inputs : gradient,
+                     batch->count, inputs, mlp->settings.layers.items[1]));
     if (numbers)
-        mlp_copy(mlp, batch, mlp->inputs + numbers, inputs, gradient, rows,
-                 rows);
+        mlp_run(mlp, op_rows_copy(mlp->inputs + numbers, inputs, gradient, rows,
+                                  batch->count, rows, false));
 }
 
 static void mlp_compute(struct model_instance *mlp, uint32_t layer,
                         const struct batch *batch, float *const *weights) {
     bool last = layer == mlp->layers - 1;
-    mlp->ops->linear(mlp->device, inputs_of(mlp, layer, batch),
-                     weights[weight_of(layer)], weights[bias_of(layer)],
-                     output_of(mlp, layer), batch->count,
-                     mlp->settings.layers.items[layer],
-                     mlp->settings.layers.items[layer + 1],
-                     last ? JOB_IDENTITY : mlp->settings.activation);
+    mlp_run(mlp,
+            op_linear(inputs_of(mlp, layer, batch), weights[weight_of(layer)],
+                      weights[bias_of(layer)], output_of(mlp, layer),
+                      batch->count, mlp->settings.layers.items[layer],
+                      mlp->settings.layers.items[layer + 1],
+                      last ? JOB_IDENTITY : mlp->settings.activation));
     if (!mlp->plan.kept[layer])
         mlp->present_segment = mlp->plan.segment[layer];
 }
@@ -459,10 +461,11 @@ static void propagate(struct model_instance *mlp, uint32_t layer, uint32_t n,
     uint32_t in = mlp->settings.layers.items[layer],
              out = mlp->settings.layers.items[layer + 1];
     float *below = dz_of(mlp, layer - 1);
-    mlp->ops->linear_input_gradient(mlp->device, dz_of(mlp, layer), weight,
-                                    below, n, in, out);
-    mlp->ops->activation_gradient(mlp->device, mlp->settings.activation,
-                                  output_of(mlp, layer - 1), below, n, in);
+    mlp_run(mlp, op_linear_input_gradient(dz_of(mlp, layer), weight, below, n,
+                                          in, out));
+    mlp_run(mlp,
+            op_activation_gradient(mlp->settings.activation,
+                                   output_of(mlp, layer - 1), below, n, in));
 }
 
 /* In the order of every push: the last parameter first. A weight is read for
@@ -470,18 +473,17 @@ static void propagate(struct model_instance *mlp, uint32_t layer, uint32_t n,
 static void backward(struct model_instance *mlp, const struct batch *batch,
                      float *const *weights, float *const *gradients, bool add,
                      const struct model_hooks *hooks) {
-    const struct device_ops *ops = mlp->ops;
     for (uint32_t l = mlp->layers; l-- > 0;) {
         uint32_t in = mlp->settings.layers.items[l],
                  out = mlp->settings.layers.items[l + 1];
-        ops->column_sums(mlp->device, dz_of(mlp, l), gradients[bias_of(l)],
-                         batch->count, out, add);
+        mlp_run(mlp, op_column_sums(dz_of(mlp, l), gradients[bias_of(l)],
+                                    batch->count, out, add));
         mlp_done(hooks, bias_of(l));
         if (l > 0)
             recompute_segment(mlp, l - 1, batch, weights);
-        ops->linear_weight_gradient(
-            mlp->device, dz_of(mlp, l), inputs_of(mlp, l, batch),
-            gradients[weight_of(l)], batch->count, in, out, add);
+        mlp_run(mlp, op_linear_weight_gradient(
+                         dz_of(mlp, l), inputs_of(mlp, l, batch),
+                         gradients[weight_of(l)], batch->count, in, out, add));
         if (l > 0)
             propagate(mlp, l, batch->count, weights[weight_of(l)]);
         else

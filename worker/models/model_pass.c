@@ -30,6 +30,21 @@ void model_pass_done(const struct model_pass *pass, uint32_t parameter) {
         pass->hooks->done(pass->hooks->context, parameter);
 }
 
+void model_pass_run(const struct model_pass *pass, struct op op) {
+    pass->ops->run(pass->device, STREAM_COMPUTE, op);
+}
+
+enum status model_pass_prepare(const struct device_ops *ops,
+                               struct device *device, struct op op,
+                               struct failure *why) {
+    if (!ops->supports(device, op))
+        return status_fail(why, FAILURE_DEVICE_UNUSABLE,
+                           "device %s does not compute op %u of %u samples, %u "
+                           "inputs and %u outputs",
+                           ops->name, op.kind, op.n, op.in, op.out);
+    return ops->prepare(device, op, why);
+}
+
 bool model_loss_open(struct model_loss *loss, const struct device_ops *ops,
                      struct device *device) {
     *loss = (struct model_loss){.ops = ops, .device = device};
@@ -57,12 +72,21 @@ void model_loss_close(struct model_loss *loss) {
     ops->release(loss->device, loss->on_device);
 }
 
+enum status model_loss_prepare(const struct model_loss *loss,
+                               enum job_loss kind, uint32_t max_batch,
+                               uint32_t out, struct failure *why) {
+    return model_pass_prepare(
+        loss->ops, loss->device,
+        op_loss(kind, NULL, NULL, NULL, max_batch, out, 1, NULL, NULL), why);
+}
+
 void model_loss_compute(struct model_loss *loss, enum job_loss kind,
                         const float *z, const uint32_t *labels, float *dz,
                         uint32_t out, float scale) {
     const struct device_ops *ops = loss->ops;
-    ops->loss(loss->device, kind, z, labels, dz, loss->count, out, scale,
-              &loss->on_device->loss, &loss->on_device->correct);
+    ops->run(loss->device, STREAM_COMPUTE,
+             op_loss(kind, z, labels, dz, loss->count, out, scale,
+                     &loss->on_device->loss, &loss->on_device->correct));
     ops->record(loss->device, STREAM_COMPUTE, loss->event);
     ops->stream_wait(loss->device, STREAM_GRADIENTS, loss->event);
     ops->download(loss->device, STREAM_GRADIENTS, loss->on_host,

@@ -25,6 +25,14 @@ void model_pass_need(const struct model_pass *pass, uint32_t first,
 
 void model_pass_done(const struct model_pass *pass, uint32_t parameter);
 
+/* Runs OP on STREAM_COMPUTE. */
+void model_pass_run(const struct model_pass *pass, struct op op);
+
+/* `prepare` of device.h. STATUS_CONFIG: the device does not support OP. */
+enum status model_pass_prepare(const struct device_ops *ops,
+                               struct device *device, struct op op,
+                               struct failure *why) MUST_CHECK;
+
 /* The loss of the last pass of an instance. */
 struct model_loss {
     const struct device_ops *ops;
@@ -42,6 +50,12 @@ bool model_loss_open(struct model_loss *loss, const struct device_ops *ops,
 
 /* Frees what LOSS, perhaps all zero or half open, has. */
 void model_loss_close(struct model_loss *loss);
+
+/* Prepares model_loss_compute for MAX_BATCH samples. Fails as
+ * model_pass_prepare. */
+enum status model_loss_prepare(const struct model_loss *loss,
+                               enum job_loss kind, uint32_t max_batch,
+                               uint32_t out, struct failure *why) MUST_CHECK;
 
 /* The loss of logits Z [count, OUT]; DZ receives the gradient of SCALE * (sum
  * of the losses), or is NULL. Its download has its own stream, so that the

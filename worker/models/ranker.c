@@ -172,6 +172,27 @@ static void set_layers(struct model_instance *model,
     model->top.first = model->bottom.first + (bottom ? 2 * (bottom - 1) : 0);
 }
 
+static enum status ranker_prepare(const struct model_instance *model,
+                                  uint32_t max_batch, struct failure *why) {
+    const struct device_ops *ops = model->ops;
+    uint32_t wide = model->parts.width[RANKER_WIDE];
+    const struct op first[] = {
+        op_linear(NULL, NULL, NULL, NULL, max_batch, wide, 1, JOB_IDENTITY),
+        op_linear_weight_gradient(NULL, NULL, NULL, max_batch, wide, 1, false)};
+    enum status status = STATUS_OK;
+    for (int i = 0; !status && wide && i < 2; i++)
+        status = model_pass_prepare(ops, model->device, first[i], why);
+    if (!status)
+        status = dense_layers_prepare(ops, model->device, &model->parts.bottom,
+                                      max_batch, why);
+    if (!status)
+        status = dense_layers_prepare(ops, model->device, &model->parts.top,
+                                      max_batch, why);
+    return status ? status
+                  : model_loss_prepare(&model->loss, model->kind, max_batch, 1,
+                                       why);
+}
+
 static enum status ranker_open(struct model_instance **out,
                                const struct job_model *job,
                                const struct batch_spec *spec,
@@ -189,15 +210,17 @@ static enum status ranker_open(struct model_instance **out,
     ranker_form_parts(&model->parts, job, spec);
     set_layers(model, job);
     ops->set_precision(device, job->precision);
-    if (!ranker_allocate_all(model, max_batch)) {
-        status_fail(why, FAILURE_DEVICE_MEMORY,
-                    "no memory on device %s for the activations of %u samples",
-                    ops->name, max_batch);
+    enum status status =
+        ranker_allocate_all(model, max_batch)
+            ? ranker_prepare(model, max_batch, why)
+            : status_fail(why, FAILURE_DEVICE_MEMORY,
+                          "no memory on device %s for the activations of %u "
+                          "samples",
+                          ops->name, max_batch);
+    if (status)
         ranker_close(&model);
-        return STATUS_FAILED;
-    }
     *out = model;
-    return STATUS_OK;
+    return status;
 }
 
 static float *column_of(const struct model_instance *model,
@@ -210,33 +233,23 @@ static void ranker_put_values(const struct model_pass *pass, const float *x,
                               uint32_t x_row, float *y, uint32_t y_row,
                               uint32_t width, bool add) {
     if (width)
-        pass->ops->rows(pass->device,
-                        &(struct ops_rows){.kind = OPS_ROWS_COPY,
-                                           .x = x,
-                                           .y = y,
-                                           .n = pass->batch->count,
-                                           .fields = 1,
-                                           .width = width,
-                                           .x_row = x_row,
-                                           .y_row = y_row,
-                                           .add = add});
+        model_pass_run(pass, op_rows_copy(x, x_row, y, y_row,
+                                          pass->batch->count, width, add));
 }
 
 static void forward_pairs(const struct model_instance *model,
                           const struct model_pass *pass) {
     const struct ranker_parts *parts = &model->parts;
+    const struct op pairs = {.kind = OP_ROWS_PAIRS,
+                             .n = pass->batch->count,
+                             .fields = parts->fields,
+                             .width = parts->dim,
+                             .x_row = parts->width[RANKER_ROWS],
+                             .y_row = 1,
+                             .add = true};
     if (parts->pairs)
-        pass->ops->rows(
-            pass->device,
-            &(struct ops_rows){.kind = OPS_ROWS_PAIRS,
-                               .x = column_of(model, pass, RANKER_ROWS),
-                               .y = model->logits,
-                               .n = pass->batch->count,
-                               .fields = parts->fields,
-                               .width = parts->dim,
-                               .x_row = parts->width[RANKER_ROWS],
-                               .y_row = 1,
-                               .add = true});
+        model_pass_run(pass, op_rows(pairs, column_of(model, pass, RANKER_ROWS),
+                                     NULL, model->logits));
 }
 
 static void forward_first_order(const struct model_instance *model,
@@ -246,9 +259,10 @@ static void forward_first_order(const struct model_instance *model,
     const float *bias = pass->weights[first];
     model_pass_need(pass, 0, first + 1);
     if (wide)
-        pass->ops->linear(pass->device, column_of(model, pass, RANKER_WIDE),
-                          pass->weights[0], bias, model->logits,
-                          pass->batch->count, wide, 1, JOB_IDENTITY);
+        model_pass_run(pass,
+                       op_linear(column_of(model, pass, RANKER_WIDE),
+                                 pass->weights[0], bias, model->logits,
+                                 pass->batch->count, wide, 1, JOB_IDENTITY));
     else
         ranker_put_values(pass, bias, 0, model->logits, 1, 1, false);
     if (parts->width[RANKER_SUMS])
@@ -273,25 +287,23 @@ static void forward_deep(const struct model_instance *model,
                       model->logits, 1, 1, true);
 }
 
-/* The products' arguments, whose results lie behind the bottom's output in the
- * top's inputs. */
-static struct ops_rows ranker_dots(const struct model_instance *model,
-                                   const struct model_pass *pass) {
+/* The products of rows of fields, without their tensors. */
+static struct op ranker_dots(const struct model_instance *model,
+                             const struct model_pass *pass) {
     const struct ranker_parts *parts = &model->parts;
-    return (struct ops_rows){.kind = OPS_ROWS_DOTS,
-                             .x = model->fields,
-                             .y = model->inputs + parts->dim,
-                             .n = pass->batch->count,
-                             .fields = parts->fields,
-                             .width = parts->dim,
-                             .x_row = parts->fields * parts->dim,
-                             .y_row = parts->top.items[0]};
+    return (struct op){.kind = OP_ROWS_DOTS,
+                       .n = pass->batch->count,
+                       .fields = parts->fields,
+                       .width = parts->dim,
+                       .x_row = parts->fields * parts->dim,
+                       .y_row = parts->top.items[0]};
 }
 
+/* The products lie behind the bottom's output in the top's inputs. */
 static void forward_dlrm(const struct model_instance *model,
                          const struct model_pass *pass) {
     const struct ranker_parts *parts = &model->parts;
-    struct ops_rows dots = ranker_dots(model, pass);
+    struct op dots = ranker_dots(model, pass);
     uint32_t dim = parts->dim, rows = parts->width[RANKER_ROWS];
     const float *bottom = dense_layers_forward(
         &model->bottom, pass, column_of(model, pass, RANKER_DEEP));
@@ -299,7 +311,8 @@ static void forward_dlrm(const struct model_instance *model,
     ranker_put_values(pass, column_of(model, pass, RANKER_ROWS), rows,
                       model->fields + dim, dots.x_row, rows, false);
     ranker_put_values(pass, bottom, dim, model->inputs, dots.y_row, dim, false);
-    pass->ops->rows(pass->device, &dots);
+    model_pass_run(pass,
+                   op_rows(dots, model->fields, NULL, model->inputs + dim));
     ranker_put_values(pass,
                       dense_layers_forward(&model->top, pass, model->inputs), 1,
                       model->logits, 1, 1, false);
@@ -349,20 +362,18 @@ static void backward_pairs(const struct model_instance *model,
                            const struct model_pass *pass) {
     const struct ranker_parts *parts = &model->parts;
     uint32_t rows = parts->width[RANKER_ROWS];
+    const struct op gradient = {.kind = OP_ROWS_PAIRS_GRADIENT,
+                                .n = pass->batch->count,
+                                .fields = parts->fields,
+                                .width = parts->dim,
+                                .x_row = rows,
+                                .dy_row = 1,
+                                .y_row = rows,
+                                .add = parts->top.count > 0};
     if (parts->pairs)
-        pass->ops->rows(
-            pass->device,
-            &(struct ops_rows){.kind = OPS_ROWS_PAIRS_GRADIENT,
-                               .x = column_of(model, pass, RANKER_ROWS),
-                               .dy = model->dz,
-                               .y = row_gradient(model, pass, RANKER_ROWS),
-                               .n = pass->batch->count,
-                               .fields = parts->fields,
-                               .width = parts->dim,
-                               .x_row = rows,
-                               .dy_row = 1,
-                               .y_row = rows,
-                               .add = parts->top.count > 0});
+        model_pass_run(
+            pass, op_rows(gradient, column_of(model, pass, RANKER_ROWS),
+                          model->dz, row_gradient(model, pass, RANKER_ROWS)));
 }
 
 /* The gradient of a bias that is off is 0, and so it stays 0. */
@@ -374,17 +385,16 @@ static void backward_first_order(const struct model_instance *model,
         ranker_put_values(pass, model->dz, 1,
                           row_gradient(model, pass, RANKER_SUMS), 1, 1, false);
     if (model->bias)
-        pass->ops->column_sums(pass->device, model->dz, pass->gradients[first],
-                               n, 1, pass->add);
+        model_pass_run(pass, op_column_sums(model->dz, pass->gradients[first],
+                                            n, 1, pass->add));
     else if (!pass->add)
-        pass->ops->fill(pass->device, STREAM_COMPUTE, pass->gradients[first], 1,
-                        0);
+        model_pass_run(pass, op_fill(pass->gradients[first], 1, 0));
     model_pass_done(pass, first);
     if (!wide)
         return;
-    pass->ops->linear_weight_gradient(
-        pass->device, model->dz, column_of(model, pass, RANKER_WIDE),
-        pass->gradients[0], n, wide, 1, pass->add);
+    model_pass_run(pass, op_linear_weight_gradient(
+                             model->dz, column_of(model, pass, RANKER_WIDE),
+                             pass->gradients[0], n, wide, 1, pass->add));
     model_pass_done(pass, 0);
 }
 
@@ -392,17 +402,16 @@ static void backward_dlrm(const struct model_instance *model,
                           const struct model_pass *pass) {
     const struct ranker_parts *parts = &model->parts;
     uint32_t dim = parts->dim, rows = parts->width[RANKER_ROWS];
-    struct ops_rows dots = ranker_dots(model, pass);
+    struct op dots = ranker_dots(model, pass);
     uint32_t inputs = dots.y_row;
     ranker_put_values(pass, model->dz, 1, dense_layers_dz(&model->top), 1, 1,
                       false);
     dense_layers_backward(&model->top, pass, model->inputs, model->dinputs);
-    dots.kind = OPS_ROWS_DOTS_GRADIENT;
-    dots.dy = model->dinputs + dim;
+    dots.kind = OP_ROWS_DOTS_GRADIENT;
     dots.dy_row = inputs;
-    dots.y = model->dfields;
     dots.y_row = dots.x_row;
-    pass->ops->rows(pass->device, &dots);
+    model_pass_run(pass, op_rows(dots, model->fields, model->dinputs + dim,
+                                 model->dfields));
     ranker_put_values(pass, model->dfields + dim, dots.x_row,
                       row_gradient(model, pass, RANKER_ROWS), rows, rows,
                       false);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arithmetic of ops_rows (device.h) for one sample x[fields, width], in the
+/* The arithmetic of OP_ROWS_* (op.h) for one sample x[fields, width], in the
  * order written here on every device. A file for another device may define
  * ROWS_ELEMENT as its own function qualifiers before it includes this one. */
 #ifndef CAPSTAN_ROWS_ELEMENT_H

@@ -130,8 +130,8 @@ enum status device_transfer_open(struct device_transfer *transfer,
 static enum status zero_memory(const struct device_transfer *transfer,
                                uint64_t floats, struct failure *why) {
     const struct local_device *device = transfer->device;
-    device->ops->fill(device->handle, STREAM_EXCHANGE, transfer->memory, floats,
-                      0);
+    device->ops->run(device->handle, STREAM_EXCHANGE,
+                     op_fill(transfer->memory, floats, 0));
     return device->ops->synchronize(device->handle, why);
 }
 

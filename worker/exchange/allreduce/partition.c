@@ -58,8 +58,9 @@ static bool partition_allocate(struct partition *partition,
         partition->state[slot] = state;
         if (!state)
             return false;
-        ops->fill(partition->device, STREAM_EXCHANGE, state,
-                  partition->elements, rule_slot_start(rule, slot));
+        ops->run(
+            partition->device, STREAM_EXCHANGE,
+            op_fill(state, partition->elements, rule_slot_start(rule, slot)));
     }
     return true;
 }

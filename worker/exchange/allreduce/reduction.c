@@ -183,8 +183,8 @@ static enum status use_device_arena(
         reduction->device = device_arena->device;
         reduction->weights = device_arena->weights;
         reduction->gradients = device_arena->gradients;
-        reduction->ops->fill(reduction->device, STREAM_EXCHANGE,
-                             reduction->gradients, reduction->begin, 0);
+        reduction->ops->run(reduction->device, STREAM_EXCHANGE,
+                            op_fill(reduction->gradients, reduction->begin, 0));
         return STATUS_OK;
     }
     reduction->ops = ops_cpu();
@@ -293,14 +293,15 @@ enum status reduction_unscale(struct reduction *reduction, float by,
     float *floats = reduction->gradients + reduction->begin;
     uint64_t end = reduction->buckets[reduction->num_buckets - 1].end;
     uint64_t count = end - reduction->begin;
-    ops->find_overflow(device, STREAM_COMPUTE, floats, count, reduction->found);
+    ops->run(device, STREAM_COMPUTE,
+             op_find_overflow(floats, count, reduction->found));
     ops->download(device, STREAM_COMPUTE, reduction->host_result->found,
                   reduction->found, sizeof *reduction->found);
     ops->record(device, STREAM_COMPUTE, reduction->idle);
     enum status status = reduction_sync_event(reduction, reduction->idle, why);
     *finite = !status && !*reduction->host_result->found;
     if (*finite && by != 1)
-        ops->scale(device, STREAM_COMPUTE, floats, count, by);
+        ops->run(device, STREAM_COMPUTE, op_scale(floats, count, by));
     return status;
 }
 
@@ -338,8 +339,8 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
     size_t count = bucket->end - bucket->first;
     size_t padding = i == 0 ? reduction->begin : 0;
     if (reduction->empty)
-        ops->fill(reduction->device, STREAM_EXCHANGE, data + padding,
-                  count - padding, 0);
+        ops->run(reduction->device, STREAM_EXCHANGE,
+                 op_fill(data + padding, count - padding, 0));
     enum status status =
         reduction->shared && i > 0
             ? group_reduce_scatter(reduction->ranks, data, count, why)
@@ -377,8 +378,9 @@ static enum status reduction_apply(struct reduction *reduction, uint32_t i,
         float *state = partition_state(&reduction->partition, i, slot);
         update.state[slot] = update.state_out[slot] = state;
     }
-    reduction->ops->rule(reduction->device, STREAM_EXCHANGE, rule, &update,
-                         reduction->clips ? reduction->clip : NULL);
+    reduction->ops->run(
+        reduction->device, STREAM_EXCHANGE,
+        op_rule(rule, &update, reduction->clips ? reduction->clip : NULL));
     return STATUS_OK;
 }
 
@@ -393,9 +395,9 @@ static void clear_between(const struct reduction *reduction, uint32_t i) {
         uint32_t p = last - n;
         uint64_t end = offsets[p] + layout->parameters[p].elements;
         if (p > 0 && offsets[p - 1] > end)
-            reduction->ops->fill(reduction->device, STREAM_EXCHANGE,
-                                 reduction->gradients + end,
-                                 offsets[p - 1] - end, 0);
+            reduction->ops->run(
+                reduction->device, STREAM_EXCHANGE,
+                op_fill(reduction->gradients + end, offsets[p - 1] - end, 0));
     }
 }
 
@@ -433,14 +435,15 @@ static void reduction_clip_square(struct reduction *reduction, uint32_t rank) {
             continue;
         }
         if (range.first < range.end)
-            ops->square_sums(reduction->device, STREAM_EXCHANGE,
-                             reduction->gradients + range.first,
-                             range.end - range.first, reduction->scale,
-                             reduction->pieces + count);
+            ops->run(reduction->device, STREAM_EXCHANGE,
+                     op_square_sums(reduction->gradients + range.first,
+                                    range.end - range.first, reduction->scale,
+                                    reduction->pieces + count));
         count += reduction_pieces_of(range);
     }
-    ops->reduce_sum(reduction->device, STREAM_EXCHANGE, reduction->pieces,
-                    count, reduction->norms + (size_t)rank * REDUCTION_NORM);
+    ops->run(reduction->device, STREAM_EXCHANGE,
+             op_reduce_sum(reduction->pieces, count,
+                           reduction->norms + (size_t)rank * REDUCTION_NORM));
 }
 
 /* True if this rank sums the squares of RANK. */
@@ -470,9 +473,9 @@ enum status reduction_clip(struct reduction *reduction, struct failure *why) {
             reduction_clip_square(reduction, r);
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
     enum status status = reduction_clip_gather(reduction, why);
-    reduction->ops->clip(reduction->device, STREAM_EXCHANGE, reduction->norms,
-                         reduction->ranks->size, REDUCTION_NORM, limit,
-                         reduction->clip);
+    reduction->ops->run(reduction->device, STREAM_EXCHANGE,
+                        op_clip(reduction->norms, reduction->ranks->size,
+                                REDUCTION_NORM, limit, reduction->clip));
     reduction->clips = true;
     return status;
 }

@@ -73,10 +73,11 @@ void reduction_start_state(struct reduction *reduction) {
                 s->groups, s->layout->parameters[part.parameter].group,
                 &s->job->optimizer);
             for (unsigned slot = 0; slot < rule_slots(rule); slot++)
-                reduction->ops->fill(reduction->device, STREAM_EXCHANGE,
-                                     state_of_part(reduction, i, &part, slot),
-                                     part.end - part.first,
-                                     rule_slot_start(rule, slot));
+                reduction->ops->run(
+                    reduction->device, STREAM_EXCHANGE,
+                    op_fill(state_of_part(reduction, i, &part, slot),
+                            part.end - part.first,
+                            rule_slot_start(rule, slot)));
         }
     }
 }
@@ -144,8 +145,9 @@ static enum status apply_part(struct reduction *reduction, uint32_t i,
     } else if (kind == PARAMETER_ASSIGNED) {
         rule_assign(&update);
     } else {
-        reduction->ops->rule(reduction->device, STREAM_EXCHANGE, rule, &update,
-                             reduction->clips ? reduction->clip : NULL);
+        reduction->ops->run(
+            reduction->device, STREAM_EXCHANGE,
+            op_rule(rule, &update, reduction->clips ? reduction->clip : NULL));
     }
     return nonfinite
                ? rule_nonfinite(s->layout->parameters[part->parameter].name,
@@ -171,11 +173,12 @@ size_t reduction_square_parameters(struct reduction *reduction,
         size_t elements = part.end - part.first;
         if (layout->parameters[part.parameter].kind != PARAMETER_TRAINED)
             continue;
-        reduction->ops->square_sums(
+        reduction->ops->run(
             reduction->device, STREAM_EXCHANGE,
-            reduction->gradients + part.first, elements,
-            round_trailer_scale(reduction->trailer, part.parameter),
-            reduction->pieces + count);
+            op_square_sums(
+                reduction->gradients + part.first, elements,
+                round_trailer_scale(reduction->trailer, part.parameter),
+                reduction->pieces + count));
         count += (elements + RULE_PIECE - 1) / RULE_PIECE;
     }
     return count;

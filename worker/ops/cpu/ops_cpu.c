@@ -128,48 +128,45 @@ static void cpu_capture(struct device *device) {
     (void)device;
 }
 
-static void cpu_fill(struct device *device, enum device_stream stream, float *x,
-                     size_t count, float value) {
+static void ops_cpu_fill(struct device *device, const struct op *op) {
+    float *x = op->writes[0].data, value = op->scale;
+    size_t count = op->writes[0].bytes / sizeof *x;
     (void)device;
-    (void)stream;
     for (size_t i = 0; i < count; i++)
         x[i] = value;
 }
 
-static void cpu_scale(struct device *device, enum device_stream stream,
-                      float *x, size_t count, float by) {
+static void ops_cpu_scale(struct device *device, const struct op *op) {
+    float *x = op->writes[0].data, by = op->scale;
+    size_t count = op->writes[0].bytes / sizeof *x;
     (void)device;
-    (void)stream;
     for (size_t i = 0; i < count; i++)
         x[i] *= by;
 }
 
 /* Tests the exponent, which is all ones only in infinities and NaN: a loop
  * without branches. */
-static void cpu_find_overflow(struct device *device, enum device_stream stream,
-                              const float *x, size_t count, uint32_t *found) {
+static void ops_cpu_find_overflow(struct device *device, const struct op *op) {
     const uint32_t exponent = 0x7f800000;
+    const float *x = op->reads[0].data;
+    size_t count = op->reads[0].bytes / sizeof *x;
     uint32_t any = 0;
     (void)device;
-    (void)stream;
     for (size_t i = 0; i < count; i++) {
         uint32_t bits;
         memcpy(&bits, &x[i], sizeof bits);
         any |= (bits & exponent) == exponent;
     }
-    *found = any;
+    *(uint32_t *)op->writes[0].data = any;
 }
 
-static void cpu_square_sums(struct device *device, enum device_stream stream,
-                            const float *x, size_t count, float scale,
-                            double *pieces) {
-    const void *floats = x;
-    struct rule_update update = {.scale = scale,
-                                 .elements = count,
+static void ops_cpu_square_sums(struct device *device, const struct op *op) {
+    const void *floats = op->reads[0].data;
+    struct rule_update update = {.scale = op->scale,
+                                 .elements = op->reads[0].bytes / sizeof(float),
                                  .num_gradients = 1,
                                  .gradients = &floats};
-    (void)stream;
-    rule_square_sums(device->loops, &update, pieces);
+    rule_square_sums(device->loops, &update, op->writes[0].data);
 }
 
 static double ops_cpu_add_in_order(const double *pieces, size_t count,
@@ -180,31 +177,77 @@ static double ops_cpu_add_in_order(const double *pieces, size_t count,
     return sum;
 }
 
-static void cpu_reduce_sum(struct device *device, enum device_stream stream,
-                           const double *pieces, size_t count, double *sum) {
+static void ops_cpu_reduce_sum(struct device *device, const struct op *op) {
     (void)device;
-    (void)stream;
-    *sum = ops_cpu_add_in_order(pieces, count, 1);
+    *(double *)op->writes[0].data = ops_cpu_add_in_order(
+        op->reads[0].data, op->reads[0].bytes / sizeof(double), 1);
 }
 
 /* As torch.nn.utils.clip_grad_norm_ does. */
-static void cpu_clip(struct device *device, enum device_stream stream,
-                     const double *squares, size_t count, size_t step,
-                     double limit, float *factor) {
-    double by =
-        limit / (sqrt(ops_cpu_add_in_order(squares, count, step)) + 1e-6);
+static void ops_cpu_clip(struct device *device, const struct op *op) {
+    double squares = ops_cpu_add_in_order(op->reads[0].data, op->n, op->step);
+    double by = op->limit / (sqrt(squares) + 1e-6);
     (void)device;
-    (void)stream;
-    *factor = by < 1 ? (float)by : 1;
+    *(float *)op->writes[0].data = by < 1 ? (float)by : 1;
 }
 
-static void cpu_rule(struct device *device, enum device_stream stream,
-                     const struct optimizer *rule,
-                     const struct rule_update *update, const float *factor) {
-    struct rule_update own = *update;
+static void ops_cpu_rule(struct device *device, const struct op *op) {
+    const void *sum = op->reads[0].data;
+    const float *factor = op->reads[1].data;
+    float *weights = op->writes[0].data;
+    struct rule_constants constants = op->constants;
+    struct rule_update update = {
+        .elements = op->writes[0].bytes / sizeof *weights,
+        .num_gradients = 1,
+        .gradients = &sum,
+        .weights = weights,
+        .weights_out = weights,
+        .nonfinite = op->writes[1 + RULE_MAX_SLOTS].data};
+    for (unsigned slot = 0; slot < RULE_MAX_SLOTS; slot++)
+        update.state[slot] = update.state_out[slot] = op->writes[1 + slot].data;
+    constants.scale *= factor ? *factor : 1;
+    rule_apply_form(device->loops, op->form, &constants, &update);
+}
+
+static const struct ops_cpu_kind vector_kinds[OP_KINDS] = {
+    [OP_FILL] = {NULL, ops_cpu_fill},
+    [OP_SCALE] = {NULL, ops_cpu_scale},
+    [OP_FIND_OVERFLOW] = {NULL, ops_cpu_find_overflow},
+    [OP_SQUARE_SUMS] = {NULL, ops_cpu_square_sums},
+    [OP_REDUCE_SUM] = {NULL, ops_cpu_reduce_sum},
+    [OP_CLIP] = {NULL, ops_cpu_clip},
+    [OP_RULE] = {NULL, ops_cpu_rule},
+};
+
+/* NULL: no table has KIND. */
+static const struct ops_cpu_kind *ops_cpu_kind_of(uint32_t kind) {
+    static const struct ops_cpu_kind *const tables[] = {
+        ops_cpu_layer_kinds, ops_cpu_rows_kinds, vector_kinds};
+    for (size_t t = 0; kind < OP_KINDS && t < sizeof tables / sizeof *tables;
+         t++)
+        if (tables[t][kind].run)
+            return &tables[t][kind];
+    return NULL;
+}
+
+static bool cpu_supports(const struct device *device, struct op op) {
+    (void)device;
+    return ops_cpu_kind_of(op.kind);
+}
+
+static enum status cpu_prepare(struct device *device, struct op op,
+                               struct failure *why) {
+    const struct ops_cpu_kind *kind = ops_cpu_kind_of(op.kind);
+    return !kind->prepare || kind->prepare(device, &op)
+               ? STATUS_OK
+               : status_fail(why, FAILURE_NO_MEMORY,
+                             "no memory for the operands of a product");
+}
+
+static void cpu_run(struct device *device, enum device_stream stream,
+                    struct op op) {
     (void)stream;
-    own.scale *= factor ? *factor : 1;
-    rule_apply(device->loops, rule, &own);
+    ops_cpu_kind_of(op.kind)->run(device, &op);
 }
 
 const struct device_ops *ops_cpu(void) {
@@ -235,20 +278,9 @@ const struct device_ops *ops_cpu(void) {
         .capture_begin = cpu_capture,
         .capture_end = cpu_capture,
         .set_precision = cpu_set_precision,
-        .linear = ops_cpu_linear,
-        .linear_input_gradient = ops_cpu_linear_input_gradient,
-        .linear_weight_gradient = ops_cpu_linear_weight_gradient,
-        .column_sums = ops_cpu_column_sums,
-        .activation_gradient = ops_cpu_activation_gradient,
-        .loss = ops_cpu_loss,
-        .rows = ops_cpu_rows,
-        .fill = cpu_fill,
-        .scale = cpu_scale,
-        .find_overflow = cpu_find_overflow,
-        .square_sums = cpu_square_sums,
-        .reduce_sum = cpu_reduce_sum,
-        .clip = cpu_clip,
-        .rule = cpu_rule,
+        .supports = cpu_supports,
+        .prepare = cpu_prepare,
+        .run = cpu_run,
     };
     return &cpu;
 }

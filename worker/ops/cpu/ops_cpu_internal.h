@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of the CPU device, for ops_cpu.c and ops_cpu_layer.c. */
+/* The state of the CPU device, for ops_cpu*.c. */
 #ifndef CAPSTAN_OPS_CPU_INTERNAL_H
 #define CAPSTAN_OPS_CPU_INTERNAL_H
 
@@ -23,24 +23,16 @@ struct device {
     const struct rule_loops *loops;
 };
 
-/* The functions of device.h with these names. */
-void ops_cpu_linear(struct device *device, const float *x, const float *w,
-                    const float *bias, float *y, uint32_t n, uint32_t in,
-                    uint32_t out, enum job_activation activation);
-void ops_cpu_linear_input_gradient(struct device *device, const float *dy,
-                                   const float *w, float *dx, uint32_t n,
-                                   uint32_t in, uint32_t out);
-void ops_cpu_linear_weight_gradient(struct device *device, const float *dy,
-                                    const float *x, float *dw, uint32_t n,
-                                    uint32_t in, uint32_t out, bool add);
-void ops_cpu_column_sums(struct device *device, const float *dy, float *db,
-                         uint32_t n, uint32_t out, bool add);
-void ops_cpu_activation_gradient(struct device *device,
-                                 enum job_activation activation, const float *y,
-                                 float *dy, uint32_t n, uint32_t out);
-void ops_cpu_loss(struct device *device, enum job_loss kind, const float *z,
-                  const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
-                  float scale, double *loss, uint32_t *correct);
-void ops_cpu_rows(struct device *device, const struct ops_rows *call);
+/* What the CPU does for a kind of op. */
+struct ops_cpu_kind {
+    /* As `prepare` of device.h; false: no memory. NULL: there is nothing to
+     * prepare. */
+    bool (*prepare)(struct device *device, const struct op *op);
+    void (*run)(struct device *device, const struct op *op);
+};
+
+/* By kind; the rows of kinds that another table has are 0. */
+extern const struct ops_cpu_kind ops_cpu_layer_kinds[OP_KINDS],
+    ops_cpu_rows_kinds[OP_KINDS];
 
 #endif

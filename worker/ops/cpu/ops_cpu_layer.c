@@ -57,32 +57,55 @@ static const float *ops_cpu_layer_operand(const struct device *device,
     return to;
 }
 
+static struct product ops_cpu_layer_product(const struct op *op) {
+    const float *a = op->reads[0].data, *b = op->reads[1].data;
+    float *c = op->writes[0].data;
+    if (op->kind == OP_LINEAR)
+        return (struct product){'N', 'T', op->n, op->out, op->in,
+                                a,   b,   c,     false};
+    if (op->kind == OP_LINEAR_INPUT_GRADIENT)
+        return (struct product){'N', 'N', op->n, op->in, op->out,
+                                a,   b,   c,     false};
+    return (struct product){'T', 'N', op->out, op->in, op->n, a, b, c, op->add};
+}
+
 static bool uses_matmul(const struct product *p) {
     return p->transpose_a == 'N' && p->transpose_b == 'T' && !p->add &&
            p->m >= OPS_CPU_MATMUL_ROWS;
 }
 
 /* oneDNN's OpenMP takes the number of threads from the calling thread's
- * setting, so it is set here, on the calling thread. oneDNN fails only for lack
- * of memory; the result is then NaN. */
-static void ops_cpu_layer_multiply(struct device *device,
-                                   const struct product *p) {
-    const float *a =
-        ops_cpu_layer_operand(device, &device->a, p->a, (size_t)p->m * p->k);
-    const float *b =
-        ops_cpu_layer_operand(device, &device->b, p->b, (size_t)p->k * p->n);
+ * setting, so it is set here and below, on the calling thread. A shape that
+ * oneDNN's matmul lacks is sgemm's. */
+static bool ops_cpu_layer_prepare(struct device *device, const struct op *op) {
+    struct product p = ops_cpu_layer_product(op);
     omp_set_num_threads(device->threads);
-    if (a && b && uses_matmul(p) &&
-        ops_cpu_matmul(&device->matmul, a, b, p->c, p->m, p->k, p->n))
+    if (uses_matmul(&p))
+        (void)ops_cpu_matmul_prepare(&device->matmul, p.m, p.k, p.n);
+    return device->precision == JOB_PRECISION_FP32 ||
+           (ops_cpu_layer_reserve(&device->a, (size_t)p.m * p.k) &&
+            ops_cpu_layer_reserve(&device->b, (size_t)p.k * p.n));
+}
+
+/* oneDNN fails only for lack of memory; the result is then NaN. */
+static void ops_cpu_layer_multiply(struct device *device, const struct op *op) {
+    struct product p = ops_cpu_layer_product(op);
+    const float *a =
+        ops_cpu_layer_operand(device, &device->a, p.a, (size_t)p.m * p.k);
+    const float *b =
+        ops_cpu_layer_operand(device, &device->b, p.b, (size_t)p.k * p.n);
+    omp_set_num_threads(device->threads);
+    if (a && b && uses_matmul(&p) &&
+        ops_cpu_matmul(&device->matmul, a, b, p.c, p.m, p.k, p.n))
         return;
     if (a && b &&
-        dnnl_sgemm(p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, a,
-                   p->transpose_a == 'T' ? p->m : p->k, b,
-                   p->transpose_b == 'T' ? p->k : p->n, p->add ? 1 : 0, p->c,
-                   p->n) == dnnl_success)
+        dnnl_sgemm(p.transpose_a, p.transpose_b, p.m, p.n, p.k, 1, a,
+                   p.transpose_a == 'T' ? p.m : p.k, b,
+                   p.transpose_b == 'T' ? p.k : p.n, p.add ? 1 : 0, p.c,
+                   p.n) == dnnl_success)
         return;
-    for (size_t i = 0; i < (size_t)p->m * p->n; i++)
-        p->c[i] = NAN;
+    for (size_t i = 0; i < (size_t)p.m * p.n; i++)
+        p.c[i] = NAN;
 }
 
 static void ops_cpu_layer_activate(float *restrict y,
@@ -109,27 +132,12 @@ static void ops_cpu_layer_activate(float *restrict y,
 }
 
 /* The bias is added in the activation's loop: one pass over y in all. */
-void ops_cpu_linear(struct device *device, const float *x, const float *w,
-                    const float *bias, float *y, uint32_t n, uint32_t in,
-                    uint32_t out, enum job_activation activation) {
-    ops_cpu_layer_multiply(
-        device, &(struct product){'N', 'T', n, out, in, x, w, y, false});
-    for (size_t i = 0; i < n; i++)
-        ops_cpu_layer_activate(y + i * out, bias, out, activation);
-}
-
-void ops_cpu_linear_input_gradient(struct device *device, const float *dy,
-                                   const float *w, float *dx, uint32_t n,
-                                   uint32_t in, uint32_t out) {
-    ops_cpu_layer_multiply(
-        device, &(struct product){'N', 'N', n, in, out, dy, w, dx, false});
-}
-
-void ops_cpu_linear_weight_gradient(struct device *device, const float *dy,
-                                    const float *x, float *dw, uint32_t n,
-                                    uint32_t in, uint32_t out, bool add) {
-    ops_cpu_layer_multiply(
-        device, &(struct product){'T', 'N', out, in, n, dy, x, dw, add});
+static void ops_cpu_layer_linear(struct device *device, const struct op *op) {
+    float *y = op->writes[0].data;
+    ops_cpu_layer_multiply(device, op);
+    for (size_t i = 0; i < op->n; i++)
+        ops_cpu_layer_activate(y + i * op->out, op->reads[2].data, op->out,
+                               op->activation);
 }
 
 static void add_row(float *restrict sums, const float *restrict row,
@@ -138,13 +146,15 @@ static void add_row(float *restrict sums, const float *restrict row,
         sums[j] += row[j];
 }
 
-void ops_cpu_column_sums(struct device *device, const float *dy, float *db,
-                         uint32_t n, uint32_t out, bool add) {
+static void ops_cpu_layer_column_sums(struct device *device,
+                                      const struct op *op) {
+    const float *dy = op->reads[0].data;
+    float *db = op->writes[0].data;
     (void)device;
-    if (!add)
-        memset(db, 0, out * sizeof *db);
-    for (size_t i = 0; i < n; i++)
-        add_row(db, dy + i * out, out);
+    if (!op->add)
+        memset(db, 0, op->out * sizeof *db);
+    for (size_t i = 0; i < op->n; i++)
+        add_row(db, dy + i * op->out, op->out);
 }
 
 static void ops_cpu_layer_derivative(const float *restrict y,
@@ -168,11 +178,11 @@ static void ops_cpu_layer_derivative(const float *restrict y,
     }
 }
 
-void ops_cpu_activation_gradient(struct device *device,
-                                 enum job_activation activation, const float *y,
-                                 float *dy, uint32_t n, uint32_t out) {
+static void ops_cpu_layer_activation_gradient(struct device *device,
+                                              const struct op *op) {
     (void)device;
-    ops_cpu_layer_derivative(y, dy, (size_t)n * out, activation);
+    ops_cpu_layer_derivative(op->reads[0].data, op->writes[0].data,
+                             (size_t)op->n * op->out, op->activation);
 }
 
 static double sample_loss(enum job_loss kind, const float *z, uint32_t label,
@@ -188,19 +198,33 @@ static double sample_loss(enum job_loss kind, const float *z, uint32_t label,
     return NAN;
 }
 
-void ops_cpu_loss(struct device *device, enum job_loss kind, const float *z,
-                  const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
-                  float scale, double *loss, uint32_t *correct) {
+static void ops_cpu_layer_loss(struct device *device, const struct op *op) {
+    const float *z = op->reads[0].data;
+    const uint32_t *labels = op->reads[1].data;
+    float *dz = op->writes[0].data;
+    double sum = 0;
+    uint32_t correct = 0, out = op->out;
+    bool target = loss_has_target(op->loss, out);
     (void)device;
-    bool target = loss_has_target(kind, out);
-    *loss = 0;
-    *correct = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < op->n; i++) {
         const float *logits = z + i * out;
-        *correct += target ? loss_hits_target(kind, *logits,
-                                              loss_target(labels[i], 0, 1))
-                           : loss_is_correct(logits, labels[i], out);
-        *loss += sample_loss(kind, logits, labels[i], dz ? dz + i * out : NULL,
-                             out, scale);
+        correct += target ? loss_hits_target(op->loss, *logits,
+                                             loss_target(labels[i], 0, 1))
+                          : loss_is_correct(logits, labels[i], out);
+        sum += sample_loss(op->loss, logits, labels[i],
+                           dz ? dz + i * out : NULL, out, op->scale);
     }
+    *(double *)op->writes[1].data = sum;
+    *(uint32_t *)op->writes[2].data = correct;
 }
+
+const struct ops_cpu_kind ops_cpu_layer_kinds[OP_KINDS] = {
+    [OP_LINEAR] = {ops_cpu_layer_prepare, ops_cpu_layer_linear},
+    [OP_LINEAR_INPUT_GRADIENT] = {ops_cpu_layer_prepare,
+                                  ops_cpu_layer_multiply},
+    [OP_LINEAR_WEIGHT_GRADIENT] = {ops_cpu_layer_prepare,
+                                   ops_cpu_layer_multiply},
+    [OP_COLUMN_SUMS] = {NULL, ops_cpu_layer_column_sums},
+    [OP_ACTIVATION_GRADIENT] = {NULL, ops_cpu_layer_activation_gradient},
+    [OP_LOSS] = {NULL, ops_cpu_layer_loss},
+};

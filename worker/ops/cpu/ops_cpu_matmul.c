@@ -79,7 +79,7 @@ static bool ops_cpu_matmul_view(dnnl_memory_t *memory, dnnl_engine_t engine,
                                engine, DNNL_MEMORY_NONE);
 }
 
-static bool ops_cpu_matmul_prepare(struct plan *plan, dnnl_engine_t engine) {
+static bool ops_cpu_matmul_build(struct plan *plan, dnnl_engine_t engine) {
     struct matrix of[3];
     dnnl_primitive_desc_t chosen;
     ops_cpu_matmul_describe(of, plan->n, plan->in, plan->out);
@@ -103,7 +103,7 @@ static struct plan *ops_cpu_matmul_add(struct ops_cpu_matmul *matmul,
     if (!plans)
         return NULL;
     matmul->plans = plans;
-    if (!ops_cpu_matmul_prepare(&plan, matmul->engine))
+    if (!ops_cpu_matmul_build(&plan, matmul->engine))
         return NULL;
     plans[matmul->count] = plan;
     return &plans[matmul->count++];
@@ -130,6 +130,18 @@ static struct ops_cpu_matmul *open_plan(void) {
     return NULL;
 }
 
+static struct plan *plan_of(struct ops_cpu_matmul **matmul, uint32_t n,
+                            uint32_t in, uint32_t out) {
+    if (!*matmul)
+        *matmul = open_plan();
+    return *matmul ? ops_cpu_matmul_find(*matmul, n, in, out) : NULL;
+}
+
+bool ops_cpu_matmul_prepare(struct ops_cpu_matmul **matmul, uint32_t n,
+                            uint32_t in, uint32_t out) {
+    return plan_of(matmul, n, in, out);
+}
+
 /* oneDNN only reads x and w. */
 static bool bind_memory(dnnl_memory_t memory, const float *floats) {
     return !dnnl_memory_set_data_handle(memory, (void *)floats);
@@ -138,10 +150,7 @@ static bool bind_memory(dnnl_memory_t memory, const float *floats) {
 bool ops_cpu_matmul(struct ops_cpu_matmul **matmul, const float *x,
                     const float *w, float *y, uint32_t n, uint32_t in,
                     uint32_t out) {
-    if (!*matmul)
-        *matmul = open_plan();
-    struct plan *plan =
-        *matmul ? ops_cpu_matmul_find(*matmul, n, in, out) : NULL;
+    struct plan *plan = plan_of(matmul, n, in, out);
     if (!plan || !bind_memory(plan->x, x) || !bind_memory(plan->w, w) ||
         !bind_memory(plan->y, y))
         return false;

@@ -19,6 +19,10 @@ bool ops_cpu_matmul(struct ops_cpu_matmul **plans, const float *x,
                     const float *w, float *y, uint32_t n, uint32_t in,
                     uint32_t out);
 
+/* Prepares the shape, if *PLANS does not have it, as ops_cpu_matmul does. */
+bool ops_cpu_matmul_prepare(struct ops_cpu_matmul **plans, uint32_t n,
+                            uint32_t in, uint32_t out);
+
 /* Frees *PLANS (may be NULL) and clears it. */
 void ops_cpu_matmul_close(struct ops_cpu_matmul **plans);
 

@@ -25,7 +25,7 @@ static void ops_cpu_rows_put(float *restrict y, const float *restrict x,
 }
 
 /* Sums of COUNT values of all fields, and of their squares. */
-static void sum_fields(const struct ops_rows *c, const float *restrict x,
+static void sum_fields(const struct op *c, const float *restrict x,
                        float *restrict sums, float *restrict squares,
                        uint32_t count) {
     memset(sums, 0, count * sizeof *sums);
@@ -37,8 +37,7 @@ static void sum_fields(const struct ops_rows *c, const float *restrict x,
         }
 }
 
-static void ops_cpu_rows_pairs(const struct ops_rows *c, const float *x,
-                               float *y) {
+static void ops_cpu_rows_pairs(const struct op *c, const float *x, float *y) {
     float sums[PART], squares[PART], pairs = 0;
     for (uint32_t from = 0; from < c->width; from += PART) {
         uint32_t count = field_part_of(c->width, from);
@@ -49,7 +48,7 @@ static void ops_cpu_rows_pairs(const struct ops_rows *c, const float *x,
     *y = c->add ? *y + pairs : pairs;
 }
 
-static void pairs_gradient(const struct ops_rows *c, const float *x, float dy,
+static void pairs_gradient(const struct op *c, const float *x, float dy,
                            float *y) {
     float sums[PART], squares[PART];
     for (uint32_t from = 0; from < c->width; from += PART) {
@@ -65,8 +64,7 @@ static void pairs_gradient(const struct ops_rows *c, const float *x, float dy,
     }
 }
 
-static void ops_cpu_rows_dots(const struct ops_rows *c, const float *x,
-                              float *y) {
+static void ops_cpu_rows_dots(const struct op *c, const float *x, float *y) {
     for (uint32_t a = 1; a < c->fields; a++)
         for (uint32_t b = 0; b < a; b++, y++) {
             float dot = rows_dot(x + (size_t)a * c->width,
@@ -76,8 +74,7 @@ static void ops_cpu_rows_dots(const struct ops_rows *c, const float *x,
 }
 
 /* As rows_dot_gradient for COUNT values of field A. */
-static void ops_cpu_rows_add_others(const struct ops_rows *c,
-                                    const float *restrict x,
+static void ops_cpu_rows_add_others(const struct op *c, const float *restrict x,
                                     const float *restrict dy, uint32_t a,
                                     float *restrict sums, uint32_t count) {
     memset(sums, 0, count * sizeof *sums);
@@ -90,8 +87,8 @@ static void ops_cpu_rows_add_others(const struct ops_rows *c,
     }
 }
 
-static void dots_gradient(const struct ops_rows *c, const float *x,
-                          const float *dy, float *y) {
+static void dots_gradient(const struct op *c, const float *x, const float *dy,
+                          float *y) {
     float sums[PART];
     for (uint32_t a = 0; a < c->fields; a++)
         for (uint32_t from = 0; from < c->width; from += PART) {
@@ -102,8 +99,8 @@ static void dots_gradient(const struct ops_rows *c, const float *x,
         }
 }
 
-static void ops_cpu_rows_dropout(const struct ops_rows *c, uint32_t i,
-                                 const float *x, float *y) {
+static void ops_cpu_rows_dropout(const struct op *c, uint32_t i, const float *x,
+                                 float *y) {
     uint32_t count = c->fields * c->width, words[4];
     uint64_t first = (uint64_t)i * count, known = UINT64_MAX;
     uint32_t threshold = dropout_threshold(c->rate);
@@ -116,36 +113,46 @@ static void ops_cpu_rows_dropout(const struct ops_rows *c, uint32_t i,
     }
 }
 
-static void ops_cpu_rows_sample(const struct ops_rows *c, uint32_t i) {
-    const float *x = c->x + (size_t)i * c->x_row;
-    const float *dy = c->dy ? c->dy + (size_t)i * c->dy_row : NULL;
-    float *y = c->y + (size_t)i * c->y_row;
-    switch ((enum ops_rows_kind)c->kind) {
-    case OPS_ROWS_COPY:
+static void ops_cpu_rows_sample(const struct op *c, uint32_t i) {
+    const float *x = (const float *)c->reads[0].data + (size_t)i * c->x_row;
+    const float *dy = c->reads[1].data;
+    float *y = (float *)c->writes[0].data + (size_t)i * c->y_row;
+    dy += dy ? (size_t)i * c->dy_row : 0;
+    switch (c->kind) {
+    case OP_ROWS_COPY:
         ops_cpu_rows_put(y, x, c->fields * c->width, c->add);
         return;
-    case OPS_ROWS_PAIRS:
+    case OP_ROWS_PAIRS:
         ops_cpu_rows_pairs(c, x, y);
         return;
-    case OPS_ROWS_PAIRS_GRADIENT:
+    case OP_ROWS_PAIRS_GRADIENT:
         pairs_gradient(c, x, *dy, y);
         return;
-    case OPS_ROWS_DOTS:
+    case OP_ROWS_DOTS:
         ops_cpu_rows_dots(c, x, y);
         return;
-    case OPS_ROWS_DOTS_GRADIENT:
+    case OP_ROWS_DOTS_GRADIENT:
         dots_gradient(c, x, dy, y);
         return;
-    case OPS_ROWS_DROPOUT:
+    case OP_ROWS_DROPOUT:
         ops_cpu_rows_dropout(c, i, x, y);
         return;
-    case OPS_ROWS_KINDS:
+    default:
         return;
     }
 }
 
-void ops_cpu_rows(struct device *device, const struct ops_rows *call) {
+static void ops_cpu_rows_run(struct device *device, const struct op *op) {
     (void)device;
-    for (uint32_t i = 0; i < call->n; i++)
-        ops_cpu_rows_sample(call, i);
+    for (uint32_t i = 0; i < op->n; i++)
+        ops_cpu_rows_sample(op, i);
 }
+
+const struct ops_cpu_kind ops_cpu_rows_kinds[OP_KINDS] = {
+    [OP_ROWS_COPY] = {NULL, ops_cpu_rows_run},
+    [OP_ROWS_PAIRS] = {NULL, ops_cpu_rows_run},
+    [OP_ROWS_PAIRS_GRADIENT] = {NULL, ops_cpu_rows_run},
+    [OP_ROWS_DOTS] = {NULL, ops_cpu_rows_run},
+    [OP_ROWS_DOTS_GRADIENT] = {NULL, ops_cpu_rows_run},
+    [OP_ROWS_DROPOUT] = {NULL, ops_cpu_rows_run},
+};

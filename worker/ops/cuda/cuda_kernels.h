@@ -14,9 +14,7 @@
 #ifndef CAPSTAN_CUDA_KERNELS_H
 #define CAPSTAN_CUDA_KERNELS_H
 
-#include "proto/config/job/job.h"
-#include "proto/tensor/rule_element.h"
-#include "worker/ops/device.h"
+#include "worker/ops/op.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,7 +51,7 @@ int cuda_kernels_column_sums(struct CUstream_st *stream, const float *dy,
 
 /* The loss: cuda_loss.cu. */
 
-/* As `loss` of worker/ops/device.h, in two parts, with *LOSS and *CORRECT in
+/* As OP_LOSS, in two parts, with *LOSS and *CORRECT in
  * device memory. The first writes each sample's loss, without SCALE and FACTOR,
  * and whether its largest logit is the label's to SCRATCH. DZ (may be NULL, or
  * Z itself) receives the gradient of SCALE * FACTOR * sum. The second sums
@@ -71,8 +69,8 @@ int cuda_kernels_sum_losses(struct CUstream_st *stream, const void *scratch,
 
 /* Rows of fields: cuda_rows.cu. */
 
-/* As `rows` of worker/ops/device.h: the CPU's bits. */
-int cuda_kernels_rows(struct CUstream_st *stream, const struct ops_rows *call);
+/* As OP_ROWS_*, whose kind OP has: the CPU's bits. */
+int cuda_kernels_rows(struct CUstream_st *stream, const struct op *op);
 
 /* The update: cuda_rule.cu. */
 
@@ -114,7 +112,7 @@ int cuda_kernels_square_sums(struct CUstream_st *stream, const float *x,
                              size_t count, float scale, const float *factor,
                              double *pieces);
 
-/* As `reduce_sum` and `clip` of worker/ops/device.h: the CPU's bits. The result
+/* As OP_REDUCE_SUM and OP_CLIP: the CPU's bits. The result
  * of `clip` serves as FACTOR of later calls. */
 int cuda_kernels_reduce_sum(struct CUstream_st *stream, const double *pieces,
                             size_t count, double *sum);

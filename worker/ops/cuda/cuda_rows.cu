@@ -6,7 +6,7 @@
 #include "worker/ops/dropout.h"
 #include "worker/ops/rows_element.h"
 
-CUDA_ELEMENT float sum_pairs(const struct ops_rows &c, const float *x) {
+CUDA_ELEMENT float sum_pairs(const struct op &c, const float *x) {
     float pairs = 0;
     for (uint32_t k = 0; k < c.width; k++) {
         float squares, sum = rows_field_sum(x, c.fields, c.width, k, &squares);
@@ -16,7 +16,7 @@ CUDA_ELEMENT float sum_pairs(const struct ops_rows &c, const float *x) {
 }
 
 /* The product of pair P: the fields A > B with rows_pair(A, B) = P. */
-CUDA_ELEMENT float cuda_rows_dot(const struct ops_rows &c, const float *x,
+CUDA_ELEMENT float cuda_rows_dot(const struct op &c, const float *x,
                                  uint32_t p) {
     uint32_t a = 1;
     while (rows_pair(a + 1, 0) <= p)
@@ -26,25 +26,26 @@ CUDA_ELEMENT float cuda_rows_dot(const struct ops_rows &c, const float *x,
 }
 
 /* Element J of sample I. */
-template <enum ops_rows_kind KIND>
-CUDA_ELEMENT float cuda_rows_element(const struct ops_rows &c, size_t i,
-                                     uint32_t j, size_t count) {
-    const float *x = c.x + i * c.x_row;
+template <enum op_kind KIND>
+CUDA_ELEMENT float cuda_rows_element(const struct op &c, size_t i, uint32_t j,
+                                     size_t count) {
+    const float *x = (const float *)c.reads[0].data + i * c.x_row;
+    const float *dy = (const float *)c.reads[1].data + i * c.dy_row;
     float squares;
     uint32_t words[4];
     switch (KIND) {
-    case OPS_ROWS_PAIRS:
+    case OP_ROWS_PAIRS:
         return sum_pairs(c, x);
-    case OPS_ROWS_PAIRS_GRADIENT:
-        return c.dy[i * c.dy_row] *
+    case OP_ROWS_PAIRS_GRADIENT:
+        return *dy *
                (rows_field_sum(x, c.fields, c.width, j % c.width, &squares) -
                 x[j]);
-    case OPS_ROWS_DOTS:
+    case OP_ROWS_DOTS:
         return cuda_rows_dot(c, x, j);
-    case OPS_ROWS_DOTS_GRADIENT:
-        return rows_dot_gradient(x, c.dy + i * c.dy_row, c.fields, c.width,
-                                 j / c.width, j % c.width);
-    case OPS_ROWS_DROPOUT:
+    case OP_ROWS_DOTS_GRADIENT:
+        return rows_dot_gradient(x, dy, c.fields, c.width, j / c.width,
+                                 j % c.width);
+    case OP_ROWS_DROPOUT:
         philox_words(c.key, c.number, (i * count + j) / 4, words);
         return dropout_element(x[j], words[(i * count + j) % 4],
                                dropout_threshold(c.rate),
@@ -55,41 +56,40 @@ CUDA_ELEMENT float cuda_rows_element(const struct ops_rows &c, size_t i,
 }
 
 /* COUNT elements of each sample. */
-template <enum ops_rows_kind KIND>
-static __global__ void compute_rows(struct ops_rows c, size_t count) {
+template <enum op_kind KIND>
+static __global__ void compute_rows(struct op c, size_t count) {
     for (size_t e = cuda_first(); e < c.n * count; e += cuda_stride()) {
         size_t i = e / count;
         uint32_t j = (uint32_t)(e % count);
         float value = cuda_rows_element<KIND>(c, i, j, count);
-        float *y = c.y + i * c.y_row + j;
+        float *y = (float *)c.writes[0].data + i * c.y_row + j;
         *y = c.add ? *y + value : value;
     }
 }
 
-template <enum ops_rows_kind KIND>
-static int launch_rows(struct CUstream_st *stream, const struct ops_rows &c,
+template <enum op_kind KIND>
+static int launch_rows(struct CUstream_st *stream, const struct op &c,
                        size_t count) {
     return cuda_launch(stream, cuda_blocks(c.n * count, CUDA_THREADS),
                        compute_rows<KIND>, c, count);
 }
 
-int cuda_kernels_rows(struct CUstream_st *stream, const struct ops_rows *call) {
-    size_t count = (size_t)call->fields * call->width;
-    switch ((enum ops_rows_kind)call->kind) {
-    case OPS_ROWS_COPY:
-        return launch_rows<OPS_ROWS_COPY>(stream, *call, count);
-    case OPS_ROWS_PAIRS:
-        return launch_rows<OPS_ROWS_PAIRS>(stream, *call, 1);
-    case OPS_ROWS_PAIRS_GRADIENT:
-        return launch_rows<OPS_ROWS_PAIRS_GRADIENT>(stream, *call, count);
-    case OPS_ROWS_DOTS:
-        return launch_rows<OPS_ROWS_DOTS>(stream, *call, ops_rows_pairs(call));
-    case OPS_ROWS_DOTS_GRADIENT:
-        return launch_rows<OPS_ROWS_DOTS_GRADIENT>(stream, *call, count);
-    case OPS_ROWS_DROPOUT:
-        return launch_rows<OPS_ROWS_DROPOUT>(stream, *call, count);
-    case OPS_ROWS_KINDS:
-        break;
+int cuda_kernels_rows(struct CUstream_st *stream, const struct op *op) {
+    size_t count = (size_t)op->fields * op->width;
+    switch (op->kind) {
+    case OP_ROWS_COPY:
+        return launch_rows<OP_ROWS_COPY>(stream, *op, count);
+    case OP_ROWS_PAIRS:
+        return launch_rows<OP_ROWS_PAIRS>(stream, *op, 1);
+    case OP_ROWS_PAIRS_GRADIENT:
+        return launch_rows<OP_ROWS_PAIRS_GRADIENT>(stream, *op, count);
+    case OP_ROWS_DOTS:
+        return launch_rows<OP_ROWS_DOTS>(stream, *op, op_pairs(op->fields));
+    case OP_ROWS_DOTS_GRADIENT:
+        return launch_rows<OP_ROWS_DOTS_GRADIENT>(stream, *op, count);
+    case OP_ROWS_DROPOUT:
+        return launch_rows<OP_ROWS_DROPOUT>(stream, *op, count);
+    default:
+        return cudaErrorInvalidValue;
     }
-    return cudaErrorInvalidValue;
 }

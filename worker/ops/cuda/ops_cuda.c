@@ -2,7 +2,6 @@
 /* capstan-cuda.so: an NVIDIA GPU as a device. Products are cuBLAS's, in float32
  * with deterministic settings; cuda_kernels.h has the rest. */
 #include "worker/ops/cuda/ops_cuda_internal.h"
-#include "worker/ops/cuda/ops_cuda_update.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,137 +204,95 @@ static void set_precision(struct device *device, enum job_precision precision) {
 
 /* Calls that go to a stream, now or at the end of a capture. */
 
+static void submit_copy(struct device *device, enum device_stream stream,
+                        uint32_t kind, void *to, const void *from,
+                        size_t bytes) {
+    const struct ops_cuda_call call = {.op = {.kind = kind,
+                                              .reads = {op_tensor(from, bytes)},
+                                              .writes = {op_tensor(to, bytes)}},
+                                       .stream = stream};
+    ops_cuda_capture_submit(device, &call);
+}
+
 static void upload(struct device *device, enum device_stream stream, void *to,
                    const void *from, size_t bytes) {
-    ops_cuda_capture_submit(device,
-                            &(struct ops_cuda_call){.kind = OPS_CUDA_UPLOAD,
-                                                    .stream = stream,
-                                                    .a = from,
-                                                    .to = to,
-                                                    .bytes = bytes});
+    submit_copy(device, stream, OPS_CUDA_UPLOAD, to, from, bytes);
 }
 
 static void ops_cuda_download(struct device *device, enum device_stream stream,
                               void *to, const void *from, size_t bytes) {
-    ops_cuda_capture_submit(device,
-                            &(struct ops_cuda_call){.kind = OPS_CUDA_DOWNLOAD,
-                                                    .stream = stream,
-                                                    .a = from,
-                                                    .to = to,
-                                                    .bytes = bytes});
+    submit_copy(device, stream, OPS_CUDA_DOWNLOAD, to, from, bytes);
+}
+
+/* Not captured, as calls on a library's stream are not. */
+static void ops_cuda_copy(struct device *device, enum device_stream stream,
+                          void *to, const void *from, size_t bytes) {
+    ops_cuda_keep_error(
+        device,
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                        ops_cuda_capture_stream(device, stream)),
+        "a copy within it");
 }
 
 static void ops_cuda_record(struct device *device, enum device_stream stream,
                             struct device_event *event) {
-    ops_cuda_capture_submit(
-        device, &(struct ops_cuda_call){
-                    .kind = OPS_CUDA_RECORD, .stream = stream, .event = event});
+    ops_cuda_capture_submit(device,
+                            &(struct ops_cuda_call){.op.kind = OPS_CUDA_RECORD,
+                                                    .stream = stream,
+                                                    .event = event});
 }
 
 static void ops_cuda_stream_wait(struct device *device,
                                  enum device_stream stream,
                                  struct device_event *event) {
     ops_cuda_capture_submit(
-        device, &(struct ops_cuda_call){.kind = OPS_CUDA_STREAM_WAIT,
+        device, &(struct ops_cuda_call){.op.kind = OPS_CUDA_STREAM_WAIT,
                                         .stream = stream,
                                         .event = event});
 }
 
-static void ops_cuda_linear(struct device *device, const float *x,
-                            const float *w, const float *bias, float *y,
-                            uint32_t n, uint32_t in, uint32_t out,
-                            enum job_activation activation) {
-    ops_cuda_capture_submit(device,
-                            &(struct ops_cuda_call){.kind = OPS_CUDA_LINEAR,
-                                                    .a = x,
-                                                    .b = w,
-                                                    .c = bias,
-                                                    .to = y,
-                                                    .n = n,
-                                                    .in = in,
-                                                    .out = out,
-                                                    .option = activation});
+static bool ops_cuda_supports(const struct device *device, struct op op) {
+    const struct ops_cuda_kind *kind = ops_cuda_call_kind(op.kind);
+    (void)device;
+    return kind && op.kind < OP_KINDS &&
+           (!kind->supports || kind->supports(&op));
 }
 
-static void linear_input_gradient(struct device *device, const float *dy,
-                                  const float *w, float *dx, uint32_t n,
-                                  uint32_t in, uint32_t out) {
-    ops_cuda_capture_submit(
-        device, &(struct ops_cuda_call){.kind = OPS_CUDA_INPUT_GRADIENT,
-                                        .a = dy,
-                                        .b = w,
-                                        .to = dx,
-                                        .n = n,
-                                        .in = in,
-                                        .out = out});
+static enum status ops_cuda_prepare(struct device *device, struct op op,
+                                    struct failure *why) {
+    const struct ops_cuda_kind *kind = ops_cuda_call_kind(op.kind);
+    cudaSetDevice(device->index);
+    return !kind->prepare || kind->prepare(device, &op)
+               ? STATUS_OK
+               : ops_cuda_report_error(device, why);
 }
 
-static void linear_weight_gradient(struct device *device, const float *dy,
-                                   const float *x, float *dw, uint32_t n,
-                                   uint32_t in, uint32_t out, bool add) {
-    ops_cuda_capture_submit(
-        device, &(struct ops_cuda_call){.kind = OPS_CUDA_WEIGHT_GRADIENT,
-                                        .a = dy,
-                                        .b = x,
-                                        .to = dw,
-                                        .n = n,
-                                        .in = in,
-                                        .out = out,
-                                        .add = add});
+/* The sum of a loss is a call of its own, as the pass does not wait for it. */
+static void submit_loss(struct device *device, struct ops_cuda_call *call) {
+    struct op sum = {.kind = OPS_CUDA_LOSS_SUM, .n = call->op.n};
+    for (unsigned i = 1; i < OP_WRITES; i++) {
+        sum.writes[i] = call->op.writes[i];
+        call->op.writes[i] = (struct op_tensor){0};
+    }
+    ops_cuda_capture_submit(device, call);
+    call->op = sum;
+    ops_cuda_capture_submit(device, call);
 }
 
-static void ops_cuda_column_sums(struct device *device, const float *dy,
-                                 float *db, uint32_t n, uint32_t out,
-                                 bool add) {
-    ops_cuda_capture_submit(
-        device, &(struct ops_cuda_call){.kind = OPS_CUDA_COLUMN_SUMS,
-                                        .a = dy,
-                                        .to = db,
-                                        .n = n,
-                                        .out = out,
-                                        .add = add});
-}
-
-static void ops_cuda_activation_gradient(struct device *device,
-                                         enum job_activation activation,
-                                         const float *y, float *dy, uint32_t n,
-                                         uint32_t out) {
-    ops_cuda_capture_submit(
-        device, &(struct ops_cuda_call){.kind = OPS_CUDA_ACTIVATION_GRADIENT,
-                                        .a = y,
-                                        .to = dy,
-                                        .n = n,
-                                        .out = out,
-                                        .option = activation});
-}
-
-static void ops_cuda_loss(struct device *device, enum job_loss kind,
-                          const float *z, const uint32_t *labels, float *dz,
-                          uint32_t n, uint32_t out, float scale, double *sum,
-                          uint32_t *correct) {
-    ops_cuda_capture_submit(device,
-                            &(struct ops_cuda_call){.kind = OPS_CUDA_LOSS,
-                                                    .a = z,
-                                                    .b = labels,
-                                                    .to = dz,
-                                                    .n = n,
-                                                    .out = out,
-                                                    .scale = scale,
-                                                    .option = kind});
-    ops_cuda_capture_submit(device,
-                            &(struct ops_cuda_call){.kind = OPS_CUDA_LOSS_SUM,
-                                                    .second = sum,
-                                                    .third = correct,
-                                                    .n = n});
-}
-
-static void ops_cuda_rows(struct device *device, const struct ops_rows *call) {
-    ops_cuda_capture_submit(device,
-                            &(struct ops_cuda_call){.kind = OPS_CUDA_ROWS,
-                                                    .a = call->x,
-                                                    .b = call->dy,
-                                                    .to = call->y,
-                                                    .rows = *call});
+/* Captures have the ops of a pass, which are on STREAM_COMPUTE. On other
+ * streams ops are among a library's calls, which are not captured, and are of
+ * updates, which differ from step to step. */
+static void ops_cuda_run(struct device *device, enum device_stream stream,
+                         struct op op) {
+    struct ops_cuda_call call = {.op = op, .stream = stream};
+    if (stream != STREAM_COMPUTE) {
+        ops_cuda_capture_stream(device, stream);
+        ops_cuda_call_execute(device, &call);
+    } else if (op.kind == OP_LOSS) {
+        submit_loss(device, &call);
+    } else {
+        ops_cuda_capture_submit(device, &call);
+    }
 }
 
 #define TEXT(number) #number
@@ -360,7 +317,7 @@ const struct device_ops capstan_device = {
     .unpin = ops_cuda_unpin,
     .upload = upload,
     .download = ops_cuda_download,
-    .copy = ops_cuda_update_copy,
+    .copy = ops_cuda_copy,
     .native_stream = native_stream,
     .event_open = event_open,
     .event_close = event_close,
@@ -371,18 +328,7 @@ const struct device_ops capstan_device = {
     .capture_begin = ops_cuda_capture_begin,
     .capture_end = ops_cuda_capture_end,
     .set_precision = set_precision,
-    .linear = ops_cuda_linear,
-    .linear_input_gradient = linear_input_gradient,
-    .linear_weight_gradient = linear_weight_gradient,
-    .column_sums = ops_cuda_column_sums,
-    .activation_gradient = ops_cuda_activation_gradient,
-    .loss = ops_cuda_loss,
-    .rows = ops_cuda_rows,
-    .fill = ops_cuda_update_fill,
-    .scale = ops_cuda_update_scale,
-    .find_overflow = ops_cuda_update_find_overflow,
-    .square_sums = ops_cuda_update_square_sums,
-    .reduce_sum = ops_cuda_update_reduce_sum,
-    .clip = ops_cuda_update_clip,
-    .rule = ops_cuda_update_rule,
+    .supports = ops_cuda_supports,
+    .prepare = ops_cuda_prepare,
+    .run = ops_cuda_run,
 };

@@ -113,7 +113,7 @@ void ops_cuda_capture_submit(struct device *device,
         ops_cuda_capture_end(device);
         ops_cuda_capture_begin(device);
     }
-    if (call->kind == OPS_CUDA_RECORD)
+    if (call->op.kind == OPS_CUDA_RECORD)
         call->event->capture = captures->open ? captures->number : 0;
     if (!captures->open) {
         execute_now(device, call);
@@ -121,8 +121,8 @@ void ops_cuda_capture_submit(struct device *device,
     }
     struct ops_cuda_call *queued = &captures->calls[captures->count++];
     *queued = *call;
-    if (call->kind == OPS_CUDA_STREAM_WAIT)
-        queued->option = call->event->capture != captures->number;
+    if (call->op.kind == OPS_CUDA_STREAM_WAIT)
+        queued->outside = call->event->capture != captures->number;
 }
 
 static struct ops_cuda_capture *ops_cuda_capture_find(
@@ -210,8 +210,8 @@ static void launch(struct device *device,
         if (used[s])
             close_stream(device, (enum device_stream)s);
     for (uint32_t i = 0; i < capture->count; i++)
-        if (capture->calls[i].kind == OPS_CUDA_STREAM_WAIT &&
-            capture->calls[i].option)
+        if (capture->calls[i].op.kind == OPS_CUDA_STREAM_WAIT &&
+            capture->calls[i].outside)
             wait_for(device, STREAM_COMPUTE, capture->calls[i].event->event);
     ops_cuda_keep_error(
         device,

@@ -47,8 +47,8 @@ static void order_after(struct device *device, cudaStream_t ahead,
 }
 
 static bool is_on_branch(const struct ops_cuda_call *call, int branch) {
-    return call->stream == STREAM_COMPUTE && call->kind != OPS_CUDA_RECORD &&
-           call->kind != OPS_CUDA_STREAM_WAIT &&
+    return call->stream == STREAM_COMPUTE && call->op.kind != OPS_CUDA_RECORD &&
+           call->op.kind != OPS_CUDA_STREAM_WAIT &&
            (int)ops_cuda_call_branch(call) == branch;
 }
 
@@ -100,7 +100,7 @@ static void ops_cuda_graph_compute(struct graph_capture *capture, uint32_t at) {
     enum ops_cuda_branch_name branch = ops_cuda_call_branch(call);
     struct branch_history *branch_history = &capture->histories[branch];
     wait_conflicts(capture, (int)branch, at);
-    ops_cuda_call_execute_on(device, call, branch);
+    ops_cuda_call_execute_on_branch(device, call);
     uint32_t slot = branch_history->count++ % OPS_CUDA_BRANCH_EVENTS;
     branch_history->at[slot] = at;
     check_capture(device,
@@ -111,7 +111,7 @@ static void ops_cuda_graph_compute(struct graph_capture *capture, uint32_t at) {
 /* True if AT is the last record of its event. */
 static bool is_last(const struct ops_cuda_capture *capture, uint32_t at) {
     for (uint32_t i = at + 1; i < capture->count; i++)
-        if (capture->calls[i].kind == OPS_CUDA_RECORD &&
+        if (capture->calls[i].op.kind == OPS_CUDA_RECORD &&
             capture->calls[i].event == capture->calls[at].event)
             return false;
     return true;
@@ -140,7 +140,7 @@ static void ops_cuda_graph_record(struct graph_capture *capture, uint32_t at) {
 static void ops_cuda_graph_stream_wait(struct graph_capture *capture,
                                        const struct ops_cuda_call *call) {
     struct device *device = capture->device;
-    if (call->option)
+    if (call->outside)
         return;
     if (call->stream != STREAM_COMPUTE)
         wait_event(device, device->streams[call->stream], call->event->inner);
@@ -151,9 +151,9 @@ static void ops_cuda_graph_stream_wait(struct graph_capture *capture,
 
 static void capture_call(struct graph_capture *capture, uint32_t at) {
     const struct ops_cuda_call *call = &capture->capture->calls[at];
-    if (call->kind == OPS_CUDA_RECORD)
+    if (call->op.kind == OPS_CUDA_RECORD)
         ops_cuda_graph_record(capture, at);
-    else if (call->kind == OPS_CUDA_STREAM_WAIT)
+    else if (call->op.kind == OPS_CUDA_STREAM_WAIT)
         ops_cuda_graph_stream_wait(capture, call);
     else if (call->stream == STREAM_COMPUTE)
         ops_cuda_graph_compute(capture, at);

@@ -1,93 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/ops/cuda/ops_cuda_update.h"
-
+/* A GPU's ops on weights, gradients and state outside a pass. */
 #include "worker/ops/cuda/cuda_kernels.h"
 #include "worker/ops/cuda/ops_cuda_internal.h"
-
-#include <string.h>
 
 _Static_assert(sizeof(float) == sizeof(uint32_t),
                "a float of 0 is a word of 0");
 
-void ops_cuda_update_copy(struct device *device, enum device_stream stream,
-                          void *to, const void *from, size_t bytes) {
-    ops_cuda_keep_error(
-        device,
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
-                        ops_cuda_capture_stream(device, stream)),
-        "a copy within it");
+static int ops_cuda_update_fill(struct device *device,
+                                struct ops_cuda_branch *branch,
+                                const struct op *op) {
+    (void)device;
+    return cuda_kernels_fill(branch->stream, op->writes[0].data,
+                             op->writes[0].bytes / sizeof(float), op->scale);
 }
 
-void ops_cuda_update_fill(struct device *device, enum device_stream stream,
-                          float *x, size_t count, float value) {
-    int error = cuda_kernels_fill(ops_cuda_capture_stream(device, stream), x,
-                                  count, value);
-    ops_cuda_keep_error(device, (cudaError_t)error, "filling a vector");
+static int ops_cuda_update_scale(struct device *device,
+                                 struct ops_cuda_branch *branch,
+                                 const struct op *op) {
+    (void)device;
+    return cuda_kernels_scale(branch->stream, op->writes[0].data,
+                              op->writes[0].bytes / sizeof(float), op->scale,
+                              NULL);
 }
 
-void ops_cuda_update_scale(struct device *device, enum device_stream stream,
-                           float *x, size_t count, float by) {
-    int error = cuda_kernels_scale(ops_cuda_capture_stream(device, stream), x,
-                                   count, by, NULL);
-    ops_cuda_keep_error(device, (cudaError_t)error, "scaling a vector");
+static int ops_cuda_update_find_overflow(struct device *device,
+                                         struct ops_cuda_branch *branch,
+                                         const struct op *op) {
+    (void)device;
+    int error = cuda_kernels_fill(branch->stream, op->writes[0].data, 1, 0);
+    return error
+               ? error
+               : cuda_kernels_find_overflow(branch->stream, op->reads[0].data,
+                                            op->reads[0].bytes / sizeof(float),
+                                            op->writes[0].data);
 }
 
-void ops_cuda_update_find_overflow(struct device *device,
-                                   enum device_stream stream, const float *x,
-                                   size_t count, uint32_t *found) {
-    cudaStream_t native_stream = ops_cuda_capture_stream(device, stream);
-    int error = cuda_kernels_fill(native_stream, (float *)found, 1, 0);
-    if (!error)
-        error = cuda_kernels_find_overflow(native_stream, x, count, found);
-    ops_cuda_keep_error(device, (cudaError_t)error, "the overflow check");
+static int ops_cuda_update_square_sums(struct device *device,
+                                       struct ops_cuda_branch *branch,
+                                       const struct op *op) {
+    (void)device;
+    return cuda_kernels_square_sums(branch->stream, op->reads[0].data,
+                                    op->reads[0].bytes / sizeof(float),
+                                    op->scale, NULL, op->writes[0].data);
 }
 
-void ops_cuda_update_square_sums(struct device *device,
-                                 enum device_stream stream, const float *x,
-                                 size_t count, float scale, double *pieces) {
-    int error = cuda_kernels_square_sums(
-        ops_cuda_capture_stream(device, stream), x, count, scale, NULL, pieces);
-    ops_cuda_keep_error(device, (cudaError_t)error, "sums of squares");
+static int ops_cuda_update_reduce_sum(struct device *device,
+                                      struct ops_cuda_branch *branch,
+                                      const struct op *op) {
+    (void)device;
+    return cuda_kernels_reduce_sum(branch->stream, op->reads[0].data,
+                                   op->reads[0].bytes / sizeof(double),
+                                   op->writes[0].data);
 }
 
-void ops_cuda_update_reduce_sum(struct device *device,
-                                enum device_stream stream, const double *pieces,
-                                size_t count, double *sum) {
-    int error = cuda_kernels_reduce_sum(ops_cuda_capture_stream(device, stream),
-                                        pieces, count, sum);
-    ops_cuda_keep_error(device, (cudaError_t)error, "adding up");
+static int ops_cuda_update_clip(struct device *device,
+                                struct ops_cuda_branch *branch,
+                                const struct op *op) {
+    (void)device;
+    return cuda_kernels_clip(branch->stream, op->reads[0].data, op->n, op->step,
+                             op->limit, op->writes[0].data);
 }
 
-void ops_cuda_update_clip(struct device *device, enum device_stream stream,
-                          const double *squares, size_t count, size_t step,
-                          double limit, float *factor) {
-    int error = cuda_kernels_clip(ops_cuda_capture_stream(device, stream),
-                                  squares, count, step, limit, factor);
-    ops_cuda_keep_error(device, (cudaError_t)error, "clipping");
+static bool supports_rule(const struct op *op) {
+    return !op->writes[1 + RULE_MAX_SLOTS].data;
 }
 
-/* As in rule_apply, for the same bits as on the CPU. */
-static bool is_noop(const struct optimizer *rule,
-                    const struct rule_update *update) {
-    bool divides_by_0 = rule->type == OPTIMIZER_FTRL && update->rate == 0;
-    return update->num_gradients == 0 || divides_by_0;
+static int ops_cuda_update_rule(struct device *device,
+                                struct ops_cuda_branch *branch,
+                                const struct op *op) {
+    struct cuda_kernels_update update = {.form = (enum rule_form)op->form,
+                                         .constants = op->constants,
+                                         .factor = op->reads[1].data,
+                                         .elements = op->writes[0].bytes /
+                                                     sizeof(float),
+                                         .gradient = op->reads[0].data,
+                                         .weights = op->writes[0].data};
+    (void)device;
+    for (unsigned slot = 0; slot < RULE_MAX_SLOTS; slot++)
+        update.state[slot] = op->writes[1 + slot].data;
+    return cuda_kernels_rule(branch->stream, &update);
 }
 
-void ops_cuda_update_rule(struct device *device, enum device_stream stream,
-                          const struct optimizer *rule,
-                          const struct rule_update *update,
-                          const float *factor) {
-    if (is_noop(rule, update))
-        return;
-    struct cuda_kernels_update kernel = {.form = rule_form_of(rule),
-                                         .constants =
-                                             rule_form_constants(rule, update),
-                                         .factor = factor,
-                                         .elements = update->elements,
-                                         .gradient = update->gradients[0],
-                                         .weights = update->weights_out};
-    memcpy(kernel.state, update->state_out, sizeof kernel.state);
-    int error =
-        cuda_kernels_rule(ops_cuda_capture_stream(device, stream), &kernel);
-    ops_cuda_keep_error(device, (cudaError_t)error, "an update");
-}
+const struct ops_cuda_kind ops_cuda_update_kinds[OPS_CUDA_OPS] = {
+    [OP_FILL] = {"filling a vector", ops_cuda_update_fill},
+    [OP_SCALE] = {"scaling a vector", ops_cuda_update_scale},
+    [OP_FIND_OVERFLOW] = {"the overflow check", ops_cuda_update_find_overflow},
+    [OP_SQUARE_SUMS] = {"sums of squares", ops_cuda_update_square_sums},
+    [OP_REDUCE_SUM] = {"adding up", ops_cuda_update_reduce_sum},
+    [OP_CLIP] = {"clipping", ops_cuda_update_clip},
+    [OP_RULE] = {"an update", ops_cuda_update_rule, .supports = supports_rule},
+};

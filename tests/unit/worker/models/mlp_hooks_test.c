@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a pass tells as it goes: which weights it needs next, which gradients
- * are done, and where its spans begin and end. */
+ * are done, where its spans begin and end, and which ops it prepares. */
 #include "worker/models/model.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/mlp_fixture.h"
 
 #include <setjmp.h>
@@ -60,12 +61,11 @@ static void record_end(struct device *device) {
     assert_int_equal(++spans.ended, spans.begun);
 }
 
-static void record_linear(struct device *device, const float *x, const float *w,
-                          const float *bias, float *y, uint32_t n, uint32_t in,
-                          uint32_t out, enum job_activation activation) {
+static void record_run(struct device *device, enum device_stream stream,
+                       struct op op) {
     assert_int_equal(spans.begun, spans.ended + 1);
-    spans.layers++;
-    ops_cpu()->linear(device, x, w, bias, y, n, in, out, activation);
+    spans.layers += op.kind == OP_LINEAR;
+    ops_cpu()->run(device, stream, op);
 }
 
 /* The host may wait there, and the layers below are on their way. */
@@ -103,7 +103,7 @@ static void waiting_for_weights_splits_the_captured_graph(void **state) {
     struct device_ops noting = *ops_cpu();
     noting.capture_begin = record_begin;
     noting.capture_end = record_end;
-    noting.linear = record_linear;
+    noting.run = record_run;
     assert_int_equal(model_mlp.open(&fixture.mlp, &mlp_medium, NULL, &noting,
                                     fixture.device, MLP_BATCH, NULL),
                      STATUS_OK);
@@ -123,10 +123,77 @@ static void waiting_for_weights_splits_the_captured_graph(void **state) {
     mlp_fixture_close(&fixture);
 }
 
+/* The ops that a model has prepared, and may run. */
+static struct {
+    struct op ops[64];
+    int count;
+} prepared;
+
+static enum status record_prepare(struct device *device, struct op op,
+                                  struct failure *why) {
+    assert_in_range(prepared.count, 0, 63);
+    prepared.ops[prepared.count++] = op;
+    return ops_cpu()->prepare(device, op, why);
+}
+
+static void run_prepared(struct device *device, enum device_stream stream,
+                         struct op op) {
+    bool found = op.kind == OP_ACTIVATION_GRADIENT;
+    for (int i = 0; i < prepared.count; i++) {
+        const struct op *before = &prepared.ops[i];
+        found |= before->kind == op.kind && before->n >= op.n &&
+                 before->in == op.in && before->out == op.out;
+    }
+    if (!found)
+        fail_msg("op %u of %u, %u and %u", op.kind, op.n, op.in, op.out);
+    ops_cpu()->run(device, stream, op);
+}
+
+static bool supports_no_loss(const struct device *device, struct op op) {
+    (void)device;
+    return op.kind != OP_LOSS;
+}
+
+static void an_open_model_has_prepared_its_ops(void **state) {
+    struct mlp_fixture fixture = {0};
+    struct model_result result;
+    struct device_ops noting = *ops_cpu();
+    (void)state;
+    mlp_fixture_open(&fixture, &mlp_medium);
+    model_mlp.close(&fixture.mlp);
+    noting.prepare = record_prepare;
+    noting.run = run_prepared;
+    assert_int_equal(model_mlp.open(&fixture.mlp, &mlp_medium, NULL, &noting,
+                                    fixture.device, MLP_BATCH, NULL),
+                     STATUS_OK);
+    struct batch batch = mlp_fixture_samples(&fixture, 0, MLP_BATCH);
+    model_mlp.gradient(fixture.mlp, &batch, fixture.weights, fixture.gradients,
+                       1, false, NULL, &result);
+    model_mlp.evaluate(fixture.mlp, &batch, fixture.weights, NULL, &result);
+    mlp_fixture_close(&fixture);
+}
+
+static void a_device_without_an_op_of_the_model_is_refused(void **state) {
+    struct mlp_fixture fixture = {0};
+    struct failure why = {0};
+    struct device_ops lacking = *ops_cpu();
+    (void)state;
+    mlp_fixture_open(&fixture, &mlp_medium);
+    model_mlp.close(&fixture.mlp);
+    lacking.supports = supports_no_loss;
+    assert_fails(model_mlp.open(&fixture.mlp, &mlp_medium, NULL, &lacking,
+                                fixture.device, MLP_BATCH, &why),
+                 &why, FAILURE_DEVICE_UNUSABLE);
+    assert_non_null(strstr(why.text, "device cpu does not compute op"));
+    mlp_fixture_close(&fixture);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_unused_once_their_gradient_is_announced),
         cmocka_unit_test(waiting_for_weights_splits_the_captured_graph),
+        cmocka_unit_test(an_open_model_has_prepared_its_ops),
+        cmocka_unit_test(a_device_without_an_op_of_the_model_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,12 +62,11 @@ static void fill_rows(float *rows, uint32_t n, uint32_t row, uint32_t width,
             rows[i * row + j] = NAN;
 }
 
-static double field(const struct ops_rows *call, uint32_t i, uint32_t f,
-                    uint32_t k) {
+static double field(const struct op *call, uint32_t i, uint32_t f, uint32_t k) {
     return (double)x[i * call->x_row + f * call->width + k];
 }
 
-static double pair_product(const struct ops_rows *call, uint32_t i, uint32_t a,
+static double pair_product(const struct op *call, uint32_t i, uint32_t a,
                            uint32_t b) {
     double sum = 0;
     for (uint32_t k = 0; k < call->width; k++)
@@ -75,7 +74,7 @@ static double pair_product(const struct ops_rows *call, uint32_t i, uint32_t a,
     return sum;
 }
 
-static double all_pairs(const struct ops_rows *call, uint32_t i) {
+static double all_pairs(const struct op *call, uint32_t i) {
     double sum = 0;
     for (uint32_t a = 0; a < call->fields; a++)
         for (uint32_t b = 0; b < a; b++)
@@ -84,13 +83,13 @@ static double all_pairs(const struct ops_rows *call, uint32_t i) {
 }
 
 /* Value K of the gradient of field A: others times the pairs' gradients. */
-static double oracle_gradient(const struct ops_rows *call, uint32_t i,
-                              uint32_t a, uint32_t k) {
+static double oracle_gradient(const struct op *call, uint32_t i, uint32_t a,
+                              uint32_t k) {
     const float *of_sample = dy + (size_t)i * call->dy_row;
     double sum = 0;
     for (uint32_t b = 0; b < call->fields; b++) {
         uint32_t high = a > b ? a : b, low = a > b ? b : a;
-        uint32_t pair = call->kind == OPS_ROWS_DOTS_GRADIENT
+        uint32_t pair = call->kind == OP_ROWS_DOTS_GRADIENT
                             ? high * (high - 1) / 2 + low
                             : 0;
         if (b != a)
@@ -99,24 +98,24 @@ static double oracle_gradient(const struct ops_rows *call, uint32_t i,
     return sum;
 }
 
-static double oracle(const struct ops_rows *call, uint32_t i, uint32_t j) {
+static double oracle(const struct op *call, uint32_t i, uint32_t j) {
     uint32_t a = 1, b = j;
-    switch ((enum ops_rows_kind)call->kind) {
-    case OPS_ROWS_PAIRS:
+    switch (call->kind) {
+    case OP_ROWS_PAIRS:
         return all_pairs(call, i);
-    case OPS_ROWS_DOTS:
+    case OP_ROWS_DOTS:
         for (; b >= a; a++)
             b -= a;
         return pair_product(call, i, a, b);
-    case OPS_ROWS_PAIRS_GRADIENT:
-    case OPS_ROWS_DOTS_GRADIENT:
+    case OP_ROWS_PAIRS_GRADIENT:
+    case OP_ROWS_DOTS_GRADIENT:
         return oracle_gradient(call, i, j / call->width, j % call->width);
     default:
         return field(call, i, 0, j);
     }
 }
 
-static void assert_agrees(const struct ops_rows *call, const float *before,
+static void assert_agrees(const struct op *call, const float *before,
                           uint32_t values) {
     for (uint32_t i = 0; i < call->n; i++)
         for (uint32_t j = 0; j < call->y_row; j++) {
@@ -134,36 +133,32 @@ static void assert_agrees(const struct ops_rows *call, const float *before,
         }
 }
 
-static void check(enum ops_rows_kind kind, uint32_t n, uint32_t fields,
+static void check(enum op_kind kind, uint32_t n, uint32_t fields,
                   uint32_t width, bool add) {
     static float before[MOST];
     uint32_t values = fields * width, pairs = fields * (fields - 1) / 2;
-    uint32_t of_dy = kind == OPS_ROWS_DOTS_GRADIENT ? pairs : 1;
-    uint32_t of_y = kind == OPS_ROWS_PAIRS  ? 1
-                    : kind == OPS_ROWS_DOTS ? pairs
-                                            : values;
-    bool back =
-        kind == OPS_ROWS_PAIRS_GRADIENT || kind == OPS_ROWS_DOTS_GRADIENT;
-    struct ops_rows call = {.kind = kind,
-                            .x = x,
-                            .dy = back ? dy : NULL,
-                            .y = y,
-                            .n = n,
-                            .fields = fields,
-                            .width = width,
-                            .x_row = values + GAP,
-                            .dy_row = of_dy + GAP,
-                            .y_row = of_y + GAP,
-                            .add = add};
+    uint32_t of_dy = kind == OP_ROWS_DOTS_GRADIENT ? pairs : 1;
+    uint32_t of_y = kind == OP_ROWS_PAIRS  ? 1
+                    : kind == OP_ROWS_DOTS ? pairs
+                                           : values;
+    bool back = kind == OP_ROWS_PAIRS_GRADIENT || kind == OP_ROWS_DOTS_GRADIENT;
+    struct op call = {.kind = kind,
+                      .n = n,
+                      .fields = fields,
+                      .width = width,
+                      .x_row = values + GAP,
+                      .dy_row = of_dy + GAP,
+                      .y_row = of_y + GAP,
+                      .add = add};
     fill_rows(x, n, call.x_row, values, 1);
     fill_rows(dy, n, call.dy_row, of_dy, 2);
     fill_rows(y, n, call.y_row, add ? of_y : 0, 3);
     memcpy(before, y, (size_t)n * call.y_row * sizeof *y);
-    ops->rows(device, &call);
+    ops->run(device, STREAM_COMPUTE, op_rows(call, x, back ? dy : NULL, y));
     assert_agrees(&call, before, of_y);
 }
 
-static void check_shapes(enum ops_rows_kind kind) {
+static void check_shapes(enum op_kind kind) {
     static const uint32_t shapes[][3] = {{1, 2, 1},   {7, 2, 8},  {5, 3, 7},
                                          {3, 26, 16}, {2, 5, 67}, {1, 4, 130}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
@@ -173,54 +168,47 @@ static void check_shapes(enum ops_rows_kind kind) {
 
 static void rows_are_copied_and_added_between_strides(void **state) {
     (void)state;
-    check_shapes(OPS_ROWS_COPY);
+    check_shapes(OP_ROWS_COPY);
 }
 
 static void one_row_is_repeated_for_all_samples(void **state) {
-    struct ops_rows call = {.kind = OPS_ROWS_COPY,
-                            .x = x,
-                            .y = y,
-                            .n = 5,
-                            .fields = 1,
-                            .width = 3,
-                            .y_row = 3};
+    struct op call = {
+        .kind = OP_ROWS_COPY, .n = 5, .fields = 1, .width = 3, .y_row = 3};
     (void)state;
     fill_rows(x, 1, 3, 3, 1);
     fill_rows(y, 5, 3, 0, 1);
-    ops->rows(device, &call);
+    ops->run(device, STREAM_COMPUTE, op_rows(call, x, NULL, y));
     for (int i = 0; i < 5; i++)
         assert_memory_equal(y + 3 * i, x, 3 * sizeof *x);
 }
 
 static void sums_of_pairs_agree_with_double_precision(void **state) {
     (void)state;
-    check_shapes(OPS_ROWS_PAIRS);
-    check_shapes(OPS_ROWS_PAIRS_GRADIENT);
+    check_shapes(OP_ROWS_PAIRS);
+    check_shapes(OP_ROWS_PAIRS_GRADIENT);
 }
 
 static void products_of_pairs_agree_with_double_precision(void **state) {
     (void)state;
-    check_shapes(OPS_ROWS_DOTS);
-    check_shapes(OPS_ROWS_DOTS_GRADIENT);
+    check_shapes(OP_ROWS_DOTS);
+    check_shapes(OP_ROWS_DOTS_GRADIENT);
 }
 
 static void dropout_follows_from_key_number_and_element(void **state) {
     enum { N = 5, WIDTH = 7, ROW = WIDTH + GAP };
-    struct ops_rows call = {.kind = OPS_ROWS_DROPOUT,
-                            .x = x,
-                            .y = y,
-                            .key = 11,
-                            .number = 3,
-                            .rate = 0.4,
-                            .n = N,
-                            .fields = 1,
-                            .width = WIDTH,
-                            .x_row = ROW,
-                            .y_row = WIDTH};
+    struct op call = {.kind = OP_ROWS_DROPOUT,
+                      .key = 11,
+                      .number = 3,
+                      .rate = 0.4,
+                      .n = N,
+                      .fields = 1,
+                      .width = WIDTH,
+                      .x_row = ROW,
+                      .y_row = WIDTH};
     uint32_t dropped = 0;
     (void)state;
     fill_rows(x, N, ROW, WIDTH, 1);
-    ops->rows(device, &call);
+    ops->run(device, STREAM_COMPUTE, op_rows(call, x, NULL, y));
     for (uint32_t e = 0; e < N * WIDTH; e++) {
         uint32_t words[4];
         philox(11, 3, e / 4, words);

@@ -117,8 +117,8 @@ static void check_linear(struct fixture *fixture, struct shape s,
     float *w = values(fixture, (size_t)s.out * s.in, 2);
     float *bias = values(fixture, s.out, 3);
     float *y = nans(fixture, (size_t)s.n * s.out);
-    fixture->ops->linear(fixture->device, x, w, bias, y, s.n, s.in, s.out,
-                         activation);
+    fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                      op_linear(x, w, bias, y, s.n, s.in, s.out, activation));
     for (uint32_t i = 0; i < s.n; i++) {
         for (uint32_t j = 0; j < s.out; j++) {
             struct sum sum = {bias[j], fabsf(bias[j])};
@@ -151,8 +151,9 @@ static void input_gradient_agrees_with_double_precision(void **state) {
         float *dy = values(fixture, (size_t)s.n * s.out, 1);
         float *w = values(fixture, (size_t)s.out * s.in, 2);
         float *dx = nans(fixture, (size_t)s.n * s.in);
-        fixture->ops->linear_input_gradient(fixture->device, dy, w, dx, s.n,
-                                            s.in, s.out);
+        fixture->ops->run(
+            fixture->device, STREAM_COMPUTE,
+            op_linear_input_gradient(dy, w, dx, s.n, s.in, s.out));
         for (uint32_t i = 0; i < s.n; i++) {
             for (uint32_t k = 0; k < s.in; k++) {
                 struct sum sum = {0, 0};
@@ -174,8 +175,9 @@ static void check_weight_gradient(struct fixture *fixture, struct shape s,
     size_t count = (size_t)s.out * s.in;
     float *dw = add ? values(fixture, count, 3) : nans(fixture, count);
     float *before = values(fixture, count, 3);
-    fixture->ops->linear_weight_gradient(fixture->device, dy, x, dw, s.n, s.in,
-                                         s.out, add);
+    fixture->ops->run(
+        fixture->device, STREAM_COMPUTE,
+        op_linear_weight_gradient(dy, x, dw, s.n, s.in, s.out, add));
     for (uint32_t j = 0; j < s.out; j++) {
         for (uint32_t k = 0; k < s.in; k++) {
             struct sum sum = {0, 0};
@@ -204,7 +206,8 @@ static void check_column_sums(struct fixture *fixture, struct shape s,
     float *dy = values(fixture, (size_t)s.n * s.out, 1);
     float *db = add ? values(fixture, s.out, 2) : nans(fixture, s.out);
     float *before = values(fixture, s.out, 2);
-    fixture->ops->column_sums(fixture->device, dy, db, s.n, s.out, add);
+    fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                      op_column_sums(dy, db, s.n, s.out, add));
     for (uint32_t j = 0; j < s.out; j++) {
         struct sum sum = {0, 0};
         if (add)
@@ -252,8 +255,9 @@ static void activation_gradient_agrees_with_double_precision(void **state) {
             float *dy = values(fixture, n * width, 2);
             float *before = values(fixture, n * width, 2);
             y[0] = 0;
-            fixture->ops->activation_gradient(fixture->device, activations[a],
-                                              y, dy, n, width);
+            fixture->ops->run(
+                fixture->device, STREAM_COMPUTE,
+                op_activation_gradient(activations[a], y, dy, n, width));
             for (uint32_t i = 0; i < n * width; i++)
                 assert_near(dy[i], slope_of(activations[a], y[i]) * before[i],
                             4 * 0x1p-24);
@@ -276,7 +280,8 @@ static void relu_passes_nan_and_clears_negatives(void **state) {
     memcpy(x, inputs, sizeof inputs);
     *w = 1;
     *bias = 0;
-    fixture->ops->linear(fixture->device, x, w, bias, y, N, 1, 1, JOB_RELU);
+    fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                      op_linear(x, w, bias, y, N, 1, 1, JOB_RELU));
     assert_true(isnan(y[0]));
     assert_true(y[1] == INFINITY);
     assert_true(y[2] == 0 && y[3] == 0 && y[4] == 0);
@@ -298,9 +303,11 @@ static void saturated_activations_stay_in_range(void **state) {
     x[1] = 1000;
     *w = 1;
     *bias = 0;
-    fixture->ops->linear(fixture->device, x, w, bias, y, 2, 1, 1, JOB_SIGMOID);
+    fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                      op_linear(x, w, bias, y, 2, 1, 1, JOB_SIGMOID));
     assert_true(y[0] == 0 && y[1] == 1);
-    fixture->ops->linear(fixture->device, x, w, bias, y, 2, 1, 1, JOB_TANH);
+    fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                      op_linear(x, w, bias, y, 2, 1, 1, JOB_TANH));
     assert_true(y[0] == -1 && y[1] == 1);
     release(fixture, x);
     release(fixture, y);
@@ -317,19 +324,22 @@ static void the_loss_of_a_batch_is_the_sum_of_its_samples(void **state) {
     for (int kind = JOB_SOFTMAX_CROSS_ENTROPY; kind <= JOB_MSE; kind++) {
         double loss, sum = 0, one;
         uint32_t correct, all = 0, is_correct;
-        fixture->ops->loss(fixture->device, kind, z, labels, dz, N, OUT, 0.25f,
-                           &loss, &correct);
+        fixture->ops->run(
+            fixture->device, STREAM_COMPUTE,
+            op_loss(kind, z, labels, dz, N, OUT, 0.25f, &loss, &correct));
         for (uint32_t i = 0; i < N; i++) {
-            fixture->ops->loss(fixture->device, kind, z + i * OUT, labels + i,
-                               row, 1, OUT, 0.25f, &one, &is_correct);
+            fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                              op_loss(kind, z + i * OUT, labels + i, row, 1,
+                                      OUT, 0.25f, &one, &is_correct));
             assert_memory_equal(row, dz + i * OUT, OUT * sizeof *row);
             sum += one;
             all += is_correct;
         }
         assert_near(loss, sum, N * DBL_EPSILON * sum); /* in any order */
         assert_int_equal(correct, all);
-        fixture->ops->loss(fixture->device, kind, z, labels, NULL, N, OUT, 1,
-                           &one, &is_correct);
+        fixture->ops->run(
+            fixture->device, STREAM_COMPUTE,
+            op_loss(kind, z, labels, NULL, N, OUT, 1, &one, &is_correct));
         assert_near(one, loss, 0);
     }
     release(fixture, z);
@@ -345,11 +355,12 @@ static void the_same_call_gives_the_same_bits(void **state) {
     float *w = values(fixture, (size_t)s.out * s.in, 2);
     float *bias = values(fixture, s.out, 3);
     float *first = nans(fixture, count), *again = nans(fixture, count);
-    fixture->ops->linear(fixture->device, x, w, bias, first, s.n, s.in, s.out,
-                         JOB_TANH);
+    fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                      op_linear(x, w, bias, first, s.n, s.in, s.out, JOB_TANH));
     for (int i = 0; i < 20; i++) {
-        fixture->ops->linear(fixture->device, x, w, bias, again, s.n, s.in,
-                             s.out, JOB_TANH);
+        fixture->ops->run(
+            fixture->device, STREAM_COMPUTE,
+            op_linear(x, w, bias, again, s.n, s.in, s.out, JOB_TANH));
         assert_memory_equal(again, first, count * sizeof *first);
     }
     release(fixture, x);
@@ -378,8 +389,8 @@ static void *threads_of_a_product(void *argument) {
     float *b = values(fixture, SIDE * SIDE, 2);
     float *c = nans(fixture, SIDE * SIDE);
     int before = threads_of_this_process();
-    fixture->ops->linear_input_gradient(fixture->device, a, b, c, SIDE, SIDE,
-                                        SIDE);
+    fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                      op_linear_input_gradient(a, b, c, SIDE, SIDE, SIDE));
     intptr_t more = threads_of_this_process() - before;
     release(fixture, a);
     release(fixture, b);
@@ -450,12 +461,13 @@ static void check_precision(struct fixture *fixture,
     float *dw = nans(fixture, (size_t)s.out * s.in);
     struct sum sum;
     fixture->ops->set_precision(fixture->device, precision);
-    fixture->ops->linear(fixture->device, x, w, bias, y, s.n, s.in, s.out,
-                         JOB_IDENTITY);
-    fixture->ops->linear_input_gradient(fixture->device, dy, w, dx, s.n, s.in,
-                                        s.out);
-    fixture->ops->linear_weight_gradient(fixture->device, dy, x, dw, s.n, s.in,
-                                         s.out, false);
+    fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                      op_linear(x, w, bias, y, s.n, s.in, s.out, JOB_IDENTITY));
+    fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                      op_linear_input_gradient(dy, w, dx, s.n, s.in, s.out));
+    fixture->ops->run(
+        fixture->device, STREAM_COMPUTE,
+        op_linear_weight_gradient(dy, x, dw, s.n, s.in, s.out, false));
     for (uint32_t i = 0; i < s.n; i++)
         for (uint32_t j = 0; j < s.out; j++) {
             sum =
@@ -511,8 +523,8 @@ static void precision_is_that_of_its_format(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         *x = cases[i].input;
         fixture->ops->set_precision(fixture->device, cases[i].precision);
-        fixture->ops->linear(fixture->device, x, w, bias, y, 1, 1, 1,
-                             JOB_IDENTITY);
+        fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                          op_linear(x, w, bias, y, 1, 1, 1, JOB_IDENTITY));
         if (*y != cases[i].output)
             fail_msg("case %zu: %.9g becomes %.9g", i, (double)*x, (double)*y);
         assert_true(*x == cases[i].input);
@@ -530,9 +542,10 @@ static void a_vector_is_filled_and_scaled(void **state) {
     struct fixture *fixture = *state;
     for (int v = 0; v < VECTORS; v++) {
         float *x = nans(fixture, vectors[v]);
-        fixture->ops->fill(fixture->device, STREAM_EXCHANGE, x, vectors[v],
-                           0.3f);
-        fixture->ops->scale(fixture->device, STREAM_EXCHANGE, x, vectors[v], 3);
+        fixture->ops->run(fixture->device, STREAM_EXCHANGE,
+                          op_fill(x, vectors[v], 0.3f));
+        fixture->ops->run(fixture->device, STREAM_EXCHANGE,
+                          op_scale(x, vectors[v], 3));
         for (size_t i = 0; i < vectors[v]; i++)
             assert_true(x[i] == 0.3f * 3);
         release(fixture, x);
@@ -546,12 +559,12 @@ static void an_overflow_is_found_at_any_position(void **state) {
         float *x = values(fixture, vectors[v], 3);
         uint32_t found = 5;
         x[0] = FLT_MAX;
-        fixture->ops->find_overflow(fixture->device, STREAM_COMPUTE, x,
-                                    vectors[v], &found);
+        fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                          op_find_overflow(x, vectors[v], &found));
         assert_int_equal(found, 0);
         x[vectors[v] - 1] = bad[v];
-        fixture->ops->find_overflow(fixture->device, STREAM_COMPUTE, x,
-                                    vectors[v], &found);
+        fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                          op_find_overflow(x, vectors[v], &found));
         assert_int_equal(found, 1);
         release(fixture, x);
     }
@@ -570,8 +583,8 @@ static void sums_of_squares_have_the_bits_of_the_rules_loops(void **state) {
                                      .gradients = &floats};
         size_t pieces = (vectors[v] + RULE_PIECE - 1) / RULE_PIECE;
         rule_square_sums(*rule_variants(&variants), &update, expected);
-        fixture->ops->square_sums(fixture->device, STREAM_EXCHANGE, x,
-                                  vectors[v], 0.3f, found);
+        fixture->ops->run(fixture->device, STREAM_EXCHANGE,
+                          op_square_sums(x, vectors[v], 0.3f, found));
         assert_memory_equal(found, expected, pieces * sizeof *found);
         release(fixture, x);
     }
@@ -590,20 +603,20 @@ static void a_norm_clips_as_the_host_would(void **state) {
         every_other += i % STEP ? 0 : pieces[i];
         sum += pieces[i];
     }
-    fixture->ops->reduce_sum(fixture->device, STREAM_EXCHANGE, pieces,
-                             STEP * PIECES, &found);
+    fixture->ops->run(fixture->device, STREAM_EXCHANGE,
+                      op_reduce_sum(pieces, STEP * PIECES, &found));
     assert_true(found == sum);
     for (int i = 0; i < 3; i++) {
         double factor = limits[i] / (sqrt(every_other) + 1e-6);
         float clip = NAN, expected = factor < 1 ? (float)factor : 1;
-        fixture->ops->clip(fixture->device, STREAM_EXCHANGE, pieces, PIECES,
-                           STEP, limits[i], &clip);
+        fixture->ops->run(fixture->device, STREAM_EXCHANGE,
+                          op_clip(pieces, PIECES, STEP, limits[i], &clip));
         assert_true(clip == expected);
     }
     float clip = NAN;
     pieces[STEP] = NAN;
-    fixture->ops->clip(fixture->device, STREAM_EXCHANGE, pieces, PIECES, STEP,
-                       1, &clip);
+    fixture->ops->run(fixture->device, STREAM_EXCHANGE,
+                      op_clip(pieces, PIECES, STEP, 1, &clip));
     assert_true(clip == 1);
     fixture->ops->release(fixture->device, pieces);
 }
@@ -626,8 +639,8 @@ static void apply_some(struct fixture *fixture, const struct rule_case *one,
         update.num_gradients = update.step != 3; /* then nothing changes */
         update.rate = update.step == 4 ? 0 : one->rate;
         if (by_device)
-            fixture->ops->rule(fixture->device, STREAM_EXCHANGE, &one->rule,
-                               &update, &factor);
+            fixture->ops->run(fixture->device, STREAM_EXCHANGE,
+                              op_rule(&one->rule, &update, &factor));
         else
             rule_apply(*rule_variants(&variants), &one->rule, &update);
     }
@@ -660,6 +673,58 @@ static void an_update_has_the_bits_of_the_rules_loops(void **state) {
                 check_rule(fixture, &rule_cases[c], vectors[v]);
 }
 
+static void every_kind_of_op_is_supported_and_no_other(void **state) {
+    const struct fixture *fixture = *state;
+    for (uint32_t kind = 0; kind < OP_KINDS; kind++)
+        assert_true(
+            fixture->ops->supports(fixture->device, (struct op){.kind = kind}));
+    for (uint32_t kind = OP_KINDS; kind < OP_KINDS + 9; kind++)
+        assert_false(
+            fixture->ops->supports(fixture->device, (struct op){.kind = kind}));
+}
+
+static void ops_are_equal_if_their_bytes_are(void **state) {
+    float x[4] = {0}, w[4] = {0}, y[4] = {0};
+    (void)state;
+    for (uint32_t in = 1; in < 4; in++) {
+        struct op one = op_linear(x, w, w, y, 1, in, 1, JOB_RELU);
+        struct op other = op_linear(x, w, w, y, 1, 2, 1, JOB_RELU);
+        assert_int_equal(!memcmp(&one, &other, sizeof one), in == 2);
+    }
+}
+
+/* Of a shape that neither precision has met, before and after. */
+static void a_prepared_op_has_the_same_bits(void **state) {
+    struct fixture *fixture = *state;
+    static const enum job_precision each[] = {JOB_PRECISION_FP32,
+                                              JOB_PRECISION_BF16};
+    struct shape s = {40, 65, 33};
+    size_t count = (size_t)s.n * s.out;
+    float *x = values(fixture, (size_t)s.n * s.in, 1);
+    float *w = values(fixture, (size_t)s.out * s.in, 2);
+    float *bias = values(fixture, s.out, 3);
+    float *y = nans(fixture, count), *again = nans(fixture, count);
+    for (int i = 0; i < 2; i++) {
+        struct failure why;
+        fixture->ops->set_precision(fixture->device, each[i]);
+        fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                          op_linear(x, w, bias, y, s.n, s.in, s.out, JOB_TANH));
+        struct op shape =
+            op_linear(NULL, NULL, NULL, NULL, 2 * s.n, s.in, s.out, JOB_TANH);
+        assert_int_equal(fixture->ops->prepare(fixture->device, shape, &why),
+                         STATUS_OK);
+        fixture->ops->run(
+            fixture->device, STREAM_COMPUTE,
+            op_linear(x, w, bias, again, s.n, s.in, s.out, JOB_TANH));
+        assert_memory_equal(y, again, count * sizeof *y);
+    }
+    release(fixture, x);
+    release(fixture, w);
+    release(fixture, bias);
+    release(fixture, y);
+    release(fixture, again);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static int test_every_device(const char *name) {
@@ -680,6 +745,9 @@ static int test_every_device(const char *name) {
         TEST(sums_of_squares_have_the_bits_of_the_rules_loops),
         TEST(a_norm_clips_as_the_host_would),
         TEST(an_update_has_the_bits_of_the_rules_loops),
+        TEST(every_kind_of_op_is_supported_and_no_other),
+        TEST(ops_are_equal_if_their_bytes_are),
+        TEST(a_prepared_op_has_the_same_bits),
     };
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }

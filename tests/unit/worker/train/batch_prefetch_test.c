@@ -70,9 +70,10 @@ static void add_up(struct fixture *fixture, uint32_t number) {
     const struct batch *batch = batch_prefetch_pop(&fixture->batch_prefetch);
     assert_int_equal(batch->number, number);
     assert_int_equal(batch->count, 1 + number % SAMPLES);
-    device->ops->column_sums(device->handle, batch->columns[0],
-                             fixture->sums + number * FEATURES, batch->count,
-                             FEATURES, false);
+    device->ops->run(device->handle, STREAM_COMPUTE,
+                     op_column_sums(batch->columns[0],
+                                    fixture->sums + number * FEATURES,
+                                    batch->count, FEATURES, false));
     batch_prefetch_release(&fixture->batch_prefetch);
 }
 

@@ -72,10 +72,12 @@ static void square(struct fixture *fixture, uint32_t p) {
     const struct local_device *device = &fixture->device;
     device_transfer_upload(&fixture->device_transfer, p);
     device_transfer_wait(&fixture->device_transfer);
-    device->ops->linear_input_gradient(
-        device->handle, fixture->device_transfer.weights[p],
-        fixture->device_transfer.weights[p],
-        fixture->device_transfer.gradients[p], WIDTH, WIDTH, WIDTH);
+    device->ops->run(
+        device->handle, STREAM_COMPUTE,
+        op_linear_input_gradient(fixture->device_transfer.weights[p],
+                                 fixture->device_transfer.weights[p],
+                                 fixture->device_transfer.gradients[p], WIDTH,
+                                 WIDTH, WIDTH));
     device_transfer_download(&fixture->device_transfer, p);
 }
 
@@ -167,15 +169,18 @@ static void a_gradient_may_stay_on_the_device_for_a_while(void **state) {
         fill(fixture.arena.weight_of[0], 2);
         device_transfer_upload(transfer, 0);
         device_transfer_wait(transfer);
-        device->ops->linear_input_gradient(
-            device->handle, transfer->weights[0], transfer->weights[0],
-            transfer->gradients[0], WIDTH, WIDTH, WIDTH);
+        device->ops->run(device->handle, STREAM_COMPUTE,
+                         op_linear_input_gradient(
+                             transfer->weights[0], transfer->weights[0],
+                             transfer->gradients[0], WIDTH, WIDTH, WIDTH));
         device_transfer_record(transfer, 0);
         assert_int_equal(device_transfer_sync(transfer, 0, &why), STATUS_OK);
         assert_int_equal(fake_device_downloaded(device->handle), 0);
-        device->ops->linear_weight_gradient(
-            device->handle, transfer->weights[0], transfer->weights[0],
-            transfer->gradients[0], WIDTH, WIDTH, WIDTH, true);
+        device->ops->run(device->handle, STREAM_COMPUTE,
+                         op_linear_weight_gradient(transfer->weights[0],
+                                                   transfer->weights[0],
+                                                   transfer->gradients[0],
+                                                   WIDTH, WIDTH, WIDTH, true));
         device_transfer_record(transfer, 0);
         device_transfer_download_recorded(transfer, 0);
         expect_gradient(&fixture, 0, 2 * WIDTH * 4);

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +110,8 @@ static float get(struct fixture *f, const float *memory) {
 /* to = a b. */
 static void multiply(struct fixture *f, const float *a, const float *b,
                      float *to) {
-    f->ops->linear_input_gradient(f->device, a, b, to, WIDTH, WIDTH, WIDTH);
+    f->ops->run(f->device, STREAM_COMPUTE,
+                op_linear_input_gradient(a, b, to, WIDTH, WIDTH, WIDTH));
 }
 
 /* z = x w w. */
@@ -175,12 +177,14 @@ static void submit_loss(struct fixture *f, int changed) {
     const uint32_t *labels = (const uint32_t *)f->w;
     double *sum = (double *)f->z;
     f->ops->capture_begin(f->device);
-    f->ops->loss(f->device, changed == 0 ? JOB_MSE : JOB_SOFTMAX_CROSS_ENTROPY,
-                 changed == 1 ? f->z + 16 : f->x,
-                 changed == 2 ? labels + 1 : labels, changed == 3 ? NULL : f->y,
-                 changed == 4 ? 3 : 2, changed == 5 ? 3 : 2,
-                 changed == 6 ? 0.5f : 1, changed == 7 ? sum + 1 : sum,
-                 (uint32_t *)(sum + (changed == 8 ? 3 : 2)));
+    f->ops->run(f->device, STREAM_COMPUTE,
+                op_loss(changed == 0 ? JOB_MSE : JOB_SOFTMAX_CROSS_ENTROPY,
+                        changed == 1 ? f->z + 16 : f->x,
+                        changed == 2 ? labels + 1 : labels,
+                        changed == 3 ? NULL : f->y, changed == 4 ? 3 : 2,
+                        changed == 5 ? 3 : 2, changed == 6 ? 0.5f : 1,
+                        changed == 7 ? sum + 1 : sum,
+                        (uint32_t *)(sum + (changed == 8 ? 3 : 2))));
     f->ops->capture_end(f->device);
 }
 
@@ -252,8 +256,9 @@ static void change_precision(struct fixture *f) {
 static void grow_scratch(struct fixture *f) {
     static uint32_t more = 4;
     more = 2 * more % FLOATS;
-    f->ops->loss(f->device, JOB_MSE, f->x, (const uint32_t *)f->y, NULL, more,
-                 1, 1, (double *)f->z, (uint32_t *)f->z + 2);
+    f->ops->run(f->device, STREAM_COMPUTE,
+                op_loss(JOB_MSE, f->x, (const uint32_t *)f->y, NULL, more, 1, 1,
+                        (double *)f->z, (uint32_t *)f->z + 2));
 }
 
 static void a_graph_with_other_addresses_is_not_launched(void **state) {
@@ -283,6 +288,54 @@ static void in_half_precision_scratch_buffers_exist_before_capture(
     expect_graph(&f, 6, 0);
     expect_graph(&f, 0, 1);
     expect_graph(&f, 0, 1);
+    close_fixture(&f);
+}
+
+/* Of sizes beyond those of the graph, which would need more scratch memory. */
+static void ops_of_prepared_sizes_keep_the_graphs(void **state) {
+    struct fixture f;
+    struct failure why;
+    static const float zeros[2 * FLOATS];
+    (void)state;
+    open_fixture(&f, "order=0");
+    float *w = f.ops->allocate(f.device, 2 * BYTES);
+    float *to = f.ops->allocate(f.device, 2 * BYTES);
+    const struct op ops_to_prepare[] = {
+        op_loss(JOB_MSE, f.x, (uint32_t *)w, NULL, FLOATS, 1, 1, (double *)to,
+                (uint32_t *)to + 2),
+        op_linear_input_gradient(f.x, w, to, WIDTH, 2 * WIDTH, WIDTH)};
+    f.ops->upload(f.device, STREAM_COMPUTE, w, zeros, sizeof zeros);
+    f.ops->set_precision(f.device, JOB_PRECISION_FP16);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(f.ops->prepare(f.device, ops_to_prepare[i], &why),
+                         STATUS_OK);
+    expect_graph(&f, 6, 0);
+    expect_graph(&f, 0, 1);
+    for (int i = 0; i < 2; i++)
+        f.ops->run(f.device, STREAM_COMPUTE, ops_to_prepare[i]);
+    expect_graph(&f, 0, 1);
+    f.ops->release(f.device, w);
+    f.ops->release(f.device, to);
+    close_fixture(&f);
+}
+
+static void unsupported_ops_are_known_before_they_run(void **state) {
+    struct fixture f;
+    bool nonfinite;
+    const float *none = NULL;
+    const void *gradient = none;
+    const struct optimizer sgd = {.type = OPTIMIZER_SGD};
+    struct rule_update update = {.num_gradients = 1, .gradients = &gradient};
+    (void)state;
+    open_fixture(&f, "order=0");
+    assert_true(f.ops->supports(f.device, op_rule(&sgd, &update, NULL)));
+    update.nonfinite = &nonfinite;
+    assert_false(f.ops->supports(f.device, op_rule(&sgd, &update, NULL)));
+    struct op product =
+        op_linear_input_gradient(NULL, NULL, NULL, 1, INT_MAX, 1);
+    assert_true(f.ops->supports(f.device, product));
+    product.in++;
+    assert_false(f.ops->supports(f.device, product));
     close_fixture(&f);
 }
 
@@ -432,33 +485,46 @@ static void submit_call(struct chance *chance, uint32_t *seed, float *found) {
     float *p[3];
     draw_places(chance, seed, p);
     bool add = draw(seed, 2);
-    switch (draw(seed, 10)) {
+    switch (draw(seed, 12)) {
     case 0:
         multiply(&chance->f, p[0], p[1], p[2]);
         return;
     case 1:
-        ops->linear(device, p[0], p[1], p[1], p[2], WIDTH, WIDTH, WIDTH,
-                    JOB_RELU);
+        ops->run(
+            device, STREAM_COMPUTE,
+            op_linear(p[0], p[1], p[1], p[2], WIDTH, WIDTH, WIDTH, JOB_RELU));
         return;
     case 2:
     case 3:
     case 4:
-        ops->linear_weight_gradient(device, p[0], p[1], p[2], WIDTH, WIDTH,
-                                    WIDTH, add);
+        ops->run(device, STREAM_COMPUTE,
+                 op_linear_weight_gradient(p[0], p[1], p[2], WIDTH, WIDTH,
+                                           WIDTH, add));
         return;
     case 5:
-        ops->column_sums(device, p[0], p[1] + 8 * add, WIDTH, WIDTH, add);
+        ops->run(device, STREAM_COMPUTE,
+                 op_column_sums(p[0], p[1] + 8 * add, WIDTH, WIDTH, add));
         return;
     case 6:
-        ops->activation_gradient(device, JOB_TANH, p[0], p[1], WIDTH, WIDTH);
+        ops->run(device, STREAM_COMPUTE,
+                 op_activation_gradient(JOB_TANH, p[0], p[1], WIDTH, WIDTH));
         return;
     case 7:
-        ops->loss(device, JOB_MSE, p[0], chance->labels, p[1], WIDTH, WIDTH, 1,
-                  chance->sums, (uint32_t *)(chance->sums + 1));
+        ops->run(device, STREAM_COMPUTE,
+                 op_loss(JOB_MSE, p[0], chance->labels, p[1], WIDTH, WIDTH, 1,
+                         chance->sums, (uint32_t *)(chance->sums + 1)));
         return;
     case 8: /* in several pieces */
-        ops->column_sums(device, chance->others, (float *)(chance->sums + 2),
-                         ALL, 1, add);
+        ops->run(device, STREAM_COMPUTE,
+                 op_column_sums(chance->others, (float *)(chance->sums + 2),
+                                ALL, 1, add));
+        return;
+    case 9:
+        ops->run(device, STREAM_COMPUTE, op_scale(p[0], FLOATS, 0.5f));
+        return;
+    case 10:
+        ops->run(device, STREAM_COMPUTE,
+                 op_rows_copy(p[0], WIDTH, p[1], WIDTH, WIDTH, WIDTH, add));
         return;
     default:
         ops->record(device, STREAM_COMPUTE, chance->f.computed);
@@ -616,7 +682,8 @@ static void graphs_beyond_the_cache_run_call_by_call(void **state) {
     for (int round = 0; round < 3; round++)
         for (uint32_t i = 1; i < 400; i++) {
             f.ops->capture_begin(f.device);
-            f.ops->column_sums(f.device, f.x, f.z, 1, 1, false);
+            f.ops->run(f.device, STREAM_COMPUTE,
+                       op_column_sums(f.x, f.z, 1, 1, false));
             for (uint32_t more = 0; more < i; more++)
                 f.ops->record(f.device, STREAM_COMPUTE, f.computed);
             f.ops->capture_end(f.device);
@@ -635,6 +702,8 @@ int main(void) {
         cmocka_unit_test(a_graph_with_other_addresses_is_not_launched),
         cmocka_unit_test(
             in_half_precision_scratch_buffers_exist_before_capture),
+        cmocka_unit_test(ops_of_prepared_sizes_keep_the_graphs),
+        cmocka_unit_test(unsupported_ops_are_known_before_they_run),
         cmocka_unit_test(streams_synchronize_in_a_graph_as_without),
         cmocka_unit_test(a_stream_keeps_its_order_around_a_graph),
         cmocka_unit_test(a_stream_continues_before_a_graph_has_ended),
