@@ -145,16 +145,16 @@ struct device_ops {
      * and sums stay float32. Initially JOB_PRECISION_FP32. */
     void (*set_precision)(struct device *device, enum job_precision precision);
 
-    /* True if `run` computes OP. Reads no address of it. */
+    /* True if `run` computes OP. Follows no address of it. */
     bool (*supports)(const struct device *device, struct op op);
 
     /* Does now what the first run of an op of this kind and these sizes would
      * do otherwise, so that no step waits for it or fails in it; without it
-     * `run` does so itself. Reads no address of OP, which is supported. The CPU
-     * chooses oneDNN's code for the product of OP_LINEAR and allocates rounded
-     * operands; CUDA allocates these and room for partial sums, and growing
-     * them later would discard all captured graphs. Other kinds need nothing.
-     * STATUS_FAILED: the device has no memory. */
+     * `run` does so itself. Follows no address of OP, which is supported. The
+     * CPU chooses oneDNN's code for the product of OP_LINEAR and allocates
+     * rounded operands; CUDA allocates these and room for partial sums, and
+     * growing them later would discard all captured graphs. Other kinds need
+     * nothing. STATUS_FAILED: the device has no memory. */
     enum status (*prepare)(struct device *device, struct op op,
                            struct failure *why);
 

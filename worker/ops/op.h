@@ -4,13 +4,13 @@
  * (device.h).
  *
  * The list of kinds says what each computes of its tensors, those that it reads
- * and those that it writes in the order named, and of the fields of struct op
+ * and those that it writes, in the order named, and of the fields of struct op
  * that it names; all others are 0. Tensors are float32, row-major, unless their
- * type is given. No tensor overlaps another one of the op that it writes,
- * unless the kind allows it.
+ * type is given. One that is written overlaps no other of the op, unless its
+ * kind allows it.
  *
  * A new op touches this file (its kind and its function), a file of cpu/ and
- * one of cuda/ (its row in that file's table, its loop or launch) and the
+ * one of cuda/ (a row in the file's table, and its loop or launch) and the
  * test. */
 #ifndef CAPSTAN_OP_H
 #define CAPSTAN_OP_H

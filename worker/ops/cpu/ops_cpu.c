@@ -240,7 +240,7 @@ static enum status cpu_prepare(struct device *device, struct op op,
     const struct ops_cpu_kind *kind = ops_cpu_kind_of(op.kind);
     return !kind->prepare || kind->prepare(device, &op)
                ? STATUS_OK
-               : status_fail(why, FAILURE_NO_MEMORY,
+               : status_fail(why, FAILURE_DEVICE_MEMORY,
                              "no memory for the operands of a product");
 }
 

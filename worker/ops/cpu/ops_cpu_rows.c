@@ -117,7 +117,8 @@ static void ops_cpu_rows_sample(const struct op *c, uint32_t i) {
     const float *x = (const float *)c->reads[0].data + (size_t)i * c->x_row;
     const float *dy = c->reads[1].data;
     float *y = (float *)c->writes[0].data + (size_t)i * c->y_row;
-    dy += dy ? (size_t)i * c->dy_row : 0;
+    if (dy)
+        dy += (size_t)i * c->dy_row;
     switch (c->kind) {
     case OP_ROWS_COPY:
         ops_cpu_rows_put(y, x, c->fields * c->width, c->add);
