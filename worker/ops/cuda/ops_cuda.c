@@ -207,11 +207,10 @@ static void set_precision(struct device *device, enum job_precision precision) {
 static void submit_copy(struct device *device, enum device_stream stream,
                         uint32_t kind, void *to, const void *from,
                         size_t bytes) {
-    const struct ops_cuda_call call = {.op = {.kind = kind,
-                                              .reads = {op_tensor(from, bytes)},
-                                              .writes = {op_tensor(to, bytes)}},
-                                       .stream = stream};
-    ops_cuda_capture_submit(device, &call);
+    const struct op copy = {.kind = kind,
+                            .reads = {op_tensor(from, bytes)},
+                            .writes = {op_tensor(to, bytes)}};
+    ops_cuda_capture_submit(device, stream, &copy, NULL);
 }
 
 static void upload(struct device *device, enum device_stream stream, void *to,
@@ -236,19 +235,15 @@ static void ops_cuda_copy(struct device *device, enum device_stream stream,
 
 static void ops_cuda_record(struct device *device, enum device_stream stream,
                             struct device_event *event) {
-    ops_cuda_capture_submit(device,
-                            &(struct ops_cuda_call){.op.kind = OPS_CUDA_RECORD,
-                                                    .stream = stream,
-                                                    .event = event});
+    ops_cuda_capture_submit(device, stream,
+                            &(struct op){.kind = OPS_CUDA_RECORD}, event);
 }
 
 static void ops_cuda_stream_wait(struct device *device,
                                  enum device_stream stream,
                                  struct device_event *event) {
-    ops_cuda_capture_submit(
-        device, &(struct ops_cuda_call){.op.kind = OPS_CUDA_STREAM_WAIT,
-                                        .stream = stream,
-                                        .event = event});
+    ops_cuda_capture_submit(device, stream,
+                            &(struct op){.kind = OPS_CUDA_STREAM_WAIT}, event);
 }
 
 static bool ops_cuda_supports(const struct device *device, struct op op) {
@@ -268,15 +263,14 @@ static enum status ops_cuda_prepare(struct device *device, struct op op,
 }
 
 /* The sum of a loss is a call of its own, as the pass does not wait for it. */
-static void submit_loss(struct device *device, struct ops_cuda_call *call) {
-    struct op sum = {.kind = OPS_CUDA_LOSS_SUM, .n = call->op.n};
+static void submit_loss(struct device *device, struct op *op) {
+    struct op sum = {.kind = OPS_CUDA_LOSS_SUM, .n = op->n};
     for (unsigned i = 1; i < OP_WRITES; i++) {
-        sum.writes[i] = call->op.writes[i];
-        call->op.writes[i] = (struct op_tensor){0};
+        sum.writes[i] = op->writes[i];
+        op->writes[i] = (struct op_tensor){0};
     }
-    ops_cuda_capture_submit(device, call);
-    call->op = sum;
-    ops_cuda_capture_submit(device, call);
+    ops_cuda_capture_submit(device, STREAM_COMPUTE, op, NULL);
+    ops_cuda_capture_submit(device, STREAM_COMPUTE, &sum, NULL);
 }
 
 /* Captures have the ops of a pass, which are on STREAM_COMPUTE. On other
@@ -284,14 +278,14 @@ static void submit_loss(struct device *device, struct ops_cuda_call *call) {
  * updates, which differ from step to step. */
 static void ops_cuda_run(struct device *device, enum device_stream stream,
                          struct op op) {
-    struct ops_cuda_call call = {.op = op, .stream = stream};
     if (stream != STREAM_COMPUTE) {
         ops_cuda_capture_stream(device, stream);
-        ops_cuda_call_execute(device, &call);
+        ops_cuda_call_execute(
+            device, &(struct ops_cuda_call){.op = op, .stream = stream});
     } else if (op.kind == OP_LOSS) {
-        submit_loss(device, &call);
+        submit_loss(device, &op);
     } else {
-        ops_cuda_capture_submit(device, &call);
+        ops_cuda_capture_submit(device, stream, &op, NULL);
     }
 }
 

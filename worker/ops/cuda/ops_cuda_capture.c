@@ -106,23 +106,26 @@ void ops_cuda_capture_begin(struct device *device) {
     device->captures.count = 0;
 }
 
-void ops_cuda_capture_submit(struct device *device,
-                             const struct ops_cuda_call *call) {
+void ops_cuda_capture_submit(struct device *device, enum device_stream stream,
+                             const struct op *op, struct device_event *event) {
     struct ops_cuda_captures *captures = &device->captures;
     if (captures->open && captures->count == OPS_CUDA_CAPTURE_CALLS) {
         ops_cuda_capture_end(device);
         ops_cuda_capture_begin(device);
     }
-    if (call->op.kind == OPS_CUDA_RECORD)
-        call->event->capture = captures->open ? captures->number : 0;
+    if (op->kind == OPS_CUDA_RECORD)
+        event->capture = captures->open ? captures->number : 0;
     if (!captures->open) {
-        execute_now(device, call);
+        execute_now(device, &(struct ops_cuda_call){
+                                .op = *op, .event = event, .stream = stream});
         return;
     }
     struct ops_cuda_call *queued = &captures->calls[captures->count++];
-    *queued = *call;
-    if (call->op.kind == OPS_CUDA_STREAM_WAIT)
-        queued->outside = call->event->capture != captures->number;
+    queued->op = *op;
+    queued->event = event;
+    queued->stream = stream;
+    queued->outside =
+        op->kind == OPS_CUDA_STREAM_WAIT && event->capture != captures->number;
 }
 
 static struct ops_cuda_capture *ops_cuda_capture_find(

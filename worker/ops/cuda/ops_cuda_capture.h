@@ -62,9 +62,10 @@ void ops_cuda_capture_close(struct device *device);
 void ops_cuda_capture_begin(struct device *device);
 void ops_cuda_capture_end(struct device *device);
 
-/* Executes CALL now, or at the end of the open capture. */
-void ops_cuda_capture_submit(struct device *device,
-                             const struct ops_cuda_call *call);
+/* Executes OP, or another call of ops_cuda_call.h, perhaps with EVENT, on
+ * STREAM: now, or at the end of the open capture. */
+void ops_cuda_capture_submit(struct device *device, enum device_stream stream,
+                             const struct op *op, struct device_event *event);
 
 /* STREAM for a library's own calls: they are in order with all work enqueued on
  * the device so far, including an open capture's calls. */
