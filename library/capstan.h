@@ -199,12 +199,13 @@ struct capstan_rows {
 int capstan_lookup(capstan_run *run, const struct capstan_rows *rows, size_t n,
                    double seconds);
 
-/* Asks ahead for the rows that the next capstan_lookup reads, with the same
- * lists (VALUES are not used), and does not wait; best right after the lookup
- * of a step, for the step after it. Without staleness they are the same rows as
- * without it. With staleness they may lack this rank's own last push, and are
- * as old as the staleness allows otherwise. A lookup of other lists makes it
- * useless, not wrong. Once for each lookup. */
+/* Asks ahead for the rows that the first capstan_lookup of the next step reads,
+ * with the same lists (VALUES are not used), and does not wait: once a step,
+ * after its last capstan_lookup, by the thread that looks up, pushes rows and
+ * calls capstan_step. Without staleness they are the same rows as without it.
+ * With staleness they may lack this rank's own last push, and are as old as the
+ * staleness allows otherwise. If the next step looks up other lists, or none,
+ * they are dropped. */
 int capstan_prefetch(capstan_run *run, const struct capstan_rows *rows,
                      size_t n);
 

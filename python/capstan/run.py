@@ -255,7 +255,8 @@ class Run:
         return tables.lookup(self, requests)
 
     def prefetch(self, requests: Sequence[tuple[tables.Table, Any]]) -> None:
-        """Asks ahead for the rows of the next lookup() of these requests."""
+        """Asks ahead for the rows of the next step's lookup() of these
+        requests: once a step, after its last lookup()."""
         tables.prefetch(self, requests)
 
     def start(self) -> None:

@@ -30,8 +30,8 @@ class Table:
         return lookup(self.run, [(self, ids)])[0]
 
     def prefetch(self, ids: Any) -> None:
-        """Asks ahead for the rows of the next lookup(), with the same IDS;
-        best right after the lookup of a step, for the step after it."""
+        """Asks ahead for the rows of the next step's lookup(), with the same
+        IDS: once a step, after its last lookup()."""
         prefetch(self.run, [(self, ids)])
 
     def push(self, ids: Any, gradients: Any) -> None:
@@ -104,7 +104,8 @@ def _asked(requests: Sequence[tuple[Table, Any]]) -> list:
 
 
 def prefetch(run: Run, requests: Sequence[tuple[Table, Any]]) -> None:
-    """Asks ahead for the rows of the next lookup() of the same requests."""
+    """Asks ahead for the rows of the next step's lookup() of the same
+    requests: once a step, after its last lookup()."""
     parts = _asked(requests)
     run._check(_c.capstan_prefetch(run._handle, _rows(parts), len(parts)))
 

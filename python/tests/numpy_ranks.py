@@ -86,6 +86,7 @@ def led(steps):
 
 
 ROWS, DIM, BAG = 50, 3, 4
+NO_ROWS = 20  # a step that looks up and pushes none
 
 
 def bags(steps):
@@ -98,7 +99,8 @@ def bags(steps):
 
 def embedded(steps, rule, init_range=0.5, ahead=False, staleness=0):
     """Sums of rows are to be the targets: mean squared error. AHEAD: rows are
-    asked for ahead, once others than those that are read."""
+    asked for ahead, once others than those that are read, and once those of
+    the step after the next, which reads none."""
     run = capstan.init(optimizer=SGD, strategy={"staleness": staleness})
     table = run.table("rows", DIM, rule, init_range=init_range)
     run.declare("other", np.zeros(1, np.float32))
@@ -109,16 +111,31 @@ def embedded(steps, rule, init_range=0.5, ahead=False, staleness=0):
     share = BATCH // run.size
     part = slice(run.rank * share, (run.rank + 1) * share)
     for step in run.steps(steps):
-        error = table.lookup(ids[step, part]).sum(1) - targets[step, part]
-        if ahead and step + 1 < steps:
-            table.prefetch(ids[step if step == 7 else step + 1, part])
-        gradient = np.repeat(2 * error[:, None] / error.size, BAG, axis=1)
-        table.push(ids[step, part], gradient.astype(np.float32))
+        error = np.zeros((share, DIM))
+        if step != NO_ROWS:
+            error = table.lookup(ids[step, part]).sum(1) - targets[step, part]
+        if ahead and step != NO_ROWS and step + 1 < steps:
+            next = {7: 7, NO_ROWS - 1: NO_ROWS + 1}.get(step, step + 1)
+            table.prefetch(ids[next, part])
+        if step != NO_ROWS:
+            gradient = np.repeat(2 * error[:, None] / error.size, BAG, axis=1)
+            table.push(ids[step, part], gradient.astype(np.float32))
         run.push(0, np.zeros(1, np.float32))
         run.step(float((error**2).mean()), share)
         run.wait()
     last = table.lookup(all_ids).tolist()
     print(json.dumps({"first": first, "last": last}), flush=True)
+
+
+def asked_twice():
+    """A lookup between the prefetch for the next step and the step's end."""
+    run = capstan.init(optimizer=SGD)
+    table = run.table("rows", DIM, {"type": "SGD", "params": {"lr": 0.1}})
+    run.declare("other", np.zeros(1, np.float32))
+    run.start()
+    table.lookup([1, 2])
+    table.prefetch([3])
+    table.lookup([3])
 
 
 def boom(run, numbers):

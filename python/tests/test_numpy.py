@@ -49,6 +49,8 @@ def reference_rows(first, steps, kind, lr, late=False):
     ids, targets = numpy_ranks.bags(steps)
     rows = (ids // 2**57).astype(int)
     for step in range(steps):
+        if step == numpy_ranks.NO_ROWS:
+            continue
         error = read[rows[step]].sum(1) - targets[step]
         read = w.copy() if late else w
         gradient = np.zeros_like(w)
@@ -97,6 +99,11 @@ class Tables(unittest.TestCase):
                 )
                 found.append(run.result("worker0")["last"])
         self.assertEqual(found[0], found[1])
+
+    def test_a_lookup_after_a_prefetch_is_refused(self):
+        with ranks("asked_twice", 1, 1) as run:
+            self.assertEqual(run.wait()["worker0"], 2, run.error("worker0"))
+            self.assertIn("the step ends first", run.error("worker0"))
 
     def test_with_staleness_rows_ahead_lack_one_push_at_most(self):
         rule = {"type": "SGD", "params": {"lr": 0.5}}

@@ -294,6 +294,8 @@ enum status embedding_gradients(struct embedding *embedding,
                       : NULL;
     if (count < 2 || embedding->merged_until == embedding->passed)
         return STATUS_OK;
+    if (!embedding_settle(embedding)) /* the last push may still read them */
+        return STATUS_OK;
     embedding->merged_until = embedding->passed;
     return merge_micro_batches(embedding, why);
 }

@@ -205,8 +205,9 @@ enum external_result external_lookup(struct external *external,
                                      const struct external_rows *rows,
                                      uint32_t count, int64_t until);
 
-/* Begins the next external_lookup, of the same ROWS: of the step after this one
- * if one was made in this one. Does not wait; VALUES are not used. */
+/* Begins the external_lookup of the step after this one, of the same ROWS:
+ * once, after the last lookup of this one. Does not wait; VALUES are not used.
+ * By the thread that looks up, pushes rows and ends steps. */
 enum external_result external_prefetch(struct external *external,
                                        const struct external_rows *rows,
                                        uint32_t count);

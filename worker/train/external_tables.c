@@ -15,6 +15,7 @@ struct external_tables {
     bool *has_group;
     uint32_t count;
     struct table_steps steps;
+    uint64_t awaited_clock; /* of the step, less one, that awaits rows */
     bool open, has_pushed;
 };
 
@@ -157,21 +158,37 @@ static enum status begin_lookup(struct external *external,
     enum status status = open_steps(external, trainer, why);
     if (!status)
         status = table_steps_look_up(steps, rows, count, why);
-    if (!status)
-        exchange_lookup(trainer->exchange, trainer->clock + ahead, ahead, 0,
-                        &steps->awaited->batch);
-    return status;
+    if (status)
+        return status;
+    external->tables->awaited_clock = trainer->clock + ahead;
+    exchange_lookup(trainer->exchange, trainer->clock + ahead, ahead, 0,
+                    &steps->awaited->batch);
+    return STATUS_OK;
+}
+
+/* Rows that were asked for ahead may not come before this step's push. */
+static enum status check_order(const struct external *external,
+                               const struct trainer *trainer, uint32_t count,
+                               struct failure *why) {
+    const struct external_tables *all = external->tables;
+    if (count && all->steps.awaited && all->awaited_clock > trainer->clock)
+        return status_fail(why, FAILURE_WRONG_CALL,
+                           "rows are looked up, or asked for ahead again, "
+                           "after those of the next step were asked for ahead: "
+                           "the step ends first");
+    return STATUS_OK;
 }
 
 /* A lookup that was begun ahead is awaited, also if it has brought other rows
- * than those which are wanted now. */
+ * than those which are wanted now, or those of a step that had no lookup. */
 static bool await_others(struct external *external, struct trainer *trainer,
                          const struct external_rows *rows, uint32_t count,
                          int64_t until) {
     struct external_tables *all = external->tables;
     pthread_mutex_lock(&external->mutex);
     bool others = count && all->steps.awaited &&
-                  !table_steps_awaits(&all->steps, rows, count);
+                  (all->awaited_clock < trainer->clock ||
+                   !table_steps_awaits(&all->steps, rows, count));
     pthread_mutex_unlock(&external->mutex);
     if (!others)
         return true;
@@ -192,13 +209,14 @@ enum external_result external_prefetch(struct external *external,
         return EXTERNAL_OVER;
     enum status status = check_lists(external, rows, count, &why);
     pthread_mutex_lock(&external->mutex);
+    if (!status)
+        status = check_order(external, trainer, count, &why);
     if (!status && count && external->tables->steps.awaited)
         status = status_fail(&why, FAILURE_WRONG_CALL,
-                             "rows are asked for ahead twice without a lookup "
-                             "in between");
+                             "rows are asked for ahead while a lookup waits "
+                             "for its own");
     else if (!status && count)
-        status = begin_lookup(external, trainer, rows, count,
-                              external->tables->steps.read != NULL, &why);
+        status = begin_lookup(external, trainer, rows, count, true, &why);
     pthread_mutex_unlock(&external->mutex);
     if (status)
         external_report(trainer, &why);
@@ -215,6 +233,8 @@ enum external_result external_lookup(struct external *external,
     if (!trainer)
         return result;
     enum status status = check_lists(external, rows, count, &why);
+    if (!status)
+        status = check_order(external, trainer, count, &why);
     if (!status && !await_others(external, trainer, rows, count, until)) {
         result = external_late(external, until);
         external_leave(external);

@@ -126,8 +126,8 @@ static void prefetch_ids(const struct row_batch *batch, uint32_t table,
 }
 
 /* COUNT ids, at most GROUP, for which there is room. */
-static void add_group(struct row_batch *batch, uint32_t table, uint16_t order,
-                      const uint64_t *ids, size_t count) {
+static void note_group(struct row_batch *batch, uint32_t table, uint16_t order,
+                       const uint64_t *ids, size_t count) {
     uint64_t hashes[GROUP];
     prefetch_ids(batch, table, ids, count, hashes);
     for (size_t i = 0; i < count; i++) {
@@ -155,7 +155,7 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
         size_t group = count - first < GROUP ? count - first : GROUP;
         if (batch->num_rows + group > batch->room_rows && !grow_rows(batch))
             return row_batch_no_memory(why);
-        add_group(batch, table, order, ids + first, group);
+        note_group(batch, table, order, ids + first, group);
     }
     return STATUS_OK;
 }

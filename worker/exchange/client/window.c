@@ -191,8 +191,13 @@ static bool next_waiting(struct window *window, uint32_t p, int64_t now,
     return true;
 }
 
+static bool is_lookup(const struct window *window, uint32_t b) {
+    return window->settings.first_push && b >= window->settings.first_lookup;
+}
+
 /* Fills REQUEST with blocks in flight to ps P at one clock: pushes to be
- * queried, or reads to be repeated. */
+ * queried, or reads to be repeated; lookups as far as one message answers
+ * them. */
 static bool list_in_flight(const struct window *window, uint32_t p,
                            enum window_kind kind,
                            struct window_request *request) {
@@ -204,13 +209,17 @@ static bool list_in_flight(const struct window *window, uint32_t p,
          b < window->settings.num_blocks && request->count < WINDOW_MAX_BLOCKS;
          b++) {
         const struct block_state *block = &window->blocks[b];
+        uint64_t answer =
+            is_lookup(window, b) ? window->settings.block_bytes[b] : 0;
         if (window->settings.block_ps[b] != p || block->stage != IN_FLIGHT ||
             (block->kind == WINDOW_PULL) != (kind == WINDOW_PULL) ||
             (request->count && (block->clock != request->clock ||
+                                request->bytes + answer > MESSAGE_MAX_PAYLOAD ||
                                 (kind == WINDOW_PULL &&
                                  !are_alike(window, request->blocks[0], b)))))
             continue;
         request->clock = block->clock;
+        request->bytes += answer;
         request->blocks[request->count++] = b;
     }
     return request->count;
