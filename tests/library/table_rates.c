@@ -128,13 +128,13 @@ static void train(capstan_run *run, uint32_t table, uint32_t dim, float *output,
         struct capstan_rows next = {table, IDS, ids[(s + 1) % BATCHES], NULL};
         must(run, capstan_lookup(run, &list, 1, -1));
         must(run, capstan_prefetch(run, &next, 1));
+        must(run, capstan_wait(run, CAPSTAN_ALL, -1));
         double loss = compute(clicks[b], dim, output, gradient);
         list.values = gradients;
         must(run, capstan_push_rows(run, &list, 1));
         must(run, capstan_push(run, 0, gradient, (dim + 1) * sizeof *gradient,
                                CAPSTAN_FULL));
         must(run, capstan_step(run, loss, BATCH, 0, &outcome, -1));
-        must(run, capstan_wait(run, CAPSTAN_ALL, -1));
     }
     qsort(rates, PARTS - 1, sizeof *rates, ascending);
     printf("rank %d: %.0f examples/s, median of %d (%.0f to %.0f)\n",
