@@ -20,8 +20,8 @@
 enum {
     PAGE_BYTES = 64 << 10,
     GROUP = 16,         /* ids whose memory is on its way at once */
-    VECTOR = 4096,      /* floats of a tensor that are updated at once, */
     MAX_REACH = 512,    /* bytes of a row that are prefetched */
+    VECTOR = 4096,      /* floats of a tensor that are updated at once, */
     CHUNK = 256,        /* and rows, so that they are still in the cache */
     FIRST_ENTRIES = 64, /* of the index; a power of two */
     FIRST_REMOVED = 64,
@@ -222,7 +222,7 @@ static void read_row(const struct row_table *table, uint32_t number,
     if (row ? !is_admitted(table, row) : table->admit)
         memset(weights, 0, table->dim * sizeof *weights);
     else if (row)
-        row_keys_copy_row(weights, (const float *)(row + 1), table->dim);
+        row_keys_copy_row(weights, row + 1, table->dim);
     else
         layout_init_row(table->options.layout, number, id, table->options.seed,
                         weights);
@@ -357,8 +357,8 @@ static void admit_row(struct row_table *table, struct row *row) {
                 rule_slot_start(options->optimizer, slot);
 }
 
-/* Row NUMBER has been pushed by PUSHES trainers and counts no gradients yet:
- * is it admitted by that? */
+/* ROW, which is not admitted yet, was pushed by PUSHES more trainers, which may
+ * admit it. */
 static void count_pushes(struct row_table *table, struct row *row,
                          uint32_t pushes) {
     uint32_t admit = table->admit;
