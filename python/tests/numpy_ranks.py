@@ -86,7 +86,7 @@ def led(steps):
 
 
 ROWS, DIM, BAG = 50, 3, 4
-NO_ROWS = 20  # a step that looks up and pushes none
+NO_ROWS = 20  # a step that looks none up; its errors are 1
 
 
 def bags(steps):
@@ -111,15 +111,14 @@ def embedded(steps, rule, init_range=0.5, ahead=False, staleness=0):
     share = BATCH // run.size
     part = slice(run.rank * share, (run.rank + 1) * share)
     for step in run.steps(steps):
-        error = np.zeros((share, DIM))
+        error = np.ones((share, DIM))
         if step != NO_ROWS:
             error = table.lookup(ids[step, part]).sum(1) - targets[step, part]
         if ahead and step != NO_ROWS and step + 1 < steps:
             next = {7: 7, NO_ROWS - 1: NO_ROWS + 1}.get(step, step + 1)
             table.prefetch(ids[next, part])
-        if step != NO_ROWS:
-            gradient = np.repeat(2 * error[:, None] / error.size, BAG, axis=1)
-            table.push(ids[step, part], gradient.astype(np.float32))
+        gradient = np.repeat(2 * error[:, None] / error.size, BAG, axis=1)
+        table.push(ids[step, part], gradient.astype(np.float32))
         run.push(0, np.zeros(1, np.float32))
         run.step(float((error**2).mean()), share)
         run.wait()
