@@ -373,8 +373,9 @@ PUBLIC int capstan_set_table(capstan_run *run, uint32_t number, const char *key,
 
 /* Both structs have the same members. */
 _Static_assert(sizeof(struct capstan_rows) == sizeof(struct external_rows) &&
-                   offsetof(struct capstan_rows, values) ==
-                       offsetof(struct external_rows, values),
+                   offsetof(struct capstan_rows, combiner) ==
+                       offsetof(struct external_rows, combiner) &&
+                   (int)CAPSTAN_SQRTN == (int)BATCH_SQRTN,
                "struct capstan_rows differs from struct external_rows");
 
 PUBLIC int capstan_lookup(capstan_run *run, const struct capstan_rows *rows,

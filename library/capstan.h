@@ -185,12 +185,29 @@ int capstan_declare_table(capstan_run *run, const struct capstan_table *table,
 int capstan_set_table(capstan_run *run, uint32_t number, const char *key,
                       double value);
 
-/* COUNT rows of a table; ids may be equal. */
+/* What the weighted sum of a bag's rows is divided by. */
+enum capstan_combiner {
+    CAPSTAN_SUM = 0,
+    CAPSTAN_MEAN = 1,  /* the sum of the weights */
+    CAPSTAN_SQRTN = 2, /* the root of the sum of their squares */
+};
+
+/* COUNT rows of a table; ids may be equal.
+ *
+ * With bags, VALUES are a row for each bag in place of each id: the combined
+ * rows of its ids; pushed, the gradient of that. A bag of no ids has zeros. It
+ * costs less than rows by id, which are more, and often equal. */
 struct capstan_rows {
     uint32_t table;
     size_t count;
     const uint64_t *ids;
-    float *values; /* [count, dim]: weights, or gradients */
+    float *values;           /* [count, dim], or [num_bags, dim]: weights, or
+                                gradients */
+    size_t num_bags;         /* 0: no bags; what follows is not used */
+    const uint32_t *offsets; /* [num_bags + 1]: bag b has the ids offsets[b] to
+                                offsets[b + 1] - 1; the last is COUNT */
+    const float *weights;    /* [count], of the ids; NULL: 1 each */
+    enum capstan_combiner combiner;
 };
 
 /* Reads N lists of rows, of any tables, as they are after the last step; best

@@ -43,12 +43,21 @@ struct row_keys {
     uint16_t *tables; /* [room] */
 };
 
-/* Copies a row of DIM floats, at any alignment. */
+/* Copies a row of DIM floats, at any alignment; common ones without a call. */
 static inline void row_keys_copy_row(void *to, const void *from, uint32_t dim) {
-    if (dim == 1) /* not worth a call */
+    switch (dim) {
+    case 1:
         memcpy(to, from, sizeof(float));
-    else
+        return;
+    case 8:
+        memcpy(to, from, 8 * sizeof(float));
+        return;
+    case 16:
+        memcpy(to, from, 16 * sizeof(float));
+        return;
+    default:
         memcpy(to, from, dim * sizeof(float));
+    }
 }
 
 /* Room for COUNT rows; false: no memory. */

@@ -492,9 +492,7 @@ size_t row_shard_copied_bytes(const struct row_shard *shard) {
     for (uint32_t p = 0; p < shard->settings.count; p++)
         for (uint32_t s = 0; s < shard->num_stacks; s++) {
             const struct row_table *table = shard->partitions[p].tables[s];
-            size_t pages;
-            (void)row_table_pages(table, &pages);
-            own += pages * row_table_page_bytes(table);
+            own += row_table_num_pages(table) * row_table_page_bytes(table);
         }
     return taken > own ? taken - own : 0;
 }

@@ -43,6 +43,7 @@ struct row_table {
     unsigned page_bits; /* 2^page_bits rows in a page */
     struct buffer **pages;
     char **bytes; /* of each page */
+    bool *shared; /* false: the page is the table's alone */
     size_t num_pages, room_pages;
     uint32_t rows, admitted;
     struct entry *entries; /* [mask + 1] */
@@ -113,6 +114,7 @@ void row_table_close(struct row_table **where) {
     buffer_release(&table->removed);
     free(table->pages);
     free(table->bytes);
+    free(table->shared);
     free(table->entries);
     free(table->vectors);
     free(table);
@@ -281,7 +283,9 @@ static bool add_page(struct row_table *table) {
         table->pages = pages ? pages : table->pages;
         char **bytes = realloc(table->bytes, room * sizeof *table->bytes);
         table->bytes = bytes ? bytes : table->bytes;
-        if (!pages || !bytes)
+        bool *shared = realloc(table->shared, room * sizeof *table->shared);
+        table->shared = shared ? shared : table->shared;
+        if (!pages || !bytes || !shared)
             return false;
         table->room_pages = room;
     }
@@ -290,22 +294,27 @@ static bool add_page(struct row_table *table) {
         return false;
     memset(buffer_data(page), 0, row_table_page_bytes(table));
     table->bytes[table->num_pages] = buffer_data(page);
+    table->shared[table->num_pages] = false;
     table->pages[table->num_pages++] = page;
     return true;
 }
 
 /* Makes row NUMBER's page the table's alone. */
 static bool own_page(struct row_table *table, uint32_t number) {
-    struct buffer **page = &table->pages[number >> table->page_bits];
-    if (buffer_is_unique(*page))
+    uint32_t p = number >> table->page_bits;
+    struct buffer **page = &table->pages[p];
+    if (!table->shared[p])
         return true;
-    struct buffer *copy = take_page(table);
+    struct buffer *copy = buffer_is_unique(*page) ? *page : take_page(table);
     if (!copy)
         return false;
+    table->shared[p] = false;
+    if (copy == *page)
+        return true;
     memcpy(buffer_data(copy), buffer_data(*page), row_table_page_bytes(table));
     buffer_release(page);
     *page = copy;
-    table->bytes[number >> table->page_bits] = buffer_data(copy);
+    table->bytes[p] = buffer_data(copy);
     return true;
 }
 
@@ -660,9 +669,14 @@ size_t row_table_page_bytes(const struct row_table *table) {
     return table->stride << table->page_bits;
 }
 
-struct buffer *const *row_table_pages(const struct row_table *table,
-                                      size_t *count) {
+size_t row_table_num_pages(const struct row_table *table) {
+    return table->num_pages;
+}
+
+struct buffer *const *row_table_pages(struct row_table *table, size_t *count) {
     *count = table->num_pages;
+    if (table->num_pages)
+        memset(table->shared, true, table->num_pages * sizeof *table->shared);
     return table->pages;
 }
 
@@ -710,7 +724,8 @@ enum status row_table_open_held(struct row_table **out,
         return status;
     table->pages = calloc(count + 1, sizeof *table->pages);
     table->bytes = calloc(count + 1, sizeof *table->bytes);
-    if (table->pages && table->bytes) {
+    table->shared = malloc((count + 1) * sizeof *table->shared);
+    if (table->pages && table->bytes && table->shared) {
         table->room_pages = count + 1;
         table->rows = rows;
         for (; table->num_pages < count; table->num_pages++) {
@@ -718,6 +733,7 @@ enum status row_table_open_held(struct row_table **out,
                 buffer_hold(pages[table->num_pages]);
             table->bytes[table->num_pages] =
                 buffer_data(pages[table->num_pages]);
+            table->shared[table->num_pages] = true;
         }
     }
     while (entries / 2 < rows)

@@ -101,9 +101,12 @@ size_t row_table_row_bytes(const struct row_table *table);
 uint32_t row_table_page_rows(const struct row_table *table);
 size_t row_table_page_bytes(const struct row_table *table);
 
-/* The pages, [*COUNT]: views. Who holds one keeps what is in it now. */
-struct buffer *const *row_table_pages(const struct row_table *table,
-                                      size_t *count);
+/* How many pages it has. */
+size_t row_table_num_pages(const struct row_table *table);
+
+/* The pages, [*COUNT]: views. Who holds one before the next update keeps what
+ * is in it now. */
+struct buffer *const *row_table_pages(struct row_table *table, size_t *count);
 
 /* Adds the ROWS rows at BYTES (8-byte aligned), of a stack with the same dim
  * and optimizer, that are in PARTITION and not yet here.

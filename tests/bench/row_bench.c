@@ -153,9 +153,8 @@ static void row_bench_measure(const char *name, const struct optimizer *rule,
         }
         lookups[r] = rate_since(start);
     }
-    size_t pages;
-    (void)row_table_pages(bench.table, &pages);
-    size_t bytes = pages * row_table_page_bytes(bench.table);
+    size_t bytes =
+        row_table_num_pages(bench.table) * row_table_page_bytes(bench.table);
     printf("%-8s %5u %9u %8.0f %10.1f %10.1f %10.1f\n", name, dim, rows,
            (double)bytes / 1e6, median(updates) / 1e6, median(lookups) / 1e6,
            random_lines(bytes) / 1e6);

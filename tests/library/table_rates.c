@@ -20,7 +20,8 @@ enum { IDS = BATCH * FIELDS, MAX_DIM = 16 };
 
 static uint64_t ids[BATCHES][IDS];
 static float clicks[BATCHES][BATCH];
-static float rows[IDS * MAX_DIM], gradients[IDS * MAX_DIM];
+static uint32_t offsets[BATCH + 1]; /* of the samples in their ids */
+static float sums[BATCH * MAX_DIM], gradients[BATCH * MAX_DIM];
 
 /* SplitMix64. */
 static uint64_t next_random(uint64_t *state) {
@@ -36,12 +37,12 @@ static double uniform(uint64_t *state) {
 
 /* Zipf's law with exponent 1.15 over ROWS ids, the frequent ones anywhere. */
 static void draw(uint64_t seed) {
-    static double sums[ROWS];
+    static double shares[ROWS];
     static uint32_t places[ROWS];
     uint64_t random = 1;
     double sum = 0;
     for (uint32_t i = 0; i < ROWS; i++) {
-        sums[i] = sum += pow(i + 1, -1.15);
+        shares[i] = sum += pow(i + 1, -1.15);
         uint32_t j = (uint32_t)(next_random(&random) % (i + 1));
         places[i] = places[j];
         places[j] = i;
@@ -55,7 +56,7 @@ static void draw(uint64_t seed) {
             uint32_t low = 0, high = ROWS - 1;
             while (low < high) {
                 uint32_t middle = (low + high) / 2;
-                if (sums[middle] < at)
+                if (shares[middle] < at)
                     low = middle + 1;
                 else
                     high = middle;
@@ -72,19 +73,15 @@ static void must(capstan_run *run, int result) {
     exit(result);
 }
 
-/* Rows [BATCH, FIELDS, dim] to the gradients of rows and of OUTPUT [dim + 1],
- * whose last is the bias; the mean loss. */
+/* The sums of each sample's rows to their gradients and to that of OUTPUT
+ * [dim + 1], whose last is the bias; the mean loss. */
 static double compute(const float *click, uint32_t dim, const float *output,
                       float *gradient) {
     double loss = 0;
     memset(gradient, 0, (dim + 1) * sizeof *gradient);
     for (int s = 0; s < BATCH; s++) {
-        const float *first = rows + (size_t)s * FIELDS * dim;
-        float *to = gradients + (size_t)s * FIELDS * dim;
-        float sum[MAX_DIM] = {0}, logit = output[dim];
-        for (int f = 0; f < FIELDS; f++)
-            for (uint32_t d = 0; d < dim; d++)
-                sum[d] += first[f * dim + d];
+        const float *sum = sums + (size_t)s * dim;
+        float *to = gradients + (size_t)s * dim, logit = output[dim];
         for (uint32_t d = 0; d < dim; d++)
             logit += sum[d] * (dim == 1 ? 1 : output[d]);
         float p = 1 / (1 + expf(-logit)), g = (p - click[s]) / BATCH;
@@ -92,8 +89,7 @@ static double compute(const float *click, uint32_t dim, const float *output,
         gradient[dim] += g;
         for (uint32_t d = 0; d < dim; d++) {
             gradient[d] += dim == 1 ? 0 : g * sum[d];
-            for (int f = 0; f < FIELDS; f++)
-                to[f * dim + d] = g * (dim == 1 ? 1 : output[d]);
+            to[d] = g * (dim == 1 ? 1 : output[d]);
         }
     }
     return loss / BATCH;
@@ -110,6 +106,17 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+static struct capstan_rows bags_of(uint32_t table, const uint64_t *of,
+                                   float *values) {
+    return (struct capstan_rows){.table = table,
+                                 .count = IDS,
+                                 .ids = of,
+                                 .values = values,
+                                 .num_bags = BATCH,
+                                 .offsets = offsets,
+                                 .combiner = CAPSTAN_SUM};
+}
+
 static void train(capstan_run *run, uint32_t table, uint32_t dim, float *output,
                   uint64_t steps) {
     float gradient[MAX_DIM + 1];
@@ -118,14 +125,15 @@ static void train(capstan_run *run, uint32_t table, uint32_t dim, float *output,
     uint64_t part = steps / (PARTS + 1);
     for (uint64_t s = 0; s < steps && outcome == CAPSTAN_GOES_ON; s++) {
         int b = (int)(s % BATCHES);
-        struct capstan_rows list = {table, IDS, ids[b], rows};
+        struct capstan_rows list = bags_of(table, ids[b], sums);
         if (s >= part && s % part == 0) {
             if (begin > 0 && s / part - 2 < PARTS)
                 rates[s / part - 2] =
                     (double)part * BATCH / (seconds() - begin);
             begin = seconds();
         }
-        struct capstan_rows next = {table, IDS, ids[(s + 1) % BATCHES], NULL};
+        struct capstan_rows next =
+            bags_of(table, ids[(s + 1) % BATCHES], NULL);
         must(run, capstan_lookup(run, &list, 1, -1));
         must(run, capstan_prefetch(run, &next, 1));
         must(run, capstan_wait(run, CAPSTAN_ALL, -1));
@@ -156,6 +164,8 @@ int main(int argc, char **argv) {
     draw((uint64_t)capstan_rank(run));
     for (uint32_t d = 0; d < dim; d++)
         output[d] = 0.1f;
+    for (int b = 0; b <= BATCH; b++)
+        offsets[b] = (uint32_t)(b * FIELDS);
     struct capstan_tensor dense = {
         .name = "output", .num_dims = 1, .dims = dims, .values = output};
     struct capstan_table table = {.name = "rows",

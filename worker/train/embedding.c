@@ -3,7 +3,8 @@
  * is requested ahead; its lookups are answered in order. */
 #include "worker/train/embedding.h"
 
-#include <math.h>
+#include "worker/train/bags.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,45 +140,6 @@ bool embedding_is_ahead(const struct embedding *embedding) {
     return embedding->requested > embedding->passed;
 }
 
-/* What a sample's ids are weighted with: WEIGHT_J / divisor. */
-static float divisor_of(enum batch_combiner combiner,
-                        const struct batch_ids *ids, uint32_t begin,
-                        uint32_t end) {
-    float sum = 0;
-    for (uint32_t j = begin; j < end; j++) {
-        float weight = ids->weights ? ids->weights[j] : 1;
-        sum += combiner == BATCH_MEAN ? weight : weight * weight;
-    }
-    if (combiner == BATCH_SUM || sum == 0)
-        return 1;
-    return combiner == BATCH_MEAN ? sum : sqrtf(sum);
-}
-
-/* One lookup of a batch. */
-struct combination {
-    const struct batch_ids *ids;
-    const uint32_t *positions; /* of the ids' rows in ROWS */
-    float *rows;               /* weights, or gradients */
-    float *column; /* of the first sample, where the lookup's begin */
-    uint32_t dim, width;
-    enum batch_combiner combiner;
-};
-
-/* Adds the rows of sample S's ids to its place in the column, or BACK. */
-static void combine_sample(const struct combination *c, uint32_t s, bool back) {
-    uint32_t begin = c->ids->offsets[s], end = c->ids->offsets[s + 1];
-    float *sample = c->column + (size_t)s * c->width;
-    float divisor = divisor_of(c->combiner, c->ids, begin, end);
-    for (uint32_t j = begin; j < end; j++) {
-        float weight = (c->ids->weights ? c->ids->weights[j] : 1) / divisor;
-        float *row = c->rows + c->positions[j];
-        float *restrict to = back ? row : sample;
-        const float *restrict from = back ? sample : row;
-        for (uint32_t d = 0; d < c->dim; d++)
-            to[d] += weight * from[d];
-    }
-}
-
 /* All lookups of BATCH. COLUMNS are host memory: the columns of rows; BACK:
  * their gradients. */
 static void combine(const struct embedding *embedding,
@@ -187,17 +149,20 @@ static void combine(const struct embedding *embedding,
     const uint32_t *positions = rows->positions;
     for (uint32_t l = 0; l < spec->num_lookups; l++) {
         const struct batch_lookup *lookup = &spec->lookups[l];
-        struct combination c = {
-            .ids = &batch->ids[lookup->ids],
-            .positions = positions,
-            .rows = back ? rows->gradients : rows->weights,
-            .column = columns[lookup->column] + lookup->offset,
+        const struct batch_ids *ids = &batch->ids[lookup->ids];
+        float *sums = columns[lookup->column] + lookup->offset;
+        struct bags bags = {
+            .count = batch->count,
+            .offsets = ids->offsets,
+            .weights = ids->weights,
+            .combiner = lookup->combiner,
             .dim = embedding->settings.layout->tables[lookup->table].dim,
-            .width = spec->columns[lookup->column].width,
-            .combiner = lookup->combiner};
-        for (uint32_t s = 0; s < batch->count; s++)
-            combine_sample(&c, s, back);
-        positions += c.ids->offsets[batch->count];
+            .width = spec->columns[lookup->column].width};
+        if (back)
+            bags_add_gradients(&bags, sums, positions, rows->gradients);
+        else
+            bags_add_rows(&bags, rows->weights, positions, sums);
+        positions += ids->offsets[batch->count];
     }
 }
 

@@ -12,6 +12,7 @@
 #include "proto/base/status.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/optimizer_group.h"
+#include "worker/data/batch.h"
 #include "worker/exchange/client/contribution.h"
 
 #include <stdbool.h>
@@ -191,12 +192,17 @@ const struct optimizer_group *external_table_groups(
     const struct external *external, uint32_t *count);
 
 /* Rows of TABLE by IDS [count], and VALUES [count, dim]: weights, or gradients.
- * Ids may be equal. */
+ * Ids may be equal. With bags (bags.h) VALUES [num_bags, dim] are their sums, or
+ * gradients of those. */
 struct external_rows {
     uint32_t table;
     size_t count;
     const uint64_t *ids;
     float *values;
+    size_t num_bags;         /* 0: none */
+    const uint32_t *offsets; /* [num_bags + 1]: of the bags in IDS */
+    const float *weights;    /* [count], of the ids in bags; NULL: 1 each */
+    enum batch_combiner combiner;
 };
 
 /* Between steps: fills the VALUES of all COUNT of ROWS. Called again after

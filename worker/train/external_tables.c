@@ -6,6 +6,7 @@
 
 #include "proto/base/time.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,17 +136,43 @@ static enum status open_steps(struct external *external,
     return table_steps_open(&all->steps, trainer->plan->layout, why);
 }
 
+/* The offsets of bags go up from 0 to the number of ids. */
+static enum status check_bags(const struct external_rows *rows,
+                              const char *name, struct failure *why) {
+    const uint32_t *offsets = rows->offsets;
+    size_t b = 0;
+    if (!rows->num_bags)
+        return STATUS_OK;
+    if (!offsets || rows->combiner > BATCH_SQRTN)
+        return status_fail(why, FAILURE_WRONG_CALL,
+                           "bags of table \"%s\" without offsets, or with an "
+                           "unknown combiner",
+                           name);
+    while (b < rows->num_bags && offsets[b] <= offsets[b + 1])
+        b++;
+    if (!offsets[0] && b == rows->num_bags && offsets[b] == rows->count)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_WRONG_CALL,
+                       "bags of table \"%s\": offsets[%zu] is %" PRIu32
+                       "; offsets go up from 0 to the number of ids, %zu",
+                       name, offsets[0] ? 0 : b, offsets[offsets[0] ? 0 : b],
+                       rows->count);
+}
+
 static enum status check_lists(const struct external *external,
                                const struct external_rows *rows, uint32_t count,
                                struct failure *why) {
     const struct external_tables *all = external->tables;
-    for (uint32_t i = 0; i < count; i++)
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; !status && i < count; i++) {
         if (!all || rows[i].table >= all->count || !external->started ||
             external->finished || (rows[i].count && !rows[i].ids))
             return status_fail(why, FAILURE_WRONG_CALL,
                                "rows of a table that was not declared, or not "
                                "between start and end");
-    return STATUS_OK;
+        status = check_bags(&rows[i], all->tables[rows[i].table].name, why);
+    }
+    return status;
 }
 
 /* AHEAD: for the step after this one. */

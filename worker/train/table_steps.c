@@ -2,6 +2,7 @@
 #include "worker/train/table_steps.h"
 
 #include "proto/tensor/row_keys.h"
+#include "worker/train/bags.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,8 +53,7 @@ static struct row_lists *free_lists(struct table_steps *steps) {
     while (lists == steps->read || lists == steps->awaited ||
            lists == steps->sent)
         lists++;
-    lists->num_lists = lists->num_ids = 0;
-    lists->num_summed = lists->ids_summed = 0;
+    lists->num_lists = lists->num_ids = lists->num_summed = 0;
     row_batch_begin(&lists->batch);
     return lists;
 }
@@ -66,7 +66,9 @@ static bool note_list(struct row_lists *lists,
                         lists->num_ids + rows->count, sizeof *lists->ids))
         return false;
     lists->lists[lists->num_lists++] =
-        (struct row_list){.table = rows->table, .count = rows->count};
+        (struct row_list){.table = rows->table,
+                          .count = rows->count,
+                          .first_id = lists->num_ids};
     memcpy(lists->ids + lists->num_ids, rows->ids,
            rows->count * sizeof *lists->ids);
     lists->num_ids += rows->count;
@@ -93,41 +95,61 @@ enum status table_steps_look_up(struct table_steps *steps,
     return status;
 }
 
+static struct bags bags_of(const struct external_rows *rows, uint32_t dim) {
+    return (struct bags){.count = rows->num_bags,
+                         .offsets = rows->offsets,
+                         .weights = rows->weights,
+                         .combiner = rows->combiner,
+                         .dim = dim,
+                         .width = dim};
+}
+
+/* WEIGHTS of the rows at POSITIONS, or their sums by bag, to VALUES. */
+static void read_rows(const struct external_rows *rows, uint32_t dim,
+                      const float *weights, const uint32_t *positions) {
+    struct bags bags = bags_of(rows, dim);
+    if (rows->num_bags) {
+        memset(rows->values, 0, rows->num_bags * dim * sizeof(float));
+        bags_add_rows(&bags, weights, positions, rows->values);
+        return;
+    }
+    for (size_t k = 0; k < rows->count; k++)
+        row_keys_copy_row(rows->values + k * dim, weights + positions[k], dim);
+}
+
 void table_steps_copy(struct table_steps *steps,
                       const struct external_rows *rows, uint32_t count) {
     struct row_lists *lists = steps->awaited;
-    const uint32_t *position = lists->batch.positions;
+    const uint32_t *positions = lists->batch.positions;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t dim = steps->layout->tables[rows[i].table].dim;
-        for (size_t k = 0; k < rows[i].count; k++)
-            row_keys_copy_row(rows[i].values + k * dim,
-                              lists->batch.weights + *position++, dim);
+        read_rows(&rows[i], steps->layout->tables[rows[i].table].dim,
+                  lists->batch.weights, positions);
+        positions += rows[i].count;
     }
     steps->awaited = NULL;
     if (!steps->read || !steps->read->num_summed)
         steps->read = lists;
 }
 
-static bool is_list(const struct row_lists *lists, size_t list, size_t first_id,
+static bool is_list(const struct row_lists *lists, size_t list,
                     const struct external_rows *rows) {
-    return lists->lists[list].table == rows->table &&
-           lists->lists[list].count == rows->count &&
-           !memcmp(lists->ids + first_id, rows->ids,
+    const struct row_list *own = &lists->lists[list];
+    return own->table == rows->table && own->count == rows->count &&
+           !memcmp(lists->ids + own->first_id, rows->ids,
                    rows->count * sizeof *rows->ids);
 }
 
 bool table_steps_awaits(const struct table_steps *steps,
                         const struct external_rows *rows, uint32_t count) {
     const struct row_lists *lists = steps->awaited;
-    size_t list = 0, first_id = 0;
+    size_t list = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (!rows[i].count)
             continue;
         if (!lists || list == lists->num_lists ||
-            !is_list(lists, list, first_id, &rows[i]))
+            !is_list(lists, list, &rows[i]))
             return false;
         list++;
-        first_id += rows[i].count;
     }
     return lists && list == lists->num_lists;
 }
@@ -146,35 +168,58 @@ static void add_gradients(float *to, const uint32_t *positions, size_t count,
     }
 }
 
-/* Whether ROWS are the list that comes next in what was looked up. */
-static bool is_next(const struct table_steps *steps,
-                    const struct external_rows *rows) {
+/* The list in what was looked up whose gradients ROWS are; NULL: none. */
+static struct row_list *find_read(const struct table_steps *steps,
+                                  const struct external_rows *rows) {
     const struct row_lists *lists = steps->read;
-    return lists && !steps->kept && lists->num_summed < lists->num_lists &&
-           is_list(lists, lists->num_summed, lists->ids_summed, rows);
+    if (!lists || steps->kept)
+        return NULL;
+    for (size_t i = 0; i < lists->num_lists; i++)
+        if (!lists->lists[i].summed && is_list(lists, i, rows))
+            return &lists->lists[i];
+    return NULL;
 }
 
-static void sum_next(struct table_steps *steps,
+static void sum_list(struct table_steps *steps, struct row_list *list,
                      const struct external_rows *rows) {
-    struct row_lists *lists = steps->read;
-    if (!lists->num_summed)
-        row_batch_clear_gradients(&lists->batch);
-    add_gradients(lists->batch.gradients,
-                  lists->batch.positions + lists->ids_summed, rows->count,
-                  rows->values, steps->layout->tables[rows->table].dim);
-    lists->num_summed++;
-    lists->ids_summed += rows->count;
+    struct row_batch *batch = &steps->read->batch;
+    const uint32_t *positions = batch->positions + list->first_id;
+    uint32_t dim = steps->layout->tables[rows->table].dim;
+    struct bags bags = bags_of(rows, dim);
+    if (!steps->read->num_summed++)
+        row_batch_clear_gradients(batch);
+    list->summed = true;
+    if (rows->num_bags)
+        bags_add_gradients(&bags, rows->values, positions, batch->gradients);
+    else
+        add_gradients(batch->gradients, positions, rows->count, rows->values,
+                      dim);
+}
+
+/* VALUES by id, [count, dim], to GRADIENTS. */
+static void copy_gradients(const struct external_rows *rows, uint32_t dim,
+                           float *gradients) {
+    struct bags bags = bags_of(rows, dim);
+    size_t bytes = rows->count * dim * sizeof(float);
+    if (!rows->num_bags) {
+        memcpy(gradients, rows->values, bytes);
+        return;
+    }
+    memset(gradients, 0, bytes);
+    bags_add_gradients(&bags, rows->values, NULL, gradients);
 }
 
 enum status table_steps_add(struct table_steps *steps,
                             const struct external_rows *rows,
                             struct failure *why) {
-    size_t floats = rows->count * steps->layout->tables[rows->table].dim;
+    uint32_t dim = steps->layout->tables[rows->table].dim;
+    size_t floats = rows->count * dim;
     size_t bytes = rows->count * sizeof(uint64_t);
     if (!rows->count)
         return STATUS_OK;
-    if (is_next(steps, rows)) {
-        sum_next(steps, rows);
+    struct row_list *list = find_read(steps, rows);
+    if (list) {
+        sum_list(steps, list, rows);
         return STATUS_OK;
     }
     struct pushed_rows *kept =
@@ -185,7 +230,7 @@ enum status table_steps_add(struct table_steps *steps,
     kept->ids = (uint64_t *)(kept + 1);
     kept->gradients = (float *)(kept->ids + rows->count);
     memcpy(kept->ids, rows->ids, bytes);
-    memcpy(kept->gradients, rows->values, floats * sizeof(float));
+    copy_gradients(rows, dim, kept->gradients);
     *steps->end = kept;
     steps->end = &kept->next;
     return STATUS_OK;
@@ -196,16 +241,27 @@ enum status table_steps_add(struct table_steps *steps,
 static enum status add_ids(const struct table_steps *steps,
                            struct row_batch *batch, struct failure *why) {
     const struct row_lists *read = steps->read;
-    const uint64_t *ids = read ? read->ids : NULL;
     enum status status = STATUS_OK;
-    for (size_t i = 0; !status && read && i < read->num_summed; i++) {
-        status = row_batch_add(batch, read->lists[i].table, ids,
-                               read->lists[i].count, why);
-        ids += read->lists[i].count;
+    for (size_t i = 0; !status && read && i < read->num_lists; i++) {
+        const struct row_list *list = &read->lists[i];
+        if (list->summed)
+            status = row_batch_add(batch, list->table,
+                                   read->ids + list->first_id, list->count,
+                                   why);
     }
     for (const struct pushed_rows *p = steps->kept; !status && p; p = p->next)
         status = row_batch_add(batch, p->table, p->ids, p->count, why);
     return status ? status : row_batch_finish(batch, why);
+}
+
+/* The sums of LIST, made in place, to those of BATCH at POSITIONS. */
+static void move_sums(const struct row_lists *read, const struct row_list *list,
+                      uint32_t dim, struct row_batch *batch,
+                      const uint32_t *positions) {
+    const uint32_t *from = read->batch.positions + list->first_id;
+    for (size_t k = 0; k < list->count; k++)
+        memcpy(batch->gradients + positions[k], read->batch.gradients + from[k],
+               dim * sizeof(float));
 }
 
 /* To a batch of its own: the sums made in place, then what was kept. */
@@ -217,16 +273,18 @@ static enum status sum_kept(struct table_steps *steps, struct row_batch *batch,
     if (status)
         return status;
     row_batch_clear_gradients(batch);
-    const uint32_t *position = batch->positions;
-    for (size_t i = 0, from = 0; read && i < read->num_summed; i++)
-        for (size_t k = 0; k < read->lists[i].count; k++, from++)
-            memcpy(batch->gradients + *position++,
-                   read->batch.gradients + read->batch.positions[from],
-                   tables[read->lists[i].table].dim * sizeof(float));
+    const uint32_t *positions = batch->positions;
+    for (size_t i = 0; read && i < read->num_lists; i++) {
+        const struct row_list *list = &read->lists[i];
+        if (!list->summed)
+            continue;
+        move_sums(read, list, tables[list->table].dim, batch, positions);
+        positions += list->count;
+    }
     for (const struct pushed_rows *p = steps->kept; p; p = p->next) {
-        add_gradients(batch->gradients, position, p->count, p->gradients,
+        add_gradients(batch->gradients, positions, p->count, p->gradients,
                       tables[p->table].dim);
-        position += p->count;
+        positions += p->count;
     }
     return STATUS_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows that a caller looks up and the gradients that it pushes, step by
- * step. Gradients of exactly the lists that were looked up last, in their
+ * step. Gradients of the lists that were looked up last, each once and in any
  * order, are summed in place; others are kept until the step ends. Zeroed at
  * first; one thread at a time. */
 #ifndef CAPSTAN_TABLE_STEPS_H
@@ -16,11 +16,12 @@ struct row_lists {
     struct row_batch batch;
     struct row_list {
         uint32_t table;
-        size_t count;
+        bool summed; /* its gradients are in `batch` */
+        size_t count, first_id;
     } * lists;     /* [num_lists] */
     uint64_t *ids; /* of all lists [num_ids] */
     size_t num_lists, room_lists, num_ids, room_ids;
-    size_t num_summed, ids_summed; /* lists whose gradients are in `batch` */
+    size_t num_summed; /* lists */
 };
 
 struct table_steps {

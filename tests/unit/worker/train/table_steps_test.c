@@ -3,6 +3,8 @@
  * sums, beside the sums of what was pushed in it. */
 #include "worker/train/table_steps.h"
 
+#include "proto/tensor/row_keys.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,13 +15,16 @@
 #include <string.h>
 
 enum { TABLES = 2, PARTITIONS = 8, MOST = 40, LISTS = 8, FLOATS = 3 };
+enum { IDS = 25, BAGS = 6 };
 
 static const uint32_t dims[TABLES] = {FLOATS, 1};
 
-/* A list of a step; VALUES are small integers, so that sums are exact. */
+/* A list of a step; VALUES and WEIGHTS are small integers, so that sums are
+ * exact. */
 struct list {
     uint64_t ids[MOST];
-    float values[MOST * FLOATS];
+    float values[MOST * FLOATS], weights[MOST];
+    uint32_t offsets[BAGS + 1];
     struct external_rows rows;
 };
 
@@ -58,13 +63,60 @@ static int teardown(void **state) {
     return 0;
 }
 
+/* Points LIST at its own arrays. */
+static void place_list(struct list *list) {
+    list->rows.ids = list->ids;
+    list->rows.values = list->values;
+    list->rows.offsets = list->offsets;
+    list->rows.weights = list->rows.weights ? list->weights : NULL;
+}
+
+/* Ids, every other time in bags, those every other time with weights. */
 static void draw_list(struct fixture *fixture, struct list *list) {
-    list->rows = (struct external_rows){.table = draw(fixture, TABLES),
-                                        .count = draw(fixture, MOST),
-                                        .ids = list->ids,
-                                        .values = list->values};
-    for (size_t i = 0; i < list->rows.count; i++)
-        list->ids[i] = draw(fixture, 25);
+    list->rows =
+        (struct external_rows){.table = draw(fixture, TABLES),
+                               .count = draw(fixture, MOST),
+                               .weights = draw(fixture, 2) ? list->weights
+                                                           : NULL};
+    if (draw(fixture, 2))
+        list->rows.num_bags = 1 + draw(fixture, BAGS);
+    place_list(list);
+    uint32_t count = (uint32_t)list->rows.count;
+    for (uint32_t i = 0; i < count; i++) {
+        list->ids[i] = draw(fixture, IDS);
+        list->weights[i] = (float)draw(fixture, 3);
+    }
+    list->offsets[0] = 0;
+    for (size_t b = 0; b < list->rows.num_bags; b++) {
+        bool last = b + 1 == list->rows.num_bags;
+        uint32_t left = count - list->offsets[b];
+        list->offsets[b + 1] =
+            list->offsets[b] + (last ? left : draw(fixture, left + 1));
+    }
+}
+
+/* The weight of id K of LIST, and the place of its VALUES. */
+static float weight_of(const struct external_rows *rows, size_t k,
+                       size_t *place) {
+    *place = k;
+    if (!rows->num_bags)
+        return 1;
+    for (*place = 0; k >= rows->offsets[*place + 1];)
+        ++*place;
+    return rows->weights ? rows->weights[k] : 1;
+}
+
+/* What ROWS read is 1 for each id of table a, and 2 of b. */
+static void expect_read(const struct external_rows *rows) {
+    uint32_t dim = dims[rows->table];
+    float expected[MOST] = {0};
+    size_t places = rows->num_bags ? rows->num_bags : rows->count, place;
+    for (size_t k = 0; k < rows->count; k++) {
+        float weight = weight_of(rows, k, &place);
+        expected[place] += weight * (1 + (float)rows->table);
+    }
+    for (size_t f = 0; f < places * dim; f++)
+        assert_true(rows->values[f] == expected[f / dim]);
 }
 
 /* A lookup of COUNT lists; what it reads is 1 in table a and 2 in b. */
@@ -86,8 +138,7 @@ static void look_up(struct fixture *fixture, uint32_t count) {
                 batch->weights[*position + d] = 1 + (float)rows[i].table;
     table_steps_copy(&fixture->steps, rows, count);
     for (uint32_t i = 0; i < count; i++)
-        for (size_t f = 0; f < rows[i].count * dims[rows[i].table]; f++)
-            assert_int_equal((int)rows[i].values[f], 1 + (int)rows[i].table);
+        expect_read(&rows[i]);
 }
 
 /* Pushes the ids of LIST, or new ones. */
@@ -96,31 +147,73 @@ static void push(struct fixture *fixture, const struct list *list) {
     struct failure why;
     if (list) {
         *pushed = *list;
-        pushed->rows.ids = pushed->ids;
-        pushed->rows.values = pushed->values;
+        place_list(pushed);
     } else {
         draw_list(fixture, pushed);
     }
     for (size_t f = 0; f < MOST * FLOATS; f++)
         pushed->values[f] = (float)draw(fixture, 9) - 4;
     struct list sent = *pushed;
-    sent.rows.ids = sent.ids;
-    sent.rows.values = sent.values;
+    place_list(&sent);
     assert_int_equal(table_steps_add(&fixture->steps, &sent.rows, &why), 0);
     memset(&sent, 0x55, sizeof sent); /* it is the caller's */
 }
 
-/* The sum of what was pushed to float D of ID's row of TABLE. */
+/* The sum of what was pushed to float D of ID's row of TABLE. *PUSHED: whether
+ * anything was. */
 static float expected_sum(const struct fixture *fixture, uint32_t table,
-                          uint64_t id, uint32_t d) {
+                          uint64_t id, uint32_t d, bool *pushed) {
     float sum = 0;
+    *pushed = false;
     for (uint32_t i = 0; i < fixture->num_pushed; i++) {
         const struct external_rows *rows = &fixture->pushed[i].rows;
-        for (size_t k = 0; rows->table == table && k < rows->count; k++)
-            if (rows->ids[k] == id)
-                sum += rows->values[k * dims[table] + d];
+        for (size_t k = 0; rows->table == table && k < rows->count; k++) {
+            size_t place;
+            float weight = weight_of(rows, k, &place);
+            if (rows->ids[k] != id)
+                continue;
+            *pushed = true;
+            sum += weight * rows->values[place * dims[table] + d];
+        }
     }
     return sum;
+}
+
+/* The rows of PART, as they are sent; returns their number. */
+static size_t expect_part(const struct fixture *fixture,
+                          const struct row_batch *batch,
+                          const struct row_batch_part *part) {
+    struct row_keys keys[TABLES] = {{0}};
+    const float *sums = batch->gradients + part->first_float;
+    size_t used, count = 0;
+    struct failure why;
+    bool pushed;
+    assert_int_equal(row_keys_read(fixture->layout,
+                                   batch->bytes + part->first_byte, part->bytes,
+                                   keys, &used, &why),
+                     0);
+    for (uint32_t s = 0; s < fixture->layout->num_stacks; s++) {
+        for (uint32_t i = 0; i < keys[s].count; i++, count++)
+            for (uint32_t d = 0; d < dims[keys[s].tables[i]]; d++) {
+                assert_true(*sums++ == expected_sum(fixture, keys[s].tables[i],
+                                                    keys[s].ids[i], d,
+                                                    &pushed));
+                assert_true(pushed);
+            }
+        row_keys_free(&keys[s]);
+    }
+    return count;
+}
+
+static size_t num_pushed_rows(const struct fixture *fixture) {
+    size_t count = 0;
+    bool pushed;
+    for (uint32_t t = 0; t < TABLES; t++)
+        for (uint64_t id = 0; id < IDS; id++) {
+            (void)expected_sum(fixture, t, id, 0, &pushed);
+            count += pushed;
+        }
+    return count;
 }
 
 /* Ends the step; returns whether its sums are where rows were looked up. */
@@ -128,20 +221,12 @@ static bool expect_sums(struct fixture *fixture) {
     const struct row_lists *read = fixture->steps.read;
     struct row_batch *batch;
     struct failure why;
-    size_t added = 0;
+    size_t rows = 0;
     assert_int_equal(table_steps_sum(&fixture->steps, &batch, &why), 0);
-    for (uint32_t i = 0; i < fixture->num_pushed; i++) {
-        const struct external_rows *rows = &fixture->pushed[i].rows;
-        for (size_t k = 0; k < rows->count; k++, added++)
-            for (uint32_t d = 0; d < dims[rows->table]; d++)
-                assert_true(
-                    batch->gradients[batch->positions[added] + d] ==
-                    expected_sum(fixture, rows->table, rows->ids[k], d));
-    }
-    if (!batch)
-        assert_int_equal(added, 0);
-    else
-        assert_int_equal(batch->num_added, added);
+    for (uint32_t p = 0; batch && p < PARTITIONS; p++)
+        if (batch->parts[p].bytes)
+            rows += expect_part(fixture, batch, &batch->parts[p]);
+    assert_int_equal(rows, num_pushed_rows(fixture));
     fixture->num_pushed = 0;
     return read && batch == &read->batch;
 }
@@ -150,8 +235,8 @@ static void lists_pushed_as_they_were_read_are_summed_in_place(void **state) {
     struct fixture *fixture = *state;
     for (int step = 0; step < 20; step++) {
         look_up(fixture, 4);
-        for (uint32_t i = 0; i < 4; i++)
-            push(fixture, &fixture->read[i]);
+        for (uint32_t i = 0; i < 4; i++) /* backwards every other time */
+            push(fixture, &fixture->read[step % 2 ? 3 - i : i]);
         assert_true(expect_sums(fixture));
     }
 }

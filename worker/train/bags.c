@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/train/bags.h"
+
+#include <math.h>
+
+enum { AHEAD = 32 }; /* ids whose rows are on their way */
+
+/* What the weights of bag B are divided by. */
+static float divisor_of(const struct bags *bags, size_t b) {
+    float sum = 0;
+    if (bags->combiner == BATCH_SUM)
+        return 1;
+    for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++) {
+        float weight = bags->weights ? bags->weights[j] : 1;
+        sum += bags->combiner == BATCH_MEAN ? weight : weight * weight;
+    }
+    if (sum == 0)
+        return 1;
+    return bags->combiner == BATCH_MEAN ? sum : sqrtf(sum);
+}
+
+/* Adds WEIGHT times each of DIM floats; without a product where it is 1. */
+static inline void add_scaled(float *restrict to, const float *restrict from,
+                              float weight, uint32_t dim) {
+    if (weight == 1)
+        for (uint32_t d = 0; d < dim; d++)
+            to[d] += from[d];
+    else
+        for (uint32_t d = 0; d < dim; d++)
+            to[d] += weight * from[d];
+}
+
+static inline void add_rows(const struct bags *bags, const float *rows,
+                            const uint32_t *positions, float *sums,
+                            uint32_t dim) {
+    uint32_t last = bags->offsets[bags->count] - 1;
+    for (size_t b = 0; b < bags->count; b++, sums += bags->width) {
+        float divisor = divisor_of(bags, b);
+        for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++) {
+            uint32_t next = j + AHEAD < last ? j + AHEAD : last;
+            __builtin_prefetch(rows + positions[next]);
+            add_scaled(sums, rows + positions[j],
+                       (bags->weights ? bags->weights[j] : 1) / divisor, dim);
+        }
+    }
+}
+
+static inline void add_gradients(const struct bags *bags, const float *sums,
+                                 const uint32_t *positions, float *gradients,
+                                 uint32_t dim) {
+    for (size_t b = 0; b < bags->count; b++, sums += bags->width) {
+        float divisor = divisor_of(bags, b);
+        for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++)
+            add_scaled(gradients + (positions ? positions[j] : (size_t)j * dim),
+                       sums, (bags->weights ? bags->weights[j] : 1) / divisor,
+                       dim);
+    }
+}
+
+/* Common widths have loops of their own, which the compiler unrolls. */
+void bags_add_rows(const struct bags *bags, const float *rows,
+                   const uint32_t *positions, float *sums) {
+    switch (bags->dim) {
+    case 1:
+        add_rows(bags, rows, positions, sums, 1);
+        return;
+    case 8:
+        add_rows(bags, rows, positions, sums, 8);
+        return;
+    case 16:
+        add_rows(bags, rows, positions, sums, 16);
+        return;
+    default:
+        add_rows(bags, rows, positions, sums, bags->dim);
+    }
+}
+
+void bags_add_gradients(const struct bags *bags, const float *sums,
+                        const uint32_t *positions, float *gradients) {
+    switch (bags->dim) {
+    case 1:
+        add_gradients(bags, sums, positions, gradients, 1);
+        return;
+    case 8:
+        add_gradients(bags, sums, positions, gradients, 8);
+        return;
+    case 16:
+        add_gradients(bags, sums, positions, gradients, 16);
+        return;
+    default:
+        add_gradients(bags, sums, positions, gradients, bags->dim);
+    }
+}
