@@ -36,8 +36,10 @@ from .run import (
     init,
     version,
 )
+from .tables import Bags
 
 __all__ = [
+    "Bags",
     "ConfigError",
     "Contribution",
     "EMPTY",

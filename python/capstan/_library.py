@@ -67,6 +67,10 @@ class Rows(ctypes.Structure):
         ("count", c_size_t),
         ("ids", c_void_p),
         ("values", c_void_p),
+        ("num_bags", c_size_t),
+        ("offsets", c_void_p),
+        ("weights", c_void_p),
+        ("combiner", c_int),
     ]
 
 

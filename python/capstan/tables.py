@@ -18,15 +18,66 @@ if TYPE_CHECKING:
 _c = _library.capstan
 
 
+_COMBINERS = ("sum", "mean", "sqrtn")  # as enum capstan_combiner
+
+
+class Bags:
+    """Bags of ids, of which lookup() gives the combined rows, one a bag.
+
+    IDS are integers [bags, ids], or [ids] with the OFFSETS [bags] at which
+    they begin. A bag has the sum of its rows, each times its WEIGHTS (as IDS;
+    None: 1); "mean" divides by the sum of the weights, "sqrtn" by the root of
+    the sum of their squares. A bag of no ids has zeros."""
+
+    def __init__(
+        self,
+        ids: Any,
+        combiner: str = "sum",
+        offsets: Any = None,
+        weights: Any = None,
+    ):
+        array = _integers(ids)
+        if combiner not in _COMBINERS:
+            raise ConfigError(
+                f'combiner is "{combiner}"; allowed: {", ".join(_COMBINERS)}',
+                "MODEL_INVALID",
+            )
+        if array.ndim != (2 if offsets is None else 1):
+            raise ConfigError(
+                f"ids of bags have shape {array.shape}; they are [bags, ids], "
+                "or [ids] with offsets",
+                "MODEL_INVALID",
+            )
+        begins = (
+            np.arange(len(array)) * array.shape[1]
+            if offsets is None
+            else np.asarray(offsets)
+        )
+        self.combiner = _COMBINERS.index(combiner)
+        self.ids = array.reshape(-1)
+        self.offsets = np.append(begins, array.size).astype(np.uint32)
+        self.shape = begins.shape
+        self.weights = None
+        if weights is not None:
+            self.weights = np.ascontiguousarray(weights, np.float32)
+            if self.weights.size != array.size:
+                raise ConfigError(
+                    f"weights have shape {self.weights.shape}, ids "
+                    f"{array.shape}",
+                    "MODEL_INVALID",
+                )
+
+
 class Table:
-    """Rows of DIM floats by 64-bit id; Run.table() makes it."""
+    """Rows of DIM floats by 64-bit id; Run.table() makes it. IDS are integers
+    of any shape, or Bags of them, whose shape is [bags]."""
 
     def __init__(self, run: Run, name: str, number: int, dim: int):
         self.run, self.name, self.number, self.dim = run, name, number, dim
 
     def lookup(self, ids: Any) -> np.ndarray:
-        """The rows of IDS, of any shape, as float32 [*ids.shape, dim], as they
-        are after the last step."""
+        """The rows of IDS, float32 [*ids.shape, dim], as they are after the
+        last step."""
         return lookup(self.run, [(self, ids)])[0]
 
     def prefetch(self, ids: Any) -> None:
@@ -35,8 +86,8 @@ class Table:
         prefetch(self.run, [(self, ids)])
 
     def push(self, ids: Any, gradients: Any) -> None:
-        """Adds GRADIENTS [*ids.shape, dim] of the rows of IDS to this step,
-        before run.step(); those of equal ids are added up."""
+        """Adds GRADIENTS [*ids.shape, dim] of what lookup() gives to this
+        step, before run.step(); those of equal ids are added up."""
         push(self.run, [(self, ids, gradients)])
 
 
@@ -76,30 +127,46 @@ def declare(
     return Table(run, name, number.value, dim)
 
 
-def _ids(ids: Any) -> np.ndarray:
+def _integers(ids: Any) -> np.ndarray:
     array = np.ascontiguousarray(ids)
     if array.dtype.kind not in "iu":
         raise ConfigError(
             f"ids have the dtype {array.dtype}; they are integers",
             "MODEL_INVALID",
         )
+    if array.dtype == np.int64:
+        return array.view(np.uint64)
     return array.astype(np.uint64, copy=False)
 
 
-def _rows(parts: Sequence[tuple[Table, np.ndarray, np.ndarray]]) -> Any:
+def _keys(ids: Any) -> np.ndarray | Bags:
+    return ids if isinstance(ids, Bags) else _integers(ids)
+
+
+_Part = tuple[Table, "np.ndarray | Bags", np.ndarray]
+
+
+def _rows(parts: Sequence[_Part]) -> Any:
     rows = (_library.Rows * len(parts))()
-    for row, (table, ids, values) in zip(rows, parts):
+    for row, (table, keys, values) in zip(rows, parts):
+        ids = keys
+        if isinstance(keys, Bags):
+            ids = keys.ids
+            row.num_bags, row.combiner = keys.shape[0], keys.combiner
+            row.offsets = keys.offsets.ctypes.data
+            if keys.weights is not None:
+                row.weights = keys.weights.ctypes.data
         row.table, row.count = table.number, ids.size
         row.ids, row.values = ids.ctypes.data, values.ctypes.data
     return rows
 
 
-def _asked(requests: Sequence[tuple[Table, Any]]) -> list:
+def _asked(requests: Sequence[tuple[Table, Any]]) -> list[_Part]:
     parts = []
     for table, ids in requests:
-        array = _ids(ids)
-        values = np.empty((*array.shape, table.dim), np.float32)
-        parts.append((table, array, values))
+        keys = _keys(ids)
+        values = np.empty((*keys.shape, table.dim), np.float32)
+        parts.append((table, keys, values))
     return parts
 
 
@@ -123,13 +190,13 @@ def push(run: Run, requests: Sequence[tuple[Table, Any, Any]]) -> None:
     """Gradients of rows of several tables: (table, ids, gradients)."""
     parts = []
     for table, ids, gradients in requests:
-        array = _ids(ids)
+        keys = _keys(ids)
         values = np.ascontiguousarray(gradients, np.float32)
-        if values.shape != (*array.shape, table.dim):
+        if values.shape != (*keys.shape, table.dim):
             raise ConfigError(
                 f'the gradients of table "{table.name}" have shape '
-                f"{values.shape}; expected is {(*array.shape, table.dim)}",
+                f"{values.shape}; expected is {(*keys.shape, table.dim)}",
                 "MODEL_INVALID",
             )
-        parts.append((table, array, values))
+        parts.append((table, keys, values))
     run._check(_c.capstan_push_rows(run._handle, _rows(parts), len(parts)))

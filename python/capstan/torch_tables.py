@@ -69,48 +69,74 @@ class EmbeddingBag(nn.Module):
         return f"{self.embedding_dim}, mode={self.mode}"
 
 
-def bags(
-    requests: list[tuple[EmbeddingBag, Tensor, Tensor | None, Tensor | None]],
-) -> list[Tensor]:
+_Request = tuple[EmbeddingBag, Tensor, "Tensor | None", "Tensor | None"]
+
+
+def bags(requests: list[_Request]) -> list[Tensor]:
     """What EmbeddingBag gives, of several in one exchange with the ps: each
     with its input, offsets and per_sample_weights."""
-    asked, places = [], []
-    for bag, ids, _, _ in requests:
+    asked = []
+    for bag, ids, offsets, weights in requests:
         if bag.table is None:
             raise RuntimeError(
                 "an EmbeddingBag has no table: DistributedOptimizer, given "
                 "the model, declares it"
             )
-        distinct, place = torch.unique(ids.detach().cpu(), return_inverse=True)
-        asked.append((bag.table, distinct.numpy()))
-        places.append(place)
+        if weights is not None and bag.mode != "sum":
+            raise ValueError(
+                f'per_sample_weights with mode "{bag.mode}"; they are for '
+                '"sum", as in torch'
+            )
+        asked.append((bag.table, _keys(bag.mode, ids, offsets, weights)))
     found = tables.lookup(asked[0][0].run, asked) if asked else []
     return [
-        _combine(request, question, place, values)
-        for request, question, place, values in zip(
-            requests, asked, places, found
-        )
+        _combined(request, question, values)
+        for request, question, values in zip(requests, asked, found)
     ]
 
 
-def _combine(
-    request: tuple[EmbeddingBag, Tensor, Tensor | None, Tensor | None],
-    question: tuple[tables.Table, Any],
-    place: Tensor,
-    values: Any,
+def _trains(weights: Tensor | None) -> bool:
+    return (
+        weights is not None
+        and weights.requires_grad
+        and torch.is_grad_enabled()
+    )
+
+
+def _keys(
+    mode: str, ids: Tensor, offsets: Tensor | None, weights: Tensor | None
+) -> Any:
+    """Ids whose weights are trained are looked up row by row: the weights'
+    gradients need the rows."""
+    numbers = ids.detach().cpu().numpy()
+    if _trains(weights):
+        return numbers
+    return tables.Bags(
+        numbers,
+        mode,
+        None if offsets is None else offsets.cpu().numpy(),
+        None if weights is None else weights.detach().cpu().numpy(),
+    )
+
+
+def _combined(
+    request: _Request, question: tuple[tables.Table, Any], values: Any
 ) -> Tensor:
     bag, ids, offsets, weights = request
-    table, distinct = question
+    table, keys = question
     rows = torch.from_numpy(values).to(ids.device)
     if bag.training and torch.is_grad_enabled():
         rows.requires_grad_()
         rows.register_hook(
-            lambda gradient: table.push(distinct, gradient.cpu().numpy())
+            lambda gradient: table.push(keys, gradient.cpu().numpy())
         )
+    if isinstance(keys, tables.Bags):
+        return rows
+    places = torch.arange(ids.numel(), device=ids.device).view(ids.shape)
     return functional.embedding_bag(
-        place.to(ids.device),
-        rows,
+        places,
+        rows.view(-1, bag.embedding_dim),
         offsets,
-        mode=bag.mode,
+        mode="sum",
         per_sample_weights=weights,
     )

@@ -97,10 +97,20 @@ def bags(steps):
     return ids.astype(np.uint64) * 2**57, targets
 
 
-def embedded(steps, rule, init_range=0.5, ahead=False, staleness=0):
+def weighted_bags(ids):
+    """IDS [bags, BAG] whose rows' mean is a BAG-th of their sum."""
+    weights = np.full(ids.size, 2)
+    offsets = np.arange(0, ids.size, BAG)
+    return capstan.Bags(ids.reshape(-1), "mean", offsets, weights)
+
+
+def embedded(
+    steps, rule, init_range=0.5, ahead=False, staleness=0, bagged=False
+):
     """Sums of rows are to be the targets: mean squared error. AHEAD: rows are
     asked for ahead, once others than those that are read, and once those of
-    the step after the next, which reads none."""
+    the step after the next, which reads none. BAGGED: rows are combined."""
+    keys = weighted_bags if bagged else lambda ids: ids
     run = capstan.init(optimizer=SGD, strategy={"staleness": staleness})
     table = run.table("rows", DIM, rule, init_range=init_range)
     run.declare("other", np.zeros(1, np.float32))
@@ -113,12 +123,18 @@ def embedded(steps, rule, init_range=0.5, ahead=False, staleness=0):
     for step in run.steps(steps):
         error = np.ones((share, DIM))
         if step != NO_ROWS:
-            error = table.lookup(ids[step, part]).sum(1) - targets[step, part]
+            found = table.lookup(keys(ids[step, part]))
+            found = BAG * found if bagged else found.sum(1)
+            error = found - targets[step, part]
         if ahead and step != NO_ROWS and step + 1 < steps:
             next = {7: 7, NO_ROWS - 1: NO_ROWS + 1}.get(step, step + 1)
-            table.prefetch(ids[next, part])
-        gradient = np.repeat(2 * error[:, None] / error.size, BAG, axis=1)
-        table.push(ids[step, part], gradient.astype(np.float32))
+            table.prefetch(keys(ids[next, part]))
+        gradient = 2 * error / error.size
+        if bagged:
+            gradient = BAG * gradient
+        else:
+            gradient = np.repeat(gradient[:, None], BAG, axis=1)
+        table.push(keys(ids[step, part]), gradient.astype(np.float32))
         run.push(0, np.zeros(1, np.float32))
         run.step(float((error**2).mean()), share)
         run.wait()
@@ -135,6 +151,15 @@ def asked_twice():
     table.lookup([1, 2])
     table.prefetch([3])
     table.lookup([3])
+
+
+def wrong_bags():
+    """Bags that end behind their ids."""
+    run = capstan.init(optimizer=SGD)
+    table = run.table("rows", DIM, {"type": "SGD", "params": {"lr": 0.1}})
+    run.declare("other", np.zeros(1, np.float32))
+    run.start()
+    table.lookup(capstan.Bags([1, 2, 3], offsets=[0, 5]))
 
 
 def boom(run, numbers):

@@ -100,6 +100,28 @@ class Tables(unittest.TestCase):
                 found.append(run.result("worker0")["last"])
         self.assertEqual(found[0], found[1])
 
+    def test_bags_train_as_their_rows_do(self):
+        for kind, lr in ("SGD", 0.5), ("Adagrad", 0.1):
+            rule = {"type": kind, "params": {"lr": lr}}
+            with (
+                self.subTest(kind),
+                ranks(
+                    "embedded", 2, 2, steps=60, rule=rule, ahead=True,
+                    bagged=True,
+                ) as run,
+            ):
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker0")
+                )
+                result = run.result("worker0")
+                expected = reference_rows(result["first"], 60, kind, lr)
+                self.assertLess(distance(result["last"], expected), 1e-5)
+
+    def test_wrong_offsets_of_bags_are_named(self):
+        with ranks("wrong_bags", 1, 1) as run:
+            self.assertEqual(run.wait()["worker0"], 2, run.error("worker0"))
+            self.assertIn("offsets[1] is 5", run.error("worker0"))
+
     def test_a_lookup_after_a_prefetch_is_refused(self):
         with ranks("asked_twice", 1, 1) as run:
             self.assertEqual(run.wait()["worker0"], 2, run.error("worker0"))

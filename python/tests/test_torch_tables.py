@@ -24,7 +24,7 @@ def ranks(ps=2, **arguments):
     return Cluster("torch_tables_ranks.py", "train", ps, 2, **arguments)
 
 
-def reference(first, make, settings):
+def reference(first, make, settings, scaled):
     """Rows and other weights of one process with the whole batch, in double."""
     torch.manual_seed(0)
     bags = [
@@ -32,12 +32,19 @@ def reference(first, make, settings):
         for mode in ("sum", "mean")
     ]
     torch.manual_seed(0)
-    net = program.Net(*bags).double()
+    net = program.Net(*bags, scaled).double()
     with torch.no_grad():
         for bag, rows in zip(bags, first):
             bag.weight.copy_(torch.tensor(rows))
     optimizers = [
-        torch.optim.SGD(net.last.parameters(), lr=0.1),
+        torch.optim.SGD(
+            [
+                weight
+                for name, weight in net.named_parameters()
+                if name.startswith(("last", "scale"))
+            ],
+            lr=0.1,
+        ),
         make([bag.weight for bag in bags], **settings),
     ]
     ids, weights, targets = program.data(STEPS)
@@ -48,7 +55,9 @@ def reference(first, make, settings):
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()
-    return [bag.weight.tolist() for bag in bags], net.last.weight.tolist()
+    rows = [bag.weight.tolist() for bag in bags]
+    scale = net.scale.tolist() if scaled else [1]
+    return rows, net.last.weight.tolist(), scale
 
 
 class Equality(unittest.TestCase):
@@ -66,10 +75,14 @@ class Equality(unittest.TestCase):
             )
             zero, one = run.result("worker0"), run.result("worker1")
         self.assertEqual(zero, one)
-        rows, weight = reference(zero["first"], make, settings)
+        rows, weight, scale = reference(
+            zero["first"], make, settings, arguments.get("scaled", False)
+        )
         close = frameworks.distance
         self.assertLess(close(zero["rows"], rows), 1e-5)
         self.assertLess(close(zero["last"]["last.weight"], weight), 1e-5)
+        found = zero["last"].get("scale", [1])
+        self.assertLess(close(found, scale), 1e-5)
         self.assertGreater(close(zero["rows"], zero["first"]), 0.02)
         return zero
 
@@ -84,6 +97,10 @@ class Equality(unittest.TestCase):
 
     def test_passes_of_a_step_add_up(self):
         self.check("Adagrad", passes=2)
+
+    def test_weights_of_samples_may_be_trained(self):
+        zero = self.check("Adagrad", scaled=True)
+        self.assertNotEqual(zero["last"]["scale"], [1])
 
     def test_an_evaluation_pushes_nothing(self):
         self.check("Adagrad", staged=True)

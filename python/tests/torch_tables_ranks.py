@@ -42,19 +42,22 @@ def batch(bags, weights, dtype):
 
 
 class Net(nn.Module):
-    """A weighted sum of rows and, of another table, a mean."""
+    """A weighted sum of rows and, of another table, a mean. SCALED: a factor
+    of the weights is trained."""
 
-    def __init__(self, summed, averaged):
+    def __init__(self, summed, averaged, scaled=False):
         super().__init__()
+        self.scale = nn.Parameter(torch.ones(1)) if scaled else 1
         self.summed, self.averaged = summed, averaged
         self.last = nn.Linear(DIM, DIM)
 
     def forward(self, ids, offsets, weights):
+        weights = weights * self.scale
         rows = self.summed(ids, offsets, weights) + self.averaged(ids, offsets)
         return self.last(rows)
 
 
-def train(steps, rule, passes=1, staged=False):
+def train(steps, rule, passes=1, staged=False, scaled=False):
     """Prints the rows before the first step and after the last, and the other
     weights. RULE None: that of the optimiser, SGD. PASSES: backward passes of
     a step. STAGED: in an evaluation nothing is pushed."""
@@ -63,6 +66,7 @@ def train(steps, rule, passes=1, staged=False):
     net = Net(
         capstan.EmbeddingBag(DIM, "sum", rule=rule, init_range=0.5),
         capstan.EmbeddingBag(DIM, rule=rule, name="means"),
+        scaled,
     )
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), lr=0.1), net
