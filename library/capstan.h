@@ -217,9 +217,11 @@ int capstan_lookup(capstan_run *run, const struct capstan_rows *rows, size_t n,
                    double seconds);
 
 /* Asks ahead for the rows that the first capstan_lookup of the next step reads,
- * with the same lists (VALUES are not used), and does not wait: once a step,
- * after its last capstan_lookup, by the thread that looks up, pushes rows and
- * calls capstan_step. Without staleness they are the same rows as without it.
+ * with the same lists (VALUES are not used), and does not wait: once a step, by
+ * the thread that looks up, pushes rows and calls capstan_step. It follows the
+ * step's last capstan_lookup; or, best, it precedes the only one, if that was
+ * asked for ahead itself: ids are sorted out while those rows are on their way.
+ * Without staleness they are the same rows as without it.
  * With staleness they may lack this rank's own last push, and are as old as the
  * staleness allows otherwise. If the next step looks up other lists, or none,
  * they are dropped. */

@@ -256,7 +256,7 @@ class Run:
 
     def prefetch(self, requests: Sequence[tuple[tables.Table, Any]]) -> None:
         """Asks ahead for the rows of the next step's lookup() of these
-        requests: once a step, after its last lookup()."""
+        requests: once a step, as Table.prefetch()."""
         tables.prefetch(self, requests)
 
     def start(self) -> None:

@@ -82,7 +82,8 @@ class Table:
 
     def prefetch(self, ids: Any) -> None:
         """Asks ahead for the rows of the next step's lookup(), with the same
-        IDS: once a step, after its last lookup()."""
+        IDS: once a step, after its last lookup(); or, best, before its only
+        one, if that was asked for ahead itself."""
         prefetch(self.run, [(self, ids)])
 
     def push(self, ids: Any, gradients: Any) -> None:
@@ -171,8 +172,7 @@ def _asked(requests: Sequence[tuple[Table, Any]]) -> list[_Part]:
 
 
 def prefetch(run: Run, requests: Sequence[tuple[Table, Any]]) -> None:
-    """Asks ahead for the rows of the next step's lookup() of the same
-    requests: once a step, after its last lookup()."""
+    """Run.prefetch()."""
     parts = _asked(requests)
     run._check(_c.capstan_prefetch(run._handle, _rows(parts), len(parts)))
 

@@ -105,12 +105,19 @@ def weighted_bags(ids):
 
 
 def embedded(
-    steps, rule, init_range=0.5, ahead=False, staleness=0, bagged=False
+    steps, rule, init_range=0.5, ahead=None, staleness=0, bagged=False
 ):
-    """Sums of rows are to be the targets: mean squared error. AHEAD: rows are
-    asked for ahead, once others than those that are read, and once those of
-    the step after the next, which reads none. BAGGED: rows are combined."""
+    """Sums of rows are to be the targets: mean squared error. AHEAD "after" or
+    "before" the lookup of a step: rows of the next are asked for, once others
+    than those that are read, and once those of the step after the next, which
+    reads none. BAGGED: rows are combined."""
     keys = weighted_bags if bagged else lambda ids: ids
+
+    def ask_ahead(step):
+        next = {7: 7, NO_ROWS - 1: NO_ROWS + 1}.get(step, step + 1)
+        if next < steps:
+            table.prefetch(keys(ids[next, part]))
+
     run = capstan.init(optimizer=SGD, strategy={"staleness": staleness})
     table = run.table("rows", DIM, rule, init_range=init_range)
     run.declare("other", np.zeros(1, np.float32))
@@ -122,13 +129,15 @@ def embedded(
     part = slice(run.rank * share, (run.rank + 1) * share)
     for step in run.steps(steps):
         error = np.ones((share, DIM))
+        before = ahead == "before" and step > 0
+        if before:
+            ask_ahead(step)
         if step != NO_ROWS:
             found = table.lookup(keys(ids[step, part]))
             found = BAG * found if bagged else found.sum(1)
             error = found - targets[step, part]
-        if ahead and step != NO_ROWS and step + 1 < steps:
-            next = {7: 7, NO_ROWS - 1: NO_ROWS + 1}.get(step, step + 1)
-            table.prefetch(keys(ids[next, part]))
+        if ahead and not before and step != NO_ROWS:
+            ask_ahead(step)
         gradient = 2 * error / error.size
         if bagged:
             gradient = BAG * gradient

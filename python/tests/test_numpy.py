@@ -90,7 +90,7 @@ class Tables(unittest.TestCase):
     def test_rows_that_are_asked_for_ahead_are_the_same(self):
         rule = {"type": "Adagrad", "params": {"lr": 0.1}}
         found = []
-        for ahead in False, True:
+        for ahead in None, "after", "before":
             with ranks(
                 "embedded", 2, 2, steps=40, rule=rule, ahead=ahead
             ) as run:
@@ -99,6 +99,7 @@ class Tables(unittest.TestCase):
                 )
                 found.append(run.result("worker0")["last"])
         self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
 
     def test_bags_train_as_their_rows_do(self):
         for kind, lr in ("SGD", 0.5), ("Adagrad", 0.1):
@@ -106,7 +107,7 @@ class Tables(unittest.TestCase):
             with (
                 self.subTest(kind),
                 ranks(
-                    "embedded", 2, 2, steps=60, rule=rule, ahead=True,
+                    "embedded", 2, 2, steps=60, rule=rule, ahead="before",
                     bagged=True,
                 ) as run,
             ):
@@ -129,17 +130,24 @@ class Tables(unittest.TestCase):
 
     def test_with_staleness_rows_ahead_lack_one_push_at_most(self):
         rule = {"type": "SGD", "params": {"lr": 0.5}}
-        with ranks(
-            "embedded", 1, 1, steps=60, rule=rule, ahead=True, staleness="inf"
-        ) as run:
-            self.assertEqual(
-                set(run.wait().values()), {0}, run.error("worker0")
-            )
-            result = run.result("worker0")
-            expected = reference_rows(result["first"], 60, "SGD", 0.5)
-            late = reference_rows(result["first"], 60, "SGD", 0.5, True)
-            most = distance(late, expected)
-            self.assertLess(distance(result["last"], expected), 1.1 * most)
+        for ahead in "after", "before":
+            with (
+                self.subTest(ahead),
+                ranks(
+                    "embedded", 1, 1, steps=60, rule=rule, ahead=ahead,
+                    staleness="inf",
+                ) as run,
+            ):
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker0")
+                )
+                result = run.result("worker0")
+                expected = reference_rows(result["first"], 60, "SGD", 0.5)
+                late = reference_rows(result["first"], 60, "SGD", 0.5, True)
+                most = distance(late, expected)
+                self.assertLess(
+                    distance(result["last"], expected), 1.1 * most
+                )
 
     def test_rules_that_move_rows_not_pushed_are_refused(self):
         rule = {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}

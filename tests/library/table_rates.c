@@ -132,10 +132,12 @@ static void train(capstan_run *run, uint32_t table, uint32_t dim, float *output,
                     (double)part * BATCH / (seconds() - begin);
             begin = seconds();
         }
-        struct capstan_rows next =
-            bags_of(table, ids[(s + 1) % BATCHES], NULL);
+        struct capstan_rows next = bags_of(table, ids[(s + 1) % BATCHES], NULL);
+        if (s > 0) /* these rows were asked for ahead themselves */
+            must(run, capstan_prefetch(run, &next, 1));
         must(run, capstan_lookup(run, &list, 1, -1));
-        must(run, capstan_prefetch(run, &next, 1));
+        if (s == 0)
+            must(run, capstan_prefetch(run, &next, 1));
         must(run, capstan_wait(run, CAPSTAN_ALL, -1));
         double loss = compute(clicks[b], dim, output, gradient);
         list.values = gradients;

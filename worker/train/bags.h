@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums of rows by bag. The sum of bag b is that of the rows of ids offsets[b] to
- * offsets[b + 1] - 1, each times its weight, over the combiner's divisor; of no
- * ids it is 0. tf.nn.embedding_lookup_sparse defines the combiners so; for sum,
- * and for mean without weights, torch.nn.EmbeddingBag is the same. */
+/* Sums of rows by bag. The sum of bag b is that of the rows of ids offsets[b]
+ * to offsets[b + 1] - 1, each times its weight, over the combiner's divisor; of
+ * no ids it is 0. tf.nn.embedding_lookup_sparse defines the combiners so; for
+ * sum, and for mean without weights, torch.nn.EmbeddingBag is the same. */
 #ifndef CAPSTAN_BAGS_H
 #define CAPSTAN_BAGS_H
 

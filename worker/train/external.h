@@ -192,8 +192,8 @@ const struct optimizer_group *external_table_groups(
     const struct external *external, uint32_t *count);
 
 /* Rows of TABLE by IDS [count], and VALUES [count, dim]: weights, or gradients.
- * Ids may be equal. With bags (bags.h) VALUES [num_bags, dim] are their sums, or
- * gradients of those. */
+ * Ids may be equal. With bags (bags.h) VALUES [num_bags, dim] are their sums,
+ * or gradients of those. */
 struct external_rows {
     uint32_t table;
     size_t count;
@@ -212,8 +212,10 @@ enum external_result external_lookup(struct external *external,
                                      uint32_t count, int64_t until);
 
 /* Begins the external_lookup of the step after this one, of the same ROWS:
- * once, after the last lookup of this one. Does not wait; VALUES are not used.
- * By the thread that looks up, pushes rows and ends steps. */
+ * once, after the last lookup of this one; or before it, if that was itself
+ * begun ahead: then it goes out when that one has its rows. Does not wait;
+ * VALUES are not used. By the thread that looks up, pushes rows and ends steps.
+ */
 enum external_result external_prefetch(struct external *external,
                                        const struct external_rows *rows,
                                        uint32_t count);

@@ -175,22 +175,13 @@ static enum status check_lists(const struct external *external,
     return status;
 }
 
-/* AHEAD: for the step after this one. */
-static enum status begin_lookup(struct external *external,
-                                struct trainer *trainer,
-                                const struct external_rows *rows,
-                                uint32_t count, bool ahead,
-                                struct failure *why) {
-    struct table_steps *steps = &external->tables->steps;
-    enum status status = open_steps(external, trainer, why);
-    if (!status)
-        status = table_steps_look_up(steps, rows, count, why);
-    if (status)
-        return status;
-    external->tables->awaited_clock = trainer->clock + ahead;
-    exchange_lookup(trainer->exchange, trainer->clock + ahead, ahead, 0,
-                    &steps->awaited->batch);
-    return STATUS_OK;
+/* Sends the awaited lookup; AHEAD: for the step after this one. */
+static void send_lookup(struct external *external, struct trainer *trainer,
+                        bool ahead) {
+    struct external_tables *all = external->tables;
+    all->awaited_clock = trainer->clock + ahead;
+    exchange_lookup(trainer->exchange, all->awaited_clock, ahead, 0,
+                    &all->steps.awaited->batch);
 }
 
 /* Rows that were asked for ahead may not come before this step's push. */
@@ -227,6 +218,33 @@ static bool await_others(struct external *external, struct trainer *trainer,
     return true;
 }
 
+/* Asks ahead for what is prepared; none else is awaited. */
+static void send_prepared(struct external *external, struct trainer *trainer) {
+    struct table_steps *steps = &external->tables->steps;
+    if (!steps->prepared)
+        return;
+    table_steps_begin(steps);
+    send_lookup(external, trainer, true);
+}
+
+static enum status prepare_lookup(struct external *external,
+                                  struct trainer *trainer,
+                                  const struct external_rows *rows,
+                                  uint32_t count, struct failure *why) {
+    struct table_steps *steps = &external->tables->steps;
+    enum status status = open_steps(external, trainer, why);
+    if (!status)
+        status = check_order(external, trainer, count, why);
+    if (!status && steps->prepared)
+        status = status_fail(why, FAILURE_WRONG_CALL,
+                             "rows are asked for ahead twice in a step");
+    if (!status)
+        status = table_steps_prepare(steps, rows, count, why);
+    if (!status && !steps->awaited)
+        send_prepared(external, trainer);
+    return status;
+}
+
 enum external_result external_prefetch(struct external *external,
                                        const struct external_rows *rows,
                                        uint32_t count) {
@@ -236,19 +254,36 @@ enum external_result external_prefetch(struct external *external,
         return EXTERNAL_OVER;
     enum status status = check_lists(external, rows, count, &why);
     pthread_mutex_lock(&external->mutex);
-    if (!status)
-        status = check_order(external, trainer, count, &why);
-    if (!status && count && external->tables->steps.awaited)
-        status = status_fail(&why, FAILURE_WRONG_CALL,
-                             "rows are asked for ahead while a lookup waits "
-                             "for its own");
-    else if (!status && count)
-        status = begin_lookup(external, trainer, rows, count, true, &why);
+    if (!status && count)
+        status = prepare_lookup(external, trainer, rows, count, &why);
     pthread_mutex_unlock(&external->mutex);
     if (status)
         external_report(trainer, &why);
     external_leave(external);
     return status ? EXTERNAL_OVER : EXTERNAL_DONE;
+}
+
+static enum status begin_lookup(struct external *external,
+                                struct trainer *trainer,
+                                const struct external_rows *rows,
+                                uint32_t count, struct failure *why) {
+    enum status status = open_steps(external, trainer, why);
+    if (!status)
+        status =
+            table_steps_look_up(&external->tables->steps, rows, count, why);
+    if (!status)
+        send_lookup(external, trainer, false);
+    return status;
+}
+
+/* The awaited rows are here. Those of the next step, if they are prepared, are
+ * asked for first. */
+static void take_rows(struct external *external, struct trainer *trainer,
+                      const struct external_rows *rows, uint32_t count) {
+    struct table_steps *steps = &external->tables->steps;
+    const struct row_lists *lists = table_steps_take(steps);
+    send_prepared(external, trainer);
+    table_steps_copy(steps, lists, rows, count);
 }
 
 enum external_result external_lookup(struct external *external,
@@ -269,14 +304,14 @@ enum external_result external_lookup(struct external *external,
     }
     pthread_mutex_lock(&external->mutex);
     if (!status && count && !external->tables->steps.awaited)
-        status = begin_lookup(external, trainer, rows, count, false, &why);
+        status = begin_lookup(external, trainer, rows, count, &why);
     pthread_mutex_unlock(&external->mutex);
     if (status) {
         external_report(trainer, &why);
     } else if (!count || exchange_wait_rows(trainer->exchange, until)) {
         pthread_mutex_lock(&external->mutex);
         if (count)
-            table_steps_copy(&external->tables->steps, rows, count);
+            take_rows(external, trainer, rows, count);
         pthread_mutex_unlock(&external->mutex);
         result = EXTERNAL_DONE;
     } else {

@@ -51,7 +51,7 @@ void table_steps_close(struct table_steps *steps) {
 static struct row_lists *free_lists(struct table_steps *steps) {
     struct row_lists *lists = steps->lists;
     while (lists == steps->read || lists == steps->awaited ||
-           lists == steps->sent)
+           lists == steps->prepared || lists == steps->sent)
         lists++;
     lists->num_lists = lists->num_ids = lists->num_summed = 0;
     row_batch_begin(&lists->batch);
@@ -65,19 +65,18 @@ static bool note_list(struct row_lists *lists,
         !row_batch_grow((void **)&lists->ids, &lists->room_ids,
                         lists->num_ids + rows->count, sizeof *lists->ids))
         return false;
-    lists->lists[lists->num_lists++] =
-        (struct row_list){.table = rows->table,
-                          .count = rows->count,
-                          .first_id = lists->num_ids};
+    lists->lists[lists->num_lists++] = (struct row_list){
+        .table = rows->table, .count = rows->count, .first_id = lists->num_ids};
     memcpy(lists->ids + lists->num_ids, rows->ids,
            rows->count * sizeof *lists->ids);
     lists->num_ids += rows->count;
     return true;
 }
 
-enum status table_steps_look_up(struct table_steps *steps,
-                                const struct external_rows *rows,
-                                uint32_t count, struct failure *why) {
+/* The batch of COUNT lists ROWS, *OUT. */
+static enum status list_rows(struct table_steps *steps,
+                             const struct external_rows *rows, uint32_t count,
+                             struct row_lists **out, struct failure *why) {
     struct row_lists *lists = free_lists(steps);
     enum status status = STATUS_OK;
     for (uint32_t i = 0; !status && i < count; i++) {
@@ -91,8 +90,33 @@ enum status table_steps_look_up(struct table_steps *steps,
     if (!status)
         status = row_batch_finish(&lists->batch, why);
     if (!status)
-        steps->awaited = lists;
+        *out = lists;
     return status;
+}
+
+enum status table_steps_look_up(struct table_steps *steps,
+                                const struct external_rows *rows,
+                                uint32_t count, struct failure *why) {
+    return list_rows(steps, rows, count, &steps->awaited, why);
+}
+
+enum status table_steps_prepare(struct table_steps *steps,
+                                const struct external_rows *rows,
+                                uint32_t count, struct failure *why) {
+    return list_rows(steps, rows, count, &steps->prepared, why);
+}
+
+void table_steps_begin(struct table_steps *steps) {
+    steps->awaited = steps->prepared;
+    steps->prepared = NULL;
+}
+
+struct row_lists *table_steps_take(struct table_steps *steps) {
+    struct row_lists *lists = steps->awaited;
+    steps->awaited = NULL;
+    if (!steps->read || !steps->read->num_summed)
+        steps->read = lists;
+    return lists;
 }
 
 static struct bags bags_of(const struct external_rows *rows, uint32_t dim) {
@@ -117,18 +141,15 @@ static void read_rows(const struct external_rows *rows, uint32_t dim,
         row_keys_copy_row(rows->values + k * dim, weights + positions[k], dim);
 }
 
-void table_steps_copy(struct table_steps *steps,
+void table_steps_copy(const struct table_steps *steps,
+                      const struct row_lists *lists,
                       const struct external_rows *rows, uint32_t count) {
-    struct row_lists *lists = steps->awaited;
     const uint32_t *positions = lists->batch.positions;
     for (uint32_t i = 0; i < count; i++) {
         read_rows(&rows[i], steps->layout->tables[rows[i].table].dim,
                   lists->batch.weights, positions);
         positions += rows[i].count;
     }
-    steps->awaited = NULL;
-    if (!steps->read || !steps->read->num_summed)
-        steps->read = lists;
 }
 
 static bool is_list(const struct row_lists *lists, size_t list,
@@ -245,9 +266,9 @@ static enum status add_ids(const struct table_steps *steps,
     for (size_t i = 0; !status && read && i < read->num_lists; i++) {
         const struct row_list *list = &read->lists[i];
         if (list->summed)
-            status = row_batch_add(batch, list->table,
-                                   read->ids + list->first_id, list->count,
-                                   why);
+            status =
+                row_batch_add(batch, list->table, read->ids + list->first_id,
+                              list->count, why);
     }
     for (const struct pushed_rows *p = steps->kept; !status && p; p = p->next)
         status = row_batch_add(batch, p->table, p->ids, p->count, why);
@@ -294,6 +315,7 @@ enum status table_steps_sum(struct table_steps *steps, struct row_batch **batch,
     struct row_lists *lists = steps->read;
     enum status status = STATUS_OK;
     *batch = NULL;
+    steps->prepared = NULL;
     if (steps->kept || (lists && lists->num_summed)) {
         if (steps->kept || lists->num_summed < lists->num_lists) {
             lists = free_lists(steps);

@@ -27,9 +27,10 @@ struct row_lists {
 struct table_steps {
     const struct layout *layout; /* borrowed */
     struct row_lists lists[TABLE_STEPS_LISTS];
-    struct row_lists *read;    /* looked up last; NULL: none in this step */
-    struct row_lists *awaited; /* looked up, its rows not yet copied */
-    struct row_lists *sent;    /* summed last */
+    struct row_lists *read;     /* looked up last; NULL: none in this step */
+    struct row_lists *awaited;  /* looked up, its rows not yet taken */
+    struct row_lists *prepared; /* its lookup has not begun */
+    struct row_lists *sent;     /* summed last */
     struct pushed_rows *kept, **end;
 };
 
@@ -38,19 +39,31 @@ enum status table_steps_open(struct table_steps *steps,
                              struct failure *why) MUST_CHECK;
 void table_steps_close(struct table_steps *steps);
 
-/* Begins a lookup of COUNT lists ROWS; none is awaited. Its batch goes out;
- * once its weights are there, table_steps_copy takes the same ROWS. */
+/* Begins a lookup of COUNT lists ROWS; none is awaited. Its batch goes out. */
 enum status table_steps_look_up(struct table_steps *steps,
                                 const struct external_rows *rows,
                                 uint32_t count, struct failure *why) MUST_CHECK;
-void table_steps_copy(struct table_steps *steps,
+
+/* The same in two steps: table_steps_begin when none is awaited. */
+enum status table_steps_prepare(struct table_steps *steps,
+                                const struct external_rows *rows,
+                                uint32_t count, struct failure *why) MUST_CHECK;
+void table_steps_begin(struct table_steps *steps);
+
+/* The awaited lookup has its weights: its lists, for table_steps_copy. */
+struct row_lists *table_steps_take(struct table_steps *steps);
+
+/* Copies them to the VALUES of the same ROWS, before the next lookup is listed.
+ */
+void table_steps_copy(const struct table_steps *steps,
+                      const struct row_lists *lists,
                       const struct external_rows *rows, uint32_t count);
 
 /* Whether the awaited lookup is of the lists ROWS. */
 bool table_steps_awaits(const struct table_steps *steps,
                         const struct external_rows *rows, uint32_t count);
 
-/* Nobody wants what the lookup has brought. */
+/* Nobody wants what the awaited lookup brings. */
 void table_steps_drop(struct table_steps *steps);
 
 /* Adds gradients, which are copied, to this step. */
@@ -58,8 +71,9 @@ enum status table_steps_add(struct table_steps *steps,
                             const struct external_rows *rows,
                             struct failure *why) MUST_CHECK;
 
-/* Ends a step: *BATCH has the sums of its gradients, row by row and in the
- * order in which they were added, until the next step ends; NULL: none was. */
+/* Ends a step, and drops what is prepared: *BATCH has the sums of its
+ * gradients, row by row and in the order in which they were added, until the
+ * next step ends; NULL: none was. */
 enum status table_steps_sum(struct table_steps *steps, struct row_batch **batch,
                             struct failure *why) MUST_CHECK;
 

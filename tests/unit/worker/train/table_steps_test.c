@@ -73,11 +73,10 @@ static void place_list(struct list *list) {
 
 /* Ids, every other time in bags, those every other time with weights. */
 static void draw_list(struct fixture *fixture, struct list *list) {
-    list->rows =
-        (struct external_rows){.table = draw(fixture, TABLES),
-                               .count = draw(fixture, MOST),
-                               .weights = draw(fixture, 2) ? list->weights
-                                                           : NULL};
+    list->rows = (struct external_rows){
+        .table = draw(fixture, TABLES),
+        .count = draw(fixture, MOST),
+        .weights = draw(fixture, 2) ? list->weights : NULL};
     if (draw(fixture, 2))
         list->rows.num_bags = 1 + draw(fixture, BAGS);
     place_list(list);
@@ -136,7 +135,8 @@ static void look_up(struct fixture *fixture, uint32_t count) {
         for (size_t k = 0; k < rows[i].count; k++, position++)
             for (uint32_t d = 0; d < dims[rows[i].table]; d++)
                 batch->weights[*position + d] = 1 + (float)rows[i].table;
-    table_steps_copy(&fixture->steps, rows, count);
+    table_steps_copy(&fixture->steps, table_steps_take(&fixture->steps), rows,
+                     count);
     for (uint32_t i = 0; i < count; i++)
         expect_read(&rows[i]);
 }
