@@ -233,7 +233,7 @@ static bool reply_queue_gather(struct reply_queue *queue,
     return true;
 }
 
-static void reply_queue_flush_rank(struct reply_queue *queue, uint32_t rank) {
+void reply_queue_flush_rank(struct reply_queue *queue, uint32_t rank) {
     struct outbox *outbox = &queue->outboxes[rank];
     struct link_payload payload;
     if (!outbox->count)

@@ -55,8 +55,9 @@ void reply_queue_put_weights(struct reply_queue *queue,
 void reply_queue_put_ack(struct reply_queue *queue,
                          const struct update_core_action *reply, bool mean);
 
-/* Sends everything pending. */
+/* Sends everything pending, or all that is for RANK. */
 void reply_queue_flush(struct reply_queue *queue);
+void reply_queue_flush_rank(struct reply_queue *queue, uint32_t rank);
 
 /* Sends pending weights, and acks that cover at least 64 KiB of gradients.
  * Smaller ack batches stay queued. */

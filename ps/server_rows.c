@@ -220,7 +220,8 @@ static const char *fill_lookup(struct server *server, struct link_frame *frame,
     return lookup->floats ? NULL : "no memory";
 }
 
-/* All parts have been read. */
+/* All parts have been read. Acks of earlier pushes go first: the trainer's next
+ * push waits for them, and rows take long on a slow link. */
 static void send_lookup(struct server *server, const struct row_lookup *lookup,
                         uint64_t snapshot) {
     uint32_t blocks[MESSAGE_MAX_BLOCKS], sizes[MESSAGE_MAX_BLOCKS];
@@ -241,6 +242,7 @@ static void send_lookup(struct server *server, const struct row_lookup *lookup,
     reply.blocks = blocks;
     reply.sizes = sizes;
     link_borrow(&payload, lookup->floats, 0, floats * sizeof(float));
+    reply_queue_flush_rank(server->reply_queue, lookup->rank);
     reply_queue_send(server->reply_queue, lookup->peer, &reply, &payload);
 }
 

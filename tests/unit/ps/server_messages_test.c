@@ -4,6 +4,7 @@
 #include "ps/server.h"
 
 #include "proto/tensor/encoding.h"
+#include "proto/tensor/row_keys.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/shard_snapshot.h"
 
@@ -13,6 +14,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <string.h>
 
 #define PUSH CAPSTAN__DATA_HEADER__KIND__PUSH
 #define PULL CAPSTAN__DATA_HEADER__KIND__PULL
@@ -99,6 +101,48 @@ static void acks_do_not_wait_behind_weights(void **state) {
     expect_ack(fixture, 0, 1);
     const float weights[] = {-1, -2, -4};
     server_fixture_expect_weights(fixture, 0, 2, weights, 3);
+}
+
+/* Asks for row 7 of a table of width 1, or pushes FLOATS (1) to it. */
+static void send_row(struct server_fixture *fixture,
+                     Capstan__DataHeader__Kind kind, uint64_t clock,
+                     uint32_t floats) {
+    uint64_t row = 7;
+    uint16_t table = 0;
+    struct row_keys keys = {.count = 1, .ids = &row, .tables = &table};
+    unsigned char form, bytes[64];
+    const float gradient = 1;
+    size_t list = row_keys_bytes(fixture->layout, &keys, &form);
+    row_keys_write(fixture->layout, &keys, form, bytes, list);
+    memcpy(bytes + list, &gradient, floats * sizeof gradient);
+    uint32_t partition = fixture->layout->num_blocks,
+             size = (uint32_t)(list + floats * sizeof gradient);
+    Capstan__DataHeader header =
+        server_fixture_header(fixture, kind, 0, clock, &partition, 1);
+    header.n_sizes = 1;
+    header.sizes = &size;
+    header.early = !floats;
+    server_fixture_send(fixture, fixture->trainers[0], &header, bytes, size);
+}
+
+static void acks_do_not_wait_behind_rows(void **state) {
+    struct server_fixture *fixture = *state;
+    const struct table table = {.name = "rows", .dim = 1};
+    struct failure why;
+    assert_int_equal(layout_add_tables(fixture->layout, &table, 1, 1, &why),
+                     STATUS_OK);
+    fixture->ids[fixture->num_mine++] = fixture->layout->num_blocks;
+    fixture->num_partitions = 1;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    server_fixture_open(fixture, 1);
+    send_row(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, 1, 1);
+    send_row(fixture, CAPSTAN__DATA_HEADER__KIND__LOOKUP, 2, 0);
+    server_fixture_handle_one(fixture);
+    server_fixture_handle_one(fixture);
+    server_fixture_expect(fixture, fixture->trainers[0],
+                          CAPSTAN__DATA_HEADER__KIND__ACK, NULL);
+    server_fixture_expect(fixture, fixture->trainers[0],
+                          CAPSTAN__DATA_HEADER__KIND__ROWS, NULL);
 }
 
 static void an_ack_is_sent_when_the_round_closes(void **state) {
@@ -415,6 +459,7 @@ int main(void) {
         SERVER_TEST(a_push_that_requests_an_ack_gets_no_weights),
         SERVER_TEST(acks_of_several_requests_share_a_message),
         SERVER_TEST(acks_do_not_wait_behind_weights),
+        SERVER_TEST(acks_do_not_wait_behind_rows),
         SERVER_TEST(an_ack_is_sent_when_the_round_closes),
         SERVER_TEST(a_query_may_request_an_ack),
         SERVER_TEST(a_new_incarnation_that_restarts_its_clock_gets_its_weights),
