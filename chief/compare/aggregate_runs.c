@@ -189,9 +189,8 @@ static struct cost_model_case measured(const struct aggregate_runs_case *spec,
      * all-reduce a worker applies one sum to all of them. */
     double share =
         spec->mode == COST_MODEL_RING ? 1 : (double)spec->workers / spec->ps;
-    /* Those of rows go each way. */
     double bytes = median(runs, NULL, "wire_bytes") +
-                   or_zero(median(runs, NULL, "row_bytes_per_step")) / 2;
+                   or_zero(median(runs, NULL, "row_bytes_per_step"));
     struct cost_model_case given = {
         .parameters = or_zero(elements),
         .element_bytes = or_zero(bytes / elements),

@@ -570,9 +570,9 @@ static json_t *describe_tables(const json_t *run, unsigned workers) {
     return tables;
 }
 
-static void bytes_at(const json_t *tables, const char *key, char *text,
-                     size_t size) {
-    double bytes = compare_runs_number(tables, key);
+static void bytes_at(const json_t *tables, const char *key, double times,
+                     char *text, size_t size) {
+    double bytes = times * compare_runs_number(tables, key);
     if (isnan(bytes))
         snprintf(text, size, "unknown");
     else
@@ -588,10 +588,10 @@ static void explain_tables(const struct comparison *comparison,
     if (one->spec.mode != COST_MODEL_RING || !one->problem[0] || !run)
         return;
     one->tables = describe_tables(run, one->spec.workers);
-    bytes_at(one->tables, "replicated_bytes", held, sizeof held);
-    bytes_at(one->tables, "trainer_free_bytes", there, sizeof there);
-    bytes_at(one->tables, "dense_bytes_per_step", dense, sizeof dense);
-    bytes_at(one->tables, "row_bytes_per_step", touched, sizeof touched);
+    bytes_at(one->tables, "replicated_bytes", 1, held, sizeof held);
+    bytes_at(one->tables, "trainer_free_bytes", 1, there, sizeof there);
+    bytes_at(one->tables, "dense_bytes_per_step", 1, dense, sizeof dense);
+    bytes_at(one->tables, "row_bytes_per_step", 2, touched, sizeof touched);
     snprintf(one->problem, sizeof one->problem,
              "not run, as only ps hold tables: each worker would hold all %.0f "
              "rows%s, %s with gradients and optimizer state, of %s free, and "

@@ -60,14 +60,14 @@ static json_t *seconds_per_step(const struct run *run) {
 }
 
 /* Counts each byte once: gradients one way and weights back, with the rows of
- * tables, or the messages of a ring. */
+ * tables (as many back as there, at most), or the messages of a ring. */
 static double bytes_per_step(const struct run *run, double wire_bytes) {
     double trainers = run->roster.num_ranks;
     if (run->allreduce)
         return 2 * (trainers - 1) * wire_bytes;
     if (run->ps_inproc && trainers == 1)
         return 0;
-    return (2 * wire_bytes + run_row_bytes(run)) *
+    return 2 * (wire_bytes + run_row_bytes(run)) *
            (run_synchronous(run) ? trainers : 1);
 }
 
