@@ -5,7 +5,8 @@
  *
  *     capstan local --ps 1 --workers 2 -- build/tests/table_rates ftrl 2000
  *
- * ftrl: weights, dim 1; adagrad: embeddings, dim 16, and an output vector.
+ * ftrl: weights, dim 1; adagrad: embeddings, dim 16 or the third argument, and
+ * an output vector.
  * Prints the median over ten parts of the steps after the first tenth. */
 #include "library/capstan.h"
 
@@ -16,7 +17,7 @@
 #include <time.h>
 
 enum { BATCH = 1024, FIELDS = 39, BATCHES = 64, ROWS = 1000000, PARTS = 10 };
-enum { IDS = BATCH * FIELDS, MAX_DIM = 16 };
+enum { IDS = BATCH * FIELDS, MAX_DIM = 128 };
 
 static uint64_t ids[BATCHES][IDS];
 static float clicks[BATCHES][BATCH];
@@ -155,10 +156,13 @@ static void train(capstan_run *run, uint32_t table, uint32_t dim, float *output,
 int main(int argc, char **argv) {
     int ftrl = argc > 1 && !strcmp(argv[1], "ftrl");
     uint64_t steps = argc > 2 ? strtoull(argv[2], NULL, 10) : 1100;
-    uint32_t dim = ftrl ? 1 : MAX_DIM, dims[] = {dim + 1}, number, tensor;
+    uint32_t dim = argc > 3 ? (uint32_t)atoi(argv[3]) : ftrl ? 1 : 16;
+    uint32_t dims[] = {dim + 1}, number, tensor;
     float output[MAX_DIM + 1] = {0};
     const char *set[] = {"strategy.staleness=inf", NULL};
     capstan_run *run;
+    if (dim < 1 || dim > MAX_DIM)
+        return 2;
     must(run, capstan_open(&run, NULL, set, 0));
     if (!capstan_trains(run))
         return capstan_serve(run, -1);

@@ -4,15 +4,17 @@
 # alone; worker 0 leads.
 #
 #   tests/cluster/net/cluster.sh PS WORKERS RATE LOGS JOB.json [ARGUMENT...]
+#   tests/cluster/net/cluster.sh PS WORKERS RATE LOGS -- COMMAND [ARGUMENT...]
 #
-# ps are on the first hosts. Standard output is worker 0's, standard error of
-# all goes to files in the folder LOGS; the exit code is worker 0's. Where there
-# can be no hosts it prints "skip REASON" and ends with 0. The program is that
-# of the variable CAPSTAN, else build/capstan.
+# ps are on the first hosts; with -- each worker is a process of COMMAND.
+# Standard output is worker 0's, standard error of all goes to files in the
+# folder LOGS; the exit code is worker 0's. What each host has sent, and what
+# the switch has sent to it, is in LOGS/links, as tc counts it. Where there can
+# be no hosts it prints "skip REASON" and ends with 0. The program is that of the
+# variable CAPSTAN, else build/capstan.
 set -u
 ps=$1 workers=$2 rate=$3 logs=$4
 shift 4
-program=${CAPSTAN:-build/capstan}
 
 coproc hosts { exec "${BASH_SOURCE%/*}/hosts.sh" $((ps + workers)) "$rate"; }
 read -r word name <&"${hosts[0]}"
@@ -23,6 +25,10 @@ fi
 keeper=$hosts_PID
 started=()
 end() {
+    for ((i = 0; i < ps + workers; i++)); do
+        tc -n "$name-$i" -s qdisc show dev eth0
+        tc -n "$name-switch" -s qdisc show dev "host-$i"
+    done > "$logs/links"
     ((${#started[@]})) && kill "${started[@]}" 2> /dev/null
     exec {hosts[1]}>&-
     wait "$keeper" "${started[@]}"
@@ -37,24 +43,30 @@ addresses() {
 }
 cluster="{\"ps\":$(addresses 0 "$ps"),\"worker\":$(addresses "$ps" "$workers")}"
 
-# start HOST TYPE INDEX ARGUMENT...
+# start HOST TYPE INDEX COMMAND...
 start() {
     local host=$1 type=$2 index=$3
     shift 3
     TF_CONFIG="{\"cluster\":$cluster,\"task\":{\"type\":\"$type\",\"index\":$index}}" \
-        exec ip netns exec "$name-$host" "$program" run "$@" \
+        exec ip netns exec "$name-$host" "$@" \
         2> "$logs/$type-$index.err"
 }
 
+run=("${CAPSTAN:-build/capstan}" run)
+if [[ $1 == -- ]]; then
+    shift
+    chief=("$@") worker=("$@")
+else
+    chief=("${run[@]}" "$@") worker=("${run[@]}")
+fi
 for ((i = 0; i < ps; i++)); do
-    start "$i" ps "$i" > /dev/null &
+    start "$i" ps "$i" "${run[@]}" > /dev/null &
     started+=($!)
 done
 for ((i = 1; i < workers; i++)); do
-    start $((ps + i)) worker "$i" > /dev/null &
+    start $((ps + i)) worker "$i" "${worker[@]}" > /dev/null &
     started+=($!)
 done
-start "$ps" worker 0 "$@" &
-chief=$!
-started+=("$chief")
-wait "$chief"
+start "$ps" worker 0 "${chief[@]}" &
+started+=($!)
+wait $!
