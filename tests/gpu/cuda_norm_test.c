@@ -16,7 +16,7 @@ static const size_t sizes[] = {
     4096,       4097,
     RULE_PIECE, RULE_PIECE - 1,
     16385,      3 * RULE_PIECE + 5,
-    100003,
+    CUDA_MANY,
 };
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
@@ -177,7 +177,7 @@ static void one_infinity_or_nan_is_found_at_any_position(void **state) {
                 assert_int_equal(overflow_in(x, count, 0),
                                  !isfinite(cuda_special[v]));
                 x[place] = value;
-                if (count == 100003 && v == 4)
+                if (count == CUDA_MANY && v == 4)
                     break;
             }
         x[count - 1] = -INFINITY;
