@@ -469,9 +469,15 @@ $(BUILD)/%/ready:
 	    exit 1; }
 	@touch $@
 
-check-python: all $(BUILD)/python/ready ## run the Python package's tests, with frameworks from PyPI
+# The largest file of tests starts first.
+PYTHON_TESTS := $(patsubst python/tests/%.py,%,$(shell ls -S python/tests/test_*.py))
+.PHONY: $(PYTHON_TESTS)
+check-python: ## run the Python package's tests, with frameworks from PyPI; test_torch: one file
+	@$(MAKE) --no-print-directory --keep-going --output-sync $(JOBS) $(PYTHON_TESTS)
+
+$(PYTHON_TESTS): all $(BUILD)/python/ready
 	CAPSTAN_LIBRARY=$(abspath $(BUILD)/libcapstan.so) PYTHONPATH=python \
-	    $(BUILD)/python/bin/python -m unittest discover -v -s python/tests
+	    $(BUILD)/python/bin/python -m unittest discover -v -s python/tests -p $@.py
 
 wheel: all $(BUILD)/wheel/tools/ready ## pack the Python package with program, library and plugins; prints the file
 	@deploy/wheel.sh $(BUILD)
