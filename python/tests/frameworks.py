@@ -42,6 +42,9 @@ def distance(found: list[float], expected: list[float]) -> float:
 class ExampleCluster(Cluster):
     """An example in the roles of a cluster by TF_CONFIG."""
 
+    def _is_fork(self, job: str) -> bool:
+        return False
+
     def _command(self, job: str) -> list[str]:
         if job == "ps":
             return super()._command(job)

@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
+import importlib
 import json
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -20,21 +25,113 @@ BUILD = TESTS.parents[1] / "build" / "libcapstan.so"
 PROGRAM = Path(os.environ.get("CAPSTAN_LIBRARY", BUILD)).parent / "capstan"
 sys.path.insert(0, str(TESTS.parent))  # the package of this checkout
 DEADLINE = 120  # seconds of a whole run
+SETTINGS = {"PYTHONPATH": str(TESTS.parent), "OMP_NUM_THREADS": "1"}
 
 # A shell's background job ignores SIGINT, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def free_port() -> int:
-    """Below the ports that the system gives to outgoing connections."""
+    """Below the ports that the system gives to outgoing connections.
+
+    Processes that run tests at once take others.
+    """
+    first = 12000 + os.getpid() % 20 * 1000
     while True:
-        port = random.randrange(12000, 32000)
+        port = random.randrange(first, first + 1000)
         with socket.socket() as found:
             try:
                 found.bind(("", port))
                 return port
             except OSError:
                 continue
+
+
+class Forked:
+    """A process that PROGRAM's template forks; the methods are a Popen's.
+
+    A framework takes seconds to import: the template has imported it. A fork
+    ends as a script does, with all that its interpreter does then.
+    """
+
+    def __init__(
+        self, program: str, request: dict[str, Any], output: list[int]
+    ):
+        """OUTPUT: its standard output and error."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            message, files = json.dumps(request), [theirs.fileno(), *output]
+            socket.send_fds(template(program), [message.encode()], files)
+            self._reports = ours.makefile()
+        self._pid = int(self._reports.readline())
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._reports], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a fork", timeout or 0)
+            self.returncode = int(self._reports.readline())
+            self._reports.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self._pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@functools.cache
+def template(program: str) -> socket.socket:
+    """The requests to PROGRAM's template, which ends with this process."""
+    requests, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, str(TESTS / program)],
+            env={**os.environ, **SETTINGS},
+            stdin=theirs,
+            stdout=subprocess.DEVNULL,  # as a file, it is no terminal
+        )
+    atexit.register(process.wait)
+    atexit.register(requests.close)  # before it
+    return requests
+
+
+def fork() -> None:
+    """Returns in each process that is asked for."""
+    if "torch" in sys.modules:  # its optimisers import this
+        importlib.import_module("torch._dynamo")
+    requests = socket.socket(fileno=sys.stdin.fileno())
+    while True:
+        message, files, _, _ = socket.recv_fds(requests, 1 << 16, 3)
+        if not message:
+            os._exit(0)
+        if not os.fork():
+            break
+        for file in files:
+            os.close(file)
+    report, *output = files
+    if process := os.fork():
+        os.write(report, f"{process}\n".encode())
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        os.write(report, f"{code}\n".encode())
+        os._exit(0)
+    requests.detach()
+    request = json.loads(message)
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.argv[1:] = request["arguments"]
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, file in enumerate((nothing, *output)):
+        os.dup2(file, number)
+    for file in nothing, *files:
+        os.close(file)
 
 
 class Cluster:
@@ -66,28 +163,36 @@ class Cluster:
             for i in range(count)
         }
 
-    def _start(self, job: str, index: int) -> subprocess.Popen[bytes]:
+    def _start(self, job: str, index: int) -> subprocess.Popen[bytes] | Forked:
         task = {
             "cluster": self._cluster,
             "task": {"type": job, "index": index},
         }
-        environment = {
-            **os.environ,
-            "TF_CONFIG": json.dumps(task),
-            "PYTHONPATH": str(TESTS.parent),
-            "OMP_NUM_THREADS": "1",
-        }
+        environment = {"TF_CONFIG": json.dumps(task)}
+        command = self._command(job)
         with (
             open(self.path(f"{job}{index}.out"), "wb") as out,
             open(self.path(f"{job}{index}.err"), "wb") as error,
         ):
+            if self._is_fork(job):
+                request = {
+                    "environment": environment,
+                    "folder": self.folder.name,
+                    "arguments": command[2:],
+                }
+                output = [out.fileno(), error.fileno()]
+                return Forked(self._program, request, output)
             return subprocess.Popen(
-                self._command(job),
-                env=environment,
+                command,
+                env={**os.environ, **SETTINGS, **environment},
                 cwd=self.folder.name,
                 stdout=out,
                 stderr=error,
             )
+
+    def _is_fork(self, job: str) -> bool:
+        """NumPy is imported at once, so its processes start anew."""
+        return job != "ps" and self._program != "numpy_ranks.py"
 
     def _command(self, job: str) -> list[str]:
         """A ps is the program but in test_numpy.py: it starts faster."""
@@ -158,5 +263,10 @@ class Cluster:
 
 
 def main(functions: dict[str, Any]) -> None:
-    """In a process of the cluster: calls the function of its command."""
+    """In a process of the cluster: calls the function of its command.
+
+    Without a command it is a template.
+    """
+    if not sys.argv[1:]:
+        fork()
     functions[sys.argv[1]](**json.loads(sys.argv[2]))

@@ -176,8 +176,11 @@ def replace(run, net, optimizer, loss):
 
 
 def double():
-    capstan.init()
-    net = model_of("mlp", 0).double()
+    """Of rank 1."""
+    run = capstan.init()
+    net = model_of("mlp", 0)
+    if run.rank == 1:
+        net.double()
     capstan.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net)
 
 
@@ -221,11 +224,11 @@ def passes():
 
 
 def unknown_rule():
-    capstan.init()
+    """Of rank 1."""
+    run = capstan.init()
     net = model_of("mlp", 0)
-    capstan.DistributedOptimizer(
-        torch.optim.Rprop(net.parameters()), net, rule="server"
-    )
+    kind = torch.optim.Rprop if run.rank == 1 else torch.optim.SGD
+    capstan.DistributedOptimizer(kind(net.parameters()), net, rule="server")
 
 
 def shard(num_workers=0, **keys):
@@ -428,9 +431,12 @@ def loads_late():
 
 
 def forgets():
-    capstan.init()
+    """Rank 1 does."""
+    run = capstan.init()
     net = model_of("mlp", 0)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    if run.rank == 0:
+        optimizer = capstan.DistributedOptimizer(optimizer, net)
     net(torch.ones(2, INPUTS)).sum().backward()
     optimizer.step()
 
