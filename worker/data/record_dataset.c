@@ -303,13 +303,13 @@ static enum status record_batches_fill(struct batch_source *source,
                                        struct failure *why) {
     struct record_dataset *dataset = (struct record_dataset *)source->dataset;
     const struct claimed *all = claim->memory;
+    struct failure wrong = {0}, bad;
     enum status status = STATUS_OK;
     if (!claim->scratch)
         status =
             open_parser(dataset, (struct record_parser **)&claim->scratch, why);
     batch->count = 0;
     for (uint32_t i = 0; !status && i < claim->count; i++) {
-        struct failure wrong = {0}, bad;
         struct record record = all[i].record;
         record.bytes = (char *)claim->memory + all[i].begin;
         if (!put_record(source, claim->scratch, &record, batch, &wrong))
