@@ -7,11 +7,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Philox streams of windows; sampler.c has those of whole epochs. */
 #define WINDOW_STREAMS (UINT64_C(1) << 63)
 
 enum { READS_UNCHECKED = 65536 };
+enum { HUGE_PAGE = 2 << 20, COPIED = 256 << 20 /* bytes of a window */ };
 enum { AHEAD = 4, PREFETCHED = 512 /* records, and bytes of one */ };
 
 /* A record in a window's bytes. */
@@ -142,18 +144,35 @@ static bool grow_places(struct record_window *window, uint32_t room) {
     return true;
 }
 
+/* In huge pages, if the system has some: shuffled records are read from
+ * anywhere in them, and translations of small ones would be missed nearly each
+ * time. Copying is left to realloc where there would be much memory twice. */
+static bool grow_bytes(struct record_window *window, size_t capacity) {
+    bool small = capacity < COPIED;
+    capacity = (capacity + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    char *bytes = small ? aligned_alloc(HUGE_PAGE, capacity)
+                        : realloc(window->bytes, capacity);
+    if (!bytes)
+        return false;
+    if (small) {
+        (void)madvise(bytes, capacity, MADV_HUGEPAGE);
+        if (window->used)
+            memcpy(bytes, window->bytes, window->used);
+        free(window->bytes);
+    }
+    window->bytes = bytes;
+    window->capacity = capacity;
+    return true;
+}
+
 static bool append_record(struct record_window *window, const char *path,
                           const struct record *record) {
     size_t wanted = window->used + record->size;
     if (!grow_places(window, window->count + 1))
         return false;
     if (wanted > window->capacity || !window->bytes) {
-        size_t capacity = wanted + wanted / 2 + 1;
-        char *bytes = realloc(window->bytes, capacity);
-        if (!bytes)
+        if (!grow_bytes(window, wanted + wanted / 2 + 1))
             return false;
-        window->bytes = bytes;
-        window->capacity = capacity;
     }
     memcpy(window->bytes + window->used, record->bytes, record->size);
     window->places[window->count++] =
