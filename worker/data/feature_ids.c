@@ -199,11 +199,33 @@ static uint64_t modulo_size(const struct feature *feature, uint64_t id) {
     return rest >= feature->size ? rest - feature->size : rest;
 }
 
+/* Appends the only value of a sample if it is a word to hash, as most are;
+ * false: it is something else, or there is no room. */
+static bool append_word(const struct feature *feature,
+                        const struct record_cell *const *cells,
+                        struct batch_ids *ids, uint32_t s) {
+    uint32_t used = ids->offsets[s];
+    if (feature->type != FEATURE_HASH_BUCKET || used == ids->room)
+        return false;
+    const struct record_cell *cell = cells[feature->column];
+    if (cell->type != RECORD_TEXTS || cell->count > 1)
+        return false;
+    if (cell->count && cell->texts->size) {
+        uint64_t id = XXH3_64bits_withSeed(cell->texts->bytes,
+                                           cell->texts->size, feature->seed);
+        ids->ids[used++] = feature->size ? modulo_size(feature, id) : id;
+    }
+    ids->offsets[s + 1] = used;
+    return true;
+}
+
 enum status features_ids(const struct features *features, uint32_t f,
                          const struct record_cell *const *cells,
                          struct batch_ids *ids, uint32_t s,
                          struct failure *why) {
     const struct feature *feature = &features->items[f];
+    if (append_word(feature, cells, ids, s))
+        return STATUS_OK;
     struct appending to = {.features = features,
                            .cells = cells,
                            .ids = ids,
