@@ -13,6 +13,8 @@ enum {
     LONGEST = 127      /* bytes of a number */
 };
 
+#define ASCII_ZEROS UINT64_C(0x3030303030303030)
+
 bool number_text_unsigned(const char *text, size_t size, uint64_t *out) {
     uint64_t value = 0;
     if (!size)
@@ -97,8 +99,44 @@ const char *number_text_plain(const char *text, const char *end, float *out) {
     return at;
 }
 
+/* SIZE bytes of TEXT, 1 to 8, as the last ones of 8 characters, the first in
+ * the lowest bits; 0s stand before them. */
+static uint64_t align_digits(const char *text, size_t size) {
+    const unsigned char *bytes = (const unsigned char *)text;
+    uint32_t first, last;
+    uint64_t word;
+    if (size >= sizeof first) {
+        memcpy(&first, text, sizeof first);
+        memcpy(&last, text + size - sizeof last, sizeof last);
+        word = first | (uint64_t)last << 8 * (size - sizeof last);
+    } else {
+        word = bytes[0] | (uint64_t)bytes[size / 2] << 8 * (size / 2) |
+               (uint64_t)bytes[size - 1] << 8 * (size - 1);
+    }
+    return word << (64 - 8 * size) | ASCII_ZEROS >> 8 * (size - 1) >> 8;
+}
+
+/* 1 to 8 digits, as most integers are, without a branch for their number: they
+ * become numbers of 2 digits, of 4, and the value. False: it is another text.
+ */
+static bool parse_digits(const char *text, size_t size, float *out) {
+    if (size - 1 >= sizeof(uint64_t))
+        return false;
+    uint64_t word = align_digits(text, size) ^ ASCII_ZEROS;
+    if ((word | (word + UINT64_C(0x0606060606060606))) &
+        UINT64_C(0xf0f0f0f0f0f0f0f0))
+        return false;
+    word = (word * 10 + (word >> 8)) & UINT64_C(0x00ff00ff00ff00ff);
+    word = (word * 100 + (word >> 16)) & UINT64_C(0x0000ffff0000ffff);
+    word = (word * 10000 + (word >> 32)) & UINT32_MAX;
+    *out = (float)(int64_t)word;
+    return true;
+}
+
 bool number_text_float(const char *text, size_t size, float *out) {
     double value;
+    if (parse_digits(text, size, out))
+        return true;
     if (number_text_plain(text, text + size, out) == text + size)
         return true;
     if (!parse_slowly(text, size, &value))

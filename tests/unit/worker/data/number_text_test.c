@@ -68,6 +68,27 @@ static void numbers_are_those_of_strtod(void **state) {
     }
 }
 
+/* Of each length, and with any byte in each place. */
+static void digits_are_read_and_no_other_byte(void **state) {
+    (void)state;
+    unsigned seed = 5;
+    for (int size = 1; size <= 9; size++)
+        for (int i = 0; i < 256 * size; i++) {
+            char text[10] = {0}, byte = (char)(i % 256);
+            float found;
+            for (int digit = 0; digit < size; digit++)
+                text[digit] = (char)('0' + rand_r(&seed) % 10);
+            assert_true(number_text_float(text, (size_t)size, &found));
+            assert_true(found == strtof(text, NULL));
+            text[i / 256] = byte;
+            bool fits = byte && strchr("0123456789+-.eE", byte);
+            bool read = number_text_float(text, (size_t)size, &found);
+            if (read ? !fits || found != strtof(text, NULL)
+                     : byte >= '0' && byte <= '9')
+                fail_msg("\"%s\" was read as %g", text, found);
+        }
+}
+
 static void what_is_no_number_is_refused(void **state) {
     (void)state;
     static const char *const wrong[] = {"",    "-",     ".",   "1.2.3", "nan",
@@ -83,6 +104,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(integers_are_read_to_their_limits),
         cmocka_unit_test(numbers_are_those_of_strtod),
+        cmocka_unit_test(digits_are_read_and_no_other_byte),
         cmocka_unit_test(what_is_no_number_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
