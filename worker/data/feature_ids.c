@@ -200,10 +200,11 @@ static uint64_t modulo_size(const struct feature *feature, uint64_t id) {
 }
 
 /* Appends the only value of a sample if it is a word to hash, as most are;
- * false: it is something else, or there is no room. */
-static bool append_word(const struct feature *feature,
-                        const struct record_cell *const *cells,
-                        struct batch_ids *ids, uint32_t s) {
+ * false: it is something else, or there is no room. Flattened: the hash is of
+ * few bytes. */
+__attribute__((flatten)) static bool append_word(
+    const struct feature *feature, const struct record_cell *const *cells,
+    struct batch_ids *ids, uint32_t s) {
     uint32_t used = ids->offsets[s];
     if (feature->type != FEATURE_HASH_BUCKET || used == ids->room)
         return false;
