@@ -13,6 +13,7 @@ enum {
     FEATURE_MAX_PARTS = 16,      /* of a cross */
     FEATURE_MAX_IDS = 1 << 16,   /* of a cross in one sample */
     FEATURE_MAX_WIDTH = 1 << 24, /* floats of all features */
+    FEATURES_LOGS = 1024,
 };
 
 enum feature_type {
@@ -56,6 +57,7 @@ struct features {
     uint32_t count, num_items, width;
     char **columns; /* [num_columns], those that they read */
     uint32_t num_columns;
+    float logs[FEATURES_LOGS]; /* log1p of 0, 1, ... */
 };
 
 /* A sum of feature_gives. */

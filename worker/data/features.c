@@ -26,6 +26,14 @@ unsigned feature_gives(enum feature_type type) {
     return gives[type];
 }
 
+/* By float64, whose log takes a third of log1pf's time and is exact enough from
+ * the bound on. */
+static float log_of_count(float value) {
+    if (value < 0x1p-20f)
+        return log1pf(value > 0 ? value : 0);
+    return (float)log(1 + (double)value);
+}
+
 static enum status open_source(struct features **out,
                                const struct features_source *source,
                                struct failure *why) {
@@ -37,6 +45,8 @@ static enum status open_source(struct features **out,
             : status_fail(why, FAILURE_NO_MEMORY, "no memory for the features");
     if (!status)
         status = diagnostics_status(&diagnostics, why);
+    for (int i = 0; !status && i < FEATURES_LOGS; i++)
+        features->logs[i] = log_of_count((float)i);
     if (status)
         features_close(&features);
     *out = features;
@@ -209,14 +219,15 @@ static enum status check_value_count(const struct features *features,
                        log_plural(cell->count), count);
 }
 
-/* log1p as for counts, of which some logs have negative ones. By float64, whose
- * log takes a third of log1pf's time and is exact enough from the bound on. */
-static float transformed(const struct feature *feature, float value) {
+/* log1p as for counts, of which some logs have negative ones. Most are small
+ * integers. */
+static float transformed(const struct features *features,
+                         const struct feature *feature, float value) {
     if (!feature->log1p)
         return value;
-    if (value < 0x1p-20f)
-        return log1pf(value > 0 ? value : 0);
-    return (float)log(1 + (double)value);
+    if (value >= 0 && value < FEATURES_LOGS && value == (float)(int)value)
+        return features->logs[(int)value];
+    return log_of_count(value);
 }
 
 static enum status numeric_values(const struct features *features,
@@ -229,7 +240,7 @@ static enum status numeric_values(const struct features *features,
         float value = feature->missing;
         if (cell->count)
             status = cell_number(features, feature, cell, i, &value, why);
-        values[i] = transformed(feature, value);
+        values[i] = transformed(features, feature, value);
     }
     return status;
 }
@@ -294,7 +305,6 @@ static enum status vocabulary_values(const struct features *features,
     return status;
 }
 
-/* VALUES is all zero. */
 static enum status feature_values(const struct features *features,
                                   const struct feature *feature,
                                   const struct record_cell *cell, float *values,
@@ -302,6 +312,7 @@ static enum status feature_values(const struct features *features,
     uint32_t bucket;
     if (feature->type == FEATURE_NUMERIC)
         return numeric_values(features, feature, cell, values, why);
+    memset(values, 0, feature->width * sizeof *values);
     if (feature->type == FEATURE_VOCABULARY)
         return vocabulary_values(features, feature, cell, values, why);
     enum status status = feature_bucket(features, feature, cell, &bucket, why);
@@ -313,7 +324,6 @@ enum status features_read(const struct features *features,
                           const struct record_cell *const *cells, float *values,
                           struct failure *why) {
     enum status status = STATUS_OK;
-    memset(values, 0, features->width * sizeof *values);
     for (uint32_t f = 0; !status && f < features->count; f++) {
         const struct feature *feature = &features->items[f];
         if (!(feature_gives(feature->type) & FEATURE_FLOATS))
@@ -332,7 +342,6 @@ enum status features_read_some(const struct features *features,
     enum status status = STATUS_OK;
     for (uint32_t i = 0; !status && i < count; i++) {
         const struct feature *feature = &features->items[selected[i]];
-        memset(values, 0, feature->width * sizeof *values);
         status = feature_values(features, feature, cells[feature->column],
                                 values, why);
         values += feature->width;
