@@ -74,6 +74,16 @@ static enum status append_values(struct appending *to,
                                  const struct record_cell *cell) {
     enum status status =
         feature_check_words(to->features, feature, cell, to->why);
+    if (!status && cell->type == RECORD_PAIRS && cell->count &&
+        !feature->size) {
+        memcpy(to->ids->ids + to->used, cell->integers,
+               cell->count * sizeof *cell->integers);
+        if (to->weighted)
+            memcpy(to->ids->weights + to->used, cell->floats,
+                   cell->count * sizeof *cell->floats);
+        to->used += cell->count;
+        return STATUS_OK;
+    }
     for (uint32_t i = 0; !status && i < cell->count; i++) {
         struct feature_digits digits;
         struct record_text text = {0};
