@@ -185,7 +185,7 @@ int capstan_declare_table(capstan_run *run, const struct capstan_table *table,
 int capstan_set_table(capstan_run *run, uint32_t number, const char *key,
                       double value);
 
-/* What the weighted sum of a bag's rows is divided by. */
+/* What the weighted sum of a bag's rows is divided by, unless that is 0. */
 enum capstan_combiner {
     CAPSTAN_SUM = 0,
     CAPSTAN_MEAN = 1,  /* the sum of the weights */
@@ -203,7 +203,7 @@ struct capstan_rows {
     const uint64_t *ids;
     float *values;           /* [count, dim], or [num_bags, dim]: weights, or
                                 gradients */
-    size_t num_bags;         /* 0: no bags; what follows is not used */
+    size_t num_bags;         /* 0, and the rest too: no bags */
     const uint32_t *offsets; /* [num_bags + 1]: bag b has the ids offsets[b] to
                                 offsets[b + 1] - 1; the last is COUNT */
     const float *weights;    /* [count], of the ids; NULL: 1 each */

@@ -27,7 +27,8 @@ class Bags:
     IDS are integers [bags, ids], or [ids] with the OFFSETS [bags] at which
     they begin. A bag has the sum of its rows, each times its WEIGHTS (as IDS;
     None: 1); "mean" divides by the sum of the weights, "sqrtn" by the root of
-    the sum of their squares. A bag of no ids has zeros."""
+    the sum of their squares, unless that is 0. A bag of no ids has zeros. All
+    are copied."""
 
     def __init__(
         self,
@@ -38,34 +39,51 @@ class Bags:
     ):
         array = _integers(ids)
         if combiner not in _COMBINERS:
-            raise ConfigError(
-                f'combiner is "{combiner}"; allowed: {", ".join(_COMBINERS)}',
-                "MODEL_INVALID",
+            raise _wrong(
+                f'combiner is "{combiner}"; allowed: {", ".join(_COMBINERS)}'
             )
         if array.ndim != (2 if offsets is None else 1):
-            raise ConfigError(
+            raise _wrong(
                 f"ids of bags have shape {array.shape}; they are [bags, ids], "
-                "or [ids] with offsets",
-                "MODEL_INVALID",
+                "or [ids] with offsets"
             )
-        begins = (
-            np.arange(len(array)) * array.shape[1]
-            if offsets is None
-            else np.asarray(offsets)
-        )
         self.combiner = _COMBINERS.index(combiner)
-        self.ids = array.reshape(-1)
-        self.offsets = np.append(begins, array.size).astype(np.uint32)
-        self.shape = begins.shape
+        self.ids = array.reshape(-1).copy()
+        self.offsets = _offsets(array, offsets)
+        self.shape = (len(self.offsets) - 1,)
         self.weights = None
         if weights is not None:
-            self.weights = np.ascontiguousarray(weights, np.float32)
-            if self.weights.size != array.size:
-                raise ConfigError(
+            self.weights = np.array(weights, np.float32, order="C")
+            if self.weights.shape != array.shape:
+                raise _wrong(
                     f"weights have shape {self.weights.shape}, ids "
-                    f"{array.shape}",
-                    "MODEL_INVALID",
+                    f"{array.shape}"
                 )
+
+
+def _wrong(text: str) -> ConfigError:
+    return ConfigError(text, "MODEL_INVALID")
+
+
+def _offsets(ids: np.ndarray, begins: Any) -> np.ndarray:
+    """Where bags begin in IDS, and where the last ends."""
+    if begins is None:
+        begins = np.arange(len(ids)) * ids.shape[1]
+    begins = np.asarray(begins)
+    if not begins.size:
+        begins = begins.astype(np.int64)
+    ends = np.append(begins, ids.size)
+    if begins.ndim != 1 or begins.dtype.kind not in "iu":
+        raise _wrong(
+            f"offsets have shape {begins.shape} and dtype {begins.dtype}; "
+            "they are integers [bags]"
+        )
+    if ids.size >= 2**32 or ends[0] != 0 or (ends[:-1] > ends[1:]).any():
+        raise _wrong(
+            f"offsets {begins.tolist()[:8]} of {ids.size} ids; they go up "
+            "from 0 to at most the number of ids, below 2^32"
+        )
+    return ends.astype(np.uint32)
 
 
 class Table:
@@ -83,7 +101,8 @@ class Table:
     def prefetch(self, ids: Any) -> None:
         """Asks ahead for the rows of the next step's lookup(), with the same
         IDS: once a step, after its last lookup(); or, best, before its only
-        one, if that was asked for ahead itself."""
+        one, if that was asked for ahead itself. Another lookup() in that step
+        ends the run."""
         prefetch(self.run, [(self, ids)])
 
     def push(self, ids: Any, gradients: Any) -> None:
@@ -131,10 +150,7 @@ def declare(
 def _integers(ids: Any) -> np.ndarray:
     array = np.ascontiguousarray(ids)
     if array.dtype.kind not in "iu":
-        raise ConfigError(
-            f"ids have the dtype {array.dtype}; they are integers",
-            "MODEL_INVALID",
-        )
+        raise _wrong(f"ids have the dtype {array.dtype}; they are integers")
     if array.dtype == np.int64:
         return array.view(np.uint64)
     return array.astype(np.uint64, copy=False)
@@ -193,10 +209,9 @@ def push(run: Run, requests: Sequence[tuple[Table, Any, Any]]) -> None:
         keys = _keys(ids)
         values = np.ascontiguousarray(gradients, np.float32)
         if values.shape != (*keys.shape, table.dim):
-            raise ConfigError(
+            raise _wrong(
                 f'the gradients of table "{table.name}" have shape '
-                f"{values.shape}; expected is {(*keys.shape, table.dim)}",
-                "MODEL_INVALID",
+                f"{values.shape}; expected is {(*keys.shape, table.dim)}"
             )
         parts.append((table, keys, values))
     run._check(_c.capstan_push_rows(run._handle, _rows(parts), len(parts)))

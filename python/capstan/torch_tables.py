@@ -110,12 +110,12 @@ def _keys(
     gradients need the rows."""
     numbers = ids.detach().cpu().numpy()
     if _trains(weights):
-        return numbers
+        return numbers.copy()
     return tables.Bags(
         numbers,
         mode,
         None if offsets is None else offsets.cpu().numpy(),
-        None if weights is None else weights.detach().cpu().numpy(),
+        None if weights is None else weights.detach().float().cpu().numpy(),
     )
 
 
@@ -131,7 +131,9 @@ def _combined(
             lambda gradient: table.push(keys, gradient.cpu().numpy())
         )
     if isinstance(keys, tables.Bags):
-        return rows
+        # Not the leaf: hooks of the script run before the push, and it may
+        # change what it gets in place.
+        return rows.clone() if rows.requires_grad else rows
     places = torch.arange(ids.numel(), device=ids.device).view(ids.shape)
     return functional.embedding_bag(
         places,

@@ -162,15 +162,6 @@ def asked_twice():
     table.lookup([3])
 
 
-def wrong_bags():
-    """Bags that end behind their ids."""
-    run = capstan.init(optimizer=SGD)
-    table = run.table("rows", DIM, {"type": "SGD", "params": {"lr": 0.1}})
-    run.declare("other", np.zeros(1, np.float32))
-    run.start()
-    table.lookup(capstan.Bags([1, 2, 3], offsets=[0, 5]))
-
-
 def boom(run, numbers):
     raise ValueError("boom at step 5")
 

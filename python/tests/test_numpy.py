@@ -9,6 +9,7 @@ import numpy as np
 import numpy_ranks
 from processes import Cluster
 
+import capstan
 from capstan.overrides import overrides
 
 STEPS = 200
@@ -118,10 +119,22 @@ class Tables(unittest.TestCase):
                 expected = reference_rows(result["first"], 60, kind, lr)
                 self.assertLess(distance(result["last"], expected), 1e-5)
 
-    def test_wrong_offsets_of_bags_are_named(self):
-        with ranks("wrong_bags", 1, 1) as run:
-            self.assertEqual(run.wait()["worker0"], 2, run.error("worker0"))
-            self.assertIn("offsets[1] is 5", run.error("worker0"))
+    def test_wrong_bags_are_named(self):
+        ids = [1, 2, 3]
+        for offsets in [0, 4], [1], [0, 2, 1], [], [[0]], [0.0], [0, 2**32]:
+            with (
+                self.subTest(offsets=offsets),
+                self.assertRaisesRegex(capstan.ConfigError, "offsets"),
+            ):
+                capstan.Bags(ids, offsets=offsets)
+        with self.assertRaisesRegex(capstan.ConfigError, "weights"):
+            capstan.Bags([ids, ids], weights=[[1, 1]] * 3)
+
+    def test_bags_keep_their_ids(self):
+        ids = np.array([[1, 2]])
+        bags = capstan.Bags(ids)
+        ids[:] = 0
+        self.assertEqual(bags.ids.tolist(), [1, 2])
 
     def test_a_lookup_after_a_prefetch_is_refused(self):
         with ranks("asked_twice", 1, 1) as run:

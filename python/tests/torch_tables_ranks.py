@@ -42,8 +42,9 @@ def batch(bags, weights, dtype):
 
 
 class Net(nn.Module):
-    """A weighted sum of rows and, of another table, a mean. SCALED: a factor
-    of the weights is trained."""
+    """A weighted sum of rows, whose gradient is doubled, and, of another
+    table, a mean, added in place. SCALED: a factor of the weights is
+    trained."""
 
     def __init__(self, summed, averaged, scaled=False):
         super().__init__()
@@ -53,8 +54,12 @@ class Net(nn.Module):
 
     def forward(self, ids, offsets, weights):
         weights = weights * self.scale
-        rows = self.summed(ids, offsets, weights) + self.averaged(ids, offsets)
-        return self.last(rows)
+        rows = self.summed(ids, offsets, weights)
+        if rows.requires_grad:
+            rows.register_hook(lambda gradient: 2 * gradient)
+        means = self.averaged(ids, offsets)
+        means += rows
+        return self.last(means)
 
 
 def train(steps, rule, passes=1, staged=False, scaled=False):

@@ -30,7 +30,7 @@ static inline void add_scaled(float *restrict to, const float *restrict from,
             to[d] += weight * from[d];
 }
 
-static inline void add_rows(const struct bags *bags, const float *rows,
+static inline void sum_bags(const struct bags *bags, const float *rows,
                             const uint32_t *positions, float *sums,
                             uint32_t dim) {
     uint32_t last = bags->offsets[bags->count] - 1;
@@ -45,9 +45,9 @@ static inline void add_rows(const struct bags *bags, const float *rows,
     }
 }
 
-static inline void add_gradients(const struct bags *bags, const float *sums,
-                                 const uint32_t *positions, float *gradients,
-                                 uint32_t dim) {
+static inline void spread_bags(const struct bags *bags, const float *sums,
+                               const uint32_t *positions, float *gradients,
+                               uint32_t dim) {
     for (size_t b = 0; b < bags->count; b++, sums += bags->width) {
         float divisor = divisor_of(bags, b);
         for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++)
@@ -62,16 +62,16 @@ void bags_add_rows(const struct bags *bags, const float *rows,
                    const uint32_t *positions, float *sums) {
     switch (bags->dim) {
     case 1:
-        add_rows(bags, rows, positions, sums, 1);
+        sum_bags(bags, rows, positions, sums, 1);
         return;
     case 8:
-        add_rows(bags, rows, positions, sums, 8);
+        sum_bags(bags, rows, positions, sums, 8);
         return;
     case 16:
-        add_rows(bags, rows, positions, sums, 16);
+        sum_bags(bags, rows, positions, sums, 16);
         return;
     default:
-        add_rows(bags, rows, positions, sums, bags->dim);
+        sum_bags(bags, rows, positions, sums, bags->dim);
     }
 }
 
@@ -79,15 +79,15 @@ void bags_add_gradients(const struct bags *bags, const float *sums,
                         const uint32_t *positions, float *gradients) {
     switch (bags->dim) {
     case 1:
-        add_gradients(bags, sums, positions, gradients, 1);
+        spread_bags(bags, sums, positions, gradients, 1);
         return;
     case 8:
-        add_gradients(bags, sums, positions, gradients, 8);
+        spread_bags(bags, sums, positions, gradients, 8);
         return;
     case 16:
-        add_gradients(bags, sums, positions, gradients, 16);
+        spread_bags(bags, sums, positions, gradients, 16);
         return;
     default:
-        add_gradients(bags, sums, positions, gradients, bags->dim);
+        spread_bags(bags, sums, positions, gradients, bags->dim);
     }
 }

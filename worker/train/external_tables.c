@@ -141,13 +141,14 @@ static enum status check_bags(const struct external_rows *rows,
                               const char *name, struct failure *why) {
     const uint32_t *offsets = rows->offsets;
     size_t b = 0;
-    if (!rows->num_bags)
+    if (!offsets && !rows->num_bags)
         return STATUS_OK;
-    if (!offsets || rows->combiner > BATCH_SQRTN)
+    if (!offsets || rows->combiner > BATCH_SQRTN ||
+        (!rows->num_bags && rows->count))
         return status_fail(why, FAILURE_WRONG_CALL,
-                           "bags of table \"%s\" without offsets, or with an "
-                           "unknown combiner",
-                           name);
+                           "bags of table \"%s\" without offsets, with an "
+                           "unknown combiner, or none of them for %zu ids",
+                           name, rows->count);
     while (b < rows->num_bags && offsets[b] <= offsets[b + 1])
         b++;
     if (!offsets[0] && b == rows->num_bags && offsets[b] == rows->count)
@@ -176,8 +177,8 @@ static enum status check_lists(const struct external *external,
 }
 
 /* Sends the awaited lookup; AHEAD: for the step after this one. */
-static void send_lookup(struct external *external, struct trainer *trainer,
-                        bool ahead) {
+static void send_awaited(struct external *external, struct trainer *trainer,
+                         bool ahead) {
     struct external_tables *all = external->tables;
     all->awaited_clock = trainer->clock + ahead;
     exchange_lookup(trainer->exchange, all->awaited_clock, ahead, 0,
@@ -224,7 +225,7 @@ static void send_prepared(struct external *external, struct trainer *trainer) {
     if (!steps->prepared)
         return;
     table_steps_begin(steps);
-    send_lookup(external, trainer, true);
+    send_awaited(external, trainer, true);
 }
 
 static enum status prepare_lookup(struct external *external,
@@ -272,7 +273,7 @@ static enum status begin_lookup(struct external *external,
         status =
             table_steps_look_up(&external->tables->steps, rows, count, why);
     if (!status)
-        send_lookup(external, trainer, false);
+        send_awaited(external, trainer, false);
     return status;
 }
 

@@ -74,9 +74,10 @@ static bool note_list(struct row_lists *lists,
 }
 
 /* The batch of COUNT lists ROWS, *OUT. */
-static enum status list_rows(struct table_steps *steps,
-                             const struct external_rows *rows, uint32_t count,
-                             struct row_lists **out, struct failure *why) {
+static enum status list_requested(struct table_steps *steps,
+                                  const struct external_rows *rows,
+                                  uint32_t count, struct row_lists **out,
+                                  struct failure *why) {
     struct row_lists *lists = free_lists(steps);
     enum status status = STATUS_OK;
     for (uint32_t i = 0; !status && i < count; i++) {
@@ -97,13 +98,13 @@ static enum status list_rows(struct table_steps *steps,
 enum status table_steps_look_up(struct table_steps *steps,
                                 const struct external_rows *rows,
                                 uint32_t count, struct failure *why) {
-    return list_rows(steps, rows, count, &steps->awaited, why);
+    return list_requested(steps, rows, count, &steps->awaited, why);
 }
 
 enum status table_steps_prepare(struct table_steps *steps,
                                 const struct external_rows *rows,
                                 uint32_t count, struct failure *why) {
-    return list_rows(steps, rows, count, &steps->prepared, why);
+    return list_requested(steps, rows, count, &steps->prepared, why);
 }
 
 void table_steps_begin(struct table_steps *steps) {
@@ -129,7 +130,7 @@ static struct bags bags_of(const struct external_rows *rows, uint32_t dim) {
 }
 
 /* WEIGHTS of the rows at POSITIONS, or their sums by bag, to VALUES. */
-static void read_rows(const struct external_rows *rows, uint32_t dim,
+static void copy_list(const struct external_rows *rows, uint32_t dim,
                       const float *weights, const uint32_t *positions) {
     struct bags bags = bags_of(rows, dim);
     if (rows->num_bags) {
@@ -146,7 +147,7 @@ void table_steps_copy(const struct table_steps *steps,
                       const struct external_rows *rows, uint32_t count) {
     const uint32_t *positions = lists->batch.positions;
     for (uint32_t i = 0; i < count; i++) {
-        read_rows(&rows[i], steps->layout->tables[rows[i].table].dim,
+        copy_list(&rows[i], steps->layout->tables[rows[i].table].dim,
                   lists->batch.weights, positions);
         positions += rows[i].count;
     }
