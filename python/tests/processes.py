@@ -31,17 +31,21 @@ SETTINGS = {"PYTHONPATH": str(TESTS.parent), "OMP_NUM_THREADS": "1"}
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def free_port() -> int:
-    """Below the ports that the system gives to outgoing connections.
+_given: set[int] = set()
 
-    Processes that run tests at once take others.
-    """
+
+def free_port() -> int:
+    """One that was not given before, below the ports that the system gives to
+    outgoing connections. Processes that run tests at once take others."""
     first = 12000 + os.getpid() % 20 * 1000
     while True:
         port = random.randrange(first, first + 1000)
+        if port in _given:
+            continue
         with socket.socket() as found:
             try:
                 found.bind(("", port))
+                _given.add(port)
                 return port
             except OSError:
                 continue
