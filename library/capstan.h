@@ -221,8 +221,9 @@ int capstan_lookup(capstan_run *run, const struct capstan_rows *rows, size_t n,
  * the thread that looks up, pushes rows and calls capstan_step. It follows the
  * step's last capstan_lookup; or, best, it precedes the only one, if that was
  * asked for ahead itself: ids are sorted out while those rows are on their way.
- * Without staleness they are the same rows as without it.
- * With staleness they may lack this rank's own last push, and are as old as the
+ * Once the request is sent, another capstan_lookup in the step is a wrong call.
+ * Without staleness they are the rows that a lookup of the next step reads;
+ * with it they may lack this rank's own last push, and are as old as the
  * staleness allows otherwise. If the next step looks up other lists, or none,
  * they are dropped. */
 int capstan_prefetch(capstan_run *run, const struct capstan_rows *rows,

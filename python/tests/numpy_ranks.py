@@ -162,6 +162,17 @@ def asked_twice():
     table.lookup([3])
 
 
+def tampered_bags():
+    """Offsets that only the library can find."""
+    run = capstan.init(optimizer=SGD)
+    table = run.table("rows", DIM, {"type": "SGD", "params": {"lr": 0.1}})
+    run.declare("other", np.zeros(1, np.float32))
+    run.start()
+    bags = capstan.Bags([1, 2, 3], offsets=[0, 1])
+    bags.offsets[2] = 9
+    table.lookup(bags)
+
+
 def boom(run, numbers):
     raise ValueError("boom at step 5")
 

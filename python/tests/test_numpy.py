@@ -130,6 +130,11 @@ class Tables(unittest.TestCase):
         with self.assertRaisesRegex(capstan.ConfigError, "weights"):
             capstan.Bags([ids, ids], weights=[[1, 1]] * 3)
 
+    def test_the_library_checks_offsets_too(self):
+        with ranks("tampered_bags", 1, 1) as run:
+            self.assertEqual(run.wait()["worker0"], 2, run.error("worker0"))
+            self.assertIn("offsets[2] is 9", run.error("worker0"))
+
     def test_bags_keep_their_ids(self):
         ids = np.array([[1, 2]])
         bags = capstan.Bags(ids)
