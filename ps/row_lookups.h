@@ -2,13 +2,16 @@
 /* The LOOKUP messages of trainers, kept until all their partitions have been
  * read: each partition may become readable at another time, one answer has them
  * all. A newer lookup of a rank replaces an older one in the partitions that it
- * names; the older one is then never answered. One thread calls. */
+ * names; the older one is then never answered.
+ *
+ * A trainer mostly pushes the rows that it has looked up, so the last lookups
+ * of a rank are remembered: a push with the same list needs not be read again,
+ * and its rows' numbers are known. One thread calls. */
 #ifndef CAPSTAN_ROW_LOOKUPS_H
 #define CAPSTAN_ROW_LOOKUPS_H
 
-#include "proto/net/messages/data.pb-c.h"
 #include "proto/net/shm/buffer.h"
-#include "ps/dense/gradient_inbox.h"
+#include "ps/sparse/row_shard.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,10 +21,11 @@ struct row_lookups;
 
 /* What a lookup reads of one partition, and where the floats go. */
 struct row_lookup_part {
-    uint32_t block;    /* as in the message's answer */
-    const void *bytes; /* the lists: row_keys.h */
-    uint32_t size;
-    uint32_t floats, at; /* of the answer */
+    uint32_t block; /* as in the message's answer */
+    uint32_t p;
+    const char *bytes; /* [list.size], of the lookup's */
+    struct row_list list;
+    uint32_t at; /* of the answer's floats */
 };
 
 struct row_lookup {
@@ -29,25 +33,43 @@ struct row_lookup {
     uint32_t peer, rank;
     uint64_t seq, clock;
     uint32_t num_parts, num_read;
-    unsigned references; /* of cells and of work in progress */
-    struct gradient_payload *payload;
+    unsigned references; /* of cells, rows remembered, work in progress */
+    size_t rows;         /* of all parts */
+    char *bytes;         /* [room_bytes]: the message's lists */
+    size_t room_bytes;
     struct buffer *floats;
-    struct row_lookup_part *parts; /* [room] */
+    struct row_lookup_part *parts; /* [room], by ascending p */
     uint32_t room;
 };
 
 /* For NUM_PARTITIONS of a ps. NULL: no memory. */
 struct row_lookups *row_lookups_open(uint32_t num_partitions,
-                                     uint32_t num_ranks,
-                                     struct gradient_inbox *inbox);
+                                     uint32_t num_ranks);
 
 /* Frees all and clears *LOOKUPS (may be NULL). */
 void row_lookups_close(struct row_lookups **lookups);
 
-/* A lookup for NUM_PARTS parts, which the caller fills; NULL: no memory. It is
- * freed by row_lookups_drop. */
+/* A lookup for NUM_PARTS parts, which the caller fills, of a message with the
+ * lists BYTES [SIZE], which are copied; NULL: no memory. It is freed by
+ * row_lookups_drop. */
 struct row_lookup *row_lookups_new(struct row_lookups *lookups,
-                                   uint32_t num_parts);
+                                   uint32_t num_parts, const void *bytes,
+                                   size_t size);
+
+/* LOOKUP, filled, becomes one of the last of its rank. */
+void row_lookups_remember(struct row_lookups *lookups,
+                          struct row_lookup *lookup);
+
+/* One of the last lookups of RANK with just the list of PUSHED, of partition P;
+ * *PART: its number there, and at first a guess of it. NULL: none. Whoever does
+ * not use it at once holds it. */
+struct row_lookup *row_lookups_find(const struct row_lookups *lookups,
+                                    uint32_t rank, uint32_t p,
+                                    const struct row_part *pushed,
+                                    uint32_t *part);
+
+/* Another use of LOOKUP, ended by row_lookups_drop. */
+struct row_lookup *row_lookups_hold(struct row_lookup *lookup);
 
 /* LOOKUP waits for partition P; its part there has number PART. */
 void row_lookups_wait(struct row_lookups *lookups, struct row_lookup *lookup,

@@ -146,8 +146,9 @@ static void release_item(struct server *server, struct work_item *item) {
     for (unsigned i = 0; i < item->num_payloads; i++)
         gradient_inbox_release(server->gradient_inbox, item->payloads[i]);
     buffer_release(&item->weights);
-    if (item->lookup)
-        row_lookups_drop(server->row_lookups, item->lookup);
+    for (unsigned i = 0; i < item->num_lookups; i++)
+        row_lookups_drop(server->row_lookups, item->lookups[i]);
+    row_lookups_drop(server->row_lookups, item->lookup);
     work_items_recycle(server->work_items, item);
 }
 
@@ -197,7 +198,7 @@ static void collect_gradients(struct server *server, struct work_item *item) {
         item->action.overflowed
             ? 0
             : gradient_inbox_gather(server->gradient_inbox, item->action.block,
-                                    item->gradients, NULL);
+                                    item->gradients, NULL, NULL);
     uint32_t weight = gradient_inbox_weight(
         server->gradient_inbox, item->action.block, server->settings.replicas);
     item->round = (struct shard_round){
@@ -233,14 +234,17 @@ static double rate_of_tables(const struct server *server, uint32_t b,
 static void collect_parts(struct server *server, struct work_item *item) {
     const struct server_settings *s = &server->settings;
     struct gradient_inbox *inbox = server->gradient_inbox;
-    uint32_t b = item->action.block, sizes[PLAN_MAX_TRAINERS];
+    uint32_t b = item->action.block;
+    uint32_t sizes[PLAN_MAX_TRAINERS], ranks[PLAN_MAX_TRAINERS];
     uint32_t weight = gradient_inbox_weight(inbox, b, s->replicas);
     unsigned count =
         item->action.overflowed
             ? 0
-            : gradient_inbox_gather(inbox, b, item->gradients, sizes);
-    for (unsigned i = 0; i < count; i++)
-        item->parts[i] = (struct row_part){item->gradients[i], sizes[i]};
+            : gradient_inbox_gather(inbox, b, item->gradients, sizes, ranks);
+    for (unsigned i = 0; i < count; i++) {
+        item->parts[i] = (struct row_part){item->gradients[i], sizes[i], NULL};
+        server_use_lookup(server, item, ranks[i], &item->parts[i]);
+    }
     item->rows = (struct row_shard_round){
         .parts = item->parts,
         .num_parts = count,

@@ -54,6 +54,11 @@ bool server_record_values(const struct server *server,
                           struct gradient_payload *payload,
                           const Capstan__DataHeader *header);
 
+/* PART of ITEM's round, pushed by RANK, has the list of a lookup if that is the
+ * same; ITEM holds it. */
+void server_use_lookup(struct server *server, struct work_item *item,
+                       uint32_t rank, struct row_part *part);
+
 /* Gives ITEM the lookup of its action; false: it has been replaced. */
 bool server_take_lookup(struct server *server, struct work_item *item);
 

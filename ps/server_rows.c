@@ -37,8 +37,7 @@ enum status server_open_rows(struct server *server, struct failure *why) {
         return STATUS_OK;
     if (!rows.loops)
         rows.loops = rule_variants(&variants)[0];
-    server->row_lookups = row_lookups_open(s->num_partitions, s->num_ranks,
-                                           server->gradient_inbox);
+    server->row_lookups = row_lookups_open(s->num_partitions, s->num_ranks);
     if (!server->row_lookups)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for lookups");
     return row_shard_open(&server->row_shard, &rows, why);
@@ -118,28 +117,41 @@ static const char *check_partitions(const struct server *server,
                             : "a payload that is not the size of its rows";
 }
 
+/* Why rows are refused. */
+static const char *refusal(const struct failure *why) {
+    return why->code == FAILURE_NO_MEMORY
+               ? "no memory"
+               : "rows that are damaged, or of another partition";
+}
+
 /* Checks the rows of all parts before any of them counts. */
 static const char *check_rows(struct server *server,
                               const Capstan__DataHeader *header,
-                              const char *bytes, bool floats) {
-    static const char *const no_memory = "no memory";
-    for (size_t i = 0; i < header->n_sizes; i++) {
-        struct failure why;
-        size_t values;
-        enum status status =
-            header->sizes[i]
-                ? row_shard_check(server->row_shard,
-                                  partition_of(server, header->blocks[i]),
-                                  bytes, header->sizes[i], floats, &values,
-                                  &why)
-                : STATUS_OK;
-        if (status)
-            return why.code == FAILURE_NO_MEMORY
-                       ? no_memory
-                       : "rows that are damaged, or of another partition";
-        bytes += header->sizes[i];
+                              const char *bytes) {
+    struct failure why;
+    uint32_t probable = 0;
+    for (uint32_t i = 0; i < header->n_sizes; i++, probable++) {
+        uint32_t p = partition_of(server, header->blocks[i]);
+        const struct row_part part = {bytes, header->sizes[i], NULL};
+        bytes += part.size;
+        if (part.size &&
+            !row_lookups_find(server->row_lookups, header->rank, p, &part,
+                              &probable) &&
+            row_shard_check(server->row_shard, p, part.bytes, part.size, &why))
+            return refusal(&why);
     }
     return NULL;
+}
+
+void server_use_lookup(struct server *server, struct work_item *item,
+                       uint32_t rank, struct row_part *part) {
+    uint32_t p = partition_of(server, item->action.block), number = p;
+    struct row_lookup *lookup =
+        row_lookups_find(server->row_lookups, rank, p, part, &number);
+    if (!lookup)
+        return;
+    part->list = &lookup->parts[number].list;
+    item->lookups[item->num_lookups++] = row_lookups_hold(lookup);
 }
 
 static enum update_core_result push_partition(
@@ -157,7 +169,7 @@ const char *server_push_rows(struct server *server, struct link_frame *frame,
     if (!error && has_rows != (header->n_sizes == header->n_blocks))
         error = "rows without the sizes of their partitions";
     if (!error)
-        error = check_rows(server, header, frame->payload.data, true);
+        error = check_rows(server, header, frame->payload.data);
     if (error)
         return error;
     struct gradient_payload *payload =
@@ -185,32 +197,28 @@ const char *server_push_rows(struct server *server, struct link_frame *frame,
     return error;
 }
 
-static const char *fill_lookup(struct server *server, struct link_frame *frame,
+static const char *fill_lookup(struct server *server,
+                               const struct link_frame *frame,
                                const Capstan__DataHeader *header,
                                struct row_lookup *lookup) {
     size_t floats = 0;
+    const char *bytes = lookup->bytes;
     lookup->peer = frame->peer;
     lookup->rank = header->rank;
     lookup->seq = header->seq;
     lookup->clock = header->clock;
-    lookup->payload = gradient_inbox_receive(server->gradient_inbox, frame);
-    if (!lookup->payload)
-        return "no memory";
-    const char *bytes = gradient_inbox_payload(lookup->payload)->data;
     for (uint32_t i = 0; i < lookup->num_parts; i++) {
-        struct failure ignored;
-        size_t values;
-        if (row_shard_check(server->row_shard,
-                            partition_of(server, header->blocks[i]), bytes,
-                            header->sizes[i], false, &values, &ignored))
-            return "rows that are damaged, or of another partition";
-        lookup->parts[i] = (struct row_lookup_part){
-            .block = server->settings.ids[header->blocks[i]],
-            .bytes = bytes,
-            .size = header->sizes[i],
-            .floats = (uint32_t)values,
-            .at = (uint32_t)floats};
-        floats += values;
+        struct failure why;
+        struct row_lookup_part *part = &lookup->parts[i];
+        part->block = server->settings.ids[header->blocks[i]];
+        part->p = partition_of(server, header->blocks[i]);
+        part->bytes = bytes;
+        part->at = (uint32_t)floats;
+        if (row_shard_read(server->row_shard, part->p, bytes, header->sizes[i],
+                           false, &part->list, &why))
+            return refusal(&why);
+        lookup->rows += part->list.rows;
+        floats += part->list.floats;
         bytes += header->sizes[i];
     }
     if (floats * sizeof(float) > MESSAGE_MAX_PAYLOAD)
@@ -230,8 +238,8 @@ static void send_lookup(struct server *server, const struct row_lookup *lookup,
     Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
     for (uint32_t i = 0; i < lookup->num_parts; i++) {
         blocks[i] = lookup->parts[i].block;
-        sizes[i] = lookup->parts[i].floats * (uint32_t)sizeof(float);
-        floats += lookup->parts[i].floats;
+        sizes[i] = (uint32_t)(lookup->parts[i].list.floats * sizeof(float));
+        floats += lookup->parts[i].list.floats;
     }
     reply.kind = CAPSTAN__DATA_HEADER__KIND__ROWS;
     reply.rank = lookup->rank;
@@ -254,17 +262,14 @@ static float *floats_of_part(const struct row_lookup *lookup, uint32_t part) {
 static const char *look_up_now(struct server *server,
                                const Capstan__DataHeader *header,
                                struct row_lookup *lookup) {
-    work_items_wait(server->work_items); /* which use the same lists */
     for (uint32_t i = 0; i < lookup->num_parts; i++) {
-        uint32_t p = partition_of(server, header->blocks[i]);
-        const struct row_lookup_part *part = &lookup->parts[i];
-        struct failure ignored;
-        struct row_table *const *held = held_rows(server, header->snapshot, p);
+        struct row_lookup_part *part = &lookup->parts[i];
+        struct row_table *const *held =
+            held_rows(server, header->snapshot, part->p);
         if (!held)
             return "a snapshot that is not held, or no memory for its index";
-        if (row_shard_lookup(server->row_shard, p, held, part->bytes,
-                             part->size, floats_of_part(lookup, i), &ignored))
-            return "no memory";
+        row_shard_lookup(server->row_shard, part->p, held, &part->list,
+                         floats_of_part(lookup, i));
     }
     send_lookup(server, lookup, header->snapshot);
     return NULL;
@@ -278,7 +283,8 @@ const char *server_look_up(struct server *server, struct link_frame *frame,
     if (error)
         return error;
     struct row_lookup *lookup =
-        row_lookups_new(server->row_lookups, (uint32_t)header->n_blocks);
+        row_lookups_new(server->row_lookups, (uint32_t)header->n_blocks,
+                        frame->payload.data, frame->payload.size);
     if (!lookup)
         return "no memory";
     error = fill_lookup(server, frame, header, lookup);
@@ -286,8 +292,9 @@ const char *server_look_up(struct server *server, struct link_frame *frame,
         error = look_up_now(server, header, lookup);
     } else if (!error) {
         for (uint32_t i = 0; i < lookup->num_parts; i++)
-            row_lookups_wait(server->row_lookups, lookup,
-                             partition_of(server, header->blocks[i]), i);
+            row_lookups_wait(server->row_lookups, lookup, lookup->parts[i].p,
+                             i);
+        row_lookups_remember(server->row_lookups, lookup);
         for (uint32_t i = 0; i < lookup->num_parts; i++)
             update_core_lookup(server->update_core, header->blocks[i],
                                header->rank, header->clock, header->seq,
@@ -306,8 +313,10 @@ bool server_take_lookup(struct server *server, struct work_item *item) {
 
 void server_answer_lookup(struct server *server, struct work_item *item) {
     struct row_lookup *lookup = item->lookup;
-    if (++lookup->num_read == lookup->num_parts)
+    if (++lookup->num_read == lookup->num_parts) {
         send_lookup(server, lookup, 0);
+        buffer_release(&lookup->floats);
+    }
     row_lookups_drop(server->row_lookups, lookup);
     item->lookup = NULL;
 }

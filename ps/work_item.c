@@ -39,14 +39,10 @@ static bool is_partition_item(const struct work_items *items,
 static void work_item_look_up(struct work_items *items,
                               struct work_item *item) {
     const struct row_lookup *lookup = item->lookup;
-    const struct row_lookup_part *part = &lookup->parts[item->part];
+    struct row_lookup_part *part = &lookup->parts[item->part];
     float *floats = (float *)buffer_data(lookup->floats) + part->at;
-    struct failure why;
-    item->status =
-        row_shard_lookup(items->settings.rows, item_partition(items, item),
-                         NULL, part->bytes, part->size, floats, &why);
-    if (item->status)
-        work_item_record_failure(items, &why);
+    row_shard_lookup(items->settings.rows, item_partition(items, item), NULL,
+                     &part->list, floats);
 }
 
 static double work_item_sum(struct work_items *items,
@@ -131,12 +127,13 @@ void work_items_close(struct work_items **where) {
 static struct work_item *allocate_item(const struct work_items *items) {
     size_t ranks = items->settings.num_ranks;
     struct work_item *item = malloc(
-        sizeof *item + ranks * (2 * sizeof(void *) + sizeof(struct row_part)));
+        sizeof *item + ranks * (3 * sizeof(void *) + sizeof(struct row_part)));
     if (!item)
         return NULL;
     item->parts = (struct row_part *)(item + 1);
     item->gradients = (const void **)(item->parts + ranks);
     item->payloads = (struct gradient_payload **)(item->gradients + ranks);
+    item->lookups = (struct row_lookup **)(item->payloads + ranks);
     return item;
 }
 
@@ -153,6 +150,7 @@ struct work_item *work_items_alloc(struct work_items *items,
     item->action = *action;
     item->ack_only = item->mean = false;
     item->num_payloads = 0;
+    item->num_lookups = 0;
     item->status = STATUS_OK;
     item->weights = NULL;
     item->lookup = NULL;

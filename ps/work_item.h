@@ -29,13 +29,16 @@ struct work_item {
     struct row_part *parts;           /* [num_ranks] */
     struct row_lookup *lookup;        /* LOOKUP, and the number of its part */
     uint32_t part;
+    struct row_lookup *
+        *lookups; /* [num_ranks]: those whose lists `parts` use */
+    unsigned num_lookups;
     struct optimizer optimizer; /* of its group, if `round` points here */
     const void **gradients;     /* [num_ranks]: the round's gradients */
     struct gradient_payload **payloads; /* [num_ranks] */
     unsigned num_payloads; /* UPDATE: how many to release after it */
 
     /* Results. */
-    enum status status;     /* UPDATE, LOOKUP */
+    enum status status;     /* UPDATE */
     int64_t ns;             /* UPDATE: duration */
     double sum;             /* SUM */
     struct buffer *weights; /* REPLY: held for the caller; NULL: an ack */

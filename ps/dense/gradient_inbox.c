@@ -145,14 +145,16 @@ const double *gradient_inbox_values(const struct gradient_inbox *inbox,
 
 unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,
                                uint32_t block, const void **gradients,
-                               uint32_t *sizes) {
+                               uint32_t *sizes, uint32_t *ranks) {
     const struct inbox_entry *all = block_contributions(inbox, block);
     unsigned count = 0;
     for (uint32_t r = 0; r < inbox->num_ranks; r++) {
         if (!gradient_inbox_has_bytes(&all[r]))
             continue;
-        if (sizes)
+        if (sizes) {
             sizes[count] = all[r].size;
+            ranks[count] = r;
+        }
         gradients[count++] = all[r].floats;
     }
     return count;

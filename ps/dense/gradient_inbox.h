@@ -57,11 +57,12 @@ const double *gradient_inbox_values(const struct gradient_inbox *inbox,
                                     uint32_t block, uint32_t group);
 
 /* Writes the addresses of BLOCK's contributions that have bytes, in rank order,
- * into GRADIENTS [num_ranks], and how many bytes into SIZES [num_ranks] (NULL:
- * they follow from the block). Returns how many contributions. */
+ * into GRADIENTS [num_ranks], how many bytes into SIZES and whose they are into
+ * RANKS, [num_ranks] each (NULL both: the bytes follow from the block). Returns
+ * how many contributions. */
 unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,
                                uint32_t block, const void **gradients,
-                               uint32_t *sizes);
+                               uint32_t *sizes, uint32_t *ranks);
 
 /* The sum of the weights of those contributions that count: WEIGHTS [num_ranks]
  * by rank, or (NULL) 1 each. */

@@ -19,20 +19,23 @@
 /* The rows of one stack of a round, and how many trainers pushed each. */
 struct merged {
     struct row_keys keys;
-    float *sums;      /* [room_sums] */
-    uint16_t *pushes; /* [room] */
+    float *sums;       /* [room_sums] */
+    uint16_t *pushes;  /* [room] */
+    uint32_t *numbers; /* [room] */
     size_t room, room_sums;
 };
 
 /* One stack of a part: its rows, and their floats, which end at `end`. */
 struct stack_part {
+    const struct row_list *list; /* of all stacks */
     const struct row_keys *keys;
+    const uint32_t *numbers, *numbers_end;
     const char *floats, *end;
 };
 
 /* What work on a partition needs from one round to the next. */
 struct row_scratch {
-    struct row_keys *keys;    /* [num_parts, num_stacks] */
+    struct row_list *lists;   /* [num_parts], of parts without one */
     struct stack_part *parts; /* [num_parts] */
     uint32_t *next;           /* [num_parts] */
     struct merged merged;
@@ -51,7 +54,7 @@ struct row_shard {
     uint32_t num_stacks;
     struct row_partition *partitions;
     struct row_table_count *counts; /* [num_tables] */
-    struct row_scratch checking;    /* of row_shard_check */
+    struct row_list checking;       /* of row_shard_check */
     struct buffer_pool *pool;       /* of all pages */
 };
 
@@ -59,26 +62,23 @@ static enum status row_shard_no_memory(struct failure *why) {
     return status_fail(why, FAILURE_NO_MEMORY, "no memory for rows of tables");
 }
 
-static bool scratch_open(const struct row_shard *shard, uint32_t parts,
-                         struct row_scratch *scratch) {
-    size_t lists = (size_t)parts * shard->num_stacks;
-    scratch->keys = calloc(lists + 1, sizeof *scratch->keys);
+static bool scratch_open(uint32_t parts, struct row_scratch *scratch) {
+    scratch->lists = calloc(parts + 1, sizeof *scratch->lists);
     scratch->parts = calloc(parts + 1, sizeof *scratch->parts);
     scratch->next = calloc(parts + 1, sizeof *scratch->next);
-    return scratch->keys && scratch->parts && scratch->next;
+    return scratch->lists && scratch->parts && scratch->next;
 }
 
-static void scratch_close(const struct row_shard *shard, uint32_t parts,
-                          struct row_scratch *scratch) {
-    size_t lists = (size_t)parts * shard->num_stacks;
-    for (size_t i = 0; scratch->keys && i < lists; i++)
-        row_keys_free(&scratch->keys[i]);
-    free(scratch->keys);
+static void scratch_close(uint32_t parts, struct row_scratch *scratch) {
+    for (uint32_t i = 0; scratch->lists && i < parts; i++)
+        row_list_free(&scratch->lists[i]);
+    free(scratch->lists);
     free(scratch->parts);
     free(scratch->next);
     row_keys_free(&scratch->merged.keys);
     free(scratch->merged.sums);
     free(scratch->merged.pushes);
+    free(scratch->merged.numbers);
 }
 
 struct row_table_options row_shard_options(const struct row_shard *shard,
@@ -103,7 +103,7 @@ static enum status open_partition(struct row_shard *shard,
     enum status status = STATUS_OK;
     partition->tables = calloc(shard->num_stacks, sizeof *partition->tables);
     if (!partition->tables ||
-        !scratch_open(shard, shard->settings.num_parts, &partition->scratch))
+        !scratch_open(shard->settings.num_parts, &partition->scratch))
         return row_shard_no_memory(why);
     for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
         struct row_table_options options = row_shard_options(shard, s);
@@ -133,8 +133,7 @@ enum status row_shard_open(struct row_shard **out,
     shard->partitions = calloc(settings->count, sizeof *shard->partitions);
     shard->pool = buffer_pool_open();
     enum status status = STATUS_OK;
-    if (!shard->partitions || !shard->pool || !open_counts(shard) ||
-        !scratch_open(shard, 1, &shard->checking))
+    if (!shard->partitions || !shard->pool || !open_counts(shard))
         status = row_shard_no_memory(why);
     for (uint32_t p = 0; !status && p < settings->count; p++)
         status = open_partition(shard, &shard->partitions[p], why);
@@ -153,9 +152,9 @@ void row_shard_close(struct row_shard **where) {
         for (uint32_t s = 0; partition->tables && s < shard->num_stacks; s++)
             row_table_close(&partition->tables[s]);
         free(partition->tables);
-        scratch_close(shard, shard->settings.num_parts, &partition->scratch);
+        scratch_close(shard->settings.num_parts, &partition->scratch);
     }
-    scratch_close(shard, 1, &shard->checking);
+    row_list_free(&shard->checking);
     buffer_pool_close(&shard->pool);
     free(shard->partitions);
     free(shard->counts);
@@ -175,26 +174,78 @@ static bool are_of_partition(const struct row_shard *shard, uint32_t p,
     return true;
 }
 
-enum status row_shard_check(struct row_shard *shard, uint32_t p,
-                            const void *bytes, size_t size, bool floats,
-                            size_t *values, struct failure *why) {
+static bool open_list(uint32_t num_stacks, struct row_list *list) {
+    if (list->keys)
+        return true;
+    list->keys = calloc(num_stacks + 1, sizeof *list->keys);
+    list->num_stacks = list->keys ? num_stacks : 0;
+    return list->keys;
+}
+
+void row_list_free(struct row_list *list) {
+    for (uint32_t s = 0; s < list->num_stacks; s++)
+        row_keys_free(&list->keys[s]);
+    free(list->keys);
+    free(list->numbers);
+    *list = (struct row_list){0};
+}
+
+/* Reads the lists; what follows them is not looked at. */
+static enum status read_keys(const struct row_shard *shard, const void *bytes,
+                             size_t size, struct row_list *list,
+                             struct failure *why) {
     const struct layout *layout = shard->settings.layout;
-    struct row_keys *keys = shard->checking.keys;
-    size_t used;
-    enum status status = row_keys_read(layout, bytes, size, keys, &used, why);
+    if (!open_list(shard->num_stacks, list))
+        return row_shard_no_memory(why);
+    enum status status =
+        row_keys_read(layout, bytes, size, list->keys, &list->size, why);
+    list->rows = 0;
+    for (uint32_t s = 0; !status && s < shard->num_stacks; s++)
+        list->rows += list->keys[s].count;
+    list->floats = status ? 0 : row_keys_floats(layout, list->keys);
+    return status;
+}
+
+static enum status check_list(const struct row_shard *shard, uint32_t p,
+                              const void *bytes, size_t size, bool floats,
+                              struct row_list *list, struct failure *why) {
+    enum status status = read_keys(shard, bytes, size, list, why);
     if (status)
         return status;
-    *values = row_keys_floats(layout, keys);
-    if (size - used != (floats ? *values * sizeof(float) : 0))
+    if (size - list->size != (floats ? list->floats * sizeof(float) : 0))
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "rows with other bytes than their floats");
-    return are_of_partition(shard, p, keys)
+    return are_of_partition(shard, p, list->keys)
                ? STATUS_OK
                : status_fail(why, FAILURE_BAD_MESSAGE,
                              "a row of another partition");
 }
 
-/* Reads the lists of all parts. */
+enum status row_shard_read(const struct row_shard *shard, uint32_t p,
+                           const void *bytes, size_t size, bool floats,
+                           struct row_list *list, struct failure *why) {
+    enum status status = check_list(shard, p, bytes, size, floats, list, why);
+    if (status)
+        return status;
+    if (list->rows > list->room) {
+        free(list->numbers);
+        list->numbers = malloc(list->rows * sizeof *list->numbers);
+        list->room = list->numbers ? list->rows : 0;
+        if (!list->numbers)
+            return row_shard_no_memory(why);
+    }
+    if (list->rows)
+        memset(list->numbers, 0xff, list->rows * sizeof *list->numbers);
+    return STATUS_OK;
+}
+
+enum status row_shard_check(struct row_shard *shard, uint32_t p,
+                            const void *bytes, size_t size,
+                            struct failure *why) {
+    return check_list(shard, p, bytes, size, true, &shard->checking, why);
+}
+
+/* The lists of all parts: those that come with them, or read now. */
 static enum status read_parts(struct row_shard *shard, uint32_t p,
                               const struct row_shard_round *round,
                               struct failure *why) {
@@ -202,11 +253,15 @@ static enum status read_parts(struct row_shard *shard, uint32_t p,
     enum status status = STATUS_OK;
     for (unsigned i = 0; !status && i < round->num_parts; i++) {
         const struct row_part *part = &round->parts[i];
-        size_t used;
-        status =
-            row_keys_read(shard->settings.layout, part->bytes, part->size,
-                          scratch->keys + i * shard->num_stacks, &used, why);
-        scratch->parts[i].end = (const char *)part->bytes + used;
+        struct stack_part *of = &scratch->parts[i];
+        of->list = part->list;
+        if (!part->list) {
+            of->list = &scratch->lists[i];
+            status = read_keys(shard, part->bytes, part->size,
+                               &scratch->lists[i], why);
+        }
+        of->numbers_end = part->list ? part->list->numbers : NULL;
+        of->end = (const char *)part->bytes + of->list->size;
     }
     return status;
 }
@@ -217,8 +272,10 @@ static bool reserve_merged(struct merged *merged, size_t rows, uint32_t dim) {
         return false;
     if (rows > merged->room) {
         free(merged->pushes);
+        free(merged->numbers);
         merged->pushes = malloc(rows * sizeof *merged->pushes);
-        merged->room = merged->pushes ? rows : 0;
+        merged->numbers = malloc(rows * sizeof *merged->numbers);
+        merged->room = merged->pushes && merged->numbers ? rows : 0;
     }
     if (floats > merged->room_sums) {
         free(merged->sums);
@@ -278,6 +335,9 @@ static void merge_parts(const struct stack_part *parts, unsigned num_parts,
         out->keys.ids[row] = id;
         out->keys.tables[row] = table;
         out->pushes[row] = 0;
+        out->numbers[row] = parts[first].numbers
+                                ? parts[first].numbers[next[first]]
+                                : ROW_TABLE_NO_ROW;
         for (unsigned i = first; i < num_parts; i++) {
             const struct row_keys *keys = parts[i].keys;
             if (next[i] == keys->count || keys->ids[next[i]] != id ||
@@ -300,12 +360,16 @@ static enum status gather_stack(struct row_shard *shard, uint32_t p,
     struct stack_part *parts = scratch->parts;
     size_t rows = 0;
     for (unsigned i = 0; i < num_parts; i++) {
-        parts[i].keys = &scratch->keys[i * shard->num_stacks + stack];
+        uint32_t count = parts[i].list->keys[stack].count;
+        parts[i].keys = &parts[i].list->keys[stack];
+        parts[i].numbers = parts[i].numbers_end;
+        parts[i].numbers_end += parts[i].numbers ? count : 0;
         parts[i].floats = parts[i].end;
-        parts[i].end += (size_t)parts[i].keys->count * dim * sizeof(float);
-        rows += parts[i].keys->count;
+        parts[i].end += (size_t)count * dim * sizeof(float);
+        rows += count;
     }
     update->keys = parts[0].keys;
+    update->numbers = parts[0].numbers;
     update->gradients = parts[0].floats;
     update->pushes = NULL;
     if (num_parts == 1)
@@ -314,6 +378,7 @@ static enum status gather_stack(struct row_shard *shard, uint32_t p,
         return row_shard_no_memory(why);
     merge_parts(parts, num_parts, dim, scratch->next, &scratch->merged);
     update->keys = &scratch->merged.keys;
+    update->numbers = scratch->merged.numbers;
     update->gradients = scratch->merged.sums;
     update->pushes = scratch->merged.pushes;
     return STATUS_OK;
@@ -386,19 +451,17 @@ double row_shard_square_sum(struct row_shard *shard, uint32_t p,
     return sum;
 }
 
-enum status row_shard_lookup(struct row_shard *shard, uint32_t p,
-                             struct row_table *const *held, const void *bytes,
-                             size_t size, float *out, struct failure *why) {
-    struct row_partition *partition = &shard->partitions[p];
-    const struct layout *layout = shard->settings.layout;
-    struct row_keys *keys = partition->scratch.keys;
-    size_t used;
-    enum status status = row_keys_read(layout, bytes, size, keys, &used, why);
-    for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
-        row_table_lookup(held ? held[s] : partition->tables[s], &keys[s], out);
-        out += (size_t)keys[s].count * row_keys_dim(layout, s);
+void row_shard_lookup(const struct row_shard *shard, uint32_t p,
+                      struct row_table *const *held, struct row_list *list,
+                      float *out) {
+    uint32_t *numbers = held ? NULL : list->numbers;
+    for (uint32_t s = 0; s < shard->num_stacks; s++) {
+        const struct row_keys *keys = &list->keys[s];
+        row_table_lookup(held ? held[s] : shard->partitions[p].tables[s], keys,
+                         numbers, out);
+        out += (size_t)keys->count * row_keys_dim(shard->settings.layout, s);
+        numbers += numbers ? keys->count : 0;
     }
-    return status;
 }
 
 struct row_table *row_shard_table(const struct row_shard *shard, uint32_t p,

@@ -37,17 +37,38 @@ enum status row_shard_open(struct row_shard **out,
 /* Frees *SHARD (may be NULL) and clears it. */
 void row_shard_close(struct row_shard **shard);
 
-/* Checks BYTES [SIZE], received for partition P: lists of its rows as
- * row_keys.h has them, then nothing, or FLOATS of each row. *VALUES: the floats
- * of all of them. FAILURE_BAD_MESSAGE; FAILURE_NO_MEMORY. One thread. */
+/* The rows that a part of a message lists, checked. */
+struct row_list {
+    struct row_keys *keys; /* [num_stacks] */
+    uint32_t num_stacks;
+    size_t size;       /* bytes of the lists in the message */
+    size_t rows;       /* of all stacks */
+    size_t floats;     /* of one row for each */
+    uint32_t *numbers; /* [rows], of the stacks in order: row_table_lookup's */
+    size_t room;       /* of `numbers` */
+};
+
+/* Reads LIST, zeroed or read before, from BYTES [SIZE], received for partition
+ * P: lists of its rows as row_keys.h has them, then nothing, or all floats if
+ * FLOATS. FAILURE_BAD_MESSAGE; FAILURE_NO_MEMORY. One thread. */
+enum status row_shard_read(const struct row_shard *shard, uint32_t p,
+                           const void *bytes, size_t size, bool floats,
+                           struct row_list *list,
+                           struct failure *why) MUST_CHECK;
+
+/* Frees LIST (may be zeroed) and clears it. */
+void row_list_free(struct row_list *list);
+
+/* As row_shard_read, of a part with floats, whose list is not kept. */
 enum status row_shard_check(struct row_shard *shard, uint32_t p,
-                            const void *bytes, size_t size, bool floats,
-                            size_t *values, struct failure *why) MUST_CHECK;
+                            const void *bytes, size_t size,
+                            struct failure *why) MUST_CHECK;
 
 /* What a trainer has pushed to a partition: lists, then floats; checked. */
 struct row_part {
     const void *bytes;
     size_t size;
+    const struct row_list *list; /* of the same bytes, read; NULL: none */
 };
 
 /* The parts of one round, in rank order. */
@@ -71,12 +92,12 @@ enum status row_shard_update(struct row_shard *shard, uint32_t p,
 double row_shard_square_sum(struct row_shard *shard, uint32_t p,
                             const struct row_shard_round *round);
 
-/* Fills OUT with the rows of partition P that BYTES [SIZE] list; checked. HELD
- * [num_stacks] to read instead of the present rows; NULL: those. */
-enum status row_shard_lookup(struct row_shard *shard, uint32_t p,
-                             struct row_table *const *held, const void *bytes,
-                             size_t size, float *out,
-                             struct failure *why) MUST_CHECK;
+/* Fills OUT with the rows of partition P that LIST has. HELD [num_stacks] to
+ * read instead of the present rows; NULL: those, and LIST learns their numbers.
+ */
+void row_shard_lookup(const struct row_shard *shard, uint32_t p,
+                      struct row_table *const *held, struct row_list *list,
+                      float *out);
 
 /* The rows of partition P from a checkpoint with the same tables and
  * optimizers. */

@@ -26,7 +26,7 @@ enum {
     FIRST_ENTRIES = 64, /* of the index; a power of two */
     FIRST_REMOVED = 64,
 };
-#define NO_ROW UINT32_MAX
+#define NO_ROW ROW_TABLE_NO_ROW
 
 struct entry {
     uint32_t tag;
@@ -144,6 +144,7 @@ struct group {
     size_t first, count; /* of the keys */
     uint64_t hashes[GROUP];
     uint32_t rows[GROUP]; /* perhaps; NO_ROW: probably none */
+    bool is_known[GROUP]; /* `rows` is from the caller, `hashes` is not set */
 };
 
 /* Looks for the rows of keys, in groups, three of which are on their way: the
@@ -151,9 +152,16 @@ struct group {
  * are prefetched. */
 struct search {
     const struct row_keys *keys;
+    const uint32_t *numbers; /* where they probably are; NULL: not known */
     struct group groups[3];
     size_t num_groups, begun, found, used;
 };
+
+static void prefetch_row(const struct row_table *table, uint32_t number) {
+    const char *row = (const char *)row_of(table, number);
+    for (size_t byte = 0; byte < table->reach; byte += 64)
+        __builtin_prefetch(row + byte, 1);
+}
 
 static void search_begin(const struct row_table *table, struct search *search) {
     struct group *group = &search->groups[search->begun % 3];
@@ -163,6 +171,13 @@ static void search_begin(const struct row_table *table, struct search *search) {
     group->count = left < GROUP ? left : GROUP;
     for (size_t i = 0; i < group->count; i++) {
         size_t k = group->first + i;
+        uint32_t number = search->numbers ? search->numbers[k] : NO_ROW;
+        group->is_known[i] = number < table->rows;
+        if (group->is_known[i]) {
+            group->rows[i] = number;
+            prefetch_row(table, number);
+            continue;
+        }
         uint64_t hash = layout_row_hash(keys->tables[k], keys->ids[k]);
         group->hashes[i] = hash;
         __builtin_prefetch(&table->entries[(uint32_t)hash & table->mask]);
@@ -173,24 +188,23 @@ static void search_begin(const struct row_table *table, struct search *search) {
 static void search_find(const struct row_table *table, struct search *search) {
     struct group *group = &search->groups[search->found++ % 3];
     for (size_t i = 0; i < group->count; i++) {
+        if (group->is_known[i])
+            continue;
         uint32_t tag = (uint32_t)(group->hashes[i] >> 32);
         uint32_t at = (uint32_t)group->hashes[i] & table->mask;
         while (table->entries[at].row != NO_ROW &&
                table->entries[at].tag != tag)
             at = (at + 1) & table->mask;
         group->rows[i] = table->entries[at].row;
-        if (group->rows[i] == NO_ROW)
-            continue;
-        const char *row = (const char *)row_of(table, group->rows[i]);
-        for (size_t byte = 0; byte < table->reach; byte += 64)
-            __builtin_prefetch(row + byte, 1);
+        if (group->rows[i] != NO_ROW)
+            prefetch_row(table, group->rows[i]);
     }
 }
 
 /* The next group; NULL: that was the last. Rows may be added meanwhile, not
  * removed. */
-static const struct group *search_next(const struct row_table *table,
-                                       struct search *search) {
+static struct group *search_next(const struct row_table *table,
+                                 struct search *search) {
     while (search->begun < search->num_groups &&
            search->begun < search->used + 3)
         search_begin(table, search);
@@ -201,21 +215,25 @@ static const struct group *search_next(const struct row_table *table,
                : NULL;
 }
 
-static void search_open(struct search *search, const struct row_keys *keys) {
+static void search_open(struct search *search, const struct row_keys *keys,
+                        const uint32_t *numbers) {
     search->keys = keys;
+    search->numbers = numbers;
     search->num_groups = (keys->count + GROUP - 1) / GROUP;
     search->begun = search->found = search->used = 0;
 }
 
-/* The row of GROUP's id I, which is ID of table NUMBER; NO_ROW: none. */
-static uint32_t search_row(const struct row_table *table,
-                           const struct group *group, size_t i, uint32_t number,
-                           uint64_t id) {
+/* The row of GROUP's id I, which is ID of table NUMBER; NO_ROW: none, and the
+ * hash is set. */
+static uint32_t search_row(const struct row_table *table, struct group *group,
+                           size_t i, uint32_t number, uint64_t id) {
     if (group->rows[i] != NO_ROW) {
         const struct row *row = row_of(table, group->rows[i]);
         if (row->id == id && row->table == number)
             return group->rows[i];
     }
+    if (group->is_known[i])
+        group->hashes[i] = layout_row_hash(number, id);
     return find_entry(table, number, id, group->hashes[i])->row;
 }
 
@@ -231,15 +249,19 @@ static void read_row(const struct row_table *table, uint32_t number,
 }
 
 void row_table_lookup(const struct row_table *table,
-                      const struct row_keys *keys, float *weights) {
+                      const struct row_keys *keys, uint32_t *numbers,
+                      float *weights) {
     struct search search;
-    const struct group *group;
-    search_open(&search, keys);
+    struct group *group;
+    search_open(&search, keys, NULL);
     while ((group = search_next(table, &search)))
         for (size_t i = 0; i < group->count; i++, weights += table->dim) {
-            uint64_t id = keys->ids[group->first + i];
-            uint32_t number = keys->tables[group->first + i];
+            size_t k = group->first + i;
+            uint64_t id = keys->ids[k];
+            uint32_t number = keys->tables[k];
             uint32_t row = search_row(table, group, i, number, id);
+            if (numbers)
+                numbers[k] = row;
             read_row(table, number, id,
                      row == NO_ROW ? NULL : row_of(table, row), weights);
         }
@@ -299,12 +321,8 @@ static bool add_page(struct row_table *table) {
     return true;
 }
 
-/* Makes row NUMBER's page the table's alone. */
-static bool own_page(struct row_table *table, uint32_t number) {
-    uint32_t p = number >> table->page_bits;
+static bool unshare_page(struct row_table *table, uint32_t p) {
     struct buffer **page = &table->pages[p];
-    if (!table->shared[p])
-        return true;
     struct buffer *copy = buffer_is_unique(*page) ? *page : take_page(table);
     if (!copy)
         return false;
@@ -316,6 +334,12 @@ static bool own_page(struct row_table *table, uint32_t number) {
     *page = copy;
     table->bytes[p] = buffer_data(copy);
     return true;
+}
+
+/* Makes row NUMBER's page the table's alone. */
+static inline bool own_page(struct row_table *table, uint32_t number) {
+    uint32_t p = number >> table->page_bits;
+    return !table->shared[p] || unshare_page(table, p);
 }
 
 static enum status check_room(struct row_table *table, uint32_t number,
@@ -381,8 +405,8 @@ static void count_pushes(struct row_table *table, struct row *row,
  * is NULL if its gradient only counts. */
 static enum status touch_row(struct row_table *table,
                              const struct row_table_update *update,
-                             const struct group *group, size_t i,
-                             struct row **out, struct failure *why) {
+                             struct group *group, size_t i, struct row **out,
+                             struct failure *why) {
     size_t k = group->first + i;
     uint64_t id = update->keys->ids[k];
     uint32_t of = update->keys->tables[k];
@@ -405,24 +429,30 @@ static enum status touch_row(struct row_table *table,
     return STATUS_OK;
 }
 
-/* Rows that an update has found, and their gradients, the first vector. */
+/* Rows that an update has found; the vectors have their gradients, weights and
+ * state. */
 struct pending {
     size_t count;
     struct row *rows[CHUNK];
 };
 
-/* Copies the tensors of the rows to the vectors, or back. */
-static void copy_rows(struct row_table *table, const struct pending *pending,
-                      bool back) {
+/* The vectors' place of tensor T of pending row I. */
+static float *vector_of(const struct row_table *table, unsigned t, size_t i) {
+    return table->vectors + (1 + t) * (size_t)VECTOR + i * table->dim;
+}
+
+static void load_row(struct row_table *table, struct row *row, size_t i) {
     uint32_t dim = table->dim;
-    for (unsigned t = 0; t <= table->slots; t++) {
-        float *vector = table->vectors + (1 + t) * (size_t)VECTOR;
-        for (size_t i = 0; i < pending->count; i++, vector += dim) {
-            float *floats = row_floats(pending->rows[i]) + t * dim;
-            row_keys_copy_row(back ? floats : vector, back ? vector : floats,
-                              dim);
-        }
-    }
+    for (unsigned t = 0; t <= table->slots; t++)
+        row_keys_copy_row(vector_of(table, t, i), row_floats(row) + t * dim,
+                          dim);
+}
+
+static void store_row(struct row_table *table, struct row *row, size_t i) {
+    uint32_t dim = table->dim;
+    for (unsigned t = 0; t <= table->slots; t++)
+        row_keys_copy_row(row_floats(row) + t * dim, vector_of(table, t, i),
+                          dim);
 }
 
 /* Applies the rule to the pending rows, of which there are none then. */
@@ -448,13 +478,13 @@ static enum status apply_rule(struct row_table *table,
         of_rule.state_out[slot] = weights + (slot + 1) * (size_t)VECTOR;
         of_rule.state[slot] = of_rule.state_out[slot];
     }
-    copy_rows(table, pending, false);
     rule_apply(options->loops, options->optimizer, &of_rule);
     if (nonfinite)
         return rule_nonfinite(
             options->layout->tables[pending->rows[0]->table].name, update->step,
             why);
-    copy_rows(table, pending, true);
+    for (size_t i = 0; i < pending->count; i++)
+        store_row(table, pending->rows[i], i);
     pending->count = 0;
     return STATUS_OK;
 }
@@ -463,8 +493,8 @@ static enum status apply_rule(struct row_table *table,
  * more fit the vectors. */
 static enum status apply_group(struct row_table *table,
                                const struct row_table_update *update,
-                               const struct group *group,
-                               struct pending *pending, struct failure *why) {
+                               struct group *group, struct pending *pending,
+                               struct failure *why) {
     size_t dim = table->dim, most = VECTOR / dim < CHUNK ? VECTOR / dim : CHUNK;
     const char *gradients = update->gradients;
     for (size_t i = 0; i < group->count; i++) {
@@ -477,6 +507,7 @@ static enum status apply_group(struct row_table *table,
         row_keys_copy_row(table->vectors + pending->count * dim,
                           gradients + (group->first + i) * dim * sizeof(float),
                           table->dim);
+        load_row(table, *row, pending->count);
         if (++pending->count == most)
             status = apply_rule(table, update, pending, why);
         if (status)
@@ -490,10 +521,10 @@ enum status row_table_apply(struct row_table *table,
                             struct failure *why) {
     struct search search;
     struct pending pending;
-    const struct group *group;
+    struct group *group;
     enum status status = STATUS_OK;
     pending.count = 0;
-    search_open(&search, update->keys);
+    search_open(&search, update->keys, update->numbers);
     while (!status && (group = search_next(table, &search)))
         status = apply_group(table, update, group, &pending, why);
     return status ? status : apply_rule(table, update, &pending, why);

@@ -47,10 +47,15 @@ enum status row_table_open(struct row_table **out,
 /* Frees *TABLE (may be NULL) and clears it; pages that others hold stay. */
 void row_table_close(struct row_table **table);
 
+/* The number of a row that is not there. */
+#define ROW_TABLE_NO_ROW UINT32_MAX
+
 /* Fills WEIGHTS [count, dim] with the rows of KEYS: zero for those that are not
- * admitted. */
+ * admitted; and NUMBERS [count] (may be NULL) with their numbers, by which an
+ * update finds them faster. */
 void row_table_lookup(const struct row_table *table,
-                      const struct row_keys *keys, float *weights);
+                      const struct row_keys *keys, uint32_t *numbers,
+                      float *weights);
 
 /* One update of the rows of KEYS, which creates those that are not there. */
 struct row_table_update {
@@ -59,8 +64,10 @@ struct row_table_update {
     double rate;
     float scale;
     const struct row_keys *keys;
-    const void *gradients;  /* floats [count, dim], any alignment, summed over
-                               the trainers */
+    const uint32_t *numbers; /* [count], as an earlier lookup or none has filled
+                                them, perhaps for other keys; NULL: none */
+    const void *gradients;   /* floats [count, dim], any alignment, summed over
+                                the trainers */
     const uint16_t *pushes; /* [count]: trainers that pushed the row; NULL: 1 */
 };
 

@@ -73,8 +73,7 @@ static void take_plan(struct simulated *s, uint32_t p,
         settings.staleness++;
     ps->norm_round = plan->step;
     ps->update_core = update_core_open(&settings);
-    ps->row_lookups =
-        row_lookups_open(ps->num_partitions, settings.num_ranks, NULL);
+    ps->row_lookups = row_lookups_open(ps->num_partitions, settings.num_ranks);
     simulated_member_send_reliable(s, &ps->member, simulated_ps_process(p),
                                    SIMULATED_READY, &ready);
 }
@@ -228,7 +227,8 @@ static void look_up(struct simulated *s, uint32_t p,
     struct simulated_ps *ps = &s->ps[p];
     uint32_t first = ps->count - ps->num_partitions;
     bool early = simulated_has_fault(s, SIMULATION_EARLY_ROWS);
-    struct row_lookup *lookup = row_lookups_new(ps->row_lookups, data->count);
+    struct row_lookup *lookup =
+        row_lookups_new(ps->row_lookups, data->count, NULL, 0);
     lookup->rank = data->rank;
     lookup->seq = data->seq;
     lookup->clock = data->clock;

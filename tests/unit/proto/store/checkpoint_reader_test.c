@@ -379,7 +379,7 @@ static void lookup_on_ps(const struct manifest *manifest,
     while ((row = shard_rows_step(&cursor)))
         if (row_table_restore(table, row, 1, partition, &why))
             fail_msg("%s", why.text);
-    row_table_lookup(table, keys, weights);
+    row_table_lookup(table, keys, NULL, weights);
     row_table_close(&table);
 }
 

@@ -40,11 +40,11 @@ static void contributions_are_gathered_in_rank_order(void **state) {
         gradient_inbox_add(inbox, 1, rank, payload, rank == 1 ? NULL : floats,
                            rank != 1);
         gradient_inbox_release(inbox, payload);
-        assert_int_equal(gradient_inbox_gather(inbox, 0, gradients, NULL),
+        assert_int_equal(gradient_inbox_gather(inbox, 0, gradients, NULL, NULL),
                          RANKS - rank);
         assert_ptr_equal(gradients[0], floats);
     }
-    assert_int_equal(gradient_inbox_gather(inbox, 1, gradients, NULL), 2);
+    assert_int_equal(gradient_inbox_gather(inbox, 1, gradients, NULL, NULL), 2);
     const uint32_t weights[RANKS] = {4, 8, 2};
     assert_int_equal(gradient_inbox_weight(inbox, 0, weights), 14);
     assert_int_equal(gradient_inbox_weight(inbox, 1, weights), 6);
@@ -64,7 +64,7 @@ static void contributions_handed_over_are_not_gathered_again(void **state) {
     gradient_inbox_add(inbox, 0, 0, payload, NULL, false);
     gradient_inbox_release(inbox, payload);
     assert_int_equal(gradient_inbox_detach(inbox, 0, held), 2);
-    assert_int_equal(gradient_inbox_gather(inbox, 0, gradients, NULL), 0);
+    assert_int_equal(gradient_inbox_gather(inbox, 0, gradients, NULL, NULL), 0);
     assert_int_equal(gradient_inbox_detach(inbox, 0, held + 2), 0);
     gradient_inbox_release(inbox, held[1]);
     assert_memory_equal(floats, "abcd", 4); /* until it is let go */

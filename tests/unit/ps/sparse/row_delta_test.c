@@ -134,7 +134,7 @@ static size_t draw_part(struct history *history, uint32_t p, char *to) {
 
 static void update_partition(struct history *history, uint32_t p) {
     static char bytes[TABLES * IDS * (5 * sizeof(float) + 10) + 64];
-    struct row_part part = {bytes, draw_part(history, p, bytes)};
+    struct row_part part = {bytes, draw_part(history, p, bytes), NULL};
     struct row_shard_round round = {.parts = &part,
                                     .num_parts = 1,
                                     .step = ++history->versions[p],
@@ -143,10 +143,8 @@ static void update_partition(struct history *history, uint32_t p) {
     struct cluster *cluster = history->cluster;
     struct row_shard *ps = cluster->ps[p % cluster->num_ps];
     uint32_t local = p / cluster->num_ps;
-    size_t values;
     struct failure why;
-    if (row_shard_check(ps, local, part.bytes, part.size, true, &values,
-                        &why) ||
+    if (row_shard_check(ps, local, part.bytes, part.size, &why) ||
         row_shard_update(ps, local, &round, &why))
         fail_msg("%s", why.text);
 }

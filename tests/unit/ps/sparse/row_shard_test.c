@@ -166,11 +166,10 @@ static enum status update(struct fixture *fixture, uint32_t p,
     struct row_part parts[RANKS];
     uint32_t local = p / fixture->num_shards;
     for (unsigned i = 0; i < round.num_parts; i++) {
-        size_t values;
         parts[i].bytes = bytes[i];
         parts[i].size = write_part(fixture, &pushes[i], p, true, bytes[i]);
-        if (row_shard_check(shard, local, bytes[i], parts[i].size, true,
-                            &values, why))
+        parts[i].list = NULL;
+        if (row_shard_check(shard, local, bytes[i], parts[i].size, why))
             fail_msg("%s", why->text);
     }
     round.parts = parts;
@@ -196,11 +195,14 @@ static void look_up_partition(struct fixture *fixture, uint32_t p,
     static float floats[ROWS * MAX_DIM];
     struct row_shard *shard = shard_of(fixture, p);
     uint32_t local = p / fixture->num_shards;
-    size_t size = write_part(fixture, wanted, p, false, bytes), values, at = 0;
+    size_t size = write_part(fixture, wanted, p, false, bytes), at = 0;
+    struct row_list list = {0};
     struct failure why;
-    if (row_shard_check(shard, local, bytes, size, false, &values, &why) ||
-        row_shard_lookup(shard, local, held, bytes, size, floats, &why))
+    if (row_shard_read(shard, local, bytes, size, false, &list, &why))
         fail_msg("%s", why.text);
+    row_shard_lookup(shard, local, held, &list, floats);
+    size_t list_floats = list.floats;
+    row_list_free(&list);
     for (uint32_t s = 0; s < STACKS; s++)
         for (uint32_t r = 0; r < ROWS; r++) {
             uint32_t t = table_of(r);
@@ -210,7 +212,7 @@ static void look_up_partition(struct fixture *fixture, uint32_t p,
             memcpy(weights[r], floats + at, dims[t] * sizeof(float));
             at += dims[t];
         }
-    assert_int_equal(at, values);
+    assert_int_equal(at, list_floats);
 }
 
 static void look_up_all(struct fixture *fixture, float weights[ROWS][MAX_DIM]) {
@@ -329,13 +331,14 @@ static void square_sums_are_those_of_the_scaled_sums(void **state) {
 static void assert_refused(struct fixture *fixture, uint32_t p,
                            const void *bytes, size_t size, bool floats) {
     void *exact = malloc(size + !size);
+    struct row_list list = {0};
     struct failure why;
-    size_t values;
     if (size)
         memcpy(exact, bytes, size);
-    assert_fails(row_shard_check(fixture->shards[0], p, exact, size, floats,
-                                 &values, &why),
-                 &why, FAILURE_BAD_MESSAGE);
+    assert_fails(
+        row_shard_read(fixture->shards[0], p, exact, size, floats, &list, &why),
+        &why, FAILURE_BAD_MESSAGE);
+    row_list_free(&list);
     free(exact);
 }
 
@@ -345,7 +348,8 @@ static void foreign_rows_and_other_bytes_are_refused(void **state) {
     struct philox_sequence random;
     struct fixture fixture;
     struct failure why;
-    size_t values, floats = 0;
+    struct row_list list = {0};
+    size_t floats = 0;
     (void)state;
     seed_open(&random);
     open_shards(&fixture, 1, &rules[0], (struct table){0});
@@ -353,17 +357,18 @@ static void foreign_rows_and_other_bytes_are_refused(void **state) {
     for (uint32_t r = 0; r < ROWS; r++)
         floats += partition_of(&fixture, r) == 2 ? dims[table_of(r)] : 0;
     size_t lists = write_part(&fixture, &push, 2, false, bytes);
-    assert_int_equal(row_shard_check(fixture.shards[0], 2, bytes, lists, false,
-                                     &values, &why),
-                     STATUS_OK);
-    assert_int_equal(values, floats);
+    assert_int_equal(
+        row_shard_read(fixture.shards[0], 2, bytes, lists, false, &list, &why),
+        STATUS_OK);
+    assert_int_equal(list.floats, floats);
     assert_refused(&fixture, 2, bytes, lists, true);
     size_t size = write_part(&fixture, &push, 2, true, bytes);
     assert_int_equal(size, lists + floats * sizeof(float));
     assert_int_equal(
-        row_shard_check(fixture.shards[0], 2, bytes, size, true, &values, &why),
+        row_shard_read(fixture.shards[0], 2, bytes, size, true, &list, &why),
         STATUS_OK);
-    assert_int_equal(values, floats);
+    assert_int_equal(list.floats, floats);
+    row_list_free(&list);
     for (uint32_t p = 0; p < PARTITIONS; p++)
         if (p != 2)
             assert_refused(&fixture, p, bytes, size, true);

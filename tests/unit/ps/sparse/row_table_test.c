@@ -102,7 +102,7 @@ static struct row_keys keys_of(const uint64_t *ids, size_t count) {
 static void lookup(const struct row_table *table, const uint64_t *ids,
                    size_t count, float *weights) {
     struct row_keys keys = keys_of(ids, count);
-    row_table_lookup(table, &keys, weights);
+    row_table_lookup(table, &keys, NULL, weights);
 }
 
 /* A batch of different ids, by their numbers, and their gradients. */
@@ -445,10 +445,10 @@ static void tables_have_rows_of_their_own(void **state) {
                                       .gradients = gradients};
     float before[4], after[4];
     (void)state;
-    row_table_lookup(table, &keys, before);
+    row_table_lookup(table, &keys, NULL, before);
     assert_memory_not_equal(before, before + 2, 2 * sizeof *before);
     assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
-    row_table_lookup(table, &keys, after);
+    row_table_lookup(table, &keys, NULL, after);
     assert_memory_equal(before, after, 2 * sizeof *before);
     assert_true(after[2] == before[2] - 1 && after[3] == before[3] - 1);
     assert_int_equal(row_table_rows(table, &admitted), 2);
