@@ -12,6 +12,13 @@
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, FIRST_ROOM = 1024 };
 enum { GROUP = 32 }; /* ids that are looked for together */
 
+/* Of the index: a row's key, so that its row needs not be read. */
+struct row_batch_entry {
+    uint64_t id;
+    uint32_t row; /* 1 + number; 0: none */
+    uint16_t table;
+};
+
 struct row_batch_row {
     uint64_t id;
     uint32_t partition;
@@ -46,7 +53,7 @@ void row_batch_close(struct row_batch *batch) {
 void row_batch_begin(struct row_batch *batch) {
     batch->num_added = batch->num_rows = batch->floats = 0;
     if (batch->index)
-        memset(batch->index, 0, ((size_t)batch->mask + 1) * sizeof(uint32_t));
+        memset(batch->index, 0, batch->room_rows * sizeof *batch->index);
 }
 
 bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size) {
@@ -64,41 +71,45 @@ bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size) {
 }
 
 /* Where the row of TABLE's ID is in the index, or the free entry for it. */
-static uint32_t *find_index(const struct row_batch *batch, uint32_t table,
-                            uint64_t id, uint64_t hash) {
-    for (uint32_t at = (uint32_t)hash & batch->mask;;
-         at = (at + 1) & batch->mask) {
-        uint32_t *entry = &batch->index[at];
-        if (!*entry)
-            return entry;
-        const struct row_batch_row *row = &batch->rows[*entry - 1];
-        if (row->id == id && row->table == table)
+static struct row_batch_entry *find_index(const struct row_batch *batch,
+                                          uint32_t table, uint64_t id,
+                                          uint64_t hash) {
+    size_t mask = batch->room_rows - 1;
+    for (size_t at = hash & mask;; at = (at + 1) & mask) {
+        struct row_batch_entry *entry = &batch->index[at];
+        if (!entry->row || (entry->id == id && entry->table == table))
             return entry;
     }
+}
+
+/* How many rows there may be: a quarter of the index stays free. */
+static size_t most_rows(const struct row_batch *batch) {
+    return batch->room_rows / 4 * 3;
 }
 
 /* Room for GROUP more rows than there are. */
 static bool grow_rows(struct row_batch *batch) {
     size_t room = batch->room_rows;
-    if (!row_batch_grow((void **)&batch->rows, &room, batch->num_rows + GROUP,
+    if (!row_batch_grow((void **)&batch->rows, &room,
+                        (batch->num_rows + GROUP) * 4 / 3 + 1,
                         sizeof *batch->rows))
         return false;
     struct row_batch_row *sorted =
         realloc(batch->sorted, room * sizeof *sorted);
     batch->sorted = sorted ? sorted : batch->sorted;
-    uint32_t *index = calloc(2 * room, sizeof *index);
+    struct row_batch_entry *index = calloc(room, sizeof *index);
     if (!sorted || !index) {
         free(index);
         return false;
     }
     free(batch->index);
     batch->index = index;
-    batch->mask = (uint32_t)(2 * room - 1);
     batch->room_rows = room;
     for (size_t r = 0; r < batch->num_rows; r++) {
         const struct row_batch_row *row = &batch->rows[r];
         *find_index(batch, row->table, row->id,
-                    layout_row_hash(row->table, row->id)) = (uint32_t)r + 1;
+                    layout_row_hash(row->table, row->id)) =
+            (struct row_batch_entry){row->id, (uint32_t)r + 1, row->table};
     }
     return true;
 }
@@ -111,36 +122,27 @@ static uint16_t table_order(const struct layout *layout, uint32_t table) {
     return (uint16_t)place;
 }
 
-/* Hashes COUNT ids of TABLE, and prefetches their places in the index, then
- * their rows. */
-static void prefetch_ids(const struct row_batch *batch, uint32_t table,
-                         const uint64_t *ids, size_t count, uint64_t *hashes) {
-    for (size_t i = 0; i < count; i++) {
-        hashes[i] = layout_row_hash(table, ids[i]);
-        __builtin_prefetch(&batch->index[(uint32_t)hashes[i] & batch->mask]);
-    }
-    for (size_t i = 0; i < count; i++) {
-        uint32_t entry = batch->index[(uint32_t)hashes[i] & batch->mask];
-        __builtin_prefetch(&batch->rows[entry ? entry - 1 : 0]);
-    }
-}
-
 /* COUNT ids, at most GROUP, for which there is room. */
 static void note_group(struct row_batch *batch, uint32_t table, uint16_t order,
                        const uint64_t *ids, size_t count) {
     uint64_t hashes[GROUP];
-    prefetch_ids(batch, table, ids, count, hashes);
     for (size_t i = 0; i < count; i++) {
-        uint32_t *entry = find_index(batch, table, ids[i], hashes[i]);
-        if (!*entry) {
+        hashes[i] = layout_row_hash(table, ids[i]);
+        __builtin_prefetch(&batch->index[hashes[i] & (batch->room_rows - 1)]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct row_batch_entry *entry =
+            find_index(batch, table, ids[i], hashes[i]);
+        if (!entry->row) {
             batch->rows[batch->num_rows++] = (struct row_batch_row){
                 .id = ids[i],
                 .partition = layout_partition(batch->layout, hashes[i]),
                 .table = (uint16_t)table,
                 .order = order};
-            *entry = (uint32_t)batch->num_rows;
+            *entry = (struct row_batch_entry){ids[i], (uint32_t)batch->num_rows,
+                                              (uint16_t)table};
         }
-        batch->positions[batch->num_added++] = *entry - 1;
+        batch->positions[batch->num_added++] = entry->row - 1;
     }
 }
 
@@ -153,7 +155,7 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
         return row_batch_no_memory(why);
     for (size_t first = 0; first < count; first += GROUP) {
         size_t group = count - first < GROUP ? count - first : GROUP;
-        if (batch->num_rows + group > batch->room_rows && !grow_rows(batch))
+        if (batch->num_rows + group > most_rows(batch) && !grow_rows(batch))
             return row_batch_no_memory(why);
         note_group(batch, table, order, ids + first, group);
     }
@@ -223,12 +225,12 @@ static void order_rows(struct row_batch *batch) {
 static void place_rows(struct row_batch *batch) {
     for (size_t r = 0; r < batch->num_rows; r++) {
         struct row_batch_row *row = &batch->rows[r];
-        batch->index[row->at] = (uint32_t)batch->floats;
+        batch->index[row->at].row = (uint32_t)batch->floats;
         row->at = (uint32_t)batch->floats;
         batch->floats += batch->layout->tables[row->table].dim;
     }
     for (size_t i = 0; i < batch->num_added; i++)
-        batch->positions[i] = batch->index[batch->positions[i]];
+        batch->positions[i] = batch->index[batch->positions[i]].row;
 }
 
 static bool reserve_floats(struct row_batch *batch) {

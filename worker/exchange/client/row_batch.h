@@ -20,6 +20,7 @@ struct row_batch_part {
 };
 
 struct row_batch_row;
+struct row_batch_entry;
 
 struct row_batch {
     const struct layout *layout;
@@ -33,8 +34,7 @@ struct row_batch {
 
     /* Private. */
     struct row_batch_row *rows, *sorted; /* [room_rows] */
-    uint32_t *index;                     /* [mask + 1]: 1 + number of a row */
-    uint32_t mask;
+    struct row_batch_entry *index;       /* [room_rows] */
     size_t room_added, room_rows, room_bytes, room_floats;
 };
 
