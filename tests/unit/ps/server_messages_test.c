@@ -103,12 +103,12 @@ static void acks_do_not_wait_behind_weights(void **state) {
     server_fixture_expect_weights(fixture, 0, 2, weights, 3);
 }
 
-/* Asks for row 7 of a table of width 1, or pushes FLOATS (1) to it. */
+/* Asks for ROW of a table of width 1, or pushes 1 to it. */
 static void send_row(struct server_fixture *fixture,
                      Capstan__DataHeader__Kind kind, uint64_t clock,
-                     uint32_t floats) {
-    uint64_t row = 7;
+                     uint64_t row) {
     uint16_t table = 0;
+    uint32_t floats = kind == CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS;
     struct row_keys keys = {.count = 1, .ids = &row, .tables = &table};
     unsigned char form, bytes[64];
     const float gradient = 1;
@@ -125,8 +125,7 @@ static void send_row(struct server_fixture *fixture,
     server_fixture_send(fixture, fixture->trainers[0], &header, bytes, size);
 }
 
-static void acks_do_not_wait_behind_rows(void **state) {
-    struct server_fixture *fixture = *state;
+static void open_with_rows(struct server_fixture *fixture) {
     const struct table table = {.name = "rows", .dim = 1};
     struct failure why;
     assert_int_equal(layout_add_tables(fixture->layout, &table, 1, 1, &why),
@@ -135,14 +134,61 @@ static void acks_do_not_wait_behind_rows(void **state) {
     fixture->num_partitions = 1;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
-    send_row(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, 1, 1);
-    send_row(fixture, CAPSTAN__DATA_HEADER__KIND__LOOKUP, 2, 0);
+}
+
+static void acks_do_not_wait_behind_rows(void **state) {
+    struct server_fixture *fixture = *state;
+    open_with_rows(fixture);
+    send_row(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, 1, 7);
+    send_row(fixture, CAPSTAN__DATA_HEADER__KIND__LOOKUP, 2, 7);
     server_fixture_handle_one(fixture);
     server_fixture_handle_one(fixture);
     server_fixture_expect(fixture, fixture->trainers[0],
                           CAPSTAN__DATA_HEADER__KIND__ACK, NULL);
     server_fixture_expect(fixture, fixture->trainers[0],
                           CAPSTAN__DATA_HEADER__KIND__ROWS, NULL);
+}
+
+static void look_up_row(struct server_fixture *fixture, uint64_t clock,
+                        uint64_t row) {
+    send_row(fixture, CAPSTAN__DATA_HEADER__KIND__LOOKUP, clock, row);
+    server_fixture_handle_one(fixture);
+}
+
+static void expect_row(struct server_fixture *fixture, float weight) {
+    struct link_frame frame;
+    float found;
+    Capstan__DataHeader *header =
+        server_fixture_receive_reply(fixture, fixture->trainers[0], &frame);
+    assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__ROWS);
+    assert_int_equal(frame.payload.size, sizeof found);
+    memcpy(&found, frame.payload.data, sizeof found);
+    assert_true(found == weight);
+    link_release(&frame);
+}
+
+/* The lists of these pushes are as long as each other, and those of the lookups
+ * before them. */
+static void a_push_changes_the_rows_that_it_lists(void **state) {
+    static const uint64_t pushed[] = {8, 7, 7, 9};
+    struct server_fixture *fixture = *state;
+    float weights[10] = {0};
+    open_with_rows(fixture);
+    look_up_row(fixture, 1, 7);
+    expect_row(fixture, 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        send_row(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, i + 1,
+                 pushed[i]);
+        server_fixture_handle_one(fixture);
+        weights[pushed[i]] -= 1;
+        for (uint64_t row = 7; row <= 9; row++) {
+            look_up_row(fixture, i + 2, row);
+            if (row == 7)
+                server_fixture_expect(fixture, fixture->trainers[0],
+                                      CAPSTAN__DATA_HEADER__KIND__ACK, NULL);
+            expect_row(fixture, weights[row]);
+        }
+    }
 }
 
 static void an_ack_is_sent_when_the_round_closes(void **state) {
@@ -460,6 +506,7 @@ int main(void) {
         SERVER_TEST(acks_of_several_requests_share_a_message),
         SERVER_TEST(acks_do_not_wait_behind_weights),
         SERVER_TEST(acks_do_not_wait_behind_rows),
+        SERVER_TEST(a_push_changes_the_rows_that_it_lists),
         SERVER_TEST(an_ack_is_sent_when_the_round_closes),
         SERVER_TEST(a_query_may_request_an_ack),
         SERVER_TEST(a_new_incarnation_that_restarts_its_clock_gets_its_weights),

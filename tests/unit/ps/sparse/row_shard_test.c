@@ -156,7 +156,19 @@ static size_t write_part(const struct fixture *fixture, const struct push *push,
     return (size_t)(end - to);
 }
 
-/* One round of PUSHES [num_parts]; *SQUARES, unless NULL: of partition P. */
+/* Reads the list of PART, and the numbers of its rows. */
+static void look_up_part(struct row_shard *shard, uint32_t local,
+                         struct row_part *part, struct row_list *list) {
+    static float weights[ROWS * MAX_DIM];
+    struct failure why;
+    if (row_shard_read(shard, local, part->bytes, part->size, true, list, &why))
+        fail_msg("%s", why.text);
+    row_shard_lookup(shard, local, NULL, list, weights);
+    part->list = list;
+}
+
+/* One round of PUSHES [num_parts], some with lists that have been looked up;
+ * *SQUARES, unless NULL: of partition P. */
 static enum status update(struct fixture *fixture, uint32_t p,
                           const struct push *pushes,
                           struct row_shard_round round, double *squares,
@@ -164,6 +176,7 @@ static enum status update(struct fixture *fixture, uint32_t p,
     static unsigned char bytes[RANKS][MAX_BYTES];
     struct row_shard *shard = shard_of(fixture, p);
     struct row_part parts[RANKS];
+    struct row_list lists[RANKS] = {0};
     uint32_t local = p / fixture->num_shards;
     for (unsigned i = 0; i < round.num_parts; i++) {
         parts[i].bytes = bytes[i];
@@ -171,11 +184,16 @@ static enum status update(struct fixture *fixture, uint32_t p,
         parts[i].list = NULL;
         if (row_shard_check(shard, local, bytes[i], parts[i].size, why))
             fail_msg("%s", why->text);
+        if ((round.step + i) % 2)
+            look_up_part(shard, local, &parts[i], &lists[i]);
     }
     round.parts = parts;
     if (squares)
         *squares = row_shard_square_sum(shard, local, &round);
-    return row_shard_update(shard, local, &round, why);
+    enum status status = row_shard_update(shard, local, &round, why);
+    for (unsigned i = 0; i < RANKS; i++)
+        row_list_free(&lists[i]);
+    return status;
 }
 
 static void update_all(struct fixture *fixture, const struct push *pushes,

@@ -131,15 +131,21 @@ static void draw(struct batch *batch, struct philox_sequence *random,
         batch->gradients[i] = (float)(int32_t)philox_next(random) * 0x1p-31f;
 }
 
+/* With the rows' numbers, those of another batch or none: it is the same. */
 static void apply(struct row_table *table, const struct batch *batch,
                   uint64_t step) {
+    static uint32_t numbers[BATCH];
+    static float weights[BATCH * MAX_DIM];
     struct row_keys keys = keys_of(batch->ids, batch->count);
     struct row_table_update update = {.step = step,
                                       .rate = 0.05,
                                       .scale = 0.5f,
                                       .keys = &keys,
+                                      .numbers = step % 3 ? numbers : NULL,
                                       .gradients = batch->gradients};
     struct failure why;
+    if (step % 3 == 1)
+        row_table_lookup(table, &keys, numbers, weights);
     if (row_table_apply(table, &update, &why))
         fail_msg("%s", why.text);
 }
