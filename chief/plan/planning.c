@@ -407,14 +407,14 @@ static void log_plan(const struct run *run) {
 static void planning_check_schedule(const struct run *run) {
     const struct schedule *schedule = &run->job->schedule;
     unsigned long long last = run->plan.schedule.total;
+    const char *key;
+    unsigned long long end = schedule_end(schedule, &key);
     if (last > run->plan.schedule.start && schedule_ends_before(schedule, last))
         log_warning(run->log, "schedule_ends_early",
-                    "the scheduler ends at step %llu "
-                    "(scheduler.params.total_num_steps), the run at step %llu: "
-                    "the rate of the last steps is %g; set total_num_steps "
-                    "together with epochs or steps, to %llu",
-                    (unsigned long long)schedule->total_num_steps, last,
-                    schedule_rate(schedule, last), last);
+                    "the scheduler ends at step %llu (scheduler.params.%s), "
+                    "the run at step %llu: the rate of the last steps is %g; "
+                    "set %s together with epochs or steps, to %llu",
+                    end, key, last, schedule_rate(schedule, last), key, last);
 }
 
 /* Logs that the job asks for no more than the checkpoint has behind it. */

@@ -8,6 +8,7 @@
 #include "chief/report/time_breakdown.h"
 #include "proto/base/time.h"
 #include "proto/config/byte_size.h"
+#include "proto/config/job/job_rules.h"
 #include "proto/tensor/encoding.h"
 
 #include <errno.h>
@@ -316,10 +317,8 @@ static bool has_risen(const struct run *run, char *trend, size_t size) {
 /* A learning rate that fits a synchronous run may be too large for pushes that
  * are not averaged; with one trainer there is no difference. */
 static void log_diverged(const struct run *run) {
-    const struct schedule *schedule = &run->job->schedule;
-    bool warms = schedule->type == SCHEDULE_WARMUP ||
-                 schedule->type == SCHEDULE_WARMUP_DECAY;
-    double rate = warms ? schedule->warmup_max_lr : schedule->lr;
+    const char *key;
+    double rate = job_rules_highest_rate(&run->job->schedule, &key);
     uint32_t trainers = run->roster.num_ranks;
     char trend[160];
     bool risen = has_risen(run, trend, sizeof trend);
@@ -331,8 +330,7 @@ static void log_diverged(const struct run *run) {
         "the run has diverged: %s. With staleness each push of the %u "
         "trainers is an update of its own, while a synchronous run averages "
         "them: try %s %g, which is %g over %u",
-        run->metrics.diverged ? "the loss is NaN" : trend, trainers,
-        warms ? "scheduler.params.warmup_max_lr" : "optimizer.params.lr",
+        run->metrics.diverged ? "the loss is NaN" : trend, trainers, key,
         rate / trainers, rate, trainers);
 }
 

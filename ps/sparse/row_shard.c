@@ -191,9 +191,9 @@ void row_list_free(struct row_list *list) {
 }
 
 /* Reads the lists; what follows them is not looked at. */
-static enum status read_keys(const struct row_shard *shard, const void *bytes,
-                             size_t size, struct row_list *list,
-                             struct failure *why) {
+static enum status read_row_list(const struct row_shard *shard,
+                                 const void *bytes, size_t size,
+                                 struct row_list *list, struct failure *why) {
     const struct layout *layout = shard->settings.layout;
     if (!open_list(shard->num_stacks, list))
         return row_shard_no_memory(why);
@@ -209,7 +209,7 @@ static enum status read_keys(const struct row_shard *shard, const void *bytes,
 static enum status check_list(const struct row_shard *shard, uint32_t p,
                               const void *bytes, size_t size, bool floats,
                               struct row_list *list, struct failure *why) {
-    enum status status = read_keys(shard, bytes, size, list, why);
+    enum status status = read_row_list(shard, bytes, size, list, why);
     if (status)
         return status;
     if (size - list->size != (floats ? list->floats * sizeof(float) : 0))
@@ -257,8 +257,8 @@ static enum status read_parts(struct row_shard *shard, uint32_t p,
         of->list = part->list;
         if (!part->list) {
             of->list = &scratch->lists[i];
-            status = read_keys(shard, part->bytes, part->size,
-                               &scratch->lists[i], why);
+            status = read_row_list(shard, part->bytes, part->size,
+                                   &scratch->lists[i], why);
         }
         of->numbers_end = part->list ? part->list->numbers : NULL;
         of->end = (const char *)part->bytes + of->list->size;

@@ -92,28 +92,68 @@ static void check_on_nan(const struct job *job,
                         "contributions");
 }
 
-/* As in DeepSpeed, a schedule with its own rates ignores the optimizer's rate.
- * Without a warning a user who set that one would not see why it has no
- * effect. */
+double job_rules_highest_rate(const struct schedule *schedule,
+                              const char **key) {
+    double highest = 0;
+    switch (schedule->type) {
+    case SCHEDULE_WARMUP:
+    case SCHEDULE_WARMUP_DECAY:
+        *key = "scheduler.params.warmup_max_lr";
+        return schedule->warmup_max_lr;
+    case SCHEDULE_PIECEWISE:
+        *key = "scheduler.params.values";
+        for (uint32_t i = 0; i < schedule->values.count; i++)
+            if (schedule->values.items[i] > highest)
+                highest = schedule->values.items[i];
+        return highest;
+    default:
+        *key = schedule->initial_lr > 0
+                   ? "scheduler.params.initial_learning_rate"
+                   : JOB_RULES_LR;
+        return schedule->initial_lr > 0 ? schedule->initial_lr : schedule->lr;
+    }
+}
+
+/* As in DeepSpeed and TensorFlow, a schedule with its own rates ignores the
+ * optimizer's rate. Without a warning a user who set that one would not see why
+ * it has no effect. */
 static void check_rates(const struct job *job, const struct job_input *input) {
-    const struct schedule *schedule = &job->schedule;
-    bool replaced = schedule->type == SCHEDULE_WARMUP ||
-                    schedule->type == SCHEDULE_WARMUP_DECAY;
-    if (replaced && is_given(input, "optimizer.params.lr") &&
-        schedule->lr != schedule->warmup_max_lr)
+    const char *key;
+    double highest = job_rules_highest_rate(&job->schedule, &key);
+    if (is_given(input, JOB_RULES_LR) && job->schedule.lr != highest)
         log_warning(input->log, "key_ignored",
-                    "optimizer.params.lr: %g is not used: the scheduler sets "
-                    "the rate, up to scheduler.params.warmup_max_lr, %g; set "
-                    "that one, or take the scheduler out (--set "
+                    "%s: %g is not used: the scheduler sets the rate, up to "
+                    "%s, %g; set that one, or take the scheduler out (--set "
                     "scheduler=null)",
-                    schedule->lr, schedule->warmup_max_lr);
+                    JOB_RULES_LR, job->schedule.lr, key, highest);
+}
+
+static void check_bounds(const struct job *job,
+                         struct diagnostics *diagnostics) {
+    const struct schedule *schedule = &job->schedule;
+    const struct job_reals *bounds = &schedule->bounds;
+    bool pieces = schedule->type == SCHEDULE_PIECEWISE;
+    for (uint32_t i = 1; i < bounds->count; i++)
+        if (bounds->items[i] <= bounds->items[i - 1]) {
+            diagnostics_add(diagnostics,
+                            pieces ? "scheduler.params.boundaries"
+                                   : "scheduler.params.milestones",
+                            "found %g after %g; allowed: steps that ascend",
+                            bounds->items[i], bounds->items[i - 1]);
+            return;
+        }
+    if (pieces && schedule->values.count &&
+        schedule->values.count != bounds->count + 1)
+        diagnostics_add(diagnostics, "scheduler.params.values",
+                        "found %u with %u boundaries; allowed: one more than "
+                        "boundaries",
+                        schedule->values.count, bounds->count);
 }
 
 static void job_rules_check_schedule(const struct job *job,
                                      const struct log *log) {
     const struct schedule *schedule = &job->schedule;
-    if (schedule->type != SCHEDULE_CONSTANT &&
-        schedule->type != SCHEDULE_WARMUP && schedule->total_num_steps > 0 &&
+    if (schedule->total_num_steps > 0 &&
         schedule->total_num_steps < schedule->warmup_num_steps)
         log_warning(log, "warmup_cut_short",
                     "scheduler.params.total_num_steps: %llu is less than "
@@ -318,6 +358,7 @@ void job_rules_check(struct job *job, const struct job_input *input,
     check_on_nan(job, diagnostics);
     check_records(job, diagnostics);
     check_rates(job, input);
+    check_bounds(job, diagnostics);
     job_rules_check_schedule(job, input->log);
     check_scale_lr(job, input->log, diagnostics);
     check_strategy(job, diagnostics);

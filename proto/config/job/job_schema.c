@@ -23,6 +23,18 @@
 #define WARMUP (1u << SCHEDULE_WARMUP)
 #define DECAY (1u << SCHEDULE_WARMUP_DECAY)
 #define COSINE (1u << SCHEDULE_WARMUP_COSINE)
+#define EXPONENTIAL (1u << SCHEDULE_EXPONENTIAL)
+#define EXPONENTIAL_LR (1u << SCHEDULE_EXPONENTIAL_LR)
+#define STEP_LR (1u << SCHEDULE_STEP_LR)
+#define PIECEWISE (1u << SCHEDULE_PIECEWISE)
+#define MULTI_STEP_LR (1u << SCHEDULE_MULTI_STEP_LR)
+#define POLYNOMIAL (1u << SCHEDULE_POLYNOMIAL)
+#define POLYNOMIAL_LR (1u << SCHEDULE_POLYNOMIAL_LR)
+#define INVERSE_TIME (1u << SCHEDULE_INVERSE_TIME)
+#define COSINE_DECAY (1u << SCHEDULE_COSINE)
+#define ANNEALING_LR (1u << SCHEDULE_COSINE_ANNEALING_LR)
+#define RESTARTS (1u << SCHEDULE_COSINE_RESTARTS)
+#define WARM_RESTARTS (1u << SCHEDULE_COSINE_WARM_RESTARTS)
 
 #define BOOL(member) .kind = JOB_KIND_BOOL, .field = FIELD(member)
 #define U32(member, from, to)                                                  \
@@ -33,6 +45,9 @@
     .kind = JOB_KIND_REAL, .field = FIELD(member), .min = from, .max = to
 #define CHOICE(member, ...)                                                    \
     .kind = JOB_KIND_CHOICE, .field = FIELD(member), .words = WORDS(__VA_ARGS__)
+#define REALS(member, from, to, fewest)                                        \
+    .kind = JOB_KIND_REALS, .field = FIELD(member), .min = from, .max = to,    \
+    .least = fewest, .most = JOB_MAX_REALS - 1 + (fewest - 1)
 #define BOOL_WORD(member, no, yes)                                             \
     .kind = JOB_KIND_BOOL_WORD, .field = FIELD(member), .words = WORDS(no, yes)
 #define PATH(member) .kind = JOB_KIND_PATH, .field = FIELD(member)
@@ -181,7 +196,11 @@ static const struct job_key keys[] = {
 
             {"scheduler.type",
              CHOICE(schedule.type, "none", "WarmupLR", "WarmupDecayLR",
-                    "WarmupCosineLR"),
+                    "WarmupCosineLR", "ExponentialDecay", "ExponentialLR",
+                    "StepLR", "PiecewiseConstantDecay", "MultiStepLR",
+                    "PolynomialDecay", "PolynomialLR", "InverseTimeDecay",
+                    "CosineDecay", "CosineAnnealingLR", "CosineDecayRestarts",
+                    "CosineAnnealingWarmRestarts"),
              .default_value = "\"none\""},
     {"scheduler.params.warmup_min_lr", REAL(schedule.warmup_min_lr, 0, HUGE),
      .default_value = "0", .schedules = WARMUP | DECAY},
@@ -200,6 +219,53 @@ static const struct job_key keys[] = {
     {"scheduler.params.warmup_type",
      BOOL_WORD(schedule.warmup_linear, "log", "linear"),
      .default_value = "\"log\"", .schedules = WARMUP | DECAY | COSINE},
+    {"scheduler.params.initial_learning_rate",
+     REAL(schedule.initial_lr, 1e-30, HUGE),
+     .schedules =
+         EXPONENTIAL | POLYNOMIAL | INVERSE_TIME | COSINE_DECAY | RESTARTS},
+    {"scheduler.params.decay_steps", U64(schedule.period, 1, MANY),
+     .required = true,
+     .schedules = EXPONENTIAL | POLYNOMIAL | INVERSE_TIME | COSINE_DECAY},
+    {"scheduler.params.first_decay_steps", U64(schedule.period, 1, MANY),
+     .required = true, .schedules = RESTARTS},
+    {"scheduler.params.decay_rate", REAL(schedule.decay_rate, 0, HUGE),
+     .required = true, .schedules = EXPONENTIAL | INVERSE_TIME},
+    {"scheduler.params.staircase", BOOL(schedule.staircase),
+     .default_value = "false", .schedules = EXPONENTIAL | INVERSE_TIME},
+    {"scheduler.params.end_learning_rate", REAL(schedule.end_rate, 0, HUGE),
+     .default_value = "0.0001", .schedules = POLYNOMIAL},
+    {"scheduler.params.power", REAL(schedule.power, 0, HUGE),
+     .default_value = "1", .schedules = POLYNOMIAL | POLYNOMIAL_LR},
+    {"scheduler.params.cycle", BOOL(schedule.cycle), .default_value = "false",
+     .schedules = POLYNOMIAL},
+    {"scheduler.params.alpha", REAL(schedule.alpha, 0, 1), .default_value = "0",
+     .schedules = COSINE_DECAY | RESTARTS},
+    {"scheduler.params.t_mul", REAL(schedule.t_mul, 1, HUGE),
+     .default_value = "2", .schedules = RESTARTS},
+    {"scheduler.params.m_mul", REAL(schedule.m_mul, 0, HUGE),
+     .default_value = "1", .schedules = RESTARTS},
+    {"scheduler.params.boundaries", REALS(schedule.bounds, 0, MANY, 1),
+     .required = true, .schedules = PIECEWISE},
+    {"scheduler.params.values", REALS(schedule.values, 0, HUGE, 2),
+     .required = true, .schedules = PIECEWISE},
+    {"scheduler.params.gamma", REAL(schedule.decay_rate, 0, HUGE),
+     .required = true, .schedules = EXPONENTIAL_LR},
+    {"scheduler.params.gamma", REAL(schedule.decay_rate, 0, HUGE),
+     .default_value = "0.1", .schedules = STEP_LR | MULTI_STEP_LR},
+    {"scheduler.params.step_size", U64(schedule.period, 1, MANY),
+     .required = true, .schedules = STEP_LR},
+    {"scheduler.params.milestones", REALS(schedule.bounds, 0, MANY, 1),
+     .required = true, .schedules = MULTI_STEP_LR},
+    {"scheduler.params.total_iters", U64(schedule.period, 1, MANY),
+     .default_value = "5", .schedules = POLYNOMIAL_LR},
+    {"scheduler.params.T_max", U64(schedule.period, 1, MANY), .required = true,
+     .schedules = ANNEALING_LR},
+    {"scheduler.params.T_0", U64(schedule.period, 1, MANY), .required = true,
+     .schedules = WARM_RESTARTS},
+    {"scheduler.params.T_mult", REAL(schedule.t_mul, 1, HUGE),
+     .default_value = "1", .schedules = WARM_RESTARTS},
+    {"scheduler.params.eta_min", REAL(schedule.end_rate, 0, HUGE),
+     .default_value = "0", .schedules = ANNEALING_LR | WARM_RESTARTS},
     {"scale_lr", BOOL_WORD(scale_lr, "none", "linear"),
      .default_value = "\"none\""},
 

@@ -26,6 +26,7 @@ enum job_kind {
     JOB_KIND_NAMES,     /* an array of strings, kept as JSON */
     JOB_KIND_OBJECT,    /* an object of objects, kept as JSON */
     JOB_KIND_WIDTHS,    /* struct job_widths, from `least` to `most` */
+    JOB_KIND_REALS,     /* struct job_reals, from `least` to `most` */
     JOB_KIND_BETAS,     /* struct optimizer: beta1, beta2 */
     JOB_KIND_STEPS,     /* struct job: has_steps, steps */
     JOB_KIND_STALENESS, /* a count or "inf" */
@@ -47,7 +48,7 @@ struct job_key {
     bool of_model; /* FIELD is in job->model.settings */
     size_t field;  /* offset in struct job */
     double min, max;
-    uint32_t least, most;      /* of JOB_KIND_WIDTHS: how many */
+    uint32_t least, most;      /* of WIDTHS and REALS: how many */
     const char *const *words;  /* NULL-ended */
     const char *default_value; /* default */
     const char *deepspeed;     /* DeepSpeed's default, if it differs */

@@ -252,6 +252,7 @@ static const struct job_value_kind *const kinds[JOB_KINDS] = {
     [JOB_KIND_NAMES] = &job_value_names,
     [JOB_KIND_OBJECT] = &job_value_object,
     [JOB_KIND_WIDTHS] = &job_value_widths,
+    [JOB_KIND_REALS] = &job_value_reals,
     [JOB_KIND_BETAS] = &job_value_betas,
     [JOB_KIND_STEPS] = &job_value_steps,
     [JOB_KIND_STALENESS] = &job_value_staleness,

@@ -168,6 +168,40 @@ static void allow_widths(const struct job_key *key, char *text, size_t size) {
 const struct job_value_kind job_value_widths = {read_widths, write_widths,
                                                 allow_widths, 0};
 
+static bool read_reals(const struct job_key *key, const json_t *value,
+                       void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct job_reals reals = {.count = (uint32_t)json_array_size(value)};
+    if (reals.count < key->least || reals.count > key->most)
+        return false;
+    for (uint32_t i = 0; i < reals.count; i++) {
+        const json_t *real = json_array_get(value, i);
+        reals.items[i] = json_number_value(real);
+        if (!json_is_number(real) || reals.items[i] < key->min ||
+            reals.items[i] > key->max)
+            return false;
+    }
+    *(struct job_reals *)field = reals;
+    return true;
+}
+
+static json_t *write_reals(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct job_reals *reals = field;
+    json_t *array = reals->count ? json_array() : NULL;
+    for (uint32_t i = 0; i < reals->count; i++)
+        json_array_append_new(array, json_real(reals->items[i]));
+    return array;
+}
+
+static void allow_reals(const struct job_key *key, char *text, size_t size) {
+    snprintf(text, size, "an array of %u to %u numbers, at least %g",
+             key->least, key->most, key->min);
+}
+
+const struct job_value_kind job_value_reals = {read_reals, write_reals,
+                                               allow_reals, 0};
+
 static bool read_betas(const struct job_key *key, const json_t *value,
                        void *field, const struct job_reader *reader) {
     (void)key, (void)reader;

@@ -83,7 +83,7 @@ static struct row_batch_entry *find_index(const struct row_batch *batch,
 }
 
 /* How many rows there may be: a quarter of the index stays free. */
-static size_t most_rows(const struct row_batch *batch) {
+static size_t row_batch_most(const struct row_batch *batch) {
     return batch->room_rows / 4 * 3;
 }
 
@@ -155,7 +155,8 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
         return row_batch_no_memory(why);
     for (size_t first = 0; first < count; first += GROUP) {
         size_t group = count - first < GROUP ? count - first : GROUP;
-        if (batch->num_rows + group > most_rows(batch) && !grow_rows(batch))
+        if (batch->num_rows + group > row_batch_most(batch) &&
+            !grow_rows(batch))
             return row_batch_no_memory(why);
         note_group(batch, table, order, ids + first, group);
     }

@@ -140,6 +140,150 @@ static void a_decay_to_zero_ends_at_its_total(void **state) {
     assert_false(schedule_ends_before(&warmup, 1000000));
 }
 
+/* Rates that TensorFlow 2.15.1 and torch print, before and at the steps
+ * where something changes. */
+static void decays_have_the_rates_of_tensorflow_and_torch(void **state) {
+    static const uint64_t iterations[] = {0, 1, 7, 10, 11, 30, 31, 70};
+    static const struct {
+        struct schedule schedule;
+        double rates[8];
+    } cases[] = {
+        {{.lr = 0.2,
+          .type = SCHEDULE_EXPONENTIAL,
+          .period = 10,
+          .decay_rate = 0.5},
+         {0.2, 0.1866065983, 0.1231144413, 0.1, 0.09330329915, 0.025,
+          0.02332582479, 0.0015625}},
+        {{.lr = 0.2,
+          .type = SCHEDULE_EXPONENTIAL,
+          .period = 10,
+          .decay_rate = 0.5,
+          .staircase = true},
+         {0.2, 0.2, 0.2, 0.1, 0.1, 0.025, 0.025, 0.0015625}},
+        {{.lr = 0.2,
+          .type = SCHEDULE_INVERSE_TIME,
+          .period = 10,
+          .decay_rate = 0.5},
+         {0.2, 0.1904761905, 0.1481481481, 0.1333333333, 0.1290322581, 0.08,
+          0.07843137255, 0.04444444444}},
+        {{.lr = 0.2,
+          .type = SCHEDULE_POLYNOMIAL,
+          .period = 30,
+          .end_rate = 0.02,
+          .power = 2},
+         {0.2, 0.1882, 0.1258, 0.1, 0.0922, 0.02, 0.02, 0.02}},
+        {{.lr = 0.2,
+          .type = SCHEDULE_POLYNOMIAL,
+          .period = 30,
+          .end_rate = 0.02,
+          .power = 2,
+          .cycle = true},
+         {0.2, 0.1882, 0.1258, 0.1, 0.0922, 0.02, 0.06205, 0.02888888846}},
+        {{.lr = 0.2, .type = SCHEDULE_COSINE, .period = 30, .alpha = 0.1},
+         {0.2, 0.1995069706, 0.1768830343, 0.155, 0.1466062979, 0.02, 0.02,
+          0.02}},
+        {{.lr = 0.2,
+          .type = SCHEDULE_COSINE_RESTARTS,
+          .period = 10,
+          .t_mul = 2,
+          .m_mul = 0.5,
+          .alpha = 0.1},
+         {0.2, 0.1955950865, 0.05709932753, 0.11, 0.1094459755, 0.065,
+          0.06493064023, 0.0425}},
+        {{.lr = 0.2,
+          .type = SCHEDULE_COSINE_RESTARTS,
+          .period = 10,
+          .t_mul = 1,
+          .m_mul = 0.5,
+          .alpha = 0.1},
+         {0.2, 0.1955950865, 0.05709932753, 0.11, 0.1077975434, 0.0425,
+          0.04194938607, 0.0214062503}},
+        {{.lr = 0.2,
+          .type = SCHEDULE_PIECEWISE,
+          .bounds = {2, {10, 30}},
+          .values = {3, {0.2, 0.1, 0.01}}},
+         {0.2, 0.2, 0.2, 0.2, 0.1, 0.1, 0.01, 0.01}},
+        {{.lr = 0.2, .type = SCHEDULE_EXPONENTIAL_LR, .decay_rate = 0.9},
+         {0.2, 0.18, 0.09565938, 0.06973568802, 0.06276211922, 0.008478231655,
+          0.00763040849, 0.0001253157496}},
+        {{.lr = 0.2, .type = SCHEDULE_STEP_LR, .period = 10, .decay_rate = 0.5},
+         {0.2, 0.2, 0.2, 0.1, 0.1, 0.025, 0.025, 0.0015625}},
+        {{.lr = 0.2,
+          .type = SCHEDULE_MULTI_STEP_LR,
+          .bounds = {2, {10, 30}},
+          .decay_rate = 0.5},
+         {0.2, 0.2, 0.2, 0.1, 0.1, 0.05, 0.05, 0.05}},
+        {{.lr = 0.2, .type = SCHEDULE_POLYNOMIAL_LR, .period = 30, .power = 2},
+         {0.2, 0.1868888889, 0.1175555556, 0.08888888889, 0.08022222222, 0, 0,
+          0}},
+        {{.lr = 0.2,
+          .type = SCHEDULE_COSINE_ANNEALING_LR,
+          .period = 30,
+          .end_rate = 0.02},
+         {0.2, 0.1995069706, 0.1768830343, 0.155, 0.1466062979, 0.02,
+          0.02049302942, 0.155}},
+        {{.lr = 0.2,
+          .type = SCHEDULE_COSINE_WARM_RESTARTS,
+          .period = 10,
+          .t_mul = 2,
+          .end_rate = 0.02},
+         {0.2, 0.1955950865, 0.05709932729, 0.2, 0.1988919507, 0.2, 0.19972256,
+          0.2}},
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int i = 0; i < 8; i++) {
+            struct schedule schedule = cases[c].schedule;
+            double expected = cases[c].rates[i];
+            double rate = schedule_rate(&schedule, iterations[i] + 1);
+            if (!(fabs(rate - expected) <= 1e-8))
+                fail_msg("type %d at %d: %.17g, not %.17g", schedule.type,
+                         (int)iterations[i], rate, expected);
+            schedule_scale(&schedule, 3); /* but for what is no share */
+            schedule.end_rate *= 3;
+            rate = schedule_rate(&schedule, iterations[i] + 1);
+            if (!(fabs(rate - 3 * expected) <= 1e-7))
+                fail_msg("type %d at %d: %.17g when scaled", schedule.type,
+                         (int)iterations[i], rate);
+        }
+}
+
+/* A period begins at its first step, though pow and log are not exact. */
+static void restarts_are_at_the_sum_of_the_periods(void **state) {
+    (void)state;
+    for (int growth = 2; growth <= 7; growth++) {
+        struct schedule schedule = {.type = SCHEDULE_COSINE_WARM_RESTARTS,
+                                    .lr = 1,
+                                    .period = 3,
+                                    .t_mul = growth};
+        uint64_t begin = 0, length = 3;
+        for (int k = 0; k < 9; k++) {
+            expect(&schedule, begin + 1, 1);
+            assert_true(schedule_rate(&schedule, begin + length) < 0.26);
+            begin += length;
+            length *= (uint64_t)growth;
+        }
+    }
+}
+
+static void a_decay_with_an_end_is_known_to_end(void **state) {
+    (void)state;
+    const char *key;
+    struct schedule schedule = {.type = SCHEDULE_POLYNOMIAL,
+                                .initial_lr = 0.1,
+                                .period = 100,
+                                .power = 1,
+                                .end_rate = 0.0001};
+    assert_true(schedule_ends_before(&schedule, 101));
+    assert_false(schedule_ends_before(&schedule, 100));
+    assert_int_equal(schedule_end(&schedule, &key), 100);
+    assert_string_equal(key, "decay_steps");
+    schedule.cycle = true;
+    assert_false(schedule_ends_before(&schedule, 1000));
+    schedule.type = SCHEDULE_EXPONENTIAL;
+    assert_false(schedule_ends_before(&schedule, 1000));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_constant_rate_is_the_optimizers),
@@ -150,6 +294,9 @@ int main(void) {
         cmocka_unit_test(a_cosine_falls_to_its_minimum_ratio_and_stays),
         cmocka_unit_test(fewer_than_two_warmup_steps_count_as_two),
         cmocka_unit_test(a_decay_to_zero_ends_at_its_total),
+        cmocka_unit_test(decays_have_the_rates_of_tensorflow_and_torch),
+        cmocka_unit_test(restarts_are_at_the_sum_of_the_periods),
+        cmocka_unit_test(a_decay_with_an_end_is_known_to_end),
         cmocka_unit_test(a_total_within_the_warmup_ends_at_the_minimum_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

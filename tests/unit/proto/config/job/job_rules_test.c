@@ -182,6 +182,60 @@ static void each_schedule_has_its_own_keys(void **state) {
         "write the value itself");
 }
 
+static void decays_have_the_keys_of_tensorflow_and_torch(void **state) {
+    struct job_fixture *fixture = *state;
+    static const char *const loaded[] = {
+        "{\"type\":\"ExponentialDecay\",\"params\":{\"decay_steps\":9,"
+        "\"decay_rate\":0.5,\"staircase\":true}}",
+        "{\"type\":\"PiecewiseConstantDecay\",\"params\":"
+        "{\"boundaries\":[5,9],\"values\":[1,0.5,0.1]}}",
+        "{\"type\":\"CosineAnnealingWarmRestarts\",\"params\":{\"T_0\":9}}",
+    };
+    static const char *const refused[][2] = {
+        {"{\"type\":\"ExponentialDecay\",\"params\":{\"decay_steps\":9}}",
+         "scheduler.params.decay_rate: missing"},
+        {"{\"type\":\"PiecewiseConstantDecay\",\"params\":"
+         "{\"boundaries\":[5,9],\"values\":[1,0.5]}}",
+         "scheduler.params.values: found 2 with 2 boundaries"},
+        {"{\"type\":\"PiecewiseConstantDecay\",\"params\":"
+         "{\"boundaries\":[9,9],\"values\":[1,0.5,0.1]}}",
+         "scheduler.params.boundaries: found 9 after 9"},
+        {"{\"type\":\"MultiStepLR\",\"params\":{\"milestones\":[9,5]}}",
+         "scheduler.params.milestones: found 5 after 9"},
+        {"{\"type\":\"StepLR\",\"params\":{\"step_size\":9,\"T_0\":9}}",
+         "scheduler.params.T_0: not a key of StepLR"},
+    };
+    char set[256];
+    for (size_t i = 0; i < sizeof loaded / sizeof *loaded; i++) {
+        snprintf(set, sizeof set, "scheduler=%s", loaded[i]);
+        job_fixture_expect_loaded(fixture, job_fixture_set(fixture, set));
+    }
+    assert_int_equal(fixture->job->schedule.period, 9);
+    assert_true(fixture->job->schedule.t_mul == 1);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        snprintf(set, sizeof set, "scheduler=%s", refused[i][0]);
+        job_fixture_expect_set_refused(fixture, set, refused[i][1]);
+    }
+}
+
+/* As TensorFlow's schedules do. */
+static void an_initial_learning_rate_replaces_the_optimizers(void **state) {
+    struct job_fixture *fixture = *state;
+    const char *sets[] = {"optimizer.params.lr=1e-9",
+                          "scheduler={\"type\":\"InverseTimeDecay\","
+                          "\"params\":{\"decay_steps\":9,\"decay_rate\":0.5,"
+                          "\"initial_learning_rate\":0.1}}",
+                          NULL};
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, sets));
+    assert_non_null(
+        strstr(fixture->log, "scheduler.params.initial_learning_rate, 0.1"));
+    assert_true(fixture->job->schedule.initial_lr == 0.1);
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, sets + 1));
+    assert_null(strstr(fixture->log, "optimizer.params.lr"));
+}
+
 static void keys_that_contradict_each_other_are_refused(void **state) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_set_refused(fixture, "steps=null", "epochs: missing");
@@ -301,6 +355,8 @@ int main(void) {
         JOB_FIXTURE_TEST(a_job_with_an_optimizer_for_each_group_needs_no_other),
         JOB_FIXTURE_TEST(groups_that_a_model_lacks_are_refused),
         JOB_FIXTURE_TEST(each_schedule_has_its_own_keys),
+        JOB_FIXTURE_TEST(decays_have_the_keys_of_tensorflow_and_torch),
+        JOB_FIXTURE_TEST(an_initial_learning_rate_replaces_the_optimizers),
         JOB_FIXTURE_TEST(keys_that_contradict_each_other_are_refused),
         JOB_FIXTURE_TEST(errors_name_the_batch_key_that_was_given),
         JOB_FIXTURE_TEST(a_rate_that_a_scheduler_replaces_warns),
