@@ -132,6 +132,46 @@ static void values_are_found_by_name_in_any_order(void **state) {
     example_format_close(&format);
 }
 
+/* Three names of SIZE bytes, and one whose last byte is doubled. */
+static void name_alike(char alike[4][32], size_t size) {
+    for (int i = 0; i < 4; i++)
+        snprintf(alike[i], sizeof alike[i], "%.*s", (int)size,
+                 "feature_of_many_bytes");
+    alike[1][size - 1] = '1';
+    alike[2][0] = '2';
+    alike[3][size] = alike[3][size - 1];
+    alike[3][size + 1] = 0;
+}
+
+static void names_that_differ_in_one_byte_have_their_own_values(void **state) {
+    (void)state;
+    for (size_t size = 2; size < 20; size++) {
+        char alike[4][32];
+        name_alike(alike, size);
+        const char *wanted[] = {alike[0], alike[1], alike[2]};
+        struct example_format *format;
+        struct message features = {.size = 0}, example = {.size = 0};
+        const struct record_cell *cells;
+        struct failure why;
+        for (char i = 0; i < 4; i++) {
+            struct message list = {.size = 0};
+            put_part(&list, 1, &i, 1);
+            put_entry(&features, alike[(int)i], 3, &list);
+        }
+        put_part(&example, 1, features.bytes, features.size);
+        assert_int_equal(example_format_open(&format, wanted, 3, &why),
+                         STATUS_OK);
+        struct record record = {.bytes = example.bytes, .size = example.size};
+        assert_int_equal(example_format_read(format, &record, &cells, &why),
+                         STATUS_OK);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(cells[i].count, 1);
+            assert_int_equal(cells[i].integers[0], i);
+        }
+        example_format_close(&format);
+    }
+}
+
 static void note_name(void *context, const struct record_text *name) {
     char *list = context;
     sprintf(list + strlen(list), "%.*s;", (int)name->size, name->bytes);
@@ -250,6 +290,7 @@ static void a_damaged_or_truncated_file_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_found_by_name_in_any_order),
+        cmocka_unit_test(names_that_differ_in_one_byte_have_their_own_values),
         cmocka_unit_test(all_names_of_a_record_are_listed),
         cmocka_unit_test(what_is_no_example_is_refused),
         cmocka_unit_test(a_damaged_or_truncated_file_is_refused),
