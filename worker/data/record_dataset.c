@@ -44,6 +44,7 @@ struct batch_source {
     const struct record_dataset *dataset;
     struct batch_spec spec;
     uint32_t label_column;
+    uint32_t twins[BATCH_MAX_COLUMNS]; /* the first with a column's features */
     struct record_stream *stream;
     struct csv_format *header; /* what the files' headers are compared with */
     struct record_window window;
@@ -251,6 +252,42 @@ static float named_class(const struct batch_source *source,
     return libsvm && two && label == -1 ? 0 : label;
 }
 
+/* The first column of floats that has the features of column C. */
+static uint32_t first_twin(const struct batch_spec *spec, uint32_t c) {
+    const struct batch_column *column = &spec->columns[c];
+    uint32_t t = 0;
+    for (; t < c; t++) {
+        const struct batch_column *twin = &spec->columns[t];
+        if (twin->type == column->type &&
+            twin->num_features == column->num_features &&
+            !memcmp(&spec->features[twin->first_feature],
+                    &spec->features[column->first_feature],
+                    column->num_features * sizeof *spec->features))
+            break;
+    }
+    return t;
+}
+
+/* Writes the floats of column C as sample BATCH->count. */
+static enum status put_floats(const struct batch_source *source, uint32_t c,
+                              const struct record_cell *const *cells,
+                              const struct batch *batch, struct failure *why) {
+    const struct batch_spec *spec = &source->spec;
+    const struct features *features = source->dataset->features;
+    const struct batch_column *column = &spec->columns[c];
+    size_t begin = (size_t)batch->count * column->width;
+    float *values = (float *)batch->columns[c] + begin;
+    if (source->twins[c] != c) {
+        memcpy(values, (float *)batch->columns[source->twins[c]] + begin,
+               column->width * sizeof *values);
+        return STATUS_OK;
+    }
+    if (!column->num_features)
+        return features_read(features, cells, values, why);
+    return features_read_some(features, &spec->features[column->first_feature],
+                              column->num_features, cells, values, why);
+}
+
 /* Writes what the features give of CELLS as sample BATCH->count. */
 static enum status put_features(const struct batch_source *source,
                                 const struct record_cell *const *cells,
@@ -258,18 +295,9 @@ static enum status put_features(const struct batch_source *source,
     const struct batch_spec *spec = &source->spec;
     const struct features *features = source->dataset->features;
     enum status status = STATUS_OK;
-    for (uint32_t c = 0; !status && c < source->label_column; c++) {
-        const struct batch_column *column = &spec->columns[c];
-        if (column->type != BATCH_FLOATS)
-            continue;
-        float *values = batch->columns[c];
-        values += (size_t)batch->count * column->width;
-        status = column->num_features
-                     ? features_read_some(
-                           features, &spec->features[column->first_feature],
-                           column->num_features, cells, values, why)
-                     : features_read(features, cells, values, why);
-    }
+    for (uint32_t c = 0; !status && c < source->label_column; c++)
+        if (spec->columns[c].type == BATCH_FLOATS)
+            status = put_floats(source, c, cells, batch, why);
     for (uint32_t i = 0; !status && i < spec->num_ids; i++)
         status = features_ids(features, spec->id_features[i], cells,
                               &batch->ids[i], batch->count, why);
@@ -504,6 +532,8 @@ static enum status record_batches_open(struct batch_source **out,
     source->dataset = dataset;
     source->spec = *spec;
     source->label_column = batch_label_column(spec);
+    for (uint32_t c = 0; c < spec->num_columns; c++)
+        source->twins[c] = first_twin(spec, c);
     source->in_order = in_order;
     source->stride = 1;
     source->counted = of->count;
