@@ -34,6 +34,7 @@ struct feature {
     uint32_t width;  /* floats; EMBEDDING: of a row */
     bool log1p;
     float missing;     /* NUMERIC, BUCKETIZED: in place of no value */
+    float absent;      /* that, as the transform has it */
     float *boundaries; /* BUCKETIZED: [width - 1], ascending */
     struct vocabulary *vocabulary;
     uint64_t seed;       /* HASH_BUCKET, CROSSED: of the hash, by the name */

@@ -230,13 +230,11 @@ __attribute__((flatten)) static bool append_word(
     return true;
 }
 
-enum status features_ids(const struct features *features, uint32_t f,
-                         const struct record_cell *const *cells,
-                         struct batch_ids *ids, uint32_t s,
-                         struct failure *why) {
-    const struct feature *feature = &features->items[f];
-    if (append_word(feature, cells, ids, s))
-        return STATUS_OK;
+/* Apart from features_ids, so that words need no stack. */
+__attribute__((noinline)) static enum status append_any(
+    const struct features *features, const struct feature *feature,
+    const struct record_cell *const *cells, struct batch_ids *ids, uint32_t s,
+    struct failure *why) {
     struct appending to = {.features = features,
                            .cells = cells,
                            .ids = ids,
@@ -251,4 +249,14 @@ enum status features_ids(const struct features *features, uint32_t f,
             ids->ids[i] = modulo_size(feature, ids->ids[i]);
     ids->offsets[s + 1] = to.used;
     return STATUS_OK;
+}
+
+enum status features_ids(const struct features *features, uint32_t f,
+                         const struct record_cell *const *cells,
+                         struct batch_ids *ids, uint32_t s,
+                         struct failure *why) {
+    const struct feature *feature = &features->items[f];
+    return append_word(feature, cells, ids, s)
+               ? STATUS_OK
+               : append_any(features, feature, cells, ids, s, why);
 }

@@ -34,6 +34,17 @@ static float log_of_count(float value) {
     return (float)log(1 + (double)value);
 }
 
+/* log1p as for counts, of which some logs have negative ones. Most are small
+ * integers. */
+static inline float transformed(const struct features *features,
+                                const struct feature *feature, float value) {
+    if (!feature->log1p)
+        return value;
+    if (value >= 0 && value < FEATURES_LOGS && value == (float)(int)value)
+        return features->logs[(int)value];
+    return log_of_count(value);
+}
+
 static enum status open_source(struct features **out,
                                const struct features_source *source,
                                struct failure *why) {
@@ -47,6 +58,10 @@ static enum status open_source(struct features **out,
         status = diagnostics_status(&diagnostics, why);
     for (int i = 0; !status && i < FEATURES_LOGS; i++)
         features->logs[i] = log_of_count((float)i);
+    for (uint32_t i = 0; !status && i < features->num_items; i++) {
+        struct feature *feature = &features->items[i];
+        feature->absent = transformed(features, feature, feature->missing);
+    }
     if (status)
         features_close(&features);
     *out = features;
@@ -185,10 +200,11 @@ const char *const *features_columns(const struct features *features,
 }
 
 /* Value I of CELL. */
-static enum status cell_number(const struct features *features,
-                               const struct feature *feature,
-                               const struct record_cell *cell, uint32_t i,
-                               float *out, struct failure *why) {
+static inline enum status cell_number(const struct features *features,
+                                      const struct feature *feature,
+                                      const struct record_cell *cell,
+                                      uint32_t i, float *out,
+                                      struct failure *why) {
     const struct record_text *text = &cell->texts[i];
     if (cell->type == RECORD_FLOATS && !isfinite(cell->floats[i]))
         return status_fail(why, FAILURE_DATA_DAMAGED,
@@ -219,17 +235,6 @@ static enum status check_value_count(const struct features *features,
                        log_plural(cell->count), count);
 }
 
-/* log1p as for counts, of which some logs have negative ones. Most are small
- * integers. */
-static float transformed(const struct features *features,
-                         const struct feature *feature, float value) {
-    if (!feature->log1p)
-        return value;
-    if (value >= 0 && value < FEATURES_LOGS && value == (float)(int)value)
-        return features->logs[(int)value];
-    return log_of_count(value);
-}
-
 static enum status numeric_values(const struct features *features,
                                   const struct feature *feature,
                                   const struct record_cell *cell, float *values,
@@ -237,10 +242,12 @@ static enum status numeric_values(const struct features *features,
     enum status status =
         check_value_count(features, feature, cell, feature->width, why);
     for (uint32_t i = 0; !status && i < feature->width; i++) {
-        float value = feature->missing;
-        if (cell->count)
-            status = cell_number(features, feature, cell, i, &value, why);
-        values[i] = transformed(features, feature, value);
+        if (!cell->count) {
+            values[i] = feature->absent;
+            continue;
+        }
+        status = cell_number(features, feature, cell, i, &values[i], why);
+        values[i] = transformed(features, feature, values[i]);
     }
     return status;
 }

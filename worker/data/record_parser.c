@@ -15,7 +15,8 @@ struct record_parser {
     struct example_format *example;
     struct libsvm_format libsvm;
     uint32_t *places;                 /* [columns]: among the format's cells */
-    const struct record_cell **cells; /* [columns] */
+    const struct record_cell **cells; /* [columns], of ALL */
+    const struct record_cell *all;    /* the format's, of the record before */
     uint32_t num_columns;
     uint32_t label_place; /* of an Example's cells */
 };
@@ -188,8 +189,9 @@ enum status record_parser_read(struct record_parser *parser,
                                struct failure *why) {
     const struct record_cell *all;
     enum status status = parse(parser, record, label, &all, why);
-    for (uint32_t c = 0; !status && c < parser->num_columns; c++)
+    for (uint32_t c = 0; all != parser->all && c < parser->num_columns; c++)
         parser->cells[c] = &all[parser->places[c]];
+    parser->all = all;
     *cells = parser->cells;
     return status;
 }
