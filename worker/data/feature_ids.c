@@ -11,6 +11,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+enum { SHORT_WORD = 16 /* bytes */ };
+
 /* Ids that are being appended: `used` of them are there. */
 struct appending {
     const struct features *features;
@@ -209,9 +211,9 @@ static uint64_t modulo_size(const struct feature *feature, uint64_t id) {
     return rest >= feature->size ? rest - feature->size : rest;
 }
 
-/* Appends the only value of a sample if it is a word to hash, as most are;
- * false: it is something else, or there is no room. Flattened: the hash is of
- * few bytes. */
+/* Appends the only value of a sample if it is a short word to hash, as most
+ * are; false: it is something else, or there is no room. Flattened: of few
+ * bytes, the hash is shorter than a call. */
 __attribute__((flatten)) static bool append_word(
     const struct feature *feature, const struct record_cell *const *cells,
     struct batch_ids *ids, uint32_t s) {
@@ -220,6 +222,8 @@ __attribute__((flatten)) static bool append_word(
         return false;
     const struct record_cell *cell = cells[feature->column];
     if (cell->type != RECORD_TEXTS || cell->count > 1)
+        return false;
+    if (cell->count && cell->texts->size > SHORT_WORD)
         return false;
     if (cell->count && cell->texts->size) {
         uint64_t id = XXH3_64bits_withSeed(cell->texts->bytes,
