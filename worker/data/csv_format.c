@@ -50,17 +50,24 @@ static uint64_t bytes_that_are(uint64_t word, char c) {
     return (word >> 7) * UINT64_C(0x0102040810204080) >> 56;
 }
 
-/* A bit for each of the LEFT bytes AT that is C, of the first 64. */
-static uint64_t block_bytes_that_are(const char *at, size_t left, char c) {
+/* A bit for each of the 64 bytes AT, or as many as RECORD has, that is C. */
+static uint64_t block_bytes_that_are(const struct record *record,
+                                     const char *at, char c) {
     char copy[BLOCK] = {0};
+    size_t before = (size_t)(at - record->bytes), left = record->size - before;
+    size_t absent = left < BLOCK ? BLOCK - left : 0;
     uint64_t bits = 0, word;
-    if (left < BLOCK)
-        at = memcpy(copy, at, left);
+    if (absent <= before) {
+        at -= absent;
+    } else {
+        memcpy(copy + absent, at, left);
+        at = copy;
+    }
     for (unsigned i = 0; i < BLOCK; i += sizeof word) {
         memcpy(&word, at + i, sizeof word);
         bits |= bytes_that_are(word, c) << i;
     }
-    return left < BLOCK ? bits & ((UINT64_C(1) << left) - 1) : bits;
+    return bits >> absent;
 }
 
 /* As split, without quotes: fields are too short to search for each end. */
@@ -70,8 +77,7 @@ static int split_unquoted(const struct csv_format *format,
     const char *begin = record->bytes, *end = begin + record->size;
     uint32_t count = 0;
     for (const char *at = begin; at < end; at += BLOCK) {
-        uint64_t ends =
-            block_bytes_that_are(at, (size_t)(end - at), format->delimiter);
+        uint64_t ends = block_bytes_that_are(record, at, format->delimiter);
         for (; ends; ends &= ends - 1) {
             const char *stop = at + __builtin_ctzll(ends);
             if (count < most)

@@ -223,10 +223,11 @@ static inline enum status cell_number(const struct features *features,
     return STATUS_OK;
 }
 
-static enum status check_value_count(const struct features *features,
-                                     const struct feature *feature,
-                                     const struct record_cell *cell,
-                                     uint32_t count, struct failure *why) {
+static inline enum status check_value_count(const struct features *features,
+                                            const struct feature *feature,
+                                            const struct record_cell *cell,
+                                            uint32_t count,
+                                            struct failure *why) {
     if (cell->count == count || !cell->count)
         return STATUS_OK;
     return status_fail(why, FAILURE_DATA_DAMAGED,
@@ -235,10 +236,10 @@ static enum status check_value_count(const struct features *features,
                        log_plural(cell->count), count);
 }
 
-static enum status numeric_values(const struct features *features,
-                                  const struct feature *feature,
-                                  const struct record_cell *cell, float *values,
-                                  struct failure *why) {
+static inline enum status numeric_values(const struct features *features,
+                                         const struct feature *feature,
+                                         const struct record_cell *cell,
+                                         float *values, struct failure *why) {
     enum status status =
         check_value_count(features, feature, cell, feature->width, why);
     for (uint32_t i = 0; !status && i < feature->width; i++) {
@@ -312,10 +313,10 @@ static enum status vocabulary_values(const struct features *features,
     return status;
 }
 
-static enum status feature_values(const struct features *features,
-                                  const struct feature *feature,
-                                  const struct record_cell *cell, float *values,
-                                  struct failure *why) {
+static inline enum status feature_values(const struct features *features,
+                                         const struct feature *feature,
+                                         const struct record_cell *cell,
+                                         float *values, struct failure *why) {
     uint32_t bucket;
     if (feature->type == FEATURE_NUMERIC)
         return numeric_values(features, feature, cell, values, why);

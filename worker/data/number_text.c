@@ -133,14 +133,18 @@ static bool parse_digits(const char *text, size_t size, float *out) {
     return true;
 }
 
-bool number_text_float(const char *text, size_t size, float *out) {
+/* Apart from number_text_float, so that digits need no stack. */
+__attribute__((noinline)) static bool parse_any(const char *text, size_t size,
+                                                float *out) {
     double value;
-    if (parse_digits(text, size, out))
-        return true;
     if (number_text_plain(text, text + size, out) == text + size)
         return true;
     if (!parse_slowly(text, size, &value))
         return false;
     *out = (float)value;
     return isfinite(*out);
+}
+
+bool number_text_float(const char *text, size_t size, float *out) {
+    return parse_digits(text, size, out) || parse_any(text, size, out);
 }
