@@ -185,8 +185,8 @@ static void a_bad_line_is_named_by_its_place(void **state) {
                            ":2: column 7: found \"8:x\", expected ID:VALUE"));
 }
 
-/* Wide and deep: two columns of numbers, ids of two features, the label last.
- */
+/* Wide and deep: columns of numbers, of which two have the same, ids of two
+ * features, the label last. */
 static void columns_and_ids_have_the_features_they_list(void **state) {
     struct fixture *fixture = *state;
     fixture->job.data.format = JOB_CSV;
@@ -195,13 +195,15 @@ static void columns_and_ids_have_the_features_they_list(void **state) {
         " \"q\": {\"type\": \"numeric\"}, \"k\": {\"type\": \"bucketized\","
         " \"of\": \"p\", \"boundaries\": [10]}}";
     fixture->spec = (struct batch_spec){
-        .num_columns = 4,
-        .columns = {{BATCH_FLOATS, .width = 1, .num_features = 1},
-                    {BATCH_ROWS, .width = 3},
-                    {BATCH_FLOATS, .width = 3, .first_feature = 1,
-                     .num_features = 2},
-                    {BATCH_CLASSES, .width = 1, .num_classes = 3}},
-        .features = {2, 3, 1}, /* q; k, p */
+        .num_columns = 6,
+        .columns =
+            {{BATCH_FLOATS, .width = 1, .num_features = 1},
+             {BATCH_ROWS, .width = 3},
+             {BATCH_FLOATS, .width = 3, .first_feature = 1, .num_features = 2},
+             {BATCH_FLOATS, .width = 3, .first_feature = 3, .num_features = 2},
+             {BATCH_FLOATS, .width = 1, .first_feature = 2, .num_features = 1},
+             {BATCH_CLASSES, .width = 1, .num_classes = 3}},
+        .features = {2, 3, 1, 3, 1}, /* q; k, p; k, p; p */
         .num_ids = 2,
         .id_features = {3, 0}};
     open_data(fixture, "p,C,q,label\n"
@@ -214,10 +216,13 @@ static void columns_and_ids_have_the_features_they_list(void **state) {
     assert_int_equal(batch->count, 3);
     assert_memory_equal(batch->columns[0], ARRAY(float, 2, 4, 6),
                         3 * sizeof(float));
-    assert_memory_equal(batch->columns[2],
-                        ARRAY(float, 1, 0, 1, 0, 1, 20, 1, 0, 5),
-                        9 * sizeof(float));
-    assert_memory_equal(batch->columns[3], ARRAY(uint32_t, 0, 2, 1),
+    for (int c = 2; c < 4; c++)
+        assert_memory_equal(batch->columns[c],
+                            ARRAY(float, 1, 0, 1, 0, 1, 20, 1, 0, 5),
+                            9 * sizeof(float));
+    assert_memory_equal(batch->columns[4], ARRAY(float, 1, 20, 5),
+                        3 * sizeof(float));
+    assert_memory_equal(batch->columns[5], ARRAY(uint32_t, 0, 2, 1),
                         3 * sizeof(uint32_t));
     assert_ids(batch, &batch->ids[0], ARRAY(uint32_t, 0, 1, 2, 3),
                ARRAY(uint64_t, 0, 1, 0));
