@@ -174,7 +174,7 @@ static bool chief_trains(const struct options *options,
     if (cluster->role != CLUSTER_CHIEF)
         return false; /* worker 0 leads: it trains as a worker */
     if (job->chief == JOB_CHIEF_UNSET)
-        return !options->coordinate;
+        return !options->coordinate && !cluster->coordinates;
     return job->chief == JOB_CHIEF_TRAIN;
 }
 
@@ -194,7 +194,8 @@ struct strategy_case composition_members(const struct options *options,
         .trainers = count_workers(cluster, job) + trains,
         .num_ps = cluster->jobs[CLUSTER_PS].count,
         .alone = cluster->local,
-        .members = cluster->from_ranks ? STRATEGY_BY_RANKS : STRATEGY_BY_LISTS};
+        .members =
+            cluster->takes_num_ps ? STRATEGY_BY_RANKS : STRATEGY_BY_LISTS};
 }
 
 static enum status load_job(struct composition *composition, bool external,

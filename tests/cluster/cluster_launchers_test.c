@@ -255,6 +255,113 @@ static void open_mpi_starts_a_run(void **state) {
     json_decref(summary);
 }
 
+/* A process of `capstan run` with a job, and with VARIABLES as in a shell:
+ * "A=1 B=2". */
+static struct cluster_process *start_with(struct cluster_run *run,
+                                          const char *name, const char *num_ps,
+                                          const char *variables) {
+    char text[512];
+    const char *environment[VARIABLES + 1] = {NULL}, *rest = text;
+    const char *const arguments[] = {"run", "job.json",
+                                     num_ps ? "--num-ps" : NULL, num_ps, NULL};
+    char *word;
+    snprintf(text, sizeof text, "%s", variables);
+    word = strtok_r(text, " ", (char **)&rest);
+    for (int i = 0; word; word = strtok_r(NULL, " ", (char **)&rest)) {
+        assert_in_range(i, 0, VARIABLES - 1);
+        environment[i++] = word;
+    }
+    return cluster_run_start(run, name, arguments, environment);
+}
+
+/* The name of each process and the variables that only it has. */
+struct launched {
+    const char *name, *variables;
+};
+
+/* Starts COUNT processes with COMMON variables beside their own; all train to
+ * the end, and the first leads and says SAID. */
+static void expect_launched(struct cluster_run *run,
+                            const struct launched *launched, size_t count,
+                            const char *common, const char *num_ps,
+                            const char *const said[2]) {
+    struct cluster_process *processes[VARIABLES];
+    char variables[512];
+    cluster_run_job(run, NULL);
+    for (size_t i = count; i-- > 0;) {
+        snprintf(variables, sizeof variables, "%s %s", common,
+                 launched[i].variables);
+        processes[i] = start_with(run, launched[i].name, num_ps, variables);
+    }
+    for (size_t i = 0; i < count; i++)
+        cluster_run_expect(processes[i], 0, 2 * CLUSTER_RUN_DEADLINE);
+    for (size_t i = 0; i < 2; i++)
+        assert_non_null(strstr(cluster_run_errors(processes[0]), said[i]));
+}
+
+static void ps_lites_variables_start_a_run_that_its_scheduler_leads(
+    void **state) {
+    static const struct launched launched[] = {
+        {"scheduler", "DMLC_ROLE=scheduler"},
+        {"server", "DMLC_ROLE=server"},
+        {"worker-0", "DMLC_ROLE=worker DMLC_WORKER_ID=0"},
+        {"worker-1", "DMLC_ROLE=worker DMLC_WORKER_ID=1"},
+    };
+    static const char *const said[] = {"cluster from DMLC",
+                                       "parameter server: 2 trainers, 1 ps"};
+    char common[256];
+    uint16_t port;
+    int holder;
+    assert_int_equal(port_reserve(&port, &holder, NULL), 0);
+    snprintf(common, sizeof common,
+             "DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT=%u "
+             "DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=1",
+             port);
+    expect_launched(*state, launched, 4, common, NULL, said);
+    close(holder);
+}
+
+/* As Paddle's examples for one machine do, which say nothing of trainer 0. */
+static void paddles_variables_start_a_run_on_one_host(void **state) {
+    static const struct launched launched[] = {
+        {"trainer-0", "TRAINING_ROLE=TRAINER PADDLE_TRAINER_ID=0"},
+        {"trainer-1", "TRAINING_ROLE=TRAINER PADDLE_TRAINER_ID=1"},
+        {"pserver", "TRAINING_ROLE=PSERVER POD_IP=127.0.0.1"},
+    };
+    static const char *const said[] = {"cluster from PADDLE",
+                                       "parameter server: 2 trainers, 1 ps"};
+    char common[256];
+    uint16_t ports[2];
+    int holders[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(port_reserve(&ports[i], &holders[i], NULL), 0);
+    snprintf(common, sizeof common,
+             "PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:%u PADDLE_PORT=%u "
+             "PADDLE_TRAINERS_NUM=2 MASTER_PORT=%u",
+             ports[0], ports[0], ports[1]);
+    expect_launched(*state, launched, 3, common, NULL, said);
+    for (int i = 0; i < 2; i++)
+        close(holders[i]);
+}
+
+static void horovods_last_ranks_are_ps(void **state) {
+    static const struct launched launched[] = {
+        {"rank-0", "HOROVOD_RANK=0 HOROVOD_LOCAL_RANK=0"},
+        {"rank-1", "HOROVOD_RANK=1 HOROVOD_LOCAL_RANK=1"},
+        {"rank-2", "HOROVOD_RANK=2 HOROVOD_LOCAL_RANK=2"},
+    };
+    static const char *const said[] = {"cluster from HOROVOD",
+                                       "parameter server: 2 trainers, 1 ps"};
+    char common[256];
+    uint16_t port;
+    int holder;
+    assert_int_equal(port_reserve(&port, &holder, NULL), 0);
+    snprintf(common, sizeof common,
+             "HOROVOD_SIZE=3 HOROVOD_LOCAL_SIZE=3 MASTER_PORT=%u", port);
+    expect_launched(*state, launched, 3, common, "1", said);
+    close(holder);
+}
+
 /* Each of them would train a model of its own, and end with 0. */
 static void a_process_launched_with_others_does_not_train_alone(void **state) {
     static const char *const environment[] = {"HOROVOD_RANK=1",
@@ -315,6 +422,15 @@ int main(void) {
                                         cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             open_mpi_starts_a_run, cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            ps_lites_variables_start_a_run_that_its_scheduler_leads,
+            cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            paddles_variables_start_a_run_on_one_host, cluster_run_setup,
+            cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(horovods_last_ranks_are_ps,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             a_process_launched_with_others_does_not_train_alone,
             cluster_run_setup, cluster_run_teardown),

@@ -109,7 +109,9 @@ static bool describes_cluster(const char *variable) {
         "RANK=",      "WORLD_SIZE=",   "LOCAL_",        "GROUP_",
         "MASTER_",    "NODE_RANK=",    "TORCHELASTIC_", "PET_",
         "OMPI_",      "PMI_",          "PMIX_",         "MPI_LOCAL",
-        "SLURM_",     "AZ_BATCH",
+        "SLURM_",     "AZ_BATCH",      "DMLC_",         "PADDLE_",
+        "TRAINING_",  "POD_IP=",       "HOROVOD_",      "MV2_",
+        "FLUX_",      "JSM_",          "LSB_",          "SM_",
     };
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (!strncmp(variable, starts[i], strlen(starts[i])))

@@ -65,8 +65,8 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
         FLAG("task_index", TASK_INDEX, "N",                                    \
              "index of this process in its role, from 0", 1),                  \
         FLAG("num-ps", NUM_PS, "N",                                            \
-             "under torchrun, MPI or Slurm: the last N ranks are ps "          \
-             "(default: 0)",                                                   \
+             "where a launcher gives ranks (torchrun, MPI, Slurm, ...): the "  \
+             "last N are ps (default: 0)",                                     \
              1),                                                               \
         ALSO("num_ps", 1),                                                     \
         FLAG("local_rank", LOCAL_RANK, "N",                                    \

@@ -7,22 +7,27 @@
 
 #include "proto/config/cluster/cluster_input.h"
 #include "proto/config/cluster/launcher_ranks.h"
+#include "proto/config/cluster/launcher_roles.h"
 #include "proto/config/cluster/legacy_flags.h"
 #include "proto/config/cluster/other_launchers.h"
 #include "proto/config/cluster/ranks.h"
 #include "proto/config/cluster/tf_config.h"
 
+#include <assert.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+/* Without `is_set` and `read` the first variables are those of a struct
+ * launcher_ranks, in its order. */
 struct source {
     const char *name;
     bool (*is_set)(const struct cluster_input *input);
     enum status (*read)(struct cluster *cluster,
                         const struct cluster_input *input, struct failure *why);
+    const char *variables[CLUSTER_SOURCE_VARIABLES];
 };
 
 static bool is_alone_given(const struct cluster_input *input) {
@@ -55,19 +60,96 @@ static enum status read_nothing(struct cluster *cluster,
 }
 
 /* Only the first source that is set is read, even if it is wrong. Slurm comes
- * before PMI: srun sets PMI's variables for other MPIs, and its own say
- * more. */
+ * before PMI: srun sets PMI's variables for other MPIs, and its own say more.
+ * Of the rest, those that a user or the innermost launcher sets come first. */
 static const struct source sources[] = {
-    {"alone", is_alone_given, read_alone},
-    {"flags", legacy_flags_set, legacy_flags_read},
-    {"TF_CONFIG", tf_config_set, tf_config_read},
-    {"CLUSTER_SPEC", tf_config_spec_set, tf_config_spec_read},
-    {"torch", launcher_ranks_torch_set, launcher_ranks_torch_read},
-    {"mpi", launcher_ranks_mpi_set, launcher_ranks_mpi_read},
-    {"slurm", launcher_ranks_slurm_set, launcher_ranks_slurm_read},
-    {"mpi", launcher_ranks_pmi_set, launcher_ranks_pmi_read},
-    {"alone", always, read_nothing},
+    {"alone", is_alone_given, read_alone, {"--alone"}},
+    {"flags",
+     legacy_flags_set,
+     legacy_flags_read,
+     {"--job_name", "--task_index", "--ps_hosts", "--worker_hosts",
+      "--chief_hosts"}},
+    {"TF_CONFIG", tf_config_set, tf_config_read, {"TF_CONFIG"}},
+    {"CLUSTER_SPEC", tf_config_spec_set, tf_config_spec_read, {"CLUSTER_SPEC"}},
+    {"torch",
+     launcher_ranks_torch_set,
+     launcher_ranks_torch_read,
+     {"RANK", "WORLD_SIZE"}},
+    {"mpi",
+     launcher_ranks_mpi_set,
+     launcher_ranks_mpi_read,
+     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}},
+    {"slurm",
+     launcher_ranks_slurm_set,
+     launcher_ranks_slurm_read,
+     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}},
+    {"mpi",
+     launcher_ranks_pmi_set,
+     launcher_ranks_pmi_read,
+     {"PMI_RANK", "PMI_SIZE", "PMIX_RANK"}},
+    {"DMLC",
+     launcher_roles_dmlc_set,
+     launcher_roles_dmlc_read,
+     {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER",
+      "DMLC_NUM_SERVER", "DMLC_WORKER_ID", "DMLC_SERVER_ID", "DMLC_RANK",
+      "DMLC_TASK_ID"}},
+    {"PADDLE",
+     launcher_roles_paddle_set,
+     launcher_roles_paddle_read,
+     {"TRAINING_ROLE", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM",
+      "PADDLE_TRAINER_ENDPOINTS", "PADDLE_PSERVERS_IP_PORT_LIST",
+      "PADDLE_CURRENT_ENDPOINT", "POD_IP", "PADDLE_PORT", "PADDLE_MASTER"}},
+    {"HOROVOD",
+     NULL,
+     NULL,
+     {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
+      "HOROVOD_LOCAL_SIZE", "HOROVOD_GLOO_RENDEZVOUS_PORT"}},
+    {"MV2",
+     NULL,
+     NULL,
+     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+      "MV2_COMM_WORLD_LOCAL_SIZE"}},
+    {"FLUX",
+     NULL,
+     NULL,
+     {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", NULL,
+      "FLUX_JOB_ID"}},
+    {"JSM",
+     NULL,
+     NULL,
+     {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK",
+      "JSM_NAMESPACE_LOCAL_SIZE", "PMIX_NAMESPACE"}},
+    {"SM_HOSTS",
+     launcher_ranks_sagemaker_set,
+     launcher_ranks_sagemaker_read,
+     {"SM_HOSTS", "SM_CURRENT_HOST", "SM_RESOURCE_CONFIG"}},
+    {"mpi", launcher_ranks_pmix_set, launcher_ranks_pmi_read, {"PMIX_RANK"}},
+    {"alone", always, read_nothing, {NULL}},
 };
+static_assert(sizeof sources / sizeof *sources == CLUSTER_SOURCES + 1,
+              "the last source needs no variable");
+
+static struct launcher_ranks ranks_of_source(const struct source *source) {
+    const char *const *names = source->variables;
+    return (struct launcher_ranks){names[0], names[1], names[2], names[3],
+                                   names[4]};
+}
+
+static bool is_source_set(const struct source *source,
+                          const struct cluster_input *input) {
+    struct launcher_ranks ranks = ranks_of_source(source);
+    return source->is_set ? source->is_set(input)
+                          : launcher_ranks_set(&ranks, input);
+}
+
+static enum status read_source(const struct source *source,
+                               struct cluster *cluster,
+                               const struct cluster_input *input,
+                               struct failure *why) {
+    struct launcher_ranks ranks = ranks_of_source(source);
+    return source->read ? source->read(cluster, input, why)
+                        : launcher_ranks_read(&ranks, cluster, input, why);
+}
 
 static const char *const role_names[CLUSTER_ROLES] = {
     [CLUSTER_CHIEF] = "chief",
@@ -90,14 +172,14 @@ enum status cluster_resolve(struct cluster **out,
     if (flags)
         input.flags = *flags;
     const struct source *source = sources;
-    while (!source->is_set(&input))
+    while (!is_source_set(source, &input))
         source++;
     struct cluster *cluster = calloc(1, sizeof *cluster);
     if (!cluster)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the cluster");
     cluster->source = source->name;
     cluster->local_rank = cluster->local_size = CLUSTER_UNKNOWN;
-    enum status status = source->read(cluster, &input, why);
+    enum status status = read_source(source, cluster, &input, why);
     if (status == STATUS_OK)
         status = ranks_check_flags(cluster, &input, why);
     if (status != STATUS_OK)
@@ -106,6 +188,53 @@ enum status cluster_resolve(struct cluster **out,
         cluster->warnings |= CLUSTER_DUPLICATE_ADDRESS;
     *out = cluster;
     return status;
+}
+
+/* The value of variable or flag NAME. */
+static const char *variable_or_flag(const struct cluster_input *input,
+                                    const char *name) {
+    const struct cluster_flags *flags = &input->flags;
+    const struct {
+        const char *name, *text;
+    } given[] = {
+        {"--alone", flags->alone ? "given" : NULL},
+        {"--job_name", flags->job_name},
+        {"--task_index", flags->task_index},
+        {"--ps_hosts", flags->ps_hosts},
+        {"--worker_hosts", flags->worker_hosts},
+        {"--chief_hosts", flags->chief_hosts},
+    };
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+        if (!strcmp(given[i].name, name))
+            return cluster_input_text(given[i].text);
+    return cluster_input_variable(input, name);
+}
+
+uint32_t cluster_sources(struct cluster_source out[CLUSTER_SOURCES],
+                         const struct cluster_flags *flags,
+                         cluster_getenv *lookup, void *context) {
+    struct cluster_input input = {.lookup = lookup, .context = context};
+    bool taken = false;
+    if (flags)
+        input.flags = *flags;
+    for (uint32_t i = 0; i < CLUSTER_SOURCES; i++) {
+        const struct source *source = &sources[i];
+        struct cluster_source *state = &out[i];
+        bool set = is_source_set(source, &input);
+        *state = (struct cluster_source){.name = source->name};
+        for (uint32_t v = 0; v < CLUSTER_SOURCE_VARIABLES; v++) {
+            const char *name = source->variables[v];
+            if (name && variable_or_flag(&input, name))
+                state->variables[state->count++] = name;
+        }
+        if (state->count)
+            state->state =
+                set ? CLUSTER_SOURCE_LATER : CLUSTER_SOURCE_INCOMPLETE;
+        if (set && !taken)
+            state->state = CLUSTER_SOURCE_TAKEN;
+        taken |= set;
+    }
+    return CLUSTER_SOURCES;
 }
 
 void cluster_free(struct cluster **cluster) {

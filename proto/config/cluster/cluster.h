@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cluster description: the processes of the job, and the role of this
  * process. It is read from the first source that is set: flags, TF_CONFIG,
- * CLUSTER_SPEC, or the ranks from torch, MPI or Slurm. Sources are never
- * combined. Rules and error classes: docs/cluster.md. */
+ * CLUSTER_SPEC, the ranks from torch, MPI or Slurm, or another launcher's
+ * variables. Sources are never combined. Rules and error classes:
+ * docs/cluster.md. */
 #ifndef CAPSTAN_CLUSTER_H
 #define CAPSTAN_CLUSTER_H
 
@@ -46,14 +47,17 @@ enum { CLUSTER_KEY = 128, CLUSTER_UNKNOWN = -1 };
 
 struct cluster {
     const char *source; /* "flags", "TF_CONFIG", "CLUSTER_SPEC", "torch", "mpi",
-                           "slurm", "alone" */
+                           "slurm", "DMLC", "PADDLE", "HOROVOD", "MV2", "FLUX",
+                           "JSM", "SM_HOSTS", "alone" */
     enum cluster_role role;
     uint32_t index;
     bool local; /* alone: worker 0, no other process, no address */
     struct cluster_job jobs[CLUSTER_ROLES];
     unsigned warnings;     /* enum cluster_warning, or'ed */
     char *model_dir;       /* default checkpoint directory, or NULL */
-    bool from_ranks;       /* only the leader's address is known */
+    bool from_ranks;       /* of workers, only the leader's address is known */
+    bool takes_num_ps;     /* --num-ps of the ranks are ps */
+    bool coordinates;      /* the chief does not train unless the job says so */
     uint16_t chief_ports;  /* the leader listens on the first free port of this
                               many from its port on; 0: on its port */
     char key[CLUSTER_KEY]; /* the launcher's identifier of this job, "": none */
@@ -84,6 +88,28 @@ enum status cluster_resolve(struct cluster **out,
                             const struct cluster_flags *flags,
                             cluster_getenv *lookup, void *context,
                             struct failure *why) MUST_CHECK;
+
+enum { CLUSTER_SOURCES = 16, CLUSTER_SOURCE_VARIABLES = 12 };
+
+/* What became of one source. */
+struct cluster_source {
+    const char *name;
+    enum cluster_source_state {
+        CLUSTER_SOURCE_NOT_SET,
+        CLUSTER_SOURCE_INCOMPLETE, /* too little is set to describe a cluster */
+        CLUSTER_SOURCE_TAKEN,
+        CLUSTER_SOURCE_LATER, /* set, but another is before it */
+    } state;
+    const char *variables[CLUSTER_SOURCE_VARIABLES]; /* or flags, that it reads
+                                                        and that are set */
+    uint32_t count;
+};
+
+/* Fills OUT with all sources in their order, for the same arguments as
+ * cluster_resolve's; returns their number. */
+uint32_t cluster_sources(struct cluster_source out[CLUSTER_SOURCES],
+                         const struct cluster_flags *flags,
+                         cluster_getenv *lookup, void *context);
 
 /* Frees *CLUSTER (may be NULL) and clears it. */
 void cluster_free(struct cluster **cluster);

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BLANKS " \t\r\n"
+
 /* The position of a task's address, for error texts. */
 struct location {
     char text[128];
@@ -281,4 +283,20 @@ bool cluster_jobs_looks_like_job(const char *name, const json_t *value) {
         return true;
     return role_name_nearest(name) &&
            (json_is_array(value) || json_is_object(value));
+}
+
+json_t *cluster_jobs_split(const char *list, size_t length) {
+    json_t *entries = json_array();
+    const char *last = list + length;
+    for (const char *entry = list; entry;) {
+        const char *comma = memchr(entry, ',', (size_t)(last - entry));
+        const char *end = comma ? comma : last;
+        entry += strspn(entry, BLANKS);
+        while (end > entry && strchr(BLANKS, end[-1]))
+            end--;
+        size_t size = end > entry ? (size_t)(end - entry) : 0;
+        json_array_append_new(entries, json_stringn_nocheck(entry, size));
+        entry = comma ? comma + 1 : NULL;
+    }
+    return entries;
 }

@@ -20,4 +20,9 @@ enum status cluster_jobs_read(struct cluster *cluster, const json_t *map,
  * detects a map of jobs in a wrong place. */
 bool cluster_jobs_looks_like_job(const char *name, const json_t *value);
 
+/* The entries of a comma-separated LIST of LENGTH bytes, without blanks around
+ * them; the caller decrefs it. Bytes that are not UTF-8 pass: the address is
+ * checked later. */
+json_t *cluster_jobs_split(const char *list, size_t length);
+
 #endif

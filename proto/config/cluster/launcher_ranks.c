@@ -5,6 +5,7 @@
 #include "proto/config/cluster/ranks.h"
 #include "proto/config/diagnostics.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,30 +54,55 @@ static void set_mpi_key(struct cluster *cluster,
         snprintf(cluster->key, sizeof cluster->key, "mpi %s", name);
 }
 
-static enum status resolve_mpi(struct ranks *ranks, struct cluster *cluster,
-                               const struct cluster_input *input,
-                               struct failure *why) {
-    ranks->rank = cluster_input_variable(input, ranks->rank_name);
-    ranks->size = cluster_input_variable(input, ranks->size_name);
-    set_mpi_key(cluster, input);
-    return ranks_resolve(ranks, cluster, input, why);
+static struct ranks ranks_of(const struct launcher_ranks *names,
+                             const struct cluster_input *input) {
+    return (struct ranks){
+        .rank_name = names->rank,
+        .size_name = names->size,
+        .rank = cluster_input_variable(input, names->rank),
+        .size = cluster_input_variable(input, names->size),
+        .local_rank_name = names->local_rank,
+        .local_size_name = names->local_size,
+    };
+}
+
+bool launcher_ranks_set(const struct launcher_ranks *names,
+                        const struct cluster_input *input) {
+    struct ranks ranks = ranks_of(names, input);
+    return ranks_tell_enough(&ranks, input);
+}
+
+enum status launcher_ranks_read(const struct launcher_ranks *names,
+                                struct cluster *cluster,
+                                const struct cluster_input *input,
+                                struct failure *why) {
+    struct ranks ranks = ranks_of(names, input);
+    const char *job =
+        names->job ? cluster_input_variable(input, names->job) : NULL;
+    if (job)
+        snprintf(cluster->key, sizeof cluster->key, "%s %s", names->job, job);
+    return ranks_resolve(&ranks, cluster, input, why);
 }
 
 enum status launcher_ranks_mpi_read(struct cluster *cluster,
                                     const struct cluster_input *input,
                                     struct failure *why) {
-    struct ranks ranks = {
-        .rank_name = "OMPI_COMM_WORLD_RANK",
-        .size_name = "OMPI_COMM_WORLD_SIZE",
-        .local_rank_name = "OMPI_COMM_WORLD_LOCAL_RANK",
-        .local_size_name = "OMPI_COMM_WORLD_LOCAL_SIZE",
-    };
-    return resolve_mpi(&ranks, cluster, input, why);
+    static const struct launcher_ranks names = {
+        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL};
+    set_mpi_key(cluster, input);
+    return launcher_ranks_read(&names, cluster, input, why);
 }
 
 bool launcher_ranks_pmi_set(const struct cluster_input *input) {
     return cluster_input_variable(input, "PMI_RANK") ||
-           cluster_input_variable(input, "PMIX_RANK");
+           (launcher_ranks_pmix_set(input) &&
+            (cluster_input_variable(input, "PMI_SIZE") ||
+             cluster_input_variable(input, "WORLD_SIZE")));
+}
+
+bool launcher_ranks_pmix_set(const struct cluster_input *input) {
+    return cluster_input_variable(input, "PMIX_RANK");
 }
 
 enum status launcher_ranks_pmi_read(struct cluster *cluster,
@@ -84,13 +110,11 @@ enum status launcher_ranks_pmi_read(struct cluster *cluster,
                                     struct failure *why) {
     bool pmi = cluster_input_variable(input, "PMI_RANK");
     bool size = pmi || cluster_input_variable(input, "PMI_SIZE");
-    struct ranks ranks = {
-        .rank_name = pmi ? "PMI_RANK" : "PMIX_RANK",
-        .size_name = size ? "PMI_SIZE" : "WORLD_SIZE",
-        .local_rank_name = "MPI_LOCALRANKID",
-        .local_size_name = "MPI_LOCALNRANKS",
-    };
-    return resolve_mpi(&ranks, cluster, input, why);
+    const struct launcher_ranks names = {
+        pmi ? "PMI_RANK" : "PMIX_RANK", size ? "PMI_SIZE" : "WORLD_SIZE",
+        "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL};
+    set_mpi_key(cluster, input);
+    return launcher_ranks_read(&names, cluster, input, why);
 }
 
 /* The script of a batch job also has task number 0. Its task count is the
@@ -178,5 +202,71 @@ enum status launcher_ranks_slurm_read(struct cluster *cluster,
     if (status == STATUS_OK)
         status = ranks_resolve(&ranks, cluster, input, why);
     host_list_free(&nodes);
+    return status;
+}
+
+/* The hosts of a SageMaker job, a list of names, and this host's name; NULL:
+ * not given, or not in this form. SM_RESOURCE_CONFIG has both. */
+struct sagemaker {
+    json_t *config, *list;
+    const json_t *hosts;
+    const char *here;
+};
+
+static struct sagemaker sagemaker_load(const struct cluster_input *input) {
+    const char *list = cluster_input_variable(input, "SM_HOSTS");
+    const char *config = cluster_input_variable(input, "SM_RESOURCE_CONFIG");
+    struct sagemaker job = {
+        .config = config ? json_loads(config, 0, NULL) : NULL,
+        .list = list ? json_loads(list, 0, NULL) : NULL,
+        .here = cluster_input_variable(input, "SM_CURRENT_HOST"),
+    };
+    job.hosts = list ? job.list : json_object_get(job.config, "hosts");
+    if (!job.here)
+        job.here =
+            json_string_value(json_object_get(job.config, "current_host"));
+    return job;
+}
+
+static void sagemaker_unload(struct sagemaker *job) {
+    json_decref(job->config);
+    json_decref(job->list);
+}
+
+bool launcher_ranks_sagemaker_set(const struct cluster_input *input) {
+    struct sagemaker job = sagemaker_load(input);
+    bool set = job.here && json_array_size(job.hosts) > 1;
+    sagemaker_unload(&job);
+    return set;
+}
+
+/* Each host has one process, and its rank is its position in the list. */
+enum status launcher_ranks_sagemaker_read(struct cluster *cluster,
+                                          const struct cluster_input *input,
+                                          struct failure *why) {
+    struct sagemaker job = sagemaker_load(input);
+    char rank[24], size[24];
+    size_t count = json_array_size(job.hosts), here = 0;
+    const char *first = json_string_value(json_array_get(job.hosts, 0));
+    struct ranks ranks = {.rank_name = "the position of SM_CURRENT_HOST",
+                          .size_name = "the number of SM_HOSTS",
+                          .rank = rank,
+                          .size = size,
+                          .first_host = first};
+    for (const char *host; here < count; here++)
+        if ((host = json_string_value(json_array_get(job.hosts, here))) &&
+            !strcmp(host, job.here))
+            break;
+    snprintf(rank, sizeof rank, "%zu", here);
+    snprintf(size, sizeof size, "%zu", count);
+    enum status status =
+        here < count && first
+            ? ranks_resolve(&ranks, cluster, input, why)
+            : status_fail(why, FAILURE_CLUSTER_INVALID,
+                          "bad_node_list: SM_CURRENT_HOST is %s, which is not "
+                          "one of the %zu names in SM_HOSTS. SageMaker sets "
+                          "both; leave them as they are.",
+                          diagnostics_quote_text(job.here).text, count);
+    sagemaker_unload(&job);
     return status;
 }

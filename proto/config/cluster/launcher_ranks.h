@@ -7,6 +7,22 @@
 
 #include "proto/config/cluster/cluster_input.h"
 
+/* Names of a launcher's variables; only the first two are never NULL. */
+struct launcher_ranks {
+    const char *rank, *size;
+    const char *local_rank, *local_size;
+    const char *job; /* its value is common to all processes of a job */
+};
+
+/* A launcher with only these variables. True if they describe more than one
+ * process and the address of rank 0 is known; a wrong value counts as set. */
+bool launcher_ranks_set(const struct launcher_ranks *names,
+                        const struct cluster_input *input);
+enum status launcher_ranks_read(const struct launcher_ranks *names,
+                                struct cluster *cluster,
+                                const struct cluster_input *input,
+                                struct failure *why) MUST_CHECK;
+
 /* torchrun and compatible launchers: RANK, WORLD_SIZE, MASTER_ADDR,
  * MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE. True if RANK and WORLD_SIZE are
  * both set. */
@@ -22,9 +38,10 @@ enum status launcher_ranks_mpi_read(struct cluster *cluster,
                                     struct failure *why) MUST_CHECK;
 
 /* Process managers of other MPIs: PMI_RANK and PMI_SIZE, else PMIX_RANK with
- * PMI_SIZE or WORLD_SIZE (PMIx has no variable for the size). True if PMI_RANK
- * or PMIX_RANK is set. */
+ * PMI_SIZE or WORLD_SIZE (PMIx has no variable for the size). pmi_set: PMI_RANK
+ * is set, or PMIX_RANK with a size; pmix_set: PMIX_RANK, maybe alone. */
 bool launcher_ranks_pmi_set(const struct cluster_input *input);
+bool launcher_ranks_pmix_set(const struct cluster_input *input);
 enum status launcher_ranks_pmi_read(struct cluster *cluster,
                                     const struct cluster_input *input,
                                     struct failure *why) MUST_CHECK;
@@ -37,5 +54,13 @@ bool launcher_ranks_slurm_set(const struct cluster_input *input);
 enum status launcher_ranks_slurm_read(struct cluster *cluster,
                                       const struct cluster_input *input,
                                       struct failure *why) MUST_CHECK;
+
+/* SageMaker's containers: SM_HOSTS and SM_CURRENT_HOST, else
+ * SM_RESOURCE_CONFIG. True if they list more than one host. Further error:
+ * bad_node_list. */
+bool launcher_ranks_sagemaker_set(const struct cluster_input *input);
+enum status launcher_ranks_sagemaker_read(struct cluster *cluster,
+                                          const struct cluster_input *input,
+                                          struct failure *why) MUST_CHECK;
 
 #endif

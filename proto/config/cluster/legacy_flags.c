@@ -7,8 +7,6 @@
 #include <jansson.h>
 #include <string.h>
 
-#define BLANKS " \t\r\n"
-
 bool legacy_flags_set(const struct cluster_input *input) {
     const struct cluster_flags *flags = &input->flags;
     return cluster_input_text(flags->job_name) ||
@@ -18,26 +16,9 @@ bool legacy_flags_set(const struct cluster_input *input) {
            cluster_input_text(flags->chief_hosts);
 }
 
-/* The entries of a comma-separated LIST, without blanks around them. Bytes that
- * are not UTF-8 pass; the address is checked later. */
-static json_t *legacy_flags_split(const char *list) {
-    json_t *entries = json_array();
-    for (const char *entry = list; entry;) {
-        const char *comma = strchr(entry, ',');
-        const char *end = comma ? comma : entry + strlen(entry);
-        entry += strspn(entry, BLANKS);
-        while (end > entry && strchr(BLANKS, end[-1]))
-            end--;
-        size_t length = end > entry ? (size_t)(end - entry) : 0;
-        json_array_append_new(entries, json_stringn_nocheck(entry, length));
-        entry = comma ? comma + 1 : NULL;
-    }
-    return entries;
-}
-
 static void add_job(json_t *map, const char *job, const char *list) {
     if (cluster_input_text(list))
-        json_object_set_new(map, job, legacy_flags_split(list));
+        json_object_set_new(map, job, cluster_jobs_split(list, strlen(list)));
 }
 
 enum status legacy_flags_read(struct cluster *cluster,

@@ -99,6 +99,32 @@ static const struct launcher launchers[] = {
      {{"JOB_NAME", JOB}, {"WORKER_HOSTS", HOSTS}, {"PS_HOSTS", ADDRESSES}}},
 };
 
+/* What to set where a launcher is a source, but too little is set. */
+static const struct {
+    const char *launcher, *text;
+} advices[] = {
+#define SET_ADDRESS                                                            \
+    "Set MASTER_ADDR to the host of rank 0 in each (127.0.0.1 if all are on "  \
+    "one host), beside its rank and the size"
+    {"Horovod", SET_ADDRESS},
+    {"MVAPICH2", SET_ADDRESS},
+    {"jsrun", SET_ADDRESS},
+    {"Flux", SET_ADDRESS},
+#undef SET_ADDRESS
+    {"MXNet, ps-lite",
+     "Set DMLC_ROLE, DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT, DMLC_NUM_WORKER and "
+     "DMLC_NUM_SERVER in each; and DMLC_WORKER_ID in each worker, "
+     "DMLC_SERVER_ID in each server (0, 1, ...), as no index is assigned here; "
+     "or RANK, WORLD_SIZE and MASTER_ADDR"},
+    {"Paddle",
+     "Set PADDLE_TRAINER_ENDPOINTS, or PADDLE_TRAINERS_NUM with MASTER_ADDR, "
+     "the host of trainer 0; in a trainer PADDLE_TRAINER_ID, in a ps "
+     "PADDLE_PSERVERS_IP_PORT_LIST with POD_IP and PADDLE_PORT"},
+    {"SageMaker",
+     "Set SM_CURRENT_HOST to this host's name in SM_HOSTS, or RANK, WORLD_SIZE "
+     "and MASTER_ADDR"},
+};
+
 /* Number of entries of a list: JSON, or separated by blanks, commas or
  * semicolons. */
 static uint64_t count_entries(const char *text) {
@@ -190,6 +216,11 @@ static const struct variable *other_launchers_find(
 static void write_advice(const struct launcher *launcher, char *text,
                          size_t size) {
     const struct variable *variables = launcher->variables;
+    for (size_t i = 0; i < sizeof advices / sizeof *advices; i++)
+        if (!strcmp(advices[i].launcher, launcher->name)) {
+            snprintf(text, size, "%s", advices[i].text);
+            return;
+        }
     if (variables[0].kind == RANK && variables[1].kind == SIZE)
         snprintf(text, size,
                  "Set RANK to $%s, WORLD_SIZE to $%s and MASTER_ADDR to the "
@@ -205,13 +236,14 @@ static enum status report_others(const struct launcher *launcher,
                                  const struct variable *found,
                                  const struct cluster_input *input,
                                  struct failure *why) {
-    char advice[256];
+    char advice[512];
     const char *text = cluster_input_variable(input, found->name);
     write_advice(launcher, advice, sizeof advice);
     return status_fail(
         why, FAILURE_CLUSTER_INVALID,
-        "not_alone: %s is %s (%s): there are other processes, and no variable "
-        "describes the cluster, so each would train a model of its own. %s; or "
+        "not_alone: %s is %s (%s): there are other processes, and the "
+        "variables do not describe the cluster, so each would train a model of "
+        "its own. %s; or "
         "give --alone, if this process is to train alone.",
         found->name, diagnostics_quote_text(text).text, launcher->name, advice);
 }

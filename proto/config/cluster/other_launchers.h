@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launchers that are not a source of a cluster description, but whose variables
- * show that other processes exist. */
+/* Launchers whose variables show that other processes exist, but do not
+ * describe the cluster: they are no source, or too little is set. */
 #ifndef CAPSTAN_OTHER_LAUNCHERS_H
 #define CAPSTAN_OTHER_LAUNCHERS_H
 

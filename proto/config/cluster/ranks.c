@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torch, MPI and Slurm differ only in the names of their variables, which their
+/* Launchers of ranks differ only in the names of their variables, which their
  * own files list. This file maps ranks to roles. */
 #include "proto/config/cluster/ranks.h"
 
@@ -8,6 +8,7 @@
 #include "proto/config/diagnostics.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define NUM_PS "CAPSTAN_NUM_PS"
 
@@ -127,8 +128,8 @@ static enum status read_num_ps(const struct ranks *ranks, int64_t size,
     return STATUS_OK;
 }
 
-static enum status fill_tasks(struct cluster_job *job, uint32_t count,
-                              struct failure *why) {
+enum status ranks_fill_tasks(struct cluster_job *job, uint32_t count,
+                             struct failure *why) {
     *job = (struct cluster_job){.count = count, .present = true};
     job->tasks = calloc(count ? count : 1, sizeof *job->tasks);
     if (!job->tasks)
@@ -137,6 +138,19 @@ static enum status fill_tasks(struct cluster_job *job, uint32_t count,
     for (uint32_t i = 0; i < count; i++)
         job->tasks[i].index = i;
     return STATUS_OK;
+}
+
+/* A size that is no number counts as more than one. */
+bool ranks_tell_enough(const struct ranks *ranks,
+                       const struct cluster_input *input) {
+    const char *here =
+        ranks->local_size_name
+            ? cluster_input_variable(input, ranks->local_size_name)
+            : NULL;
+    struct chief_location location = {.one_node = here && ranks->size &&
+                                                  !strcmp(here, ranks->size)};
+    return ranks->rank && ranks->size && strcmp(ranks->size, "1") != 0 &&
+           chief_address_is_known(&location, input);
 }
 
 enum status ranks_resolve(struct ranks *ranks, struct cluster *cluster,
@@ -151,15 +165,15 @@ enum status ranks_resolve(struct ranks *ranks, struct cluster *cluster,
         status = read_num_ps(ranks, size, input, &num_ps, why);
     if (status != STATUS_OK)
         return status;
-    cluster->from_ranks = true;
+    cluster->from_ranks = cluster->takes_num_ps = true;
     cluster->role = CLUSTER_WORKER;
     cluster->local = size == 1;
     if (cluster->local)
         return STATUS_OK;
     uint32_t workers = (uint32_t)size - num_ps;
-    status = fill_tasks(&cluster->jobs[CLUSTER_WORKER], workers, why);
+    status = ranks_fill_tasks(&cluster->jobs[CLUSTER_WORKER], workers, why);
     if (status == STATUS_OK)
-        status = fill_tasks(&cluster->jobs[CLUSTER_PS], num_ps, why);
+        status = ranks_fill_tasks(&cluster->jobs[CLUSTER_PS], num_ps, why);
     if (status != STATUS_OK)
         return status;
     cluster->index = (uint32_t)rank;
@@ -179,12 +193,12 @@ enum status ranks_check_flags(struct cluster *cluster,
     const char *num_ps = cluster_input_text(input->flags.num_ps);
     const char *flag = cluster_input_text(input->flags.local_rank);
     int64_t from_env, from_flag;
-    if (num_ps && !cluster->from_ranks)
+    if (num_ps && !cluster->takes_num_ps)
         return status_fail(
             why, FAILURE_CLUSTER_INVALID,
-            "num_ps_given: --num-ps applies to the ranks of torch, MPI or "
-            "Slurm, but the source here is %s, which has no ranks. Leave it "
-            "out.",
+            "num_ps_given: --num-ps applies to sources that give ranks (torch, "
+            "MPI, Slurm, Horovod, ...), but the source here is %s, which has "
+            "none. Leave it out.",
             cluster->source);
     enum status status = ranks_read_number(input, "LOCAL_RANK", &from_env, why);
     if (status == STATUS_OK)

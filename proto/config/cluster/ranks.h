@@ -30,6 +30,15 @@ enum status ranks_resolve(struct ranks *ranks, struct cluster *cluster,
                           const struct cluster_input *input,
                           struct failure *why) MUST_CHECK;
 
+/* Do RANKS describe more than one process and, with the environment, the
+ * address of rank 0? */
+bool ranks_tell_enough(const struct ranks *ranks,
+                       const struct cluster_input *input);
+
+/* Makes JOB, which is empty, one of COUNT tasks without addresses. */
+enum status ranks_fill_tasks(struct cluster_job *job, uint32_t count,
+                             struct failure *why) MUST_CHECK;
+
 /* Checks that apply to every source: --num-ps needs ranks (num_ps_given), and
  * --local_rank must equal LOCAL_RANK (local_rank_conflict, bad_index). The
  * value becomes CLUSTER's; it must be below the number of ranks on this host if

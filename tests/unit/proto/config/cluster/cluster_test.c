@@ -18,9 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Real settings from public issues and manifests, each with its source. */
-static const char *const cases_path = "tests/data/tf_config_cases.json";
-
 #define TF_CONFIG(text)                                                        \
     { "TF_CONFIG", text }
 #define ONE_WORKER                                                             \
@@ -37,7 +34,7 @@ static struct cluster *resolve(
     return cluster;
 }
 
-/* What cases.json expects, as a form does. */
+/* What a published case expects, as a form does. */
 static char *expectation(const json_t *expect) {
     const char *error = json_string_value(json_object_get(expect, "error"));
     if (error)
@@ -54,28 +51,50 @@ static char *expectation(const json_t *expect) {
     return text;
 }
 
-static void every_published_setting_gives_its_expected_result(void **state) {
-    (void)state;
+/* A case has one variable, or several in "environment". */
+static void check_published(const json_t *one) {
+    const json_t *several = json_object_get(one, "environment");
+    char *expect = expectation(json_object_get(one, "expect"));
+    struct cluster_case form = {
+        .description = json_string_value(json_object_get(one, "name")),
+        .flags = {.num_ps = json_string_value(json_object_get(one, "num_ps"))},
+        .environment = {{json_string_value(json_object_get(one, "variable")),
+                         json_string_value(json_object_get(one, "value"))}},
+        .expect = expect};
+    size_t used = 0;
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)several, name, value) {
+        assert_in_range(used, 0, CLUSTER_CASE_VARIABLES - 1);
+        form.environment[used++] =
+            (struct cluster_case_variable){name, json_string_value(value)};
+    }
+    assert_non_null(json_string_value(json_object_get(one, "source")));
+    cluster_case_check(&form);
+    free(expect);
+}
+
+static void check_all_published(const char *path) {
     json_error_t error;
-    json_t *cases = json_load_file(cases_path, 0, &error);
+    json_t *cases = json_load_file(path, 0, &error);
     json_t *one;
     size_t i;
     if (!cases)
-        fail_msg("%s: %s (run from the repository root)", cases_path,
-                 error.text);
+        fail_msg("%s: %s (run from the repository root)", path, error.text);
     assert_int_equal(json_array_size(cases), 40);
-    json_array_foreach(cases, i, one) {
-        char *expect = expectation(json_object_get(one, "expect"));
-        struct cluster_case form = {
-            .description = json_string_value(json_object_get(one, "name")),
-            .environment = {{json_string_value(
-                                 json_object_get(one, "variable")),
-                             json_string_value(json_object_get(one, "value"))}},
-            .expect = expect};
-        cluster_case_check(&form);
-        free(expect);
-    }
+    json_array_foreach(cases, i, one) check_published(one);
     json_decref(cases);
+}
+
+static void every_published_setting_gives_its_expected_result(void **state) {
+    (void)state;
+    check_all_published("tests/data/tf_config_cases.json");
+}
+
+static void every_published_launchers_setting_gives_its_expected_result(
+    void **state) {
+    (void)state;
+    check_all_published("tests/data/launcher_cases.json");
 }
 
 static void only_the_first_source_that_is_set_counts(void **state) {
@@ -354,6 +373,8 @@ static void a_mutated_setting_is_accepted_or_refused_with_its_class(
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_published_setting_gives_its_expected_result),
+        cmocka_unit_test(
+            every_published_launchers_setting_gives_its_expected_result),
         cmocka_unit_test(only_the_first_source_that_is_set_counts),
         cmocka_unit_test(the_printed_json_matches_the_documentation),
         cmocka_unit_test(a_task_is_found_by_index_not_by_position),

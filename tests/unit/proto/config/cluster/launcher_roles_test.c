@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Launchers that give roles, what is wrong with their variables, and which of
+ * several launchers counts. */
+#include "tests/cluster/cluster_case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define DMLC(role)                                                             \
+    {"DMLC_ROLE", role}, {"DMLC_PS_ROOT_URI", "s"},                            \
+        {"DMLC_PS_ROOT_PORT", "9000"}, {"DMLC_NUM_WORKER", "2"}, {             \
+        "DMLC_NUM_SERVER", "2"                                                 \
+    }
+#define HOROVOD                                                                \
+    {"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}, {                            \
+        "HOROVOD_LOCAL_SIZE", "2"                                              \
+    }
+
+static void check(const struct cluster_case *forms, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        cluster_case_check(&forms[i]);
+}
+#define CHECK(forms) check(forms, sizeof forms / sizeof *(forms))
+
+static void dmlc_indices_come_from_the_first_variable_that_has_one(
+    void **state) {
+    (void)state;
+    static const struct cluster_case forms[] = {
+        {"its own variable",
+         {0},
+         {DMLC("server"), {"DMLC_SERVER_ID", "1"}, {"DMLC_RANK", "0"}},
+         "{'role': 'ps', 'index': 1}"},
+        {"a worker's DMLC_SERVER_ID says nothing",
+         {0},
+         {DMLC("worker"), {"DMLC_SERVER_ID", "0"}, {"DMLC_RANK", "1"}},
+         "{'role': 'worker', 'index': 1}"},
+        {"a server's task number, behind the workers'",
+         {0},
+         {DMLC("server"), {"DMLC_TASK_ID", "2"}, {"DMLC_JOB_CLUSTER", "sge"}},
+         "{'role': 'ps', 'index': 0}"},
+        {"a server's task number on YARN",
+         {0},
+         {DMLC("server"), {"DMLC_TASK_ID", "1"}, {"DMLC_JOB_CLUSTER", "yarn"}},
+         "{'role': 'ps', 'index': 1}"},
+        {"a server's task number, nobody says how counted",
+         {0},
+         {DMLC("server"), {"DMLC_TASK_ID", "2"}},
+         "not_alone"},
+        {"no index", {0}, {DMLC("worker")}, "not_alone"},
+        {"IPv6",
+         {0},
+         {{"DMLC_PS_ROOT_URI", "fe80::1"}, DMLC("scheduler")},
+         "{'role': 'chief', 'chief': '[fe80::1]:9000'}"},
+    };
+    CHECK(forms);
+}
+
+static void wrong_dmlc_variables_are_refused(void **state) {
+    (void)state;
+    static const struct cluster_case forms[] = {
+        {"a role", {0}, {DMLC("joint")}, "task_type_not_in_cluster"},
+        {"an index out of range",
+         {0},
+         {DMLC("worker"), {"DMLC_WORKER_ID", "2"}},
+         "index_out_of_range"},
+        {"no index",
+         {0},
+         {DMLC("worker"), {"DMLC_WORKER_ID", "a"}},
+         "bad_index"},
+        {"a task number below the workers'",
+         {0},
+         {DMLC("server"), {"DMLC_TASK_ID", "1"}, {"DMLC_JOB_CLUSTER", "local"}},
+         "bad_index"},
+        {"a port",
+         {0},
+         {{"DMLC_PS_ROOT_PORT", "70000"}, DMLC("scheduler")},
+         "bad_port"},
+        {"a port in the host",
+         {0},
+         {{"DMLC_PS_ROOT_URI", "s:1"}, DMLC("scheduler")},
+         "bad_host"},
+        {"a count",
+         {0},
+         {{"DMLC_NUM_WORKER", "0"}, DMLC("scheduler")},
+         "bad_world_size"},
+        {"--num-ps", {.num_ps = "1"}, {DMLC("scheduler")}, "num_ps_given"},
+    };
+    CHECK(forms);
+}
+
+/* ps-lite's scheduler has no worker in it. */
+static void a_scheduler_coordinates_unless_the_job_says_otherwise(
+    void **state) {
+    (void)state;
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
+        DMLC("scheduler")};
+    struct cluster *cluster;
+    assert_int_equal(
+        cluster_resolve(&cluster, NULL, cluster_case_lookup, environment, NULL),
+        STATUS_OK);
+    assert_true(cluster->coordinates);
+    assert_true(cluster_expects_joins(cluster));
+    cluster_free(&cluster);
+}
+
+#define TWO_PS                                                                 \
+    { "PADDLE_PSERVERS_IP_PORT_LIST", "10.0.0.1:1,10.0.0.2:1" }
+#define TWO_LOCAL_PS                                                           \
+    { "PADDLE_PSERVERS_IP_PORT_LIST", "127.0.0.1:1,localhost:2," }
+#define TRAINER(id)                                                            \
+    {"TRAINING_ROLE", "TRAINER"}, {                                            \
+        "PADDLE_TRAINER_ID", id                                                \
+    }
+
+static void paddle_trainers_are_listed_or_counted(void **state) {
+    (void)state;
+    static const struct cluster_case forms[] = {
+        {"counted, ps on this host; a comma at the end",
+         {0},
+         {TRAINER("1"), {"PADDLE_TRAINERS_NUM", "2"}, TWO_LOCAL_PS},
+         "{'source': 'PADDLE', 'role': 'worker', 'index': 1, 'num_ps': 2, "
+         "'num_workers': 2, 'chief': '127.0.0.1:54965'}"},
+        {"a ps without a host is on this one",
+         {0},
+         {{"TRAINING_ROLE", "PSERVER"},
+          {"PADDLE_TRAINERS_NUM", "1"},
+          {"POD_IP", "127.0.0.1"},
+          {"PADDLE_PORT", "1"},
+          TWO_LOCAL_PS},
+         "{'role': 'ps', 'index': 0, 'num_workers': 1}"},
+        {"counted, ps on other hosts",
+         {0},
+         {TRAINER("0"), {"PADDLE_TRAINERS_NUM", "2"}, TWO_PS},
+         "not_alone"},
+        {"the same with the address of trainer 0",
+         {0},
+         {TRAINER("0"),
+          {"PADDLE_TRAINERS_NUM", "2"},
+          TWO_PS,
+          {"MASTER_ADDR", "10.0.0.1"}},
+         "{'chief': '10.0.0.1:6105', 'is_chief': true}"},
+        {"without ps, by PADDLE_MASTER",
+         {0},
+         {{"PADDLE_TRAINER_ID", "3"},
+          {"PADDLE_TRAINERS_NUM", "4"},
+          {"PADDLE_MASTER", "10.0.0.1:36767"}},
+         "{'role': 'worker', 'index': 3, 'num_ps': 0, 'num_workers': 4, "
+         "'chief': '10.0.0.1:36767'}"},
+        {"a ps that names itself otherwise",
+         {0},
+         {{"TRAINING_ROLE", "PSERVER"},
+          {"PADDLE_CURRENT_ENDPOINT", "10.0.0.2:1"},
+          {"PADDLE_TRAINER_ENDPOINTS", "t:1"},
+          TWO_PS},
+         "{'role': 'ps', 'index': 1, 'num_workers': 1, 'chief': 't:1'}"},
+    };
+    CHECK(forms);
+}
+
+static void wrong_paddle_variables_are_refused(void **state) {
+    (void)state;
+#define LIST                                                                   \
+    { "PADDLE_TRAINER_ENDPOINTS", "a:1,b:1" }
+    static const struct cluster_case forms[] = {
+        {"a role",
+         {0},
+         {{"TRAINING_ROLE", "HETER_TRAINER"}, {"PADDLE_TRAINER_ID", "0"}, LIST},
+         "task_type_not_in_cluster"},
+        {"a count that differs from the list",
+         {0},
+         {TRAINER("0"), {"PADDLE_TRAINERS_NUM", "3"}, LIST},
+         "bad_world_size"},
+        {"no count",
+         {0},
+         {TRAINER("0"), {"PADDLE_TRAINERS_NUM", "two"}, LIST},
+         "bad_world_size"},
+        {"an index", {0}, {TRAINER("2"), LIST}, "index_out_of_range"},
+        {"no index", {0}, {TRAINER("x"), LIST}, "bad_index"},
+        {"an address that is not listed",
+         {0},
+         {{"PADDLE_CURRENT_ENDPOINT", "c:1"}, LIST},
+         "index_out_of_range"},
+        {"an address without a port",
+         {0},
+         {TRAINER("0"), {"PADDLE_TRAINER_ENDPOINTS", "a,b:1"}},
+         "bad_port"},
+        {"--num-ps", {.num_ps = "1"}, {TRAINER("0"), LIST}, "num_ps_given"},
+    };
+#undef LIST
+    CHECK(forms);
+}
+
+static void the_innermost_launcher_counts(void **state) {
+    (void)state;
+#define SAGEMAKER                                                              \
+    {"SM_HOSTS", "[\"algo-1\", \"algo-2\"]"}, {                                \
+        "SM_CURRENT_HOST", "algo-2"                                            \
+    }
+    static const struct cluster_case forms[] = {
+        {"roles before ranks",
+         {0},
+         {DMLC("scheduler"), HOROVOD},
+         "{'source': 'DMLC'}"},
+        {"a launcher in a container",
+         {.num_ps = "1"},
+         {HOROVOD, SAGEMAKER},
+         "{'source': 'HOROVOD', 'role': 'ps', 'index': 0}"},
+        {"the container alone", {0}, {SAGEMAKER}, "{'source': 'SM_HOSTS'}"},
+        {"Flux in a job of jsrun",
+         {0},
+         {{"FLUX_TASK_RANK", "1"},
+          {"FLUX_JOB_SIZE", "2"},
+          {"JSM_NAMESPACE_RANK", "0"},
+          {"JSM_NAMESPACE_SIZE", "4"},
+          {"MASTER_ADDR", "h"}},
+         "{'source': 'FLUX', 'index': 1}"},
+        {"a promised source stays before them",
+         {0},
+         {DMLC("scheduler"), {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}},
+         "{'source': 'slurm'}"},
+        {"PMI before Flux, whose variables tell that there is one node",
+         {0},
+         {{"PMI_RANK", "1"},
+          {"PMI_SIZE", "2"},
+          {"FLUX_TASK_RANK", "1"},
+          {"FLUX_JOB_NNODES", "1"}},
+         "{'source': 'mpi', 'chief': '127.0.0.1:54965'}"},
+        {"Open MPI's variables from jsrun, the host from LSF",
+         {0},
+         {{"OMPI_COMM_WORLD_RANK", "1"},
+          {"OMPI_COMM_WORLD_SIZE", "2"},
+          {"JSM_NAMESPACE_RANK", "1"},
+          {"LSB_MCPU_HOSTS", "batch5 1 h41n08 42 h41n09 42"}},
+         "{'source': 'mpi', 'chief': 'h41n08:6105'}"},
+        {"jsrun without a host for the batch script",
+         {0},
+         {{"JSM_NAMESPACE_RANK", "1"},
+          {"JSM_NAMESPACE_SIZE", "2"},
+          {"LSB_MCPU_HOSTS", "a 1 b 1"}},
+         "{'source': 'JSM', 'chief': 'a:6105'}"},
+        {"PMIx alone",
+         {0},
+         {{"PMIX_RANK", "1"}, {"MASTER_ADDR", "h"}},
+         "world_size_missing"},
+        {"a host that is not listed",
+         {0},
+         {{"SM_HOSTS", "[\"a\", \"b\"]"}, {"SM_CURRENT_HOST", "c"}},
+         "bad_node_list"},
+        {"a rank that is none, of a known host",
+         {0},
+         {{"MV2_COMM_WORLD_RANK", "x"},
+          {"MV2_COMM_WORLD_SIZE", "2"},
+          {"MASTER_ADDR", "h"}},
+         "bad_index"},
+    };
+    CHECK(forms);
+}
+
+static void expect_source(const struct cluster_source *source, const char *name,
+                          enum cluster_source_state state,
+                          const char *variable) {
+    assert_string_equal(source->name, name);
+    assert_int_equal(source->state, state);
+    assert_int_equal(source->count > 0, variable != NULL);
+    if (variable)
+        assert_string_equal(source->variables[source->count - 1], variable);
+}
+
+static void each_source_says_what_became_of_it(void **state) {
+    (void)state;
+    const struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
+        {"RANK", "1"}, {"TF_CONFIG", " "}, DMLC("scheduler"), HOROVOD};
+    struct cluster_flags flags = {.task_index = " "};
+    struct cluster_source sources[CLUSTER_SOURCES];
+    uint32_t count = cluster_sources(sources, &flags, cluster_case_lookup,
+                                     (void *)environment);
+    assert_int_equal(count, CLUSTER_SOURCES);
+    expect_source(&sources[1], "flags", CLUSTER_SOURCE_NOT_SET, NULL);
+    expect_source(&sources[2], "TF_CONFIG", CLUSTER_SOURCE_NOT_SET, NULL);
+    expect_source(&sources[4], "torch", CLUSTER_SOURCE_INCOMPLETE, "RANK");
+    expect_source(&sources[8], "DMLC", CLUSTER_SOURCE_TAKEN, "DMLC_NUM_SERVER");
+    expect_source(&sources[10], "HOROVOD", CLUSTER_SOURCE_LATER,
+                  "HOROVOD_LOCAL_SIZE");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            dmlc_indices_come_from_the_first_variable_that_has_one),
+        cmocka_unit_test(wrong_dmlc_variables_are_refused),
+        cmocka_unit_test(a_scheduler_coordinates_unless_the_job_says_otherwise),
+        cmocka_unit_test(paddle_trainers_are_listed_or_counted),
+        cmocka_unit_test(wrong_paddle_variables_are_refused),
+        cmocka_unit_test(the_innermost_launcher_counts),
+        cmocka_unit_test(each_source_says_what_became_of_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
