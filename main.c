@@ -2,6 +2,7 @@
 /* The program: runs the verb and returns its exit code. */
 #include "commands/bench_command.h"
 #include "commands/ckpt_command.h"
+#include "commands/cluster_command.h"
 #include "commands/compare_command.h"
 #include "commands/data_command.h"
 #include "commands/info_command.h"

@@ -5,9 +5,6 @@
 #include "commands/process.h"
 #include "proto/config/cluster/cluster.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 enum status run_command(const struct options *options, struct failure *why) {
     struct process_settings settings;
     struct cluster *cluster = NULL;
@@ -25,18 +22,4 @@ enum status run_command(const struct options *options, struct failure *why) {
         status = process_run(options, &settings, cluster, why);
     cluster_free(&cluster);
     return status;
-}
-
-enum status cluster_command(const struct options *options,
-                            struct failure *why) {
-    struct cluster *cluster = NULL;
-    enum status status = cluster_resolve(&cluster, &options->flags,
-                                         process_settings_getenv, NULL, why);
-    if (status)
-        return status;
-    char *text = cluster_json(cluster);
-    puts(text ? text : "");
-    free(text);
-    cluster_free(&cluster);
-    return STATUS_OK;
 }

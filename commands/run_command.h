@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `capstan run`: this process's roles in a run. `capstan cluster`: what this
- * process reads of the cluster description. */
+/* `capstan run`: this process's roles in a run. */
 #ifndef CAPSTAN_RUN_COMMAND_H
 #define CAPSTAN_RUN_COMMAND_H
 
@@ -11,9 +10,5 @@
  * it. */
 enum status run_command(const struct options *options,
                         struct failure *why) MUST_CHECK;
-
-/* Prints the cluster as one JSON object. */
-enum status cluster_command(const struct options *options,
-                            struct failure *why) MUST_CHECK;
 
 #endif

@@ -67,6 +67,8 @@
       "the collective backend cannot work on this host")                       \
     X(51, BAD_MESSAGE, FAILED, "a message breaks the protocol")                \
     X(52, VERSION_MISMATCH, FAILED, "processes of different releases")         \
+    X(53, LINK_UNUSABLE, FAILED,                                               \
+      "`capstan cluster --check` found addresses that do not answer")          \
     X(55, PLUGIN_MISSING, CONFIG,                                              \
       "a plugin or its library is missing or does not fit")                    \
     X(56, NO_DEVICE, CONFIG, "there is no GPU, or no driver")                  \

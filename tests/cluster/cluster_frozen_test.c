@@ -298,13 +298,18 @@ static void commands_that_print_an_object(void **state) {
     objects_of(TOOL(run, 0, "ckpt", "export", "--json", "ps", "a.npz"),
                "ckpt export");
     objects_of(TOOL(run, 0, "info", "--json"), "info");
-    struct cluster_process *cluster = cluster_run_start(
-        run, "cluster", (const char *[]){"cluster", NULL},
-        (const char *[]){"TF_CONFIG={\"cluster\": {\"worker\": [\"w:0\"]},"
-                         " \"task\": {\"type\": \"worker\", \"index\": 0}}",
-                         NULL});
-    cluster_run_expect(cluster, 0, CLUSTER_RUN_DEADLINE);
-    objects_of(cluster, "cluster");
+    static const char *const variables[] = {
+        "TF_CONFIG={\"cluster\": {\"worker\": [\"w:0\"]}, \"task\": "
+        "{\"type\": \"worker\", \"index\": 0}}",
+        NULL};
+    static const char *const flags[][5] = {
+        {"cluster"}, {"cluster", "--json", "--explain", "--check"}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        struct cluster_process *cluster =
+            cluster_run_start(run, "cluster", flags[i], variables);
+        cluster_run_expect(cluster, 0, CLUSTER_RUN_DEADLINE);
+        objects_of(cluster, "cluster");
+    }
     objects_of(TOOL(run, 0, "compare", "--json", "--steps=10", "--repeats=1",
                     "--csv=compare.csv", "--set=tensorboard=null", "job.json"),
                "compare");

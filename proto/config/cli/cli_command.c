@@ -154,7 +154,14 @@ static const struct argp_option launch_options[] = {
     {0}};
 
 static const struct argp_option cluster_options[] = {
-    HELP, JSON, CLUSTER_FLAGS, {0}};
+    HELP,
+    JSON,
+    FLAG("explain", EXPLAIN, NULL,
+         "say for people which source counts and why, and list every role", 0),
+    FLAG("check", CHECK, NULL,
+         "connect to every role and name the addresses that do not answer", 0),
+    CLUSTER_FLAGS,
+    {0}};
 
 static const struct argp_option ckpt_command_options[] = {
     HELP,
@@ -420,9 +427,15 @@ static const struct cli_command commands[CLI_COMMANDS] = {
         {"cluster", "",
          "Prints the cluster that the environment describes, as a JSON object.",
          "Nothing is started. The output shows the role, the index and the "
-         "chief that `capstan run` would use here.",
-         cluster_options, 0, 0, NULL,
+         "chief that `capstan run` would use here. With --explain or --check "
+         "it is a text for people; with --json as well, the object has more "
+         "keys.",
+         cluster_options, 0, 0,
+         "Exit codes with --check: 0 every address that was tried answers, 1 "
+         "one does not.",
          "capstan cluster\n"
+         "capstan cluster --explain\n"
+         "capstan cluster --check --json\n"
          "capstan cluster --chief_hosts=a:2222 --worker_hosts=b:2222,c:2222 "
          "\\\n"
          "    --job_name=worker --task_index=1"},

@@ -241,6 +241,12 @@ static error_t set_flag(struct options *options, int key, const char *text) {
     case CLI_COMMAND_KEY_STATE:
         options->with_state = true;
         return 0;
+    case CLI_COMMAND_KEY_EXPLAIN:
+        options->explain = true;
+        return 0;
+    case CLI_COMMAND_KEY_CHECK:
+        options->check = true;
+        return 0;
     case CLI_COMMAND_KEY_JSON:
         options->json = true;
         return 0;

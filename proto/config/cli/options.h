@@ -54,7 +54,8 @@ struct options {
     const char *action, *dir, *out, *format, *table; /* ckpt; data: action */
     bool has_step, with_state;
     uint64_t step;
-    unsigned rows; /* data peek; 0: not given */
+    unsigned rows;       /* data peek; 0: not given */
+    bool explain, check; /* cluster */
 };
 
 /* Reads ARGV. Help and version go to standard output. Strings are views of

@@ -98,7 +98,7 @@ static const struct source sources[] = {
      launcher_roles_paddle_read,
      {"TRAINING_ROLE", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM",
       "PADDLE_TRAINER_ENDPOINTS", "PADDLE_PSERVERS_IP_PORT_LIST",
-      "PADDLE_CURRENT_ENDPOINT", "POD_IP", "PADDLE_PORT", "PADDLE_MASTER"}},
+      "PADDLE_CURRENT_ENDPOINT", "PADDLE_PORT", "PADDLE_MASTER"}},
     {"HOROVOD",
      NULL,
      NULL,
@@ -221,8 +221,10 @@ uint32_t cluster_sources(struct cluster_source out[CLUSTER_SOURCES],
         const struct source *source = &sources[i];
         struct cluster_source *state = &out[i];
         bool set = is_source_set(source, &input);
-        *state = (struct cluster_source){.name = source->name};
-        for (uint32_t v = 0; v < CLUSTER_SOURCE_VARIABLES; v++) {
+        *state = (struct cluster_source){.name = source->name,
+                                         .first = source->variables[0]};
+        uint32_t shown = source->is_set ? CLUSTER_SOURCE_VARIABLES : 2;
+        for (uint32_t v = 0; v < shown; v++) {
             const char *name = source->variables[v];
             if (name && variable_or_flag(&input, name))
                 state->variables[state->count++] = name;

@@ -94,6 +94,7 @@ enum { CLUSTER_SOURCES = 16, CLUSTER_SOURCE_VARIABLES = 12 };
 /* What became of one source. */
 struct cluster_source {
     const char *name;
+    const char *first; /* the first variable or flag that it reads */
     enum cluster_source_state {
         CLUSTER_SOURCE_NOT_SET,
         CLUSTER_SOURCE_INCOMPLETE, /* too little is set to describe a cluster */

@@ -284,7 +284,7 @@ static void each_source_says_what_became_of_it(void **state) {
     expect_source(&sources[4], "torch", CLUSTER_SOURCE_INCOMPLETE, "RANK");
     expect_source(&sources[8], "DMLC", CLUSTER_SOURCE_TAKEN, "DMLC_NUM_SERVER");
     expect_source(&sources[10], "HOROVOD", CLUSTER_SOURCE_LATER,
-                  "HOROVOD_LOCAL_SIZE");
+                  "HOROVOD_SIZE");
 }
 
 int main(void) {
