@@ -340,6 +340,36 @@ static void check_mutant(const char *text) {
                          {"TASK_INDEX", "0"}}},
         {.description = text,
          .flags = {.job_name = "ps", .task_index = "0", .ps_hosts = text}},
+        {.description = text,
+         .environment = {{"PADDLE_TRAINER_ENDPOINTS", text},
+                         {"PADDLE_PSERVERS_IP_PORT_LIST", text},
+                         {"PADDLE_TRAINER_ID", "0"}}},
+        {.description = text,
+         .environment = {{"PADDLE_PSERVERS_IP_PORT_LIST", text},
+                         {"PADDLE_TRAINERS_NUM", "2"},
+                         {"TRAINING_ROLE", "PSERVER"},
+                         {"PADDLE_CURRENT_ENDPOINT", text},
+                         {"MASTER_ADDR", "h"}}},
+        {.description = text,
+         .environment = {{"SM_RESOURCE_CONFIG", text},
+                         {"SM_CURRENT_HOST", "h0"}}},
+        {.description = text,
+         .environment = {{"SM_HOSTS", text}, {"SM_CURRENT_HOST", "a:1"}}},
+        {.description = text,
+         .environment = {{"LSB_HOSTS", text},
+                         {"JSM_NAMESPACE_RANK", "0"},
+                         {"JSM_NAMESPACE_SIZE", "2"}}},
+        {.description = text,
+         .environment = {{"LSB_MCPU_HOSTS", text},
+                         {"JSM_NAMESPACE_RANK", "0"},
+                         {"JSM_NAMESPACE_SIZE", "2"}}},
+        {.description = text,
+         .environment = {{"DMLC_ROLE", "worker"},
+                         {"DMLC_PS_ROOT_URI", text},
+                         {"DMLC_PS_ROOT_PORT", "1"},
+                         {"DMLC_NUM_WORKER", "2"},
+                         {"DMLC_NUM_SERVER", "1"},
+                         {"DMLC_WORKER_ID", text}}},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         check_outcome(&forms[i]);
@@ -358,12 +388,16 @@ static void a_mutated_setting_is_accepted_or_refused_with_its_class(
         "{\"cluster\": {\"workerpool0\": [\"a:1\"], \"workerpool2\": "
         "[\"b:1\"]}, \"task\": {\"type\": \"workerpool2\", \"index\": \"0\"}}",
         "h0:1,h1:2,[2001:db8::1]:3",
+        "[\"a:1\", \"b:0\", \"h0\"]",
+        "{\"hosts\": [\"h0\", \"a:0\"], \"current_host\": \"h0\"}",
+        "batch 1 10.10.10.0 42 10.10.10.1 42",
     };
     uint64_t random = UINT64_C(0x1d872b41a97cf3e5);
     print_message("seed %#jx\n", (uintmax_t)random);
     for (int i = 0; i < 20000; i++) {
         char text[512];
-        snprintf(text, sizeof text, "%s", seeds[i % 4]);
+        snprintf(text, sizeof text, "%s",
+                 seeds[i % (sizeof seeds / sizeof *seeds)]);
         for (uint64_t n = 1 + random_setting(&random) % 4; n > 0; n--)
             mutate(text, sizeof text, &random);
         check_mutant(text);
