@@ -245,10 +245,8 @@ static bool is_type(const json_t *type, const char *name) {
 static bool remove_bool(struct translation *translation, const char *path,
                         bool default_value) {
     const json_t *value = job_tree_get(translation->tree, path);
-    if (!value)
-        return default_value;
-    bool flag = json_is_true(value);
-    if (!json_is_boolean(value))
+    bool flag = value ? json_is_true(value) : default_value;
+    if (value && !json_is_boolean(value))
         diagnostics_value(translation->diagnostics, path, value,
                           "true or false");
     job_tree_remove(translation->tree, path);

@@ -196,16 +196,16 @@ static bool check_leaf(const struct check *check, const char *prefix,
 }
 
 /* True for the optimizer at PATH of a group that the model does not have;
- * reports it. */
+ * reports it if it has a VALUE. */
 static bool check_group(const struct check *check, const char *prefix,
-                        const char *path) {
+                        const char *path, const json_t *value) {
     for (size_t i = 0; i < check->num_keys; i++) {
         const struct job_key *key = known_key(check, i);
         if (!key->group || !path_below(key->path, path) ||
             job_schema_group(key->group, check->job->model.type) ||
             !strcmp(path, "optimizers"))
             continue;
-        if (!check->job->model_unknown)
+        if (!check->job->model_unknown && !json_is_null(value))
             report_misplaced(check, prefix, path, key);
         return true;
     }
@@ -224,7 +224,7 @@ static void job_check_check_object(const struct check *check,
         } else if (strchr(word, '.')) {
             report_unknown(check, prefix, path, word);
         } else if (check_leaf(check, prefix, path, value) ||
-                   check_group(check, prefix, path)) {
+                   check_group(check, prefix, path, value)) {
             continue;
         } else if (!is_object_path(check, path)) {
             report_unknown(check, prefix, path, word);

@@ -395,6 +395,10 @@ static void null_is_the_same_as_leaving_a_key_out(void **state) {
     job_fixture_expect_loaded(fixture,
                               job_fixture_set(fixture, "data.label=null"));
     job_fixture_expect_loaded(fixture,
+                              job_fixture_set(fixture, "optimizers.wide=null"));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_set(fixture, "optimizer.params.adam_w_mode=null"));
+    job_fixture_expect_loaded(fixture,
                               set(fixture, csv_job,
                                   "features={\"a\":{\"type\":\"numeric\"},"
                                   "\"b\":null}"));
