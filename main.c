@@ -8,6 +8,7 @@
 #include "commands/info_command.h"
 #include "commands/launch_command.h"
 #include "commands/run_command.h"
+#include "commands/schema_command.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/cli/options.h"
@@ -24,6 +25,7 @@ int main(int argc, char **argv) {
         [CLI_COMMAND_CLUSTER] = cluster_command,
         [CLI_COMMAND_CKPT] = ckpt_command,
         [CLI_COMMAND_DATA] = data_command,
+        [CLI_COMMAND_SCHEMA] = schema_command,
         [CLI_COMMAND_INFO] = info_command,
         [CLI_COMMAND_BENCH] = bench_command,
         [CLI_COMMAND_COMPARE] = compare_command,

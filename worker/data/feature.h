@@ -61,6 +61,10 @@ struct features {
     float logs[FEATURES_LOGS]; /* log1p of 0, 1, ... */
 };
 
+/* Its word in the job, and the keys that it has there, ended by NULL. */
+const char *feature_type_name(enum feature_type type);
+const char *const *feature_keys(enum feature_type type);
+
 /* A sum of feature_gives. */
 unsigned feature_gives(enum feature_type type);
 

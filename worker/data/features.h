@@ -36,6 +36,10 @@ void features_check(struct features **out, const char *text,
                     const char *const *columns, uint32_t count, bool pairs,
                     struct diagnostics *diagnostics);
 
+/* One feature of a job as a JSON Schema, which the caller frees. Which names it
+ * may use is not in it. */
+json_t *feature_schema(void);
+
 /* Frees *FEATURES (may be NULL) and clears it. */
 void features_close(struct features **features);
 

@@ -335,6 +335,14 @@ static const struct {
                             "init_range", "admit", "expire", "max_rows"}},
 };
 
+const char *feature_type_name(enum feature_type type) {
+    return type_names[type];
+}
+
+const char *const *feature_keys(enum feature_type type) {
+    return types[type].keys;
+}
+
 static void check_settings(struct reading *reading, enum feature_type type,
                            const char *name, const json_t *settings) {
     const char *const *known = types[type].keys;

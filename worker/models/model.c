@@ -25,7 +25,8 @@ const struct job_models model_schemas = {
             [JOB_DLRM] = &dlrm_schema,
             [JOB_MATRIX_FACTORIZATION] = &matrix_factorization_schema,
         },
-    .check_features = check_job_features};
+    .check_features = check_job_features,
+    .feature_schema = feature_schema};
 
 const struct model *model_find(const struct job_model *model) {
     static const struct model *const models[] = {

@@ -247,6 +247,8 @@ static const struct cli_command data_subcommands[] = {
      data_bench_options, 2, 2, NULL, "capstan data bench job.json", NULL},
     {0}};
 
+static const struct argp_option schema_options[] = {HELP, {0}};
+
 static const struct argp_option info_options[] = {HELP, JSON, {0}};
 
 #define LOOPS                                                                  \
@@ -463,6 +465,18 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "capstan data peek job.json\n"
          "capstan data bench job.json",
          data_subcommands},
+    [CLI_COMMAND_SCHEMA] =
+        {"schema", "[JOB.json]",
+         "Prints the JSON Schema of jobs, or checks a job.",
+         "An editor that has the schema completes keys and marks mistakes. "
+         "With JOB.json nothing is printed if the job is right; no file that "
+         "it names is opened. The schema does not have the rules about an "
+         "order of numbers and about names of features and columns.",
+         schema_options, 0, 1,
+         "Exit codes with JOB.json: 0 right; 2 wrong, and standard error lists "
+         "all mistakes.",
+         "capstan schema > job.schema.json\n"
+         "capstan schema job.json"},
     [CLI_COMMAND_INFO] =
         {"info", "",
          "Shows version, commit, devices, collectives and libraries.", NULL,

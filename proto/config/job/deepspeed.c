@@ -80,9 +80,22 @@ static void fill_known(json_t *tree, const struct known_auto *known_auto,
         remove_auto(tree, known_auto->path, known_auto->how, log);
 }
 
+/* Keys whose "auto" follows from other keys. */
+static const char micro_batch[] = "train_micro_batch_size_per_gpu",
+                  max_lr[] = "scheduler.params.warmup_max_lr",
+                  total_steps[] = "scheduler.params.total_num_steps";
+
+bool deepspeed_takes_auto(const char *path) {
+    for (size_t i = 0; i < sizeof known_autos / sizeof *known_autos; i++)
+        if (!strcmp(path, known_autos[i].path))
+            return true;
+    return !strcmp(path, micro_batch) || !strcmp(path, max_lr) ||
+           !strcmp(path, total_steps);
+}
+
 /* It follows from the batch size of all trainers, if that is given. */
 static void fill_micro_batch(json_t *tree, const struct log *log) {
-    static const char path[] = "train_micro_batch_size_per_gpu";
+    const char *path = micro_batch;
     if (!is_auto(tree, path))
         return;
     if (job_tree_get(tree, "train_batch_size"))
@@ -96,7 +109,7 @@ static void fill_micro_batch(json_t *tree, const struct log *log) {
 /* The Trainer has one learning rate, which is also the maximum of the
  * warm-up. */
 static void fill_max_lr(json_t *tree, const struct log *log) {
-    static const char path[] = "scheduler.params.warmup_max_lr";
+    const char *path = max_lr;
     json_t *rate = job_tree_get(tree, "optimizer.params.lr");
     if (!is_auto(tree, path))
         return;
@@ -110,7 +123,7 @@ static void fill_max_lr(json_t *tree, const struct log *log) {
 /* The data determine how many steps an epoch has, and only trainers read the
  * data. */
 static void fill_total_steps(json_t *tree, const struct log *log) {
-    static const char path[] = "scheduler.params.total_num_steps";
+    const char *path = total_steps;
     json_t *steps = job_tree_get(tree, "steps");
     if (is_auto(tree, path) && steps)
         fill_key(tree, path, json_incref(steps), "", "that of steps", log);

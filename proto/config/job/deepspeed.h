@@ -32,6 +32,9 @@ struct deepspeed_key {
 /* All known keys of DeepSpeed, *COUNT of them; static. */
 const struct deepspeed_key *deepspeed_keys(size_t *count);
 
+/* True if "auto" is replaced at PATH. */
+bool deepspeed_takes_auto(const char *path);
+
 /* PATH was set by --set: removes the same key under its other name. */
 void deepspeed_remove_alias(json_t *tree, const char *path);
 

@@ -2,6 +2,7 @@
 #include "proto/config/job/job_init.h"
 
 #include "proto/config/job/job_schema.h"
+#include "proto/config/job/job_value.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -50,11 +51,15 @@ static bool read_numbers(struct job_init *init, const json_t *object) {
     return init->kind == JOB_INIT_UNIFORM ? init->a < init->b : init->b >= 0;
 }
 
+static int last_kind(bool by_fans) {
+    return by_fans ? JOB_INIT_KINDS - 1 : JOB_INIT_TRUNCATED_NORMAL;
+}
+
 bool job_init_read(struct job_init *out, const json_t *value, bool by_fans) {
     const json_t *object = json_is_object(value) ? value : NULL;
     const json_t *type = object ? json_object_get(object, "type") : value;
     const char *name = json_string_value(type);
-    int last = by_fans ? JOB_INIT_KINDS - 1 : JOB_INIT_TRUNCATED_NORMAL;
+    int last = last_kind(by_fans);
     for (int kind = JOB_INIT_ZEROS; name && kind <= last; kind++) {
         struct job_init init = {.kind = (enum job_init_kind)kind};
         if (strcasecmp(name, words[kind].word))
@@ -88,4 +93,33 @@ void job_init_allowed(bool by_fans, char *text, size_t size) {
              by_fans ? ", \"xavier_\", \"glorot_\", \"kaiming_\" or \"he_\" "
                        "and \"uniform\" or \"normal\""
                      : "");
+}
+
+/* {"type": WORD} and its numbers, each one that is not optional. */
+static json_t *init_object_schema(const struct init_word *word) {
+    json_t *members =
+        json_pack("{s:o}", "type", job_value_word_schema(word->word));
+    json_t *required = json_pack("[s]", "type");
+    const char *const names[] = {word->a, word->b};
+    for (int i = 0; i < 2 && names[i]; i++) {
+        bool deviation = word->optional && i;
+        json_object_set_new(members, names[i],
+                            json_pack("{s:s, s:f, s:f}", "type", "number",
+                                      "minimum", deviation ? 0 : -JOB_UNBOUNDED,
+                                      "maximum", JOB_UNBOUNDED));
+        if (!word->optional || i)
+            json_array_append_new(required, json_string(names[i]));
+    }
+    return json_pack("{s:s, s:o, s:o, s:b}", "type", "object", "properties",
+                     members, "required", required, "additionalProperties", 0);
+}
+
+json_t *job_init_schema(bool by_fans) {
+    json_t *any = json_array();
+    for (int kind = JOB_INIT_ZEROS; kind <= last_kind(by_fans); kind++) {
+        if (!words[kind].a)
+            json_array_append_new(any, job_value_word_schema(words[kind].word));
+        json_array_append_new(any, init_object_schema(&words[kind]));
+    }
+    return json_pack("{s:o}", "anyOf", any);
 }

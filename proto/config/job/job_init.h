@@ -41,7 +41,10 @@ bool job_init_read(struct job_init *out, const json_t *value, bool by_fans);
 /* INIT as JSON, which the caller frees; NULL if it is not given. */
 json_t *job_init_write(const struct job_init *init);
 
-/* Writes what job_init_read allows. */
+/* Writes what job_init_read allows, for a person. */
 void job_init_allowed(bool by_fans, char *text, size_t size);
+
+/* The same as a JSON Schema, which the caller frees. */
+json_t *job_init_schema(bool by_fans);
 
 #endif

@@ -8,6 +8,7 @@
 #include "proto/config/diagnostics.h"
 #include "proto/config/job/job.h"
 
+#include <jansson.h>
 #include <stddef.h>
 
 /* The bound of a real that has none; well inside float32. */
@@ -72,6 +73,7 @@ struct job_models {
      * them, as far as no file has to be read for it. */
     void (*check_features)(const struct job *job,
                            struct diagnostics *diagnostics);
+    json_t *(*feature_schema)(void); /* of a member of `features` */
 };
 
 /* Row I of the job's keys and those of MODELS (NULL: none), in reading order: a

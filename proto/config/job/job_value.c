@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A kind of value has three functions and a count: read it into its field,
- * write it back, describe the allowed values, and the number of strings that
- * the field owns. A refused value leaves its field unchanged. Kinds that many
- * keys share are here, kinds of one key in job_value_kinds.c. */
+/* A kind of value has four functions and a count: read it into its field,
+ * write it back, describe the allowed values for a person and as JSON Schema,
+ * and the number of strings that the field owns. A refused value leaves its
+ * field unchanged. Kinds that many keys share are here, kinds of one key in
+ * job_value_kinds.c. */
 #include "proto/config/job/job_value.h"
 
 #include "proto/config/job/job_value_internal.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,11 @@ json_t *job_value_write_integer(const struct job_key *key, uint64_t integer) {
 void job_value_allow_integer(const struct job_key *key, char *text,
                              size_t size) {
     snprintf(text, size, "an integer from %.0f to %.0f", key->min, key->max);
+}
+
+json_t *job_value_integer_schema(const struct job_key *key) {
+    return json_pack("{s:s, s:I, s:I}", "type", "integer", "minimum",
+                     (json_int_t)key->min, "maximum", (json_int_t)key->max);
 }
 
 static bool read_u32(const struct job_key *key, const json_t *value,
@@ -78,6 +85,11 @@ static void allow_bool(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size, "true or false");
 }
 
+static json_t *bool_schema(const struct job_key *key) {
+    (void)key;
+    return json_pack("{s:s}", "type", "boolean");
+}
+
 static bool read_real(const struct job_key *key, const json_t *value,
                       void *field, const struct job_reader *reader) {
     (void)reader;
@@ -104,6 +116,11 @@ static void allow_real(const struct job_key *key, char *text, size_t size) {
         snprintf(text, size, "a number, at most %g", key->max);
     else
         snprintf(text, size, "a number");
+}
+
+static json_t *real_schema(const struct job_key *key) {
+    return json_pack("{s:s, s:f, s:f}", "type", "number", "minimum", key->min,
+                     "maximum", key->max);
 }
 
 /* The index of VALUE among the words of KEY, or -1. Case is ignored, as
@@ -156,6 +173,35 @@ static void allow_words(const struct job_key *key, char *text, size_t size) {
                                      used ? ", " : "", *word);
 }
 
+json_t *job_value_word_schema(const char *words) {
+    char pattern[1024];
+    size_t used = (size_t)snprintf(pattern, sizeof pattern, "^(");
+    for (const char *c = words; *c && used + 8 < sizeof pattern; c++)
+        if (isalpha(*c))
+            used += (size_t)sprintf(pattern + used, "[%c%c]", tolower(*c),
+                                    toupper(*c));
+        else
+            pattern[used++] = *c;
+    strcpy(pattern + used, ")$");
+    return json_pack("{s:s, s:s}", "type", "string", "pattern", pattern);
+}
+
+/* Editors offer the words of "enum"; the pattern has them in any case. */
+static json_t *words_schema(const struct job_key *key) {
+    char words[512];
+    size_t used = 0;
+    json_t *list = json_array();
+    for (const char *const *word = key->words; *word; word++) {
+        if (!**word)
+            continue;
+        json_array_append_new(list, json_string(*word));
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s",
+                                 used ? "|" : "", *word);
+    }
+    return json_pack("{s:[{s:o}, o]}", "anyOf", "enum", list,
+                     job_value_word_schema(words));
+}
+
 static bool job_value_read_text(const struct job_key *key, const json_t *value,
                                 void *field, const struct job_reader *reader) {
     (void)key, (void)reader;
@@ -176,6 +222,11 @@ static json_t *job_value_write_text(const struct job_key *key,
 static void allow_text(const struct job_key *key, char *text, size_t size) {
     (void)key;
     snprintf(text, size, "a string");
+}
+
+static json_t *text_schema(const struct job_key *key) {
+    (void)key;
+    return json_pack("{s:s}", "type", "string");
 }
 
 static bool has_allowed_suffix(const struct job_key *key, const char *path) {
@@ -222,22 +273,34 @@ static void allow_path(const struct job_key *key, char *text, size_t size) {
                                  *end);
 }
 
+static json_t *path_schema(const struct job_key *key) {
+    char pattern[256];
+    size_t used = 0;
+    for (const char *const *end = key->words; end && *end; end++)
+        used += (size_t)snprintf(pattern + used, sizeof pattern - used,
+                                 "%s\\%s$", used ? "|" : "", *end);
+    json_t *schema = json_pack("{s:s, s:i}", "type", "string", "minLength", 1);
+    if (used)
+        json_object_set_new(schema, "pattern", json_string(pattern));
+    return schema;
+}
+
 static const struct job_value_kind truth_kind = {read_bool, write_bool,
-                                                 allow_bool, 0};
-static const struct job_value_kind u32_kind = {read_u32, write_u32,
-                                               job_value_allow_integer, 0};
-static const struct job_value_kind u64_kind = {read_u64, write_u64,
-                                               job_value_allow_integer, 0};
+                                                 allow_bool, bool_schema, 0};
+static const struct job_value_kind u32_kind = {
+    read_u32, write_u32, job_value_allow_integer, job_value_integer_schema, 0};
+static const struct job_value_kind u64_kind = {
+    read_u64, write_u64, job_value_allow_integer, job_value_integer_schema, 0};
 static const struct job_value_kind real_kind = {read_real, write_real,
-                                                allow_real, 0};
+                                                allow_real, real_schema, 0};
 static const struct job_value_kind choice_kind = {read_choice, write_choice,
-                                                  allow_words, 0};
+                                                  allow_words, words_schema, 0};
 static const struct job_value_kind either_kind = {
-    read_bool_word, write_bool_word, allow_words, 0};
+    read_bool_word, write_bool_word, allow_words, words_schema, 0};
 static const struct job_value_kind text_kind = {
-    job_value_read_text, job_value_write_text, allow_text, 1};
+    job_value_read_text, job_value_write_text, allow_text, text_schema, 1};
 static const struct job_value_kind path_kind = {read_path, job_value_write_text,
-                                                allow_path, 1};
+                                                allow_path, path_schema, 1};
 
 static const struct job_value_kind *const kinds[JOB_KINDS] = {
     [JOB_KIND_BOOL] = &truth_kind,
@@ -291,4 +354,8 @@ void job_value_free(const struct job_key *key, struct job *job) {
 
 void job_value_allowed(const struct job_key *key, char *text, size_t size) {
     kinds[key->kind]->allowed(key, text, size);
+}
+
+json_t *job_value_schema(const struct job_key *key) {
+    return kinds[key->kind]->schema(key);
 }

@@ -27,4 +27,11 @@ void job_value_free(const struct job_key *key, struct job *job);
 /* Writes the values that KEY allows: "an integer from 1 to 64". */
 void job_value_allowed(const struct job_key *key, char *text, size_t size);
 
+/* The same as a JSON Schema (draft 7), which the caller frees. */
+json_t *job_value_schema(const struct job_key *key);
+
+/* The JSON Schema of the words of WORDS, separated by "|", in upper or lower
+ * case, or of exactly these words; the caller frees both. */
+json_t *job_value_word_schema(const char *words);
+
 #endif

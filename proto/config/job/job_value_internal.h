@@ -16,6 +16,7 @@ struct job_value_kind {
                  const struct job_reader *reader);
     json_t *(*write)(const struct job_key *key, const void *field);
     void (*allowed)(const struct job_key *key, char *text, size_t size);
+    json_t *(*schema)(const struct job_key *key);
     unsigned owned; /* strings that the field owns */
 };
 
@@ -33,6 +34,8 @@ bool job_value_read_integer(const struct job_key *key, const json_t *value,
 json_t *job_value_write_integer(const struct job_key *key, uint64_t integer);
 void job_value_allow_integer(const struct job_key *key, char *text,
                              size_t size);
+
+json_t *job_value_integer_schema(const struct job_key *key);
 
 /* PATH below FOLDER, which the caller frees; NULL if it is not a path. */
 char *job_value_join(const char *folder, const char *path);

@@ -55,8 +55,17 @@ static void allow_files(const struct job_key *key, char *text, size_t size) {
              JOB_MAX_FILES - 1);
 }
 
-const struct job_value_kind job_value_files = {read_files, write_files,
-                                               allow_files, JOB_MAX_FILES};
+/* One or several; the rule of idx, two, is that of its format. */
+static json_t *files_schema(const struct job_key *key) {
+    (void)key;
+    return json_pack("{s:[{s:s, s:i}, {s:s, s:i, s:i, s:{s:s, s:i}}]}", "anyOf",
+                     "type", "string", "minLength", 1, "type", "array",
+                     "minItems", 1, "maxItems", JOB_MAX_FILES - 1, "items",
+                     "type", "string", "minLength", 1);
+}
+
+const struct job_value_kind job_value_files = {
+    read_files, write_files, allow_files, files_schema, JOB_MAX_FILES};
 
 static bool keep_json(const json_t *value, void *field) {
     char *text = json_dumps(value, JSON_COMPACT);
@@ -89,8 +98,14 @@ static void allow_names(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size, "an array of names");
 }
 
+static json_t *names_schema(const struct job_key *key) {
+    (void)key;
+    return json_pack("{s:s, s:i, s:{s:s, s:i}}", "type", "array", "minItems", 1,
+                     "items", "type", "string", "minLength", 1);
+}
+
 const struct job_value_kind job_value_names = {read_names, write_kept,
-                                               allow_names, 1};
+                                               allow_names, names_schema, 1};
 
 /* Members that are null are as good as left out. */
 static void drop_nulls(json_t *object) {
@@ -132,8 +147,14 @@ static void allow_object(const struct job_key *key, char *text, size_t size) {
              "path");
 }
 
+/* What a member is, its models say (struct job_models). */
+static json_t *object_schema(const struct job_key *key) {
+    (void)key;
+    return json_pack("{s:s, s:i}", "type", "object", "minProperties", 1);
+}
+
 const struct job_value_kind job_value_object = {read_named_objects, write_kept,
-                                                allow_object, 1};
+                                                allow_object, object_schema, 1};
 
 static bool read_widths(const struct job_key *key, const json_t *value,
                         void *field, const struct job_reader *reader) {
@@ -165,8 +186,14 @@ static void allow_widths(const struct job_key *key, char *text, size_t size) {
              key->least, key->most, key->min, key->max);
 }
 
+static json_t *widths_schema(const struct job_key *key) {
+    return json_pack("{s:s, s:i, s:i, s:o}", "type", "array", "minItems",
+                     (int)key->least, "maxItems", (int)key->most, "items",
+                     job_value_integer_schema(key));
+}
+
 const struct job_value_kind job_value_widths = {read_widths, write_widths,
-                                                allow_widths, 0};
+                                                allow_widths, widths_schema, 0};
 
 static bool read_reals(const struct job_key *key, const json_t *value,
                        void *field, const struct job_reader *reader) {
@@ -231,8 +258,15 @@ static void allow_betas(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size, "an array of two numbers, at least 0, less than 1");
 }
 
+static json_t *betas_schema(const struct job_key *key) {
+    (void)key;
+    return json_pack("{s:s, s:i, s:i, s:{s:s, s:i, s:i}}", "type", "array",
+                     "minItems", 2, "maxItems", 2, "items", "type", "number",
+                     "minimum", 0, "exclusiveMaximum", 1);
+}
+
 const struct job_value_kind job_value_betas = {read_betas, write_betas,
-                                               allow_betas, 0};
+                                               allow_betas, betas_schema, 0};
 
 static bool read_steps(const struct job_key *key, const json_t *value,
                        void *field, const struct job_reader *reader) {
@@ -248,7 +282,8 @@ static json_t *write_steps(const struct job_key *key, const void *field) {
 }
 
 const struct job_value_kind job_value_steps = {read_steps, write_steps,
-                                               job_value_allow_integer, 0};
+                                               job_value_allow_integer,
+                                               job_value_integer_schema, 0};
 
 static bool is_word(const json_t *value, const char *word) {
     const char *text = json_string_value(value);
@@ -276,8 +311,13 @@ static void allow_staleness(const struct job_key *key, char *text,
     snprintf(text, size, "an integer from 0 to %.0f, or \"inf\"", key->max);
 }
 
+static json_t *staleness_schema(const struct job_key *key) {
+    return json_pack("{s:[o, {s:[s]}]}", "anyOf", job_value_integer_schema(key),
+                     "enum", "inf");
+}
+
 const struct job_value_kind job_value_staleness = {
-    read_staleness, write_staleness, allow_staleness, 0};
+    read_staleness, write_staleness, allow_staleness, staleness_schema, 0};
 
 static bool read_resume(const struct job_key *key, const json_t *value,
                         void *field, const struct job_reader *reader) {
@@ -308,8 +348,13 @@ static void allow_resume(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size, "\"auto\", \"never\" or the number of a step");
 }
 
+static json_t *resume_schema(const struct job_key *key) {
+    return json_pack("{s:[{s:[s, s]}, o]}", "anyOf", "enum", "auto", "never",
+                     job_value_integer_schema(key));
+}
+
 const struct job_value_kind job_value_resume = {read_resume, write_resume,
-                                                allow_resume, 0};
+                                                allow_resume, resume_schema, 0};
 
 /* One number, or several in ascending order. */
 static bool read_counts(const struct job_key *key, const json_t *value,
@@ -348,8 +393,16 @@ static void allow_counts(const struct job_key *key, char *text, size_t size) {
              key->min, key->max, COMPARE_OPTIONS_MAX_COUNTS);
 }
 
+static json_t *counts_schema(const struct job_key *key) {
+    json_t *one = job_value_integer_schema(key);
+    return json_pack("{s:[o, {s:s, s:i, s:i, s:b, s:O}]}", "anyOf", one, "type",
+                     "array", "minItems", 1, "maxItems",
+                     COMPARE_OPTIONS_MAX_COUNTS, "uniqueItems", 1, "items",
+                     one);
+}
+
 const struct job_value_kind job_value_counts = {read_counts, write_counts,
-                                                allow_counts, 0};
+                                                allow_counts, counts_schema, 0};
 
 static bool read_init(const struct job_key *key, const json_t *value,
                       void *field, const struct job_reader *reader) {
@@ -366,5 +419,9 @@ static void allow_init(const struct job_key *key, char *text, size_t size) {
     job_init_allowed(key->kind == JOB_KIND_INIT, text, size);
 }
 
+static json_t *init_schema(const struct job_key *key) {
+    return job_init_schema(key->kind == JOB_KIND_INIT);
+}
+
 const struct job_value_kind job_value_init = {read_init, write_init, allow_init,
-                                              0};
+                                              init_schema, 0};

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `capstan schema`: the JSON Schema of jobs, or what is wrong with a job. */
+#ifndef CAPSTAN_SCHEMA_COMMAND_H
+#define CAPSTAN_SCHEMA_COMMAND_H
+
+#include "proto/base/status.h"
+#include "proto/config/cli/options.h"
+
+enum status schema_command(const struct options *options,
+                           struct failure *why) MUST_CHECK;
+
+#endif

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each key has one schema in a tree of "properties". Keys that apply only to
+ * some types of model, data, optimizer or scheduler follow as conditions: one
+ * for each word of such a type, with the keys that it refuses and those that it
+ * needs. Rules between keys are the last ones. null is a key left out. */
+#include "proto/config/job/job_json_schema.h"
+
+#include "proto/config/job/deepspeed.h"
+#include "proto/config/job/job_tree.h"
+#include "proto/config/job/job_value.h"
+
+#include <string.h>
+
+/* A key of a type, the object that has the keys it decides on, and where their
+ * rows have the bit of its word. */
+static const struct decider {
+    const char *base, *path; /* PATH below BASE */
+    enum decider_mask { OF_MODEL, OF_FORMAT, OF_OPTIMIZER, OF_SCHEDULE } mask;
+} deciders[] = {
+    {"", "model.type", OF_MODEL},
+    {"", "data.format", OF_FORMAT},
+    {"optimizer", "type", OF_OPTIMIZER},
+    {"optimizers.wide", "type", OF_OPTIMIZER},
+    {"optimizers.deep", "type", OF_OPTIMIZER},
+    {"scheduler", "type", OF_SCHEDULE},
+};
+
+#define NONZERO "{\"type\": \"number\", \"exclusiveMinimum\": 0}"
+#define IS_TRUE "{\"const\": true}"
+#define ZERO_IF_ANY "{\"enum\": [0, null]}"
+#define NOT_TRUE "{\"not\": {\"const\": true}}"
+#define NOT_FALSE "{\"not\": {\"const\": false}}"
+#define IS_FALSE "{\"const\": false}"
+#define GIVEN "{\"not\": {\"type\": \"null\"}}"
+#define LEFT_OUT "{\"type\": \"null\"}"
+
+#define NESTEROV(object)                                                       \
+    {object ".params.nesterov", IS_TRUE, object ".params.momentum", NONZERO,   \
+     WAY_NEEDED},                                                              \
+    {                                                                          \
+        object ".params.nesterov", IS_TRUE, object ".params.dampening",        \
+            ZERO_IF_ANY, WAY_OPTIONAL                                          \
+    }
+
+/* How the objects on the way to a key are made. */
+enum way {
+    WAY_OPTIONAL, /* any of them may be missing */
+    WAY_NEEDED,   /* they and the key are there */
+    WAY_CLOSED    /* they have no keys but those of the schema */
+};
+
+/* Where PATH has a value that is IS, OTHER is MUST; and is there if WAY_NEEDED.
+ * Both are words of a key, or a JSON Schema. These are the rules of
+ * job_rules.c and deepspeed.c that compare no numbers of two keys. */
+static const struct rule {
+    const char *path, *is, *other, *must;
+    enum way way;
+} rules[] = {
+    {"epochs", GIVEN, "steps", LEFT_OUT, WAY_OPTIONAL},
+    {"optimizer.type", "None", "model.type", "external", WAY_NEEDED},
+    {"optimizer.type", "None", "strategy.staleness", ZERO_IF_ANY, WAY_OPTIONAL},
+    NESTEROV("optimizer"),
+    NESTEROV("optimizers.wide"),
+    NESTEROV("optimizers.deep"),
+    {"on_nan", "skip", "model.type",
+     "{\"not\": {\"pattern\": \"^[eE][xX][tT][eE][rR][nN][aA][lL]$\"}}",
+     WAY_OPTIONAL},
+    {"scale_lr", "linear", "strategy.staleness", ZERO_IF_ANY, WAY_OPTIONAL},
+    {"strategy.type", "allreduce", "strategy.staleness", ZERO_IF_ANY,
+     WAY_OPTIONAL},
+    {"strategy.type", "allreduce", "wire",
+     "{\"not\": {\"pattern\": \"^[bB][fF]16$\"}}", WAY_OPTIONAL},
+    {"fp16.enabled", IS_TRUE, "bf16.enabled", NOT_TRUE, WAY_OPTIONAL},
+    {"fp16.enabled", IS_TRUE, "bfloat16.enabled", NOT_TRUE, WAY_OPTIONAL},
+    {"checkpoint.resume", "{\"type\": \"integer\"}", "checkpoint.dir", GIVEN,
+     WAY_NEEDED},
+    {"data.format", "csv", "data.delimiter",
+     "{\"maxLength\": 1, \"pattern\": \"^[\\u0001-\\u007f]$\","
+     " \"not\": {\"enum\": [\"\\\"\", \"\\r\", \"\\n\"]}}",
+     WAY_OPTIONAL},
+    {"data.format", "csv", "data",
+     "{\"anyOf\": [{\"properties\": {\"columns\": {\"type\": \"array\"},"
+     "                               \"header\": {\"not\": {\"const\": true}}},"
+     "              \"required\": [\"columns\"]},"
+     "             {\"properties\": {\"columns\": {\"type\": \"null\"},"
+     "                               \"header\": {\"const\": true}},"
+     "              \"required\": [\"header\"]}]}",
+     WAY_OPTIONAL},
+    {"data.format", "criteo|tfrecord|npz|npy", "features", GIVEN, WAY_NEEDED},
+    {"data.format", "libsvm", "features",
+     "{\"additionalProperties\": {\"properties\": {\"type\": {\"not\":"
+     " {\"enum\": [\"numeric\", \"bucketized\", \"vocabulary\"]}}}}}",
+     WAY_OPTIONAL},
+    {"data.format", "idx", "data.train",
+     "{\"type\": [\"array\", \"null\"], \"minItems\": 2, \"maxItems\": 2}",
+     WAY_OPTIONAL},
+    {"data.format", "idx", "data.test",
+     "{\"type\": [\"array\", \"null\"], \"minItems\": 2, \"maxItems\": 2}",
+     WAY_OPTIONAL},
+    {"optimizer.params.adam_w_mode", IS_TRUE, "optimizer.type", "Adam|AdamW",
+     WAY_NEEDED},
+    {"scheduler.params.total_num_steps", "{\"const\": \"auto\"}", "steps",
+     GIVEN, WAY_NEEDED},
+    {"bfloat16.enabled", IS_TRUE, "bf16.enabled", NOT_FALSE, WAY_OPTIONAL},
+    {"bfloat16.enabled", IS_FALSE, "bf16.enabled", NOT_TRUE, WAY_OPTIONAL},
+    {"dataloader_drop_last", IS_TRUE, "data.drop_last", NOT_FALSE,
+     WAY_OPTIONAL},
+    {"dataloader_drop_last", IS_FALSE, "data.drop_last", NOT_TRUE,
+     WAY_OPTIONAL},
+};
+
+/* A row of the job's table, or DeepSpeed's name for it. */
+struct named_row {
+    const char *path;
+    const struct job_key *key; /* NULL: there is no row I */
+};
+
+static const struct job_key *find_key_row(const struct job_models *models,
+                                          const char *path) {
+    const struct job_key *key;
+    for (size_t i = 0; (key = job_schema_row(models, i)); i++)
+        if (!strcmp(key->path, path))
+            return key;
+    return NULL;
+}
+
+static struct named_row named_row_at(const struct job_models *models,
+                                     size_t i) {
+    size_t count, rows = 0;
+    const struct job_key *key;
+    const struct deepspeed_key *foreign = deepspeed_keys(&count);
+    for (; (key = job_schema_row(models, rows)); rows++)
+        if (rows == i)
+            return (struct named_row){key->path, key};
+    i -= rows;
+    for (size_t k = 0; k < count; k++)
+        if (foreign[k].support == DEEPSPEED_RENAMED && !i--)
+            return (struct named_row){foreign[k].path,
+                                      find_key_row(models, foreign[k].text)};
+    return (struct named_row){NULL, NULL};
+}
+
+/* The part of PATH below BASE, or NULL. */
+static const char *below_base(const char *path, const char *base) {
+    size_t length = strlen(base);
+    if (!length)
+        return path;
+    return !strncmp(path, base, length) && path[length] == '.'
+               ? path + length + 1
+               : NULL;
+}
+
+/* The bits of DECIDER's words to which ROW applies, 0: all. */
+static unsigned mask_of(const struct decider *decider, struct named_row row) {
+    const struct job_key *key = row.key;
+    switch (decider->mask) {
+    case OF_MODEL:
+        return key->group ? 0 : key->models;
+    case OF_FORMAT:
+        return key->formats;
+    case OF_OPTIMIZER:
+        return below_base(row.path, decider->base) ? key->optimizers : 0;
+    default:
+        return key->schedules;
+    }
+}
+
+static bool is_masked(struct named_row row) {
+    const struct job_key *key = row.key;
+    return (key->models && !key->group) || key->formats || key->optimizers ||
+           key->schedules;
+}
+
+/* The member NAME of OBJECT, made if it is not there. */
+static json_t *member(json_t *object, const char *name) {
+    json_t *found = json_object_get(object, name);
+    if (found)
+        return found;
+    json_object_set_new(object, name, json_object());
+    return json_object_get(object, name);
+}
+
+static void require(json_t *schema, const char *name) {
+    json_t *list = json_object_get(schema, "required"), *other;
+    size_t i;
+    if (!list) {
+        list = json_array();
+        json_object_set_new(schema, "required", list);
+    }
+    json_array_foreach(
+        list, i, other) if (!strcmp(json_string_value(other), name)) return;
+    json_array_append_new(list, json_string(name));
+}
+
+/* Puts LEAF (keeps it) for PATH into SCHEMA. */
+static void put_leaf(json_t *schema, const char *path, json_t *leaf,
+                     enum way way) {
+    char part[JOB_TREE_PATH];
+    for (;;) {
+        size_t length = strcspn(path, ".");
+        snprintf(part, sizeof part, "%.*s", (int)length, path);
+        if (way == WAY_NEEDED)
+            require(schema, part);
+        json_t *properties = member(schema, "properties");
+        if (!path[length]) {
+            json_object_set_new(properties, part, leaf);
+            return;
+        }
+        schema = member(properties, part);
+        if (way == WAY_NEEDED)
+            json_object_set_new(schema, "type", json_string("object"));
+        if (way == WAY_CLOSED && !json_object_get(schema, "type")) {
+            json_object_set_new(schema, "type",
+                                json_pack("[s, s]", "object", "null"));
+            json_object_set_new(schema, "additionalProperties", json_false());
+        }
+        path += length + 1;
+    }
+}
+
+static json_t *path_leaf(const char *path, json_t *leaf, enum way way) {
+    json_t *schema = json_object();
+    put_leaf(schema, path, leaf, way);
+    return schema;
+}
+
+/* SCHEMA (keeps it), or OTHER (keeps it). */
+static json_t *or_else(json_t *schema, json_t *other) {
+    json_t *any = json_object_get(schema, "anyOf");
+    if (!any)
+        return json_pack("{s:[o, o]}", "anyOf", schema, other);
+    json_array_append_new(any, other);
+    return schema;
+}
+
+static json_t *or_null(json_t *schema) {
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    if (!type || json_object_get(schema, "anyOf"))
+        return or_else(schema, json_pack("{s:s}", "type", "null"));
+    json_object_set_new(schema, "type", json_pack("[s, s]", type, "null"));
+    return schema;
+}
+
+static json_t *loaded(const char *text) {
+    return json_loads(text, JSON_DECODE_ANY, NULL);
+}
+
+/* What ROW allows; DeepSpeed's list of values is the shorter one. */
+static json_t *values_schema(struct named_row row) {
+    size_t count;
+    const struct deepspeed_key *foreign = deepspeed_keys(&count);
+    for (size_t k = 0; k < count; k++)
+        if (foreign[k].support == DEEPSPEED_SUPPORTED && foreign[k].allowed &&
+            !strcmp(foreign[k].path, row.path))
+            return json_pack("{s:o}", "enum", loaded(foreign[k].allowed));
+    return job_value_schema(row.key);
+}
+
+static json_t *finished_leaf(struct named_row row, json_t *values,
+                             bool nullable, const char *default_value) {
+    json_t *leaf = nullable ? or_null(values) : values;
+    if (deepspeed_takes_auto(row.path))
+        leaf = or_else(leaf, json_pack("{s:s}", "const", "auto"));
+    if (default_value)
+        json_object_set_new(leaf, "default", loaded(default_value));
+    return leaf;
+}
+
+static json_t *row_leaf(struct named_row row) {
+    return finished_leaf(row, values_schema(row), !row.key->required,
+                         row.key->default_value);
+}
+
+/* The leaf of every row that has the path of ROW, the first of them. */
+static json_t *merged_leaf(const struct job_models *models,
+                           struct named_row row) {
+    json_t *values = json_array(), *own;
+    const char *usual = row.key->default_value;
+    struct named_row other;
+    for (size_t i = 0; (other = named_row_at(models, i)).key; i++) {
+        size_t k;
+        const json_t *known;
+        bool found = false;
+        if (strcmp(other.path, row.path))
+            continue;
+        if (usual && (!other.key->default_value ||
+                      strcmp(usual, other.key->default_value)))
+            usual = NULL;
+        own = values_schema(other);
+        json_array_foreach(values, k, known) found |= json_equal(known, own);
+        if (!found)
+            json_array_append(values, own);
+        json_decref(own);
+    }
+    if (json_array_size(values) == 1) {
+        own = json_incref(json_array_get(values, 0));
+        json_decref(values);
+    } else
+        own = json_pack("{s:o}", "anyOf", values);
+    return finished_leaf(row, own, !row.key->required || is_masked(row), usual);
+}
+
+/* True if no row before number I has its path. */
+static bool is_first(const struct job_models *models, size_t i,
+                     const char *path) {
+    while (i--)
+        if (!strcmp(named_row_at(models, i).path, path))
+            return false;
+    return true;
+}
+
+static void put_job_keys(json_t *schema, const struct job_models *models) {
+    struct named_row row;
+    for (size_t i = 0; (row = named_row_at(models, i)).key; i++) {
+        if (!is_first(models, i, row.path))
+            continue;
+        put_leaf(schema, row.path, merged_leaf(models, row), WAY_CLOSED);
+        const char *dot = strrchr(row.path, '.');
+        if (!row.key->required || is_masked(row) || !dot)
+            continue;
+        char base[JOB_TREE_PATH];
+        snprintf(base, sizeof base, "%.*s", (int)(dot - row.path), row.path);
+        json_t *object = schema;
+        for (char *part, *rest = base; (part = strsep(&rest, "."));)
+            object = member(member(object, "properties"), part);
+        require(object, dot + 1);
+    }
+}
+
+static json_t *foreign_leaf(const struct deepspeed_key *key) {
+    json_t *leaf = json_object();
+    if (key->support == DEEPSPEED_SUPPORTED) /* adam_w_mode */
+        json_object_set_new(leaf, "type",
+                            json_pack("[s, s]", "boolean", "null"));
+    if (key->support == DEEPSPEED_REFUSED) {
+        json_t *allowed = loaded(key->allowed ? key->allowed : "[false]");
+        json_array_append_new(allowed, json_null());
+        if (deepspeed_takes_auto(key->path))
+            json_array_append_new(allowed, json_string("auto"));
+        json_object_set_new(leaf, "enum", allowed);
+    }
+    return leaf;
+}
+
+/* The schema of PATH in SCHEMA, a view, or NULL. */
+static json_t *schema_at(json_t *schema, const char *path) {
+    char copy[JOB_TREE_PATH], *rest = copy;
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *part; schema && (part = strsep(&rest, "."));)
+        schema = json_object_get(json_object_get(schema, "properties"), part);
+    return schema;
+}
+
+static void put_foreign_keys(json_t *schema) {
+    size_t count;
+    const struct deepspeed_key *keys = deepspeed_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        char path[JOB_TREE_PATH];
+        size_t length = strlen(keys[i].path);
+        snprintf(path, sizeof path, "%s", keys[i].path);
+        bool open = length > 2 && !strcmp(path + length - 2, ".*");
+        if (!open) {
+            if (!schema_at(schema, path))
+                put_leaf(schema, path, foreign_leaf(&keys[i]), WAY_CLOSED);
+            continue;
+        }
+        put_leaf(schema, path, json_object(), WAY_CLOSED);
+        path[length - 2] = '\0';
+        json_t *object = schema_at(schema, path);
+        json_object_del(json_object_get(object, "properties"), "*");
+        json_object_set_new(object, "additionalProperties", json_true());
+    }
+}
+
+/* The keys that word BIT of DECIDER refuses, changes and needs. */
+static json_t *word_outcome(const struct decider *decider, unsigned bit,
+                            const struct job_models *models) {
+    json_t *then = json_object();
+    struct named_row row, other;
+    for (size_t i = 0; (row = named_row_at(models, i)).key; i++) {
+        unsigned mask = mask_of(decider, row), all = mask;
+        const char *path = below_base(row.path, decider->base);
+        bool several = !is_first(models, i, row.path);
+        for (size_t k = i + 1; (other = named_row_at(models, k)).key; k++)
+            if (!strcmp(other.path, row.path)) {
+                several = true;
+                all |= mask_of(decider, other);
+            }
+        if (mask && mask >> bit & 1 && (several || row.key->required))
+            put_leaf(then, path, row_leaf(row),
+                     row.key->required ? WAY_NEEDED : WAY_OPTIONAL);
+        else if (!(all >> bit & 1) && mask && is_first(models, i, row.path))
+            put_leaf(then, path, loaded(LEFT_OUT), WAY_OPTIONAL);
+    }
+    return then;
+}
+
+/* Either key of a pair, of which a model that Capstan computes needs one. */
+static json_t *one_of_two(const char *one, const char *other,
+                          const char *other_is) {
+    return json_pack("{s:[o, o]}", "anyOf",
+                     path_leaf(one, loaded(GIVEN), WAY_NEEDED),
+                     path_leaf(other, loaded(other_is), WAY_NEEDED));
+}
+
+/* What a model of TYPE needs that no row says. */
+static void add_model_needs(json_t *then, enum job_model_type type) {
+    json_t *all = json_array(), *groups = json_object();
+    bool any = false;
+    for (int g = JOB_GROUP_WIDE; g < JOB_GROUPS; g++) {
+        const char *name = job_schema_group((enum job_group)g, type);
+        char path[JOB_TREE_PATH];
+        snprintf(path, sizeof path, "optimizers.%s",
+                 g == JOB_GROUP_WIDE ? "wide" : "deep");
+        put_leaf(name ? groups : then, path, loaded(name ? GIVEN : LEFT_OUT),
+                 name ? WAY_NEEDED : WAY_OPTIONAL);
+        any |= name != NULL;
+    }
+    json_t *own = path_leaf("optimizer", loaded(GIVEN), WAY_NEEDED);
+    json_array_append_new(all, any ? or_else(own, json_incref(groups)) : own);
+    json_decref(groups);
+    if (type != JOB_EXTERNAL) {
+        json_array_append_new(all, one_of_two("epochs", "steps", GIVEN));
+        json_array_append_new(
+            all,
+            one_of_two("train_micro_batch_size_per_gpu", "train_batch_size",
+                       "{\"not\": {\"enum\": [null, \"auto\"]}}"));
+    }
+    json_object_set_new(then, "allOf", all);
+}
+
+/* True where PATH has a word of WORDS, or, if that is the default, no value. */
+static json_t *word_condition(const char *path, const char *words,
+                              bool is_default) {
+    json_t *is = path_leaf(path, job_value_word_schema(words), WAY_NEEDED);
+    if (!is_default)
+        return is;
+    return or_else(is, json_pack("{s:o}", "not",
+                                 path_leaf(path, loaded(GIVEN), WAY_NEEDED)));
+}
+
+static bool is_default_word(const struct job_key *key, const char *word) {
+    json_t *value = key->default_value ? loaded(key->default_value) : NULL;
+    bool same = value && !strcmp(json_string_value(value), word);
+    json_decref(value);
+    return same;
+}
+
+static void add_decider(json_t *schema, const struct decider *decider,
+                        const struct job_models *models) {
+    char path[JOB_TREE_PATH];
+    bool root = !*decider->base;
+    snprintf(path, sizeof path, "%s%s%s", decider->base, root ? "" : ".",
+             decider->path);
+    const struct job_key *key = find_key_row(models, path);
+    json_t *object = root ? schema : schema_at(schema, decider->base);
+    if (!json_object_get(object, "allOf"))
+        json_object_set_new(object, "allOf", json_array());
+    for (unsigned bit = 0; key->words[bit]; bit++) {
+        json_t *then = word_outcome(decider, bit, models);
+        if (decider->mask == OF_MODEL)
+            add_model_needs(then, (enum job_model_type)bit);
+        json_t *condition =
+            word_condition(decider->path, key->words[bit],
+                           is_default_word(key, key->words[bit]));
+        json_array_append_new(
+            json_object_get(object, "allOf"),
+            json_pack("{s:o, s:o}", "if", condition, "then", then));
+    }
+}
+
+static json_t *rule_part(const char *text) {
+    return *text == '{' ? loaded(text) : job_value_word_schema(text);
+}
+
+static void add_rules(json_t *schema, const struct job_models *models) {
+    json_t *all = json_object_get(schema, "allOf");
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const struct rule *rule = &rules[i];
+        const struct job_key *key = find_key_row(models, rule->path);
+        json_t *is =
+            *rule->is == '{'
+                ? path_leaf(rule->path, loaded(rule->is), WAY_NEEDED)
+                : word_condition(rule->path, rule->is,
+                                 key && is_default_word(key, rule->is));
+        json_t *must = path_leaf(rule->other, rule_part(rule->must), rule->way);
+        json_array_append_new(all,
+                              json_pack("{s:o, s:o}", "if", is, "then", must));
+    }
+}
+
+json_t *job_json_schema(const struct job_models *models) {
+    json_t *schema = json_pack("{s:s, s:s, s:s, s:b}", "$schema",
+                               "http://json-schema.org/draft-07/schema#",
+                               "title", "A job of Capstan", "type", "object",
+                               "additionalProperties", 0);
+    put_job_keys(schema, models);
+    json_object_set_new(schema_at(schema, "features"), "additionalProperties",
+                        models->feature_schema());
+    put_foreign_keys(schema);
+    for (size_t i = 0; i < sizeof deciders / sizeof *deciders; i++)
+        add_decider(schema, &deciders[i], models);
+    add_rules(schema, models);
+    return schema;
+}
