@@ -81,7 +81,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install format lint clean FORCE
+.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -508,9 +508,19 @@ SHARE := $(DESTDIR)$(PREFIX)/share
 # installation, so the installed jobs have no keys for output files.
 WRITING := checkpoint\|tensorboard\|export
 RELEASE := $(shell sed -n 's/^.define VERSION_TEXT "\(.*\)"/\1/p' proto/base/version.h)
+# The pages of the manual, bash's completion and the job's schema are the program's.
 install: all ## install to DESTDIR/PREFIX (PREFIX=/usr/local)
 	install -d $(LIB) $(addprefix $(DESTDIR)$(PREFIX)/,bin include lib/pkgconfig) \
 	    $(SHARE)/doc/capstan/docs $(SHARE)/capstan/jobs
+	for page in $$($(BUILD)/capstan manual); do \
+	    case $$page in \
+	    bash-completion) to=bash-completion/completions/capstan ;; \
+	    capstan-job) to=man/man5/$$page.5 ;; \
+	    *) to=man/man1/$$page.1 ;; \
+	    esac; \
+	    $(BUILD)/capstan manual $$page | \
+	        install -D -m 644 /dev/stdin $(SHARE)/$$to || exit; done
+	$(BUILD)/capstan schema | install -m 644 /dev/stdin $(SHARE)/capstan/job.schema.json
 	install $(BUILD)/capstan $(BUILD)/$(SONAME) $(wildcard $(BUILD)/capstan-*.so) $(LIB)
 	ln -sfr $(LIB)/capstan $(DESTDIR)$(PREFIX)/bin/capstan
 	ln -sfr $(LIB)/$(SONAME) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
@@ -523,6 +533,14 @@ install: all ## install to DESTDIR/PREFIX (PREFIX=/usr/local)
 	for job in $(notdir $(wildcard deploy/*.json)); do \
 	    sed -z 's/,\n  "\($(WRITING)\)": {[^\n]*}//g' deploy/$$job | \
 	    install -m 644 /dev/stdin $(SHARE)/capstan/jobs/$$job || exit; done
+
+# What install would put there, then Capstan's own folders if they are empty.
+uninstall: all ## remove what install put into DESTDIR/PREFIX
+	@stage=$$(mktemp -d) && trap 'rm -rf "$$stage"' EXIT && \
+	$(MAKE) -s -o all install DESTDIR="$$stage" && cd "$$stage" && \
+	find . ! -type d -printf '%P\0' | (cd "$(DESTDIR)/" && xargs -0 rm -fv) && \
+	find . -depth -type d -path '*/capstan*' -printf '%P\0' | (cd "$(DESTDIR)/" && \
+	    xargs -0 rmdir --ignore-fail-on-non-empty)
 
 format: deps-lint ## format the source with clang-format
 	git ls-files '*.c' '*.h' '*.cc' '*.cu' | xargs clang-format -i

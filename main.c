@@ -7,6 +7,7 @@
 #include "commands/data_command.h"
 #include "commands/info_command.h"
 #include "commands/launch_command.h"
+#include "commands/manual_command.h"
 #include "commands/run_command.h"
 #include "commands/schema_command.h"
 #include "proto/base/log.h"
@@ -26,6 +27,7 @@ int main(int argc, char **argv) {
         [CLI_COMMAND_CKPT] = ckpt_command,
         [CLI_COMMAND_DATA] = data_command,
         [CLI_COMMAND_SCHEMA] = schema_command,
+        [CLI_COMMAND_MANUAL] = manual_command,
         [CLI_COMMAND_INFO] = info_command,
         [CLI_COMMAND_BENCH] = bench_command,
         [CLI_COMMAND_COMPARE] = compare_command,

@@ -24,7 +24,7 @@ enum status schema_command(const struct options *options, struct failure *why) {
     bool done = schema && !json_dumpf(schema, stdout, JSON_INDENT(1)) &&
                 putchar('\n') != EOF && !fflush(stdout);
     json_decref(schema);
-    return done
-               ? STATUS_OK
-               : status_fail(why, FAILURE_NO_MEMORY, "cannot write the schema");
+    return done ? STATUS_OK
+                : status_fail(why, FAILURE_FILE_UNWRITABLE,
+                              "cannot write the schema");
 }

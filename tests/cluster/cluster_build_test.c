@@ -235,6 +235,90 @@ static void a_program_is_built_by_pkg_config_alone(void **state) {
     expect(cluster_run_output(shell(run, command, 0)), "2.000 -3.000 1.000\n");
 }
 
+/* Files of others stay, in folders of theirs and in shared ones. */
+static void nothing_is_left_after_uninstall(void **state) {
+    struct cluster_run *run = *state;
+    char build[PATH_MAX], command[3 * PATH_MAX];
+    skip_unless_installed("make", "make");
+    assert_true(build_folder_find(build));
+    arrange(run, "-");
+    snprintf(
+        command, sizeof command,
+        "set -e; list() { find to ! -type d -o -path '*capstan*' | sort; }\n"
+        "mkdir -p to/usr/bin to/usr/share/man/man1\n"
+        "touch to/usr/bin/other to/usr/share/man/man1/other.1\n"
+        "target() { make -C \"$TREE\" -f Makefile -o all BUILD='%s' "
+        "DESTDIR=\"$PWD/to\" PREFIX=/usr $1 >&2; }\n"
+        "list > before; target install; list | wc -l; target uninstall\n"
+        "list | diff before -; target install; touch to/usr/lib/capstan/own\n"
+        "target uninstall; list | diff before - || true",
+        build);
+    const char *said = cluster_run_output(shell(run, command, 0));
+    assert_in_range(strtoul(said, NULL, 10), 40, 200);
+    expect(said, "> to/usr/lib/capstan\n> to/usr/lib/capstan/own\n");
+    expect_not(said, "to/usr/share");
+}
+
+/* groff warns of all that it cannot set as the page says. */
+static void each_page_of_the_manual_is_set_without_a_warning(void **state) {
+    struct cluster_run *run = *state;
+    char build[PATH_MAX], command[3 * PATH_MAX];
+    skip_unless_installed("groff", "groff-base");
+    assert_true(build_folder_find(build));
+    arrange(run, "-");
+    snprintf(
+        command, sizeof command,
+        "set -e; capstan='%s/capstan'; for page in $($capstan manual); do\n"
+        "[[ $page == bash-completion ]] || $capstan manual $page | "
+        "groff -man -ww -Tascii -P-cbou > $page; done\n"
+        "for verb in $($capstan --help | sed -n 's/^  capstan \\([a-z]*\\)"
+        ".*/\\1/p'); do grep -q OPTIONS capstan-$verb; done\n"
+        "grep -q ' ckpt ls|verify|export' capstan\n"
+        "grep -A2 'zero_optimization.stage' capstan-job",
+        build);
+    struct cluster_process *process = shell(run, command, 0);
+    expect(cluster_run_output(process), "keeps a part of the");
+    assert_string_equal(cluster_run_errors(process), "");
+}
+
+/* What bash offers behind a line, words apart as it has them. */
+static void bash_completes_verbs_flags_words_and_files(void **state) {
+    static const char *const lines[][2] = {
+        {"capstan co", "compare"},
+        {"capstan local --la", "--lane="},
+        {"capstan local --lane = ''", "auto tcp"},
+        {"capstan local --lane t", "tcp"},
+        {"capstan ckpt ''", "ls verify export"},
+        {"capstan ckpt export --format = n", "npz"},
+        {"capstan run --set = data.shuffle_", "data.shuffle_buffer="},
+        {"capstan run --set data.shuffle = ''", "true false"},
+        {"capstan run --set = wire = b", "bf16"},
+        {"capstan local --json jo", "job.json"},
+        {"capstan run --checkpoint-dir = fo", "folder"},
+        {"capstan manual capstan-ckpt-v", "capstan-ckpt-verify"},
+        {"capstan local -- anything jo", ""},
+    };
+    struct cluster_run *run = *state;
+    char build[PATH_MAX], command[3 * PATH_MAX], expected[128];
+    assert_true(build_folder_find(build));
+    arrange(run, "-");
+    make_folder(run, "folder");
+    cluster_run_job(run, NULL);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        snprintf(command, sizeof command,
+                 "set -e; PATH='%s':$PATH; touch jot.txt\n"
+                 "capstan manual bash-completion > script; . ./script\n"
+                 "complete -p capstan; COMP_WORDS=(%s)\n"
+                 "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); set +e\n"
+                 "_capstan capstan; echo \"${COMPREPLY[*]}\"",
+                 build, lines[i][0]);
+        snprintf(expected, sizeof expected,
+                 "complete -F _capstan capstan\n%s\n", lines[i][1]);
+        assert_string_equal(cluster_run_output(shell(run, command, 0)),
+                            expected);
+    }
+}
+
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
@@ -247,6 +331,9 @@ int main(void) {
         TEST(the_commit_comes_from_the_checkout_or_the_export),
         TEST(an_installation_has_the_program_and_its_licence),
         TEST(a_program_is_built_by_pkg_config_alone),
+        TEST(nothing_is_left_after_uninstall),
+        TEST(each_page_of_the_manual_is_set_without_a_warning),
+        TEST(bash_completes_verbs_flags_words_and_files),
     };
     if (!realpath(".", tree))
         return 1;

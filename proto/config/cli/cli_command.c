@@ -249,6 +249,8 @@ static const struct cli_command data_subcommands[] = {
 
 static const struct argp_option schema_options[] = {HELP, {0}};
 
+static const struct argp_option manual_options[] = {HELP, {0}};
+
 static const struct argp_option info_options[] = {HELP, JSON, {0}};
 
 #define LOOPS                                                                  \
@@ -477,6 +479,15 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "all mistakes.",
          "capstan schema > job.schema.json\n"
          "capstan schema job.json"},
+    [CLI_COMMAND_MANUAL] =
+        {"manual", "[PAGE]", "Prints a page of the manual, or bash completion.",
+         "PAGE is capstan, capstan-VERB, or capstan-job, about the job file, "
+         "for man(1); or bash-completion, a script for bash. Without PAGE the "
+         "names of all are printed.",
+         manual_options, 0, 1, NULL,
+         "capstan manual capstan-job | man -l -\n"
+         "capstan manual bash-completion > "
+         "~/.local/share/bash-completion/completions/capstan"},
     [CLI_COMMAND_INFO] =
         {"info", "",
          "Shows version, commit, devices, collectives and libraries.", NULL,
@@ -512,6 +523,25 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "capstan compare --predict --params 25.6M --workers 8 --ps 4 \\\n"
          "    --link-gbits 10 --compute-ms 120"},
 };
+
+const char *cli_command_words(const struct argp_option *option) {
+    static const struct {
+        int key;
+        const char *words;
+    } lists[] = {
+        {CLI_COMMAND_KEY_JOB_NAME, "chief worker ps evaluator"},
+        {CLI_COMMAND_KEY_TRANSPORT, "auto tcp"},
+        {CLI_COMMAND_KEY_LANE, "auto tcp shm"},
+        {CLI_COMMAND_KEY_FORMAT, "safetensors npz csv"},
+        {CLI_COMMAND_KEY_PLACE, "apart pairs one"},
+        {CLI_COMMAND_KEY_NPROC, "auto gpu cpu"},
+        {CLI_COMMAND_KEY_WIRE, "float32 bf16"},
+    };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (lists[i].key == option->key)
+            return lists[i].words;
+    return NULL;
+}
 
 const struct cli_command *cli_command_get(enum cli_command_id number) {
     return &commands[number];

@@ -108,6 +108,9 @@ struct cli_command {
                          word; ended by one without a name */
 };
 
+/* The values of OPTION, separated by blanks, or NULL: they are not words. */
+const char *cli_command_words(const struct argp_option *option);
+
 /* The verb of NUMBER. */
 const struct cli_command *cli_command_get(enum cli_command_id number);
 

@@ -23,6 +23,7 @@ enum cli_command_id {
     CLI_COMMAND_CKPT,
     CLI_COMMAND_DATA,
     CLI_COMMAND_SCHEMA,
+    CLI_COMMAND_MANUAL,
     CLI_COMMAND_INFO,
     CLI_COMMAND_BENCH,
     CLI_COMMAND_COMPARE,
@@ -35,7 +36,7 @@ struct options {
     bool json;
     bool json_log; /* also if the command line is wrong */
     struct cluster_flags flags;
-    const char *job, *deepspeed;
+    const char *job, *deepspeed; /* manual: job is the page */
     const char *sets[OPTIONS_MAX_SETS];
     unsigned num_sets;
     double join_timeout; /* seconds; 0: not given */

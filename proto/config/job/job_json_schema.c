@@ -266,6 +266,12 @@ static json_t *finished_leaf(struct named_row row, json_t *values,
     return leaf;
 }
 
+static json_t *with_meaning(json_t *leaf, const struct job_key *key) {
+    json_object_set_new(leaf, "description",
+                        json_string(job_schema_meaning(key)));
+    return leaf;
+}
+
 static json_t *row_leaf(struct named_row row) {
     return finished_leaf(row, values_schema(row), !row.key->required,
                          row.key->default_value);
@@ -314,7 +320,8 @@ static void put_job_keys(json_t *schema, const struct job_models *models) {
     for (size_t i = 0; (row = named_row_at(models, i)).key; i++) {
         if (!is_first(models, i, row.path))
             continue;
-        put_leaf(schema, row.path, merged_leaf(models, row), WAY_CLOSED);
+        put_leaf(schema, row.path,
+                 with_meaning(merged_leaf(models, row), row.key), WAY_CLOSED);
         const char *dot = strrchr(row.path, '.');
         if (!row.key->required || is_masked(row) || !dot)
             continue;

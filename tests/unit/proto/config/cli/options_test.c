@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/options.h"
 
+#include "proto/config/cli/cli_command.h"
 #include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
@@ -425,8 +426,40 @@ static void percent_signs_are_plain_text(void **state) {
     expect_error("%s", "no verb '%s'");
 }
 
+/* Completion offers them. Where the flag's value is checked as it is read,
+ * another word is refused. */
+static void each_word_of_a_flag_is_accepted_and_no_other(void **state) {
+    (void)state;
+    unsigned refused = 0;
+    for (int v = 0; v < CLI_COMMANDS; v++) {
+        const struct cli_command *verb =
+            cli_command_get((enum cli_command_id)v);
+        const struct argp_option *option = verb->options;
+        for (; option->name || option->key || option->doc; option++) {
+            const char *words = cli_command_words(option);
+            char line[128], word[32];
+            int length = 0;
+            if (!words || !option->name)
+                continue;
+            for (; sscanf(words, "%31s%n", word, &length) == 1;
+                 words += length) {
+                snprintf(line, sizeof line, "%s --%s=%s", verb->name,
+                         option->name, word);
+                struct reading *reading = read_line(line);
+                if (reading->status)
+                    assert_int_not_equal(reading->why.code,
+                                         FAILURE_BAD_FLAG_VALUE);
+            }
+            snprintf(line, sizeof line, "%s --%s=x", verb->name, option->name);
+            refused += read_line(line)->why.code == FAILURE_BAD_FLAG_VALUE;
+        }
+    }
+    assert_in_range(refused, 6, 100);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_word_of_a_flag_is_accepted_and_no_other),
         cmocka_unit_test(run_accepts_a_job_and_legacy_flags),
         cmocka_unit_test(two_local_ranks_have_to_agree),
         cmocka_unit_test(compare_accepts_a_job_or_a_prediction),
