@@ -118,7 +118,7 @@ static void allow_real(const struct job_key *key, char *text, size_t size) {
         snprintf(text, size, "a number");
 }
 
-static json_t *real_schema(const struct job_key *key) {
+json_t *job_value_real_schema(const struct job_key *key) {
     return json_pack("{s:s, s:f, s:f}", "type", "number", "minimum", key->min,
                      "maximum", key->max);
 }
@@ -291,8 +291,8 @@ static const struct job_value_kind u32_kind = {
     read_u32, write_u32, job_value_allow_integer, job_value_integer_schema, 0};
 static const struct job_value_kind u64_kind = {
     read_u64, write_u64, job_value_allow_integer, job_value_integer_schema, 0};
-static const struct job_value_kind real_kind = {read_real, write_real,
-                                                allow_real, real_schema, 0};
+static const struct job_value_kind real_kind = {
+    read_real, write_real, allow_real, job_value_real_schema, 0};
 static const struct job_value_kind choice_kind = {read_choice, write_choice,
                                                   allow_words, words_schema, 0};
 static const struct job_value_kind either_kind = {

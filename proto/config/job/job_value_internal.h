@@ -36,6 +36,7 @@ void job_value_allow_integer(const struct job_key *key, char *text,
                              size_t size);
 
 json_t *job_value_integer_schema(const struct job_key *key);
+json_t *job_value_real_schema(const struct job_key *key);
 
 /* PATH below FOLDER, which the caller frees; NULL if it is not a path. */
 char *job_value_join(const char *folder, const char *path);

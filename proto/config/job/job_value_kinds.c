@@ -186,10 +186,14 @@ static void allow_widths(const struct job_key *key, char *text, size_t size) {
              key->least, key->most, key->min, key->max);
 }
 
-static json_t *widths_schema(const struct job_key *key) {
+static json_t *items_schema(const struct job_key *key, json_t *item) {
     return json_pack("{s:s, s:i, s:i, s:o}", "type", "array", "minItems",
                      (int)key->least, "maxItems", (int)key->most, "items",
-                     job_value_integer_schema(key));
+                     item);
+}
+
+static json_t *widths_schema(const struct job_key *key) {
+    return items_schema(key, job_value_integer_schema(key));
 }
 
 const struct job_value_kind job_value_widths = {read_widths, write_widths,
@@ -226,8 +230,12 @@ static void allow_reals(const struct job_key *key, char *text, size_t size) {
              key->least, key->most, key->min);
 }
 
+static json_t *reals_schema(const struct job_key *key) {
+    return items_schema(key, job_value_real_schema(key));
+}
+
 const struct job_value_kind job_value_reals = {read_reals, write_reals,
-                                               allow_reals, 0};
+                                               allow_reals, reals_schema, 0};
 
 static bool read_betas(const struct job_key *key, const json_t *value,
                        void *field, const struct job_reader *reader) {
