@@ -49,14 +49,15 @@ static void keys_of_a_job(void **state) {
     (void)state;
     const struct job_key *key;
     for (size_t i = 0; (key = job_schema_row(&model_schemas, i)); i++) {
-        char allowed[256], rules[64], schedules[64];
+        char allowed[512], rules[64], schedules[128];
         job_value_allowed(key, allowed, sizeof allowed);
         masked(rules, sizeof rules, key->optimizers, "optimizer.type");
         masked(schedules, sizeof schedules, key->schedules, "scheduler.type");
-        frozen_fact("job-key %s: %s; default %s%s%s%s%s%s", key->path, allowed,
-                    key->default_value ? key->default_value : "none",
+        frozen_fact("job-key %s: %s; default %s%s%s%s%s%s%s%s", key->path,
+                    allowed, key->default_value ? key->default_value : "none",
                     key->deepspeed ? ", DeepSpeed's " : "",
                     key->deepspeed ? key->deepspeed : "",
+                    key->tf ? ", TensorFlow's " : "", key->tf ? key->tf : "",
                     key->required ? "; required" : "", rules, schedules);
     }
     frozen_expect("job-key");

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST = 2048, LINE = 256 };
+enum { MOST = 2048, LINE = 512 };
 
 struct lines {
     char text[MOST][LINE];

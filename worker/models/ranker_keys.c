@@ -30,7 +30,10 @@
             .default_value = "\"relu\""                                        \
     }
 #define INIT(type)                                                             \
-    { "model.init", .kind = JOB_KIND_INIT, OF(type, init) }
+    {                                                                          \
+        "model.init", .kind = JOB_KIND_INIT, OF(type, init),                   \
+                      .tf = "\"glorot_uniform\""                               \
+    }
 #define FACTORS_INIT(type)                                                     \
     { "model.factors_init", .kind = JOB_KIND_ROW_INIT, OF(type, factors_init) }
 /* The words are those of enum job_loss from softmax on, which none has. */

@@ -21,11 +21,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads the default of KEY, or DeepSpeed's if it applies and differs. */
+/* Reads the default of KEY, or DeepSpeed's or TensorFlow's if it applies and
+ * differs. */
 static void read_default(const struct job_key *key, bool deepspeed,
                          const struct job_reader *reader) {
-    bool other = deepspeed && key->deepspeed;
-    const char *text = other ? key->deepspeed : key->default_value;
+    const char *text = key->default_value;
+    if (deepspeed && key->deepspeed)
+        text = key->deepspeed;
+    else if (reader->job->tf_defaults && key->tf)
+        text = key->tf;
     json_t *value = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
     bool read = value && job_value_read(key, value, reader);
     (void)read; /* a test checks that each default is within its bounds */
@@ -117,7 +121,7 @@ static void read_keys(json_t *tree, bool deepspeed,
     struct job *job = reader->job;
     const struct job_key *key;
     for (size_t i = 0; (key = job_schema_row(job->models, i)); i++) {
-        if (i == 1) {
+        if (i == JOB_SCHEMA_FIRST) {
             find_groups(tree, job);
             fill_bias(tree, job);
         }

@@ -182,6 +182,7 @@ struct job {
                                    as is schedule.lr */
     struct schedule schedule;   /* before scale_lr is applied */
     struct job_group_optimizer groups[JOB_GROUPS];
+    bool tf_defaults; /* keys left out have Keras's values */
     bool scale_lr;
     enum job_strategy strategy;
     enum job_backend backend;     /* of all-reduce */

@@ -8,6 +8,8 @@
 static const struct {
     const char *path, *text;
 } meanings[] = {
+    {"defaults",
+     "whose defaults keys have that are left out: torch's, or those of TensorFlow's Keras for optimizers and model.init"},
     {"model.type",
      "mlp: fully connected layers; external: a program declares the model and computes gradients. The others read features of records"},
     {"model.layers", "mlp: widths: inputs, hidden, outputs"},

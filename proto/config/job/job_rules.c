@@ -238,6 +238,14 @@ static void fill_events(struct job *job, const struct job_input *input) {
         job->events_dir = NULL;
 }
 
+static void check_defaults(const struct job *job, const struct job_input *input,
+                           struct diagnostics *diagnostics) {
+    if (job->tf_defaults && input->deepspeed)
+        diagnostics_add(diagnostics, "defaults",
+                        "found \"tf\" with --deepspeed_config; allowed there: "
+                        "\"torch\", as that file has DeepSpeed's defaults");
+}
+
 /* The default that DeepSpeed and torch do not share, at KEY. */
 static void log_weight_decay(const struct optimizer *optimizer, const char *key,
                              const struct job_input *input) {
@@ -249,6 +257,8 @@ static void log_weight_decay(const struct optimizer *optimizer, const char *key,
 }
 
 static void log_defaults(const struct job *job, const struct job_input *input) {
+    if (job->tf_defaults) /* the user has chosen */
+        return;
     log_weight_decay(&job->optimizer, "optimizer.params.weight_decay", input);
     for (int g = JOB_GROUP_WIDE; g < JOB_GROUPS; g++) {
         char key[JOB_TREE_PATH];
@@ -357,6 +367,7 @@ void job_rules_check(struct job *job, const struct job_input *input,
     check_groups(job, diagnostics);
     check_on_nan(job, diagnostics);
     check_records(job, diagnostics);
+    check_defaults(job, input, diagnostics);
     check_rates(job, input);
     check_bounds(job, diagnostics);
     job_rules_check_schedule(job, input->log);

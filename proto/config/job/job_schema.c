@@ -71,9 +71,11 @@
                last),                                                          \
         .required = true)                                                      \
     ROW("params.lr", REAL(rate, 0, HUGE), .default_value = "0.001",            \
-        .optimizers = SGD | ADAM | ADAMW | FTRL)                               \
+        .tf = "0.01", .optimizers = SGD)                                       \
+    ROW("params.lr", REAL(rate, 0, HUGE), .default_value = "0.001",            \
+        .optimizers = ADAM | ADAMW | FTRL)                                     \
     ROW("params.lr", REAL(rate, 0, HUGE), .default_value = "0.01",             \
-        .optimizers = ADAGRAD | RMSPROP)                                       \
+        .tf = "0.001", .optimizers = ADAGRAD | RMSPROP)                        \
     ROW("params.momentum", REAL(of.momentum, 0, HUGE), .default_value = "0",   \
         .optimizers = SGD | RMSPROP)                                           \
     ROW("params.dampening", REAL(of.dampening, -HUGE, HUGE),                   \
@@ -83,27 +85,28 @@
     ROW("params.weight_decay", REAL(of.weight_decay, 0, HUGE),                 \
         .default_value = "0", .optimizers = SGD | ADAGRAD | RMSPROP | ADAM)    \
     ROW("params.weight_decay", REAL(of.weight_decay, 0, HUGE),                 \
-        .default_value = "0.01", .deepspeed = "0", .optimizers = ADAMW)        \
+        .default_value = "0.01", .deepspeed = "0", .tf = "0.004",              \
+        .optimizers = ADAMW)                                                   \
     ROW("params.maximize", BOOL(of.maximize), .default_value = "false",        \
         .optimizers = SGD | ADAGRAD | RMSPROP | ADAM | ADAMW)                  \
     ROW("params.lr_decay", REAL(of.lr_decay, 0, HUGE), .default_value = "0",   \
         .optimizers = ADAGRAD)                                                 \
     ROW("params.initial_accumulator_value",                                    \
         REAL(of.initial_accumulator_value, 0, HUGE), .default_value = "0",     \
-        .optimizers = ADAGRAD)                                                 \
+        .tf = "0.1", .optimizers = ADAGRAD)                                    \
     ROW("params.initial_accumulator_value",                                    \
         REAL(of.initial_accumulator_value, 0, HUGE), .default_value = "0.1",   \
         .optimizers = FTRL)                                                    \
     ROW("params.alpha", REAL(of.alpha, 0, 1), .default_value = "0.99",         \
-        .optimizers = RMSPROP)                                                 \
+        .tf = "0.9", .optimizers = RMSPROP)                                    \
     ROW("params.centered", BOOL(of.centered), .default_value = "false",        \
         .optimizers = RMSPROP)                                                 \
     ROW("params.betas", .kind = JOB_KIND_BETAS, .field = FIELD(of),            \
         .default_value = "[0.9, 0.999]", .optimizers = ADAM | ADAMW)           \
     ROW("params.eps", REAL(of.eps, 0, HUGE), .default_value = "1e-10",         \
-        .optimizers = ADAGRAD)                                                 \
+        .tf = "1e-7", .optimizers = ADAGRAD)                                   \
     ROW("params.eps", REAL(of.eps, 0, HUGE), .default_value = "1e-8",          \
-        .optimizers = RMSPROP | ADAM | ADAMW)                                  \
+        .tf = "1e-7", .optimizers = RMSPROP | ADAM | ADAMW)                    \
     ROW("params.amsgrad", BOOL(of.amsgrad), .default_value = "false",          \
         .optimizers = ADAM | ADAMW)                                            \
     ROW("params.learning_rate_power", REAL(of.learning_rate_power, -HUGE, 0),  \
@@ -122,6 +125,8 @@
      .group = JOB_GROUP_DEEP},
 
 static const struct job_key keys[] = {
+    {"defaults", BOOL_WORD(tf_defaults, "torch", "tf"),
+     .default_value = "\"torch\""},
     {"model.type",
      CHOICE(model.type, "mlp", "external", "linear", "fm", "deepfm",
             "wide_deep", "dlrm", "matrix_factorization"),
@@ -344,10 +349,10 @@ static const struct job_key keys[] = {
     {"compare.latency_us", REAL(compare.latency_us, 1e-3, 1e6)},
 };
 
-/* A model's keys follow its type. */
+/* A model's keys follow its type, and all follow what sets defaults. */
 const struct job_key *job_schema_row(const struct job_models *models,
                                      size_t i) {
-    const size_t before = 1, count = sizeof keys / sizeof *keys;
+    const size_t before = JOB_SCHEMA_FIRST, count = sizeof keys / sizeof *keys;
     if (i < before)
         return &keys[i];
     for (int type = 0; models && type < JOB_MODEL_TYPES; type++) {

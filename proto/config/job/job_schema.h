@@ -53,6 +53,7 @@ struct job_key {
     const char *const *words;  /* NULL-ended */
     const char *default_value; /* default */
     const char *deepspeed;     /* DeepSpeed's default, if it differs */
+    const char *tf;            /* TensorFlow's (Keras's) */
     unsigned models, optimizers, schedules, formats;
     enum job_group group; /* of a key of an optimizer: whose */
     bool required;
@@ -75,6 +76,9 @@ struct job_models {
                            struct diagnostics *diagnostics);
     json_t *(*feature_schema)(void); /* of a member of `features` */
 };
+
+/* Rows before those of models: model.type is the last of them. */
+enum { JOB_SCHEMA_FIRST = 2 };
 
 /* Row I of the job's keys and those of MODELS (NULL: none), in reading order: a
  * key on which others depend comes before them. NULL after the last. */

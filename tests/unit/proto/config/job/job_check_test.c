@@ -33,7 +33,7 @@ static void an_unknown_key_is_answered_with_the_nearest(void **state) {
         {"data.suffle=true", "nearest: data.shuffle"},
         {"zero_optimisation.stage=1", "nearest: zero_optimization"},
         {"data.blurb=null", "known in data: format, dir, train, test"},
-        {"blurb=1", "blurb: unknown key; known: model, data, seed"},
+        {"blurb=1", "blurb: unknown key; known: defaults, model, data, seed"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         job_fixture_expect_set_refused(fixture, cases[i][0], cases[i][1]);

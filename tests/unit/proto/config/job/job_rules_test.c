@@ -218,6 +218,40 @@ static void decays_have_the_keys_of_tensorflow_and_torch(void **state) {
     }
 }
 
+/* Those of tf.keras.optimizers of TensorFlow 2.15. */
+static void keys_left_out_may_have_the_defaults_of_keras(void **state) {
+    struct job_fixture *fixture = *state;
+    static const struct {
+        const char *type;
+        double lr, eps, accumulator, alpha, weight_decay;
+    } rules[] = {
+        {"optimizer.type=SGD", 0.01, 0, 0, 0, 0},
+        {"optimizer.type=Adagrad", 0.001, 1e-7, 0.1, 0, 0},
+        {"optimizer.type=RMSprop", 0.001, 1e-7, 0, 0.9, 0},
+        {"optimizer.type=Adam", 0.001, 1e-7, 0, 0, 0},
+        {"optimizer.type=AdamW", 0.001, 1e-7, 0, 0, 0.004},
+        {"optimizer.type=Ftrl", 0.001, 0, 0.1, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const char *const sets[] = {"defaults=tf", rules[i].type,
+                                    "optimizer.params=null", NULL};
+        job_fixture_expect_loaded(
+            fixture, job_fixture_load(fixture, job_fixture_least, NULL, sets));
+        const struct optimizer *rule = &fixture->job->optimizer;
+        assert_true(fixture->job->schedule.lr == rules[i].lr);
+        assert_true(rule->eps == rules[i].eps);
+        assert_true(rule->initial_accumulator_value == rules[i].accumulator);
+        assert_true(rule->alpha == rules[i].alpha);
+        assert_true(rule->weight_decay == rules[i].weight_decay);
+        assert_null(strstr(fixture->log, "default of torch"));
+    }
+    const char *const given[] = {"defaults=tf", "optimizer.type=Adam",
+                                 "optimizer.params={\"eps\":1e-4}", NULL};
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, given));
+    assert_true(fixture->job->optimizer.eps == 1e-4);
+}
+
 /* As TensorFlow's schedules do. */
 static void an_initial_learning_rate_replaces_the_optimizers(void **state) {
     struct job_fixture *fixture = *state;
@@ -357,6 +391,7 @@ int main(void) {
         JOB_FIXTURE_TEST(each_schedule_has_its_own_keys),
         JOB_FIXTURE_TEST(decays_have_the_keys_of_tensorflow_and_torch),
         JOB_FIXTURE_TEST(an_initial_learning_rate_replaces_the_optimizers),
+        JOB_FIXTURE_TEST(keys_left_out_may_have_the_defaults_of_keras),
         JOB_FIXTURE_TEST(keys_that_contradict_each_other_are_refused),
         JOB_FIXTURE_TEST(errors_name_the_batch_key_that_was_given),
         JOB_FIXTURE_TEST(a_rate_that_a_scheduler_replaces_warns),

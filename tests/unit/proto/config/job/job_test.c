@@ -82,6 +82,7 @@ static const char csv_job[] =
 static const struct setting {
     const char *right, *wrong_type, *out_of_range; /* NULL: none such */
 } settings[] = {
+    {"defaults=tf", "defaults=1", "defaults=keras"},
     {"model.type=mlp", "model.type=1", "model.type=cnn"},
     {"model.layers=[3,2,1]", "model.layers=3", "model.layers=[3]"},
     {"model.activation=tanh", "model.activation=[]", "model.activation=elu"},
