@@ -94,6 +94,8 @@ static void flags_of(struct cluster_run *run, const char *verb,
     assert_non_null(text = strchr(text, '['));
     while (*text == '[') {
         size_t length = strcspn(++text, "]");
+        if (memchr(text, '[', length)) /* around a value */
+            length += 1 + strcspn(text + length + 1, "]");
         frozen_fact("flag %s %.*s", name, (int)length, text);
         text += length + 1;
         if (text[strspn(text, " \n")] == '[')

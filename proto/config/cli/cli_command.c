@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/cli_command.h"
 
+#include "proto/config/cli/legacy_options.h"
+
 #include <string.h>
 
 _Static_assert(CLI_COMMAND_KEY_VM - CLI_COMMAND_KEY_COMPARED_PS ==
@@ -10,6 +12,11 @@ _Static_assert(CLI_COMMAND_KEY_VM - CLI_COMMAND_KEY_COMPARED_PS ==
 _Static_assert(CLI_COMMAND_KEY_PLACE - CLI_COMMAND_KEY_SIMULATE ==
                    SIMULATE_OPTIONS_PLACE,
                "flags of a simulation in the order of their keys");
+
+_Static_assert(CLI_COMMAND_KEY_REPLICAS_TO_AGGREGATE -
+                       CLI_COMMAND_KEY_TRAIN_STEPS ==
+                   LEGACY_OPTIONS_REPLICAS_TO_AGGREGATE,
+               "flags of scripts in the order of their keys");
 
 _Static_assert(CLI_COMMAND_KEY_GRACE - CLI_COMMAND_KEY_NPROC ==
                    LAUNCH_OPTIONS_GRACE,
@@ -75,6 +82,29 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
         FLAG("alone", ALONE, NULL,                                             \
              "use no cluster; ignore the variables of launchers", 1)
 
+#define SCRIPT_FLAGS                                                           \
+    HEADING("Flags of TensorFlow's scripts, each the same as --set of a key:", \
+            2),                                                                \
+        FLAG("train_steps", TRAIN_STEPS, "N", "steps=N", 2),                   \
+        FLAG("epochs", EPOCHS, "N", "epochs=N", 2),                            \
+        FLAG("batch_size", BATCH_SIZE, "N",                                    \
+             "train_micro_batch_size_per_gpu=N", 2),                           \
+        FLAG("learning_rate", LEARNING_RATE, "RATE",                           \
+             "optimizer.params.lr=RATE", 2),                                   \
+        FLAG("data_dir", DATA_DIR, "DIR", "data.dir=DIR", 2),                  \
+        FLAG("model_dir", MODEL_DIR, "DIR", "checkpoint.dir=DIR", 2),          \
+        FLAG("num_gpus", NUM_GPUS, "N", "devices=N; 0: device=cpu", 2),        \
+        {"sync_replicas",                                                      \
+         CLI_COMMAND_KEY_SYNC_REPLICAS,                                        \
+         "BOOL",                                                               \
+         OPTION_ARG_OPTIONAL,                                                  \
+         "strategy.staleness=0, or with false \"inf\"",                        \
+         2},                                                                   \
+        FLAG("nosync_replicas", NOSYNC_REPLICAS, NULL,                         \
+             "strategy.staleness=\"inf\"", 2),                                 \
+        FLAG("replicas_to_aggregate", REPLICAS_TO_AGGREGATE, "N",              \
+             "refused: a synchronous step takes all gradients", 2)
+
 static const struct argp_option run_options[] = {
     HELP,
     SET,
@@ -93,6 +123,7 @@ static const struct argp_option run_options[] = {
          "(default: measured if every process has its own host)",
          0),
     CLUSTER_FLAGS,
+    SCRIPT_FLAGS,
     {0}};
 
 static const struct argp_option local_options[] = {
@@ -117,6 +148,7 @@ static const struct argp_option local_options[] = {
     FLAG("instances", INSTANCES, "N", "instances of the job (default: 1)", 1),
     FLAG("num-ps", NUM_PS, "N",
          "with pytorch or mpi: the last N ranks are ps (default: 0)", 1),
+    SCRIPT_FLAGS,
     {0}};
 
 static const struct argp_option launch_options[] = {

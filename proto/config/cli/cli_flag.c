@@ -13,10 +13,15 @@ static bool is_end(const struct argp_option *option) {
     return !option->name && !option->key && !option->doc && !option->group;
 }
 
+/* The name in WORD, after one dash or two. */
+static const char *name_in(const char *word) {
+    return word + 1 + (word[1] == '-');
+}
+
 /* The flag named by WORD up to its "=", or NULL. */
 static const struct argp_option *cli_flag_find(
     const struct argp_option *options, const char *word) {
-    const char *name = word + 2;
+    const char *name = name_in(word);
     size_t length = strcspn(name, "=");
     for (; !is_end(options); options++)
         if (options->name && strlen(options->name) == length &&
@@ -25,7 +30,7 @@ static const struct argp_option *cli_flag_find(
     return NULL;
 }
 
-static bool is_long(const char *word) {
+static bool has_two_dashes(const char *word) {
     return word[0] == '-' && word[1] == '-';
 }
 
@@ -80,7 +85,17 @@ static bool check_letters(const struct argp_option *options,
 
 bool cli_flag_is_abbreviated(const struct argp_option *options,
                              const char *word) {
-    return is_long(word) && !cli_flag_find(options, word);
+    return word[0] == '-' && word[1] && !cli_flag_find(options, word) &&
+           (has_two_dashes(word) || unknown_letter(options, word + 1));
+}
+
+/* True for WORD with one dash that is no name, and near none: letters. */
+static bool is_letters(const struct argp_option *options, const char *word) {
+    enum { LETTERS = 3 };
+    char name[MAX_NAME];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 1, "="), word + 1);
+    return !has_two_dashes(word) && !cli_flag_find(options, word) &&
+           (strlen(name) <= LETTERS || !find_nearest(options, name));
 }
 
 bool cli_flag_error(const struct argp_option *options, const char *word,
@@ -88,11 +103,12 @@ bool cli_flag_error(const struct argp_option *options, const char *word,
     char name[MAX_NAME];
     if (word[0] != '-' || !word[1])
         return false;
-    if (!is_long(word))
+    if (is_letters(options, word))
         return check_letters(options, word + 1, text, size);
     bool with_value = strchr(word, '=');
     const struct argp_option *flag = cli_flag_find(options, word);
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(name_in(word), "="),
+             name_in(word));
     if (flag && !flag->arg == !with_value)
         return false;
     if (!flag)

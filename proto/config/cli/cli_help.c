@@ -50,11 +50,12 @@ static bool cli_help_is_end(const struct argp_option *option) {
  * characters. */
 static size_t show_names(FILE *out, const struct argp_option *option) {
     const char *value = option->arg;
+    bool optional = option->flags & OPTION_ARG_OPTIONAL;
     int used = fprintf(out, "  ");
     if (option->key > 0 && option->key < 0x80 && isgraph(option->key))
         used += fprintf(out, "-%c, ", option->key);
-    used += fprintf(out, "--%s%s%s", option->name, value ? "=" : "",
-                    value ? value : "");
+    used += fprintf(out, "--%s%s%s%s%s", option->name, optional ? "[" : "",
+                    value ? "=" : "", value ? value : "", optional ? "]" : "");
     while ((++option)->flags & OPTION_ALIAS)
         used += option->name ? fprintf(out, ", --%s", option->name)
                              : fprintf(out, ", -%c", option->key);

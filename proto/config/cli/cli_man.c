@@ -67,9 +67,10 @@ static void show_flag_names(FILE *out, const struct argp_option *option) {
         fprintf(out, "\\fB\\-%c\\fR, ", option->key);
     show_flag(out, option);
     if (option->arg) {
-        fputs("=\\fI", out);
+        bool optional = option->flags & OPTION_ARG_OPTIONAL;
+        fputs(optional ? "[=\\fI" : "=\\fI", out);
         cli_man_text(out, option->arg);
-        fputs("\\fR", out);
+        fputs(optional ? "\\fR]" : "\\fR", out);
     }
     while ((++option)->flags & OPTION_ALIAS) {
         fputs(", ", out);

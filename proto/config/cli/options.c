@@ -97,6 +97,31 @@ static error_t simulate_flag(struct parser *parser, int key, const char *text) {
     return fail_usage(parser, FAILURE_BAD_FLAG_VALUE, "%s", problem);
 }
 
+static error_t add_set(struct parser *parser, const char *text) {
+    struct options *options = parser->options;
+    if (options->num_sets == OPTIONS_MAX_SETS || !strchr(text, '='))
+        return fail_usage(parser, FAILURE_BAD_FLAG_VALUE,
+                          "--set takes KEY.PATH=VALUE, not '%s'", text);
+    options->sets[options->num_sets++] = text;
+    return 0;
+}
+
+/* A flag that is given again replaces what it has set. */
+static error_t legacy_flag(struct parser *parser, int key, const char *text) {
+    struct options *options = parser->options;
+    char problem[256];
+    if (key < CLI_COMMAND_KEY_TRAIN_STEPS ||
+        key > CLI_COMMAND_KEY_REPLICAS_TO_AGGREGATE)
+        return ARGP_ERR_UNKNOWN;
+    enum legacy_options_key flag =
+        (enum legacy_options_key)(key - CLI_COMMAND_KEY_TRAIN_STEPS);
+    char *set = options->of_flags[flag];
+    bool again = *set;
+    if (!legacy_options_set(flag, text, set, problem, sizeof problem))
+        return fail_usage(parser, FAILURE_BAD_FLAG_VALUE, "%s", problem);
+    return again ? 0 : add_set(parser, set);
+}
+
 static error_t launch_flag(struct parser *parser, int key, const char *text) {
     if (key == 'm')
         key = CLI_COMMAND_KEY_MODULE;
@@ -169,15 +194,6 @@ static error_t add_argument(struct parser *parser, char *text) {
         options->dir = text;
     else
         options->out = text;
-    return 0;
-}
-
-static error_t add_set(struct parser *parser, const char *text) {
-    struct options *options = parser->options;
-    if (options->num_sets == OPTIONS_MAX_SETS || !strchr(text, '='))
-        return fail_usage(parser, FAILURE_BAD_FLAG_VALUE,
-                          "--set takes KEY.PATH=VALUE, not '%s'", text);
-    options->sets[options->num_sets++] = text;
     return 0;
 }
 
@@ -349,6 +365,8 @@ static error_t options_parse(int key, char *text, struct argp_state *state) {
         known = launch_flag(parser, key, text);
     if (known == ARGP_ERR_UNKNOWN)
         known = compare_flag(parser, key, text);
+    if (known == ARGP_ERR_UNKNOWN)
+        known = legacy_flag(parser, key, text);
     return known == ARGP_ERR_UNKNOWN ? set_flag(options, key, text) : known;
 }
 
@@ -381,7 +399,9 @@ static enum status parse_command(struct options *options,
                         .args_doc = command->arguments};
     snprintf(name, sizeof name, "capstan %s", command->name);
     argv[0] = name; /* argp prints it in the usage */
-    unsigned flags = ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS;
+    /* One dash before a name does as well, as with TensorFlow's scripts. */
+    unsigned flags =
+        ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS | ARGP_LONG_ONLY;
     /* argp would move the flags of launch's COMMAND before it and read them. */
     if (options->cli_command == CLI_COMMAND_LAUNCH)
         flags |= ARGP_IN_ORDER;

@@ -7,6 +7,7 @@
 #include "proto/config/cli/bench_options.h"
 #include "proto/config/cli/compare_options.h"
 #include "proto/config/cli/launch_options.h"
+#include "proto/config/cli/legacy_options.h"
 #include "proto/config/cli/simulate_options.h"
 #include "proto/config/cluster/cluster.h"
 
@@ -36,9 +37,10 @@ struct options {
     bool json;
     bool json_log; /* also if the command line is wrong */
     struct cluster_flags flags;
-    const char *job, *deepspeed; /* manual: job is the page */
-    const char *sets[OPTIONS_MAX_SETS];
+    const char *job, *deepspeed;        /* manual: job is the page */
+    const char *sets[OPTIONS_MAX_SETS]; /* some are in `of_flags` */
     unsigned num_sets;
+    char of_flags[LEGACY_OPTIONS_KEYS][LEGACY_OPTIONS_SET];
     double join_timeout; /* seconds; 0: not given */
     double link_gbits;   /* 10^9 bits/s; 0: not given */
     const char *checkpoint_dir;

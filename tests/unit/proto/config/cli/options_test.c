@@ -99,6 +99,59 @@ static void run_accepts_a_job_and_legacy_flags(void **state) {
     assert_null(parse_valid("run")->job);
 }
 
+static void flags_of_scripts_set_keys_of_the_job(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"--train_steps=100", "steps=100"},
+        {"-train_steps 100", "steps=100"},
+        {"--epochs 3", "epochs=3"},
+        {"--batch_size=32", "train_micro_batch_size_per_gpu=32"},
+        {"-batch_size=8 --batch_size=32", "train_micro_batch_size_per_gpu=32"},
+        {"--learning_rate 1e-3", "optimizer.params.lr=1e-3"},
+        {"--data_dir /x/y", "data.dir=/x/y"},
+        {"--model_dir=/x/y", "checkpoint.dir=/x/y"},
+        {"--num_gpus=2", "devices=2"},
+        {"--num_gpus=0", "device=cpu"},
+        {"--sync_replicas", "strategy.staleness=0"},
+        {"--sync_replicas=False", "strategy.staleness=inf"},
+        {"--nosync_replicas", "strategy.staleness=inf"},
+    };
+    char line[256], here[LEGACY_OPTIONS_SET], set[2 * LEGACY_OPTIONS_SET];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(line, sizeof line, "run %s job.json", cases[i][0]);
+        const struct options *options = parse_valid(line);
+        assert_int_equal(options->num_sets, 1);
+        assert_string_equal(options->sets[0], cases[i][1]);
+        assert_string_equal(options->job, "job.json");
+    }
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(set, sizeof set, "data.dir=%s/x", here);
+    assert_string_equal(parse_valid("local --data_dir x job.json")->sets[0],
+                        set);
+    const struct options *both =
+        parse_valid("local --epochs 3 --set seed=1 --batch_size 9 job.json");
+    assert_string_equal(both->sets[1], "seed=1");
+    assert_string_equal(both->sets[2], "train_micro_batch_size_per_gpu=9");
+    expect_error("run --train_steps=x job.json", "takes a count, not 'x'");
+    expect_error("run --learning_rate=-1 job.json", "at least 0, not '-1'");
+    expect_error("run --sync_replicas=maybe job.json", "true or false");
+    expect_error("run --data_dir= job.json", "takes a folder's path");
+    expect_error("run --replicas_to_aggregate=2 job.json",
+                 "takes the gradients of all trainers");
+}
+
+static void one_dash_before_a_flags_name_does_too(void **state) {
+    (void)state;
+    const struct options *options =
+        parse_valid("run -job_name=ps -task_index 1 -alone job.json");
+    assert_string_equal(options->flags.job_name, "ps");
+    assert_string_equal(options->flags.task_index, "1");
+    assert_true(options->flags.alone);
+    expect_error("run -job_nam=ps job.json", "nearest: --job_name");
+    expect_error("run -job job.json", "unknown flag -j");
+    expect_error("run -c job.json", "unknown flag -c");
+}
+
 static void two_local_ranks_have_to_agree(void **state) {
     (void)state;
     parse_valid("run --local_rank 1 --local-rank 1 a.json");
@@ -461,6 +514,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_word_of_a_flag_is_accepted_and_no_other),
         cmocka_unit_test(run_accepts_a_job_and_legacy_flags),
+        cmocka_unit_test(flags_of_scripts_set_keys_of_the_job),
+        cmocka_unit_test(one_dash_before_a_flags_name_does_too),
         cmocka_unit_test(two_local_ranks_have_to_agree),
         cmocka_unit_test(compare_accepts_a_job_or_a_prediction),
         cmocka_unit_test(bench_parses_its_flags_and_keeps_the_arguments),
