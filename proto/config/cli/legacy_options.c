@@ -35,18 +35,19 @@ static const struct flag {
          "flag out, or train with --sync_replicas=false"},
 };
 
+/* Written anew: what strtod takes need not be a number of JSON. */
 static bool set_number(const struct flag *flag, const char *text, char *set) {
     char *end;
     errno = 0;
-    double number = flag->kind == REAL ? strtod(text, &end)
-                                       : (double)strtoull(text, &end, 10);
-    if (errno || *end || end == text || text[0] == '-' || !isfinite(number))
+    double number = strtod(text, &end);
+    if (errno || *end || end == text || number < 0 || !isfinite(number) ||
+        (flag->kind != REAL && (number > 1e15 || floor(number) != number)))
         return false;
     if (flag->kind == GPUS && number == 0)
         snprintf(set, LEGACY_OPTIONS_SET, "device=cpu");
     else
-        snprintf(set, LEGACY_OPTIONS_SET, "%s=%s", flag->key, text);
-    return strlen(set) < LEGACY_OPTIONS_SET - 1;
+        snprintf(set, LEGACY_OPTIONS_SET, "%s=%.17g", flag->key, number);
+    return true;
 }
 
 static bool set_path(const struct flag *flag, const char *text, char *set) {
@@ -76,9 +77,9 @@ static bool set_bool(const struct flag *flag, const char *text, char *set) {
 bool legacy_options_set(enum legacy_options_key key, const char *text,
                         char *set, char *problem, size_t size) {
     static const char *const allowed[] = {
-        [COUNT] = "a count",           [REAL] = "a number, at least 0",
-        [PATH] = "a folder's path",    [GPUS] = "a count",
-        [BOOL] = "true or false",      [NO_BOOL] = "no value"};
+        [COUNT] = "a count",        [REAL] = "a number, at least 0",
+        [PATH] = "a folder's path", [GPUS] = "a count",
+        [BOOL] = "true or false",   [NO_BOOL] = "no value"};
     const struct flag *flag = &flags[key];
     bool done = false;
     if (flag->kind == REFUSED) {

@@ -107,7 +107,7 @@ static void flags_of_scripts_set_keys_of_the_job(void **state) {
         {"--epochs 3", "epochs=3"},
         {"--batch_size=32", "train_micro_batch_size_per_gpu=32"},
         {"-batch_size=8 --batch_size=32", "train_micro_batch_size_per_gpu=32"},
-        {"--learning_rate 1e-3", "optimizer.params.lr=1e-3"},
+        {"--learning_rate .25", "optimizer.params.lr=0.25"},
         {"--data_dir /x/y", "data.dir=/x/y"},
         {"--model_dir=/x/y", "checkpoint.dir=/x/y"},
         {"--num_gpus=2", "devices=2"},
@@ -133,6 +133,7 @@ static void flags_of_scripts_set_keys_of_the_job(void **state) {
     assert_string_equal(both->sets[1], "seed=1");
     assert_string_equal(both->sets[2], "train_micro_batch_size_per_gpu=9");
     expect_error("run --train_steps=x job.json", "takes a count, not 'x'");
+    expect_error("run --batch_size=2.5 job.json", "takes a count, not '2.5'");
     expect_error("run --learning_rate=-1 job.json", "at least 0, not '-1'");
     expect_error("run --sync_replicas=maybe job.json", "true or false");
     expect_error("run --data_dir= job.json", "takes a folder's path");
