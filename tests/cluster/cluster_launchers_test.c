@@ -52,11 +52,13 @@ static int listen_on_two(int holders[2]) {
     return 0;
 }
 
-/* One rank of a world of SIZE with the variables that torchrun writes. */
-static struct cluster_process *start_rank_of(struct cluster_run *run,
-                                             const char *job, int port,
-                                             int rank, int size) {
-    char texts[VARIABLES][80], name[80];
+/* `capstan ARGUMENTS...` as one rank of a world of SIZE, with the variables
+ * that torchrun writes. */
+static struct cluster_process *start_as_rank(struct cluster_run *run,
+                                             const char *name,
+                                             const char *const *arguments,
+                                             int port, int rank, int size) {
+    char texts[VARIABLES][80];
     const char *environment[VARIABLES + 1] = {NULL};
     int count = 0;
 #define SET(...) snprintf(texts[count++], sizeof *texts, __VA_ARGS__)
@@ -72,9 +74,16 @@ static struct cluster_process *start_rank_of(struct cluster_run *run,
 #undef SET
     for (int i = 0; i < count; i++)
         environment[i] = texts[i];
-    const char *const arguments[] = {"run", "--num-ps", "1", job, NULL};
-    snprintf(name, sizeof name, "%s-rank-%d-of-%d", job, rank, size);
     return cluster_run_start(run, name, arguments, environment);
+}
+
+static struct cluster_process *start_rank_of(struct cluster_run *run,
+                                             const char *job, int port,
+                                             int rank, int size) {
+    const char *const arguments[] = {"run", "--num-ps", "1", job, NULL};
+    char name[80];
+    snprintf(name, sizeof name, "%s-rank-%d-of-%d", job, rank, size);
+    return start_as_rank(run, name, arguments, port, rank, size);
 }
 
 static struct cluster_process *start_rank(struct cluster_run *run,
@@ -114,6 +123,21 @@ static void ranks_rendezvous_above_the_port_of_torchruns_agent(void **state) {
     assert_non_null(strstr(cluster_run_errors(ranks[1]), "rank 1 of 2"));
     close(holders[0]);
     close(holders[1]);
+}
+
+static void a_check_finds_the_chief_above_the_port_of_torchruns_agent(
+    void **state) {
+    static const char *const check[] = {"cluster", "--check", NULL};
+    int holders[2], port = listen_on_two(holders);
+    job_of(*state, "one.json");
+    struct cluster_process *leader = start_rank(*state, "one.json", port, 0);
+    cluster_run_await(leader, "listening on port", CLUSTER_RUN_DEADLINE);
+    struct cluster_process *process =
+        start_as_rank(*state, "check", check, port, 1, RANKS);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(cluster_run_output(process), "chief: answers\n"));
+    for (int i = 0; i < 2; i++)
+        close(holders[i]);
 }
 
 /* The second job looks first where the first one's chief is. */
@@ -407,6 +431,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             ranks_rendezvous_above_the_port_of_torchruns_agent,
+            cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_check_finds_the_chief_above_the_port_of_torchruns_agent,
             cluster_run_setup, cluster_run_teardown),
         cmocka_unit_test_setup_teardown(two_concurrent_jobs_do_not_mix,
                                         cluster_run_setup,
