@@ -96,6 +96,17 @@ static bool find_lsf_host(const struct cluster_input *input, char *host,
     return true;
 }
 
+/* SageMaker's mpirun starts rank 0 on the first host of a list in JSON. */
+static bool find_sagemaker_host(const struct cluster_input *input, char *host,
+                                size_t size) {
+    const char *list = cluster_input_variable(input, "SM_HOSTS");
+    const char *name = list ? strchr(list, '"') : NULL;
+    const char *end = name ? strchr(name + 1, '"') : NULL;
+    if (end)
+        snprintf(host, size, "%.*s", (int)(end - name - 1), name + 1);
+    return end;
+}
+
 /* Adds to LOCATION what the launcher's variables say of rank 0's host; HOST of
  * SIZE bytes keeps its name. */
 static void ask_launcher(struct chief_location *location,
@@ -104,7 +115,8 @@ static void ask_launcher(struct chief_location *location,
     const char *nodes = cluster_input_variable(input, "FLUX_JOB_NNODES");
     location->one_node = nodes && !strcmp(nodes, "1") &&
                          cluster_input_variable(input, "FLUX_TASK_RANK");
-    if (!location->one_node && find_lsf_host(input, host, size))
+    if (!location->one_node && (find_lsf_host(input, host, size) ||
+                                find_sagemaker_host(input, host, size)))
         location->first_host = host;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The address of the leading rank from the environment: MASTER_ADDR and
- * MASTER_PORT, the variables of Azure's batch systems, or those of Flux and
- * LSF. */
+ * MASTER_PORT, the variables of Azure's batch systems, or those of Flux, LSF
+ * and SageMaker. */
 #ifndef CAPSTAN_CHIEF_ADDRESS_H
 #define CAPSTAN_CHIEF_ADDRESS_H
 
@@ -26,8 +26,8 @@ struct chief_location {
  * AZ_BATCHAI_MPI_MASTER_NODE (not if it is this host's own name and there may
  * be other hosts), else that of rank 0, on one node 127.0.0.1; else 127.0.0.1
  * if FLUX_JOB_NNODES is 1, or under jsrun the first compute host in
- * LSB_MCPU_HOSTS or LSB_HOSTS. Port: MASTER_PORT, else that of
- * AZ_BATCH_MASTER_NODE, else 6105, on one node 54965.
+ * LSB_MCPU_HOSTS or LSB_HOSTS, or the first in SM_HOSTS. Port: MASTER_PORT,
+ * else that of AZ_BATCH_MASTER_NODE, else 6105, on one node 54965.
  * If torchrun's agent holds MASTER_PORT, *PORTS ports above it are tried; else
  * *PORTS is 0.
  *
