@@ -107,14 +107,12 @@ static enum status read_dmlc_address(struct cluster *cluster,
     return STATUS_OK;
 }
 
-/* The index of this process in its role; LOCAL: workers on each machine. */
+/* The number of this process, or of its machine, in its role. */
 static enum status read_dmlc_index(const struct dmlc_role *role,
-                                   const struct cluster *cluster,
-                                   uint32_t local,
+                                   uint32_t machines,
                                    const struct cluster_input *input,
                                    int64_t *index, struct failure *why) {
     const char *name = role->id ? find_dmlc_index(role, input) : NULL;
-    int64_t here;
     enum status status = ranks_read_number(input, name, index, why);
     if (status)
         return status;
@@ -122,12 +120,27 @@ static enum status read_dmlc_index(const struct dmlc_role *role,
         *index = 0;
     if (role->role == CLUSTER_PS && name && !strcmp(name, "DMLC_TASK_ID") &&
         !variable_is(input, "DMLC_JOB_CLUSTER", "yarn"))
-        *index -= cluster->jobs[CLUSTER_WORKER].count / local;
-    if (role->role != CLUSTER_WORKER || local == 1)
-        return STATUS_OK;
-    status = ranks_read_number(input, "BYTEPS_LOCAL_RANK", &here, why);
+        *index -= machines;
+    return STATUS_OK;
+}
+
+/* Turns the *INDEX of a machine into that of a worker on it. */
+static enum status read_byteps_rank(struct cluster *cluster, uint32_t local,
+                                    const struct cluster_input *input,
+                                    int64_t *index, struct failure *why) {
+    static const char name[] = "BYTEPS_LOCAL_RANK";
+    int64_t here;
+    enum status status = ranks_read_number(input, name, &here, why);
+    if (status)
+        return status;
+    if (here >= local)
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
+                           "index_out_of_range: %s is %jd, and "
+                           "BYTEPS_LOCAL_SIZE is %u: count from 0.",
+                           name, (intmax_t)here, local);
+    cluster->local_rank = here;
     *index = *index * local + (here > 0 ? here : 0);
-    return status;
+    return STATUS_OK;
 }
 
 /* Finds this process, of the role NAME and INDEX, in CLUSTER. */
@@ -140,19 +153,30 @@ static enum status find_self(struct cluster *cluster, struct cluster_self *self,
     return status ? status : cluster_self_resolve(self, cluster, why);
 }
 
-static enum status read_dmlc_counts(struct cluster *cluster, uint32_t local,
+/* Fills the jobs; *MACHINES have *LOCAL workers each. */
+static enum status read_dmlc_counts(struct cluster *cluster, uint32_t *machines,
+                                    uint32_t *local,
                                     const struct cluster_input *input,
                                     struct failure *why) {
-    uint32_t workers = 0, servers = 0;
+    static const char each[] = "BYTEPS_LOCAL_SIZE";
+    uint32_t servers = 0;
+    *machines = *local = 1;
     enum status status =
-        read_process_count(input, "DMLC_NUM_WORKER", 1, &workers, why);
+        read_process_count(input, "DMLC_NUM_WORKER", 1, machines, why);
+    if (!status && cluster_input_variable(input, each))
+        status = read_process_count(input, each, 1, local, why);
+    if (!status && (uint64_t)*machines * *local > MAX_COUNT)
+        status = status_fail(why, FAILURE_CLUSTER_INVALID,
+                             "bad_world_size: DMLC_NUM_WORKER x %s is more "
+                             "than %d workers.",
+                             each, MAX_COUNT);
     if (!status)
         status = read_process_count(input, "DMLC_NUM_SERVER", 0, &servers, why);
     if (!status)
         status = ranks_fill_tasks(&cluster->jobs[CLUSTER_CHIEF], 1, why);
     if (!status)
         status = ranks_fill_tasks(&cluster->jobs[CLUSTER_WORKER],
-                                  workers * local, why);
+                                  *machines * *local, why);
     if (!status)
         status = ranks_fill_tasks(&cluster->jobs[CLUSTER_PS], servers, why);
     return status;
@@ -161,12 +185,11 @@ static enum status read_dmlc_counts(struct cluster *cluster, uint32_t local,
 enum status launcher_roles_dmlc_read(struct cluster *cluster,
                                      const struct cluster_input *input,
                                      struct failure *why) {
-    static const char machines[] = "BYTEPS_LOCAL_SIZE";
     const struct dmlc_role *role = find_dmlc_role(input);
     struct cluster_self self = {.names = ROLE_NAMES_TF,
                                 .type_location = "DMLC_ROLE",
                                 .index_location = "the index of DMLC_ROLE"};
-    uint32_t local = 1;
+    uint32_t machines, local;
     int64_t index = 0;
     if (!role)
         return status_fail(
@@ -176,15 +199,13 @@ enum status launcher_roles_dmlc_read(struct cluster *cluster,
             diagnostics_quote_text(cluster_input_variable(input, "DMLC_ROLE"))
                 .text);
     enum status status =
-        cluster_input_variable(input, machines)
-            ? read_process_count(input, machines, 1, &local, why)
-            : STATUS_OK;
-    if (!status)
-        status = read_dmlc_counts(cluster, local, input, why);
+        read_dmlc_counts(cluster, &machines, &local, input, why);
     if (!status)
         status = read_dmlc_address(cluster, input, why);
     if (!status)
-        status = read_dmlc_index(role, cluster, local, input, &index, why);
+        status = read_dmlc_index(role, machines, input, &index, why);
+    if (!status && role->role == CLUSTER_WORKER && local > 1)
+        status = read_byteps_rank(cluster, local, input, &index, why);
     cluster->from_ranks = cluster->coordinates = true;
     return status ? status
                   : find_self(cluster, &self, cluster_role_name(role->role),

@@ -88,6 +88,17 @@ static void wrong_dmlc_variables_are_refused(void **state) {
          {{"DMLC_NUM_WORKER", "0"}, DMLC("scheduler")},
          "bad_world_size"},
         {"--num-ps", {.num_ps = "1"}, {DMLC("scheduler")}, "num_ps_given"},
+        {"more workers than any job has",
+         {0},
+         {DMLC("scheduler"), {"BYTEPS_LOCAL_SIZE", "1000000"}},
+         "bad_world_size"},
+        {"a rank on its machine",
+         {0},
+         {DMLC("worker"),
+          {"DMLC_WORKER_ID", "0"},
+          {"BYTEPS_LOCAL_SIZE", "2"},
+          {"BYTEPS_LOCAL_RANK", "2"}},
+         "index_out_of_range"},
     };
     CHECK(forms);
 }
