@@ -53,9 +53,9 @@ static void a_server_of_capstans_kind_answers(void **state) {
                                .port =
                                    (uint16_t)atoi(strrchr(endpoint, ':') + 1)};
     int64_t start = time_now();
-    link_check_run(&check, 1, 20 * TIME_S);
+    link_check_run(&check, 1, 300 * TIME_S);
     expect(&check, LINK_CHECK_ANSWERS, "answers");
-    assert_true(time_now() - start < 10 * TIME_S);
+    assert_true(time_now() - start < 100 * TIME_S);
     zmq_close(server);
     zmq_ctx_term(zmq);
 }
