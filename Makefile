@@ -81,7 +81,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall format lint clean FORCE
+.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall deb check-deb format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -406,7 +406,7 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 deps: ## install the missing packages through apt
 	@deploy/deps.sh
 
-deps-test deps-all deps-bundle deps-lint deps-fuzz: deps-%:
+deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz: deps-%:
 	@deploy/deps.sh $*
 
 demo: deps ## install, build and train Fashion-MNIST on this machine
@@ -503,6 +503,9 @@ bundle: deps-bundle ## pack the build for machines without compiler and network;
 
 # The program searches plugins beside itself, so both are in lib/.
 LIB := $(DESTDIR)$(PREFIX)/lib/capstan
+# The library's link for the linker: LIBDIR=lib/x86_64-linux-gnu is Debian's.
+LIBDIR ?= lib
+LINKS := $(DESTDIR)$(PREFIX)/$(LIBDIR)
 SHARE := $(DESTDIR)$(PREFIX)/share
 # A job's relative paths start at its folder, where users may not write after
 # installation, so the installed jobs have no keys for output files.
@@ -510,7 +513,7 @@ WRITING := checkpoint\|tensorboard\|export
 RELEASE := $(shell sed -n 's/^.define VERSION_TEXT "\(.*\)"/\1/p' proto/base/version.h)
 # The pages of the manual, bash's completion and the job's schema are the program's.
 install: all ## install to DESTDIR/PREFIX (PREFIX=/usr/local)
-	install -d $(LIB) $(addprefix $(DESTDIR)$(PREFIX)/,bin include lib/pkgconfig) \
+	install -d $(LIB) $(LINKS)/pkgconfig $(addprefix $(DESTDIR)$(PREFIX)/,bin include) \
 	    $(SHARE)/doc/capstan/docs $(SHARE)/capstan/jobs
 	for page in $$($(BUILD)/capstan manual); do \
 	    case $$page in \
@@ -523,16 +526,28 @@ install: all ## install to DESTDIR/PREFIX (PREFIX=/usr/local)
 	$(BUILD)/capstan schema | install -m 644 /dev/stdin $(SHARE)/capstan/job.schema.json
 	install $(BUILD)/capstan $(BUILD)/$(SONAME) $(wildcard $(BUILD)/capstan-*.so) $(LIB)
 	ln -sfr $(LIB)/capstan $(DESTDIR)$(PREFIX)/bin/capstan
-	ln -sfr $(LIB)/$(SONAME) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
-	ln -sfr $(LIB)/$(SONAME) $(DESTDIR)$(PREFIX)/lib/libcapstan.so
+	ln -sfr $(LIB)/$(SONAME) $(LINKS)/$(SONAME)
+	ln -sf $(SONAME) $(LINKS)/libcapstan.so
 	install -m 644 library/capstan.h $(DESTDIR)$(PREFIX)/include
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(RELEASE)|' library/capstan.pc.in \
-	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/capstan.pc
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(RELEASE)|' \
+	    library/capstan.pc.in > $(LINKS)/pkgconfig/capstan.pc
 	install -m 644 README.md CHANGELOG.md LICENSE $(SHARE)/doc/capstan
 	install -m 644 $(wildcard docs/*.md) $(SHARE)/doc/capstan/docs
 	for job in $(notdir $(wildcard deploy/*.json)); do \
 	    sed -z 's/,\n  "\($(WRITING)\)": {[^\n]*}//g' deploy/$$job | \
 	    install -m 644 /dev/stdin $(SHARE)/capstan/jobs/$$job || exit; done
+
+deb: deps-deb all ## pack packages for this release of Debian or Ubuntu; prints their files
+	@deploy/deb.sh $(BUILD)
+
+# For the other release they are built there, from the commit.
+HERE := $(shell . /etc/os-release && echo $$VERSION_CODENAME)
+DEBS = $(addprefix $(BUILD)/,$(addsuffix _$(RELEASE)-1_*.deb,capstan libcapstan-dev))
+check-deb: deb ## install, try and remove the packages in fresh root file systems of Debian 12 and Ubuntu 24.04
+	@tests/check_deb.sh $(BUILD)/bookworm bookworm http://deb.debian.org/debian \
+	    $(if $(filter bookworm,$(HERE)),$(DEBS))
+	@tests/check_deb.sh $(BUILD)/noble noble http://archive.ubuntu.com/ubuntu \
+	    $(if $(filter noble,$(HERE)),$(DEBS))
 
 # What install would put there, then Capstan's own folders if they are empty.
 uninstall: all ## remove what install put into DESTDIR/PREFIX

@@ -7,6 +7,7 @@
 #   deploy/deps.sh all      and to run those that need more, such as Slurm and
 #                           MUNGE, which Debian enables as services
 #   deploy/deps.sh bundle   to pack a build
+#   deploy/deps.sh deb      to pack it as packages of Debian
 #   deploy/deps.sh lint     to format the source
 #   deploy/deps.sh fuzz     to fuzz the parsers
 #   deploy/deps.sh --list [test]
@@ -22,13 +23,14 @@ cd "$(dirname "$0")" || exit 1
 case ${1-} in
 '') whens='build demo' ;;
 test) whens='build demo test' ;;
-all) whens='build demo test bundle all' ;;
+all) whens='build demo test bundle deb all' ;;
 bundle) whens='build demo test bundle' ;;
+deb) whens='build deb' ;;
 lint) whens='build lint' ;;
 fuzz) whens='build fuzz' ;;
 --list) whens="build ${2-}" ;;
 *)
-    echo "deps: $1: test, all, bundle, lint, fuzz or --list" >&2
+    echo "deps: $1: test, all, bundle, deb, lint, fuzz or --list" >&2
     exit 2
     ;;
 esac

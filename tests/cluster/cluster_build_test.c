@@ -259,6 +259,32 @@ static void nothing_is_left_after_uninstall(void **state) {
     expect_not(said, "to/usr/share");
 }
 
+/* CUDA's libraries are not Debian's, so their plugins are in no package. */
+static void packages_of_debian_have_no_errors(void **state) {
+    struct cluster_run *run = *state;
+    char build[PATH_MAX], command[2 * PATH_MAX];
+    skip_unless_installed("dh", "debhelper");
+    skip_unless_installed("lintian", "lintian");
+    assert_true(build_folder_find(build));
+    snprintf(command, sizeof command,
+             "set -e; PATH=${PATH#*:}; \"$TREE\"/deploy/deb.sh '%s' > files; "
+             "wc -l < files; for file in $(< files); do dpkg -c $file; done; "
+             "dpkg -f $(head -n 1 files) Depends",
+             build);
+    const char *said = cluster_run_output(shell(run, command, 0));
+    assert_int_equal(strtoul(said, NULL, 10), 2);
+    expect(said, "./usr/lib/capstan/capstan-gloo.so");
+    expect(said, "./usr/share/man/man1/capstan-ckpt-ls.1.gz");
+    expect(said, "libcapstan.so.0 -> ../capstan/libcapstan.so.0");
+    expect(said, "libzmq5 (");
+    expect_not(said, "cuda.so");
+    expect_not(said, "nccl.so");
+    shell(run,
+          "PATH=${PATH#*:}; root=(); ((UID)) || root=(--allow-root)\n"
+          "lintian --fail-on error \"${root[@]}\" $(< files) >&2",
+          0);
+}
+
 /* groff warns of all that it cannot set as the page says. */
 static void each_page_of_the_manual_is_set_without_a_warning(void **state) {
     struct cluster_run *run = *state;
@@ -332,6 +358,7 @@ int main(void) {
         TEST(an_installation_has_the_program_and_its_licence),
         TEST(a_program_is_built_by_pkg_config_alone),
         TEST(nothing_is_left_after_uninstall),
+        TEST(packages_of_debian_have_no_errors),
         TEST(each_page_of_the_manual_is_set_without_a_warning),
         TEST(bash_completes_verbs_flags_words_and_files),
     };

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The packages of make deb in a fresh root file system of Debian or Ubuntu:
+# tests/check_deb.sh FOLDER SUITE MIRROR [DEB...]
+#
+# Installs them there, trains with the installed program, builds a program with
+# pkg-config, removes them, and compares the files with those before. Without
+# DEB they are built there from the commit. FOLDER is made and removed. Needs root
+# and debootstrap. 77: the mirror cannot be reached.
+set -eu -o pipefail
+cd "$(dirname "$0")/.."
+root=${1:?a folder to make} suite=$2 mirror=$3
+shift 3
+[[ ! -e $root ]] || { echo "check_deb: $root is there" >&2; exit 2; }
+
+clean() {
+    umount -l "$root/proc" 2> /dev/null || true
+    rm -rf --one-file-system "$root"
+}
+trap clean EXIT
+
+# Older debootstraps lack the script of newer Ubuntus.
+script=(); [[ $mirror == *ubuntu* ]] && script=(gutsy)
+debootstrap --variant=minbase --components=main,universe "$suite" "$root" \
+    "$mirror" "${script[@]}" > "$root.log" 2>&1 || {
+    tail -n 3 "$root.log" >&2
+    exit 77
+}
+rm "$root.log"
+mount -t proc proc "$root/proc"
+cp -L /etc/resolv.conf "$root/etc/"
+
+inside() {
+    chroot "$root" env -i HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+        PATH=/usr/sbin:/usr/bin:/sbin:/bin bash -eu -o pipefail -c "$1"
+}
+install='apt-get -q install -y --no-install-recommends'
+
+# All but what apt and dpkg keep of what has been there.
+files() {
+    inside 'find / -xdev \( -path /proc -o -path /sys -o -path /tmp -o \
+        -path /packages -o -path /sources -o -path /var/cache -o -path /var/log -o \
+        -path /var/lib/apt -o -path /var/lib/dpkg -o -path /etc/ld.so.cache \
+        \) -prune -o -print | sort'
+}
+
+mkdir "$root/packages"
+inside 'apt-get -q update' > /dev/null
+if (($#)); then
+    cp "$@" "$root/packages"
+else
+    mkdir "$root/sources"
+    git archive HEAD | tar -x -C "$root/sources"
+    inside "$install make > /dev/null; cd /sources
+        ./deploy/deps.sh > /dev/null; make ${MAKE_JOBS:--j2} deb
+        cp build/*.deb /packages" >&2
+fi
+inside "$install dataset-fashion-mnist gcc libc6-dev pkg-config man-db \
+    groff-base > /dev/null"
+files > "$root/tmp/before"
+inside "$install /packages/*.deb > /dev/null
+    cd /tmp; capstan --version
+    capstan local --ps 2 --workers 2 --json --set epochs=1 \
+        --set export.path=/tmp/model.npz \
+        /usr/share/capstan/jobs/fashion-mnist.json
+    capstan local --ps 0 --workers 2 --json --set epochs=1 \
+        --set strategy.type=allreduce \
+        /usr/share/capstan/jobs/fashion-mnist.json | grep -o '\"exit\":0'
+    capstan info | grep gloo
+    man -P cat capstan-job | grep -m 1 zero_optimization.stage
+    . /usr/share/bash-completion/completions/capstan; complete -p capstan
+    echo '#include <capstan.h>
+        #include <stdio.h>
+        int main(void) { puts(capstan_version()); }' > a.c
+    gcc a.c \$(pkg-config --cflags --libs capstan) -o a; ./a"
+inside 'apt-get -q purge -y capstan libcapstan-dev > /dev/null
+    apt-get -q autoremove -y --purge > /dev/null'
+files | diff "$root/tmp/before" -
+echo "$suite: the packages install, train and leave nothing"
