@@ -5,8 +5,8 @@
 #
 # Makes BUILD/capstan-VERSION-bundle.tar.gz, or .tar.xz, half as large, or only
 # the folder of that name. It contains the sources as committed and, in build/,
-# the program, its plugins, the tests and benchmarks in BUILD, and the Debian
-# libraries that they need. A program finds these libraries relative to itself
+# the program, its plugins, the library, the tests and benchmarks in BUILD, and the
+# Debian libraries that they need; the manual, completion and header beside build/. A program finds these libraries relative to itself
 # (DT_RPATH, $ORIGIN) and does not pass them on to other programs. The host
 # provides glibc with the loader, libstdc++ and libgcc if it has them, and all
 # NVIDIA libraries (deploy/host-libs.sh). Every machine has tar and gzip, but not
@@ -24,7 +24,7 @@ fail() {
     echo "bundle: $*" >&2
     exit 1
 }
-for tool in git patchelf strip ldd dpkg-query objdump; do
+for tool in git make patchelf strip ldd dpkg-query objdump; do
     command -v "$tool" > /dev/null || fail "there is no $tool on this machine"
 done
 [[ $pack =~ ^(gz|xz|folder)$ ]] || fail "$pack: gz, xz or folder"
@@ -40,9 +40,29 @@ take_built() {
         [[ $file == *.sh ]] || strip -g -o "$stage/build/$file" "$build/$file" ||
             fail "cannot strip $file"
     done < <(cd "$build" && mkdir -p {gpu,bench,fake,emulated,tests} &&
-        find capstan capstan-*.so gpu/*_test tests/* bench/*_bench \
+        find capstan capstan-*.so libcapstan.so.? gpu/*_test tests/* bench/*_bench \
             fake/* emulated/* -maxdepth 0 -type f 2> /dev/null)
     find "$build/tests" -maxdepth 1 -type l -exec cp -P -t "$stage/build/tests" {} +
+}
+
+# The manual, completion, and what a program of one's own is built with, as make
+# install has them; capstan.pc finds the rest from its own folder.
+take_installed() {
+    local to=$stage/installed library
+    library=$(basename "$stage"/build/libcapstan.so.?)
+    MAKEFLAGS='' make -s -f Makefile -o all BUILD="$build" DESTDIR="$to" \
+        PREFIX=/usr LIBDIR=lib install > /dev/null &&
+        sed -i 's|^prefix=.*|prefix=${pcfiledir}/../..|
+            s|^libdir=.*|libdir=${prefix}/build|' \
+            "$to/usr/lib/pkgconfig/capstan.pc" &&
+        mkdir "$stage"/{lib,share} &&
+        mv "$to/usr/include" "$stage/" &&
+        mv "$to/usr/lib/pkgconfig" "$stage/lib/" &&
+        mv "$to"/usr/share/{man,bash-completion,capstan/job.schema.json} \
+            "$stage/share/" &&
+        ln -s "$library" "$stage/build/libcapstan.so" ||
+        fail "cannot take what make install has"
+    rm -r "$to"
 }
 
 built() {
@@ -78,7 +98,7 @@ set_path() {
     local folder=${1#"$stage/build/"} path='$ORIGIN/lib'
     [[ $folder == */* ]] && path='$ORIGIN/../lib'
     case $folder in
-    *.so | *.so.*) [[ $folder =~ capstan-(gloo|bench) ]] || return 0 ;;
+    *.so | *.so.*) [[ $folder =~ capstan-(gloo|bench)|libcapstan ]] || return 0 ;;
     esac
     patchelf --force-rpath --set-rpath "$path" "$1" || fail "cannot set $1"
 }
@@ -132,6 +152,7 @@ rm -rf "$stage"
 mkdir -p "$stage/build"/{gpu,bench,fake,emulated,tests,lib/gcc}
 git archive HEAD | tar -x -C "$stage" || fail "no sources"
 take_built
+take_installed
 # No loop here is the end of a pipe, so that a failure in it ends the script.
 while read -r path package; do
     take_library "$path" "$package"

@@ -45,9 +45,9 @@ static void pack(struct cluster_run *run) {
         skip_test("this is no git checkout");
     skip_unless_installed("patchelf", "patchelf");
     snprintf(command, sizeof command,
-             "mkdir b && cp '%s'/capstan '%s'/capstan-*.so b/ && "
+             "mkdir b && cp '%s'/{capstan,capstan-*.so,libcapstan.so.0} b/ && "
              "'%s' \"$PWD/b\" folder && mv b/capstan-*-bundle 'odd place'",
-             built, built, script);
+             built, script);
     shell(run, "pack", command, 0);
 }
 
@@ -90,6 +90,26 @@ static void a_bundle_runs_anywhere_with_its_own_libraries(void **state) {
     assert_non_null(strstr(said, "train-images-idx3-ubyte.gz"));
 }
 
+/* From where it is unpacked, with the bundle's libraries. */
+static void a_program_is_built_with_a_bundle(void **state) {
+    struct cluster_run *run = *state;
+    skip_unless_installed("pkg-config", "pkg-config");
+    pack(run);
+    const char *said =
+        shell(run, "link",
+              "set -e; mv 'odd place' even; cd even; "
+              "export PKG_CONFIG_PATH=$PWD/lib/pkgconfig; "
+              "gcc python/capstan/examples/linear.c "
+              "$(pkg-config --cflags --libs capstan) -o linear; "
+              "export LD_LIBRARY_PATH=$PWD/build; ldd linear | grep libzmq; "
+              "./linear; find share -type f",
+              0);
+    assert_non_null(strstr(said, "/even/build/lib/libzmq.so.5"));
+    assert_non_null(strstr(said, "2.000 -3.000 1.000\n"));
+    assert_non_null(strstr(said, "share/man/man5/capstan-job.5\n"));
+    assert_non_null(strstr(said, "share/bash-completion/completions/capstan"));
+}
+
 /* A host that is older than what was built hears it from the program too. */
 static void an_old_host_names_what_is_missing(void **state) {
     struct cluster_run *run = *state;
@@ -128,6 +148,7 @@ static void an_unpackable_file_fails_the_bundle(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_bundle_runs_anywhere_with_its_own_libraries),
+        TEST(a_program_is_built_with_a_bundle),
         TEST(an_old_host_names_what_is_missing),
         TEST(an_unpackable_file_fails_the_bundle),
     };
