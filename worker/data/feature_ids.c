@@ -149,7 +149,7 @@ static enum status append_parts(struct appending *to,
 static uint64_t hash_combination(const struct feature *feature,
                                  const uint64_t *ids, const uint32_t *begin,
                                  uint32_t c) {
-    uint64_t parts[FEATURE_MAX_PARTS];
+    uint64_t parts[FEATURE_MAX_PARTS] = {0}; /* gcc 13 does not see it filled */
     uint32_t count = feature->num_parts;
     for (uint32_t p = count; p--;) {
         uint32_t choices = begin[p + 1] - begin[p];
