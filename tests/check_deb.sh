@@ -36,9 +36,11 @@ inside() {
 }
 install='apt-get -q install -y --no-install-recommends'
 
-# All but what apt and dpkg keep of what has been there.
+# All but what apt and dpkg keep of what has been there, and the traces of the group
+# that libibverbs1 makes, on which libgloo0 depends.
 files() {
-    inside 'find / -xdev \( -path /proc -o -path /sys -o -path /tmp -o \
+    inside 'find / -xdev \( -path /proc -o -path /sys -o -path /tmp -o -path /run -o \
+        -path "/etc/*-" -o \
         -path /packages -o -path /sources -o -path /var/cache -o -path /var/log -o \
         -path /var/lib/apt -o -path /var/lib/dpkg -o -path /etc/ld.so.cache \
         \) -prune -o -print | sort'
