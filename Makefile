@@ -541,7 +541,7 @@ deb: deps-deb all ## pack packages for this release of Debian or Ubuntu; prints 
 	@deploy/deb.sh $(BUILD)
 
 # For the other release they are built there, from the commit.
-HERE := $(shell . /etc/os-release && echo $$VERSION_CODENAME)
+HERE := $(shell sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2> /dev/null)
 DEBS = $(addprefix $(BUILD)/,$(addsuffix _$(RELEASE)-1_*.deb,capstan libcapstan-dev))
 check-deb: deb ## install, try and remove the packages in fresh root file systems of Debian 12 and Ubuntu 24.04
 	@tests/check_deb.sh $(BUILD)/bookworm bookworm http://deb.debian.org/debian \
