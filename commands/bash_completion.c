@@ -123,7 +123,7 @@ static void write_flag_values(FILE *out, const struct cli_command *command) {
         const struct argp_option *flag = flag_of(option);
         const char *values = cli_command_words(flag);
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-            if (flag->arg && !strcmp(flag->arg, known[i]))
+            if (flag->arg && !strncmp(flag->arg, known[i], strlen(known[i])))
                 values = known[i];
         if (option->name && values)
             fprintf(out, "    '%s --%s') values='%s' ;;\n", command->name,

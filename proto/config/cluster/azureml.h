@@ -26,8 +26,11 @@ struct azureml_distribution {
 };
 
 /* Reads TEXT, such as {"type": "pytorch", "process_count_per_instance": 2}, for
- * INSTANCES instances; NUM_PS may be NULL. Case is ignored in types and keys,
- * underscores in keys. On STATUS_CONFIG WHY says what is wrong. */
+ * INSTANCES instances; NUM_PS may be NULL. Or TEXT is the path of a YAML file:
+ * a job of Azure ML's CLI v2, whose resources have the number of instances if
+ * INSTANCES is NULL; its distribution block alone; or a run configuration of
+ * SDK v1 (.runconfig), with its names and defaults. Case is ignored in types
+ * and keys, underscores in keys. On STATUS_CONFIG WHY says what is wrong. */
 enum status azureml_read(struct azureml_distribution *distribution,
                          const char *text, const char *instances,
                          const char *num_ps, struct failure *why) MUST_CHECK;

@@ -7,7 +7,9 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct form {
     const char *text, *instances, *num_ps;
@@ -69,10 +71,123 @@ static void an_invalid_distribution_is_refused(void **state) {
     }
 }
 
+/* Reads a file with TEXT. */
+static enum status read_file_with(struct azureml_distribution *distribution,
+                                  const char *text, const char *instances,
+                                  const char *num_ps, struct failure *why) {
+    char path[] = "/tmp/capstan-azureml-XXXXXX.yml";
+    int file = mkstemps(path, 4);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, text, strlen(text)), strlen(text));
+    close(file);
+    enum status status =
+        azureml_read(distribution, path, instances, num_ps, why);
+    unlink(path);
+    return status;
+}
+
+#define JOB                                                                    \
+    "$schema: https://azuremlschemas.azureedge.net/latest/"                    \
+    "commandJob.schema.json\n"                                                 \
+    "command: capstan run job.json\n"                                          \
+    "environment: azureml:capstan@latest\n"
+
+static void files_of_jobs_have_blocks_and_instances(void **state) {
+    (void)state;
+    static const struct form forms[] = {
+        {JOB "distribution:\n  type: tensorflow\n  worker_count: 8\n"
+             "resources:\n  instance_count: 8\n",
+         NULL, NULL, 8, 0},
+        {JOB "distribution: {type: tensorflow, worker_count: 4, "
+             "parameter_server_count: 1}\n",
+         NULL, NULL, 5, 1},
+        {JOB "distribution:\n  type: tensorflow\n"
+             "resources: {instance_count: 3}\n",
+         NULL, NULL, 3, 0},
+        {JOB "distribution:\n  type: pytorch\n"
+             "  process_count_per_instance: 2 # GPUs\n"
+             "resources:\n  instance_count: 2\n",
+         NULL, "1", 4, 1},
+        {JOB "distribution:\n  type: mpi\nresources:\n  instance_count: 2\n",
+         "3", NULL, 3, 0},
+        {"type: 'pytorch'\nprocess_count_per_instance: 2\n", "2", NULL, 4, 0},
+        {"# flow\n{\"type\": \"mpi\"}\n", "2", NULL, 2, 0},
+        {"a: &d {type: mpi}\ndistribution: *d\n", "2", NULL, 2, 0},
+        /* SDK v1: MpiConfiguration, PyTorchConfiguration,
+         * TensorflowConfiguration */
+        {"communicator: OpenMpi\nnodeCount: 2\n"
+         "mpi:\n  processCountPerNode: 4\n",
+         NULL, NULL, 8, 0},
+        {"communicator: IntelMpi\nnodeCount: 2\n", NULL, NULL, 2, 0},
+        {"communicator: Nccl\nnodeCount: 2\n"
+         "pytorch:\n  communicationBackend: nccl\n  processCount: 6\n",
+         NULL, "2", 6, 2},
+        {"communicator: Nccl\nnodeCount: 2\n"
+         "pytorch:\n  communicationBackend: nccl\n  processCount: null\n",
+         NULL, NULL, 2, 0},
+        {"framework: TensorFlow\ncommunicator: ParameterServer\n"
+         "nodeCount: 4\ntensorflow:\n  workerCount: 3\n"
+         "  parameterServerCount: 2\n",
+         NULL, NULL, 5, 2},
+        {"communicator: ParameterServer\n", NULL, NULL, 2, 1},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct azureml_distribution distribution;
+        struct failure why = {0};
+        if (read_file_with(&distribution, forms[i].text, forms[i].instances,
+                           forms[i].num_ps, &why))
+            fail_msg("%s: %s", forms[i].text, why.text);
+        assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
+        assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
+    }
+}
+
+static void what_a_file_lacks_is_said_with_its_place(void **state) {
+    (void)state;
+    static const char *const files[][2] = {
+        {"distribution: [\n", ":2:1: "},
+        {"- type: mpi\n", ":1:1: not a mapping"},
+        {"", "not a mapping"},
+        {"distribution: {type: mpi, type: pytorch}\n",
+         ":1:27: a key that occurs twice"},
+        {"a: &a [*a]\n", "more values or levels"},
+        {"a: [&b [1,1,1,1,1,1,1,1,1], &c [*b,*b,*b,*b,*b,*b,*b,*b,*b],\n"
+         "&d [*c,*c,*c,*c,*c,*c,*c,*c,*c], &e [*d,*d,*d,*d,*d,*d,*d,*d,*d],\n"
+         "&f [*e,*e,*e,*e,*e,*e,*e,*e,*e], &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]]\n",
+         "more values or levels"},
+        {JOB, "has no distribution, and none for a communicator"},
+        {JOB "distribution: {type: ray}\n", "\"ray\""},
+        {JOB "distribution: {type: mpi, worker_count: 2}\n", "worker_count"},
+        {JOB "distribution: {type: tensorflow, worker_count: '2'}\n",
+         "whole number"},
+        {JOB "distribution: {type: mpi}\nresources: {instance_count: 0}\n",
+         "whole number"},
+        {"communicator: None\n", "has no distribution"},
+        {"communicator: Gloo\nnodeCount: 2\npytorch: {processCount: 5}\n",
+         "multiple of the nodes"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct azureml_distribution distribution;
+        struct failure why = {0};
+        enum status status =
+            read_file_with(&distribution, files[i][0], NULL, NULL, &why);
+        if (status != STATUS_CONFIG || !strstr(why.text, files[i][1]) ||
+            why.code != FAILURE_CLUSTER_INVALID)
+            fail_msg("%s: status %d: %s", files[i][0], status, why.text);
+    }
+    struct azureml_distribution distribution;
+    struct failure why;
+    assert_int_equal(azureml_read(&distribution, "/none.yml", NULL, NULL, &why),
+                     STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "/none.yml: No such file"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_of_every_type_are_counted),
         cmocka_unit_test(an_invalid_distribution_is_refused),
+        cmocka_unit_test(files_of_jobs_have_blocks_and_instances),
+        cmocka_unit_test(what_a_file_lacks_is_said_with_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/yaml_json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+enum { MAX_DEPTH = 64, MAX_VALUES = 100000 };
+
+struct yaml_reader {
+    const char *path;
+    yaml_document_t document;
+    unsigned depth, values;
+    struct failure *why;
+};
+
+static json_t *refuse(struct yaml_reader *reader, const yaml_mark_t *mark,
+                      const char *what) {
+    enum status status = status_fail(
+        reader->why, FAILURE_CLUSTER_INVALID, "%s:%zu:%zu: %s", reader->path,
+        mark->line + 1, mark->column + 1, what);
+    (void)status;
+    return NULL;
+}
+
+static bool is_one_of(const char *text, const char *const *words) {
+    while (*words && strcmp(text, *words))
+        words++;
+    return *words;
+}
+
+static json_t *read_plain(const char *text) {
+    static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
+    static const char *const yes[] = {"true", "True", "TRUE", NULL};
+    static const char *const no[] = {"false", "False", "FALSE", NULL};
+    const char *digits = text + strspn(text, "+-");
+    char *end;
+    if (is_one_of(text, nulls))
+        return json_null();
+    if (is_one_of(text, yes) || is_one_of(text, no))
+        return json_boolean(is_one_of(text, yes));
+    if (digits - text > 1 || !*digits || !strchr("0123456789.", *digits) ||
+        strspn(digits, "0123456789.eE+-") != strlen(digits))
+        return json_string(text);
+    errno = 0;
+    long long integer = strtoll(text, &end, 10);
+    if (!*end && !errno)
+        return json_integer(integer);
+    double real = strtod(text, &end);
+    return *end || !isfinite(real) ? json_string(text) : json_real(real);
+}
+
+static json_t *read_node(struct yaml_reader *reader, int number);
+
+static json_t *read_sequence(struct yaml_reader *reader,
+                             const yaml_node_t *node) {
+    json_t *array = json_array();
+    const yaml_node_item_t *item = node->data.sequence.items.start;
+    for (; item < node->data.sequence.items.top; item++) {
+        json_t *value = read_node(reader, *item);
+        if (!value) {
+            json_decref(array);
+            return NULL;
+        }
+        json_array_append_new(array, value);
+    }
+    return array;
+}
+
+/* Adds PAIR to OBJECT; false: it is refused. */
+static bool add_pair(struct yaml_reader *reader, json_t *object,
+                     const yaml_node_pair_t *pair) {
+    const yaml_node_t *key =
+        yaml_document_get_node(&reader->document, pair->key);
+    if (key->type != YAML_SCALAR_NODE)
+        return refuse(reader, &key->start_mark, "a key that is no word");
+    const char *name = (const char *)key->data.scalar.value;
+    if (json_object_get(object, name))
+        return refuse(reader, &key->start_mark, "a key that occurs twice");
+    json_t *value = read_node(reader, pair->value);
+    if (value && json_object_set_new(object, name, value))
+        return refuse(reader, &key->start_mark, "a key that is not UTF-8");
+    return value;
+}
+
+static json_t *read_mapping(struct yaml_reader *reader,
+                            const yaml_node_t *node) {
+    json_t *object = json_object();
+    const yaml_node_pair_t *pair = node->data.mapping.pairs.start;
+    for (; pair < node->data.mapping.pairs.top; pair++)
+        if (!add_pair(reader, object, pair)) {
+            json_decref(object);
+            return NULL;
+        }
+    return object;
+}
+
+static json_t *read_scalar(struct yaml_reader *reader,
+                           const yaml_node_t *node) {
+    const char *text = (const char *)node->data.scalar.value;
+    bool plain = node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    json_t *value = plain ? read_plain(text) : json_string(text);
+    return value ? value
+                 : refuse(reader, &node->start_mark, "a value that is not "
+                                                     "UTF-8");
+}
+
+/* An alias is the number of the node that it stands for, so nodes may contain
+ * themselves. */
+static json_t *read_node(struct yaml_reader *reader, int number) {
+    yaml_node_t *node = yaml_document_get_node(&reader->document, number);
+    json_t *value;
+    if (++reader->values > MAX_VALUES || reader->depth == MAX_DEPTH)
+        return refuse(reader, &node->start_mark,
+                      "more values or levels than a job has");
+    reader->depth++;
+    if (node->type == YAML_MAPPING_NODE)
+        value = read_mapping(reader, node);
+    else
+        value = node->type == YAML_SEQUENCE_NODE ? read_sequence(reader, node)
+                                                 : read_scalar(reader, node);
+    reader->depth--;
+    return value;
+}
+
+static enum status load_document(struct yaml_reader *reader, json_t **out,
+                                 FILE *file) {
+    yaml_parser_t parser;
+    if (!yaml_parser_initialize(&parser))
+        return status_fail(reader->why, FAILURE_NO_MEMORY, "%s: no memory",
+                           reader->path);
+    yaml_parser_set_input_file(&parser, file);
+    if (!yaml_parser_load(&parser, &reader->document))
+        refuse(reader, &parser.problem_mark,
+               parser.problem ? parser.problem : "not YAML");
+    else {
+        yaml_node_t *root = yaml_document_get_root_node(&reader->document);
+        yaml_mark_t start = {0};
+        if (!root || root->type != YAML_MAPPING_NODE)
+            refuse(reader, root ? &root->start_mark : &start,
+                   "not a mapping of keys to values");
+        else
+            *out = read_node(reader, 1);
+        yaml_document_delete(&reader->document);
+    }
+    yaml_parser_delete(&parser);
+    return *out ? STATUS_OK : STATUS_CONFIG;
+}
+
+enum status yaml_json_load(json_t **out, const char *path,
+                           struct failure *why) {
+    struct yaml_reader reader = {.path = path, .why = why};
+    FILE *file = fopen(path, "rb");
+    *out = NULL;
+    if (!file)
+        return status_fail(why, FAILURE_CLUSTER_INVALID, "%s: %s", path,
+                           strerror(errno));
+    enum status status = load_document(&reader, out, file);
+    fclose(file);
+    return status;
+}
