@@ -18,11 +18,11 @@ struct yaml_reader {
     struct failure *why;
 };
 
-static json_t *refuse(struct yaml_reader *reader, const yaml_mark_t *mark,
-                      const char *what) {
-    enum status status = status_fail(
-        reader->why, FAILURE_CLUSTER_INVALID, "%s:%zu:%zu: %s", reader->path,
-        mark->line + 1, mark->column + 1, what);
+static json_t *yaml_refuse(struct yaml_reader *reader, const yaml_mark_t *mark,
+                           const char *what) {
+    enum status status =
+        status_fail(reader->why, FAILURE_CLUSTER_INVALID, "%s:%zu:%zu: %s",
+                    reader->path, mark->line + 1, mark->column + 1, what);
     (void)status;
     return NULL;
 }
@@ -77,13 +77,13 @@ static bool add_pair(struct yaml_reader *reader, json_t *object,
     const yaml_node_t *key =
         yaml_document_get_node(&reader->document, pair->key);
     if (key->type != YAML_SCALAR_NODE)
-        return refuse(reader, &key->start_mark, "a key that is no word");
+        return yaml_refuse(reader, &key->start_mark, "a key that is no word");
     const char *name = (const char *)key->data.scalar.value;
     if (json_object_get(object, name))
-        return refuse(reader, &key->start_mark, "a key that occurs twice");
+        return yaml_refuse(reader, &key->start_mark, "a key that occurs twice");
     json_t *value = read_node(reader, pair->value);
     if (value && json_object_set_new(object, name, value))
-        return refuse(reader, &key->start_mark, "a key that is not UTF-8");
+        return yaml_refuse(reader, &key->start_mark, "a key that is not UTF-8");
     return value;
 }
 
@@ -105,8 +105,9 @@ static json_t *read_scalar(struct yaml_reader *reader,
     bool plain = node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     json_t *value = plain ? read_plain(text) : json_string(text);
     return value ? value
-                 : refuse(reader, &node->start_mark, "a value that is not "
-                                                     "UTF-8");
+                 : yaml_refuse(reader, &node->start_mark,
+                               "a value that is not "
+                               "UTF-8");
 }
 
 /* An alias is the number of the node that it stands for, so nodes may contain
@@ -115,8 +116,8 @@ static json_t *read_node(struct yaml_reader *reader, int number) {
     yaml_node_t *node = yaml_document_get_node(&reader->document, number);
     json_t *value;
     if (++reader->values > MAX_VALUES || reader->depth == MAX_DEPTH)
-        return refuse(reader, &node->start_mark,
-                      "more values or levels than a job has");
+        return yaml_refuse(reader, &node->start_mark,
+                           "more values or levels than a job has");
     reader->depth++;
     if (node->type == YAML_MAPPING_NODE)
         value = read_mapping(reader, node);
@@ -135,14 +136,14 @@ static enum status load_document(struct yaml_reader *reader, json_t **out,
                            reader->path);
     yaml_parser_set_input_file(&parser, file);
     if (!yaml_parser_load(&parser, &reader->document))
-        refuse(reader, &parser.problem_mark,
-               parser.problem ? parser.problem : "not YAML");
+        yaml_refuse(reader, &parser.problem_mark,
+                    parser.problem ? parser.problem : "not YAML");
     else {
         yaml_node_t *root = yaml_document_get_root_node(&reader->document);
         yaml_mark_t start = {0};
         if (!root || root->type != YAML_MAPPING_NODE)
-            refuse(reader, root ? &root->start_mark : &start,
-                   "not a mapping of keys to values");
+            yaml_refuse(reader, root ? &root->start_mark : &start,
+                        "not a mapping of keys to values");
         else
             *out = read_node(reader, 1);
         yaml_document_delete(&reader->document);
