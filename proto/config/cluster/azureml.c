@@ -154,9 +154,9 @@ static enum status check_sizes(const struct azureml_distribution *distribution,
 }
 
 /* PyTorchConfiguration's process_count is that of all nodes. */
-static enum status read_process_count(struct azureml_distribution *distribution,
-                                      const struct block *block,
-                                      struct failure *why) {
+static enum status read_total_count(struct azureml_distribution *distribution,
+                                    const struct block *block,
+                                    struct failure *why) {
     uint32_t total = 0;
     enum status status = read_count(block, "process_count", 1, &total, why);
     if (status || !total)
@@ -183,7 +183,7 @@ static enum status read_counts_of(struct azureml_distribution *distribution,
     if (!status)
         status = read_count(block, "process_count_per_node", 1,
                             &d->per_instance, why);
-    return status ? status : read_process_count(d, block, why);
+    return status ? status : read_total_count(d, block, why);
 }
 
 static enum status read_block(struct azureml_distribution *distribution,
