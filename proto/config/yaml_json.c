@@ -33,7 +33,7 @@ static bool is_one_of(const char *text, const char *const *words) {
     return *words;
 }
 
-static json_t *read_plain(const char *text) {
+static json_t *yaml_plain_word(const char *text) {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
     static const char *const yes[] = {"true", "True", "TRUE", NULL};
     static const char *const no[] = {"false", "False", "FALSE", NULL};
@@ -54,14 +54,14 @@ static json_t *read_plain(const char *text) {
     return *end || !isfinite(real) ? json_string(text) : json_real(real);
 }
 
-static json_t *read_node(struct yaml_reader *reader, int number);
+static json_t *yaml_value(struct yaml_reader *reader, int number);
 
-static json_t *read_sequence(struct yaml_reader *reader,
+static json_t *yaml_sequence(struct yaml_reader *reader,
                              const yaml_node_t *node) {
     json_t *array = json_array();
     const yaml_node_item_t *item = node->data.sequence.items.start;
     for (; item < node->data.sequence.items.top; item++) {
-        json_t *value = read_node(reader, *item);
+        json_t *value = yaml_value(reader, *item);
         if (!value) {
             json_decref(array);
             return NULL;
@@ -72,8 +72,8 @@ static json_t *read_sequence(struct yaml_reader *reader,
 }
 
 /* Adds PAIR to OBJECT; false: it is refused. */
-static bool add_pair(struct yaml_reader *reader, json_t *object,
-                     const yaml_node_pair_t *pair) {
+static bool yaml_add_pair(struct yaml_reader *reader, json_t *object,
+                          const yaml_node_pair_t *pair) {
     const yaml_node_t *key =
         yaml_document_get_node(&reader->document, pair->key);
     if (key->type != YAML_SCALAR_NODE)
@@ -81,29 +81,28 @@ static bool add_pair(struct yaml_reader *reader, json_t *object,
     const char *name = (const char *)key->data.scalar.value;
     if (json_object_get(object, name))
         return yaml_refuse(reader, &key->start_mark, "a key that occurs twice");
-    json_t *value = read_node(reader, pair->value);
+    json_t *value = yaml_value(reader, pair->value);
     if (value && json_object_set_new(object, name, value))
         return yaml_refuse(reader, &key->start_mark, "a key that is not UTF-8");
     return value;
 }
 
-static json_t *read_mapping(struct yaml_reader *reader,
+static json_t *yaml_mapping(struct yaml_reader *reader,
                             const yaml_node_t *node) {
     json_t *object = json_object();
     const yaml_node_pair_t *pair = node->data.mapping.pairs.start;
     for (; pair < node->data.mapping.pairs.top; pair++)
-        if (!add_pair(reader, object, pair)) {
+        if (!yaml_add_pair(reader, object, pair)) {
             json_decref(object);
             return NULL;
         }
     return object;
 }
 
-static json_t *read_scalar(struct yaml_reader *reader,
-                           const yaml_node_t *node) {
+static json_t *yaml_word(struct yaml_reader *reader, const yaml_node_t *node) {
     const char *text = (const char *)node->data.scalar.value;
     bool plain = node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    json_t *value = plain ? read_plain(text) : json_string(text);
+    json_t *value = plain ? yaml_plain_word(text) : json_string(text);
     return value ? value
                  : yaml_refuse(reader, &node->start_mark,
                                "a value that is not "
@@ -112,7 +111,7 @@ static json_t *read_scalar(struct yaml_reader *reader,
 
 /* An alias is the number of the node that it stands for, so nodes may contain
  * themselves. */
-static json_t *read_node(struct yaml_reader *reader, int number) {
+static json_t *yaml_value(struct yaml_reader *reader, int number) {
     yaml_node_t *node = yaml_document_get_node(&reader->document, number);
     json_t *value;
     if (++reader->values > MAX_VALUES || reader->depth == MAX_DEPTH)
@@ -120,16 +119,16 @@ static json_t *read_node(struct yaml_reader *reader, int number) {
                            "more values or levels than a job has");
     reader->depth++;
     if (node->type == YAML_MAPPING_NODE)
-        value = read_mapping(reader, node);
+        value = yaml_mapping(reader, node);
     else
-        value = node->type == YAML_SEQUENCE_NODE ? read_sequence(reader, node)
-                                                 : read_scalar(reader, node);
+        value = node->type == YAML_SEQUENCE_NODE ? yaml_sequence(reader, node)
+                                                 : yaml_word(reader, node);
     reader->depth--;
     return value;
 }
 
-static enum status load_document(struct yaml_reader *reader, json_t **out,
-                                 FILE *file) {
+static enum status yaml_load(struct yaml_reader *reader, json_t **out,
+                             FILE *file) {
     yaml_parser_t parser;
     if (!yaml_parser_initialize(&parser))
         return status_fail(reader->why, FAILURE_NO_MEMORY, "%s: no memory",
@@ -145,7 +144,7 @@ static enum status load_document(struct yaml_reader *reader, json_t **out,
             yaml_refuse(reader, root ? &root->start_mark : &start,
                         "not a mapping of keys to values");
         else
-            *out = read_node(reader, 1);
+            *out = yaml_value(reader, 1);
         yaml_document_delete(&reader->document);
     }
     yaml_parser_delete(&parser);
@@ -160,7 +159,7 @@ enum status yaml_json_load(json_t **out, const char *path,
     if (!file)
         return status_fail(why, FAILURE_CLUSTER_INVALID, "%s: %s", path,
                            strerror(errno));
-    enum status status = load_document(&reader, out, file);
+    enum status status = yaml_load(&reader, out, file);
     fclose(file);
     return status;
 }

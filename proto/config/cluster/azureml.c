@@ -186,9 +186,10 @@ static enum status read_counts_of(struct azureml_distribution *distribution,
     return status ? status : read_total_count(d, block, why);
 }
 
-static enum status read_block(struct azureml_distribution *distribution,
-                              const struct block *block, const char *instances,
-                              const char *num_ps, struct failure *why) {
+static enum status azureml_read_block(struct azureml_distribution *distribution,
+                                      const struct block *block,
+                                      const char *instances, const char *num_ps,
+                                      struct failure *why) {
     enum status status = read_type(distribution, block, why);
     if (!status)
         status = check_keys(distribution, block, why);
@@ -243,9 +244,9 @@ static enum status find_v1_block(const json_t *root, const char *path,
     return STATUS_OK;
 }
 
-static enum status read_file(struct azureml_distribution *distribution,
-                             const char *path, const char *instances,
-                             const char *num_ps, struct failure *why) {
+static enum status azureml_read_file(struct azureml_distribution *distribution,
+                                     const char *path, const char *instances,
+                                     const char *num_ps, struct failure *why) {
     json_t *root, *v1 = NULL;
     enum status status = yaml_json_load(&root, path, why);
     if (status)
@@ -262,7 +263,8 @@ static enum status read_file(struct azureml_distribution *distribution,
         block = (struct block){v1, path, 1};
     }
     if (!status)
-        status = read_block(distribution, &block, instances, num_ps, why);
+        status =
+            azureml_read_block(distribution, &block, instances, num_ps, why);
     json_decref(v1);
     json_decref(root);
     return status;
@@ -276,14 +278,14 @@ enum status azureml_read(struct azureml_distribution *distribution,
     *distribution =
         (struct azureml_distribution){.instances = 1, .per_instance = 1};
     if (!strchr("{['\"", text[strspn(text, " \t\r\n")]))
-        return read_file(distribution, text, instances, num_ps, why);
+        return azureml_read_file(distribution, text, instances, num_ps, why);
     struct block block = {.location = "--distribution", .version = 2};
     enum status status =
         strict_json_object(&root, text, block.location, &duplicate, why);
     if (status)
         return status;
     block.keys = root;
-    status = read_block(distribution, &block, instances, num_ps, why);
+    status = azureml_read_block(distribution, &block, instances, num_ps, why);
     json_decref(root);
     return status;
 }
