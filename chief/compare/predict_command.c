@@ -39,7 +39,7 @@ enum status predict_command_case(struct cost_model_case *given,
                                  struct failure *why) {
     double link = flags->link_gbits, intra_host = flags->inner_gbits;
     *given = (struct cost_model_case){
-        .parameters = flags->parameters,
+        .parameters = (double)flags->parameters,
         .element_bytes = flags->bf16 ? 2 : 4,
         .latency = 1e-6 * flags->latency_us,
         .compute = 1e-3 * flags->compute_ms,

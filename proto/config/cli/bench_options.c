@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/bench_options.h"
 
-#include "proto/config/byte_size.h"
+#include "proto/config/amount.h"
 #include "proto/config/decimal.h"
 
 #include <stdio.h>
@@ -9,8 +9,10 @@
 #include <string.h>
 
 enum { MAX_LIST_LENGTH = 512, MAX_SECONDS = 3600 };
-#define MAX_VECTOR_BYTES (UINT64_C(8) << 30)
 #define MAX_REQUESTS (UINT64_C(1) << 40)
+
+static const struct amount vector_size = {AMOUNT_BYTES, 4, UINT64_C(8) << 30,
+                                          4};
 
 void bench_options_open(struct bench_options *bench) {
     *bench = (struct bench_options){
@@ -23,33 +25,32 @@ void bench_options_open(struct bench_options *bench) {
 /* Adds one entry of --sizes. Returns NULL, or the problem. */
 static const char *add_size(struct bench_options *bench, const char *text) {
     uint64_t bytes;
-    if (!byte_size_parse(text, &bytes) || bytes < 4 || bytes % 4 ||
-        bytes > MAX_VECTOR_BYTES)
-        return "--sizes takes multiples of 4 bytes up to 8G, such as "
-               "64,4K,1M, not '%s'";
+    if (!amount_parse(&vector_size, text, &bytes))
+        return "takes a list such as 64,4K,1M";
     for (unsigned i = 0; i < bench->num_sizes; i++)
         if (bench->sizes[i] == bytes)
-            return "--sizes names a size twice: '%s'";
+            return "names a size twice";
     if (bench->num_sizes == BENCH_OPTIONS_MAX_SIZES)
-        return "--sizes takes at most 16 sizes; '%s' is one too many";
+        return "takes at most 16 sizes";
     bench->sizes[bench->num_sizes++] = bytes;
     return NULL;
 }
 
 static bool set_sizes(struct bench_options *bench, const char *text,
                       char *problem, size_t size) {
-    char list[MAX_LIST_LENGTH], *rest = NULL;
+    char list[MAX_LIST_LENGTH], allowed[192], *rest = NULL;
     bench->num_sizes = 0;
     snprintf(list, sizeof list, "%s", text);
     char *word = strtok_r(list, ",", &rest);
-    const char *error =
-        word ? NULL : "--sizes takes a list such as 64,4K,1M, not '%s'";
+    const char *error = word ? NULL : "takes a list such as 64,4K,1M";
     for (; word && !error; word = strtok_r(NULL, ",", &rest)) {
         error = add_size(bench, word);
         text = word;
     }
+    amount_allowed(&vector_size, allowed, sizeof allowed);
     if (error)
-        snprintf(problem, size, error, text);
+        snprintf(problem, size, "--sizes %s, not '%.32s': %s", error, text,
+                 allowed);
     return !error;
 }
 

@@ -287,6 +287,8 @@ static const struct argp_option manual_options[] = {HELP, {0}};
 
 static const struct argp_option info_options[] = {HELP, JSON, {0}};
 
+#define BYTES_SUFFIXES "; K, M and G are powers of 1024: 1M is 1MiB, 1048576"
+
 #define LOOPS                                                                  \
     "The environment variable CAPSTAN_CPU (plain, avx2 or avx512) chooses "    \
     "the variant of the update rules' loops; the default is the best that "    \
@@ -303,7 +305,9 @@ static const struct argp_option bench_options[] = {
     HELP,
     FLAG("ps", PS, "N", "number of ps (default: 1)", 0),
     FLAG("sizes", SIZES, "LIST",
-         "vector sizes in bytes, K is 1024 (default: 64,4K,64K,1M,16M,64M)", 0),
+         "vector sizes in bytes" BYTES_SUFFIXES
+         " (default: 64,4K,64K,1M,16M,64M)",
+         0),
     FLAG("lane", LANE, "LANE",
          "tcp, shm (shared memory on one host) or auto (default: auto)", 0),
     FLAG("seconds", SECONDS, "S",
@@ -328,8 +332,8 @@ static const struct argp_option bench_options[] = {
     FLAG("workers", WORKERS, "N", "number of workers (default: 1)", 2),
     FLAG("sweep", SWEEP, NULL, "simulate 1 to 256 workers with 1 to 64 ps", 2),
     FLAG("set", SET, "KEY.PATH=VALUE", "override a key of the job", 2),
-    FLAG("bytes", BYTES, "N", "instead of a job: a flat vector, such as 100M",
-         2),
+    FLAG("bytes", BYTES, "N",
+         "instead of a job: a flat vector, such as 102.4M" BYTES_SUFFIXES, 2),
     FLAG("batch", BATCH, "N", "samples of a micro batch (default: the job's)",
          2),
     FLAG("compute", COMPUTE, "S",
@@ -358,7 +362,9 @@ static const struct argp_option bench_options[] = {
          "(default: 1)",
          2),
     FLAG("group", GROUP, "N",
-         "size of a message of blocks in bytes (default: as in a run)", 2),
+         "size of a message of blocks in bytes, such as 256K (default: as in "
+         "a run)",
+         2),
     FLAG("rounds", ROUNDS, "N",
          "rounds to simulate (default: 20; with --sweep at most 4)", 2),
     {0}};
@@ -391,7 +397,10 @@ static const struct argp_option compare_options[] = {
          "also draw the table with gnuplot, as .svg or .png", 0),
     HEADING("A prediction by formulas, instead of runs:", 2),
     FLAG("predict", PREDICT, NULL, "predict without a job", 2),
-    FLAG("params", PARAMS, "P", "parameters of the model, such as 25.6M", 2),
+    FLAG("params", PARAMS, "P",
+         "parameters of the model, such as 25.6M; K, M, G (or B) and T are "
+         "powers of 1000",
+         2),
     FLAG("vm", VM, "NAME",
          "use the devices and network of this cloud machine; --vm list prints "
          "the names",

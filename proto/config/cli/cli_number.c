@@ -35,3 +35,17 @@ bool cli_number_set_count(const struct cli_number *cli_number, void *options,
     memcpy((char *)options + cli_number->offset, &value, sizeof value);
     return true;
 }
+
+bool cli_number_set_amount(const struct cli_amount *flag, void *options,
+                           const char *text, char *problem, size_t size) {
+    uint64_t value;
+    char allowed[192];
+    if (!amount_parse(&flag->amount, text, &value)) {
+        amount_allowed(&flag->amount, allowed, sizeof allowed);
+        snprintf(problem, size, "--%s takes %s; not '%.32s'", flag->flag,
+                 allowed, text);
+        return false;
+    }
+    memcpy((char *)options + flag->offset, &value, sizeof value);
+    return true;
+}

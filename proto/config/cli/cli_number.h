@@ -4,6 +4,8 @@
 #ifndef CAPSTAN_CLI_NUMBER_H
 #define CAPSTAN_CLI_NUMBER_H
 
+#include "proto/config/amount.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -25,5 +27,16 @@ bool cli_number_set_real(const struct cli_number *number, void *options,
 /* The same for a whole number and a uint64_t. */
 bool cli_number_set_count(const struct cli_number *number, void *options,
                           const char *text, char *problem, size_t size);
+
+/* A flag with a number of parameters or bytes, a uint64_t. */
+struct cli_amount {
+    const char *flag;
+    size_t offset;
+    struct amount amount;
+};
+
+/* The same for such a flag. */
+bool cli_number_set_amount(const struct cli_amount *flag, void *options,
+                           const char *text, char *problem, size_t size);
 
 #endif

@@ -10,7 +10,6 @@
 #include <strings.h>
 
 enum { MAX_LIST_LENGTH = 256, MAX_PROCESSES = 1024 };
-static const double MAX_PARAMETERS = 1e13;
 
 void compare_options_open(struct compare_options *compare) {
     *compare = (struct compare_options){.ps = {{1}, 1},
@@ -45,27 +44,10 @@ static const struct cli_number counts[COMPARE_OPTIONS_KEYS] = {
     [COMPARE_OPTIONS_PER_HOST] = FLAG("gpus-per-host", per_host, 1, 64),
 };
 
-/* "25.6M": K, M and G are powers of 1000 here, as is usual for parameters. */
-static bool set_parameters(double *parameters, const char *text, char *problem,
-                           size_t size) {
-    static const char units[] = "KMBT";
-    char *end;
-    double value = strtod(text, &end);
-    const char *unit = end != text && *end ? strcasestr(units, end) : NULL;
-    if (unit && !end[1])
-        for (const char *at = units; at <= unit; at++)
-            value *= 1e3;
-    if (end == text || (*end && (!unit || end[1])) || !(value >= 1) ||
-        value > MAX_PARAMETERS) {
-        snprintf(problem, size,
-                 "--params takes a number up to 10T, such as 25.6M or 175B, "
-                 "not '%s'",
-                 text);
-        return false;
-    }
-    *parameters = value;
-    return true;
-}
+static const struct cli_amount parameters = {
+    "params",
+    offsetof(struct compare_options, parameters),
+    {AMOUNT_PARAMETERS, 1, UINT64_C(10000000000000), 1}};
 
 /* Adds one number to LIST. Returns NULL, or the problem. */
 static const char *add_number(struct compare_counts *list, const char *text) {
@@ -129,7 +111,7 @@ static bool set_text(struct compare_options *compare,
     case COMPARE_OPTIONS_WORKERS:
         return set_list(&compare->workers, "workers", text, problem, size);
     case COMPARE_OPTIONS_PARAMS:
-        return set_parameters(&compare->parameters, text, problem, size);
+        return cli_number_set_amount(&parameters, compare, text, problem, size);
     case COMPARE_OPTIONS_WIRE:
         return set_wire(compare, text, problem, size);
     case COMPARE_OPTIONS_PLOT:

@@ -28,10 +28,10 @@ struct compare_options {
     /* For predictions. */
     bool predict, bf16, clip;
     bool has_predict_flags,
-        has_run_flags; /* a flag of predictions, a flag of runs was given */
-    double parameters; /* 0: not given */
-    double link_gbits; /* in each direction of a host; 0: not given */
-    double latency_us; /* between two hosts */
+        has_run_flags;   /* a flag of predictions, a flag of runs was given */
+    uint64_t parameters; /* 0: not given */
+    double link_gbits;   /* in each direction of a host; 0: not given */
+    double latency_us;   /* between two hosts */
     double compute_ms, input_ms; /* of a step of one worker */
     double update_gbytes; /* gradients that an update rule applies in a second;
                              0: no limit */

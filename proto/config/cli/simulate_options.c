@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/simulate_options.h"
 
-#include "proto/config/byte_size.h"
 #include "proto/config/cli/cli_number.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define MAX_VECTOR_BYTES (UINT64_C(16) << 30)
-#define MAX_GROUP_BYTES (UINT64_C(1) << 30)
 
 void simulate_options_open(struct simulate_options *simulate) {
     *simulate = (struct simulate_options){.link_gbits = 1,
@@ -39,19 +35,6 @@ static const struct cli_number counts[SIMULATE_OPTIONS_KEYS] = {
     [SIMULATE_OPTIONS_SEED] = FLAG("seed", seed, 0, 1e15),
 };
 
-static bool set_bytes(uint64_t *bytes, uint64_t max, const char *flag,
-                      const char *text, char *problem, size_t size) {
-    char limit[16];
-    if (byte_size_parse(text, bytes) && *bytes >= 4 && *bytes % 4 == 0 &&
-        *bytes <= max)
-        return true;
-    byte_size_text(max, limit, sizeof limit);
-    snprintf(problem, size,
-             "--%s takes a multiple of 4 up to %s, such as 64K, not '%s'", flag,
-             limit, text);
-    return false;
-}
-
 static bool set_colocation(struct simulate_options *simulate, const char *text,
                            char *problem, size_t size) {
     static const char *const names[] = {[SIMULATE_COLOCATE_NONE] = "apart",
@@ -69,6 +52,15 @@ static bool set_colocation(struct simulate_options *simulate, const char *text,
     return false;
 }
 
+static const struct cli_amount amounts[SIMULATE_OPTIONS_KEYS] = {
+    [SIMULATE_OPTIONS_BYTES] = {"bytes",
+                                offsetof(struct simulate_options, bytes),
+                                {AMOUNT_BYTES, 4, UINT64_C(16) << 30, 4}},
+    [SIMULATE_OPTIONS_GROUP] = {"group",
+                                offsetof(struct simulate_options, group),
+                                {AMOUNT_BYTES, 4, UINT64_C(1) << 30, 4}},
+};
+
 bool simulate_options_set(struct simulate_options *simulate,
                           enum simulate_options_key key, const char *text,
                           char *problem, size_t size) {
@@ -78,12 +70,9 @@ bool simulate_options_set(struct simulate_options *simulate,
     if (counts[key].flag)
         return cli_number_set_count(&counts[key], simulate, text, problem,
                                     size);
-    if (key == SIMULATE_OPTIONS_BYTES)
-        return set_bytes(&simulate->bytes, MAX_VECTOR_BYTES, "bytes", text,
-                         problem, size);
-    if (key == SIMULATE_OPTIONS_GROUP)
-        return set_bytes(&simulate->group, MAX_GROUP_BYTES, "group", text,
-                         problem, size);
+    if (amounts[key].flag)
+        return cli_number_set_amount(&amounts[key], simulate, text, problem,
+                                     size);
     if (key == SIMULATE_OPTIONS_PLACE)
         return set_colocation(simulate, text, problem, size);
     simulate->on |= key == SIMULATE_OPTIONS_ON;

@@ -48,6 +48,8 @@
 #define REALS(member, from, to, fewest)                                        \
     .kind = JOB_KIND_REALS, .field = FIELD(member), .min = from, .max = to,    \
     .least = fewest, .most = JOB_MAX_REALS - 1 + (fewest - 1)
+#define PARAMETERS(member)                                                     \
+    .kind = JOB_KIND_PARAMETERS, .field = FIELD(member), .min = 1, .max = MANY
 #define BOOL_WORD(member, no, yes)                                             \
     .kind = JOB_KIND_BOOL_WORD, .field = FIELD(member), .words = WORDS(no, yes)
 #define PATH(member) .kind = JOB_KIND_PATH, .field = FIELD(member)
@@ -283,10 +285,10 @@ static const struct job_key keys[] = {
     {"strategy.algorithm", CHOICE(algorithm, "ring", "halving_doubling"),
      .default_value = "\"ring\""},
     {"zero_optimization.stage", U32(zero.stage, 0, 2), .default_value = "0"},
-    {"zero_optimization.reduce_bucket_size", U64(zero.reduce_bucket, 1, MANY),
+    {"zero_optimization.reduce_bucket_size", PARAMETERS(zero.reduce_bucket),
      .default_value = "500000000"},
     {"zero_optimization.allgather_bucket_size",
-     U64(zero.allgather_bucket, 1, MANY), .default_value = "500000000"},
+     PARAMETERS(zero.allgather_bucket), .default_value = "500000000"},
     /* torch's DDP overlaps always, DeepSpeed only in stage 3 */
     {"zero_optimization.overlap_comm", BOOL(zero.overlap),
      .default_value = "true", .deepspeed = "false"},

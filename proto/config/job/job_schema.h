@@ -22,19 +22,20 @@ enum job_kind {
     JOB_KIND_CHOICE,    /* an enum: the index of the word in `words` */
     JOB_KIND_BOOL_WORD, /* a bool: the second of two words */
     JOB_KIND_TEXT,
-    JOB_KIND_PATH,      /* made absolute; `words` are the allowed endings */
-    JOB_KIND_FILES,     /* struct job_files, below data.dir */
-    JOB_KIND_NAMES,     /* an array of strings, kept as JSON */
-    JOB_KIND_OBJECT,    /* an object of objects, kept as JSON */
-    JOB_KIND_WIDTHS,    /* struct job_widths, from `least` to `most` */
-    JOB_KIND_REALS,     /* struct job_reals, from `least` to `most` */
-    JOB_KIND_BETAS,     /* struct optimizer: beta1, beta2 */
-    JOB_KIND_STEPS,     /* struct job: has_steps, steps */
-    JOB_KIND_STALENESS, /* a count or "inf" */
-    JOB_KIND_RESUME,    /* struct job_checkpoint: resume, resume_step */
-    JOB_KIND_COUNTS,    /* struct compare_counts */
-    JOB_KIND_INIT,      /* struct job_init of layers */
-    JOB_KIND_ROW_INIT,  /* struct job_init of a table's rows */
+    JOB_KIND_PATH,       /* made absolute; `words` are the allowed endings */
+    JOB_KIND_FILES,      /* struct job_files, below data.dir */
+    JOB_KIND_NAMES,      /* an array of strings, kept as JSON */
+    JOB_KIND_OBJECT,     /* an object of objects, kept as JSON */
+    JOB_KIND_WIDTHS,     /* struct job_widths, from `least` to `most` */
+    JOB_KIND_REALS,      /* struct job_reals, from `least` to `most` */
+    JOB_KIND_BETAS,      /* struct optimizer: beta1, beta2 */
+    JOB_KIND_STEPS,      /* struct job: has_steps, steps */
+    JOB_KIND_STALENESS,  /* a count or "inf" */
+    JOB_KIND_PARAMETERS, /* a uint64_t: a number of parameters */
+    JOB_KIND_RESUME,     /* struct job_checkpoint: resume, resume_step */
+    JOB_KIND_COUNTS,     /* struct compare_counts */
+    JOB_KIND_INIT,       /* struct job_init of layers */
+    JOB_KIND_ROW_INIT,   /* struct job_init of a table's rows */
     JOB_KINDS
 };
 

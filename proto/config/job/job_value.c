@@ -319,6 +319,7 @@ static const struct job_value_kind *const kinds[JOB_KINDS] = {
     [JOB_KIND_BETAS] = &job_value_betas,
     [JOB_KIND_STEPS] = &job_value_steps,
     [JOB_KIND_STALENESS] = &job_value_staleness,
+    [JOB_KIND_PARAMETERS] = &job_value_parameters,
     [JOB_KIND_RESUME] = &job_value_resume,
     [JOB_KIND_COUNTS] = &job_value_counts,
     [JOB_KIND_INIT] = &job_value_init,

@@ -23,7 +23,7 @@ struct job_value_kind {
 extern const struct job_value_kind job_value_files, job_value_names,
     job_value_object, job_value_widths, job_value_reals, job_value_betas,
     job_value_steps, job_value_staleness, job_value_resume, job_value_counts,
-    job_value_init;
+    job_value_init, job_value_parameters;
 
 /* Reads an integer, or a real with a whole value, within the bounds of KEY;
  * else false. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kinds of values that belong to one key or a few: arrays, and numbers with an
  * alternative word. */
+#include "proto/config/amount.h"
 #include "proto/config/job/job_init.h"
 #include "proto/config/job/job_value_internal.h"
 
@@ -326,6 +327,37 @@ static json_t *staleness_schema(const struct job_key *key) {
 
 const struct job_value_kind job_value_staleness = {
     read_staleness, write_staleness, allow_staleness, staleness_schema, 0};
+
+static bool read_parameters(const struct job_key *key, const json_t *value,
+                            void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct amount amount = {AMOUNT_PARAMETERS, (uint64_t)key->min,
+                            (uint64_t)key->max, 1};
+    const char *text = json_string_value(value);
+    return text ? amount_parse(&amount, text, field)
+                : job_value_read_integer(key, value, field);
+}
+
+static json_t *write_parameters(const struct job_key *key, const void *field) {
+    return job_value_write_integer(key, *(const uint64_t *)field);
+}
+
+static void allow_parameters(const struct job_key *key, char *text,
+                             size_t size) {
+    snprintf(text, size,
+             "an integer from %.0f to %.0f, or a text such as \"25.6M\", in "
+             "which K, M, G (or B) and T are powers of 1000",
+             key->min, key->max);
+}
+
+static json_t *parameters_schema(const struct job_key *key) {
+    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf",
+                     job_value_integer_schema(key), "type", "string", "pattern",
+                     "^(?=.*[1-9])[0-9]+(\\.[0-9]+)?[kKmMgGbBtT]?$");
+}
+
+const struct job_value_kind job_value_parameters = {
+    read_parameters, write_parameters, allow_parameters, parameters_schema, 0};
 
 static bool read_resume(const struct job_key *key, const json_t *value,
                         void *field, const struct job_reader *reader) {

@@ -19,7 +19,7 @@ static struct compare_options resnet(void) {
     struct compare_options flags;
     compare_options_open(&flags);
     flags.predict = true;
-    flags.parameters = 25.6e6;
+    flags.parameters = 25600000;
     flags.workers.values[0] = 8;
     flags.ps.values[0] = 4;
     flags.link_gbits = 10;

@@ -221,6 +221,11 @@ static void a_simulation_needs_a_job_or_a_vector(void **state) {
     assert_string_equal(options->job, "job.json");
     assert_int_equal(
         parse_valid("bench --simulate --bytes 64M")->simulate.bytes, 64 << 20);
+    assert_int_equal(
+        parse_valid("bench --simulate --bytes 102.4M")->simulate.bytes,
+        107374184);
+    expect_error("bench --simulate --bytes 17G", "from 4 up to 16G");
+    expect_error("bench --simulate --bytes 1G --group 6X", "not '6X'");
     expect_error("bench --simulate", "either JOB.json or --bytes");
     expect_code("bench --simulate --bytes 64M job.json", FAILURE_FLAG_CONFLICT);
     expect_code("bench --sweep", FAILURE_FLAG_CONFLICT);

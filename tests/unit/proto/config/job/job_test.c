@@ -144,7 +144,7 @@ static const struct setting {
      "strategy.algorithm=tree"},
     {"zero_optimization.stage=2", "zero_optimization.stage=x",
      "zero_optimization.stage=3"},
-    {"zero_optimization.reduce_bucket_size=2e8",
+    {"zero_optimization.reduce_bucket_size=25.6M",
      "zero_optimization.reduce_bucket_size=x",
      "zero_optimization.reduce_bucket_size=0"},
     {"zero_optimization.allgather_bucket_size=2e8",
