@@ -9,20 +9,24 @@
 #include <stdio.h>
 
 struct vm {
-    const char *name, *device;
-    uint32_t devices;
+    const char *name;
+    const char *series; /* Azure's, of which this is the whole machine; NULL:
+                           its sizes differ */
+    const char *device;
+    uint32_t devices;   /* 1 of a machine without any: a worker */
     double link_gbits;  /* in each direction, between hosts; 0: not published */
     double inner_gbits; /* per device inside the host; 0: one device */
 };
 
-/* Finds a machine by name, ignoring case; NULL: not in the table. */
+/* Finds a machine by its name, with or without "Standard_", or by its series,
+ * ignoring case; NULL: not in the table. */
 const struct vm *vm_table_find(const char *name);
 
 /* Prints one line per machine. */
 void vm_table_print(FILE *out);
 
 /* For an error text: the name nearest to NAME; and all names, separated by
- * commas. */
+ * commas, with their series in parentheses. */
 const char *vm_table_nearest(const char *name);
 const char *vm_table_names(void);
 

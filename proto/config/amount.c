@@ -48,8 +48,8 @@ bool amount_parse(const struct amount *amount, const char *text,
         return false;
     number *= scale;
     if (number != rint(number))
-        number = rint(number / (double)amount->multiple) *
-                 (double)amount->multiple;
+        number =
+            rint(number / (double)amount->multiple) * (double)amount->multiple;
     if (number < (double)amount->min || number > (double)amount->max ||
         (uint64_t)number % amount->multiple != 0)
         return false;

@@ -402,8 +402,8 @@ static const struct argp_option compare_options[] = {
          "powers of 1000",
          2),
     FLAG("vm", VM, "NAME",
-         "use the devices and network of this cloud machine; --vm list prints "
-         "the names",
+         "use the devices and network of this cloud machine, such as "
+         "ND96asr_v4 or HBv3; --vm list prints the names",
          2),
     FLAG("gpus-per-host", PER_HOST, "N",
          "workers that share a host and its link (default: 1)", 2),

@@ -71,27 +71,26 @@ static void a_fraction_is_rounded_to_the_nearest_multiple(void **state) {
 
 static void anything_else_is_refused(void **state) {
     (void)state;
-    const struct reading cases[] = {
-        {&bytes, "", 0},
-        {&bytes, "K", 0},
-        {&bytes, ".", 0},
-        {&bytes, "4X", 0},
-        {&bytes, "-4", 0},
-        {&bytes, "4 K", 0},
-        {&bytes, "4KK", 0},
-        {&bytes, " 4", 0},
-        {&bytes, "0x10", 0},
-        {&bytes, "1T", 0},
-        {&bytes, "17179869184G", 0},
-        {&bytes, "99999999999999999999999999", 0},
-        {&parameters, "0", 0},
-        {&parameters, "11T", 0},
-        {&parameters, "25.6MB", 0},
-        {&parameters, "nan", 0},
-        {&parameters, "1e400", 0},
-        {&floats, "6", 0},
-        {&floats, "3", 0},
-        {&floats, "8.1G", 0}};
+    const struct reading cases[] = {{&bytes, "", 0},
+                                    {&bytes, "K", 0},
+                                    {&bytes, ".", 0},
+                                    {&bytes, "4X", 0},
+                                    {&bytes, "-4", 0},
+                                    {&bytes, "4 K", 0},
+                                    {&bytes, "4KK", 0},
+                                    {&bytes, " 4", 0},
+                                    {&bytes, "0x10", 0},
+                                    {&bytes, "1T", 0},
+                                    {&bytes, "17179869184G", 0},
+                                    {&bytes, "99999999999999999999999999", 0},
+                                    {&parameters, "0", 0},
+                                    {&parameters, "11T", 0},
+                                    {&parameters, "25.6MB", 0},
+                                    {&parameters, "nan", 0},
+                                    {&parameters, "1e400", 0},
+                                    {&floats, "6", 0},
+                                    {&floats, "3", 0},
+                                    {&floats, "8.1G", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint64_t value;
         if (amount_parse(cases[i].amount, cases[i].text, &value))
