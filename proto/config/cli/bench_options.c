@@ -49,7 +49,7 @@ static bool set_sizes(struct bench_options *bench, const char *text,
     }
     amount_allowed(&vector_size, allowed, sizeof allowed);
     if (error)
-        snprintf(problem, size, "--sizes %s, not '%.32s': %s", error, text,
+        snprintf(problem, size, "--sizes %s: '%.32s'; allowed: %s", error, text,
                  allowed);
     return !error;
 }

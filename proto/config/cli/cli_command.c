@@ -229,6 +229,9 @@ static const struct argp_option ckpt_read_options[] = {
     FLAG("step", STEP, "N", "only this step (default: all)", 0),
     {0}};
 
+#define SHORT_EXITS                                                            \
+    "Exit codes: 0 done; 1 failed; 2 bad configuration or command line."
+
 /* The subcommands of `capstan ckpt`. */
 static const struct cli_command ckpt_subcommands[] = {
     {"ckpt ls", "DIR", "Lists the checkpoints in DIR.",
@@ -236,7 +239,8 @@ static const struct cli_command ckpt_subcommands[] = {
      "and samples trained, size, files, whether it is the last of a run, age. "
      "Damaged checkpoints follow with the reason, then step directories "
      "without a manifest, as incomplete. Only manifests are read.",
-     ckpt_read_options, 2, 2, NULL, "capstan ckpt ls run/checkpoint", NULL},
+     ckpt_read_options, 2, 2, SHORT_EXITS, "capstan ckpt ls run/checkpoint",
+     NULL},
     {"ckpt verify", "DIR", "Reads and checks the checkpoints in DIR.",
      "DIR is the job's checkpoint.dir. Each file is read whole and compared "
      "with the size and the hash in its manifest. The exit code is 1 if a "
@@ -248,7 +252,7 @@ static const struct cli_command ckpt_subcommands[] = {
      "Writes the weights of a checkpoint in DIR to the file OUT.",
      "DIR is the job's checkpoint.dir. The tensors have PyTorch's names, such "
      "as layer0.weight.",
-     export_options, 3, 3, NULL,
+     export_options, 3, 3, SHORT_EXITS,
      "capstan ckpt export run/checkpoint model.safetensors\n"
      "capstan ckpt export --step 500 --state run/checkpoint model.npz\n"
      "capstan ckpt export --table e1 run/checkpoint e1.csv",
@@ -271,14 +275,15 @@ static const struct cli_command data_subcommands[] = {
      "The first samples of data.train: file and line, the columns that the "
      "features read, the numbers that they give, the label. Of a record that "
      "cannot be read, what is wrong.",
-     data_options, 2, 2, NULL,
+     data_options, 2, 2, SHORT_EXITS,
      "capstan data peek job.json\n"
      "capstan data peek --rows 20 --set data.train=other.csv job.json",
      NULL},
     {"data bench", "JOB.json", "Measures how fast the data of a job are read.",
      "One thread reads data.train for a few seconds each: the files' bytes, "
      "unpacked; the records in them; the samples that a model gets.",
-     data_bench_options, 2, 2, NULL, "capstan data bench job.json", NULL},
+     data_bench_options, 2, 2, SHORT_EXITS, "capstan data bench job.json",
+     NULL},
     {0}};
 
 static const struct argp_option schema_options[] = {HELP, {0}};
@@ -466,7 +471,9 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "environment. If a process fails, all are ended.",
          launch_options, 1, 1,
          "A value without a flag comes from PET_*, MASTER_ADDR, MASTER_PORT, "
-         "NODE_RANK or the variables of Open MPI and Slurm, if they are set.",
+         "NODE_RANK or the variables of Open MPI and Slurm, if they are set.\n\n"
+         "Exit codes: 0 done; 2 bad command line; else that of the process "
+         "that failed first, 128 + N if signal N ended it.",
          "capstan launch --nproc_per_node 2 capstan run --num-ps 1 job.json\n"
          "capstan launch --nnodes 2 --node_rank 1 --master_addr node0 \\\n"
          "    capstan run job.json"},
@@ -494,7 +501,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "to the file OUT.",
          ckpt_command_options, 2, 3,
          "`capstan ckpt ls --help`, `capstan ckpt verify --help` and `capstan "
-         "ckpt export --help` show more.",
+         "ckpt export --help` show more. " SHORT_EXITS,
          "capstan ckpt ls run/checkpoint\n"
          "capstan ckpt verify --step 500 run/checkpoint\n"
          "capstan ckpt export run/checkpoint model.safetensors",
@@ -506,7 +513,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "measures reading them.",
          data_options, 2, 2,
          "`capstan data peek --help` and `capstan data bench --help` show "
-         "more.",
+         "more. " SHORT_EXITS,
          "capstan data peek job.json\n"
          "capstan data bench job.json",
          data_subcommands},
@@ -527,14 +534,14 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "PAGE is capstan, capstan-VERB, or capstan-job, about the job file, "
          "for man(1); or bash-completion, a script for bash. Without PAGE the "
          "names of all are printed.",
-         manual_options, 0, 1, NULL,
+         manual_options, 0, 1, SHORT_EXITS,
          "capstan manual capstan-job | man -l -\n"
          "capstan manual bash-completion > "
          "~/.local/share/bash-completion/completions/capstan"},
     [CLI_COMMAND_INFO] =
         {"info", "",
          "Shows version, commit, devices, collectives and libraries.", NULL,
-         info_options, 0, 0, LOOPS,
+         info_options, 0, 0, SHORT_EXITS "\n\n" LOOPS,
          "capstan info\n"
          "capstan info --json"},
     [CLI_COMMAND_BENCH] =
@@ -545,7 +552,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "CLUSTER_SPEC describe a cluster (a chief, ps, one worker), this "
          "process runs its role in it: start the same command with the same "
          "flags on each host; the worker prints the table.",
-         bench_options, 0, 1, LOOPS,
+         bench_options, 0, 1, EXITS "\n\n" LOOPS,
          "capstan bench\n"
          "capstan bench --ps 2 --sizes 64K,16M --lane tcp\n"
          "capstan bench --simulate --workers 8 --ps 2 --link-gbits 10 "
@@ -560,7 +567,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "that trains a model of its own, each run is a `capstan local -- "
          "COMMAND`. The runs are made on this machine; to compare across "
          "hosts, put \"compare\" into the job of `capstan run`.",
-         compare_options, 0, 1, LOOPS,
+         compare_options, 0, 1, EXITS "\n\n" LOOPS,
          "capstan compare --ps 1,2 --workers 2 --steps 300 job.json\n"
          "capstan compare --steps 300 -- python train.py\n"
          "capstan compare --predict --params 25.6M --workers 8 --ps 4 \\\n"

@@ -78,9 +78,11 @@ static void a_bad_value_is_named_with_the_allowed_range(void **state) {
         {SIMULATE_OPTIONS_CORES, "0",
          "--cores takes a whole number from 1 to 4096, not '0'"},
         {SIMULATE_OPTIONS_ROUNDS, "2.5", "not '2.5'"},
-        {SIMULATE_OPTIONS_BYTES, "17G", "--bytes takes a multiple of 4 up to"},
+        {SIMULATE_OPTIONS_BYTES, "17G",
+         "--bytes takes multiples of 4 bytes from 4 up to 16G"},
         {SIMULATE_OPTIONS_BYTES, "6", "not '6'"},
-        {SIMULATE_OPTIONS_GROUP, "2G", "--group takes a multiple of 4 up to"},
+        {SIMULATE_OPTIONS_GROUP, "2G",
+         "--group takes multiples of 4 bytes from 4 up to"},
         {SIMULATE_OPTIONS_PLACE, "here", "not 'here'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
