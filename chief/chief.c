@@ -419,10 +419,51 @@ static void read_interrupt(struct run *run, int descriptor) {
                            "ended by a signal");
 }
 
+/* "waiting for X" without the first words. */
+static void chief_report_wait(const struct run *run,
+                              struct health_report *report, int64_t now) {
+    static const char words[] = "waiting for ";
+    char text[sizeof report->waiting_for];
+    stall_seconds(run, now, text, sizeof text);
+    bool names = !strncmp(text, words, sizeof words - 1);
+    snprintf(report->waiting_for, sizeof report->waiting_for, "%s",
+             text + (names ? sizeof words - 1 : 0));
+}
+
+static void chief_report_health(const struct run *run, struct health *health,
+                                int64_t now) {
+    static const enum health_state states[] = {
+        [RUN_JOINING] = HEALTH_JOINING,   [RUN_READYING] = HEALTH_JOINED,
+        [RUN_TRAINING] = HEALTH_TRAINING, [RUN_FINISHING] = HEALTH_ENDING,
+        [RUN_STOPPING] = HEALTH_ENDING,   [RUN_OVER] = HEALTH_ENDING,
+    };
+    struct health_report *report = health_begin(health, now);
+    if (!report)
+        return;
+    report->state = states[run->phase];
+    report->run = run->id;
+    report->step = run_step(run);
+    report->total_steps = run->plan.schedule.total;
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        const struct roster_slot *slot = &run->roster.slots[i];
+        struct health_peer peer = {
+            .role = cluster_role_name(slot->role),
+            .index = slot->index,
+            .last_seen = slot->state == ROSTER_HELD ? slot->last_seen : 0};
+        snprintf(peer.address, sizeof peer.address, "%s", slot->address);
+        health_add_peer(report, peer);
+    }
+    if (run->phase == RUN_TRAINING)
+        chief_report_wait(run, report, now);
+    watchdog_report(run, report, now);
+    health_end(health);
+}
+
 /* Handles events first. Then each part checks what has become due; a part runs
  * after the parts whose outcome it depends on. */
 static void chief_run_iteration(struct run *run, struct discovery *discovery,
-                                int interrupts) {
+                                const struct chief_settings *settings) {
+    int interrupts = settings->interrupts;
     int64_t peer = time_from_seconds(run->job->timeouts.peer);
     /* Six heartbeats fit into a short timeouts.peer, so that a few late ones do
      * not look like a death. */
@@ -455,6 +496,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     control_server_step(run->control_server, now, heartbeat_interval);
     if (run->phase < RUN_FINISHING || run->failed_to_start)
         discovery_step(discovery, now);
+    chief_report_health(run, settings->health, now);
 }
 
 /* Writes the address that discovery announces to peers that know no chief. */
@@ -500,7 +542,7 @@ enum status chief_run(const struct chief_settings *settings,
     if (status)
         fail_start(run, settings, &first);
     while (discovery && run->phase != RUN_OVER)
-        chief_run_iteration(run, discovery, settings->interrupts);
+        chief_run_iteration(run, discovery, settings);
     discovery_close(&discovery);
     checkpoint_commit_finish(run);
     metrics_end(run);

@@ -5,6 +5,7 @@
 #define CAPSTAN_CHIEF_H
 
 #include "chief/run_series.h"
+#include "proto/base/health.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/cluster/cluster.h"
@@ -38,6 +39,7 @@ struct chief_settings {
                                       chief only refuses those that join */
     struct run_series *series;     /* of this run, or NULL; borrowed */
     int interrupts; /* descriptor that delivers signal numbers; -1: none */
+    struct health *health; /* where the chief tells of itself; NULL: nowhere */
 };
 
 /* Returns the run's final status once it has ended, with WHY unless OK. If the

@@ -21,6 +21,17 @@ static const double JOIN_TIMEOUT = 600, BENCH_SILENCE = 30; /* seconds */
 /* If the job's values are not known. */
 static const double PEER_TIMEOUT = 30, STOP_TIMEOUT = 5;
 
+/* A worker without an index is the chief's trainer. */
+static struct health *open_health(enum role_kind kind, int index) {
+    static const char *const names[] = {[ROLE_CHIEF] = "chief",
+                                        [ROLE_PS] = "ps",
+                                        [ROLE_WORKER] = "worker",
+                                        [ROLE_EVALUATOR] = "evaluator",
+                                        [ROLE_BENCH] = "bench"};
+    return health_open(names[kind],
+                       index < 0 && kind != ROLE_WORKER ? 0 : index);
+}
+
 static struct role *add_role(struct composition *composition,
                              enum role_kind kind, const char *name, int index) {
     bool quiet = composition->options->cli_command == CLI_COMMAND_BENCH &&
@@ -29,6 +40,8 @@ static struct role *add_role(struct composition *composition,
         roles_add(&composition->roles, kind, name, index, quiet);
     role->log.silent = composition->process_settings.silent;
     role->log.terminal &= !role->log.silent;
+    if (composition->process_settings.metrics.port)
+        role->health = open_health(kind, index);
     return role;
 }
 
@@ -95,6 +108,7 @@ static struct process role_process(const struct composition *composition,
         .loops = composition->process_settings.loops,
         .shm = composition->process_settings.shm,
         .interrupts = role->interrupts,
+        .health = role->health,
     };
 }
 
@@ -329,6 +343,7 @@ static enum status add_chief(struct composition *composition,
         .no_restart = getenv(LAUNCH_TOGETHER),
         .series = series,
         .interrupts = role->interrupts,
+        .health = role->health,
     };
     if (alone)
         add_inner_ps(composition, trainer_inside);
@@ -373,6 +388,7 @@ static enum status add_evaluator(struct composition *composition) {
         .timeout = join_timeout(composition),
         .json = options->json,
         .interrupts = role->interrupts,
+        .health = role->health,
     };
     return STATUS_OK;
 }

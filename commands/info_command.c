@@ -15,6 +15,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <lmdb.h>
+#include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -129,6 +130,7 @@ static json_t *describe_libraries(void) {
     json_object_set_new(all, "isa-l",
                         version_string(ISAL_MAJOR_VERSION, ISAL_MINOR_VERSION,
                                        ISAL_PATCH_VERSION));
+    json_object_set_new(all, "libmicrohttpd", json_string(MHD_get_version()));
     return all;
 }
 

@@ -181,6 +181,7 @@ static enum status print_summary(int file, const char *program, int code,
 /* Workers are processes of a caller of the library; its own settings are not
  * known here. */
 static enum status local_script(const struct options *options,
+                                const struct process_settings *settings,
                                 const struct log *log, int *code,
                                 struct failure *why) {
     char program[4096];
@@ -211,6 +212,7 @@ static enum status local_script(const struct options *options,
         .num_workers = options->num_workers,
         .grace = job->timeouts.grace,
         .stop = job->timeouts.stop,
+        .metrics = settings->metrics,
         .log = log};
     status = launch_run(&launch, code, why);
     if (!status && options->json)
@@ -223,8 +225,7 @@ static enum status local_script(const struct options *options,
 
 enum status local_command(const struct options *options, struct failure *why) {
     char program[4096], *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
-    struct process_settings
-        settings; /* only checked here; each process reads its own */
+    struct process_settings settings; /* each process reads its own */
     struct local_texts texts;
     struct azureml_distribution distribution;
     struct log log;
@@ -235,7 +236,7 @@ enum status local_command(const struct options *options, struct failure *why) {
     if (options->lane)
         setenv("CAPSTAN_LANE", options->lane, 1);
     if (!status && options->launch.command) {
-        status = local_script(options, &log, &code, why);
+        status = local_script(options, &settings, &log, &code, why);
         return status ? status : (enum status)code;
     }
     if (!status && options->azureml_distribution)
@@ -260,6 +261,7 @@ enum status local_command(const struct options *options, struct failure *why) {
         .run_arguments = arguments,
         .grace = job->timeouts.grace,
         .stop = job->timeouts.stop,
+        .metrics = settings.metrics,
         .log = &log};
     status = launch_run(&launch, &code, why);
     if (status)

@@ -7,6 +7,7 @@
 
 #include "chief/launch/launch.h"
 #include "commands/composition.h"
+#include "commands/status_server.h"
 #include "proto/base/limits.h"
 #include "proto/base/plugin.h"
 #include "proto/base/time.h"
@@ -121,19 +122,46 @@ static void log_refusal(const struct composition *composition,
         log_failure(&composition->roles.list[0].log, &why);
 }
 
+/* Serves what the roles tell of themselves, if that is asked for. */
+static enum status process_open_status(const struct composition *composition,
+                                       struct status_server **server,
+                                       struct failure *why) {
+    const struct cluster_task *address = &composition->process_settings.metrics;
+    const struct roles *roles = &composition->roles;
+    struct health *healths[ROLES_MAX];
+    unsigned count = 0;
+    char text[300];
+    for (unsigned i = 0; i < roles->count; i++)
+        if (roles->list[i].health)
+            healths[count++] = roles->list[i].health;
+    if (!count)
+        return STATUS_OK;
+    enum status status =
+        status_server_open(server, address, healths, count, why);
+    cluster_address(address, text, sizeof text);
+    if (!status)
+        log_info(&roles->list[0].log, "status_served",
+                 "serving http://%s/healthz and /status", text);
+    return status;
+}
+
 static enum status process_run_once(struct composition *composition,
                                     struct failure *why) {
     const struct cluster *cluster = composition->cluster;
+    struct status_server *server = NULL;
     bool composed = false;
     enum status status = open_process(composition, why);
     if (!status) {
         status = composition_add_run(composition, why);
+        if (!status)
+            status = process_open_status(composition, &server, why);
         composed = !status;
         if (status && composition->process_settings.external)
             log_refusal(composition, *why);
     }
     if (composed)
         status = run_roles(composition, why);
+    status_server_close(&server);
     close_process(composition);
     if (composed || !cluster_expects_joins(cluster) || composition->series_run)
         return status;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/process_settings.h"
 
+#include "chief/launch/launch.h"
 #include "proto/base/log.h"
+#include "proto/config/cluster/address.h"
 #include "proto/net/messages/launch_record.h"
 
 #include <stdlib.h>
@@ -17,6 +19,8 @@ enum status process_settings_read(struct process_settings *settings,
                                   struct failure *why) {
     const char *lane = options->lane ? options->lane : getenv("CAPSTAN_LANE");
     const char *json = getenv(LOG_JSON_VARIABLE);
+    const char *metrics = options->metrics_port ? options->metrics_port
+                                                : getenv(LAUNCH_METRICS_PORT);
     *settings = (struct process_settings){
         .record = launch_record_inherited(),
         .shm = !lane || strcmp(lane, "tcp"),
@@ -31,5 +35,10 @@ enum status process_settings_read(struct process_settings *settings,
         return status_fail(why, FAILURE_BAD_VARIABLE,
                            LOG_JSON_VARIABLE " is '%.64s'; allowed are 0 and 1",
                            json);
+    if (metrics && !address_parse_listener(&settings->metrics, metrics))
+        return status_fail(why, FAILURE_BAD_VARIABLE,
+                           LAUNCH_METRICS_PORT
+                           " is '%.64s'; it takes PORT or ADDRESS:PORT, 0: off",
+                           metrics);
     return rule_choose(&settings->loops, getenv("CAPSTAN_CPU"), why);
 }

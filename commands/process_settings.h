@@ -6,6 +6,7 @@
 
 #include "proto/base/status.h"
 #include "proto/config/cli/options.h"
+#include "proto/config/cluster/cluster.h"
 #include "proto/tensor/rule.h"
 
 #include <stdbool.h>
@@ -24,7 +25,8 @@ struct process_settings {
     bool shm;   /* shared memory on one host: --lane, CAPSTAN_LANE */
     int record; /* descriptor for the launch record (launch_record.h), 0: none
                  */
-    const char *summary; /* SUMMARY_FILE; NULL: not given */
+    const char *summary;         /* SUMMARY_FILE; NULL: not given */
+    struct cluster_task metrics; /* --metrics-port; its port 0: off */
     /* The library's process, whose signals and memory are the caller's: */
     struct external *external; /* the caller's model; NULL: the program's own */
     int interrupts; /* readable: the number of a signal, in 8 bytes */

@@ -51,6 +51,7 @@ void roles_close(struct roles *roles) {
     for (unsigned i = 0; i < roles->count; i++) {
         close(roles->list[i].interrupts);
         close(roles->list[i].interrupt_writer);
+        health_close(&roles->list[i].health);
     }
     if (roles->done >= 0)
         close(roles->done);

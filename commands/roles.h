@@ -5,6 +5,7 @@
 #define CAPSTAN_ROLES_H
 
 #include "chief/chief.h"
+#include "proto/base/health.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "ps/ps.h"
@@ -29,6 +30,7 @@ struct role {
         interrupt_writer; /* a pipe; each signal is its number in 8 bytes */
     int done;             /* eventfd shared by all roles */
     atomic_bool ended;
+    struct health *health; /* NULL: it is not served; owned */
     enum status status;
     struct failure why;
     /* The settings of its kind: */

@@ -276,6 +276,26 @@ static bool keeps_serving(struct ps *ps) {
            time_now() - ps->polled < TIME_MS;
 }
 
+static void ps_report_health(struct ps *ps) {
+    struct health_report *report = health_begin(ps->process.health, ps->polled);
+    if (!report)
+        return;
+    control_client_report(ps->control_client, report, ps->polled);
+    if (ps->plan)
+        report->total_steps = ps->plan->run_schedule.total;
+    if (ps->init_task)
+        snprintf(report->waiting_for, sizeof report->waiting_for,
+                 "its weights to be set");
+    if (ps->server) {
+        report->step = update_core_highest(server_update_core(ps->server));
+        if (update_core_gate(server_update_core(ps->server))->view)
+            report->state = HEALTH_TRAINING;
+    }
+    if (ps->interrupted || ps->stopped)
+        report->state = HEALTH_ENDING;
+    health_end(ps->process.health);
+}
+
 static enum status ps_run_once(struct ps *ps, struct failure *why) {
     bool paused = ps->snapshot_agent && ps_snapshot_is_full(ps);
     enum { OWN_ITEMS = 5 };
@@ -324,6 +344,7 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
     if (discovery_guard_step(&ps->discovery_guard, ps->link, address,
                              sizeof address))
         control_client_set_chief_address(ps->control_client, address);
+    ps_report_health(ps);
     return status;
 }
 

@@ -16,6 +16,7 @@
 
 enum { MAX_PS = 1024 /* polled together */, POINTS = 1024 /* per message */ };
 static const int64_t POINTS_INTERVAL = TIME_S / 4;
+static const int64_t SHOWN_WAIT = TIME_S; /* for a ps, in the report */
 
 static enum status worker_open_links(struct worker *worker,
                                      struct failure *why) {
@@ -399,6 +400,7 @@ static enum status handle_reports(struct worker *worker, struct failure *why) {
     struct trainer_report report;
     while (worker->trainer && trainer_next_report(worker->trainer, &report)) {
         forward_report(worker, &report);
+        worker->finished |= report.event == TRAINER_FINISHED;
         if (report.event == TRAINER_FINISHED && worker->leaving)
             worker->leaves_at =
                 time_now() + (is_still_needed(worker) ? LEAVING_TIME : 0);
@@ -465,6 +467,46 @@ static void step_allreduce(struct worker *worker) {
     control_client_send_failed(worker->control_client, &why);
 }
 
+/* The ps whose answer is awaited for longest, if any. */
+static void report_ps(const struct worker *worker, struct health_report *report,
+                      int64_t now) {
+    struct deadline deadline = client_silent(worker->client);
+    for (uint32_t i = 0; i < worker->plan->num_ps; i++) {
+        struct health_peer peer = {.role = "ps", .index = i};
+        snprintf(peer.address, sizeof peer.address, "%s",
+                 worker->plan->ps[i].address);
+        health_add_peer(report, peer);
+    }
+    if (deadline.until == TIME_NEVER || now - deadline.since < SHOWN_WAIT)
+        return;
+    snprintf(report->waiting_for, sizeof report->waiting_for, "%s",
+             deadline.peer);
+    health_add_deadline(report, &deadline, now);
+}
+
+static void report_health(struct worker *worker, int64_t now) {
+    struct health_report *report = health_begin(worker->process.health, now);
+    if (!report)
+        return;
+    const Capstan__Heartbeat *heartbeat =
+        control_client_heartbeat(worker->control_client);
+    control_client_report(worker->control_client, report, now);
+    if (worker->job) {
+        report->rank = worker->rank;
+        report->step =
+            worker->job->staleness ? heartbeat->global_step : heartbeat->clock;
+    }
+    if (worker->plan)
+        report->total_steps = worker->plan->run_schedule.total;
+    if (worker_is_training(worker))
+        report->state = HEALTH_TRAINING;
+    if (worker->finished || worker->leaving || worker->interrupted)
+        report->state = HEALTH_ENDING;
+    if (worker->client)
+        report_ps(worker, report, now);
+    health_end(worker->process.health);
+}
+
 static enum status worker_run_once(struct worker *worker, struct failure *why) {
     char address[300];
     wait_for_events(worker);
@@ -488,6 +530,7 @@ static enum status worker_run_once(struct worker *worker, struct failure *why) {
     if (!status)
         status = handle_reports(worker, why);
     worker->stopped |= worker->leaves_at && time_now() >= worker->leaves_at;
+    report_health(worker, time_now());
     return status;
 }
 

@@ -27,6 +27,7 @@ struct worker {
     uint32_t rank, num_ranks;
     int64_t points_sent_at;
     bool stopped, leaving;
+    bool finished;                 /* the trainer has left the loop */
     int64_t leaves_at;             /* then it stops; 0: not set */
     enum failure_code interrupted; /* by a signal, or FAILURE_NONE */
 };

@@ -69,13 +69,13 @@ static void check_joining(struct run *run, int64_t now) {
              time_to_seconds(run->join_limit), deadline.limit, absent);
 }
 
-/* Finds the slowest trainer. One that sends heartbeats but finishes no step
- * blocks a synchronous round; with staleness it blocks only itself. */
-static void check_step_deadline(struct run *run, int64_t now) {
-    int64_t limit = time_from_seconds(run->job->timeouts.step);
+/* The slowest trainer, or ROSTER_NO_RANK. One that sends heartbeats but
+ * finishes no step blocks a synchronous round; with staleness it blocks only
+ * itself. */
+static uint32_t slowest_rank(const struct run *run) {
     uint32_t slow = ROSTER_NO_RANK;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        struct run_trainer *trainer = &run->trainers[r];
+        const struct run_trainer *trainer = &run->trainers[r];
         if (run->roster.slots[r].state != ROSTER_HELD || !trainer->in_view ||
             trainer->finished)
             continue;
@@ -85,6 +85,12 @@ static void check_step_deadline(struct run *run, int64_t now) {
              trainer->last_progress < run->trainers[slow].last_progress))
             slow = r;
     }
+    return slow;
+}
+
+static void check_step_deadline(struct run *run, int64_t now) {
+    int64_t limit = time_from_seconds(run->job->timeouts.step);
+    uint32_t slow = slowest_rank(run);
     if (slow == ROSTER_NO_RANK)
         return;
     struct run_trainer *trainer = &run->trainers[slow];
@@ -227,6 +233,71 @@ static void check_lost_peer(struct run *run, int64_t now) {
             membership_remove(run, &run->roster.slots[r], false);
     run_stop(run, FAILURE_PEER_LOST, "%s; start the same command again",
              run->membership.lost_reason);
+}
+
+/* What the run waits for in phases that have a deadline of their own. */
+static void list_unready(const struct run *run, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    if (run->phase == RUN_FINISHING)
+        snprintf(text, size, "the last evaluation, checkpoint or export");
+    if (run->phase != RUN_READYING)
+        return;
+    for (uint32_t i = 0; i < run->roster.num_ps && used < size; i++)
+        if (!run->ps[i].ready)
+            used += (size_t)snprintf(text + used, size - used, "%sps %u",
+                                     used ? ", " : "", i);
+    if (run->allreduce && !used)
+        snprintf(text, size, "rank 0");
+}
+
+static void report_peers(const struct run *run, struct health_report *report,
+                         int64_t now) {
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        const struct roster_slot *slot = &run->roster.slots[i];
+        char name[64];
+        if (slot->state != ROSTER_HELD)
+            continue;
+        roster_name(slot, name, sizeof name);
+        struct deadline deadline = deadline_start(
+            name, "timeouts.peer", slot->last_seen, run->roster.peer_limit);
+        health_add_deadline(report, &deadline, now);
+    }
+}
+
+static void report_slowest(const struct run *run, struct health_report *report,
+                           int64_t now) {
+    uint32_t slow = slowest_rank(run);
+    char name[64];
+    if (slow == ROSTER_NO_RANK)
+        return;
+    roster_name(&run->roster.slots[slow], name, sizeof name);
+    struct deadline deadline =
+        deadline_start(name, "timeouts.step", run->trainers[slow].last_progress,
+                       time_from_seconds(run->job->timeouts.step));
+    health_add_deadline(report, &deadline, now);
+}
+
+void watchdog_report(const struct run *run, struct health_report *report,
+                     int64_t now) {
+    char *text = report->waiting_for;
+    struct deadline deadline = {.until = TIME_NEVER};
+    if (run->phase >= RUN_STOPPING)
+        return;
+    report_peers(run, report, now);
+    if (run->phase == RUN_TRAINING) {
+        report_slowest(run, report, now);
+    } else if (run->phase == RUN_JOINING) {
+        watchdog_list_absent(run, text, sizeof report->waiting_for);
+        if (text[0])
+            deadline = deadline_start(text, "timeouts.join", run->opened,
+                                      run->join_limit);
+    } else {
+        list_unready(run, text, sizeof report->waiting_for);
+        deadline = deadline_start(text, "timeouts.step", run->phase_since,
+                                  time_from_seconds(run->job->timeouts.step));
+    }
+    health_add_deadline(report, &deadline, now);
 }
 
 void watchdog_step(struct run *run, int64_t now) {

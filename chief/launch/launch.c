@@ -245,6 +245,12 @@ enum status launch_run(const struct launch_settings *options, int *exit_code,
         return status;
     if (options->azureml_distribution)
         launch.count = azureml_num_processes(options->azureml_distribution);
+    if (options->metrics.port &&
+        options->metrics.port + launch.count - 1 > UINT16_MAX)
+        return status_fail(why, FAILURE_BAD_FLAG_VALUE,
+                           "--metrics-port %u: %u processes need as many ports "
+                           "from it on, up to %u",
+                           options->metrics.port, launch.count, UINT16_MAX);
     launch.processes = calloc(launch.count, sizeof *launch.processes);
     if (!launch.processes)
         return status_fail(why, FAILURE_NO_MEMORY,

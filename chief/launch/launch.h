@@ -8,6 +8,7 @@
 #include "proto/base/status.h"
 #include "proto/config/cli/launch_options.h"
 #include "proto/config/cluster/azureml.h"
+#include "proto/config/cluster/cluster.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,6 +20,8 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
                               struct failure *why) MUST_CHECK;
 
 #define LAUNCH_PS_PIDS "CAPSTAN_PS_PIDS"
+/* Where a process serves its status: a value of --metrics-port. */
+#define LAUNCH_METRICS_PORT "CAPSTAN_METRICS_PORT"
 /* Set if the chief logs to the same terminal. */
 #define LAUNCH_TOGETHER "CAPSTAN_TOGETHER"
 
@@ -41,11 +44,14 @@ struct launch_settings {
     /* Starts the processes of this distribution instead, without a chief; or
      * NULL. */
     const struct azureml_distribution *azureml_distribution;
-    char *const *run_arguments; /* of the chief, after the verb: the job's path
-                                   and flags, NULL-terminated; the others get
-                                   them only with arguments_for_all */
-    double grace, stop;         /* seconds, as in the job's timeouts */
-    const struct log *log;      /* borrowed; NULL: log nothing */
+    char *const *run_arguments;  /* of the chief, after the verb: the job's path
+                                    and flags, NULL-terminated; the others get
+                                    them only with arguments_for_all */
+    double grace, stop;          /* seconds, as in the job's timeouts */
+    struct cluster_task metrics; /* where the first process serves its status,
+                                    the others on the ports after it; port 0:
+                                    nowhere */
+    const struct log *log;       /* borrowed; NULL: log nothing */
 };
 
 /* Writes the path of the running program, for launch_settings. */

@@ -158,6 +158,19 @@ static void set_environment(const struct launch *launch,
                            (uint32_t)(process - launch->processes));
 }
 
+/* Runs in the child. Without METRICS a variable that the launcher has does not
+ * hold for its processes, which cannot share one port. */
+static void launch_start_set_metrics(const struct launch *launch,
+                                     const struct launch_process *process) {
+    struct cluster_task metrics = launch->options->metrics;
+    char address[300] = "0";
+    if (metrics.port) {
+        metrics.port += (uint16_t)(process - launch->processes);
+        cluster_address(&metrics, address, sizeof address);
+    }
+    setenv(LAUNCH_METRICS_PORT, address, 1);
+}
+
 static bool runs_command(const struct launch *launch,
                          const struct launch_process *process) {
     return launch->options->command && !strcmp(process->type, "worker");
@@ -212,6 +225,7 @@ static void launch_start_prepare(void *context) {
     if (runs_command(preparation->launch, preparation->process))
         set_threads(preparation->launch->options);
     export_ps_pids(preparation->launch);
+    launch_start_set_metrics(preparation->launch, preparation->process);
 }
 
 static bool writes_stdout(const struct launch *launch,

@@ -415,6 +415,26 @@ static bool is_finished(const struct evaluator *evaluator,
     return true;
 }
 
+static void evaluator_report(const struct evaluator *evaluator,
+                             enum health_state state, uint64_t step) {
+    int64_t now = time_now();
+    struct health_report *report =
+        health_begin(evaluator->settings->health, now);
+    if (!report)
+        return;
+    report->state = state;
+    report->step = step;
+    if (state == HEALTH_FOLLOWING) {
+        snprintf(report->waiting_for, sizeof report->waiting_for,
+                 "a new checkpoint in %s", evaluator->settings->dir);
+        struct deadline deadline =
+            deadline_start(report->waiting_for, "--join-timeout",
+                           evaluator->newest_at, evaluator->timeout_ns);
+        health_add_deadline(report, &deadline, now);
+    }
+    health_end(evaluator->settings->health);
+}
+
 /* Evaluates the new ones among STEPS, ascending. *OVER: the newest is the
  * end. */
 static enum status evaluate_new(struct evaluator *evaluator,
@@ -434,6 +454,7 @@ static enum status evaluate_new(struct evaluator *evaluator,
         if (is_seen(evaluator, checkpoint))
             continue;
         status = check_interrupts(evaluator, why);
+        evaluator_report(evaluator, HEALTH_TRAINING, steps[i]);
         if (!status)
             status = evaluate_checkpoint(evaluator, checkpoint, why);
         evaluator->newest_at = time_now();
@@ -460,6 +481,10 @@ static enum status poll_directory(struct evaluator *evaluator, bool *over,
 
 static enum status wait_for_change(const struct evaluator *evaluator,
                                    struct failure *why) {
+    evaluator_report(evaluator, HEALTH_FOLLOWING,
+                     evaluator->num_seen
+                         ? evaluator->seen[evaluator->num_seen - 1].step
+                         : 0);
     int64_t now = time_now(), waited = now - evaluator->newest_at;
     if (waited >= evaluator->timeout_ns)
         return status_fail(
@@ -485,6 +510,7 @@ enum status evaluator_run(const struct evaluator_settings *settings,
                            "an evaluator follows a checkpoint directory: give "
                            "it --checkpoint-dir, or model_dir in TF_CONFIG");
     evaluator.timeout_ns = time_from_seconds(settings->timeout);
+    evaluator_report(&evaluator, HEALTH_FOLLOWING, 0);
     log_info(settings->log, "directory_followed", "following %s",
              settings->dir);
     enum status status = poll_directory(&evaluator, &over, why);

@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_EVALUATOR_H
 #define CAPSTAN_EVALUATOR_H
 
+#include "proto/base/health.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 
@@ -17,6 +18,7 @@ struct evaluator_settings {
                         first one */
     bool json;       /* prints one object per checkpoint on standard output */
     int interrupts;  /* descriptor that gives a signal's number */
+    struct health *health; /* where it tells of itself; NULL: nowhere */
 };
 
 /* STATUS_OK once the newest checkpoint is final and no run continues from it

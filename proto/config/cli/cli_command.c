@@ -55,6 +55,12 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
          "auto: processes on one host use shared memory; tcp: they use TCP "   \
          "(default: auto)",                                                    \
          0)
+#define METRICS(ports)                                                         \
+    FLAG("metrics-port", METRICS_PORT, "PORT",                                 \
+         "serve /healthz and /status over HTTP on this port of 127.0.0.1, or " \
+         "on ADDRESS:PORT; 0: off" ports "; the same as CAPSTAN_METRICS_PORT " \
+         "(default: 0)",                                                       \
+         0)
 #define DEEPSPEED                                                              \
     FLAG("deepspeed_config", DEEPSPEED, "FILE",                                \
          "read keys that the job does not have from this DeepSpeed "           \
@@ -118,6 +124,7 @@ static const struct argp_option run_options[] = {
     FLAG("join-timeout", JOIN_TIMEOUT, "SECONDS",
          "time to wait for the chief (default: 600)", 0),
     LANE,
+    METRICS(""),
     FLAG("link-gbits", LINK, "G",
          "chief: bandwidth of a host's link in each direction, 10^9 bits/s "
          "(default: measured if every process has its own host)",
@@ -135,6 +142,7 @@ static const struct argp_option local_options[] = {
     JSON,
     JSON_LOG,
     LANE,
+    METRICS("; the chief's, and the other processes have the ports after it"),
     FLAG("link-gbits", LINK, "G",
          "bandwidth, 10^9 bits/s in each direction, with which the summary "
          "computes what the network would allow if each process had a host of "

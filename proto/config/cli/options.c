@@ -12,6 +12,7 @@
 #include "proto/config/cli/cli_flag.h"
 #include "proto/config/cli/cli_help.h"
 #include "proto/config/cli/options_check.h"
+#include "proto/config/cluster/address.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -150,6 +151,16 @@ static error_t lane(struct parser *parser, const char *text) {
     if (strcmp(text, "auto") && strcmp(text, "tcp"))
         return fail_usage(parser, FAILURE_BAD_FLAG_VALUE,
                           "--lane takes auto or tcp, not '%s'", text);
+    return 0;
+}
+
+static error_t set_metrics_port(struct parser *parser, const char *text) {
+    struct cluster_task ignored;
+    parser->options->metrics_port = text;
+    if (!address_parse_listener(&ignored, text))
+        return fail_usage(parser, FAILURE_BAD_FLAG_VALUE,
+                          "--metrics-port takes PORT or ADDRESS:PORT, not '%s'",
+                          text);
     return 0;
 }
 
@@ -337,6 +348,8 @@ static error_t options_parse(int key, char *text, struct argp_state *state) {
         return set_join_timeout(parser, text);
     case CLI_COMMAND_KEY_TRANSPORT:
         return lane(parser, text);
+    case CLI_COMMAND_KEY_METRICS_PORT:
+        return set_metrics_port(parser, text);
     case CLI_COMMAND_KEY_LINK:
         return set_link_gbits(parser, text);
     case CLI_COMMAND_KEY_PS:

@@ -44,8 +44,9 @@ struct options {
     double join_timeout; /* seconds; 0: not given */
     double link_gbits;   /* 10^9 bits/s; 0: not given */
     const char *checkpoint_dir;
-    const char *lane; /* "auto" or "tcp"; NULL: not given */
-    bool coordinate;  /* the chief coordinates unless the job says train */
+    const char *lane;         /* "auto" or "tcp"; NULL: not given */
+    const char *metrics_port; /* address_parse_listener; NULL: not given */
+    bool coordinate; /* the chief coordinates unless the job says train */
     unsigned num_ps, num_workers; /* local, bench */
     bool ps_given;                /* --ps was given; else num_ps is 1 */
     bool workers_given;

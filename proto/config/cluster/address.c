@@ -92,3 +92,14 @@ enum status address_parse(struct cluster_task *task, const char *text,
     end += *end == ']';
     return parse_port(task, *end == ':' ? end + 1 : "", text, location, why);
 }
+
+bool address_parse_listener(struct cluster_task *task, const char *text) {
+    struct failure ignored;
+    uint64_t port;
+    if (strchr(text, ':'))
+        return *text != ':' && !address_parse(task, text, "it", &ignored);
+    if (!decimal_parse(text, &port) || port > UINT16_MAX)
+        return false;
+    *task = (struct cluster_task){.port = (uint16_t)port, .host = "127.0.0.1"};
+    return true;
+}

@@ -12,4 +12,8 @@
 enum status address_parse(struct cluster_task *task, const char *text,
                           const char *location, struct failure *why) MUST_CHECK;
 
+/* Reads where a server listens: "PORT", of 127.0.0.1, or "ADDRESS:PORT". PORT
+ * may be 0. False: TEXT is neither. */
+bool address_parse_listener(struct cluster_task *task, const char *text);
+
 #endif

@@ -275,6 +275,25 @@ int64_t control_client_deadline(const struct control_client *client) {
     return client->last_heartbeat + client->heartbeat_interval;
 }
 
+void control_client_report(const struct control_client *client,
+                           struct health_report *report, int64_t now) {
+    struct deadline deadline = control_client_chief_deadline(client);
+    struct health_peer chief = {
+        .role = "chief",
+        .last_seen = client->joined ? client->last_received : 0,
+    };
+    control_client_chief_address(client, chief.address, sizeof chief.address);
+    if (client->member->chief_inproc || !client->chief_host[0])
+        chief.address[0] = 0;
+    report->state = client->joined ? HEALTH_JOINED : HEALTH_JOINING;
+    report->run = client->process->run;
+    if (!client->joined)
+        snprintf(report->waiting_for, sizeof report->waiting_for, "%s",
+                 client->chief_name);
+    health_add_peer(report, chief);
+    health_add_deadline(report, &deadline, now);
+}
+
 void *control_client_socket(struct control_client *client) {
     return link_socket(client->multi_connect.links[0]);
 }

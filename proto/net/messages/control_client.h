@@ -5,6 +5,7 @@
 #ifndef CAPSTAN_CONTROL_CLIENT_H
 #define CAPSTAN_CONTROL_CLIENT_H
 
+#include "proto/base/health.h"
 #include "proto/base/status.h"
 #include "proto/net/messages/member.h"
 #include "proto/net/messages/message.h"
@@ -53,6 +54,11 @@ int64_t control_client_deadline(const struct control_client *client);
 
 /* For zmq_poll with ZMQ_POLLIN. */
 void *control_client_socket(struct control_client *client);
+
+/* Fills in the state, joining or joined, the run, the chief as a peer, and its
+ * deadline. */
+void control_client_report(const struct control_client *client,
+                           struct health_report *report, int64_t now);
 
 /* The next command of the chief, or NULL; view until the next call. The first
  * is the welcome. A refusal returns the status that it carries. */

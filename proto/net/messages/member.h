@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct health;
 struct rule_loops;
 
 /* A role keeps one and lends it to its parts. */
@@ -19,6 +20,7 @@ struct process {
     const struct rule_loops *loops; /* NULL: the best for this CPU */
     bool shm;       /* shared memory between processes on one host is allowed */
     int interrupts; /* descriptor that delivers signal numbers; -1: none */
+    struct health *health; /* where the role tells of itself; NULL: nowhere */
     /* In every message; set by the control client. */
     uint64_t run;         /* the run joined, 0 before */
     uint64_t incarnation; /* 0 before control_client_open */

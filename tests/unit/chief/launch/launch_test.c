@@ -3,6 +3,7 @@
  * its streams. */
 #include "chief/launch/launch.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/launch_fixture.h"
 
 #include <setjmp.h>
@@ -254,6 +255,30 @@ static void another_verb_forwards_its_arguments_and_workers_have_stdout(
     assert_int_equal(launch_fixture_count(set, "pid-*"), 2);
 }
 
+/* In the order chief, ps, workers. */
+static void processes_serve_their_status_on_ports_of_their_own(void **state) {
+    struct launch_fixture *set = *state;
+    struct launch_settings options = {.num_ps = 1,
+                                      .num_workers = 1,
+                                      .grace = 60,
+                                      .stop = 60,
+                                      .metrics = {.port = 9100, .host = "::1"}};
+    launch_fixture_set_program(set, "echo \"$me $CAPSTAN_METRICS_PORT\"");
+    assert_int_equal(launch_fixture_run_with(set, &options), STATUS_OK);
+    assert_string_equal(set->out, "chief [::1]:9100\n");
+    launch_fixture_expect_log(set, "ps [::1]:9101\n");
+    launch_fixture_expect_log(set, "worker [::1]:9102\n");
+    options.metrics.port = 65534;
+    assert_fails(launch_fixture_run_with(set, &options), &set->why,
+                 FAILURE_BAD_FLAG_VALUE);
+    options.metrics.port = 0;
+    setenv("CAPSTAN_METRICS_PORT", "9100", 1);
+    assert_int_equal(launch_fixture_run_with(set, &options), STATUS_OK);
+    unsetenv("CAPSTAN_METRICS_PORT");
+    assert_string_equal(set->out, "chief 0\n");
+    launch_fixture_expect_log(set, "ps 0\n");
+}
+
 /* A terminal's Ctrl-C goes to the launcher's process group. */
 static void every_process_leads_a_process_group(void **state) {
     struct launch_fixture *set = *state;
@@ -275,6 +300,7 @@ int main(void) {
         LAUNCH_TEST(
             another_verb_forwards_its_arguments_and_workers_have_stdout),
         LAUNCH_TEST(nobody_has_stdout_if_that_is_asked_for),
+        LAUNCH_TEST(processes_serve_their_status_on_ports_of_their_own),
         LAUNCH_TEST(every_process_leads_a_process_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

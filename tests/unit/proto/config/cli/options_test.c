@@ -278,6 +278,14 @@ static void local_counts_ps_and_workers(void **state) {
     assert_string_equal(parse_valid("local --lane tcp job.json")->lane, "tcp");
     assert_string_equal(parse_valid("run --lane=auto job.json")->lane, "auto");
     expect_error("run --lane shm j", "auto or tcp, not 'shm'");
+    parse_valid("run --metrics-port 0 job.json");
+    parse_valid("run --metrics-port [::]:9100 job.json");
+    assert_string_equal(
+        parse_valid("local --metrics-port=9100 job.json")->metrics_port,
+        "9100");
+    expect_error("run --metrics-port 65536 j", "PORT or ADDRESS:PORT, not");
+    expect_error("local --metrics-port a j", "PORT or ADDRESS:PORT, not 'a'");
+    expect_error("compare --metrics-port 9100 j", "--metrics-port");
     expect_error("local", "local takes [JOB.json] [-- COMMAND...]");
     expect_error("local --ps two j",
                  "--ps takes a count from 0 to 1024, not 'two'");

@@ -120,6 +120,23 @@ static void a_written_address_reads_back(void **state) {
     }
 }
 
+static void a_listener_without_an_address_is_on_loopback(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"",      "a",  "-1",      "65536",
+                                        ":9100", "a:", "a:65536", "::1:9100"};
+    struct cluster_task task = {0};
+    assert_true(address_parse_listener(&task, "9100"));
+    assert_string_equal(task.host, "127.0.0.1");
+    assert_int_equal(task.port, 9100);
+    assert_true(address_parse_listener(&task, "[::]:9101"));
+    assert_string_equal(task.host, "::");
+    assert_int_equal(task.port, 9101);
+    assert_true(address_parse_listener(&task, "0"));
+    assert_int_equal(task.port, 0);
+    for (size_t i = 0; i < COUNT(wrong); i++)
+        assert_false(address_parse_listener(&task, wrong[i]));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(host_and_port_are_separated),
@@ -127,6 +144,7 @@ int main(void) {
         cmocka_unit_test(a_host_is_a_name_or_a_number),
         cmocka_unit_test(the_longest_name_fits_and_a_longer_one_is_refused),
         cmocka_unit_test(a_written_address_reads_back),
+        cmocka_unit_test(a_listener_without_an_address_is_on_loopback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

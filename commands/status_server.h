@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Serves over HTTP what the roles of a process tell of themselves
+ * (proto/base/health.h): /healthz for probes, /status as JSON. One thread of
+ * libmicrohttpd's. */
+#ifndef CAPSTAN_STATUS_SERVER_H
+#define CAPSTAN_STATUS_SERVER_H
+
+#include "commands/roles.h"
+#include "proto/base/health.h"
+#include "proto/base/status.h"
+#include "proto/config/cluster/cluster.h"
+
+struct status_server;
+
+/* Serves HEALTHS[COUNT] (borrowed; the first names the process) at ADDRESS.
+ * STATUS_CONFIG if it cannot listen there; WHY names the flag. */
+enum status status_server_open(struct status_server **out,
+                               const struct cluster_task *address,
+                               struct health *const *healths, unsigned count,
+                               struct failure *why) MUST_CHECK;
+
+/* Ends the thread and clears *SERVER (may be NULL). */
+void status_server_close(struct status_server **server);
+
+#endif

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the processes of a run tell over HTTP (--metrics-port): a probe learns
+ * the state and that a deadline is close, before it ends the run; /status has
+ * the step of each role, its peers, and what it waits for. */
+#include "chief/launch/port.h"
+#include "tests/cluster/cluster_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { CONFIG = 2, RETRY = 138, PORTS = 4, TRIES = 600 };
+static const double PAUSE = 0.05; /* seconds between two requests */
+
+struct answer {
+    int code; /* 0: no connection */
+    char text[65536];
+    const char *body;
+};
+
+static int connect_to(const char *host, unsigned port) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port)};
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(client >= 0);
+    assert_int_equal(inet_pton(AF_INET, host, &address.sin_addr), 1);
+    if (!connect(client, (struct sockaddr *)&address, sizeof address))
+        return client;
+    close(client);
+    return -1;
+}
+
+/* Views the answer until the next call. */
+static const struct answer *request(const char *host, unsigned port,
+                                    const char *method, const char *path) {
+    static struct answer answer;
+    char line[128];
+    size_t used = 0;
+    ssize_t got;
+    int client = connect_to(host, port);
+    answer = (struct answer){.body = answer.text};
+    if (client < 0)
+        return &answer;
+    int length =
+        snprintf(line, sizeof line, "%s %s HTTP/1.0\r\n\r\n", method, path);
+    assert_int_equal(send(client, line, (size_t)length, MSG_NOSIGNAL), length);
+    while ((got = recv(client, answer.text + used,
+                       sizeof answer.text - 1 - used, 0)) > 0)
+        used += (size_t)got;
+    close(client);
+    assert_int_equal(sscanf(answer.text, "HTTP/%*s %d", &answer.code), 1);
+    answer.body = strstr(answer.text, "\r\n\r\n");
+    assert_non_null(answer.body);
+    answer.body += 4;
+    return &answer;
+}
+
+static const struct answer *get(unsigned port, const char *path) {
+    return request("127.0.0.1", port, "GET", path);
+}
+
+/* Asks /healthz as a probe does until it answers CODE. */
+static const struct answer *await_health(unsigned port, int code) {
+    const struct answer *answer = NULL;
+    for (unsigned i = 0; i < TRIES; i++) {
+        answer = get(port, "/healthz");
+        if (answer->code == code)
+            return answer;
+        cluster_fixture_sleep(PAUSE);
+    }
+    fail_msg("no %d within %.0f s: %s", code, TRIES * PAUSE, answer->text);
+    return NULL;
+}
+
+static void expect_part(const struct answer *answer, const char *part) {
+    if (!strstr(answer->body, part))
+        fail_msg("'%s' is not in: %s", part, answer->body);
+}
+
+/* The object of /status; the caller's. */
+static json_t *read_status(unsigned port) {
+    const struct answer *answer = get(port, "/status");
+    assert_int_equal(answer->code, 200);
+    json_t *object = json_loads(answer->body, 0, NULL);
+    assert_non_null(object);
+    return object;
+}
+
+static const char *text_at(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+/* The object once it waits for TEXT; the caller's. */
+static json_t *await_wait(unsigned port, const char *text) {
+    json_t *status = NULL;
+    for (unsigned i = 0; i < TRIES; i++) {
+        json_decref(status);
+        status = read_status(port);
+        if (strstr(text_at(status, "waiting_for"), text))
+            return status;
+        cluster_fixture_sleep(PAUSE);
+    }
+    fail_msg("no wait for '%s': '%s'", text, text_at(status, "waiting_for"));
+    return NULL;
+}
+
+/* Waits until ROLE INDEX at PORT tells a step. */
+static void expect_steps(unsigned port, const char *role, int index) {
+    for (unsigned i = 0; i < TRIES; i++) {
+        json_t *status = read_status(port);
+        assert_string_equal(text_at(status, "role"), role);
+        assert_int_equal(json_integer_value(json_object_get(status, "index")),
+                         index);
+        bool trains = !strcmp(text_at(status, "state"), "training") &&
+                      json_integer_value(json_object_get(status, "step")) > 0;
+        if (trains) {
+            assert_int_equal(
+                json_integer_value(json_object_get(status, "total_steps")),
+                1000000);
+            assert_int_equal(strlen(text_at(status, "run")), 16);
+            assert_true(json_array_size(json_object_get(status, "peers")) > 0);
+            assert_true(json_object_get(status, "deadline") != NULL);
+        }
+        json_decref(status);
+        if (trains)
+            return;
+        cluster_fixture_sleep(PAUSE);
+    }
+    fail_msg("%s %d tells no step", role, index);
+}
+
+/* Holds COUNT ports, one after the other, for processes that bind them with
+ * SO_REUSEADDR: the first. */
+static unsigned hold_ports(unsigned count, int *sockets) {
+    for (unsigned i = 0; i < TRIES; i++) {
+        struct failure why;
+        uint16_t first;
+        unsigned held = 1;
+        assert_int_equal(port_reserve(&first, &sockets[0], &why), STATUS_OK);
+        for (; held < count; held++) {
+            struct sockaddr_in next = {.sin_family = AF_INET,
+                                       .sin_port =
+                                           htons((uint16_t)(first + held))};
+            int yes = 1;
+            sockets[held] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            if (bind(sockets[held], (struct sockaddr *)&next, sizeof next)) {
+                close(sockets[held]);
+                break;
+            }
+            setsockopt(sockets[held], SOL_SOCKET, SO_REUSEADDR, &yes,
+                       sizeof yes);
+        }
+        if (held == count)
+            return first;
+        while (held)
+            close(sockets[--held]);
+    }
+    fail_msg("there are no %u free ports one after the other", count);
+    return 0;
+}
+
+static void release_ports(unsigned count, const int *sockets) {
+    for (unsigned i = 0; i < count; i++)
+        close(sockets[i]);
+}
+
+static const char long_job[] =
+    "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
+    " \"steps_per_print\": 500, \"chief\": \"coordinate\","
+    " \"timeouts\": {\"peer\": 12, \"join\": 60, \"stop\": 1}}";
+
+/* The chief of the described cluster, which serves at PORT. */
+static struct cluster_process *start_chief(struct cluster_run *run,
+                                           unsigned port) {
+    char text[16];
+    snprintf(text, sizeof text, "%u", port);
+    struct cluster_process *chief = cluster_run_task(
+        run, "chief", 0,
+        (const char *[]){"--metrics-port", text, "job.json", NULL});
+    cluster_run_await(chief, "serving http://127.0.0.1:", CLUSTER_RUN_DEADLINE);
+    return chief;
+}
+
+static void a_chief_alone_is_late_before_its_members_are(void **state) {
+    int held;
+    unsigned port = hold_ports(1, &held);
+    cluster_run_job(*state, "{\"chief\": \"coordinate\","
+                            " \"timeouts\": {\"join\": 8, \"stop\": 1}}");
+    cluster_run_describe(*state, 1, 1, 1);
+    struct cluster_process *chief = start_chief(*state, port);
+    expect_part(await_health(port, 200), "joining");
+    json_t *status = await_wait(port, "worker 0, ps 0");
+    assert_int_equal(json_array_size(json_object_get(status, "peers")), 2);
+    json_decref(status);
+    const struct answer *late = await_health(port, 503);
+    expect_part(late, "timeouts.join");
+    expect_part(late, "worker 0, ps 0");
+    cluster_run_expect(chief, RETRY, CLUSTER_RUN_DEADLINE);
+    release_ports(1, &held);
+}
+
+static void start_local(struct cluster_run *run, unsigned port, const char *ps,
+                        struct cluster_process **local) {
+    char text[16];
+    snprintf(text, sizeof text, "%u", port);
+    cluster_run_job(run, long_job);
+    *local = cluster_run_start(
+        run, "local",
+        (const char *[]){"local", "--ps", ps, "--workers", "2",
+                         "--metrics-port", text, "job.json", NULL},
+        NULL);
+    cluster_run_await(*local, "%)", CLUSTER_RUN_DEADLINE);
+}
+
+static void end_local(struct cluster_process *local) {
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+}
+
+static void every_role_of_local_has_the_next_port(void **state) {
+    struct cluster_process *local;
+    int held[PORTS];
+    unsigned port = hold_ports(PORTS, held);
+    start_local(*state, port, "1", &local);
+    expect_steps(port, "chief", 0);
+    expect_steps(port + 1, "ps", 0);
+    expect_steps(port + 2, "worker", 0);
+    expect_steps(port + 3, "worker", 1);
+    for (unsigned i = 0; i < PORTS; i++)
+        expect_part(await_health(port + i, 200), "training");
+    end_local(local);
+    release_ports(PORTS, held);
+}
+
+static void all_reduce_tells_the_same(void **state) {
+    struct cluster_process *local;
+    int held[PORTS];
+    unsigned port = hold_ports(PORTS, held);
+    start_local(*state, port, "0", &local);
+    expect_steps(port, "chief", 0);
+    expect_steps(port + 1, "worker", 0);
+    expect_steps(port + 2, "worker", 1);
+    end_local(local);
+    release_ports(PORTS, held);
+}
+
+static void a_stopped_worker_is_named_before_it_is_declared_dead(void **state) {
+    struct cluster_fixture fixture;
+    int held;
+    unsigned port = hold_ports(1, &held);
+    cluster_run_job(*state, long_job);
+    cluster_fixture_describe(&fixture, *state, 1, 1, 2);
+    struct cluster_process *chief = fixture.tasks[0].process =
+        start_chief(*state, port);
+    for (unsigned i = 1; i < fixture.count; i++)
+        cluster_fixture_start(&fixture, i);
+    cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+    struct cluster_process *stopped =
+        fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process;
+    cluster_run_signal(stopped, SIGSTOP);
+    const struct answer *late = await_health(port, 503);
+    expect_part(late, "waiting for worker 1 for");
+    expect_part(late, "timeouts.peer");
+    json_decref(await_wait(port, "worker 1"));
+    cluster_run_signal(stopped, SIGCONT);
+    expect_part(await_health(port, 200), "training");
+    cluster_run_signal(chief, SIGTERM);
+    cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+    assert_false(cluster_fixture_has_logged(chief, "is gone"));
+    release_ports(1, &held);
+}
+
+/* One process that has all roles; ADDRESS is the variable's value. */
+static struct cluster_process *start_alone(struct cluster_run *run,
+                                           const char *address) {
+    char variable[64];
+    snprintf(variable, sizeof variable, "CAPSTAN_METRICS_PORT=%s", address);
+    cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000}");
+    return cluster_run_start(run, "alone",
+                             (const char *[]){"run", "job.json", NULL},
+                             (const char *[]){variable, NULL});
+}
+
+static void only_loopback_is_served_by_default(void **state) {
+    int held;
+    char address[32];
+    unsigned port = hold_ports(1, &held);
+    snprintf(address, sizeof address, "%u", port);
+    struct cluster_process *alone = start_alone(*state, address);
+    cluster_run_await(alone, "serving http://", CLUSTER_RUN_DEADLINE);
+    expect_part(await_health(port, 200), "\n");
+    assert_int_equal(request("127.0.0.2", port, "GET", "/healthz")->code, 0);
+    assert_int_equal(get(port, "/")->code, 404);
+    assert_int_equal(get(port, "/status/")->code, 404);
+    assert_int_equal(request("127.0.0.1", port, "POST", "/status")->code, 405);
+    assert_int_equal(request("127.0.0.1", port, "PUT", "/healthz")->code, 405);
+    json_t *status = read_status(port);
+    assert_int_equal(json_array_size(json_object_get(status, "roles")), 2);
+    json_decref(status);
+    end_local(alone);
+    snprintf(address, sizeof address, "0.0.0.0:%u", port);
+    alone = start_alone(*state, address);
+    cluster_run_await(alone, "serving http://", CLUSTER_RUN_DEADLINE);
+    assert_int_equal(request("127.0.0.2", port, "GET", "/healthz")->code, 200);
+    end_local(alone);
+    release_ports(1, &held);
+}
+
+static void a_busy_port_ends_a_process_with_2(void **state) {
+    int held[PORTS];
+    char address[32];
+    unsigned port = hold_ports(PORTS, held);
+    assert_int_equal(listen(held[0], 1), 0);
+    assert_int_equal(listen(held[2], 1), 0);
+    snprintf(address, sizeof address, "%u", port);
+    struct cluster_process *process = start_alone(*state, address);
+    cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(process, "--metrics-port: cannot listen on");
+    snprintf(address, sizeof address, "%u", port + 1); /* its ps has it */
+    process = cluster_run_start(
+        *state, "local",
+        (const char *[]){"local", "--metrics-port", address, "job.json", NULL},
+        NULL);
+    cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(process, "--metrics-port: cannot listen on");
+    process = start_alone(*state, ":80");
+    cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(process, "CAPSTAN_METRICS_PORT is ':80'");
+    release_ports(PORTS, held);
+}
+
+static void an_evaluator_tells_how_long_it_waits(void **state) {
+    int held;
+    char text[16];
+    unsigned port = hold_ports(1, &held);
+    snprintf(text, sizeof text, "%u", port);
+    struct cluster_process *evaluator = cluster_run_start(
+        *state, "evaluator",
+        (const char *[]){"run", "--job_name=evaluator", "--chief_hosts=a:1",
+                         "--worker_hosts=b:1", "--task_index=0",
+                         "--checkpoint-dir", "missing", "--join-timeout", "6",
+                         "--metrics-port", text, NULL},
+        NULL);
+    cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
+    expect_part(await_health(port, 200), "following");
+    json_t *status = read_status(port);
+    assert_string_equal(text_at(status, "role"), "evaluator");
+    json_decref(status);
+    const struct answer *late = await_health(port, 503);
+    expect_part(late, "a new checkpoint in missing");
+    expect_part(late, "--join-timeout");
+    cluster_run_expect(evaluator, RETRY, CLUSTER_RUN_DEADLINE);
+    release_ports(1, &held);
+}
+
+#define STATUS_TEST(name)                                                      \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        STATUS_TEST(a_chief_alone_is_late_before_its_members_are),
+        STATUS_TEST(every_role_of_local_has_the_next_port),
+        STATUS_TEST(all_reduce_tells_the_same),
+        STATUS_TEST(a_stopped_worker_is_named_before_it_is_declared_dead),
+        STATUS_TEST(only_loopback_is_served_by_default),
+        STATUS_TEST(a_busy_port_ends_a_process_with_2),
+        STATUS_TEST(an_evaluator_tells_how_long_it_waits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
