@@ -504,7 +504,7 @@ bundle: deps-bundle ## pack the build for machines without compiler and network;
 # The program searches plugins beside itself, so both are in lib/.
 LIB := $(DESTDIR)$(PREFIX)/lib/capstan
 # The library's link for the linker: LIBDIR=lib/x86_64-linux-gnu is Debian's.
-LIBDIR ?= lib
+LIBDIR := lib
 LINKS := $(DESTDIR)$(PREFIX)/$(LIBDIR)
 SHARE := $(DESTDIR)$(PREFIX)/share
 # A job's relative paths start at its folder, where users may not write after

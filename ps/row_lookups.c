@@ -126,7 +126,8 @@ void row_lookups_drop(struct row_lookups *lookups, struct row_lookup *lookup) {
     if (!lookup || --lookup->references)
         return;
     buffer_release(&lookup->floats);
-    if (lookup->rows > MAX_REMEMBERED_ROWS)
+    if (lookup->rows > MAX_REMEMBERED_ROWS ||
+        lookup->room_bytes > sizeof(uint64_t) * MAX_REMEMBERED_ROWS)
         free_parts(lookup);
     lookup->next = lookups->free_list;
     lookups->free_list = lookup;

@@ -248,7 +248,8 @@ static inline enum status numeric_values(const struct features *features,
             continue;
         }
         status = cell_number(features, feature, cell, i, &values[i], why);
-        values[i] = transformed(features, feature, values[i]);
+        if (!status)
+            values[i] = transformed(features, feature, values[i]);
     }
     return status;
 }

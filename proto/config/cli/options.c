@@ -107,6 +107,15 @@ static error_t add_set(struct parser *parser, const char *text) {
     return 0;
 }
 
+/* Takes SET out of the settings, if it is there: the last one counts. */
+static void drop_set(struct options *options, const char *set) {
+    unsigned kept = 0;
+    for (unsigned i = 0; i < options->num_sets; i++)
+        if (options->sets[i] != set)
+            options->sets[kept++] = options->sets[i];
+    options->num_sets = kept;
+}
+
 /* A flag that is given again replaces what it has set. */
 static error_t legacy_flag(struct parser *parser, int key, const char *text) {
     struct options *options = parser->options;
@@ -117,10 +126,10 @@ static error_t legacy_flag(struct parser *parser, int key, const char *text) {
     enum legacy_options_key flag =
         (enum legacy_options_key)(key - CLI_COMMAND_KEY_TRAIN_STEPS);
     char *set = options->of_flags[flag];
-    bool again = *set;
     if (!legacy_options_set(flag, text, set, problem, sizeof problem))
         return fail_usage(parser, FAILURE_BAD_FLAG_VALUE, "%s", problem);
-    return again ? 0 : add_set(parser, set);
+    drop_set(options, set);
+    return add_set(parser, set);
 }
 
 static error_t launch_flag(struct parser *parser, int key, const char *text) {

@@ -5,6 +5,7 @@
 #include "proto/config/decimal.h"
 #include "proto/config/diagnostics.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,8 +89,8 @@ static bool find_lsf_host(const struct cluster_input *input, char *host,
         return false;
     struct lsf_host first = next_lsf_host(&list, counted);
     struct lsf_host second = next_lsf_host(&list, counted);
-    bool batch = (first.slots == 1 && second.slots > 1) ||
-                 !strncmp(first.name, "batch", 5);
+    bool batch = first.slots == 1 &&
+                 (second.slots > 1 || !strncmp(first.name, "batch", 5));
     if (batch && second.length)
         first = second;
     snprintf(host, size, "%.*s", (int)first.length, first.name);
@@ -100,11 +101,13 @@ static bool find_lsf_host(const struct cluster_input *input, char *host,
 static bool find_sagemaker_host(const struct cluster_input *input, char *host,
                                 size_t size) {
     const char *list = cluster_input_variable(input, "SM_HOSTS");
-    const char *name = list ? strchr(list, '"') : NULL;
-    const char *end = name ? strchr(name + 1, '"') : NULL;
-    if (end)
-        snprintf(host, size, "%.*s", (int)(end - name - 1), name + 1);
-    return end;
+    json_t *hosts = list ? json_loads(list, 0, NULL) : NULL;
+    const char *first = json_string_value(json_array_get(hosts, 0));
+    bool found = first && *first && strlen(first) < size;
+    if (found)
+        snprintf(host, size, "%s", first);
+    json_decref(hosts);
+    return found;
 }
 
 /* Adds to LOCATION what the launcher's variables say of rank 0's host; HOST of

@@ -79,9 +79,11 @@ bool launcher_roles_dmlc_set(const struct cluster_input *input) {
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!cluster_input_variable(input, needed[i]))
             return false;
+    const char *local = cluster_input_variable(input, "BYTEPS_LOCAL_SIZE");
     if (role && role->role == CLUSTER_WORKER &&
         variable_is(input, "DMLC_NUM_WORKER", "1") &&
-        variable_is(input, "DMLC_NUM_SERVER", "0"))
+        variable_is(input, "DMLC_NUM_SERVER", "0") &&
+        (!local || !strcmp(local, "1")))
         return false;
     return !role || !role->id || find_dmlc_index(role, input) ||
            variable_is(input, role->count, "1");
@@ -133,6 +135,12 @@ static enum status read_byteps_rank(struct cluster *cluster, uint32_t local,
     enum status status = ranks_read_number(input, name, &here, why);
     if (status)
         return status;
+    if (here < 0 && local > 1)
+        return status_fail(why, FAILURE_CLUSTER_INVALID,
+                           "rank_missing: BYTEPS_LOCAL_SIZE is %u, and %s is "
+                           "not set: set it to the number of this worker on "
+                           "its machine, from 0.",
+                           local, name);
     if (here >= local)
         return status_fail(why, FAILURE_CLUSTER_INVALID,
                            "index_out_of_range: %s is %jd, and "

@@ -54,6 +54,7 @@ static const struct launcher launchers[] = {
       {"DMLC_TASK_ID", RANK},
       {"DMLC_NUM_WORKER", SIZE},
       {"DMLC_NUM_SERVER", OTHERS}}},
+    {"BytePS", {{"BYTEPS_LOCAL_RANK", INDEX}, {"BYTEPS_LOCAL_SIZE", SIZE}}},
     {"Paddle",
      {{"TRAINING_ROLE", ROLE},
       {"PADDLE_TRAINER_ID", RANK},

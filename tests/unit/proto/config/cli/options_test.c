@@ -132,6 +132,9 @@ static void flags_of_scripts_set_keys_of_the_job(void **state) {
         parse_valid("local --epochs 3 --set seed=1 --batch_size 9 job.json");
     assert_string_equal(both->sets[1], "seed=1");
     assert_string_equal(both->sets[2], "train_micro_batch_size_per_gpu=9");
+    both = parse_valid("run --train_steps 5 --set steps=7 --train_steps 9 a");
+    assert_int_equal(both->num_sets, 2);
+    assert_string_equal(both->sets[1], "steps=9");
     expect_error("run --train_steps=x job.json", "takes a count, not 'x'");
     expect_error("run --batch_size=2.5 job.json", "takes a count, not '2.5'");
     expect_error("run --learning_rate=-1 job.json", "at least 0, not '-1'");

@@ -99,6 +99,18 @@ static void wrong_dmlc_variables_are_refused(void **state) {
           {"BYTEPS_LOCAL_SIZE", "2"},
           {"BYTEPS_LOCAL_RANK", "2"}},
          "index_out_of_range"},
+        {"no rank on a machine of several",
+         {0},
+         {DMLC("worker"), {"DMLC_WORKER_ID", "1"}, {"BYTEPS_LOCAL_SIZE", "2"}},
+         "rank_missing"},
+        {"one of several on one machine, of an unknown root",
+         {0},
+         {{"DMLC_ROLE", "worker"},
+          {"DMLC_NUM_WORKER", "1"},
+          {"DMLC_NUM_SERVER", "0"},
+          {"BYTEPS_LOCAL_SIZE", "8"},
+          {"BYTEPS_LOCAL_RANK", "3"}},
+         "not_alone"},
     };
     CHECK(forms);
 }
