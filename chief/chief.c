@@ -48,6 +48,7 @@ static enum status chief_open_link(struct run *run,
     const struct cluster_task *self = cluster_own_task(settings->cluster);
     struct link_settings link = {.max_frame = MESSAGE_MAX_TO_CHIEF,
                                  .receive_frames = PEER_QUEUE,
+                                 .address = settings->address,
                                  .linger_ms = 1000};
     enum status status =
         link_open(&run->link, settings->zmq, LINK_SERVER, &link, why);
@@ -92,6 +93,7 @@ static enum status open_run(struct run *run,
                         .job = settings->job,
                         .model_memory = settings->model_memory,
                         .zmq = settings->zmq,
+                        .address = settings->address,
                         .cluster = settings->cluster,
                         .ps_inproc = settings->ps_inproc,
                         .trains = settings->trains,
@@ -510,6 +512,8 @@ static void chief_advertised_address(const struct chief_settings *settings,
         return;
     bound = *chief;
     bound.port = link_port(run->link);
+    if (settings->address)
+        snprintf(bound.host, sizeof bound.host, "%s", settings->address);
     cluster_address(&bound, text, size);
 }
 
@@ -532,7 +536,8 @@ enum status chief_run(const struct chief_settings *settings,
     run->join_limit = time_from_seconds(settings->join_timeout);
     chief_advertised_address(settings, run, address, sizeof address);
     struct discovery *discovery =
-        discovery_open(settings->zmq, settings->cluster, &run->roster, address);
+        discovery_open(settings->zmq, settings->address, settings->cluster,
+                       &run->roster, address);
     if (!discovery)
         status =
             status_fail(&first, FAILURE_NO_MEMORY, "no memory for a chief");

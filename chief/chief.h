@@ -17,6 +17,7 @@
 
 struct chief_settings {
     void *zmq;
+    const char *address; /* as of struct process (member.h) */
     const struct log *log;
     struct job *job; /* checked; borrowed. With PROBLEM only its timeouts are
                         used */

@@ -82,6 +82,7 @@ struct run {
     const struct log *log;
     struct run_series *series; /* of this run, or NULL; borrowed */
     void *zmq;
+    const char *address;           /* as of struct process (member.h) */
     const struct cluster *cluster; /* from the chief's configuration */
     const char *ps_inproc;         /* in-process link of a ps, or NULL */
     struct link *link;

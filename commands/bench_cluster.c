@@ -66,10 +66,14 @@ static char **cluster_arguments(char *const *words) {
 }
 
 enum status bench_cluster_run(const struct options *options,
-                              const char *program, const struct log *log,
-                              int *exit_code, struct failure *why) {
+                              const struct process_settings *settings,
+                              const struct log *log, int *exit_code,
+                              struct failure *why) {
+    char program[4096] = "";
     char **words = cluster_arguments(options->words);
     struct launch_settings launch = {.program = program,
+                                     .address =
+                                         process_settings_address(settings),
                                      .verb = "bench",
                                      .writers = LAUNCH_STDOUT_WORKERS,
                                      .arguments_for_all = true,
@@ -79,6 +83,7 @@ enum status bench_cluster_run(const struct options *options,
                                      .grace = GRACE,
                                      .stop = STOP,
                                      .log = log};
+    launch_program(program, sizeof program);
     enum status status =
         words ? launch_run(&launch, exit_code, why)
               : status_fail(why, FAILURE_NO_MEMORY, "no memory for a command");

@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_BENCH_CLUSTER_H
 #define CAPSTAN_BENCH_CLUSTER_H
 
+#include "commands/process_settings.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/cli/options.h"
@@ -15,10 +16,11 @@
 enum status bench_cluster_job(struct job **out, const struct options *options,
                               struct failure *why) MUST_CHECK;
 
-/* Starts chief, ps and client as processes of PROGRAM with the arguments of
- * OPTIONS, and waits until they end. *EXIT_CODE as in launch_run. */
+/* Starts chief, ps and client as processes of this program with the arguments
+ * of OPTIONS, and waits until they end. *EXIT_CODE as in launch_run. */
 enum status bench_cluster_run(const struct options *options,
-                              const char *program, const struct log *log,
-                              int *exit_code, struct failure *why) MUST_CHECK;
+                              const struct process_settings *settings,
+                              const struct log *log, int *exit_code,
+                              struct failure *why) MUST_CHECK;
 
 #endif

@@ -174,13 +174,12 @@ static void show_result(const struct options *options, char *result) {
 }
 
 static enum status launch_bench(const struct options *options,
+                                const struct process_settings *settings,
                                 struct failure *why) {
     struct log log;
     int code = STATUS_FAILED;
-    char program[4096] = "";
     log_open(&log, "bench", -1);
-    launch_program(program, sizeof program);
-    enum status status = bench_cluster_run(options, program, &log, &code, why);
+    enum status status = bench_cluster_run(options, settings, &log, &code, why);
     if (status)
         log_failure(&log, why);
     return status ? status : (enum status)code;
@@ -202,7 +201,7 @@ enum status bench_command(const struct options *options, struct failure *why) {
                                  process_settings_getenv, NULL, why);
     if (!status)
         status = cluster->local
-                     ? launch_bench(options, why)
+                     ? launch_bench(options, &settings, why)
                      : process_bench(options, &settings, cluster, &result, why);
     show_result(options, result);
     cluster_free(&cluster);

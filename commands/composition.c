@@ -104,6 +104,7 @@ static struct process role_process(const struct composition *composition,
                                    const struct role *role) {
     return (struct process){
         .zmq = composition->zmq,
+        .address = process_settings_address(&composition->process_settings),
         .log = &role->log,
         .loops = composition->process_settings.loops,
         .shm = composition->process_settings.shm,
@@ -324,6 +325,7 @@ static enum status add_chief(struct composition *composition,
         composition->options->cli_command != CLI_COMMAND_BENCH && !series;
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,
+        .address = process_settings_address(&composition->process_settings),
         .log = &role->log,
         .job = composition->job,
         .model_memory = model_memory(&job->model),
@@ -364,6 +366,7 @@ enum status composition_add_refusal(struct composition *composition,
     struct role *role = add_role(composition, ROLE_CHIEF, "chief", -1);
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,
+        .address = process_settings_address(&composition->process_settings),
         .log = &role->log,
         .job = job,
         .problem = why,

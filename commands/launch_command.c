@@ -207,6 +207,7 @@ static enum status local_script(const struct options *options,
     struct launch_settings launch = {
         .program = program,
         .command = options->launch.command,
+        .address = process_settings_address(settings),
         .writers = options->json ? LAUNCH_STDOUT_NOBODY : LAUNCH_STDOUT_WORKERS,
         .num_ps = local_num_ps(options, job),
         .num_workers = options->num_workers,
@@ -235,6 +236,8 @@ enum status local_command(const struct options *options, struct failure *why) {
     enum status status = process_settings_read(&settings, options, why);
     if (options->lane)
         setenv("CAPSTAN_LANE", options->lane, 1);
+    if (options->interface)
+        setenv(INTERFACE_VARIABLE, options->interface, 1);
     if (!status && options->launch.command) {
         status = local_script(options, &settings, &log, &code, why);
         return status ? status : (enum status)code;
@@ -254,6 +257,7 @@ enum status local_command(const struct options *options, struct failure *why) {
     local_arguments(options, job, arguments, &texts);
     struct launch_settings launch = {
         .program = program,
+        .address = process_settings_address(&settings),
         .num_ps = local_num_ps(options, job),
         .num_workers = options->num_workers,
         .azureml_distribution =

@@ -6,12 +6,33 @@
 #include "proto/config/cluster/address.h"
 #include "proto/net/messages/launch_record.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 const char *process_settings_getenv(void *context, const char *name) {
     (void)context;
     return getenv(name);
+}
+
+const char *process_settings_address(const struct process_settings *settings) {
+    return settings->interface.address[0] ? settings->interface.address : NULL;
+}
+
+/* NCCL has names of interfaces only; "=" asks for the whole name. */
+static enum status read_interface(struct interface *chosen, const char *flag,
+                                  struct failure *why) {
+    char name[IF_NAMESIZE + 1];
+    const char *text = flag ? flag : getenv(INTERFACE_VARIABLE);
+    if (!text || !*text)
+        return STATUS_OK;
+    enum status status = interface_find(
+        chosen, text, flag ? "--interface" : INTERFACE_VARIABLE,
+        flag ? FAILURE_BAD_FLAG_VALUE : FAILURE_BAD_VARIABLE, why);
+    snprintf(name, sizeof name, "=%s", chosen->name);
+    if (!status)
+        setenv("NCCL_SOCKET_IFNAME", name, 0);
+    return status;
 }
 
 enum status process_settings_read(struct process_settings *settings,
@@ -40,5 +61,8 @@ enum status process_settings_read(struct process_settings *settings,
                            LAUNCH_METRICS_PORT
                            " is '%.64s'; it takes PORT or ADDRESS:PORT, 0: off",
                            metrics);
-    return rule_choose(&settings->loops, getenv("CAPSTAN_CPU"), why);
+    enum status status =
+        read_interface(&settings->interface, options->interface, why);
+    return status ? status
+                  : rule_choose(&settings->loops, getenv("CAPSTAN_CPU"), why);
 }

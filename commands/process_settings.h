@@ -7,6 +7,7 @@
 #include "proto/base/status.h"
 #include "proto/config/cli/options.h"
 #include "proto/config/cluster/cluster.h"
+#include "proto/net/link/interface.h"
 #include "proto/tensor/rule.h"
 
 #include <stdbool.h>
@@ -22,6 +23,8 @@
 
 struct process_settings {
     const struct rule_loops *loops; /* CAPSTAN_CPU, else the best */
+    struct interface interface; /* --interface, CAPSTAN_INTERFACE; no address:
+                                   not given */
     bool shm;   /* shared memory on one host: --lane, CAPSTAN_LANE */
     int record; /* descriptor for the launch record (launch_record.h), 0: none
                  */
@@ -33,10 +36,14 @@ struct process_settings {
     bool silent;    /* nothing is logged */
 };
 
-/* Reads flags and environment. On STATUS_CONFIG WHY says what is allowed. */
+/* Reads flags and environment. An interface is also set for NCCL, unless the
+ * environment has one for it. On STATUS_CONFIG WHY says what is allowed. */
 enum status process_settings_read(struct process_settings *settings,
                                   const struct options *options,
                                   struct failure *why) MUST_CHECK;
+
+/* The address of the interface given, or NULL. */
+const char *process_settings_address(const struct process_settings *settings);
 
 /* A variable of the environment, or NULL, for cluster_resolve; CONTEXT is
  * ignored. */

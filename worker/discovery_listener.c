@@ -48,7 +48,8 @@ enum status discovery_listener_open(struct discovery_listener **out,
     listener->connected_at = listener->queried_at =
         time_now() - CONNECT_INTERVAL;
     struct link_settings link = {.max_frame = MESSAGE_MAX_HEADER,
-                                 .receive_frames = 64};
+                                 .receive_frames = 64,
+                                 .address = process->address};
     enum status status = STATUS_OK;
     if (member->self) {
         status = link_open(&listener->listener, process->zmq, LINK_SERVER,

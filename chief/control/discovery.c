@@ -22,6 +22,7 @@ struct announcement {
 
 struct discovery {
     void *zmq;
+    const char *source;
     const struct cluster *cluster;
     const struct roster *roster;
     char address[300];
@@ -30,13 +31,15 @@ struct discovery {
     int64_t last_step;
 };
 
-struct discovery *discovery_open(void *zmq, const struct cluster *cluster,
+struct discovery *discovery_open(void *zmq, const char *source,
+                                 const struct cluster *cluster,
                                  const struct roster *roster,
                                  const char *address) {
     struct discovery *discovery = calloc(1, sizeof *discovery);
     if (!discovery)
         return NULL;
     *discovery = (struct discovery){.zmq = zmq,
+                                    .source = source,
                                     .cluster = cluster,
                                     .roster = roster,
                                     .last_step = time_now()};
@@ -76,6 +79,7 @@ static bool discovery_connect_to(struct discovery *discovery,
                                  const char *address) {
     struct link_settings settings = {.max_frame = MESSAGE_MAX_HEADER,
                                      .receive_frames = 16,
+                                     .address = discovery->source,
                                      .linger_ms = 1000};
     struct failure why;
     return !link_open(&announcement->link, discovery->zmq, LINK_CLIENT,

@@ -13,8 +13,10 @@
 struct discovery;
 
 /* ADDRESS is the chief's, as peers reach it; "": unknown, nothing is announced.
- * Borrows CLUSTER and ROSTER. NULL: no memory. */
-struct discovery *discovery_open(void *zmq, const struct cluster *cluster,
+ * SOURCE is a local address to connect from, or NULL. Borrows SOURCE, CLUSTER
+ * and ROSTER. NULL: no memory. */
+struct discovery *discovery_open(void *zmq, const char *source,
+                                 const struct cluster *cluster,
                                  const struct roster *roster,
                                  const char *address);
 

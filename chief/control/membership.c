@@ -83,19 +83,24 @@ static const char *observed_host(const struct run *run,
     const struct cluster_task *chief = cluster_chief(run->cluster);
     if (incoming->from[0] && !membership_is_loopback(incoming->from))
         return incoming->from;
+    if (run->address)
+        return run->address;
     return incoming->from[0] && chief ? chief->host
                                       : incoming->control->join->host;
 }
 
 /* The chief's cluster description has precedence: a listed address may be
- * mapped to the bound port. If it lists none or port 0, the joiner's own
- * address counts. */
+ * mapped to the bound port. If it lists none or port 0, or the joiner listens
+ * nowhere else, the joiner's own address counts. */
 static void membership_advertised_address(
     const struct run *run, const struct control_message *incoming, char *text,
     size_t size) {
     const Capstan__Join *join = incoming->control->join;
     const struct cluster_task *task =
-        cluster_find(run->cluster, (enum cluster_role)join->role, join->index);
+        join->only_there
+            ? NULL
+            : cluster_find(run->cluster, (enum cluster_role)join->role,
+                           join->index);
     const char *own =
         join->address[0] ? join->address : observed_host(run, incoming);
     const char *host = task && task->host[0] ? task->host : own;

@@ -40,6 +40,7 @@ struct launch_settings {
     bool arguments_for_all;
     char *const *command; /* of the workers instead, NULL-terminated: worker 0
                              leads, and there is no chief; or NULL */
+    const char *address;  /* numeric, of all processes; NULL: 127.0.0.1 */
     unsigned num_ps, num_workers;
     /* Starts the processes of this distribution instead, without a chief; or
      * NULL. */

@@ -63,19 +63,26 @@ void launch_name_processes(struct launch *launch) {
         name_processes(launch);
 }
 
+static const char *launch_host(const struct launch *launch) {
+    const char *address = launch->options->address;
+    return address ? address : "127.0.0.1";
+}
+
 /* Reserves a port for each process and returns the cluster object of TF_CONFIG,
  * owned by the caller; NULL: WHY is filled. */
 static json_t *describe_cluster(struct launch *launch, struct failure *why) {
     json_t *cluster = json_object();
     for (unsigned i = 0; i < launch->count; i++) {
         struct launch_process *process = &launch->processes[i];
-        char address[32];
+        const char *host = launch_host(launch);
+        char address[96];
         uint16_t port;
         if (port_reserve(&port, &process->port_socket, why)) {
             json_decref(cluster);
             return NULL;
         }
-        snprintf(address, sizeof address, "127.0.0.1:%d", port);
+        snprintf(address, sizeof address,
+                 strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
         if (!json_object_get(cluster, process->type))
             json_object_set_new(cluster, process->type, json_array());
         json_array_append_new(json_object_get(cluster, process->type),
@@ -155,6 +162,7 @@ static void set_environment(const struct launch *launch,
         setenv("TF_CONFIG", process->config, 1);
     else
         rank_variables_set(launch->options->azureml_distribution,
+                           launch_host(launch),
                            (uint32_t)(process - launch->processes));
 }
 

@@ -31,8 +31,9 @@ static void rank_variables_set_number(const char *name, uint32_t value) {
     setenv(name, text, 1);
 }
 
-static void set_torch(uint32_t rank, uint32_t size, uint32_t per_instance) {
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
+static void set_torch(const char *host, uint32_t rank, uint32_t size,
+                      uint32_t per_instance) {
+    setenv("MASTER_ADDR", host, 1);
     rank_variables_set_number("MASTER_PORT", RANK_VARIABLES_PORT);
     rank_variables_set_number("WORLD_SIZE", size);
     rank_variables_set_number("RANK", rank);
@@ -40,25 +41,29 @@ static void set_torch(uint32_t rank, uint32_t size, uint32_t per_instance) {
     rank_variables_set_number("NODE_RANK", rank / per_instance);
 }
 
-static void set_mpi(uint32_t rank, uint32_t size, uint32_t per_instance) {
-    char node[32];
+static void set_mpi(const char *host, uint32_t rank, uint32_t size,
+                    uint32_t per_instance) {
+    char node[96];
     rank_variables_set_number("OMPI_COMM_WORLD_RANK", rank);
     rank_variables_set_number("OMPI_COMM_WORLD_SIZE", size);
     rank_variables_set_number("OMPI_COMM_WORLD_LOCAL_RANK",
                               rank % per_instance);
     rank_variables_set_number("OMPI_COMM_WORLD_LOCAL_SIZE", per_instance);
-    snprintf(node, sizeof node, "127.0.0.1:%d", RANK_VARIABLES_BATCH_PORT);
+    snprintf(node, sizeof node, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host,
+             RANK_VARIABLES_BATCH_PORT);
+    bool is_default = !strcmp(host, "127.0.0.1");
     if (size == per_instance)
-        setenv("AZ_BATCHAI_MPI_MASTER_NODE", "localhost", 1);
+        setenv("AZ_BATCHAI_MPI_MASTER_NODE", is_default ? "localhost" : host,
+               1);
     else
         setenv("AZ_BATCH_MASTER_NODE", node, 1);
 }
 
 void rank_variables_set(const struct azureml_distribution *distribution,
-                        uint32_t rank) {
+                        const char *host, uint32_t rank) {
     uint32_t size = azureml_num_processes(distribution);
     if (distribution->type == AZUREML_MPI)
-        set_mpi(rank, size, distribution->per_instance);
+        set_mpi(host, rank, size, distribution->per_instance);
     else
-        set_torch(rank, size, distribution->per_instance);
+        set_torch(host, rank, size, distribution->per_instance);
 }

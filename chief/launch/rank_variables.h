@@ -18,11 +18,13 @@ enum {
 void rank_variables_unset(const char *start);
 
 /* Sets the variables of process RANK of DISTRIBUTION (pytorch or mpi)
- * in an Azure ML job whose instances are all on this machine. pytorch:
+ * in an Azure ML job whose instances are all on this machine, at HOST, a
+ * numeric address. pytorch:
  * MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK, NODE_RANK. mpi:
  * OMPI_COMM_WORLD_RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, and AZ_BATCH_MASTER_NODE,
- * or with one instance AZ_BATCHAI_MPI_MASTER_NODE, which is localhost there. */
+ * or with one instance AZ_BATCHAI_MPI_MASTER_NODE, which is localhost there if
+ * HOST is 127.0.0.1. */
 void rank_variables_set(const struct azureml_distribution *distribution,
-                        uint32_t rank);
+                        const char *host, uint32_t rank);
 
 #endif

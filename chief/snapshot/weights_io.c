@@ -151,6 +151,7 @@ static enum status weights_io_start(struct run *run, const char *path,
     weights_io->began = time_now();
     weights_io->weights_transfer = (struct weights_transfer_settings){
         .zmq = run->zmq,
+        .address = run->address,
         .run = run->id,
         .incarnation = run->incarnation,
         .layout = run->plan.layout,

@@ -45,8 +45,10 @@ struct weights_transfer {
 static enum status weights_transfer_open_links(
     struct weights_transfer *transfer, struct failure *why) {
     const struct weights_transfer_settings *s = &transfer->settings;
-    transfer->process = (struct process){
-        .zmq = s->zmq, .run = s->run, .incarnation = s->incarnation};
+    transfer->process = (struct process){.zmq = s->zmq,
+                                         .address = s->address,
+                                         .run = s->run,
+                                         .incarnation = s->incarnation};
     struct ps_links_settings links = {.process = &transfer->process,
                                       .num_ps = s->num_ps,
                                       .ps = s->ps,

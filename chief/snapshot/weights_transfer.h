@@ -14,6 +14,7 @@
 
 /* All pointers are borrowed until close. */
 struct weights_transfer_settings {
+    const char *address; /* as of struct process (member.h) */
     void *zmq;
     uint64_t run, incarnation; /* of the chief */
     const struct layout *layout;

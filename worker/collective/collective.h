@@ -48,6 +48,8 @@ struct collective_settings {
     uint32_t rank, size;
     /* Where other ranks reach this one; NULL: its host name. */
     const char *host;
+    const char *address; /* numeric, local: the only one to listen on, and where
+                            others reach this rank; NULL: any */
     const struct collective_store *store;
     enum collective_algorithm algorithm;
     double timeout;  /* time limit of a call in seconds */

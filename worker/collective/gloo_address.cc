@@ -22,6 +22,8 @@ std::string gloo_address_host_key() {
 
 static std::string own_name(const struct collective_settings *settings) {
     char name[HOST_NAME_MAX + 1] = "";
+    if (settings->address)
+        return settings->address;
     if (settings->host)
         return settings->host;
     gethostname(name, sizeof name - 1);
@@ -133,6 +135,10 @@ enum status gloo_address_choose(const struct collective_settings *settings,
         all_gather_names(settings, until, host_key + name, &all, why);
     if (status)
         return status;
+    if (settings->address) {
+        *address = settings->address;
+        return STATUS_OK;
+    }
     for (const std::string &one : all)
         if (one.compare(0, host_key.size(), host_key))
             elsewhere.push_back(one.substr(one.find('\n') + 1));

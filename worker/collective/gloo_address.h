@@ -14,7 +14,8 @@ extern "C" {
  * loopback: same kernel, same network namespace. */
 std::string gloo_address_host_key();
 
-/* Collective over all ranks: the loopback address if all share one host (and
+/* Collective over all ranks: settings->address if there is one. Else the
+ * loopback address if all share one host (and
  * its network namespace), else an address of settings->host that other hosts
  * reach. UNTIL is on time_now's clock. */
 enum status gloo_address_choose(const struct collective_settings *settings,

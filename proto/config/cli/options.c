@@ -265,6 +265,9 @@ static error_t set_flag(struct options *options, int key, const char *text) {
     case CLI_COMMAND_KEY_CHECKPOINT_DIR:
         options->checkpoint_dir = text;
         return 0;
+    case CLI_COMMAND_KEY_INTERFACE:
+        options->interface = text;
+        return 0;
     case CLI_COMMAND_KEY_FORMAT:
         options->format = text;
         return 0;

@@ -44,6 +44,7 @@ struct options {
     double join_timeout; /* seconds; 0: not given */
     double link_gbits;   /* 10^9 bits/s; 0: not given */
     const char *checkpoint_dir;
+    const char *interface;    /* its name or a CIDR; NULL: not given */
     const char *lane;         /* "auto" or "tcp"; NULL: not given */
     const char *metrics_port; /* address_parse_listener; NULL: not given */
     bool coordinate; /* the chief coordinates unless the job says train */

@@ -83,6 +83,8 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
     link->zmq = zmq;
     link->kind = kind;
     link->max_frame = settings->max_frame;
+    snprintf(link->source, sizeof link->source, "%s",
+             settings->address ? settings->address : "");
     link->socket =
         zmq_socket(zmq, kind == LINK_SERVER ? ZMQ_ROUTER : ZMQ_DEALER);
     if (!link->socket) {
@@ -123,9 +125,12 @@ void link_close(struct link **where) {
 }
 
 enum status link_bind(struct link *link, uint16_t port, struct failure *why) {
-    char endpoint[64];
-    snprintf(endpoint, sizeof endpoint, port ? "tcp://*:%u" : "tcp://*:*",
-             port);
+    char endpoint[128], number[8] = "*";
+    if (port)
+        snprintf(number, sizeof number, "%u", port);
+    snprintf(endpoint, sizeof endpoint,
+             strchr(link->source, ':') ? "tcp://[%s]:%s" : "tcp://%s:%s",
+             link->source[0] ? link->source : "*", number);
     if (zmq_bind(link->socket, endpoint)) {
         if (zmq_errno() == EADDRINUSE) {
             char holder[128];
@@ -138,7 +143,7 @@ enum status link_bind(struct link *link, uint16_t port, struct failure *why) {
                 port, holder, port);
         }
         return status_errno(why, FAILURE_CANNOT_LISTEN, zmq_errno(),
-                            "cannot listen on port %u", port);
+                            "cannot listen on %s", endpoint);
     }
     char bound[128];
     size_t size = sizeof bound;
@@ -170,10 +175,24 @@ enum status link_connect_inproc(struct link *link, const char *name,
     return STATUS_OK;
 }
 
+/* A connection has one family at both ends, and from a loopback address it
+ * reaches this machine only. */
+static bool can_be_source(const char *source, const char *address) {
+    bool v6 = strchr(source, ':');
+    return *source && v6 == (*address == '[') &&
+           (strncmp(source, "127.", 4) || !strncmp(address, "127.", 4));
+}
+
 enum status link_connect(struct link *link, const char *address,
                          struct failure *why) {
-    char endpoint[300];
-    snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
+    char endpoint[sizeof link->address];
+    const char *source = link->source;
+    if (!can_be_source(source, address))
+        snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
+    else
+        snprintf(endpoint, sizeof endpoint,
+                 *address == '[' ? "tcp://[%s]:0;%s" : "tcp://%s:0;%s", source,
+                 address);
     if (!strcmp(endpoint, link->address))
         return STATUS_OK;
     bool over_tcp = link->transport == LINK_TCP;

@@ -22,6 +22,8 @@ struct link_settings {
     int64_t max_frame;  /* bytes; the sender of a longer one is disconnected */
     int receive_frames; /* receive queue; beyond it TCP holds the sender back */
     int linger_ms;      /* how long close waits for queued frames to leave */
+    const char *address; /* numeric, local: to listen on and to connect from;
+                            NULL: any */
 };
 
 struct link;
@@ -35,7 +37,8 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
  * leave; borrowed buffers stay held until then. */
 void link_close(struct link **link);
 
-/* Server: listens on PORT on every interface (0: any free one). STATUS_RETRY
+/* Server: listens on PORT (0: any free one), on every interface unless the
+ * settings have an address. STATUS_RETRY
  * naming the port if it is in use. */
 enum status link_bind(struct link *link, uint16_t port,
                       struct failure *why) MUST_CHECK;

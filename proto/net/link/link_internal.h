@@ -68,7 +68,8 @@ struct link {
     enum link_kind kind;
     uint16_t port;
     int64_t max_frame;
-    char address[300]; /* endpoint connected to, or "" */
+    char source[64];   /* settings' address, or "" */
+    char address[400]; /* endpoint connected to, or "" */
     char inproc[128];  /* inproc endpoint bound, or "" */
     struct shm_endpoint *shm_endpoint;
     enum link_transport transport;

@@ -65,7 +65,10 @@ bool control_client_send_join(struct control_client *control_client,
     join.pid = (uint32_t)getpid();
     join.port = control_client->port;
     join.shm_key = control_client->shm_key;
-    if (control_client->member->self)
+    join.only_there = control_client->process->address != NULL;
+    if (join.only_there)
+        join.address = (char *)control_client->process->address;
+    else if (control_client->member->self)
         join.address = (char *)control_client->member->self->host;
     join.end_key = control_client->end_key;
     join.device = "cpu";

@@ -18,8 +18,10 @@ struct process {
     void *zmq;                      /* the context of every socket */
     const struct log *log;          /* the role's */
     const struct rule_loops *loops; /* NULL: the best for this CPU */
-    bool shm;       /* shared memory between processes on one host is allowed */
-    int interrupts; /* descriptor that delivers signal numbers; -1: none */
+    bool shm; /* shared memory between processes on one host is allowed */
+    const char *address; /* the only one to listen on, to announce and to
+                            connect from (interface.h); NULL: any */
+    int interrupts;      /* descriptor that delivers signal numbers; -1: none */
     struct health *health; /* where the role tells of itself; NULL: nowhere */
     /* In every message; set by the control client. */
     uint64_t run;         /* the run joined, 0 before */

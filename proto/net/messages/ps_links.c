@@ -29,7 +29,8 @@ static enum status open_link(struct ps_links *links, uint32_t p,
     const struct ps_links_settings *s = &links->settings;
     struct lookup *lookup = &links->lookups[p];
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
-                                 .receive_frames = s->receive_frames};
+                                 .receive_frames = s->receive_frames,
+                                 .address = s->process->address};
     enum status status =
         link_open(&links->links[p], s->process->zmq, LINK_CLIENT, &link, why);
     if (status)

@@ -99,6 +99,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .group = {.rank = settings->rank,
                   .size = settings->num_ranks,
                   .host = settings->host,
+                  .address = settings->process->address,
                   .store = rendezvous_store(allreduce->rendezvous),
                   .algorithm = settings->job->algorithm == JOB_RING
                                    ? COLLECTIVE_RING

@@ -24,7 +24,7 @@ static void a_ps_that_joins_meanwhile_gets_the_announcement(void **state) {
     struct roster roster;
     assert_true(roster_open(&roster, false, 0, 1, TIME_S));
     struct discovery *discovery =
-        discovery_open(fixture->zmq, &cluster, &roster, "10.0.0.1:2222");
+        discovery_open(fixture->zmq, NULL, &cluster, &roster, "10.0.0.1:2222");
     zmq_pollitem_t items[LINK_POLL_ITEMS];
     int count = link_poll_items(fixture->server_link, items);
     int64_t now = time_now(), deadline = now + LINK_FIXTURE_DEADLINE;

@@ -19,7 +19,7 @@ static void torch_variables_match_those_of_azure(void **state) {
     (void)state;
     const struct azureml_distribution distribution = {
         .type = AZUREML_PYTORCH, .instances = 2, .per_instance = 3};
-    rank_variables_set(&distribution, 4);
+    rank_variables_set(&distribution, "127.0.0.1", 4);
     expect("MASTER_ADDR", "127.0.0.1");
     expect("MASTER_PORT", "6105");
     expect("WORLD_SIZE", "6");
@@ -32,7 +32,7 @@ static void mpi_variables_include_the_batch_master(void **state) {
     (void)state;
     struct azureml_distribution distribution = {
         .type = AZUREML_MPI, .instances = 2, .per_instance = 3};
-    rank_variables_set(&distribution, 4);
+    rank_variables_set(&distribution, "127.0.0.1", 4);
     expect("OMPI_COMM_WORLD_RANK", "4");
     expect("OMPI_COMM_WORLD_SIZE", "6");
     expect("OMPI_COMM_WORLD_LOCAL_RANK", "1");
@@ -41,7 +41,7 @@ static void mpi_variables_include_the_batch_master(void **state) {
     rank_variables_unset("AZ_BATCH");
     assert_null(getenv("AZ_BATCH_MASTER_NODE"));
     distribution.instances = 1;
-    rank_variables_set(&distribution, 2);
+    rank_variables_set(&distribution, "127.0.0.1", 2);
     expect("AZ_BATCHAI_MPI_MASTER_NODE", "localhost");
     assert_null(getenv("AZ_BATCH_MASTER_NODE"));
 }

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `--interface`: every socket of every process listens on its address, and
+ * every connection is between such addresses. The whole 127.0.0.0/8 is local
+ * without root. */
+#include "tests/cluster/cluster_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_SOCKETS = 512, LISTENING = 0x0a, TERMINATED = 143, REFUSED = 2 };
+
+static const char endless[] =
+    "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
+    " \"timeouts\": {\"stop\": 1}}";
+
+struct sockets {
+    unsigned long inodes[MAX_SOCKETS];
+    unsigned count, listening, connected;
+};
+
+static void add_sockets(struct sockets *sockets, const char *pid) {
+    char path[64], target[64];
+    snprintf(path, sizeof path, "/proc/%.16s/fd", pid);
+    DIR *folder = opendir(path);
+    struct dirent *entry;
+    while (folder && (entry = readdir(folder))) {
+        char file[128];
+        snprintf(file, sizeof file, "%s/%.32s", path, entry->d_name);
+        ssize_t length = readlink(file, target, sizeof target - 1);
+        target[length > 0 ? length : 0] = 0;
+        if (sockets->count < MAX_SOCKETS &&
+            sscanf(target, "socket:[%lu]", &sockets->inodes[sockets->count]) ==
+                1)
+            sockets->count++;
+    }
+    if (folder)
+        closedir(folder);
+}
+
+/* The sockets of the processes that PARENT has started. */
+static void find_sockets(struct sockets *sockets, int parent) {
+    DIR *folder = opendir("/proc");
+    struct dirent *entry;
+    while ((entry = readdir(folder))) {
+        char path[64];
+        int found = 0;
+        snprintf(path, sizeof path, "/proc/%.16s/stat", entry->d_name);
+        FILE *file = atoi(entry->d_name) ? fopen(path, "re") : NULL;
+        if (!file)
+            continue;
+        if (fscanf(file, "%*d (%*[^)]) %*c %d", &found) == 1 && found == parent)
+            add_sockets(sockets, entry->d_name);
+        fclose(file);
+    }
+    closedir(folder);
+}
+
+static bool has_inode(const struct sockets *sockets, unsigned long inode) {
+    for (unsigned i = 0; i < sockets->count; i++)
+        if (sockets->inodes[i] == inode)
+            return true;
+    return false;
+}
+
+/* The last eight digits of an address are those of IPv4, also in IPv6. */
+static void check_table(struct sockets *sockets, const char *table,
+                        const char *address) {
+    char line[512], local[40], remote[40];
+    FILE *file = fopen(table, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        unsigned state;
+        unsigned long inode;
+        if (sscanf(line,
+                   " %*d: %39[0-9A-F]:%*x %39[0-9A-F]:%*x %x %*s %*s %*s %*s "
+                   "%*s %lu",
+                   local, remote, &state, &inode) != 4 ||
+            !has_inode(sockets, inode))
+            continue;
+        bool listens = state == LISTENING;
+        sockets->listening += listens;
+        sockets->connected += !listens;
+        if (strcmp(local + strlen(local) - 8, address) ||
+            (!listens && strcmp(remote + strlen(remote) - 8, address)))
+            fail_msg("a socket is not at %s: %s", address, line);
+    }
+    if (file)
+        fclose(file);
+}
+
+/* Trains by STRATEGY with two workers at 127.0.0.2. */
+static void train_there(struct cluster_run *run, const char *ps,
+                        const char *strategy) {
+    struct sockets sockets = {0};
+    cluster_run_job(run, endless);
+    struct cluster_process *local = cluster_run_start(
+        run, "local",
+        (const char *[]){"local", "--ps", ps, "--workers", "2", "--lane", "tcp",
+                         "--interface", "127.0.0.2/32", "--set", strategy,
+                         "job.json", NULL},
+        NULL);
+    cluster_run_await(local, "steps 0 to", CLUSTER_RUN_DEADLINE);
+    find_sockets(&sockets, cluster_run_pid(local));
+    check_table(&sockets, "/proc/net/tcp", "0200007F");
+    check_table(&sockets, "/proc/net/tcp6", "0200007F");
+    assert_true(sockets.listening >= 3);
+    assert_true(sockets.connected >= 4);
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, TERMINATED, CLUSTER_RUN_DEADLINE);
+}
+
+static void processes_with_a_ps_use_one_address(void **state) {
+    train_there(*state, "1", "strategy.type=ps");
+}
+
+static void ranks_of_all_reduce_use_one_address(void **state) {
+    train_there(*state, "0", "strategy.type=allreduce");
+}
+
+static void an_unknown_network_is_refused_with_those_there_are(void **state) {
+    struct cluster_run *run = *state;
+    static const char *const unknown[] = {"ib7", "203.0.113.0/24", "10.0.0.0/x",
+                                          "127.0.0.1/33"};
+    cluster_run_job(run, NULL);
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        struct cluster_process *process = cluster_fixture_tool(
+            run, REFUSED,
+            (const char *[]){"local", "--interface", unknown[i], "job.json",
+                             NULL});
+        assert_non_null(strstr(cluster_run_errors(process), unknown[i]));
+        assert_non_null(strstr(cluster_run_errors(process), "lo 127.0.0.1/8"));
+    }
+}
+
+static void the_variable_does_as_the_flag(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    struct cluster_process *process = cluster_run_start(
+        run, "alone", (const char *[]){"run", "--alone", "job.json", NULL},
+        (const char *[]){"CAPSTAN_INTERFACE=ib7", NULL});
+    cluster_run_expect(process, REFUSED, CLUSTER_RUN_DEADLINE);
+    assert_non_null(
+        strstr(cluster_run_errors(process), "CAPSTAN_INTERFACE: 'ib7'"));
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(processes_with_a_ps_use_one_address),
+        TEST(ranks_of_all_reduce_use_one_address),
+        TEST(an_unknown_network_is_refused_with_those_there_are),
+        TEST(the_variable_does_as_the_flag),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
