@@ -61,7 +61,7 @@ static unsigned mask_length(const struct ifaddrs *each) {
 }
 
 /* Has EACH an address of IP, on an interface that is up? */
-static bool is_usable(const struct ifaddrs *each) {
+static bool interface_is_usable(const struct ifaddrs *each) {
     return each->ifa_addr && each->ifa_netmask && each->ifa_flags & IFF_UP &&
            (each->ifa_addr->sa_family == AF_INET ||
             each->ifa_addr->sa_family == AF_INET6);
@@ -89,7 +89,7 @@ static const struct ifaddrs *find_named(const struct ifaddrs *all,
                                         const char *name) {
     const struct ifaddrs *best = NULL;
     for (; all; all = all->ifa_next)
-        if (is_usable(all) && !strcmp(all->ifa_name, name) &&
+        if (interface_is_usable(all) && !strcmp(all->ifa_name, name) &&
             (!best || address_rank(all) > address_rank(best)))
             best = all;
     return best;
@@ -98,7 +98,8 @@ static const struct ifaddrs *find_named(const struct ifaddrs *all,
 static const struct ifaddrs *find_in_cidr(const struct ifaddrs *all,
                                           const struct cidr *cidr) {
     for (; all; all = all->ifa_next)
-        if (is_usable(all) && all->ifa_addr->sa_family == cidr->family &&
+        if (interface_is_usable(all) &&
+            all->ifa_addr->sa_family == cidr->family &&
             has_prefix(address_bytes(all->ifa_addr), cidr->bytes, cidr->length))
             break;
     return all;
@@ -108,7 +109,7 @@ static const struct ifaddrs *find_in_cidr(const struct ifaddrs *all,
 static const struct ifaddrs *find_loopback(const struct ifaddrs *all,
                                            const struct cidr *cidr) {
     for (; all; all = all->ifa_next)
-        if (is_usable(all) && all->ifa_flags & IFF_LOOPBACK &&
+        if (interface_is_usable(all) && all->ifa_flags & IFF_LOOPBACK &&
             all->ifa_addr->sa_family == cidr->family &&
             mask_length(all) <= cidr->length &&
             has_prefix(cidr->bytes, address_bytes(all->ifa_addr),
@@ -141,7 +142,7 @@ static void list_addresses(const struct ifaddrs *all, char *text, size_t size) {
     text[0] = 0;
     for (; all; all = all->ifa_next) {
         char address[64];
-        if (!is_usable(all))
+        if (!interface_is_usable(all))
             continue;
         numeric_address(all, address, sizeof address);
         int length =
