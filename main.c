@@ -5,6 +5,7 @@
 #include "commands/cluster_command.h"
 #include "commands/compare_command.h"
 #include "commands/data_command.h"
+#include "commands/eval_command.h"
 #include "commands/info_command.h"
 #include "commands/launch_command.h"
 #include "commands/manual_command.h"
@@ -26,6 +27,8 @@ int main(int argc, char **argv) {
         [CLI_COMMAND_CLUSTER] = cluster_command,
         [CLI_COMMAND_CKPT] = ckpt_command,
         [CLI_COMMAND_DATA] = data_command,
+        [CLI_COMMAND_EVAL] = eval_command,
+        [CLI_COMMAND_PREDICT] = eval_command_predict,
         [CLI_COMMAND_SCHEMA] = schema_command,
         [CLI_COMMAND_MANUAL] = manual_command,
         [CLI_COMMAND_INFO] = info_command,

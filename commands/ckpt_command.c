@@ -461,10 +461,9 @@ static enum status write_tensors(const struct ckpt_command_options *options,
     return status;
 }
 
-/* The manifest to export; the caller clears it. */
-static enum status find_manifest(const struct ckpt_command_options *options,
-                                 struct manifest *manifest,
-                                 const struct log *log, struct failure *why) {
+enum status ckpt_command_find(const struct ckpt_command_options *options,
+                              struct manifest *manifest, const struct log *log,
+                              struct failure *why) {
     char folder[PATH_MAX];
     uint64_t *steps;
     size_t count;
@@ -559,7 +558,7 @@ static enum status export_table(const struct ckpt_command_options *options,
     if (!status && !options->has_format)
         status = table_format_of(options->out, &format, why);
     if (!status)
-        status = find_manifest(options, &manifest, log, why);
+        status = ckpt_command_find(options, &manifest, log, why);
     if (!status)
         status = find_table(&manifest, options->table, &source.table, why);
     checkpoint_folder(options->dir, manifest.step, folder, sizeof folder);
@@ -586,7 +585,7 @@ enum status ckpt_command_export(const struct ckpt_command_options *options,
     if (!options->has_format)
         status = tensor_format_of(options->out, &format, why);
     if (!status)
-        status = find_manifest(options, &manifest, log, why);
+        status = ckpt_command_find(options, &manifest, log, why);
     if (!status)
         status = write_tensors(options, format, &manifest, &tensors, why);
     if (!status)

@@ -7,6 +7,7 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/cli/options.h"
+#include "proto/store/manifest.h"
 #include "proto/store/table_file.h"
 #include "proto/store/tensor_file.h"
 
@@ -48,6 +49,12 @@ enum status ckpt_command_verify(const struct ckpt_command_options *options,
 enum status ckpt_command_export(const struct ckpt_command_options *options,
                                 FILE *to, const struct log *log,
                                 struct failure *why) MUST_CHECK;
+
+/* The manifest of the step, or of the newest checkpoint that verifies, for
+ * which LOG is as above; the caller clears it, also after a failure. */
+enum status ckpt_command_find(const struct ckpt_command_options *options,
+                              struct manifest *manifest, const struct log *log,
+                              struct failure *why) MUST_CHECK;
 
 /* Runs the action that OPTIONS name and prints to standard output. */
 enum status ckpt_command(const struct options *options,

@@ -348,3 +348,30 @@ enum status tensor_file_read(struct tensor_file *file,
     return read_at(file, file->data + begin, floats,
                    tensor->elements * sizeof *floats, why);
 }
+
+size_t tensor_file_list(const struct tensor_file *file,
+                        struct tensor_info *infos, size_t most) {
+    const char *name;
+    json_t *entry;
+    size_t count = 0;
+    json_object_foreach(file->header, name, entry) {
+        const json_t *offsets = json_object_get(entry, "data_offsets");
+        json_int_t begin = json_integer_value(json_array_get(offsets, 0));
+        json_int_t end = json_integer_value(json_array_get(offsets, 1));
+        if (strcmp(name, "__metadata__") == 0)
+            continue;
+        if (count < most)
+            infos[count] = (struct tensor_info){
+                name, json_string_value(json_object_get(entry, "dtype")),
+                json_object_get(entry, "shape"), (uint64_t)begin,
+                (uint64_t)(end - begin)};
+        count++;
+    }
+    return count;
+}
+
+enum status tensor_file_read_bytes(const struct tensor_file *file,
+                                   uint64_t begin, void *bytes, size_t size,
+                                   struct failure *why) {
+    return read_at(file, file->data + begin, bytes, size, why);
+}

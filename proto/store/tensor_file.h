@@ -6,6 +6,7 @@
 #include "proto/base/status.h"
 #include "proto/tensor/layout.h"
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,9 +36,16 @@ enum status tensor_file_write(const char *path, enum tensor_format format,
                               const struct tensor_source *source,
                               struct failure *why) MUST_CHECK;
 
-/* Reads float32 tensors of a safetensors file. Every field of its header is
- * checked against the file's size. */
+/* Reads the tensors of a safetensors file. Every field of its header is checked
+ * against the file's size. */
 struct tensor_file;
+
+/* A tensor of the file; a view. */
+struct tensor_info {
+    const char *name, *dtype; /* "F32" */
+    const json_t *shape;      /* an array of integers from 0 on */
+    uint64_t begin, bytes;    /* in the tensors' bytes */
+};
 
 /* Opens PATH and checks its header; STATUS_CONFIG names the problem. */
 enum status tensor_file_open(struct tensor_file **out, const char *path,
@@ -46,8 +54,19 @@ enum status tensor_file_open(struct tensor_file **out, const char *path,
 /* Closes *FILE (may be NULL) and clears it. */
 void tensor_file_close(struct tensor_file **file);
 
-/* Copies the tensor with TENSOR's name, which must have its dims; STATUS_CONFIG
- * names the difference. */
+/* Fills INFOS with up to MOST tensors, in the header's order; returns how many
+ * the file has. */
+size_t tensor_file_list(const struct tensor_file *file,
+                        struct tensor_info *infos, size_t most);
+
+/* Copies SIZE of the tensors' bytes, from BEGIN on; STATUS_CONFIG if the file
+ * has fewer. */
+enum status tensor_file_read_bytes(const struct tensor_file *file,
+                                   uint64_t begin, void *bytes, size_t size,
+                                   struct failure *why) MUST_CHECK;
+
+/* Copies the float32 tensor with TENSOR's name, which must have its dims;
+ * STATUS_CONFIG names the difference. */
 enum status tensor_file_read(struct tensor_file *file,
                              const struct parameter *tensor, float *floats,
                              struct failure *why) MUST_CHECK;

@@ -13,7 +13,7 @@ enum { NO_FIELD = -1, BLOCK = 64 /* bytes */ };
 
 struct csv_format {
     char delimiter;
-    bool quoted;
+    bool quoted, unlabelled;
     char *label, *weight; /* their names, or NULL */
     uint32_t num_fields;  /* of a record; 0: not known yet */
     char **names;         /* [num_fields] */
@@ -135,7 +135,8 @@ static enum status find_field(const struct csv_format *format, const char *key,
     for (uint32_t i = 0; name && i < format->num_fields; i++)
         if (!strcmp(format->names[i], name))
             *field = (int)i;
-    if (!name || *field != NO_FIELD)
+    bool optional = name == format->label && format->unlabelled;
+    if (!name || *field != NO_FIELD || optional)
         return STATUS_OK;
     return status_fail(why, FAILURE_DATA_MISMATCH,
                        "%s: found \"%s\", which is none of the %u columns "
@@ -221,6 +222,7 @@ enum status csv_format_open(struct csv_format **out,
     const char *weight = options->criteo ? NULL : options->weight;
     format->delimiter = options->criteo ? '\t' : options->delimiter;
     format->quoted = !options->criteo;
+    format->unlabelled = options->unlabelled;
     format->label = label ? strdup(label) : NULL;
     format->weight = weight ? strdup(weight) : NULL;
     enum status status = STATUS_OK;
@@ -317,6 +319,14 @@ static enum status read_number(const struct csv_format *format, int field,
                        text->size < 80 ? (int)text->size : 80, text->bytes);
 }
 
+/* The fields of a record without a label, with an empty one in its place. */
+static void insert_label(struct csv_format *format) {
+    struct record_text *at = format->fields + format->label_field;
+    size_t after = format->num_fields - 1 - (size_t)format->label_field;
+    memmove(at + 1, at, after * sizeof *at);
+    *at = (struct record_text){"", 0};
+}
+
 enum status csv_format_read(struct csv_format *format,
                             const struct record *record,
                             struct csv_format_row *row, struct failure *why) {
@@ -327,6 +337,11 @@ enum status csv_format_read(struct csv_format *format,
                            "a quote stands within a field, or a quoted one is "
                            "not followed by '%c'",
                            format->delimiter);
+    if (count == (int)format->num_fields - 1 && format->unlabelled &&
+        format->label_field != NO_FIELD) {
+        insert_label(format);
+        count++;
+    }
     if (count != (int)format->num_fields)
         return status_fail(why, FAILURE_DATA_DAMAGED,
                            "found %d field%s, expected %u", count,
@@ -334,7 +349,7 @@ enum status csv_format_read(struct csv_format *format,
     for (uint32_t c = 0; c < format->num_columns; c++)
         format->cells[c].count = format->cells[c].texts->size > 0;
     enum status status = STATUS_OK;
-    if (format->label_field != NO_FIELD)
+    if (format->label_field != NO_FIELD && !format->unlabelled)
         status = read_number(format, format->label_field, &row->label, why);
     if (!status && format->weight_field != NO_FIELD)
         status = read_number(format, format->weight_field, &row->weight, why);

@@ -14,11 +14,15 @@ enum status dataset_open(struct dataset **out,
     char *const *paths = options->files->paths;
     enum status status =
         data->format == JOB_IDX
-            ? idx_dataset_load(out, paths[0], paths[1], options->log, why)
+            ? idx_dataset_load(out, paths[0],
+                               options->unlabelled ? NULL : paths[1],
+                               options->log, why)
             : record_dataset_open(out, options, why);
-    return status ? status_context(why, "%s%s", options->key,
-                                   data->dir ? ", in data.dir" : "")
-                  : STATUS_OK;
+    return status
+               ? status_context(
+                     why, "%s%s", options->key,
+                     data->dir && !options->unlabelled ? ", in data.dir" : "")
+               : STATUS_OK;
 }
 
 enum status dataset_compare_columns(const struct dataset *train,

@@ -93,7 +93,12 @@ struct dataset_options {
     const char *key;               /* "data.train" */
     uint32_t rank, num_ranks;      /* of the trainers, each with its share */
     bool count;                    /* the samples that are not in memory */
-    const struct log *log;         /* borrowed */
+    bool unlabelled; /* labels are 0: those of the files, if any, are left out;
+                        FILES of IDX are one, the images */
+    bool pixels;     /* of records: numbers are those of images, integers from 0
+                        to 255, which are divided by 255, or floats from 0 to
+                        1 */
+    const struct log *log;                      /* borrowed */
     bool (*is_cancelled)(void *cancel_context); /* NULL, or ends long reading */
     void *cancel_context;
 };

@@ -32,6 +32,16 @@ static enum status check_agreement(const struct idx_file *images,
     return STATUS_OK;
 }
 
+/* COUNT labels of 0. */
+static enum status make_no_labels(struct idx_file *labels, uint32_t count,
+                                  struct failure *why) {
+    labels->dims[0] = count;
+    labels->data = calloc(count + 1, 1);
+    return labels->data ? STATUS_OK
+                        : status_fail(why, FAILURE_NO_MEMORY,
+                                      "no memory for a data set");
+}
+
 static void warn_trailing(const struct idx_file *file, const char *path,
                           const struct log *log) {
     if (file->trailing)
@@ -49,7 +59,9 @@ enum status idx_dataset_load(struct dataset **out, const char *images_path,
     enum status status = idx_file_read(&images, images_path, "images", 2,
                                        IDX_FILE_MAX_DIMS, why);
     if (!status)
-        status = idx_file_read(&labels, labels_path, "labels", 1, 1, why);
+        status = labels_path
+                     ? idx_file_read(&labels, labels_path, "labels", 1, 1, why)
+                     : make_no_labels(&labels, images.dims[0], why);
     if (!status)
         status =
             check_agreement(&images, images_path, &labels, labels_path, why);

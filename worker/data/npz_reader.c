@@ -2,7 +2,9 @@
 /* Arrays of NumPy's archives, row by row: a record has one of each array and is
  * written as a tf.train.Example, so that it is parsed as one. Each array has an
  * open archive of its own, whose position is its next row. The fields of a
- * structured array are arrays that lie side by side in the rows of one file. */
+ * structured array are arrays that lie side by side in the rows of one file;
+ * tensors are read where they lie. */
+#include "proto/store/tensor_file.h"
 #include "worker/data/data_file.h"
 #include "worker/data/npy_header.h"
 #include "worker/data/record_reader.h"
@@ -27,23 +29,25 @@ enum { EXAMPLE_FEATURES = 1, FEATURES_ENTRY = 1, ENTRY_KEY = 1, ENTRY_VALUE };
 enum { FEATURE_BYTES = 1, FEATURE_FLOAT, FEATURE_INT64 };
 
 struct npz_array {
-    struct archive *archive; /* NULL: a field */
+    struct archive *archive; /* NULL: a field, or a tensor */
     char *name;
     struct npy_header header;
-    size_t bytes;  /* of a row */
-    size_t offset; /* of a field, in an element */
+    size_t bytes;   /* of a row */
+    size_t offset;  /* of a field, in an element */
+    uint64_t begin; /* of a tensor, in the tensors' bytes */
 };
 
 struct record_file {
     const char *path;
     struct npz_array *arrays;
     uint32_t num_arrays;
-    struct data_file *npy; /* whose fields they are, or NULL */
-    size_t element;        /* bytes of all its fields */
-    uint64_t number;       /* of the next record */
-    char *row;             /* of the largest array, or an element */
-    char *values;          /* of the same as the list of a feature */
-    char *bytes;           /* of the record, behind room for its own length */
+    struct data_file *npy;       /* whose fields they are, or NULL */
+    struct tensor_file *tensors; /* which they are, or NULL */
+    size_t element;              /* bytes of all its fields */
+    uint64_t number;             /* of the next record */
+    char *row;                   /* of the largest array, or an element */
+    char *values;                /* of the same as the list of a feature */
+    char *bytes; /* of the record, behind room for its own length */
 };
 
 static enum status npz_reader_no_memory(const struct record_file *file,
@@ -85,6 +89,17 @@ static bool read_exactly(struct archive *archive, void *bytes, size_t size) {
     return true;
 }
 
+/* After a header was read, of which WRONG says what is wrong, or NULL. */
+static enum status use_header(const struct record_file *file,
+                              struct npz_array *array, const char *wrong,
+                              struct failure *why) {
+    if (!wrong && (__builtin_mul_overflow(array->header.row,
+                                          array->header.bytes, &array->bytes) ||
+                   array->bytes > RECORD_READER_MAX_BYTES / 8))
+        wrong = "a row of more than 8 MiB";
+    return wrong ? fail_of_array(file, array, wrong, why) : STATUS_OK;
+}
+
 /* The text of the member's header. */
 static enum status read_npy_header(const struct record_file *file,
                                    struct npz_array *array,
@@ -105,11 +120,7 @@ static enum status read_npy_header(const struct record_file *file,
         wrong = npy_header_parse(text, &array->header);
     }
     free(text);
-    if (!wrong && (__builtin_mul_overflow(array->header.row,
-                                          array->header.bytes, &array->bytes) ||
-                   array->bytes > RECORD_READER_MAX_BYTES / 8))
-        wrong = "a row of more than 8 MiB";
-    return wrong ? fail_of_array(file, array, wrong, why) : STATUS_OK;
+    return use_header(file, array, wrong, why);
 }
 
 /* Moves ARRAY's archive to the member INDEX. *ENDED: there are fewer. */
@@ -135,6 +146,19 @@ static enum status npz_open_member(const struct record_file *file,
                        : npz_reader_no_memory(file, why);
 }
 
+/* ARRAY has as many rows as the first one. */
+static enum status compare_rows(const struct record_file *file,
+                                const struct npz_array *array,
+                                struct failure *why) {
+    if (array->header.rows == file->arrays->header.rows)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_DATA_DAMAGED,
+                       "%s: array %s: found %" PRIu64 " rows, expected %" PRIu64
+                       " as in %s",
+                       file->path, array->name, array->header.rows,
+                       file->arrays->header.rows, file->arrays->name);
+}
+
 static enum status open_arrays(struct record_file *file, struct failure *why) {
     bool ended = false;
     while (!ended) {
@@ -147,12 +171,9 @@ static enum status open_arrays(struct record_file *file, struct failure *why) {
             npz_open_member(file, array, file->num_arrays - 1, &ended, why);
         if (status)
             return status;
-        if (!ended && array->header.rows != file->arrays->header.rows)
-            return status_fail(why, FAILURE_DATA_DAMAGED,
-                               "%s: array %s: found %" PRIu64
-                               " rows, expected %" PRIu64 " as in %s",
-                               file->path, array->name, array->header.rows,
-                               file->arrays->header.rows, file->arrays->name);
+        status = ended ? STATUS_OK : compare_rows(file, array, why);
+        if (status)
+            return status;
     }
     archive_read_free(file->arrays[--file->num_arrays].archive);
     file->arrays[file->num_arrays].archive = NULL;
@@ -197,6 +218,7 @@ static void close_npz(struct record_file **where) {
         free(file->arrays[a].name);
     }
     data_file_close(&file->npy);
+    tensor_file_close(&file->tensors);
     free(file->arrays);
     free(file->row);
     free(file->values);
@@ -300,6 +322,85 @@ static enum status npz_open_fields(struct record_file *file,
 static enum status open_npy(struct record_file **out, const char *path,
                             struct failure *why) {
     return open_numpy(out, path, npz_open_fields, why);
+}
+
+/* NumPy's kind and size of the values of a tensor of DTYPE; false: its values
+ * are not read. */
+static bool take_dtype(const char *dtype, struct npy_header *header) {
+    static const struct {
+        const char *dtype;
+        char kind;
+        uint32_t bytes;
+    } types[] = {{"F32", 'f', 4}, {"F64", 'f', 8}, {"I64", 'i', 8},
+                 {"I32", 'i', 4}, {"I16", 'i', 2}, {"I8", 'i', 1},
+                 {"U64", 'u', 8}, {"U32", 'u', 4}, {"U16", 'u', 2},
+                 {"U8", 'u', 1},  {"BOOL", 'b', 1}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(types[i].dtype, dtype)) {
+            header->kind = types[i].kind;
+            header->bytes = types[i].bytes;
+            return true;
+        }
+    return false;
+}
+
+/* The rows of TENSOR as ARRAY's. */
+static enum status take_tensor(const struct record_file *file,
+                               const struct tensor_info *tensor,
+                               struct npz_array *array, struct failure *why) {
+    struct npy_header *header = &array->header;
+    const char *wrong = NULL;
+    array->name = strdup(tensor->name);
+    array->begin = tensor->begin;
+    if (!array->name)
+        return npz_reader_no_memory(file, why);
+    size_t dims = json_array_size(tensor->shape);
+    header->rows =
+        (uint64_t)json_integer_value(json_array_get(tensor->shape, 0));
+    header->row = 1;
+    for (size_t d = 1; d < dims; d++)
+        header->row *=
+            (uint64_t)json_integer_value(json_array_get(tensor->shape, d));
+    if (!dims)
+        wrong = "no dimension, expected the samples as the first";
+    else if (!take_dtype(tensor->dtype, header))
+        wrong = "a dtype that is not read; allowed are F32, F64, integers and "
+                "BOOL";
+    enum status status = use_header(file, array, wrong, why);
+    uint64_t bytes;
+    if (!status &&
+        (__builtin_mul_overflow(array->bytes, header->rows, &bytes) ||
+         bytes != tensor->bytes))
+        status =
+            fail_of_array(file, array, "other bytes than its shape has", why);
+    return status;
+}
+
+static enum status open_tensors(struct record_file *file, struct failure *why) {
+    struct tensor_info *tensors = calloc(MAX_ARRAYS, sizeof *tensors);
+    size_t count = 0;
+    enum status status = tensors
+                             ? tensor_file_open(&file->tensors, file->path, why)
+                             : npz_reader_no_memory(file, why);
+    if (!status)
+        count = tensor_file_list(file->tensors, tensors, MAX_ARRAYS);
+    if (!status && (!count || count > MAX_ARRAYS))
+        status = status_fail(why, FAILURE_DATA_DAMAGED,
+                             "%s: found %zu tensors, allowed are 1 to %d",
+                             file->path, count, MAX_ARRAYS);
+    for (size_t t = 0; !status && t < count; t++) {
+        struct npz_array *array = &file->arrays[file->num_arrays++];
+        status = take_tensor(file, &tensors[t], array, why);
+        if (!status)
+            status = compare_rows(file, array, why);
+    }
+    free(tensors);
+    return status;
+}
+
+static enum status open_safetensors(struct record_file **out, const char *path,
+                                    struct failure *why) {
+    return open_numpy(out, path, open_tensors, why);
 }
 
 static char *put_varint(char *at, uint64_t value) {
@@ -438,6 +539,12 @@ static enum status next_row(struct record_file *file, struct record *record,
             !read_exactly(array->archive, file->row, array->bytes))
             return fail_of_array(file, array, "fewer rows than its header says",
                                  why);
+        if (file->tensors)
+            status = tensor_file_read_bytes(
+                file->tensors, array->begin + file->number * array->bytes,
+                file->row, array->bytes, why);
+        if (status)
+            return status;
         at = put_array(file, array, at);
     }
     size_t size = (size_t)(at - begin);
@@ -452,3 +559,5 @@ const struct record_reader npz_reader = {"npz",     open_npz, next_row,
                                          close_npz, NULL,     NULL};
 const struct record_reader npy_reader = {"npy",     open_npy, next_row,
                                          close_npz, NULL,     NULL};
+const struct record_reader safetensors_reader = {
+    "safetensors", open_safetensors, next_row, close_npz, NULL, NULL};

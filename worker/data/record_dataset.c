@@ -156,19 +156,13 @@ static enum status open_field_features(struct record_dataset *dataset,
     return status;
 }
 
-/* Records are Examples, whose columns are not known before. */
-static bool has_examples(const struct record_dataset *dataset) {
-    enum job_data_format format = dataset->schema.data->format;
-    return format == JOB_TFRECORD || format == JOB_NPZ || format == JOB_NPY;
-}
-
 static enum status open_features(struct record_dataset *dataset,
                                  struct failure *why) {
     const struct job *job = dataset->options.job;
     struct features **features = &dataset->features;
     enum job_data_format format = job->data.format;
     enum status status =
-        has_examples(dataset)
+        record_schema_has_examples(&dataset->schema)
             ? features_open(features, job->features, NULL, 0, why)
         : format == JOB_LIBSVM ? features_open_pairs(features, job->features,
                                                      RECORD_PARSER_PAIRS, why)
@@ -268,6 +262,25 @@ static uint32_t first_twin(const struct batch_spec *spec, uint32_t c) {
     return t;
 }
 
+/* Makes VALUES [COUNT], the numbers of CELLS, those of an image. */
+static enum status take_pixels(const struct record_cell *const *cells,
+                               float *values, uint32_t count,
+                               struct failure *why) {
+    bool bytes = (*cells)->type != RECORD_FLOATS;
+    float most = bytes ? 255 : 1;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!(values[i] >= 0 && values[i] <= most))
+            return status_fail(why, FAILURE_DATA_DAMAGED,
+                               "value %u: found %g, expected 0 to %g, as the "
+                               "pixels that the model was trained with are "
+                               "%s",
+                               i, (double)values[i], (double)most,
+                               bytes ? "bytes" : "divided by 255");
+        values[i] /= most;
+    }
+    return STATUS_OK;
+}
+
 /* Writes the floats of column C as sample BATCH->count. */
 static enum status put_floats(const struct batch_source *source, uint32_t c,
                               const struct record_cell *const *cells,
@@ -281,6 +294,10 @@ static enum status put_floats(const struct batch_source *source, uint32_t c,
         memcpy(values, (float *)batch->columns[source->twins[c]] + begin,
                column->width * sizeof *values);
         return STATUS_OK;
+    }
+    if (source->dataset->options.pixels) {
+        enum status status = features_read(features, cells, values, why);
+        return status ? status : take_pixels(cells, values, column->width, why);
     }
     if (!column->num_features)
         return features_read(features, cells, values, why);
@@ -780,7 +797,8 @@ static enum status check_label(const struct record_dataset *dataset,
                                struct failure *why) {
     const char *label = dataset->options.job->data.label;
     char list[512];
-    if (!seen->count || name_is_seen(seen, label, strlen(label)))
+    if (!seen->count || dataset->options.unlabelled ||
+        name_is_seen(seen, label, strlen(label)))
         return STATUS_OK;
     list_seen(seen, list, sizeof list);
     return status_fail(why, FAILURE_DATA_MISMATCH,
@@ -880,6 +898,7 @@ enum status record_dataset_open(struct dataset **out,
     dataset->dataset.table = &record_dataset_table;
     dataset->options = *options;
     dataset->schema.data = &options->job->data;
+    dataset->schema.unlabelled = options->unlabelled;
     dataset->reader = record_schema_reader(&dataset->schema);
     enum status status = find_files(&dataset->files, options->files, why);
     if (!status && !(dataset->indices = calloc(dataset->files.gl_pathc,
@@ -887,7 +906,7 @@ enum status record_dataset_open(struct dataset **out,
         status = record_no_memory(why);
     if (!status)
         status = open_features(dataset, why);
-    if (!status && has_examples(dataset))
+    if (!status && record_schema_has_examples(&dataset->schema))
         status = look_for_features(dataset, why);
     if (!status && options->count)
         status = count_share(dataset, why);

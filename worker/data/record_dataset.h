@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of records (data.format csv, criteo, tfrecord, libsvm, npz), read as
+/* Files of records (data.format csv, criteo, tfrecord, libsvm, npz, npy,
+ * safetensors), read as
  * they are needed: memory does not grow with them. Batches have what the job's
  * features give, and the label, a class or a number; where a column is of two
  * classes, -1 is the first of them in a file of LIBSVM. A position in the data

@@ -33,8 +33,15 @@ const struct record_reader *record_schema_reader(
         [JOB_TFRECORD] = &tfrecord_reader,
         [JOB_LIBSVM] = &commented_line_reader,
         [JOB_NPZ] = &npz_reader,
+        [JOB_SAFETENSORS] = &safetensors_reader,
         [JOB_NPY] = &npy_reader};
     return readers[schema->data->format];
+}
+
+bool record_schema_has_examples(const struct record_schema *schema) {
+    enum job_data_format format = schema->data->format;
+    return format == JOB_TFRECORD || format == JOB_NPZ || format == JOB_NPY ||
+           format == JOB_SAFETENSORS;
 }
 
 enum status record_schema_open_csv(const struct record_schema *schema,
@@ -46,7 +53,8 @@ enum status record_schema_open_csv(const struct record_schema *schema,
         .delimiter = data->delimiter ? *data->delimiter : ',',
         .names = schema->names,
         .num_names = schema->num_names,
-        .label = data->label};
+        .label = data->label,
+        .unlabelled = schema->unlabelled};
     enum status status = csv_format_open(out, &options, why);
     if (status || !schema->header.bytes)
         return status;
@@ -104,7 +112,6 @@ enum status record_parser_open(struct record_parser **out,
                                const char *const *columns, uint32_t count,
                                struct failure *why) {
     struct record_parser *parser = calloc(1, sizeof *parser);
-    enum job_data_format format = schema->data->format;
     enum status status = STATUS_OK;
     *out = parser;
     if (!parser)
@@ -115,9 +122,9 @@ enum status record_parser_open(struct record_parser **out,
     parser->cells = calloc(count + 1, sizeof *parser->cells);
     if (!parser->places || !parser->cells)
         status = parser_no_memory(why);
-    else if (format == JOB_TFRECORD || format == JOB_NPZ || format == JOB_NPY)
+    else if (record_schema_has_examples(schema))
         status = open_example(parser, columns, why);
-    else if (format != JOB_LIBSVM)
+    else if (schema->data->format != JOB_LIBSVM)
         status = open_fields(parser, columns, why);
     if (status)
         record_parser_close(out);
@@ -171,14 +178,15 @@ static enum status parse(struct record_parser *parser,
         *label = row.label;
     } else if (parser->example) {
         status = example_format_read(parser->example, record, cells, why);
-        if (!status)
+        *label = 0;
+        if (!status && !parser->schema->unlabelled)
             status = example_label(parser, &(*cells)[parser->label_place],
                                    label, why);
     } else {
         bool empty; /* never: the reader leaves such lines out */
         status = libsvm_format_read(&parser->libsvm, record, &empty, why);
         *cells = &parser->libsvm.pairs;
-        *label = parser->libsvm.label;
+        *label = parser->schema->unlabelled ? 0 : parser->libsvm.label;
     }
     return status;
 }

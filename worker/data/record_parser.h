@@ -9,9 +9,13 @@
 #include "worker/data/csv_format.h"
 #include "worker/data/record_reader.h"
 
+#include <stdbool.h>
+
 /* What records are, by data.format; all is borrowed. */
 struct record_schema {
     const struct job_data *data;
+    bool unlabelled;          /* labels are 0, and may be missing except in
+                                 JOB_LIBSVM */
     const char *const *names; /* JOB_CSV: [num_names] those of data.columns, or
                                  NULL */
     uint32_t num_names;
@@ -22,6 +26,10 @@ struct record_schema {
 /* What cuts files into records. */
 const struct record_reader *record_schema_reader(
     const struct record_schema *schema);
+
+/* Are records Examples (example_format.h), whose columns are not known
+ * before? */
+bool record_schema_has_examples(const struct record_schema *schema);
 
 /* The fields of JOB_CSV and JOB_CRITEO. Fails as csv_format_open. */
 enum status record_schema_open_csv(const struct record_schema *schema,

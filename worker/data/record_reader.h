@@ -62,6 +62,10 @@ extern const struct record_reader tfrecord_reader;
  * of a row. */
 extern const struct record_reader npz_reader;
 
+/* The same of the tensors of a safetensors file: floats, integers and booleans,
+ * whose first dimension is the samples. */
+extern const struct record_reader safetensors_reader;
+
 /* An array with fields in NumPy's .npy (a structured array): a record has the
  * fields of an element, in the same way. */
 extern const struct record_reader npy_reader;

@@ -524,14 +524,10 @@ static enum status mlp_settle(struct model_instance *mlp,
     return model_loss_settle(&mlp->loss, result, why);
 }
 
-static enum status mlp_scores(struct model_instance *mlp,
-                              const struct batch *batch, uint64_t samples,
-                              struct binary_scores *out, struct failure *why) {
-    if (!mlp_has_target(&mlp->settings) ||
-        mlp->settings.loss != JOB_SIGMOID_CROSS_ENTROPY)
-        return STATUS_OK;
-    return model_loss_scores(&mlp->loss, output_of(mlp, mlp->layers - 1),
-                             batch->columns[mlp->labels], samples, out, why);
+static struct model_outputs mlp_outputs(const struct model_instance *mlp) {
+    return (struct model_outputs){output_of(mlp, mlp->layers - 1),
+                                  mlp->settings.layers.items[mlp->layers],
+                                  mlp->settings.loss};
 }
 
 static void mlp_check_job(const struct job *job, const struct log *log) {
@@ -584,5 +580,5 @@ const struct model model_mlp = {
     .gradient = mlp_gradient,
     .evaluate = mlp_evaluate,
     .settle = mlp_settle,
-    .scores = mlp_scores,
+    .outputs = mlp_outputs,
 };

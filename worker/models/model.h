@@ -6,7 +6,6 @@
 
 #include "proto/base/status.h"
 #include "proto/config/job/job.h"
-#include "proto/tensor/binary_scores.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/memory_footprint.h"
 #include "worker/data/batch.h"
@@ -34,6 +33,14 @@ struct model_hooks {
 struct model_result {
     double loss; /* sum over the samples */
     uint32_t correct, count;
+};
+
+/* What the last layer has of the samples of a pass. */
+struct model_outputs {
+    const float *values; /* [count, width], device memory: logits, with JOB_MSE
+                            the numbers themselves; until the next pass */
+    uint32_t width;
+    enum job_loss loss;
 };
 
 struct model_instance; /* open on a device; the model's own type */
@@ -96,12 +103,8 @@ struct model {
                      float *const *weights, const struct model_hooks *hooks,
                      struct model_result *result);
 
-    /* After settle of an evaluation of BATCH, whose columns are here in host
-     * memory: adds its samples' scores if they are of two classes; SAMPLES as
-     * in binary_scores.h. Fails as ops.synchronize. */
-    enum status (*scores)(struct model_instance *instance,
-                          const struct batch *batch, uint64_t samples,
-                          struct binary_scores *out, struct failure *why);
+    /* Those of the last pass, after its settle. */
+    struct model_outputs (*outputs)(const struct model_instance *instance);
 
     /* Waits for the result of the last pass and fills RESULT. Fails as
      * ops.event_sync, with RESULT as after a batch of no samples. */

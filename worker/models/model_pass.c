@@ -111,27 +111,3 @@ enum status model_loss_settle(const struct model_loss *loss,
                                         loss->on_host->correct, loss->count};
     return status;
 }
-
-enum status model_loss_scores(const struct model_loss *loss, const float *z,
-                              const float *labels, uint64_t samples,
-                              struct binary_scores *out, struct failure *why) {
-    float *copy = NULL;
-    enum status status = STATUS_OK;
-    if (loss->ops->async) {
-        size_t bytes = loss->count * sizeof *copy;
-        copy = malloc(bytes);
-        if (!copy)
-            return status_fail(why, FAILURE_NO_MEMORY,
-                               "no memory for the scores of %u samples",
-                               loss->count);
-        loss->ops->download(loss->device, STREAM_COMPUTE, copy, z, bytes);
-        status = loss->ops->synchronize(loss->device, why);
-        z = copy;
-    }
-    if (!status && !binary_scores_add(out, z, labels, loss->count, samples))
-        status =
-            status_fail(why, FAILURE_NO_MEMORY,
-                        "no memory for the scores of %zu samples", out->count);
-    free(copy);
-    return status;
-}

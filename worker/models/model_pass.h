@@ -71,9 +71,4 @@ struct model_result model_loss_known(const struct model_loss *loss);
 enum status model_loss_settle(const struct model_loss *loss,
                               struct model_result *result, struct failure *why);
 
-/* As `scores` of model.h of the logits Z of one output. */
-enum status model_loss_scores(const struct model_loss *loss, const float *z,
-                              const float *labels, uint64_t samples,
-                              struct binary_scores *out, struct failure *why);
-
 #endif

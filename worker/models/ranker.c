@@ -466,15 +466,8 @@ static void ranker_evaluate(struct model_instance *model,
     *result = model_loss_known(&model->loss);
 }
 
-static enum status ranker_scores(struct model_instance *model,
-                                 const struct batch *batch, uint64_t samples,
-                                 struct binary_scores *out,
-                                 struct failure *why) {
-    if (model->kind != JOB_SIGMOID_CROSS_ENTROPY)
-        return STATUS_OK;
-    return model_loss_scores(&model->loss, model->logits,
-                             batch->columns[model->parts.place[RANKER_LABEL]],
-                             samples, out, why);
+static struct model_outputs ranker_outputs(const struct model_instance *model) {
+    return (struct model_outputs){model->logits, 1, model->kind};
 }
 
 static enum status ranker_settle(struct model_instance *model,
@@ -495,5 +488,5 @@ const struct model model_ranker = {
     .gradient = ranker_gradient,
     .evaluate = ranker_evaluate,
     .settle = ranker_settle,
-    .scores = ranker_scores,
+    .outputs = ranker_outputs,
 };

@@ -9,13 +9,8 @@
 
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
-#include "proto/store/checkpoint_reader.h"
 #include "proto/store/dir_lock.h"
-#include "proto/tensor/row_keys.h"
-#include "worker/data/dataset.h"
-#include "worker/data/features.h"
-#include "worker/train/arena.h"
-#include "worker/train/executor.h"
+#include "worker/train/checkpoint_model.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -50,60 +45,14 @@ struct evaluator {
     /* From the job of the last manifest. */
     char *text;
     struct job *job;
-    struct dataset *test;
-    struct layout *layout;
-    struct arena arena; /* weights only */
-    struct executor executor;
+    struct checkpoint_model *model;
 };
 
 static void free_job(struct evaluator *evaluator) {
-    executor_close(&evaluator->executor);
-    arena_close(&evaluator->arena);
-    layout_free(&evaluator->layout);
-    dataset_free(&evaluator->test);
+    checkpoint_model_close(&evaluator->model);
     job_free(&evaluator->job);
     free(evaluator->text);
     evaluator->text = NULL;
-}
-
-static enum status load_test(struct evaluator *evaluator, struct failure *why) {
-    const struct job *job = evaluator->job;
-    if (!job->data.test.paths[0])
-        return status_fail(why, FAILURE_JOB_UNFIT,
-                           "the job names no test set (data.test): there is "
-                           "nothing to evaluate on");
-    struct dataset_options options = {.job = job,
-                                      .files = &job->data.test,
-                                      .key = "data.test",
-                                      .num_ranks = 1,
-                                      .count = true,
-                                      .log = evaluator->settings->log};
-    enum status status = dataset_open(&evaluator->test, &options, why);
-    return status ? status
-                  : model_find(&job->model)
-                        ->check_data(&job->model, evaluator->test,
-                                     &job->data.test, why);
-}
-
-static enum status evaluator_open_model(struct evaluator *evaluator,
-                                        struct failure *why) {
-    const struct job *job = evaluator->job;
-    struct local_device_request request = {.kind = job->device,
-                                           .threads = job->threads,
-                                           .timeout = job->timeouts.step};
-    const struct features *features = evaluator->test->feature_set;
-    struct executor_options use = {.evaluates = true, .features = features};
-    enum status status =
-        model_layout(&evaluator->layout, &job->model, features, why);
-    if (!status)
-        status = arena_open(&evaluator->arena, evaluator->layout, false, why);
-    if (!status)
-        status = executor_select_device(&evaluator->executor, &request,
-                                        evaluator->settings->log, why);
-    if (!status)
-        status = executor_open(&evaluator->executor, job, evaluator->layout,
-                               &evaluator->arena, &use, why);
-    return status;
 }
 
 /* Opens model and data of MANIFEST's job; keeps them while the job is the
@@ -120,22 +69,8 @@ static enum status use_job(struct evaluator *evaluator,
     enum status status =
         job_parse(&evaluator->job, manifest->job, &model_schemas, why);
     if (!status)
-        status = load_test(evaluator, why);
-    if (!status)
-        status = evaluator_open_model(evaluator, why);
-    if (!status &&
-        layout_digest(evaluator->layout) != layout_digest(manifest->layout))
-        status = status_fail(
-            why, FAILURE_CHECKPOINT_DAMAGED,
-            "its model differs from the one that its job describes");
-    const struct features *features =
-        status ? NULL : evaluator->test->feature_set;
-    if (features && manifest->features &&
-        manifest->features != features_digest(features))
-        status = status_fail(
-            why, FAILURE_CHECKPOINT_INCOMPATIBLE,
-            "it was trained with other features: do the files of vocabularies "
-            "have the same words in the same order here?");
+        status = checkpoint_model_open_test(&evaluator->model, evaluator->job,
+                                            evaluator->settings->log, why);
     if (status)
         return status;
     int64_t interval =
@@ -146,172 +81,17 @@ static enum status use_job(struct evaluator *evaluator,
     return STATUS_OK;
 }
 
-static enum status check_hosts(const struct manifest *manifest,
-                               const char *folder, struct failure *why) {
-    const struct shard_info *file;
-    if (!checkpoint_reader_count_remote(folder, manifest, &file))
-        return STATUS_OK;
-    return status_fail(
-        why, FAILURE_DIRECTORY_NOT_SHARED,
-        "%s: %s is on the disk of host %s alone: an evaluator needs a "
-        "checkpoint directory that all hosts share",
-        folder, file->name, file->host);
-}
-
-static enum status read_weights(struct evaluator *evaluator,
-                                const struct manifest *manifest,
-                                const char *folder, struct failure *why) {
-    struct checkpoint_reader *reader;
-    enum status status = checkpoint_reader_open(&reader, folder, manifest, why);
-    for (uint32_t b = 0; !status && b < manifest->layout->num_blocks; b++) {
-        const struct block *block = &manifest->layout->blocks[b];
-        status = checkpoint_reader_block(
-            reader, b, SHARD_WEIGHTS,
-            evaluator->arena.weight_of[block->parameter] + block->offset, why);
-    }
-    checkpoint_reader_close(&reader);
-    return status;
-}
-
-static void report_scores(json_t *object, double auc, double loss,
-                          const struct binary_scores *scores) {
-    json_t *rank = json_real(auc), *logloss = json_real(loss);
-    json_t *calibration = json_real(scores->predicted_sum / scores->target_sum);
-    json_object_set_new(object, "test_auc", rank ? rank : json_null());
-    json_object_set_new(object, "test_logloss",
-                        logloss ? logloss : json_null());
-    json_object_set_new(object, "test_calibration",
-                        calibration ? calibration : json_null());
-}
-
-static void report(const struct evaluator *evaluator,
-                   const struct manifest *manifest, const char *folder,
-                   struct evaluation *result) {
-    bool regression = evaluator->executor.spec.regression;
-    char ranked[64] = "", shown[64] = "";
-    double error,
-        auc = binary_scores_auc(&result->scores, result->count, &error);
-    double count = (double)result->count;
-    double accuracy = (double)result->correct / count;
-    double loss = result->loss_sum / count;
-    if (result->scores.count)
-        snprintf(ranked, sizeof ranked, "AUC %.4f, ", auc);
-    if (!regression)
-        snprintf(shown, sizeof shown, "test accuracy %.4f, ", accuracy);
-    log_info(evaluator->settings->log, "checkpoint_evaluated",
-             loss < 1e5 ? "step %" PRIu64 ": %s%stest loss %.4f"
-                        : "step %" PRIu64 ": %s%stest loss %.3e",
-             manifest->step, shown, ranked, loss);
-    if (!evaluator->settings->json)
-        return;
-    json_t *right = regression ? json_null() : json_real(accuracy);
-    json_t *object = json_pack(
-        "{s:I, s:I, s:o, s:s, s:b}", "step", (json_int_t)manifest->step,
-        "epoch", (json_int_t)manifest->epoch, "test_accuracy", right,
-        "checkpoint", folder, "final", manifest->final);
-    json_t *number = json_real(loss); /* NULL when it is not finite */
-    json_object_set_new(object, "loss", number ? number : json_null());
-    if (result->scores.count)
-        report_scores(object, auc, loss, &result->scores);
-    json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    putchar('\n');
-    fflush(stdout);
-    json_decref(object);
-}
-
-/* The rows of a checkpoint's files as the source of an embedding. */
-struct checkpoint_rows {
-    struct checkpoint_reader *reader;
-    const struct layout *layout; /* the manifest's */
-    struct row_keys *keys;       /* [num_stacks] */
-    enum status status;          /* of the last lookup */
-    struct failure why;
-};
-
-static enum status look_up_part(struct checkpoint_rows *rows,
-                                const struct row_batch *batch, uint32_t p) {
-    const struct layout *layout = rows->layout;
-    const struct row_batch_part *part = &batch->parts[p];
-    float *to = batch->weights + part->first_float;
-    size_t used;
-    enum status status = STATUS_OK;
-    if (part->bytes)
-        status = row_keys_read(layout, batch->bytes + part->first_byte,
-                               part->bytes, rows->keys, &used, &rows->why);
-    for (uint32_t s = 0; !status && part->bytes && s < layout->num_stacks;
-         s++) {
-        status = checkpoint_reader_lookup(rows->reader, p, s, &rows->keys[s],
-                                          to, &rows->why);
-        to += (size_t)rows->keys[s].count * row_keys_dim(layout, s);
-    }
-    return status;
-}
-
-static void look_up_checkpoint(void *context, uint64_t clock, bool early,
-                               uint64_t snapshot, struct row_batch *batch) {
-    struct checkpoint_rows *rows = context;
-    (void)clock, (void)early, (void)snapshot;
-    for (uint32_t p = 0; !rows->status && p < rows->layout->num_partitions; p++)
-        rows->status = look_up_part(rows, batch, p);
-}
-
-static bool is_looked_up(void *context) {
-    return !((struct checkpoint_rows *)context)->status;
-}
-
-static enum status open_rows(struct evaluator *evaluator,
-                             const struct manifest *manifest,
-                             const char *folder, struct checkpoint_rows *rows,
-                             struct embedding **embedding,
-                             struct failure *why) {
-    struct embedding_settings settings = {
-        .layout = manifest->layout,
-        .spec = &evaluator->executor.spec,
-        .device = &evaluator->executor.device,
-        .max_batch = EVALUATION_BATCH,
-        .source = {.context = rows,
-                   .lookup = look_up_checkpoint,
-                   .wait = is_looked_up}};
-    if (!manifest->layout->num_tables)
-        return STATUS_OK;
-    rows->layout = manifest->layout;
-    rows->keys = calloc(rows->layout->num_stacks, sizeof *rows->keys);
-    if (!rows->keys)
-        return status_fail(why, FAILURE_NO_MEMORY, "no memory for rows");
-    enum status status =
-        checkpoint_reader_open(&rows->reader, folder, manifest, why);
-    return status ? status : embedding_open(embedding, &settings, why);
-}
-
-static void evaluator_close_rows(struct checkpoint_rows *rows,
-                                 struct embedding **embedding) {
-    embedding_close(embedding);
-    checkpoint_reader_close(&rows->reader);
-    for (uint32_t s = 0; rows->keys && s < rows->layout->num_stacks; s++)
-        row_keys_free(&rows->keys[s]);
-    free(rows->keys);
-}
-
 static enum status evaluator_evaluate(struct evaluator *evaluator,
                                       const struct manifest *manifest,
                                       const char *folder, struct failure *why) {
-    struct checkpoint_rows rows = {0};
-    struct embedding *embedding = NULL;
-    struct evaluation_range all = {.test = evaluator->test,
-                                   .end = evaluator->test->count};
     struct evaluation result = {0};
-    enum status status =
-        open_rows(evaluator, manifest, folder, &rows, &embedding, why);
-    all.embedding = embedding;
+    enum status status = checkpoint_model_evaluate(
+        evaluator->model, manifest, folder, (struct checkpoint_model_sink){0},
+        &result, why);
     if (!status)
-        status = executor_evaluate(&evaluator->executor, &all, &result, why);
-    if (!status && rows.status) {
-        status = rows.status;
-        *why = rows.why;
-    }
-    evaluator_close_rows(&rows, &embedding);
-    if (!status)
-        report(evaluator, manifest, folder, &result);
+        checkpoint_model_report(evaluator->model, manifest, folder,
+                                evaluator->settings->log,
+                                evaluator->settings->json, &result);
     binary_scores_clear(&result.scores);
     return status;
 }
@@ -370,10 +150,11 @@ static enum status evaluate_checkpoint(struct evaluator *evaluator,
     checkpoint->final = manifest.final;
     status = use_job(evaluator, &manifest, why);
     if (!status)
-        status = check_hosts(&manifest, folder, why);
+        status =
+            checkpoint_model_check(evaluator->model, &manifest, folder, why);
     if (status)
         status_context(why, "%s", folder);
-    else if (read_weights(evaluator, &manifest, folder, why))
+    else if (checkpoint_model_read(evaluator->model, &manifest, folder, why))
         status = skip_checkpoint(evaluator, checkpoint, why);
     else
         status = evaluator_evaluate(evaluator, &manifest, folder, why);

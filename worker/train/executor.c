@@ -75,6 +75,54 @@ void executor_close(struct executor *executor) {
     local_device_close(&executor->device);
 }
 
+/* Adds the logits of HOST's samples to OUT's scores if they are of two
+ * classes. */
+static enum status add_scores(const struct executor *executor,
+                              const struct batch *host,
+                              const struct model_outputs *outputs,
+                              uint64_t samples, struct evaluation *out,
+                              struct failure *why) {
+    uint32_t label = batch_label_column(&executor->spec);
+    if (outputs->loss != JOB_SIGMOID_CROSS_ENTROPY ||
+        executor->spec.columns[label].type != BATCH_FLOATS ||
+        binary_scores_add(&out->scores, outputs->values, host->columns[label],
+                          host->count, samples))
+        return STATUS_OK;
+    return status_fail(why, FAILURE_NO_MEMORY,
+                       "no memory for the scores of %zu samples",
+                       out->scores.count);
+}
+
+/* Takes the outputs of the evaluation of HOST to the host's memory. */
+static enum status take_outputs(const struct executor *executor,
+                                const struct evaluation_range *range,
+                                const struct batch *host,
+                                struct evaluation *out, struct failure *why) {
+    const struct local_device *device = &executor->device;
+    struct model_outputs outputs = executor->model->outputs(executor->instance);
+    size_t bytes = (size_t)host->count * outputs.width * sizeof(float);
+    float *copy = NULL;
+    enum status status = STATUS_OK;
+    if (device->ops->async) {
+        copy = malloc(bytes);
+        if (!copy)
+            return status_fail(why, FAILURE_NO_MEMORY,
+                               "no memory for the outputs of %u samples",
+                               host->count);
+        device->ops->download(device->handle, STREAM_COMPUTE, copy,
+                              outputs.values, bytes);
+        status = device->ops->synchronize(device->handle, why);
+        outputs.values = copy;
+    }
+    if (!status)
+        status =
+            add_scores(executor, host, &outputs, range->test->count, out, why);
+    if (!status && range->take)
+        status = range->take(range->context, &outputs, host->count, why);
+    free(copy);
+    return status;
+}
+
 /* Evaluates HOST, whose columns are on the device. *READY is false if the rows
  * of tables do not come any more. */
 static enum status evaluate_batch(struct executor *executor,
@@ -100,10 +148,7 @@ static enum status evaluate_batch(struct executor *executor,
     out->loss_sum += result.loss;
     out->correct += result.correct;
     out->count += result.count;
-    return status
-               ? status
-               : executor->model->scores(executor->instance, host,
-                                         range->test->count, &out->scores, why);
+    return status ? status : take_outputs(executor, range, host, out, why);
 }
 
 /* Evaluates the batches of SOURCE, RANGE's, in MEMORY; the weights are on the

@@ -6,6 +6,7 @@
 
 #include "proto/base/status.h"
 #include "proto/config/job/job.h"
+#include "proto/tensor/binary_scores.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/memory_footprint.h"
 #include "worker/data/dataset.h"
@@ -33,6 +34,12 @@ struct evaluation_range {
     uint64_t first, end;
     struct embedding *embedding; /* NULL: the model has no tables */
     uint64_t snapshot;           /* of the tables */
+
+    /* NULL, or receives the outputs of the next COUNT samples, in host memory
+     * until it returns. */
+    enum status (*take)(void *context, const struct model_outputs *outputs,
+                        uint32_t count, struct failure *why);
+    void *context;
 };
 
 struct executor {

@@ -302,6 +302,14 @@ static const struct cli_command data_subcommands[] = {
      NULL},
     {0}};
 
+static const struct argp_option eval_options[] = {
+    HELP,
+    FLAG("step", STEP, "N", "this step (default: the newest that verifies)", 0),
+    SET,
+    JSON,
+    JSON_LOG,
+    {0}};
+
 static const struct argp_option schema_options[] = {HELP, {0}};
 
 static const struct argp_option manual_options[] = {HELP, {0}};
@@ -533,6 +541,28 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "capstan data peek job.json\n"
          "capstan data bench job.json",
          data_subcommands},
+    [CLI_COMMAND_EVAL] =
+        {"eval", "JOB.json|CHECKPOINT",
+         "Evaluates a checkpoint on the job's test set.",
+         "CHECKPOINT is a checkpoint directory or the folder of a step in it; "
+         "with JOB.json it is the job's checkpoint.dir. The model and the data "
+         "are those of JOB.json, else of the job in the checkpoint, changed by "
+         "--set. One process does it: no cluster runs, and nothing is written.",
+         eval_options, 1, 1, SHORT_EXITS,
+         "capstan eval job.json\n"
+         "capstan eval --step 500 --json run/checkpoint\n"
+         "capstan eval --set data.test=day_24.tsv run/checkpoint"},
+    [CLI_COMMAND_PREDICT] =
+        {"predict", "JOB.json|CHECKPOINT INPUT OUTPUT",
+         "Writes what the model of a checkpoint predicts for samples.",
+         "CHECKPOINT as for `capstan eval`. INPUT is a file or a pattern of "
+         "files: .npz, .npy, .safetensors, .csv, .tfrecord or .libsvm by its "
+         "ending, perhaps before .gz or .zst, else in the job's data.format. "
+         "Labels may be missing and are not read. OUTPUT ends in .npz or "
+         ".csv and has a row for each sample, in order.",
+         eval_options, 3, 3, SHORT_EXITS,
+         "capstan predict run/checkpoint samples.npz predictions.csv\n"
+         "capstan predict --step 500 job.json people.csv predictions.npz"},
     [CLI_COMMAND_SCHEMA] =
         {"schema", "[JOB.json]",
          "Prints the JSON Schema of jobs, or checks a job.",

@@ -206,8 +206,13 @@ static error_t add_argument(struct parser *parser, char *text) {
     int number = parser->num_arguments++;
     bool acts = options->cli_command == CLI_COMMAND_CKPT ||
                 options->cli_command == CLI_COMMAND_DATA;
+    bool predicts = options->cli_command == CLI_COMMAND_PREDICT;
     if (acts && number == 0)
         options->action = text;
+    else if (predicts && number == 1)
+        options->input = text;
+    else if (predicts && number == 2)
+        options->out = text;
     else if (options->cli_command != CLI_COMMAND_CKPT)
         options->job = text;
     else if (number == 1)

@@ -23,6 +23,8 @@ enum cli_command_id {
     CLI_COMMAND_CLUSTER,
     CLI_COMMAND_CKPT,
     CLI_COMMAND_DATA,
+    CLI_COMMAND_EVAL,
+    CLI_COMMAND_PREDICT,
     CLI_COMMAND_SCHEMA,
     CLI_COMMAND_MANUAL,
     CLI_COMMAND_INFO,
@@ -37,7 +39,8 @@ struct options {
     bool json;
     bool json_log; /* also if the command line is wrong */
     struct cluster_flags flags;
-    const char *job, *deepspeed;        /* manual: job is the page */
+    const char *job, *deepspeed; /* manual: job is the page; eval, predict: a
+                                    job or a checkpoint directory */
     const char *sets[OPTIONS_MAX_SETS]; /* some are in `of_flags` */
     unsigned num_sets;
     char of_flags[LEGACY_OPTIONS_KEYS][LEGACY_OPTIONS_SET];
@@ -57,7 +60,9 @@ struct options {
     struct compare_options compare;
     struct launch_flags launch;
     char *const *words; /* words after the verb, NULL-ended */
-    const char *action, *dir, *out, *format, *table; /* ckpt; data: action */
+    const char *action, *dir, *out, *format, *table; /* ckpt; data: action;
+                                                        predict: out */
+    const char *input;                               /* predict */
     bool has_step, with_state;
     uint64_t step;
     unsigned rows;       /* data peek; 0: not given */

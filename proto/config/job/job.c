@@ -251,6 +251,9 @@ static enum status merge_sources(json_t **out, const struct job_source *source,
     enum status status = STATUS_OK;
     if (source->path)
         status = job_tree_load(&tree, source->path, why);
+    else if (source->text)
+        status = job_tree_parse(&tree, source->text, "the checkpoint's job",
+                                why);
     else
         tree = json_object();
     if (!status && source->deepspeed)

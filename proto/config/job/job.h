@@ -33,7 +33,8 @@ enum job_data_format {
     JOB_TFRECORD,
     JOB_LIBSVM,
     JOB_NPZ,
-    JOB_NPY
+    JOB_NPY,
+    JOB_SAFETENSORS
 };
 enum job_activation { JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY };
 enum job_loss { JOB_SOFTMAX_CROSS_ENTROPY, JOB_SIGMOID_CROSS_ENTROPY, JOB_MSE };
@@ -219,6 +220,8 @@ struct job {
 struct job_source {
     const struct job_models *models;
     const char *path;      /* the job file */
+    const char *text; /* or the text of another process; its paths are
+                         absolute */
     const char *deepspeed; /* --deepspeed_config FILE: fills in missing keys,
                               and sets DeepSpeed's defaults */
     const char *const *overrides; /* "key.path=value", applied in order: a JSON

@@ -86,7 +86,8 @@ static const struct rule {
      "                               \"header\": {\"const\": true}},"
      "              \"required\": [\"header\"]}]}",
      WAY_OPTIONAL},
-    {"data.format", "criteo|tfrecord|npz|npy", "features", GIVEN, WAY_NEEDED},
+    {"data.format", "criteo|tfrecord|npz|npy|safetensors", "features", GIVEN,
+     WAY_NEEDED},
     {"data.format", "libsvm", "features",
      "{\"additionalProperties\": {\"properties\": {\"type\": {\"not\":"
      " {\"enum\": [\"numeric\", \"bucketized\", \"vocabulary\"]}}}}}",

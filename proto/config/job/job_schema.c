@@ -17,7 +17,9 @@
 #define WITH_DEEP (BUILT_IN & ~(1u << JOB_LINEAR))
 
 #define CSV (1u << JOB_CSV)
-#define NAMED (CSV | 1u << JOB_TFRECORD | 1u << JOB_NPZ | 1u << JOB_NPY)
+#define NAMED                                                                  \
+    (CSV | 1u << JOB_TFRECORD | 1u << JOB_NPZ | 1u << JOB_NPY |                \
+     1u << JOB_SAFETENSORS)
 #define RECORDS (NAMED | 1u << JOB_CRITEO | 1u << JOB_LIBSVM)
 
 #define WARMUP (1u << SCHEDULE_WARMUP)
@@ -135,7 +137,7 @@ static const struct job_key keys[] = {
      .default_value = "\"mlp\""},
     {"data.format",
      CHOICE(data.format, "idx", "csv", "criteo", "tfrecord", "libsvm", "npz",
-            "npy"),
+            "npy", "safetensors"),
      .default_value = "\"idx\"", .models = BUILT_IN},
     {"data.dir", PATH(data.dir), .models = BUILT_IN},
     {"data.train", .kind = JOB_KIND_FILES, .field = FIELD(data.train),

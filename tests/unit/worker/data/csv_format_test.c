@@ -123,6 +123,39 @@ static void a_criteo_line_has_its_named_columns(void **state) {
 static const struct csv_format_options clicks = {
     .delimiter = ',', .label = "clicked", .weight = "w"};
 
+/* 38 empty fields. */
+#define TAIL                                                                   \
+    "\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t"
+
+/* Criteo's own test set has no first field. */
+static void a_label_that_is_not_needed_may_be_missing(void **state) {
+    static const char *const names[] = {"a", "y", "b"};
+    static const struct csv_format_options options[] = {
+        {.criteo = true, .unlabelled = true},
+        {.delimiter = ',',
+         .names = names,
+         .num_names = 3,
+         .label = "y",
+         .unlabelled = true}};
+    static const char *const texts[][2] = {{"none\t7" TAIL "\n", "7" TAIL "\n"},
+                                           {"7,bad,9\n", "7,9\n"}};
+    struct fixture *fixture = *state;
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++) {
+            open_format(fixture, &options[i]);
+            open_text(fixture, texts[i][j], strlen(texts[i][j]), i);
+            if (next_row(fixture))
+                fail_msg("%s", fixture->why.text);
+            assert_true(fixture->row.label == 0);
+            assert_memory_equal(fixture->row.cells[0].texts->bytes, "7", 1);
+            assert_int_equal(fixture->row.cells[0].count, 1);
+            assert_int_equal(fixture->row.cells[1].count, i);
+        }
+    open_format(fixture, &options[1]);
+    open_text(fixture, "7\n", 2, true);
+    assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
+}
+
 static void quotes_and_line_ends_are_those_of_rfc_4180(void **state) {
     struct fixture *fixture = *state;
     static const char text[] = "city,clicked,w,note\r\n"
@@ -312,6 +345,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(a_criteo_line_has_its_named_columns),
+        TEST(a_label_that_is_not_needed_may_be_missing),
         TEST(quotes_and_line_ends_are_those_of_rfc_4180),
         TEST(a_header_that_does_not_fit_is_named),
         TEST(a_bad_line_is_named_by_its_column),

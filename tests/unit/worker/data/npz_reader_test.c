@@ -417,6 +417,80 @@ static void damaged_headers_do_no_harm(void **state) {
     assert_true(structured > 100 && structured < 19900);
 }
 
+/* A safetensors file with the HEADER and then points, small, the hashes. */
+static void write_tensors(struct fixture *fixture, const char *header) {
+    FILE *file = fopen(fixture->path, "w");
+    uint64_t length = strlen(header);
+    fwrite(&length, sizeof length, 1, file);
+    fputs(header, file);
+    fwrite(points, sizeof points, 1, file);
+    fwrite(small, sizeof small, 1, file);
+    fwrite(hashes, sizeof hashes, 1, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void a_record_has_a_row_of_each_tensor(void **state) {
+    static const char *const names[] = {"points", "small", "hashes"};
+    struct fixture *fixture = *state;
+    struct example_format *format;
+    struct record_file *file;
+    struct record record;
+    write_tensors(
+        fixture,
+        "{\"__metadata__\":{\"format\":\"pt\"},"
+        "\"hashes\":{\"dtype\":\"U64\",\"shape\":[3,1],\"data_offsets\":[27,51]},"
+        "\"points\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]},"
+        "\"small\":{\"dtype\":\"I8\",\"shape\":[3],\"data_offsets\":[24,27]}}");
+    assert_int_equal(example_format_open(&format, names, 3, &fixture->why),
+                     STATUS_OK);
+    if (safetensors_reader.open(&file, fixture->path, &fixture->why))
+        fail_msg("%s", fixture->why.text);
+    for (int r = 0; r < 3; r++) {
+        const struct record_cell *cells;
+        assert_int_equal(safetensors_reader.next(file, &record, &fixture->why),
+                         STATUS_OK);
+        assert_int_equal(record.number, r);
+        if (example_format_read(format, &record, &cells, &fixture->why))
+            fail_msg("%s", fixture->why.text);
+        assert_int_equal(cells[0].count, 2);
+        assert_memory_equal(cells[0].floats, points[r], sizeof points[r]);
+        assert_int_equal(cells[1].integers[0], small[r]);
+        assert_true((uint64_t)cells[2].integers[0] == hashes[r]);
+    }
+    assert_int_equal(safetensors_reader.next(file, &record, &fixture->why),
+                     STATUS_OK);
+    assert_null(record.bytes);
+    safetensors_reader.close(&file);
+    example_format_close(&format);
+}
+
+static void what_is_no_tensor_of_samples_is_refused(void **state) {
+    static const struct {
+        const char *header, *said;
+        enum failure_code code;
+    } wrong[] = {
+        {"{}", "found 0 tensors", FAILURE_DATA_DAMAGED},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}",
+         "array x: found no dimension", FAILURE_DATA_DAMAGED},
+        {"{\"x\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]}}",
+         "array x: found a dtype", FAILURE_DATA_DAMAGED},
+        {"{\"x\":{\"dtype\":\"I8\",\"shape\":[3],\"data_offsets\":[24,28]}}",
+         "array x: found other bytes", FAILURE_DATA_DAMAGED},
+        {"{\"x\":{\"dtype\":\"I8\",\"shape\":[3],\"data_offsets\":[24,27]},"
+         "\"y\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}",
+         "array y: found 6 rows, expected 3 as in x", FAILURE_DATA_DAMAGED},
+        {"{\"x\":{\"dtype\":\"I8\",\"shape\":[3],\"data_offsets\":[50,53]}}",
+         "a tensor lies outside the file", FAILURE_WEIGHTS_INVALID},
+        {"[]", "not a JSON object", FAILURE_WEIGHTS_INVALID},
+    };
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_tensors(fixture, wrong[i].header);
+        assert_refused_by(fixture, &safetensors_reader, wrong[i].code,
+                          wrong[i].said);
+    }
+}
+
 #define NPZ_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -427,6 +501,8 @@ int main(void) {
         NPZ_TEST(archives_are_files_of_records),
         NPZ_TEST(what_is_no_array_of_rows_is_refused),
         NPZ_TEST(an_array_with_too_few_rows_is_named),
+        NPZ_TEST(a_record_has_a_row_of_each_tensor),
+        NPZ_TEST(what_is_no_tensor_of_samples_is_refused),
         cmocka_unit_test(damaged_headers_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job file, or the job in a checkpoint, gives model and data. The format of a
+ * prediction's samples is put into the job by overrides before those of --set.
+ */
+#include "commands/eval_command.h"
+
+#include "commands/ckpt_command.h"
+#include "commands/prediction_file.h"
+#include "proto/store/checkpoint.h"
+#include "worker/data/example_format.h"
+#include "worker/data/record_reader.h"
+#include "worker/train/checkpoint_model.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MOST_SETS = OPTIONS_MAX_SETS + 8, ARRAY_NAME = 256 };
+
+struct eval {
+    const struct options *options;
+    struct log log;
+    bool has_file;                        /* the job is a file's */
+    char dir[PATH_MAX], folder[PATH_MAX]; /* the directory, the checkpoint's */
+    struct manifest manifest;
+    struct job *job;
+};
+
+/* Overrides of the job that are not on the command line. */
+struct eval_sets {
+    const char *items[MOST_SETS - OPTIONS_MAX_SETS];
+    unsigned count;
+};
+
+/* Loads the job with SETS, then those of --set. */
+static enum status eval_load_job(struct eval *eval,
+                                 const struct eval_sets *sets,
+                                 struct failure *why) {
+    const struct options *options = eval->options;
+    const char *all[MOST_SETS];
+    struct job_source source = {.models = &model_schemas,
+                                .path = eval->has_file ? options->job : NULL,
+                                .text = eval->manifest.job,
+                                .overrides = all,
+                                .num_overrides =
+                                    sets->count + options->num_sets};
+    memcpy(all, sets->items, sets->count * sizeof *all);
+    memcpy(all + sets->count, options->sets, options->num_sets * sizeof *all);
+    job_free(&eval->job);
+    return job_load(&eval->job, &source, NULL, why); /* no run: no advice */
+}
+
+/* Splits DIR/step-N, the folder of a checkpoint, in place. False if it is none.
+ */
+static bool split_folder(char *dir, uint64_t *step) {
+    char path[PATH_MAX + 16], *end;
+    struct stat about;
+    size_t length = strlen(dir);
+    snprintf(path, sizeof path, "%s/manifest.json", dir);
+    while (length > 1 && dir[length - 1] == '/')
+        dir[--length] = 0;
+    char *slash = strrchr(dir, '/'), *name = slash ? slash + 1 : dir;
+    if (stat(path, &about) || strncmp(name, "step-", 5) != 0)
+        return false;
+    *step = strtoull(name + 5, &end, 10);
+    if (*end || end == name + 5)
+        return false;
+    if (slash)
+        slash[slash == dir] = 0;
+    else
+        strcpy(dir, ".");
+    return true;
+}
+
+static enum status find_directory(struct eval *eval,
+                                  struct ckpt_command_options *checkpoint,
+                                  struct failure *why) {
+    const char *name = eval->options->job;
+    const struct eval_sets none = {.count = 0};
+    struct stat about;
+    enum status status = STATUS_OK;
+    if (stat(name, &about))
+        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                            "cannot open %s", name);
+    eval->has_file = !S_ISDIR(about.st_mode);
+    if (eval->has_file)
+        status = eval_load_job(eval, &none, why);
+    if (status)
+        return status;
+    if (eval->has_file && !eval->job->checkpoint.dir)
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "%s: checkpoint.dir: not given, so there is no "
+                           "checkpoint; give the directory of one in place of "
+                           "the job",
+                           name);
+    snprintf(eval->dir, sizeof eval->dir, "%s",
+             eval->has_file ? eval->job->checkpoint.dir : name);
+    if (!eval->has_file && split_folder(eval->dir, &checkpoint->step))
+        checkpoint->has_step = true;
+    return STATUS_OK;
+}
+
+/* Finds checkpoint and job. */
+static enum status eval_open(struct eval *eval, const struct options *options,
+                             const char *name, struct failure *why) {
+    struct ckpt_command_options checkpoint = {
+        .dir = eval->dir, .has_step = options->has_step, .step = options->step};
+    const struct eval_sets none = {.count = 0};
+    eval->options = options;
+    log_open(&eval->log, name, -1);
+    enum status status = find_directory(eval, &checkpoint, why);
+    if (!status)
+        status =
+            ckpt_command_find(&checkpoint, &eval->manifest, &eval->log, why);
+    if (status)
+        return status;
+    checkpoint_folder(eval->dir, eval->manifest.step, eval->folder,
+                      sizeof eval->folder);
+    if (eval->has_file)
+        return STATUS_OK;
+    if (!eval->manifest.job)
+        return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
+                           "%s has no job, so model and data are unknown: give "
+                           "the job file in place of the checkpoint",
+                           eval->folder);
+    return eval_load_job(eval, &none, why);
+}
+
+static void eval_close(struct eval *eval) {
+    manifest_clear(&eval->manifest);
+    job_free(&eval->job);
+}
+
+/* Checks that the checkpoint fits MODEL and reads its weights. */
+static enum status load_weights(const struct eval *eval,
+                                struct checkpoint_model *model,
+                                struct failure *why) {
+    enum status status =
+        checkpoint_model_check(model, &eval->manifest, eval->folder, why);
+    if (!status)
+        status =
+            checkpoint_model_read(model, &eval->manifest, eval->folder, why);
+    return status ? status_context(why, "%s", eval->folder) : STATUS_OK;
+}
+
+static enum status eval_evaluate(const struct eval *eval, struct failure *why) {
+    const struct checkpoint_model_sink none = {NULL};
+    struct checkpoint_model *model;
+    struct evaluation result = {0};
+    enum status status =
+        checkpoint_model_open_test(&model, eval->job, &eval->log, why);
+    if (!status)
+        status = load_weights(eval, model, why);
+    if (!status)
+        status = checkpoint_model_evaluate(model, &eval->manifest, eval->folder,
+                                           none, &result, why);
+    if (!status)
+        checkpoint_model_report(model, &eval->manifest, eval->folder,
+                                &eval->log, eval->options->json, &result);
+    binary_scores_clear(&result.scores);
+    checkpoint_model_close(&model);
+    return status;
+}
+
+enum status eval_command(const struct options *options, struct failure *why) {
+    struct eval eval = {NULL};
+    enum status status = eval_open(&eval, options, "eval", why);
+    if (!status)
+        status = eval_evaluate(&eval, why);
+    eval_close(&eval);
+    return status;
+}
+
+/* The data.format of files with PATH's ending, perhaps before .gz or .zst;
+ * NULL: it says none. */
+static const char *format_by_ending(const char *path) {
+    static const char *const endings[][2] = {
+        {".npz", "npz"},           {".npy", "npy"},
+        {".csv", "csv"},           {".safetensors", "safetensors"},
+        {".tfrecord", "tfrecord"}, {".tfrecords", "tfrecord"},
+        {".libsvm", "libsvm"},     {".svm", "libsvm"}};
+    size_t length = strlen(path);
+    if (length > 3 && !strcmp(path + length - 3, ".gz"))
+        length -= 3;
+    else if (length > 4 && !strcmp(path + length - 4, ".zst"))
+        length -= 4;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t size = strlen(endings[i][0]);
+        if (length > size &&
+            !strncmp(path + length - size, endings[i][0], size))
+            return endings[i][1];
+    }
+    return NULL;
+}
+
+/* The names of a record: the first, and whether x is among them. */
+struct eval_names {
+    char first[ARRAY_NAME];
+    unsigned count;
+    bool has_x;
+};
+
+static void add_name(void *context, const struct record_text *name) {
+    struct eval_names *names = context;
+    if (!names->count++)
+        snprintf(names->first, sizeof names->first, "%.*s", (int)name->size,
+                 name->bytes);
+    names->has_x |= name->size == 1 && *name->bytes == 'x';
+}
+
+/* Writes the name of the array with images in PATH: the only one, or x. */
+static enum status name_of_images(const struct record_reader *reader,
+                                  const char *path, char name[ARRAY_NAME],
+                                  struct failure *why) {
+    struct eval_names names = {{0}, 0, false};
+    struct record_file *file;
+    struct record record = {NULL};
+    enum status status = reader->open(&file, path, why);
+    if (!status)
+        status = reader->next(file, &record, why);
+    if (!status && record.bytes)
+        status = example_format_names(&record, add_name, &names, why);
+    reader->close(&file);
+    if (!status && names.count != 1 && !names.has_x)
+        status = status_fail(why, FAILURE_DATA_MISMATCH,
+                             "%s: found %u arrays, expected one, or one that "
+                             "is named x, with the images",
+                             path, names.count);
+    snprintf(name, ARRAY_NAME, "%s", names.count == 1 ? names.first : "x");
+    return status;
+}
+
+/* The only feature of a model of images, "features={...}", if their format
+ * names arrays; the caller frees *OUT, which else stays NULL. */
+static enum status describe_images(const struct eval *eval, const char *format,
+                                   char **out, struct failure *why) {
+    const struct record_reader *reader =
+        !strcmp(format, "npz")           ? &npz_reader
+        : !strcmp(format, "npy")         ? &npy_reader
+        : !strcmp(format, "safetensors") ? &safetensors_reader
+        : !strcmp(format, "tfrecord")    ? &tfrecord_reader
+                                         : NULL;
+    const struct job_model *model = &eval->job->model;
+    struct batch_spec spec = {0};
+    char name[ARRAY_NAME];
+    if (!reader)
+        return STATUS_OK;
+    enum status status =
+        name_of_images(reader, eval->options->input, name, why);
+    if (status)
+        return status;
+    model_find(model)->inputs(model, NULL, &spec);
+    json_t *features = json_pack("{s:{s:s, s:I}}", name, "type", "numeric",
+                                 "shape", (json_int_t)spec.columns[0].width);
+    char *text = json_dumps(features, JSON_COMPACT);
+    size_t size = text ? strlen(text) + sizeof "features=" : 0;
+    *out = malloc(size);
+    json_decref(features);
+    if (text && *out)
+        snprintf(*out, size, "features=%s", text);
+    else
+        status = status_fail(why, FAILURE_NO_MEMORY, "no memory for a job");
+    free(text);
+    return status;
+}
+
+/* Changes the job's data to the format of the samples. *PIXELS: they are images
+ * in another format than the job's. */
+static enum status use_format(struct eval *eval, bool *pixels,
+                              struct failure *why) {
+    static const char *const words[] = {
+        [JOB_IDX] = "idx",       [JOB_CSV] = "csv",
+        [JOB_CRITEO] = "criteo", [JOB_TFRECORD] = "tfrecord",
+        [JOB_LIBSVM] = "libsvm", [JOB_NPZ] = "npz",
+        [JOB_NPY] = "npy",       [JOB_SAFETENSORS] = "safetensors"};
+    const char *own = words[eval->job->data.format];
+    const char *format = format_by_ending(eval->options->input);
+    char set[64], *features = NULL;
+    struct eval_sets sets = {.count = 0};
+    enum status status = STATUS_OK;
+    bool other = format && strcmp(format, own) != 0;
+    if (eval->job->model.type == JOB_EXTERNAL)
+        return STATUS_OK; /* which checkpoint_model_open refuses */
+    *pixels = other && eval->job->data.format == JOB_IDX;
+    if (*pixels)
+        status = describe_images(eval, format, &features, why);
+    if (other) {
+        snprintf(set, sizeof set, "data.format=%s", format);
+        sets.items[sets.count++] = set;
+        sets.items[sets.count++] = "data.columns=null";
+        sets.items[sets.count++] = "data.delimiter=null";
+        sets.items[sets.count++] = strcmp(format, "csv") != 0
+                                       ? "data.header=null"
+                                       : "data.header=true";
+    }
+    if (other || eval->job->data.format != JOB_IDX)
+        sets.items[sets.count++] = "data.bad_lines=stop"; /* rows keep their
+                                                             numbers */
+    if (features)
+        sets.items[sets.count++] = features;
+    if (!status && sets.count)
+        status = eval_load_job(eval, &sets, why);
+    free(features);
+    return status;
+}
+
+static void report_predictions(const struct eval *eval, uint64_t count) {
+    const struct options *options = eval->options;
+    log_info(&eval->log, "predicted",
+             "step %" PRIu64 ": %" PRIu64 " sample%s, in %s",
+             eval->manifest.step, count, log_plural(count), options->out);
+    if (!options->json)
+        return;
+    json_t *object =
+        json_pack("{s:I, s:I, s:s}", "step", (json_int_t)eval->manifest.step,
+                  "samples", (json_int_t)count, "path", options->out);
+    json_dumpf(object, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(object);
+}
+
+/* Predicts the samples of MODEL's data. */
+static enum status write_predictions(const struct eval *eval,
+                                     struct checkpoint_model *model,
+                                     struct failure *why) {
+    uint64_t count = checkpoint_model_count(model);
+    struct checkpoint_model_sink sink = {.take = prediction_file_take};
+    struct prediction_file *file = NULL;
+    struct evaluation result = {0};
+    enum status status = load_weights(eval, model, why);
+    if (!status)
+        status = prediction_file_open(&file, eval->options->out, count, why);
+    sink.context = file;
+    if (!status)
+        status = checkpoint_model_evaluate(model, &eval->manifest, eval->folder,
+                                           sink, &result, why);
+    if (!status)
+        status = prediction_file_commit(file, why);
+    if (!status)
+        report_predictions(eval, count);
+    prediction_file_close(&file);
+    binary_scores_clear(&result.scores);
+    return status;
+}
+
+static enum status eval_predict(struct eval *eval, struct failure *why) {
+    bool pixels = false;
+    struct checkpoint_model *model = NULL;
+    struct job_files files = {.paths = {(char *)eval->options->input}};
+    struct dataset_options data = {.files = &files,
+                                   .key = "INPUT",
+                                   .num_ranks = 1,
+                                   .count = true,
+                                   .unlabelled = true,
+                                   .log = &eval->log};
+    enum status status = use_format(eval, &pixels, why);
+    data.job = eval->job;
+    data.pixels = pixels;
+    if (!status)
+        status = checkpoint_model_open(&model, &data, why);
+    if (!status)
+        status = write_predictions(eval, model, why);
+    checkpoint_model_close(&model);
+    return status;
+}
+
+enum status eval_command_predict(const struct options *options,
+                                 struct failure *why) {
+    struct eval eval = {NULL};
+    enum status status = eval_open(&eval, options, "predict", why);
+    if (!status)
+        status = eval_predict(&eval, why);
+    eval_close(&eval);
+    return status;
+}

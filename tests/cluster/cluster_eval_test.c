@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `capstan eval` finds what the run's own evaluation found, and the predictions
+ * of `capstan predict` are those that it is of, whatever the samples are read
+ * from. */
+#include "proto/store/atomic_file.h"
+#include "proto/store/npz.h"
+#include "tests/cluster/cluster_clicks.h"
+#include "tests/cluster/cluster_fixture.h"
+#include "worker/data/example_format.h"
+#include "worker/data/record_reader.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT = 1 << 20, IMAGES = 200, PIXELS = 64, CLASSES = 10, HEADER = 16 };
+
+#define TOOL(run, code, ...)                                                   \
+    cluster_fixture_tool(run, code, (const char *[]){__VA_ARGS__, NULL})
+
+static double number_of(const struct cluster_process *process,
+                        const char *key) {
+    json_t *object = cluster_run_json(process);
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value))
+        fail_msg("no number %s in the output", key);
+    double number = json_number_value(value);
+    json_decref(object);
+    return number;
+}
+
+/* FOLDER/NAME, the caller's. */
+static char *read_all(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX], *text = calloc(1, TEXT);
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(text);
+    assert_in_range(fread(text, 1, TEXT - 1, file), 1, TEXT - 2);
+    fclose(file);
+    return text;
+}
+
+static void expect_same_text(const struct cluster_run *run, const char *a,
+                             const char *b) {
+    char *left = read_all(run, a), *right = read_all(run, b);
+    if (strcmp(left, right) != 0)
+        fail_msg("%s and %s differ", a, b);
+    free(left);
+    free(right);
+}
+
+/* FOLDER/TO is FOLDER/FROM without the column of the label, the first. */
+static void drop_labels(const struct cluster_run *run, const char *from,
+                        const char *to) {
+    char path[PATH_MAX], *text = read_all(run, from), *rest = text;
+    cluster_run_path(run, to, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (char *line; (line = strsep(&rest, "\n")) && *line;)
+        fprintf(file, "%s\n", strchr(line, ',') + 1);
+    fclose(file);
+    free(text);
+}
+
+/* The mean log loss of FOLDER/PREDICTIONS, for the labels in FOLDER/test.csv.
+ */
+static double logloss_of(const struct cluster_run *run,
+                         const char *predictions) {
+    char *labels = read_all(run, "test.csv");
+    char *found = read_all(run, predictions);
+    char *label = strchr(labels, '\n') + 1, *at = strchr(found, '\n') + 1;
+    double sum = 0;
+    assert_memory_equal(found, "probability\n", strlen("probability\n"));
+    for (int i = 0; i < CLUSTER_CLICKS_TEST; i++) {
+        double probability = strtod(at, &at);
+        assert_int_equal(*at++, '\n');
+        sum -= log(*label == '1' ? probability : 1 - probability);
+        label = strchr(label, '\n') + 1;
+    }
+    assert_int_equal(*at, 0);
+    free(labels);
+    free(found);
+    return sum / CLUSTER_CLICKS_TEST;
+}
+
+/* A run of a model with tables, and its checkpoints of 2 ps. */
+static struct cluster_process *train_clicks(struct cluster_run *run) {
+    cluster_clicks_write(run);
+    cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM ", \"epochs\": 2,"
+                         " \"checkpoint\": {\"every_steps\": 60}}");
+    return CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "seed=3");
+}
+
+static void expect_as_run(const struct cluster_process *found,
+                          const struct cluster_process *trained) {
+    static const char *const keys[] = {"test_auc", "test_logloss",
+                                       "test_accuracy"};
+    for (int i = 0; i < 3; i++) {
+        double wanted = number_of(trained, keys[i]);
+        if (!(fabs(number_of(found, keys[i]) - wanted) <= 1e-6 * wanted))
+            fail_msg("%s: found %.9g, the run %.9g", keys[i],
+                     number_of(found, keys[i]), wanted);
+    }
+}
+
+static void an_evaluation_finds_what_the_run_did(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_process *trained = train_clicks(run);
+    expect_as_run(TOOL(run, 0, "eval", "--json", "job.json"), trained);
+    expect_as_run(TOOL(run, 0, "eval", "--json", "checkpoint"), trained);
+    struct cluster_process *last =
+        TOOL(run, 0, "eval", "--json", "checkpoint/step-000000126/");
+    expect_as_run(last, trained);
+    assert_int_equal((int)number_of(last, "step"), 126);
+    struct cluster_process *before =
+        TOOL(run, 0, "eval", "--json", "--step", "60", "job.json");
+    assert_int_equal((int)number_of(before, "step"), 60);
+    assert_true(number_of(before, "test_logloss") >
+                number_of(trained, "test_logloss"));
+    struct cluster_process *other =
+        TOOL(run, 0, "eval", "--json", "--set", "data.test=train.csv", "--set",
+             "threads=2", "checkpoint");
+    assert_true(number_of(other, "test_logloss") !=
+                number_of(trained, "test_logloss"));
+}
+
+static void predictions_need_no_labels(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_process *trained = train_clicks(run);
+    double wanted = number_of(trained, "test_logloss");
+    struct cluster_process *process =
+        TOOL(run, 0, "predict", "--json", "checkpoint", "test.csv", "a.csv");
+    assert_int_equal((int)number_of(process, "samples"), CLUSTER_CLICKS_TEST);
+    assert_true(fabs(logloss_of(run, "a.csv") - wanted) <= 1e-5 * wanted);
+    drop_labels(run, "test.csv", "unlabelled.csv");
+    TOOL(run, 0, "predict", "job.json", "unlabelled.csv", "b.csv");
+    expect_same_text(run, "a.csv", "b.csv");
+}
+
+/* Fails unless FOLDER/NAME.npz has for each sample the class and the
+ * probabilities that FOLDER/NAME.csv has. */
+static void expect_npz_as_csv(const struct cluster_run *run, const char *name) {
+    static const char *const names[] = {"class", "probability"};
+    char path[PATH_MAX], file_name[64];
+    struct record_file *file;
+    struct example_format *format;
+    struct record record;
+    struct failure why;
+    snprintf(file_name, sizeof file_name, "%s.csv", name);
+    char *text = read_all(run, file_name), *at = strchr(text, '\n') + 1;
+    snprintf(file_name, sizeof file_name, "%s.npz", name);
+    cluster_run_path(run, file_name, path);
+    assert_int_equal(npz_reader.open(&file, path, &why), STATUS_OK);
+    assert_int_equal(example_format_open(&format, names, 2, &why), STATUS_OK);
+    for (int s = 0; s < IMAGES; s++) {
+        const struct record_cell *cells;
+        double sum = 0;
+        assert_int_equal(npz_reader.next(file, &record, &why), STATUS_OK);
+        assert_int_equal(example_format_read(format, &record, &cells, &why),
+                         STATUS_OK);
+        assert_int_equal(cells[0].integers[0], strtol(at, &at, 10));
+        assert_int_equal(cells[1].count, CLASSES);
+        for (int c = 0; c < CLASSES; c++) {
+            float probability = cells[1].floats[c];
+            assert_int_equal(*at++, ',');
+            assert_true(probability == strtof(at, &at));
+            assert_true(probability <= cells[1].floats[cells[0].integers[0]]);
+            sum += (double)probability;
+        }
+        assert_true(fabs(sum - 1) <= 1e-5);
+        assert_int_equal(*at++, '\n');
+    }
+    example_format_close(&format);
+    npz_reader.close(&file);
+    free(text);
+}
+
+/* The share of FOLDER/NAME's classes that are FOLDER/test-labels's. */
+static double accuracy_of(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX], *text = read_all(run, name);
+    char *at = text;
+    int right = 0;
+    cluster_run_path(run, "test-labels", path);
+    FILE *labels = fopen(path, "r");
+    assert_non_null(labels);
+    fseek(labels, 8, SEEK_SET);
+    for (int s = 0; s < IMAGES; s++) {
+        at = strchr(at, '\n') + 1;
+        right += fgetc(labels) == strtol(at, NULL, 10);
+    }
+    fclose(labels);
+    free(text);
+    return (double)right / IMAGES;
+}
+
+/* The bytes of FOLDER/test-images behind the header. */
+static void read_images(const struct cluster_run *run,
+                        unsigned char images[IMAGES][PIXELS]) {
+    char path[PATH_MAX];
+    cluster_run_path(run, "test-images", path);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    fseek(file, HEADER, SEEK_SET);
+    assert_int_equal(fread(images, PIXELS, IMAGES, file), IMAGES);
+    fclose(file);
+}
+
+/* FOLDER/NAME: an archive of one array of TYPE. */
+static void write_npz(const struct cluster_run *run, const char *name,
+                      const char *type, const void *bytes, size_t size) {
+    struct npz_array array = {"arr_0", type, {IMAGES, PIXELS}, 2, size};
+    char path[PATH_MAX];
+    struct atomic_file file;
+    struct npz *npz;
+    struct failure why;
+    cluster_run_path(run, name, path);
+    assert_int_equal(atomic_file_create(&file, path, size, &why), STATUS_OK);
+    assert_int_equal(npz_open(&npz, &file, &why), STATUS_OK);
+    assert_int_equal(npz_begin(npz, &array, &why), STATUS_OK);
+    assert_int_equal(npz_append(npz, bytes, size, &why), STATUS_OK);
+    assert_int_equal(npz_finish(npz, &why), STATUS_OK);
+    npz_close(&npz);
+    assert_int_equal(atomic_file_commit(&file, &why), STATUS_OK);
+}
+
+/* The same images in other formats: bytes, and floats from 0 to 1. */
+static void write_images(const struct cluster_run *run) {
+    static unsigned char images[IMAGES][PIXELS];
+    static float pixels[IMAGES][PIXELS];
+    char path[PATH_MAX], header[256];
+    read_images(run, images);
+    cluster_run_path(run, "images.csv", path);
+    FILE *csv = fopen(path, "w");
+    for (int p = 0; p < PIXELS; p++)
+        fprintf(csv, "%sp%d", p ? "," : "", p);
+    for (int s = 0; s < IMAGES; s++)
+        for (int p = 0; p < PIXELS; p++) {
+            pixels[s][p] = (float)images[s][p] / 255.0f;
+            fprintf(csv, "%s%d", p ? "," : "\n", images[s][p]);
+        }
+    fputc('\n', csv);
+    fclose(csv);
+    write_npz(run, "bytes.npz", "|u1", images, sizeof images);
+    write_npz(run, "floats.npz", "<f4", pixels, sizeof pixels);
+    cluster_run_path(run, "images.safetensors", path);
+    FILE *file = fopen(path, "w");
+    uint64_t length =
+        (uint64_t)snprintf(header, sizeof header,
+                           "{\"%s\":{\"dtype\":\"F32\",\"shape\":[%d,8,8],"
+                           "\"data_offsets\":[0,%zu]}}",
+                           "x", IMAGES, sizeof pixels);
+    fwrite(&length, sizeof length, 1, file);
+    fputs(header, file);
+    fwrite(pixels, sizeof pixels, 1, file);
+    fclose(file);
+    memset(pixels, 0x43, sizeof pixels); /* 195.26 */
+    write_npz(run, "wrong.npz", "<f4", pixels, sizeof pixels);
+}
+
+static void images_may_come_in_any_format(void **state) {
+    static const char *const inputs[] = {"bytes.npz", "floats.npz",
+                                         "images.csv", "images.safetensors"};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    struct cluster_process *trained = CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
+    double wanted = number_of(trained, "test_accuracy");
+    write_images(run);
+    TOOL(run, 0, "predict", "job.json", "test-images", "a.csv");
+    assert_true(fabs(accuracy_of(run, "a.csv") - wanted) <= 1e-9);
+    TOOL(run, 0, "predict", "job.json", "test-images", "a.npz");
+    expect_npz_as_csv(run, "a");
+    for (int i = 0; i < 4; i++) {
+        TOOL(run, 0, "predict", "checkpoint", inputs[i], "b.csv");
+        expect_same_text(run, "a.csv", "b.csv");
+    }
+    struct cluster_process *wrong =
+        TOOL(run, 1, "predict", "checkpoint", "wrong.npz", "c.csv");
+    cluster_fixture_expect_logged(wrong, "wrong.npz: record 0: value 0: found");
+    cluster_fixture_expect_logged(wrong, "divided by 255");
+}
+
+static void a_regression_predicts_its_numbers(void **state) {
+    struct cluster_run *run = *state;
+    cluster_clicks_write(run);
+    cluster_run_job(run, "{" CLUSTER_CLICKS_DATA
+                         "\"model\": {\"type\": \"linear\", \"features\":"
+                         " [\"cross\", \"weight\"], \"loss\": \"mse\"},"
+                         " \"epochs\": 1}");
+    struct cluster_process *trained = CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
+    TOOL(run, 0, "predict", "checkpoint", "test.csv", "a.csv");
+    char *labels = read_all(run, "test.csv"), *text = read_all(run, "a.csv");
+    char *label = strchr(labels, '\n') + 1, *at = strchr(text, '\n') + 1;
+    double sum = 0, wanted = number_of(trained, "test_loss");
+    assert_memory_equal(text, "prediction\n", strlen("prediction\n"));
+    for (int i = 0; i < CLUSTER_CLICKS_TEST; i++, at++) {
+        double error = strtod(at, &at) - (*label == '1');
+        sum += error * error;
+        label = strchr(label, '\n') + 1;
+    }
+    if (!(fabs(sum / CLUSTER_CLICKS_TEST - wanted) <= 1e-5 * wanted))
+        fail_msg("mse: %.9g, the run %.9g", sum / CLUSTER_CLICKS_TEST, wanted);
+    free(labels);
+    free(text);
+}
+
+static void what_does_not_fit_is_named(void **state) {
+    static const struct {
+        const char *const arguments[6];
+        int code;
+        const char *said;
+    } cases[] = {
+        {{"eval", "absent", NULL}, 1, "cannot open absent"},
+        {{"eval", "test.csv", NULL}, 2, "test.csv"},
+        {{"eval", ".", NULL}, 1, ". has no checkpoint"},
+        {{"eval", "--set", "checkpoint.dir=null", "job.json", NULL},
+         2,
+         "checkpoint.dir: not given"},
+        {{"eval", "--set", "data.test=null", "checkpoint", NULL},
+         2,
+         "data.test"},
+        {{"eval", "--set", "model.hidden=[8]", "job.json", NULL},
+         2,
+         "its model differs from the one that the job describes"},
+        {{"eval", "--step", "7", "checkpoint", NULL}, 1, "of step 7"},
+        {{"predict", "checkpoint", "test.csv", NULL}, 2, "capstan predict"},
+        {{"predict", "checkpoint", "test.csv", "a.json", NULL},
+         2,
+         "ends in .npz or .csv"},
+        {{"predict", "checkpoint", "absent.csv", "a.csv", NULL},
+         2,
+         "absent.csv: no such file"},
+        {{"predict", "checkpoint", "test.csv", "absent/a.csv", NULL},
+         1,
+         "absent/a.csv"},
+        {{"predict", "checkpoint", "bad.csv", "a.csv", NULL},
+         1,
+         "bad.csv:3: found 2 fields"},
+    };
+    struct cluster_run *run = *state;
+    char path[PATH_MAX];
+    train_clicks(run);
+    cluster_run_path(run, "bad.csv", path);
+    FILE *bad = fopen(path, "w");
+    fputs("user,item,weight\nu1,i1,0.1\nu1,i1\n", bad);
+    fclose(bad);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cluster_process *process =
+            cluster_fixture_tool(run, cases[i].code, cases[i].arguments);
+        cluster_fixture_expect_logged(process, cases[i].said);
+        assert_string_equal(cluster_run_output(process), "");
+    }
+    cluster_run_path(run, "a.csv", path);
+    assert_null(fopen(path, "r")); /* nothing was left */
+}
+
+#define IN_FOLDER(test)                                                        \
+    cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(an_evaluation_finds_what_the_run_did),
+        IN_FOLDER(predictions_need_no_labels),
+        IN_FOLDER(images_may_come_in_any_format),
+        IN_FOLDER(a_regression_predicts_its_numbers),
+        IN_FOLDER(what_does_not_fit_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
