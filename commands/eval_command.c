@@ -204,7 +204,7 @@ struct eval_names {
     bool has_x;
 };
 
-static void add_name(void *context, const struct record_text *name) {
+static void see_array_name(void *context, const struct record_text *name) {
     struct eval_names *names = context;
     if (!names->count++)
         snprintf(names->first, sizeof names->first, "%.*s", (int)name->size,
@@ -223,7 +223,7 @@ static enum status name_of_images(const struct record_reader *reader,
     if (!status)
         status = reader->next(file, &record, why);
     if (!status && record.bytes)
-        status = example_format_names(&record, add_name, &names, why);
+        status = example_format_names(&record, see_array_name, &names, why);
     reader->close(&file);
     if (!status && names.count != 1 && !names.has_x)
         status = status_fail(why, FAILURE_DATA_MISMATCH,

@@ -147,9 +147,9 @@ static enum status npz_open_member(const struct record_file *file,
 }
 
 /* ARRAY has as many rows as the first one. */
-static enum status compare_rows(const struct record_file *file,
-                                const struct npz_array *array,
-                                struct failure *why) {
+static enum status compare_row_counts(const struct record_file *file,
+                                      const struct npz_array *array,
+                                      struct failure *why) {
     if (array->header.rows == file->arrays->header.rows)
         return STATUS_OK;
     return status_fail(why, FAILURE_DATA_DAMAGED,
@@ -171,7 +171,7 @@ static enum status open_arrays(struct record_file *file, struct failure *why) {
             npz_open_member(file, array, file->num_arrays - 1, &ended, why);
         if (status)
             return status;
-        status = ended ? STATUS_OK : compare_rows(file, array, why);
+        status = ended ? STATUS_OK : compare_row_counts(file, array, why);
         if (status)
             return status;
     }
@@ -392,7 +392,7 @@ static enum status open_tensors(struct record_file *file, struct failure *why) {
         struct npz_array *array = &file->arrays[file->num_arrays++];
         status = take_tensor(file, &tensors[t], array, why);
         if (!status)
-            status = compare_rows(file, array, why);
+            status = compare_row_counts(file, array, why);
     }
     free(tensors);
     return status;

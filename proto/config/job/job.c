@@ -252,8 +252,8 @@ static enum status merge_sources(json_t **out, const struct job_source *source,
     if (source->path)
         status = job_tree_load(&tree, source->path, why);
     else if (source->text)
-        status = job_tree_parse(&tree, source->text, "the checkpoint's job",
-                                why);
+        status =
+            job_tree_parse(&tree, source->text, "the checkpoint's job", why);
     else
         tree = json_object();
     if (!status && source->deepspeed)

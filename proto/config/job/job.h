@@ -220,8 +220,8 @@ struct job {
 struct job_source {
     const struct job_models *models;
     const char *path;      /* the job file */
-    const char *text; /* or the text of another process; its paths are
-                         absolute */
+    const char *text;      /* or the text of another process; its paths are
+                              absolute */
     const char *deepspeed; /* --deepspeed_config FILE: fills in missing keys,
                               and sets DeepSpeed's defaults */
     const char *const *overrides; /* "key.path=value", applied in order: a JSON

@@ -14,6 +14,7 @@ static const char *const names[CLI_COMMANDS] = {
     [CLI_COMMAND_RUN] = "run",         [CLI_COMMAND_LOCAL] = "local",
     [CLI_COMMAND_LAUNCH] = "launch",   [CLI_COMMAND_CLUSTER] = "cluster",
     [CLI_COMMAND_CKPT] = "ckpt",       [CLI_COMMAND_DATA] = "data",
+    [CLI_COMMAND_EVAL] = "eval",       [CLI_COMMAND_PREDICT] = "predict",
     [CLI_COMMAND_SCHEMA] = "schema",   [CLI_COMMAND_MANUAL] = "manual",
     [CLI_COMMAND_INFO] = "info",       [CLI_COMMAND_BENCH] = "bench",
     [CLI_COMMAND_COMPARE] = "compare",
