@@ -81,6 +81,9 @@ static void print_sample(FILE *to, const json_t *row) {
     else
         fprintf(to, "  label              %.6g\n",
                 json_number_value(json_object_get(row, "label")));
+    if (json_object_get(row, "weight"))
+        fprintf(to, "  weight             %.6g\n",
+                json_number_value(json_object_get(row, "weight")));
 }
 
 /* Labels are the file's where the model does not fit the data. */
@@ -95,7 +98,7 @@ static enum status peek(const struct options *options, const struct job *job,
     bool fits =
         !model->check_data(&job->model, dataset, &job->data.train, &unfit);
     if (fits)
-        model->inputs(&job->model, dataset->feature_set, &spec);
+        model_inputs(job, dataset->feature_set, &spec);
     enum status status =
         dataset->table->peek(dataset, fits ? &spec : NULL, rows, list, why);
     size_t i;
@@ -154,7 +157,7 @@ static enum status measure_rows(const struct job *job,
                                       .seed = job->seed,
                                       .shuffle = job->data.shuffle};
     struct batch_spec spec;
-    model_find(&job->model)->inputs(&job->model, dataset->feature_set, &spec);
+    model_inputs(job, dataset->feature_set, &spec);
     struct batch batch = {0};
     struct batch_claim claim = {0};
     struct batch_source *source = NULL;

@@ -300,6 +300,87 @@ static void peek_shows_what_the_model_reads(void **state) {
     assert_true(figure(bench, "bytes_per_second") > 0);
 }
 
+enum { WEIGHTED = 24, COPIES = 36 };
+
+/* Rows with weights 0 to 3, or as many COPIES of each, of weight 1. */
+static void write_weighted(const struct cluster_run *run, const char *name,
+                           bool copies) {
+    char path[PATH_MAX];
+    uint32_t seed = 7;
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("a,b,w,label\n", file);
+    for (int i = 0; i < WEIGHTED; i++) {
+        double a = uniform(&seed), b = uniform(&seed);
+        for (int c = copies ? i % 4 : 1; c > 0; c--)
+            fprintf(file, "%.6f,%.6f,%d,%d\n", a, b, copies ? 1 : i % 4,
+                    2 * a - b > 0.1 * (i % 4));
+    }
+    fclose(file);
+}
+
+#define WEIGHTED_DATA                                                          \
+    "\"data\": {\"format\": \"csv\", \"header\": true, \"train\":"             \
+    " \"weighted.csv\", \"test\": \"copies.csv\", \"weight\": \"w\","          \
+    " \"shuffle\": false}, \"features\": {\"a\": {\"type\": \"numeric\"},"     \
+    " \"b\": {\"type\": \"numeric\"}}, \"optimizer\": {\"type\": \"SGD\","     \
+    " \"params\": {\"lr\": 0.5}}, \"train_micro_batch_size_per_gpu\": 24,"     \
+    " \"epochs\": 40"
+
+/* A batch is the whole file: its mean is over 24 samples, or over 36. */
+static void a_weight_counts_as_copies_do(void **state) {
+    static const char *const jobs[] = {
+        "{" WEIGHTED_DATA ", \"model\": {\"layers\": [2, 8, 1],"
+        " \"loss\": \"sigmoid_cross_entropy\"}}",
+        "{" WEIGHTED_DATA ", \"model\": {\"layers\": [2, 8, 2]}}",
+        "{" WEIGHTED_DATA ", \"model\": {\"type\": \"linear\","
+        " \"features\": [\"a\", \"b\"], \"loss\": \"mse\"}}"};
+    struct cluster_run *run = *state;
+    write_weighted(run, "weighted.csv", false);
+    write_weighted(run, "copies.csv", true);
+    for (int i = 0; i < 3; i++) {
+        cluster_run_job(run, jobs[i]);
+        double found = figure(run_json(run, "1", "1", "seed=2"), "test_loss");
+        struct cluster_process *process = CLUSTER_FIXTURE_RUN(
+            run, 1, 1, 0, "data.train=copies.csv", "seed=2",
+            "checkpoint.resume=never", "train_micro_batch_size_per_gpu=36",
+            "optimizer.params.lr=0.75");
+        double wanted = figure(process, "test_loss");
+        if (!(fabs(found - wanted) <= 1e-4 * wanted))
+            fail_msg("model %d: test_loss %.9g, with copies %.9g", i, found,
+                     wanted);
+        double all = figure(
+            cluster_fixture_tool(run, 0,
+                                 (const char *[]){"eval", "--json", "--set",
+                                                  "data.test=weighted.csv",
+                                                  "checkpoint", NULL}),
+            "loss");
+        assert_true(fabs(all * WEIGHTED - wanted * COPIES) <=
+                    1e-5 * wanted * COPIES);
+    }
+}
+
+static void a_weight_that_does_not_fit_is_named(void **state) {
+    struct cluster_run *run = *state;
+    char path[PATH_MAX];
+    cluster_run_job(run,
+                    "{" WEIGHTED_DATA ", \"model\": {\"layers\": [2, 8, 2]}}");
+    write_weighted(run, "weighted.csv", false);
+    write_weighted(run, "copies.csv", true);
+    struct cluster_process *process =
+        CLUSTER_FIXTURE_RUN(run, 1, 1, 2, "data.weight=v");
+    cluster_fixture_expect_logged(process, "data.weight: found \"v\"");
+    cluster_run_path(run, "weighted.csv", path);
+    FILE *file = fopen(path, "w");
+    fputs("a,b,w,label\n1,1,1,0\n1,1,-0.5,1\n", file);
+    fclose(file);
+    process = CLUSTER_FIXTURE_RUN(run, 1, 1, EXIT_FAILED,
+                                  "train_micro_batch_size_per_gpu=2");
+    cluster_fixture_expect_logged(
+        process, "weighted.csv:3: weight w: found -0.5, expected 0 or more");
+}
+
 #define RECORDS_TEST(f)                                                        \
     cmocka_unit_test_setup_teardown(f, setup, cluster_run_teardown)
 
@@ -312,6 +393,8 @@ int main(void) {
         RECORDS_TEST(a_resumed_run_reads_on_to_the_same_bits),
         RECORDS_TEST(a_bad_record_is_named_or_skipped),
         RECORDS_TEST(peek_shows_what_the_model_reads),
+        RECORDS_TEST(a_weight_counts_as_copies_do),
+        RECORDS_TEST(a_weight_that_does_not_fit_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,7 @@ struct batch {
     struct shape shape;
     float *z, *dz;
     uint32_t *labels;
+    float *weights; /* NULL: 1 each */
     double *loss;
     uint32_t *correct;
     void *room;
@@ -35,6 +36,7 @@ static size_t logits_of(struct shape s) {
 static void open_batch(struct batch *batch, struct shape shape, float bound) {
     struct philox_sequence random;
     batch->shape = shape;
+    batch->weights = NULL;
     batch->z = cuda_floats(logits_of(shape), 1, bound);
     batch->dz = cuda_floats(logits_of(shape), 2, 1);
     batch->labels = cuda_backend_allocate(shape.n * sizeof *batch->labels);
@@ -50,6 +52,7 @@ static void close_batch(struct batch *batch) {
     cuda_backend_release(batch->z);
     cuda_backend_release(batch->dz);
     cuda_backend_release(batch->labels);
+    cuda_backend_release(batch->weights);
     cuda_backend_release(batch->loss);
     cuda_backend_release(batch->correct);
     cuda_backend_release(batch->room);
@@ -59,9 +62,9 @@ static void lose(struct batch *batch, enum job_loss kind, float *dz,
                  float scale, const float *factor) {
     *batch->loss = -1;
     *batch->correct = UINT32_MAX;
-    assert_runs(cuda_kernels_sample_losses(NULL, kind, batch->z, batch->labels,
-                                           dz, batch->shape.n, batch->shape.out,
-                                           scale, factor, batch->room));
+    assert_runs(cuda_kernels_sample_losses(
+        NULL, kind, batch->z, batch->labels, batch->weights, dz, batch->shape.n,
+        batch->shape.out, scale, factor, batch->room));
     assert_runs(cuda_kernels_sum_losses(NULL, batch->room, batch->shape.n,
                                         batch->loss, batch->correct));
 }
@@ -141,11 +144,12 @@ static void assert_agrees(const struct batch *batch, enum job_loss kind,
     assert_non_null(expected);
     for (size_t i = 0; i < batch->shape.n; i++) {
         const float *z = batch->z + i * out;
-        sum += exact(kind, z, batch->labels[i], expected, out);
+        double weight = batch->weights ? (double)batch->weights[i] : 1;
+        sum += weight * exact(kind, z, batch->labels[i], expected, out);
         correct += is_first(kind, z, batch->labels[i], out);
         for (uint32_t j = 0; dz && j < out; j++)
-            assert_near(dz[i * out + j], scale * expected[j],
-                        5e-7 * scale * (0.5 + fabs(expected[j])));
+            assert_near(dz[i * out + j], weight * scale * expected[j],
+                        5e-7 * weight * scale * (0.5 + fabs(expected[j])));
     }
     assert_near(*batch->loss, sum, 1e-6 * (batch->shape.n + fabs(sum)));
     assert_int_equal(*batch->correct, correct);
@@ -159,6 +163,11 @@ static void check(enum job_loss kind, struct shape shape, float bound,
     for (uint32_t t = 0; shape.out == 1 && kind && t < shape.n; t++) {
         float target = 0.5f * (float)(t % 3);
         memcpy(&batch.labels[t], &target, sizeof target);
+    }
+    if (bound == 1) {
+        batch.weights = cuda_floats(shape.n, 5, 1);
+        for (uint32_t i = 0; i < shape.n; i++)
+            batch.weights[i] = i % 5 ? fabsf(batch.weights[i]) : 0;
     }
     cuda_set_order(0);
     lose(&batch, kind, batch.dz, 0.125f, NULL);

@@ -15,6 +15,7 @@ enum batch_type {
     BATCH_FLOATS,  /* float */
     BATCH_CLASSES, /* uint32_t */
     BATCH_ROWS,    /* float: rows of tables, combined as the lookups say */
+    BATCH_WEIGHTS, /* float: of the samples; the last column, or none */
 };
 
 /* What is added to a column of rows from a sample's rows. */
@@ -45,8 +46,9 @@ struct batch_lookup {
 };
 
 /* The columns of a model's batches, in its order. Labels are the last that is
- * not of rows; its width is 1. The data fills the columns of floats before it,
- * and the ids; whoever looks the ids up fills the columns of rows. */
+ * of neither rows nor weights; its width is 1. The data fills the columns of
+ * floats before it, and the ids; whoever looks the ids up fills the columns of
+ * rows. */
 struct batch_spec {
     bool regression; /* labels are numbers, of which none is right or wrong */
     uint32_t num_columns;
@@ -106,9 +108,16 @@ static inline void batch_place(struct batch *batch,
 /* The column of the labels; 0 of no columns. */
 static inline uint32_t batch_label_column(const struct batch_spec *spec) {
     uint32_t c = spec->num_columns;
-    while (c && spec->columns[c - 1].type == BATCH_ROWS)
+    while (c && spec->columns[c - 1].type >= BATCH_ROWS)
         c--;
     return c ? c - 1 : 0;
+}
+
+/* The column of the samples' weights; 0: none, which is 1 each. */
+static inline uint32_t batch_weights_column(const struct batch_spec *spec) {
+    uint32_t count = spec->num_columns;
+    return count && spec->columns[count - 1].type == BATCH_WEIGHTS ? count - 1
+                                                                   : 0;
 }
 
 /* The ids of a batch of up to COUNT samples, none yet, for SPEC's id features

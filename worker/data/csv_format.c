@@ -135,8 +135,7 @@ static enum status find_field(const struct csv_format *format, const char *key,
     for (uint32_t i = 0; name && i < format->num_fields; i++)
         if (!strcmp(format->names[i], name))
             *field = (int)i;
-    bool optional = name == format->label && format->unlabelled;
-    if (!name || *field != NO_FIELD || optional)
+    if (!name || *field != NO_FIELD || format->unlabelled)
         return STATUS_OK;
     return status_fail(why, FAILURE_DATA_MISMATCH,
                        "%s: found \"%s\", which is none of the %u columns "
@@ -351,7 +350,7 @@ enum status csv_format_read(struct csv_format *format,
     enum status status = STATUS_OK;
     if (format->label_field != NO_FIELD && !format->unlabelled)
         status = read_number(format, format->label_field, &row->label, why);
-    if (!status && format->weight_field != NO_FIELD)
+    if (!status && format->weight_field != NO_FIELD && !format->unlabelled)
         status = read_number(format, format->weight_field, &row->weight, why);
     return status;
 }

@@ -18,9 +18,10 @@ struct csv_format_options {
     char delimiter;
     const char *const *names; /* [num_names]; NULL: the first record has them */
     uint32_t num_names;
-    const char *label; /* a column's name */
-    bool unlabelled; /* the label is 0 and not read; the names may lack it, and
-                        so may all records if the names are given */
+    const char *label;  /* a column's name */
+    bool unlabelled;    /* the label is 0, the weight 1: they are not read; the
+                           names may lack them, and if the names are given all
+                           records may lack the label */
     const char *weight; /* a column's name; NULL: all weigh 1 */
 };
 

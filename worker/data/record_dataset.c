@@ -330,14 +330,17 @@ static enum status put_record(const struct batch_source *source,
     uint32_t place = source->label_column;
     const struct batch_column *column = &source->spec.columns[place];
     const struct record_cell *const *cells;
-    float label;
+    struct record_target target;
+    uint32_t weights = batch_weights_column(&source->spec);
     enum status status =
-        record_parser_read(parser, record, &label, &cells, why);
+        record_parser_read(parser, record, &target, &cells, why);
     if (!status)
         status = put_features(source, cells, batch, why);
     if (!status)
-        status = put_label(column, named_class(source, column, label),
+        status = put_label(column, named_class(source, column, target.label),
                            batch->columns[place], batch->count, why);
+    if (!status && weights)
+        ((float *)batch->columns[weights])[batch->count] = target.weight;
     batch->count += !status;
     return status;
 }
@@ -707,10 +710,10 @@ static void describe_record(const struct batch_source *source,
     const struct record_dataset *dataset = source->dataset;
     struct failure wrong;
     const struct record_cell *const *cells;
-    float label = 0;
+    struct record_target target;
     json_t *columns = json_object(), *features = json_object();
     enum status status =
-        record_parser_read(parser, record, &label, &cells, &wrong);
+        record_parser_read(parser, record, &target, &cells, &wrong);
     for (uint32_t c = 0; !status && c < dataset->dataset.num_columns; c++)
         json_object_set_new(columns, dataset->dataset.columns[c],
                             cell_json(cells[c]));
@@ -719,10 +722,13 @@ static void describe_record(const struct batch_source *source,
         status = features_describe(dataset->features, cells, features, &wrong);
     }
     if (!status)
-        status = see_label(source, &label, &wrong);
+        status = see_label(source, &target.label, &wrong);
     if (!status) {
         json_object_set(object, "features", features);
-        json_object_set_new(object, "label", json_real((double)label));
+        json_object_set_new(object, "label", json_real((double)target.label));
+        if (dataset->schema.data->weight)
+            json_object_set_new(object, "weight",
+                                json_real((double)target.weight));
     } else {
         json_object_set_new(object, "error", json_string(wrong.text));
     }
@@ -791,20 +797,21 @@ static void list_seen(const struct seen_names *seen, char *list, size_t size) {
                                  i ? ", " : "", seen->names[i]);
 }
 
-/* Records without a label are bad ones: with none the job's key is wrong. */
-static enum status check_label(const struct record_dataset *dataset,
-                               const struct seen_names *seen,
-                               struct failure *why) {
-    const char *label = dataset->options.job->data.label;
+/* Records without the column NAME of KEY are bad ones: with none the job's key
+ * is wrong. */
+static enum status check_target(const struct record_dataset *dataset,
+                                const struct seen_names *seen, const char *key,
+                                const char *name, struct failure *why) {
     char list[512];
-    if (!seen->count || dataset->options.unlabelled ||
-        name_is_seen(seen, label, strlen(label)))
+    if (!seen->count || !name || dataset->options.unlabelled ||
+        name_is_seen(seen, name, strlen(name)))
         return STATUS_OK;
     list_seen(seen, list, sizeof list);
     return status_fail(why, FAILURE_DATA_MISMATCH,
-                       "%s: data.label: found \"%s\", which none of the first "
+                       "%s: %s: found \"%s\", which none of the first "
                        "%d records has; they have %s",
-                       dataset->files.gl_pathv[0], label, EXAMPLES_READ, list);
+                       dataset->files.gl_pathv[0], key, name, EXAMPLES_READ,
+                       list);
 }
 
 static void warn_of_absent(const struct record_dataset *dataset,
@@ -838,7 +845,11 @@ static enum status look_for_features(const struct record_dataset *dataset,
     }
     dataset->reader->close(&file);
     if (!status)
-        status = check_label(dataset, &seen, why);
+        status = check_target(dataset, &seen, "data.label",
+                              dataset->schema.data->label, why);
+    if (!status)
+        status = check_target(dataset, &seen, "data.weight",
+                              dataset->schema.data->weight, why);
     for (uint32_t c = 0; !status && c < dataset->dataset.num_columns; c++)
         warn_of_absent(dataset, &seen, dataset->dataset.columns[c]);
     for (uint32_t i = 0; i < seen.count; i++)

@@ -18,7 +18,7 @@ struct record_parser {
     const struct record_cell **cells; /* [columns], of ALL */
     const struct record_cell *all;    /* the format's, of the record before */
     uint32_t num_columns;
-    uint32_t label_place; /* of an Example's cells */
+    uint32_t label_place, weight_place; /* of an Example's cells */
 };
 
 static enum status parser_no_memory(struct failure *why) {
@@ -54,6 +54,7 @@ enum status record_schema_open_csv(const struct record_schema *schema,
         .names = schema->names,
         .num_names = schema->num_names,
         .label = data->label,
+        .weight = data->weight,
         .unlabelled = schema->unlabelled};
     enum status status = csv_format_open(out, &options, why);
     if (status || !schema->header.bytes)
@@ -68,26 +69,36 @@ enum status record_schema_open_csv(const struct record_schema *schema,
     return status;
 }
 
-/* An Example's cells are those of COLUMNS, then the label if it is none of
- * them. */
+/* The place of NAME among NAMES [*COUNT], behind them if it is none. */
+static uint32_t place_of(const char **names, uint32_t *count,
+                         const char *name) {
+    uint32_t place = 0;
+    while (place < *count && strcmp(names[place], name) != 0)
+        place++;
+    names[place] = name;
+    *count += place == *count;
+    return place;
+}
+
+/* An Example's cells are those of COLUMNS, then label and weight if they are
+ * none of them. */
 static enum status open_example(struct record_parser *parser,
                                 const char *const *columns,
                                 struct failure *why) {
     uint32_t count = parser->num_columns;
-    const char *label = parser->schema->data->label;
-    const char **names = calloc(count + 1, sizeof *names);
+    const struct job_data *data = parser->schema->data;
+    const char **names = calloc(count + 2, sizeof *names);
     if (!names)
         return parser_no_memory(why);
-    parser->label_place = count;
     for (uint32_t c = 0; c < count; c++) {
         parser->places[c] = c;
         names[c] = columns[c];
-        if (!strcmp(columns[c], label))
-            parser->label_place = c;
     }
-    names[count] = label;
-    enum status status = example_format_open(
-        &parser->example, names, count + (parser->label_place == count), why);
+    parser->label_place = place_of(names, &count, data->label);
+    if (data->weight)
+        parser->weight_place = place_of(names, &count, data->weight);
+    enum status status =
+        example_format_open(&parser->example, names, count, why);
     free(names);
     return status;
 }
@@ -144,59 +155,80 @@ void record_parser_close(struct record_parser **where) {
     *where = NULL;
 }
 
-static enum status example_label(const struct record_parser *parser,
-                                 const struct record_cell *cell, float *label,
-                                 struct failure *why) {
-    const char *name = parser->schema->data->label;
+/* The one number of CELL, which is the KEY ("label") NAME. */
+static enum status example_number(const char *key, const char *name,
+                                  const struct record_cell *cell, float *out,
+                                  struct failure *why) {
     if (cell->count == 1 && cell->type == RECORD_FLOATS)
-        *label = cell->floats[0];
+        *out = cell->floats[0];
     else if (cell->count == 1 && cell->type == RECORD_INTEGERS)
-        *label = (float)cell->integers[0];
+        *out = (float)cell->integers[0];
     else
         return status_fail(
             why, FAILURE_DATA_DAMAGED,
-            "label %s: found %u %s, expected one number", name, cell->count,
+            "%s %s: found %u %s, expected one number", key, name, cell->count,
             cell->count && cell->type == RECORD_TEXTS ? "values of bytes"
                                                       : "values");
-    if (!isfinite(*label))
+    if (!isfinite(*out))
         return status_fail(why, FAILURE_DATA_DAMAGED,
-                           "label %s: found %g, expected a finite number", name,
-                           (double)*label);
+                           "%s %s: found %g, expected a finite number", key,
+                           name, (double)*out);
     return STATUS_OK;
+}
+
+static enum status example_target(const struct record_parser *parser,
+                                  const struct record_cell *cells,
+                                  struct record_target *target,
+                                  struct failure *why) {
+    const struct job_data *data = parser->schema->data;
+    enum status status = example_number(
+        "label", data->label, &cells[parser->label_place], &target->label, why);
+    return status || !data->weight
+               ? status
+               : example_number("weight", data->weight,
+                                &cells[parser->weight_place], &target->weight,
+                                why);
 }
 
 /* *CELLS has all columns of the format. */
 static enum status parse(struct record_parser *parser,
-                         const struct record *record, float *label,
+                         const struct record *record,
+                         struct record_target *target,
                          const struct record_cell **cells,
                          struct failure *why) {
     struct csv_format_row row;
     enum status status;
+    bool labelled = !parser->schema->unlabelled;
+    *target = (struct record_target){0, 1};
     if (parser->csv) {
         status = csv_format_read(parser->csv, record, &row, why);
         *cells = row.cells;
-        *label = row.label;
+        *target = (struct record_target){row.label, row.weight};
     } else if (parser->example) {
         status = example_format_read(parser->example, record, cells, why);
-        *label = 0;
-        if (!status && !parser->schema->unlabelled)
-            status = example_label(parser, &(*cells)[parser->label_place],
-                                   label, why);
+        if (!status && labelled)
+            status = example_target(parser, *cells, target, why);
     } else {
         bool empty; /* never: the reader leaves such lines out */
         status = libsvm_format_read(&parser->libsvm, record, &empty, why);
         *cells = &parser->libsvm.pairs;
-        *label = parser->schema->unlabelled ? 0 : parser->libsvm.label;
+        target->label = labelled ? parser->libsvm.label : 0;
     }
+    if (!status && target->weight < 0)
+        status =
+            status_fail(why, FAILURE_DATA_DAMAGED,
+                        "weight %s: found %g, expected 0 or more",
+                        parser->schema->data->weight, (double)target->weight);
     return status;
 }
 
 enum status record_parser_read(struct record_parser *parser,
-                               const struct record *record, float *label,
+                               const struct record *record,
+                               struct record_target *target,
                                const struct record_cell *const **cells,
                                struct failure *why) {
     const struct record_cell *all;
-    enum status status = parse(parser, record, label, &all, why);
+    enum status status = parse(parser, record, target, &all, why);
     for (uint32_t c = 0; all != parser->all && c < parser->num_columns; c++)
         parser->cells[c] = &all[parser->places[c]];
     parser->all = all;

@@ -14,8 +14,8 @@
 /* What records are, by data.format; all is borrowed. */
 struct record_schema {
     const struct job_data *data;
-    bool unlabelled;          /* labels are 0, and may be missing except in
-                                 JOB_LIBSVM */
+    bool unlabelled; /* labels are 0, weights 1: they are not read, and may be
+                        missing, but for the label in JOB_LIBSVM */
     const char *const *names; /* JOB_CSV: [num_names] those of data.columns, or
                                  NULL */
     uint32_t num_names;
@@ -36,6 +36,11 @@ enum status record_schema_open_csv(const struct record_schema *schema,
                                    struct csv_format **out,
                                    struct failure *why) MUST_CHECK;
 
+/* What a sample is to be, and how much it counts: 0 or more. */
+struct record_target {
+    float label, weight;
+};
+
 /* The column of JOB_LIBSVM: ids with weights. */
 #define RECORD_PARSER_PAIRS "x"
 
@@ -50,12 +55,13 @@ enum status record_parser_open(struct record_parser **out,
 /* Frees *PARSER (may be NULL) and clears it. */
 void record_parser_close(struct record_parser **parser);
 
-/* Parses RECORD, whose bytes it may change: *LABEL, and *CELLS, one for each of
- * the columns, a view of RECORD and PARSER until the next call.
+/* Parses RECORD, whose bytes it may change: *TARGET, and *CELLS, one for each
+ * of the columns, a view of RECORD and PARSER until the next call.
  * FAILURE_DATA_DAMAGED; WHY has the place in the record, what was found and
  * what is expected. */
 enum status record_parser_read(struct record_parser *parser,
-                               const struct record *record, float *label,
+                               const struct record *record,
+                               struct record_target *target,
                                const struct record_cell *const **cells,
                                struct failure *why) MUST_CHECK;
 

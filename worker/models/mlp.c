@@ -29,9 +29,9 @@ struct model_instance {
     const struct device_ops *ops;
     struct device *device;
     uint32_t max_batch, layers;
-    uint32_t labels, rows; /* columns */
-    uint32_t row_width;    /* 0: no rows; the numbers before them have the
-                              rest of the inputs */
+    uint32_t labels, rows, weights; /* columns; 0: no weights */
+    uint32_t row_width; /* 0: no rows; the numbers before them have the
+                           rest of the inputs */
     float *inputs; /* [max_batch, inputs]: numbers and rows side by side, then
                       their gradient; NULL: one column has all */
     struct recompute plan;
@@ -134,7 +134,8 @@ static uint32_t mlp_tables(const struct job_model *model,
 static uint32_t mlp_input_width(const struct batch_spec *spec) {
     uint32_t width = 0;
     for (uint32_t c = 0; c < spec->num_columns; c++)
-        if (c != batch_label_column(spec))
+        if (c != batch_label_column(spec) &&
+            spec->columns[c].type != BATCH_WEIGHTS)
             width += spec->columns[c].width;
     return width;
 }
@@ -323,8 +324,10 @@ static enum status mlp_open(struct model_instance **out,
     mlp->layers = mlp->settings.layers.count - 1;
     mlp->labels = spec ? batch_label_column(spec) : MLP_LABELS;
     mlp->rows = mlp->labels + 1;
-    if (spec && mlp->rows < spec->num_columns)
+    if (spec && mlp->rows < spec->num_columns &&
+        spec->columns[mlp->rows].type == BATCH_ROWS)
         mlp->row_width = spec->columns[mlp->rows].width;
+    mlp->weights = spec ? batch_weights_column(spec) : 0;
     recompute_plan(&mlp->plan, &mlp->settings.layers, model->kept);
     ops->set_precision(device, model->precision);
     enum status status =
@@ -451,7 +454,8 @@ static void mlp_loss(struct model_instance *mlp, const struct batch *batch,
     mlp->loss.count = batch->count;
     model_loss_compute(&mlp->loss, mlp->settings.loss,
                        output_of(mlp, mlp->layers - 1),
-                       batch->columns[mlp->labels], dz,
+                       batch->columns[mlp->labels],
+                       mlp->weights ? batch->columns[mlp->weights] : NULL, dz,
                        mlp->settings.layers.items[mlp->layers], scale);
 }
 

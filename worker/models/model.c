@@ -98,6 +98,14 @@ static void check_job_features(const struct job *job,
     csv_format_close(&csv);
 }
 
+void model_inputs(const struct job *job, const struct features *features,
+                  struct batch_spec *spec) {
+    model_find(&job->model)->inputs(&job->model, features, spec);
+    if (job->data.weight)
+        spec->columns[spec->num_columns++] =
+            (struct batch_column){.type = BATCH_WEIGHTS, .width = 1};
+}
+
 memory_footprint_of_model *model_memory(const struct job_model *model) {
     const struct model *table = model_find(model);
     return table ? table->memory : NULL;

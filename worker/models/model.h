@@ -57,7 +57,7 @@ struct model {
     uint32_t (*tables)(const struct job_model *model,
                        const struct features *features, struct table *tables);
 
-    /* The columns of its batches. */
+    /* The columns of its batches, without those of weights (model_inputs). */
     void (*inputs)(const struct job_model *model,
                    const struct features *features, struct batch_spec *spec);
 
@@ -117,6 +117,11 @@ extern const struct job_models model_schemas;
 
 /* The model of a job; NULL: an external one. */
 const struct model *model_find(const struct job_model *model);
+
+/* The columns of the batches of JOB's model, which is not external, over
+ * FEATURES (NULL: none): with weights if its data have some. */
+void model_inputs(const struct job *job, const struct features *features,
+                  struct batch_spec *spec);
 
 /* The memory function of its model; NULL: an external one. */
 memory_footprint_of_model *model_memory(const struct job_model *model);

@@ -77,15 +77,17 @@ enum status model_loss_prepare(const struct model_loss *loss,
                                uint32_t out, struct failure *why) {
     return model_pass_prepare(
         loss->ops, loss->device,
-        op_loss(kind, NULL, NULL, NULL, max_batch, out, 1, NULL, NULL), why);
+        op_loss(kind, NULL, NULL, NULL, NULL, max_batch, out, 1, NULL, NULL),
+        why);
 }
 
 void model_loss_compute(struct model_loss *loss, enum job_loss kind,
-                        const float *z, const uint32_t *labels, float *dz,
-                        uint32_t out, float scale) {
+                        const float *z, const uint32_t *labels,
+                        const float *weights, float *dz, uint32_t out,
+                        float scale) {
     const struct device_ops *ops = loss->ops;
     ops->run(loss->device, STREAM_COMPUTE,
-             op_loss(kind, z, labels, dz, loss->count, out, scale,
+             op_loss(kind, z, labels, weights, dz, loss->count, out, scale,
                      &loss->on_device->loss, &loss->on_device->correct));
     ops->record(loss->device, STREAM_COMPUTE, loss->event);
     ops->stream_wait(loss->device, STREAM_GRADIENTS, loss->event);

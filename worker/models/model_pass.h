@@ -57,12 +57,14 @@ enum status model_loss_prepare(const struct model_loss *loss,
                                enum job_loss kind, uint32_t max_batch,
                                uint32_t out, struct failure *why) MUST_CHECK;
 
-/* The loss of logits Z [count, OUT]; DZ receives the gradient of SCALE * (sum
+/* The loss of logits Z [count, OUT] for LABELS and WEIGHTS [count] (NULL: 1
+ * each); DZ receives the gradient of SCALE * (sum
  * of the losses), or is NULL. Its download has its own stream, so that the
  * backward pass need not wait for it. */
 void model_loss_compute(struct model_loss *loss, enum job_loss kind,
-                        const float *z, const uint32_t *labels, float *dz,
-                        uint32_t out, float scale);
+                        const float *z, const uint32_t *labels,
+                        const float *weights, float *dz, uint32_t out,
+                        float scale);
 
 /* The result as far as it is known without waiting. */
 struct model_result model_loss_known(const struct model_loss *loss);

@@ -332,9 +332,11 @@ static void ranker_forward(const struct model_instance *model,
 static void ranker_loss(struct model_instance *model, const struct batch *batch,
                         float *dz, float scale) {
     model->loss.count = batch->count;
-    model_loss_compute(&model->loss, model->kind, model->logits,
-                       batch->columns[model->parts.place[RANKER_LABEL]], dz, 1,
-                       scale);
+    model_loss_compute(
+        &model->loss, model->kind, model->logits,
+        batch->columns[model->parts.place[RANKER_LABEL]],
+        model->parts.weights ? batch->columns[model->parts.weights] : NULL, dz,
+        1, scale);
 }
 
 static float *row_gradient(const struct model_instance *model,

@@ -421,7 +421,9 @@ void ranker_form_parts(struct ranker_parts *parts,
     memcpy(parts->group, model->group, sizeof parts->group);
     for (int tag = 0; tag < RANKER_COLUMNS; tag++)
         parts->place[tag] = UINT32_MAX;
-    for (uint32_t c = 0; c < spec->num_columns; c++) {
+    parts->weights = batch_weights_column(spec);
+    uint32_t end = parts->weights ? parts->weights : spec->num_columns;
+    for (uint32_t c = 0; c < end; c++) {
         parts->place[spec->columns[c].tag] = c;
         parts->width[spec->columns[c].tag] = spec->columns[c].width;
     }

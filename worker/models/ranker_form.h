@@ -32,6 +32,7 @@ enum status ranker_form_inputs(const struct ranker_form_inputs *inputs,
 struct ranker_parts {
     uint32_t place[RANKER_COLUMNS]; /* in the batch; UINT32_MAX: none */
     uint32_t width[RANKER_COLUMNS]; /* 0: none */
+    uint32_t weights; /* of the samples: their place in the batch; 0: none */
     bool first_order, pairs;
     bool dots;                /* between `bottom` and `top` */
     uint32_t fields, dim;     /* of RANKER_ROWS, where there are pairs; with

@@ -43,14 +43,14 @@ enum op_kind {
      * output y. */
     OP_ACTIVATION_GRADIENT,
 
-    /* Reads logits z[n, out] and uint32 labels[n], each below OUT; writes dz[n,
-     * out], the gradient of scale * sum (NULL: it is not computed), a double,
-     * the sum of `loss` over the samples, and a uint32, the number of samples
-     * whose largest logit (the first of equals) is the label's. With OUT 1,
-     * except by softmax, labels are the bits of floats, the targets, and the
-     * number is of those that sigmoid(z) rounds to. A sample's sigmoid
-     * cross-entropy or squared error is the mean over its outputs, as in
-     * torch. */
+    /* Reads logits z[n, out], uint32 labels[n], each below OUT, and the
+     * samples' weights[n] (NULL: 1 each); writes dz[n, out], the gradient of
+     * scale * sum (NULL: it is not computed), a double, the sum of weight *
+     * `loss` over the samples, and a uint32, the number of samples whose
+     * largest logit (the first of equals) is the label's. With OUT 1, except by
+     * softmax, labels are the bits of floats, the targets, and the number is of
+     * those that sigmoid(z) rounds to. A sample's sigmoid cross-entropy or
+     * squared error is the mean over its outputs, as in torch. */
     OP_LOSS,
 
     /* Rows of fields, the same bits on every device: of each of N samples x is
@@ -234,16 +234,17 @@ static inline struct op op_activation_gradient(enum job_activation activation,
 }
 
 static inline struct op op_loss(enum job_loss loss, const float *z,
-                                const uint32_t *labels, float *dz, uint32_t n,
-                                uint32_t out, float scale, double *sum,
-                                uint32_t *correct) {
+                                const uint32_t *labels, const float *weights,
+                                float *dz, uint32_t n, uint32_t out,
+                                float scale, double *sum, uint32_t *correct) {
     return (struct op){
         .kind = OP_LOSS,
         .n = n,
         .out = out,
         .loss = loss,
         .scale = scale,
-        .reads = {op_matrix(z, n, out), op_tensor(labels, n * sizeof *labels)},
+        .reads = {op_matrix(z, n, out), op_tensor(labels, n * sizeof *labels),
+                  op_vector(weights, n)},
         .writes = {op_matrix(dz, n, out), op_tensor(sum, sizeof *sum),
                    op_tensor(correct, sizeof *correct)}};
 }

@@ -17,7 +17,7 @@ static enum status allocate_device_memory(struct executor *executor,
     uint32_t batch = use->micro_batch;
     bool trains = use->micro_batch > 0;
     executor->model = model_find(&job->model);
-    executor->model->inputs(&job->model, use->features, &executor->spec);
+    model_inputs(job, use->features, &executor->spec);
     enum status status =
         use->resident
             ? device_transfer_open_resident(&executor->device_transfer, device,

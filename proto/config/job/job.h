@@ -101,6 +101,7 @@ struct job_data {
     char *columns;   /* JOB_CSV: their names, a JSON array; or NULL */
     char *delimiter; /* JOB_CSV: one character */
     char *label;     /* a column; NULL: the format's own */
+    char *weight;    /* a column; NULL: all samples count alike */
 };
 
 struct job_checkpoint {

@@ -52,6 +52,8 @@ static const struct {
     {"data.delimiter", "csv: the character between two columns"},
     {"data.label",
      "csv, tfrecord, npz, npy, safetensors: the column with the label"},
+    {"data.weight",
+     "csv, tfrecord, npz, npy, safetensors: the column with a sample's weight, 0 or more, by which its loss is multiplied; the mean is still over the number of samples"},
     {"features", "records: the numbers and ids that the model reads"},
     {"data.drop_last",
      "drop the short last batch instead of taking the mean over its samples"},

@@ -158,6 +158,8 @@ static const struct job_key keys[] = {
      .default_value = "\",\"", .models = BUILT_IN, .formats = CSV},
     {"data.label", .kind = JOB_KIND_TEXT, .field = FIELD(data.label),
      .default_value = "\"label\"", .models = BUILT_IN, .formats = NAMED},
+    {"data.weight", .kind = JOB_KIND_TEXT, .field = FIELD(data.weight),
+     .models = BUILT_IN, .formats = NAMED},
     {"features", .kind = JOB_KIND_OBJECT, .field = FIELD(features),
      .models = BUILT_IN, .formats = RECORDS},
     {"data.drop_last", BOOL(data.drop_last), .default_value = "false",

@@ -201,6 +201,7 @@ static double sample_loss(enum job_loss kind, const float *z, uint32_t label,
 static void ops_cpu_layer_loss(struct device *device, const struct op *op) {
     const float *z = op->reads[0].data;
     const uint32_t *labels = op->reads[1].data;
+    const float *weights = op->reads[2].data;
     float *dz = op->writes[0].data;
     double sum = 0;
     uint32_t correct = 0, out = op->out;
@@ -211,8 +212,10 @@ static void ops_cpu_layer_loss(struct device *device, const struct op *op) {
         correct += target ? loss_hits_target(op->loss, *logits,
                                              loss_target(labels[i], 0, 1))
                           : loss_is_correct(logits, labels[i], out);
-        sum += sample_loss(op->loss, logits, labels[i],
-                           dz ? dz + i * out : NULL, out, op->scale);
+        float weight = weights ? weights[i] : 1;
+        sum += (double)weight * sample_loss(op->loss, logits, labels[i],
+                                            dz ? dz + i * out : NULL, out,
+                                            weight * op->scale);
     }
     *(double *)op->writes[1].data = sum;
     *(uint32_t *)op->writes[2].data = correct;

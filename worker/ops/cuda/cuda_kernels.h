@@ -62,8 +62,9 @@ int cuda_kernels_column_sums(struct CUstream_st *stream, const float *dy,
 size_t cuda_kernels_loss_scratch(size_t n);
 int cuda_kernels_sample_losses(struct CUstream_st *stream, enum job_loss kind,
                                const float *z, const uint32_t *labels,
-                               float *dz, size_t n, uint32_t out, float scale,
-                               const float *factor, void *scratch);
+                               const float *weights, float *dz, size_t n,
+                               uint32_t out, float scale, const float *factor,
+                               void *scratch);
 int cuda_kernels_sum_losses(struct CUstream_st *stream, const void *scratch,
                             size_t n, double *loss, uint32_t *correct);
 

@@ -113,22 +113,25 @@ CUDA_ELEMENT double write_invalid(const struct sample *s) {
     return NAN;
 }
 
-/* losses[n], corrects[n] and dz[n, out] (may be NULL, or Z) of z[n, out] and
- * labels[n]. */
+/* losses[n], corrects[n] and dz[n, out] (may be NULL, or Z) of z[n, out],
+ * labels[n] and weights[n] (NULL: 1 each). */
 static __global__ void sample_losses(enum job_loss kind, const float *z,
-                                     const uint32_t *labels, float *dz,
-                                     size_t n, uint32_t out, float scale,
+                                     const uint32_t *labels,
+                                     const float *weights, float *dz, size_t n,
+                                     uint32_t out, float scale,
                                      const float *factor, double *losses,
                                      uint32_t *corrects) {
+    float all = cuda_scale(scale, factor);
     struct sample s = {};
     s.out = out;
     s.lane = threadIdx.x % CUDA_WARP;
-    s.factor = cuda_scale(scale, factor);
     size_t first = (size_t)blockIdx.x * SAMPLES + threadIdx.x / CUDA_WARP;
     for (size_t i = first; i < n; i += (size_t)gridDim.x * SAMPLES) {
         s.z = z + i * out;
         s.dz = dz ? dz + i * out : NULL;
         s.label = labels[i];
+        float weight = weights ? weights[i] : 1;
+        s.factor = weight * all;
         bool target = loss_has_target(kind, out);
         bool known = target || s.label < out;
         float label_logit = target ? s.z[0] : known ? s.z[s.label] : NAN;
@@ -138,7 +141,7 @@ static __global__ void sample_losses(enum job_loss kind, const float *z,
         double loss =
             known ? loss_of(kind, &s, label_logit) : write_invalid(&s);
         if (s.lane == 0) {
-            losses[i] = loss;
+            losses[i] = (double)weight * loss;
             corrects[i] = correct;
         }
     }
@@ -177,12 +180,14 @@ size_t cuda_kernels_loss_scratch(size_t n) {
 
 int cuda_kernels_sample_losses(struct CUstream_st *stream, enum job_loss kind,
                                const float *z, const uint32_t *labels,
-                               float *dz, size_t n, uint32_t out, float scale,
-                               const float *factor, void *scratch) {
+                               const float *weights, float *dz, size_t n,
+                               uint32_t out, float scale, const float *factor,
+                               void *scratch) {
     double *losses = (double *)scratch;
     uint32_t *corrects = (uint32_t *)(losses + n);
     return cuda_launch(stream, cuda_blocks(n, SAMPLES), sample_losses, kind, z,
-                       labels, dz, n, out, scale, factor, losses, corrects);
+                       labels, weights, dz, n, out, scale, factor, losses,
+                       corrects);
 }
 
 int cuda_kernels_sum_losses(struct CUstream_st *stream, const void *scratch,

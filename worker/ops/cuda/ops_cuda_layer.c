@@ -166,10 +166,10 @@ static bool prepare_loss(struct device *device, const struct op *op) {
 static int ops_cuda_layer_loss(struct device *device,
                                struct ops_cuda_branch *branch,
                                const struct op *op) {
-    return cuda_kernels_sample_losses(branch->stream, (enum job_loss)op->loss,
-                                      op->reads[0].data, op->reads[1].data,
-                                      op->writes[0].data, op->n, op->out,
-                                      op->scale, NULL, device->sums.memory);
+    return cuda_kernels_sample_losses(
+        branch->stream, (enum job_loss)op->loss, op->reads[0].data,
+        op->reads[1].data, op->reads[2].data, op->writes[0].data, op->n,
+        op->out, op->scale, NULL, device->sums.memory);
 }
 
 static int ops_cuda_layer_loss_sum(struct device *device,

@@ -326,11 +326,11 @@ static void the_loss_of_a_batch_is_the_sum_of_its_samples(void **state) {
         uint32_t correct, all = 0, is_correct;
         fixture->ops->run(
             fixture->device, STREAM_COMPUTE,
-            op_loss(kind, z, labels, dz, N, OUT, 0.25f, &loss, &correct));
+            op_loss(kind, z, labels, NULL, dz, N, OUT, 0.25f, &loss, &correct));
         for (uint32_t i = 0; i < N; i++) {
             fixture->ops->run(fixture->device, STREAM_COMPUTE,
-                              op_loss(kind, z + i * OUT, labels + i, row, 1,
-                                      OUT, 0.25f, &one, &is_correct));
+                              op_loss(kind, z + i * OUT, labels + i, NULL, row,
+                                      1, OUT, 0.25f, &one, &is_correct));
             assert_memory_equal(row, dz + i * OUT, OUT * sizeof *row);
             sum += one;
             all += is_correct;
@@ -339,8 +339,38 @@ static void the_loss_of_a_batch_is_the_sum_of_its_samples(void **state) {
         assert_int_equal(correct, all);
         fixture->ops->run(
             fixture->device, STREAM_COMPUTE,
-            op_loss(kind, z, labels, NULL, N, OUT, 1, &one, &is_correct));
+            op_loss(kind, z, labels, NULL, NULL, N, OUT, 1, &one, &is_correct));
         assert_near(one, loss, 0);
+    }
+    release(fixture, z);
+    release(fixture, dz);
+    release(fixture, row);
+}
+
+static void a_weight_multiplies_the_loss_of_its_sample(void **state) {
+    struct fixture *fixture = *state;
+    enum { N = 4, OUT = 5 };
+    static const uint32_t labels[N] = {0, 1, 2, 3};
+    static const float weights[N] = {1, 0, 2.5f, 0.125f};
+    float *z = values(fixture, N * OUT, 1);
+    float *dz = nans(fixture, N * OUT), *row = nans(fixture, OUT);
+    for (int kind = JOB_SOFTMAX_CROSS_ENTROPY; kind <= JOB_MSE; kind++) {
+        double loss, sum = 0, one;
+        uint32_t correct, all = 0, is_correct;
+        fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                          op_loss(kind, z, labels, weights, dz, N, OUT, 0.25f,
+                                  &loss, &correct));
+        for (uint32_t i = 0; i < N; i++) {
+            fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                              op_loss(kind, z + i * OUT, labels + i, NULL, row,
+                                      1, OUT, weights[i] * 0.25f, &one,
+                                      &is_correct));
+            assert_memory_equal(row, dz + i * OUT, OUT * sizeof *row);
+            sum += (double)weights[i] * one;
+            all += is_correct;
+        }
+        assert_near(loss, sum, N * DBL_EPSILON * sum); /* in any order */
+        assert_int_equal(correct, all);
     }
     release(fixture, z);
     release(fixture, dz);
@@ -737,6 +767,7 @@ static int test_every_device(const char *name) {
         TEST(relu_passes_nan_and_clears_negatives),
         TEST(saturated_activations_stay_in_range),
         TEST(the_loss_of_a_batch_is_the_sum_of_its_samples),
+        TEST(a_weight_multiplies_the_loss_of_its_sample),
         TEST(the_same_call_gives_the_same_bits),
         TEST(operands_of_products_are_rounded_and_sums_are_not),
         TEST(precision_is_that_of_its_format),

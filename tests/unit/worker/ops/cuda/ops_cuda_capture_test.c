@@ -181,9 +181,9 @@ static void submit_loss(struct fixture *f, int changed) {
                 op_loss(changed == 0 ? JOB_MSE : JOB_SOFTMAX_CROSS_ENTROPY,
                         changed == 1 ? f->z + 16 : f->x,
                         changed == 2 ? labels + 1 : labels,
-                        changed == 3 ? NULL : f->y, changed == 4 ? 3 : 2,
-                        changed == 5 ? 3 : 2, changed == 6 ? 0.5f : 1,
-                        changed == 7 ? sum + 1 : sum,
+                        changed == 9 ? f->w : NULL, changed == 3 ? NULL : f->y,
+                        changed == 4 ? 3 : 2, changed == 5 ? 3 : 2,
+                        changed == 6 ? 0.5f : 1, changed == 7 ? sum + 1 : sum,
                         (uint32_t *)(sum + (changed == 8 ? 3 : 2))));
     f->ops->capture_end(f->device);
 }
@@ -196,7 +196,7 @@ static void another_argument_is_another_graph(void **state) {
     f.ops->upload(f.device, STREAM_COMPUTE, f.w, zeros, BYTES);
     f.ops->upload(f.device, STREAM_COMPUTE, f.x, zeros, BYTES);
     submit_loss(&f, 4); /* its room is there */
-    for (int changed = -1; changed < 9; changed++) {
+    for (int changed = -1; changed < 10; changed++) {
         struct cuda_streams_counts before = count();
         submit_loss(&f, changed);
         assert_counted(since(before).launches, changed == 4);
@@ -257,8 +257,8 @@ static void grow_scratch(struct fixture *f) {
     static uint32_t more = 4;
     more = 2 * more % FLOATS;
     f->ops->run(f->device, STREAM_COMPUTE,
-                op_loss(JOB_MSE, f->x, (const uint32_t *)f->y, NULL, more, 1, 1,
-                        (double *)f->z, (uint32_t *)f->z + 2));
+                op_loss(JOB_MSE, f->x, (const uint32_t *)f->y, NULL, NULL, more,
+                        1, 1, (double *)f->z, (uint32_t *)f->z + 2));
 }
 
 static void a_graph_with_other_addresses_is_not_launched(void **state) {
@@ -301,8 +301,8 @@ static void ops_of_prepared_sizes_keep_the_graphs(void **state) {
     float *w = f.ops->allocate(f.device, 2 * BYTES);
     float *to = f.ops->allocate(f.device, 2 * BYTES);
     const struct op ops_to_prepare[] = {
-        op_loss(JOB_MSE, f.x, (uint32_t *)w, NULL, FLOATS, 1, 1, (double *)to,
-                (uint32_t *)to + 2),
+        op_loss(JOB_MSE, f.x, (uint32_t *)w, NULL, NULL, FLOATS, 1, 1,
+                (double *)to, (uint32_t *)to + 2),
         op_linear_input_gradient(f.x, w, to, WIDTH, 2 * WIDTH, WIDTH)};
     f.ops->upload(f.device, STREAM_COMPUTE, w, zeros, sizeof zeros);
     f.ops->set_precision(f.device, JOB_PRECISION_FP16);
@@ -511,8 +511,9 @@ static void submit_call(struct chance *chance, uint32_t *seed, float *found) {
         return;
     case 7:
         ops->run(device, STREAM_COMPUTE,
-                 op_loss(JOB_MSE, p[0], chance->labels, p[1], WIDTH, WIDTH, 1,
-                         chance->sums, (uint32_t *)(chance->sums + 1)));
+                 op_loss(JOB_MSE, p[0], chance->labels, NULL, p[1], WIDTH,
+                         WIDTH, 1, chance->sums,
+                         (uint32_t *)(chance->sums + 1)));
         return;
     case 8: /* in several pieces */
         ops->run(device, STREAM_COMPUTE,
