@@ -381,6 +381,28 @@ static void a_weight_that_does_not_fit_is_named(void **state) {
         process, "weighted.csv:3: weight w: found -0.5, expected 0 or more");
 }
 
+/* All keys of data in one job. */
+static void criteo_s_files_need_no_keys_of_csv(void **state) {
+    struct cluster_run *run = *state;
+    const char *const arguments[] = {"schema", "job.json", NULL};
+    cluster_run_job(
+        run,
+        "{\"data\": {\"format\": \"criteo\", \"train\": [\"day_*.tsv.gz\"],"
+        " \"test\": [\"day_23.tsv.gz\"], \"shuffle\": true,"
+        " \"shuffle_buffer\": 65536, \"header\": false,"
+        " \"delimiter\": \",\", \"label\": \"clicked\","
+        " \"weight\": null, \"bad_lines\": \"stop\"},"
+        " \"features\": {\"C1\": {\"type\": \"hash_bucket\"}},"
+        " \"model\": {\"type\": \"linear\", \"features\": [\"C1\"]}}");
+    cluster_fixture_tool(run, 0, arguments);
+    cluster_run_job(run, "{\"data\": {\"format\": \"criteo\", \"train\": \"a\","
+                         " \"header\": true}, \"features\": {\"C1\":"
+                         " {\"type\": \"hash_bucket\"}}, \"model\":"
+                         " {\"type\": \"linear\", \"features\": [\"C1\"]}}");
+    cluster_fixture_expect_logged(cluster_fixture_tool(run, 2, arguments),
+                                  "data.header: found true; allowed: false");
+}
+
 #define RECORDS_TEST(f)                                                        \
     cmocka_unit_test_setup_teardown(f, setup, cluster_run_teardown)
 
@@ -393,6 +415,7 @@ int main(void) {
         RECORDS_TEST(a_resumed_run_reads_on_to_the_same_bits),
         RECORDS_TEST(a_bad_record_is_named_or_skipped),
         RECORDS_TEST(peek_shows_what_the_model_reads),
+        RECORDS_TEST(criteo_s_files_need_no_keys_of_csv),
         RECORDS_TEST(a_weight_counts_as_copies_do),
         RECORDS_TEST(a_weight_that_does_not_fit_is_named),
     };

@@ -88,6 +88,8 @@ static const struct rule {
      WAY_OPTIONAL},
     {"data.format", "criteo|tfrecord|npz|npy|safetensors", "features", GIVEN,
      WAY_NEEDED},
+    {"data.format", "criteo", "data.header", "{\"enum\": [false, null]}",
+     WAY_OPTIONAL},
     {"data.format", "libsvm", "features",
      "{\"additionalProperties\": {\"properties\": {\"type\": {\"not\":"
      " {\"enum\": [\"numeric\", \"bucketized\", \"vocabulary\"]}}}}}",

@@ -340,6 +340,10 @@ static void check_records(const struct job *job,
                         "missing; allowed: an array with the name of each "
                         "column, or \"header\": true if the first line of each "
                         "file has them");
+    if (data->format == JOB_CRITEO && data->header)
+        diagnostics_add(diagnostics, "data.header",
+                        "found true; allowed: false: Criteo's files have no "
+                        "line with names");
     if (csv && data->columns && data->header)
         diagnostics_add(diagnostics, "data.columns",
                         "found beside \"header\": true; allowed: one of the "

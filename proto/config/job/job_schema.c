@@ -20,7 +20,8 @@
 #define NAMED                                                                  \
     (CSV | 1u << JOB_TFRECORD | 1u << JOB_NPZ | 1u << JOB_NPY |                \
      1u << JOB_SAFETENSORS)
-#define RECORDS (NAMED | 1u << JOB_CRITEO | 1u << JOB_LIBSVM)
+#define CRITEO (1u << JOB_CRITEO)
+#define RECORDS (NAMED | CRITEO | 1u << JOB_LIBSVM)
 
 #define WARMUP (1u << SCHEDULE_WARMUP)
 #define DECAY (1u << SCHEDULE_WARMUP_DECAY)
@@ -151,13 +152,14 @@ static const struct job_key keys[] = {
     {"data.bad_lines", BOOL_WORD(data.skip_bad_lines, "stop", "skip"),
      .default_value = "\"stop\"", .models = BUILT_IN, .formats = RECORDS},
     {"data.header", BOOL(data.header), .default_value = "false",
-     .models = BUILT_IN, .formats = CSV},
+     .models = BUILT_IN, .formats = CSV | CRITEO},
     {"data.columns", .kind = JOB_KIND_NAMES, .field = FIELD(data.columns),
      .models = BUILT_IN, .formats = CSV},
     {"data.delimiter", .kind = JOB_KIND_TEXT, .field = FIELD(data.delimiter),
-     .default_value = "\",\"", .models = BUILT_IN, .formats = CSV},
+     .default_value = "\",\"", .models = BUILT_IN, .formats = CSV | CRITEO},
     {"data.label", .kind = JOB_KIND_TEXT, .field = FIELD(data.label),
-     .default_value = "\"label\"", .models = BUILT_IN, .formats = NAMED},
+     .default_value = "\"label\"", .models = BUILT_IN,
+     .formats = NAMED | CRITEO},
     {"data.weight", .kind = JOB_KIND_TEXT, .field = FIELD(data.weight),
      .models = BUILT_IN, .formats = NAMED},
     {"features", .kind = JOB_KIND_OBJECT, .field = FIELD(features),
