@@ -6,6 +6,8 @@
 #include "chief/plan/strategy.h"
 #include "commands/process_settings.h"
 #include "proto/base/log.h"
+#include "proto/config/cluster/azureml_command.h"
+#include "proto/store/fs_info.h"
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"
 
@@ -123,8 +125,8 @@ static enum status check_local_job(
     return status ? status : check_data_files(&(*job)->data, why);
 }
 
-/* The job and the overrides reach worker 0, which leads, by its environment
- * (library/capstan.h). */
+/* The job (or NULL) and the overrides reach worker 0, which leads, by its
+ * environment (library/capstan.h). */
 static enum status set_script_environment(const struct options *options,
                                           const struct job *job,
                                           struct failure *why) {
@@ -134,7 +136,7 @@ static enum status set_script_environment(const struct options *options,
     char *sets = malloc(size), *end = sets;
     if (!sets)
         return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
-    if (!job->ps_threads)
+    if (job && !job->ps_threads)
         end += sprintf(end, "strategy.ps_threads=1\n");
     for (unsigned i = 0; i < options->num_sets; i++)
         end += sprintf(end, "%s\n", options->sets[i]);
@@ -224,6 +226,93 @@ static enum status local_script(const struct options *options,
     return status;
 }
 
+/* The process that leads bounds its last checkpoint by its own job, which is
+ * not known here. */
+static const double COMMAND_GRACE = 120, COMMAND_STOP = 5; /* seconds */
+
+/* Makes this process's folder and environment those of COMMAND's processes,
+ * which find this program first. */
+static enum status enter_command(const struct options *options,
+                                 const struct azureml_command *command,
+                                 const char *program, struct failure *why) {
+    const char *path = getenv("PATH"), *name;
+    char *whole = NULL;
+    json_t *value;
+    size_t i;
+    if (chdir(command->folder))
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno, "%s",
+                            command->folder);
+    json_array_foreach(command->outputs, i, value) {
+        enum status status = fs_info_make_folder(json_string_value(value), why);
+        if (status)
+            return status;
+    }
+    json_object_foreach(command->environment, name, value)
+        setenv(name, json_string_value(value), 1);
+    if (asprintf(&whole, "%.*s:%s", (int)(strrchr(program, '/') - program),
+                 program, path ? path : "/usr/bin:/bin") >= 0)
+        setenv("PATH", whole, 1);
+    free(whole);
+    if (options->flags.num_ps)
+        setenv("CAPSTAN_NUM_PS", options->flags.num_ps, 1);
+    return set_script_environment(options, NULL, why);
+}
+
+static void log_command(const struct log *log, const char *path,
+                        const struct azureml_command *command) {
+    log_info(log, "command_taken", "%s: each process runs in %s: %s", path,
+             command->folder, command->text);
+    if (command->unused[0])
+        log_info(log, "keys_unused", "%s: not used here: %s", path,
+                 command->unused);
+}
+
+/* Every process runs the command of the job of Azure ML, by a shell as there.
+ */
+static enum status local_file_command(const struct options *options,
+                                      const struct process_settings *settings,
+                                      const struct log *log, int *code,
+                                      struct failure *why) {
+    const char *path = options->azureml_distribution;
+    struct azureml_distribution distribution;
+    struct azureml_command command = {0};
+    char program[4096];
+    int summary = -1;
+    enum status status = azureml_read(&distribution, path, options->instances,
+                                      options->flags.num_ps, why);
+    if (!status)
+        status = azureml_command_read(&command, path, options->inputs,
+                                      options->num_inputs, why);
+    if (status)
+        return status;
+    launch_program(program, sizeof program);
+    log_command(log, path, &command);
+    status = enter_command(options, &command, program, why);
+    if (!status && options->json)
+        status = open_summary(&summary, why);
+    char *const words[] = {"/bin/bash", "-c", command.text, NULL};
+    struct launch_settings launch = {
+        .program = program,
+        .command = words,
+        .address = process_settings_address(settings),
+        .writers = options->json ? LAUNCH_STDOUT_NOBODY : LAUNCH_STDOUT_ALL,
+        .num_workers = azureml_num_processes(&distribution) -
+                       azureml_num_ps(&distribution),
+        .azureml_distribution = &distribution,
+        .grace = COMMAND_GRACE,
+        .stop = COMMAND_STOP,
+        .metrics = settings->metrics,
+        .log = log};
+    if (!status)
+        status = launch_run(&launch, code, why);
+    if (!status && options->json)
+        status = print_summary(summary, "the command", *code, why);
+    if (summary >= 0)
+        close(summary);
+    azureml_command_free(&command);
+    return status;
+}
+
 enum status local_command(const struct options *options, struct failure *why) {
     char program[4096], *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
     struct process_settings settings; /* each process reads its own */
@@ -238,8 +327,10 @@ enum status local_command(const struct options *options, struct failure *why) {
         setenv("CAPSTAN_LANE", options->lane, 1);
     if (options->interface)
         setenv(INTERFACE_VARIABLE, options->interface, 1);
-    if (!status && options->launch.command) {
-        status = local_script(options, &settings, &log, &code, why);
+    if (!status && (options->launch.command || !options->job)) {
+        status = options->launch.command
+                     ? local_script(options, &settings, &log, &code, why)
+                     : local_file_command(options, &settings, &log, &code, why);
         return status ? status : (enum status)code;
     }
     if (!status && options->azureml_distribution)

@@ -15,6 +15,23 @@ const char *process_settings_getenv(void *context, const char *name) {
     return getenv(name);
 }
 
+enum status process_settings_add_sets(struct options *options,
+                                      struct failure *why) {
+    const char *sets = getenv(SCRIPT_SETS);
+    while (sets && *sets) {
+        size_t length = strcspn(sets, "\n");
+        if (options->num_sets == OPTIONS_MAX_SETS)
+            return status_fail(why, FAILURE_JOB_INVALID,
+                               "more than %d overrides", OPTIONS_MAX_SETS);
+        char *copy = strndup(sets, length);
+        if (!copy)
+            return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
+        options->sets[options->num_sets++] = copy;
+        sets += length + (sets[length] == '\n');
+    }
+    return STATUS_OK;
+}
+
 const char *process_settings_address(const struct process_settings *settings) {
     return settings->interface.address[0] ? settings->interface.address : NULL;
 }

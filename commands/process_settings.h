@@ -12,10 +12,15 @@
 
 #include <stdbool.h>
 
-/* What `capstan local -- COMMAND` adds to the job of a caller of the library:
- * the job's path, and overrides, each ended by a newline. */
+/* What `capstan local` adds to the job of a command: the job's path, of a
+ * caller of the library only, and overrides, each ended by a newline. */
 #define SCRIPT_JOB "CAPSTAN_JOB"
 #define SCRIPT_SETS "CAPSTAN_SET"
+
+/* Appends the overrides of SCRIPT_SETS to those of OPTIONS, as copies that the
+ * caller frees. */
+enum status process_settings_add_sets(struct options *options,
+                                      struct failure *why) MUST_CHECK;
 
 /* Names the file to which the process that leads a run writes its summary
  * object. */

@@ -5,7 +5,10 @@
 #include "commands/process.h"
 #include "proto/config/cluster/cluster.h"
 
-enum status run_command(const struct options *options, struct failure *why) {
+#include <stdlib.h>
+
+static enum status run_as_given(const struct options *options,
+                                struct failure *why) {
     struct process_settings settings;
     struct cluster *cluster = NULL;
     enum status status = cluster_resolve(&cluster, &options->flags,
@@ -21,5 +24,15 @@ enum status run_command(const struct options *options, struct failure *why) {
     else if (!status)
         status = process_run(options, &settings, cluster, why);
     cluster_free(&cluster);
+    return status;
+}
+
+enum status run_command(const struct options *options, struct failure *why) {
+    struct options whole = *options;
+    enum status status = process_settings_add_sets(&whole, why);
+    if (!status)
+        status = run_as_given(&whole, why);
+    while (whole.num_sets > options->num_sets)
+        free((char *)whole.sets[--whole.num_sets]);
     return status;
 }

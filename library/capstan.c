@@ -71,11 +71,11 @@ static enum status open_interrupts(capstan_run *run, struct failure *why) {
 }
 
 static enum status add_override(struct options *options, const char *text,
-                                size_t length, struct failure *why) {
+                                struct failure *why) {
     if (options->num_sets == OPTIONS_MAX_SETS)
         return status_fail(why, FAILURE_JOB_INVALID, "more than %d overrides",
                            OPTIONS_MAX_SETS);
-    char *copy = strndup(text, length);
+    char *copy = strdup(text);
     if (!copy)
         return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
     options->sets[options->num_sets++] = copy;
@@ -87,7 +87,6 @@ static enum status add_override(struct options *options, const char *text,
 static enum status set_job(capstan_run *run, const char *job,
                            const char *const *overrides, struct failure *why) {
     struct options *options = &run->options;
-    const char *sets = getenv(SCRIPT_SETS);
     enum status status = STATUS_OK;
     options->cli_command = CLI_COMMAND_RUN;
     if (getenv(SCRIPT_JOB))
@@ -96,13 +95,8 @@ static enum status set_job(capstan_run *run, const char *job,
     if (job && !options->job)
         return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
     for (; !status && overrides && *overrides; overrides++)
-        status = add_override(options, *overrides, strlen(*overrides), why);
-    while (!status && sets && *sets) {
-        size_t length = strcspn(sets, "\n");
-        status = add_override(options, sets, length, why);
-        sets += length + (sets[length] == '\n');
-    }
-    return status;
+        status = add_override(options, *overrides, why);
+    return status ? status : process_settings_add_sets(options, why);
 }
 
 static enum status resolve(capstan_run *run, unsigned flags,

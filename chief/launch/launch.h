@@ -30,6 +30,7 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
 enum launch_stdout {
     LAUNCH_STDOUT_CHIEF,
     LAUNCH_STDOUT_WORKERS,
+    LAUNCH_STDOUT_ALL,
     LAUNCH_STDOUT_NOBODY,
 };
 
@@ -39,7 +40,8 @@ struct launch_settings {
     enum launch_stdout writers;
     bool arguments_for_all;
     char *const *command; /* of the workers instead, NULL-terminated: worker 0
-                             leads, and there is no chief; or NULL */
+                             leads, and there is no chief; with a distribution
+                             of all processes; or NULL */
     const char *address;  /* numeric, of all processes; NULL: 127.0.0.1 */
     unsigned num_ps, num_workers;
     /* Starts the processes of this distribution instead, without a chief; or

@@ -181,7 +181,9 @@ static void launch_start_set_metrics(const struct launch *launch,
 
 static bool runs_command(const struct launch *launch,
                          const struct launch_process *process) {
-    return launch->options->command && !strcmp(process->type, "worker");
+    const struct launch_settings *options = launch->options;
+    return options->command &&
+           (options->azureml_distribution || !strcmp(process->type, "worker"));
 }
 
 /* "capstan run" and the chief's arguments, or the workers' command; the caller
@@ -243,6 +245,8 @@ static bool writes_stdout(const struct launch *launch,
         return process == launch->processes;
     case LAUNCH_STDOUT_WORKERS:
         return !strcmp(process->type, "worker");
+    case LAUNCH_STDOUT_ALL:
+        return true;
     case LAUNCH_STDOUT_NOBODY:
         break;
     }

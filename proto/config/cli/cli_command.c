@@ -160,7 +160,12 @@ static const struct argp_option local_options[] = {
             1),
     FLAG("distribution", DISTRIBUTION, "FILE|JSON",
          "the job's YAML file, of SDK v1 or v2, or its distribution block, of "
-         "type tensorflow, pytorch or mpi",
+         "type tensorflow, pytorch or mpi. Without JOB.json each process runs "
+         "the file's command, in its code folder",
+         1),
+    FLAG("input", INPUT, "NAME=VALUE",
+         "value or local path of an input of that command (default: the "
+         "file's)",
          1),
     FLAG("instances", INSTANCES, "N",
          "instances of the job (default: those of the file, else 1)", 1),
@@ -486,6 +491,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          local_options, 1, 1, EXITS "\n\n" LOOPS,
          "capstan local --ps 2 --workers 2 job.json\n"
          "capstan local --ps 1 --workers 2 -- python train.py\n"
+         "capstan local --distribution azureml-job.yml\n"
          "capstan local --workers 4 --set strategy.staleness=2 --json "
          "job.json"},
     [CLI_COMMAND_LAUNCH] =

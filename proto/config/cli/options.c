@@ -107,6 +107,15 @@ static error_t add_set(struct parser *parser, const char *text) {
     return 0;
 }
 
+static error_t add_input(struct parser *parser, const char *text) {
+    struct options *options = parser->options;
+    if (options->num_inputs == OPTIONS_MAX_INPUTS || !strchr(text, '='))
+        return fail_usage(parser, FAILURE_BAD_FLAG_VALUE,
+                          "--input takes NAME=VALUE, not '%s'", text);
+    options->inputs[options->num_inputs++] = text;
+    return 0;
+}
+
 /* Takes SET out of the settings, if it is there: the last one counts. */
 static void drop_set(struct options *options, const char *set) {
     unsigned kept = 0;
@@ -377,6 +386,8 @@ static error_t options_parse(int key, char *text, struct argp_state *state) {
         return options_set_count(parser, text, &options->num_workers);
     case CLI_COMMAND_KEY_ROWS:
         return options_set_rows(parser, text);
+    case CLI_COMMAND_KEY_INPUT:
+        return add_input(parser, text);
     case CLI_COMMAND_KEY_STEP:
         return step(parser, text);
     case ARGP_KEY_ARG:
@@ -447,7 +458,7 @@ static enum status parse_command(struct options *options,
     if (status)
         return status;
     if (parser.num_arguments < command->min_arguments &&
-        !options->launch.command)
+        !options->launch.command && !options->azureml_distribution)
         return status_fail(why, FAILURE_USAGE,
                            "capstan %s takes %s; `capstan %s --help` shows "
                            "examples",

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { OPTIONS_MAX_SETS = 256 };
+enum { OPTIONS_MAX_SETS = 256, OPTIONS_MAX_INPUTS = 64 };
 
 enum cli_command_id {
     CLI_COMMAND_RUN,
@@ -55,6 +55,8 @@ struct options {
     bool ps_given;                /* --ps was given; else num_ps is 1 */
     bool workers_given;
     const char *azureml_distribution, *instances; /* local; NULL: not given */
+    const char *inputs[OPTIONS_MAX_INPUTS];       /* of that job: NAME=VALUE */
+    unsigned num_inputs;
     struct bench_options bench;
     struct simulate_options simulate;
     struct compare_options compare;

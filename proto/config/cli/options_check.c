@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/options_check.h"
 
+#include "proto/config/cluster/azureml.h"
+
 static const char *check_bench(const struct options *options) {
     const struct simulate_options *simulate = &options->simulate;
     if (!options->num_ps || !options->num_workers)
@@ -13,6 +15,23 @@ static const char *check_bench(const struct options *options) {
     return NULL;
 }
 
+/* Without JOB.json the processes run the command of the job of Azure ML. */
+static const char *check_distribution(const struct options *options) {
+    const char *text = options->azureml_distribution;
+    bool runs_command = text && !options->job;
+    if (options->ps_given || options->workers_given)
+        return "--distribution gives the number of processes: leave --ps and "
+               "--workers out";
+    if (runs_command && azureml_is_block(text))
+        return "a distribution block has no command: give JOB.json";
+    if (runs_command && (options->deepspeed || options->link_gbits > 0))
+        return "--deepspeed_config and --link-gbits go with JOB.json";
+    if (options->num_inputs && !runs_command)
+        return "--input goes with the command of --distribution FILE, which "
+               "JOB.json replaces";
+    return NULL;
+}
+
 static const char *options_check_check_local(const struct options *options) {
     bool distributed = options->azureml_distribution;
     if (options->launch.command &&
@@ -21,12 +40,10 @@ static const char *options_check_check_local(const struct options *options) {
                "with a command";
     if (options->launch.command && !options->num_workers)
         return "--workers 0 with a command: worker 0 leads";
-    if (distributed && (options->ps_given || options->workers_given))
-        return "--distribution gives the number of processes: leave --ps and "
-               "--workers out";
-    if (!distributed && (options->instances || options->flags.num_ps))
-        return "--instances and --num-ps go with --distribution";
-    return NULL;
+    if (!distributed &&
+        (options->instances || options->flags.num_ps || options->num_inputs))
+        return "--instances, --num-ps and --input go with --distribution";
+    return distributed ? check_distribution(options) : NULL;
 }
 
 static const char *check_compare(const struct options *options) {

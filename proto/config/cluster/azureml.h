@@ -6,6 +6,8 @@
 
 #include "proto/base/status.h"
 
+#include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum azureml_type {
@@ -30,10 +32,18 @@ struct azureml_distribution {
  * a job of Azure ML's CLI v2, whose resources have the number of instances if
  * INSTANCES is NULL; its distribution block alone; or a run configuration of
  * SDK v1 (.runconfig), with its names and defaults. Case is ignored in types
- * and keys, underscores in keys. On STATUS_CONFIG WHY says what is wrong. */
+ * and keys, underscores in keys. A job has only keys of the published schema.
+ * On STATUS_CONFIG WHY lists what is wrong, each with the file, the path of the
+ * key, what was found and what is allowed. */
 enum status azureml_read(struct azureml_distribution *distribution,
                          const char *text, const char *instances,
                          const char *num_ps, struct failure *why) MUST_CHECK;
+
+/* TEXT is the block itself, as JSON, and not a path. */
+bool azureml_is_block(const char *text);
+
+/* The value of key NAME, with case and underscores ignored; NULL: none. */
+const json_t *azureml_find_key(const json_t *root, const char *name);
 
 /* Number of processes that the block starts, and how many of them are ps. */
 uint32_t azureml_num_processes(const struct azureml_distribution *distribution);
