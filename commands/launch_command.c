@@ -230,13 +230,10 @@ static enum status local_script(const struct options *options,
  * not known here. */
 static const double COMMAND_GRACE = 120, COMMAND_STOP = 5; /* seconds */
 
-/* Makes this process's folder and environment those of COMMAND's processes,
- * which find this program first. */
-static enum status enter_command(const struct options *options,
-                                 const struct azureml_command *command,
-                                 const char *program, struct failure *why) {
-    const char *path = getenv("PATH"), *name;
-    char *whole = NULL;
+/* Makes this process's folder and environment those of COMMAND's processes. */
+static enum status enter_command(const struct azureml_command *command,
+                                 struct failure *why) {
+    const char *name;
     json_t *value;
     size_t i;
     if (chdir(command->folder))
@@ -249,6 +246,15 @@ static enum status enter_command(const struct options *options,
     }
     json_object_foreach(command->environment, name, value)
         setenv(name, json_string_value(value), 1);
+    return STATUS_OK;
+}
+
+/* Commands find this program first. */
+static enum status set_command_environment(const struct options *options,
+                                           const char *program,
+                                           struct failure *why) {
+    const char *path = getenv("PATH");
+    char *whole = NULL;
     if (asprintf(&whole, "%.*s:%s", (int)(strrchr(program, '/') - program),
                  program, path ? path : "/usr/bin:/bin") >= 0)
         setenv("PATH", whole, 1);
@@ -267,33 +273,49 @@ static void log_command(const struct log *log, const char *path,
                  command->unused);
 }
 
-/* Every process runs the command of the job of Azure ML, by a shell as there.
- */
-static enum status local_file_command(const struct options *options,
-                                      const struct process_settings *settings,
-                                      const struct log *log, int *code,
-                                      struct failure *why) {
+/* The command of the job of Azure ML, which a shell runs as there. */
+static enum status take_file_command(const struct options *options,
+                                     const struct log *log,
+                                     struct azureml_command *command,
+                                     struct failure *why) {
     const char *path = options->azureml_distribution;
+    enum status status = azureml_command_read(command, path, options->inputs,
+                                              options->num_inputs, why);
+    if (status)
+        return status;
+    log_command(log, path, command);
+    return enter_command(command, why);
+}
+
+/* Every process of a distribution runs one command: that of the command line,
+ * else the file's. */
+static enum status local_distributed_command(
+    const struct options *options, const struct process_settings *settings,
+    const struct log *log, int *code, struct failure *why) {
     struct azureml_distribution distribution;
     struct azureml_command command = {0};
     char program[4096];
+    char *words[] = {"/bin/bash", "-c", NULL, NULL};
+    bool own = options->launch.command;
     int summary = -1;
-    enum status status = azureml_read(&distribution, path, options->instances,
-                                      options->flags.num_ps, why);
-    if (!status)
-        status = azureml_command_read(&command, path, options->inputs,
-                                      options->num_inputs, why);
-    if (status)
-        return status;
     launch_program(program, sizeof program);
-    log_command(log, path, &command);
-    status = enter_command(options, &command, program, why);
+    enum status status =
+        azureml_read(&distribution, options->azureml_distribution,
+                     options->instances, options->flags.num_ps, why);
+    if (!status && !own)
+        status = take_file_command(options, log, &command, why);
+    if (!status)
+        status = set_command_environment(options, program, why);
     if (!status && options->json)
         status = open_summary(&summary, why);
-    char *const words[] = {"/bin/bash", "-c", command.text, NULL};
+    if (status) {
+        azureml_command_free(&command);
+        return status;
+    }
+    words[2] = command.text;
     struct launch_settings launch = {
         .program = program,
-        .command = words,
+        .command = own ? options->launch.command : words,
         .address = process_settings_address(settings),
         .writers = options->json ? LAUNCH_STDOUT_NOBODY : LAUNCH_STDOUT_ALL,
         .num_workers = azureml_num_processes(&distribution) -
@@ -303,10 +325,9 @@ static enum status local_file_command(const struct options *options,
         .stop = COMMAND_STOP,
         .metrics = settings->metrics,
         .log = log};
-    if (!status)
-        status = launch_run(&launch, code, why);
+    status = launch_run(&launch, code, why);
     if (!status && options->json)
-        status = print_summary(summary, "the command", *code, why);
+        status = print_summary(summary, launch.command[0], *code, why);
     if (summary >= 0)
         close(summary);
     azureml_command_free(&command);
@@ -327,10 +348,12 @@ enum status local_command(const struct options *options, struct failure *why) {
         setenv("CAPSTAN_LANE", options->lane, 1);
     if (options->interface)
         setenv(INTERFACE_VARIABLE, options->interface, 1);
-    if (!status && (options->launch.command || !options->job)) {
-        status = options->launch.command
-                     ? local_script(options, &settings, &log, &code, why)
-                     : local_file_command(options, &settings, &log, &code, why);
+    bool command = options->launch.command || !options->job;
+    if (!status && command) {
+        status = options->azureml_distribution
+                     ? local_distributed_command(options, &settings, &log,
+                                                 &code, why)
+                     : local_script(options, &settings, &log, &code, why);
         return status ? status : (enum status)code;
     }
     if (!status && options->azureml_distribution)

@@ -160,8 +160,8 @@ static const struct argp_option local_options[] = {
             1),
     FLAG("distribution", DISTRIBUTION, "FILE|JSON",
          "the job's YAML file, of SDK v1 or v2, or its distribution block, of "
-         "type tensorflow, pytorch or mpi. Without JOB.json each process runs "
-         "the file's command, in its code folder",
+         "type tensorflow, pytorch or mpi. Without JOB.json and COMMAND each "
+         "process runs the file's command, in its code folder",
          1),
     FLAG("input", INPUT, "NAME=VALUE",
          "value or local path of an input of that command (default: the "
@@ -487,7 +487,8 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "The cluster is a chief, ps and workers; each is a process of "
          "`capstan run`. With COMMAND, a script or program that trains a model "
          "of its own, each worker is a process of it, and worker 0 leads; the "
-         "job and --set apply on top of what it says itself.",
+         "job and --set apply on top of what it says itself. With "
+         "--distribution every process is one of COMMAND.",
          local_options, 1, 1, EXITS "\n\n" LOOPS,
          "capstan local --ps 2 --workers 2 job.json\n"
          "capstan local --ps 1 --workers 2 -- python train.py\n"

@@ -18,27 +18,28 @@ static const char *check_bench(const struct options *options) {
 /* Without JOB.json the processes run the command of the job of Azure ML. */
 static const char *check_distribution(const struct options *options) {
     const char *text = options->azureml_distribution;
-    bool runs_command = text && !options->job;
+    bool own = options->launch.command;
+    bool runs_command = text && !options->job && !own;
     if (options->ps_given || options->workers_given)
         return "--distribution gives the number of processes: leave --ps and "
                "--workers out";
     if (runs_command && azureml_is_block(text))
-        return "a distribution block has no command: give JOB.json";
+        return "a distribution block has no command: give JOB.json, or a "
+               "command after --";
     if (runs_command && (options->deepspeed || options->link_gbits > 0))
         return "--deepspeed_config and --link-gbits go with JOB.json";
     if (options->num_inputs && !runs_command)
         return "--input goes with the command of --distribution FILE, which "
-               "JOB.json replaces";
+               "JOB.json and a command after -- replace";
     return NULL;
 }
 
 static const char *options_check_check_local(const struct options *options) {
     bool distributed = options->azureml_distribution;
     if (options->launch.command &&
-        (distributed || options->deepspeed || options->link_gbits > 0))
-        return "--distribution, --deepspeed_config and --link-gbits do not go "
-               "with a command";
-    if (options->launch.command && !options->num_workers)
+        (options->deepspeed || options->link_gbits > 0))
+        return "--deepspeed_config and --link-gbits do not go with a command";
+    if (options->launch.command && !distributed && !options->num_workers)
         return "--workers 0 with a command: worker 0 leads";
     if (!distributed &&
         (options->instances || options->flags.num_ps || options->num_inputs))
