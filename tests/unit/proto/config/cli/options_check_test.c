@@ -66,9 +66,32 @@ static void a_distribution_sets_the_number_of_processes(void **state) {
     options.instances = "2";
     expect_message(&options, "go with --distribution; `capstan local --help`");
     options.azureml_distribution = "{}";
+    options.job = "job.json";
     passes(&options);
     options.ps_given = true;
     expect_message(&options, "leave --ps and --workers out");
+}
+
+static void a_distribution_has_a_job_or_a_command(void **state) {
+    (void)state;
+    char *command[] = {"python", "train.py", NULL};
+    struct options options = no_flags(CLI_COMMAND_LOCAL);
+    options.azureml_distribution = " {}";
+    expect_message(&options, "give JOB.json, or a command after --");
+    options.launch.command = command;
+    passes(&options);
+    options.num_inputs = 1;
+    expect_message(&options, "JOB.json and a command after -- replace");
+    options.launch.command = NULL;
+    options.azureml_distribution = "job.yml";
+    passes(&options);
+    options.link_gbits = 10;
+    expect_message(&options, "--link-gbits go with JOB.json");
+    options.link_gbits = 0;
+    options.job = "job.json";
+    expect_message(&options, "JOB.json and a command after -- replace");
+    options.azureml_distribution = NULL;
+    expect_message(&options, "go with --distribution");
 }
 
 static void a_prediction_has_no_job_to_change(void **state) {
@@ -131,6 +154,7 @@ int main(void) {
         cmocka_unit_test(bench_accepts_a_job_only_with_simulate),
         cmocka_unit_test(a_bench_needs_a_ps_and_a_worker),
         cmocka_unit_test(a_distribution_sets_the_number_of_processes),
+        cmocka_unit_test(a_distribution_has_a_job_or_a_command),
         cmocka_unit_test(a_prediction_has_no_job_to_change),
         cmocka_unit_test(flags_that_a_command_cannot_have_are_named),
         cmocka_unit_test(other_verbs_accept_these_flags),

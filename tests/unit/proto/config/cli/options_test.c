@@ -311,6 +311,14 @@ static void local_accepts_a_distribution_in_place_of_counts(void **state) {
     expect_code("local --distribution {} --workers 1 job.json",
                 FAILURE_FLAG_CONFLICT);
     expect_error("local --instances 2 job.json", "go with --distribution");
+    options =
+        parse_valid("local --distribution job.yml --input a=b --input c=");
+    assert_null(options->job);
+    assert_int_equal(options->num_inputs, 2);
+    assert_string_equal(options->inputs[0], "a=b");
+    assert_string_equal(options->inputs[1], "c=");
+    expect_error("local --distribution job.yml --input a",
+                 "--input takes NAME=VALUE, not 'a'");
     expect_code("local --num-ps 2 job.json", FAILURE_FLAG_CONFLICT);
 }
 

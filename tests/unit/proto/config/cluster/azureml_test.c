@@ -182,12 +182,92 @@ static void what_a_file_lacks_is_said_with_its_place(void **state) {
     assert_non_null(strstr(why.text, "/none.yml: No such file"));
 }
 
+/* Each with the path of its key, what was found and what is allowed. */
+static void mistakes_of_a_job_are_listed_with_their_keys(void **state) {
+    (void)state;
+    static const char *const files[][2] = {
+        {JOB "distribution: {type: tensorflow, worker_count: -4}\n",
+         "distribution.worker_count: found -4 (an integer); allowed: a whole "
+         "number from 1 to 1024"},
+        {JOB "distribution: {type: tensorflow, parameter_server_count: 1.5}\n",
+         "distribution.parameter_server_count: found 1.5 (a real); allowed: a "
+         "whole number from 0"},
+        {JOB "distribution: {type: tensorflow, "
+             "process_count_per_instance: 2}\n",
+         "distribution.process_count_per_instance: unknown key; allowed with "
+         "type tensorflow: type, worker_count, parameter_server_count"},
+        {JOB "distribution: {type: ray}\n",
+         "distribution.type: found \"ray\" (a string); allowed: "
+         "\"tensorflow\", \"pytorch\" or \"mpi\""},
+        {JOB "distribution: {worker_count: 2}\n",
+         "distribution.type: missing; allowed: \"tensorflow\""},
+        {JOB "distribution: {type: mpi}\nresources: {instance_count: two}\n",
+         "resources.instance_count: found \"two\" (a string); allowed: a whole "
+         "number from 1"},
+        {JOB "distribution: {type: mpi}\nresources: {shm_size: 2}\n",
+         "resources.shm_size: found 2 (an integer); allowed: a text"},
+        {JOB "distribution: {type: mpi}\nlimits: {timeout: -1}\n",
+         "limits.timeout: found -1 (an integer); allowed: a whole number"},
+        {JOB "distribution: {type: mpi}\ncode: [src]\n",
+         "code: found [\"src\"] (an array); allowed: a text"},
+        {JOB "distribution: {type: mpi}\ninput: {}\n",
+         "input: unknown key of a command job; nearest: inputs"},
+        {JOB "distribution: mpi\n",
+         "distribution: found \"mpi\" (a string); allowed: keys with values"},
+        {JOB "type: pipeline\ndistribution: {type: mpi}\n",
+         "type: found \"pipeline\" (a string); allowed: \"command\""},
+        {JOB "distribution: {type: mpi, worker_count: 1}\nxyzzy: 1\n",
+         ": 2 errors\n  xyzzy: unknown key of a command job\n  "
+         "distribution.worker_count: unknown key"},
+        {"communicator: ParameterServer\ntensorflow: {workerCount: -1}\n",
+         "tensorflow.worker_count: found -1 (an integer)"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct azureml_distribution distribution;
+        struct failure why = {0};
+        enum status status =
+            read_file_with(&distribution, files[i][0], NULL, NULL, &why);
+        if (status != STATUS_CONFIG || !strstr(why.text, files[i][1]) ||
+            strncmp(why.text, "/tmp/capstan-azureml-", 21))
+            fail_msg("%s: status %d: %s", files[i][0], status, why.text);
+    }
+}
+
+/* azureml.core.runconfig: TensorflowConfiguration(worker_count=1,
+ * parameter_server_count=1), MpiConfiguration(process_count_per_node=1,
+ * node_count=1), PyTorchConfiguration(process_count=None, node_count=1). */
+static void what_sdk_v1_leaves_out_has_its_defaults(void **state) {
+    (void)state;
+    static const struct form forms[] = {
+        {"communicator: ParameterServer\nnodeCount: 3\n", NULL, NULL, 2, 1},
+        {"communicator: ParameterServer\ntensorflow: {workerCount: 3}\n", NULL,
+         NULL, 4, 1},
+        {"communicator: IntelMpi\n", NULL, NULL, 1, 0},
+        {"communicator: nccl\nnodeCount: 3\n", NULL, NULL, 3, 0},
+        {JOB "distribution: {type: tensorflow}\n"
+             "resources: {instance_count: 3}\n",
+         NULL, NULL, 3, 0},
+        {JOB "distribution: {type: pytorch}\nresources: {instance_count: 3}\n",
+         NULL, NULL, 3, 0},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct azureml_distribution distribution;
+        struct failure why = {0};
+        if (read_file_with(&distribution, forms[i].text, NULL, NULL, &why))
+            fail_msg("%s: %s", forms[i].text, why.text);
+        assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
+        assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_of_every_type_are_counted),
         cmocka_unit_test(an_invalid_distribution_is_refused),
         cmocka_unit_test(files_of_jobs_have_blocks_and_instances),
         cmocka_unit_test(what_a_file_lacks_is_said_with_its_place),
+        cmocka_unit_test(mistakes_of_a_job_are_listed_with_their_keys),
+        cmocka_unit_test(what_sdk_v1_leaves_out_has_its_defaults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The jobs of deploy/azureml, each run here as it is written, in a copy of the
+ * folder; and what docs/azureml.md shows of them (cluster_azureml.py). Ports of
+ * pytorch's and mpi's jobs are Azure ML's, so one runs at a time. */
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/build_folder.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TERMINATED = 143, DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
+
+/* Runs COMMAND in the run's folder, in which ROOT is that of the sources. */
+static void shell(const struct cluster_run *run, const char *command) {
+    char whole[3 * PATH_MAX], root[PATH_MAX];
+    assert_non_null(getcwd(root, sizeof root));
+    snprintf(whole, sizeof whole, "cd '%s' && ROOT='%s' && %s", run->folder,
+             root, command);
+    assert_int_equal(system(whole), 0);
+}
+
+/* A run whose folder has a copy of deploy/, as far as jobs go. */
+static int setup_copy(void **state) {
+    cluster_run_setup(state);
+    shell(*state, "mkdir deploy && cp -r \"$ROOT/deploy/azureml\" "
+                  "\"$ROOT/deploy/fashion-mnist.json\" deploy");
+    return 0;
+}
+
+struct file {
+    const char *name, *strategy;
+    unsigned trainers;
+};
+static const struct file files[] = {
+    {"tensorflow-8-0", "all-reduce: 8 trainers", 8},
+    {"tensorflow-4-1", "parameter server: 4 trainers, 1 ps", 4},
+    {"tensorflow-2-1", "parameter server: 2 trainers, 1 ps", 2},
+    {"pytorch", "parameter server: 2 trainers, 2 ps", 2},
+    {"mpi", "all-reduce: 4 trainers", 4},
+};
+
+static void every_job_trains_as_its_file_says(void **state) {
+    if (access("/usr/share/datasets/fashion-mnist", R_OK))
+        skip_test("no /usr/share/datasets/fashion-mnist "
+                  "(dataset-fashion-mnist)");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char name[64], list[128];
+        snprintf(name, sizeof name, "deploy/azureml/%s.yml", files[i].name);
+        struct cluster_process *process = cluster_run_start(
+            *state, files[i].name,
+            (const char *[]){"local", "--distribution", name, "--train_steps",
+                             "5", "--json", NULL},
+            NULL);
+        cluster_run_expect(process, 0, DEADLINE);
+        cluster_fixture_expect_logged(process, files[i].strategy);
+        cluster_fixture_expect_logged(
+            process, "not used here: compute, environment, limits, "
+                     "resources.shm_size");
+        json_t *summary = cluster_run_json(process);
+        assert_int_equal(json_integer_value(json_object_get(summary, "steps")),
+                         5);
+        assert_int_equal(
+            json_integer_value(json_object_get(summary, "replicas")),
+            files[i].trainers);
+        json_decref(summary);
+        snprintf(list, sizeof list, "deploy/outputs/%s/run/checkpoint",
+                 files[i].name);
+        uint64_t step;
+        assert_int_equal(cluster_fixture_checkpoints(*state, list, &step, 1),
+                         1);
+        assert_int_equal(step, 5);
+        snprintf(list, sizeof list,
+                 "test -s deploy/outputs/%s/run/model.safetensors",
+                 files[i].name);
+        shell(*state, list);
+    }
+}
+
+/* Starts FOLDER/a.yml, a job of type tensorflow with TEXT. */
+static struct cluster_process *start_job(struct cluster_run *run,
+                                         const char *text) {
+    char path[PATH_MAX];
+    cluster_run_path(run, "a.yml", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "%s\ndistribution: {type: tensorflow, worker_count: 2, "
+            "parameter_server_count: 1}\n",
+            text);
+    fclose(file);
+    return cluster_run_start(
+        run, "a",
+        (const char *[]){"local", "--distribution", "a.yml", NULL}, NULL);
+}
+
+static void a_command_has_its_folder_and_variables(void **state) {
+    struct cluster_run *run = *state;
+    shell(run, "mkdir src");
+    struct cluster_process *process =
+        start_job(run, "command: >-\n  cd . && test -d ${{outputs.o}} &&\n"
+                       "  echo \"$A ${PWD##*/} ${TF_CONFIG%%:*}\"\n"
+                       "code: src\nenvironment_variables: {A: b c}\n"
+                       "outputs: {o: null}");
+    cluster_run_expect(process, 0, DEADLINE);
+    const char *line = cluster_run_output(process);
+    for (int i = 0; i < 3; i++, line += strcspn(line, "\n") + 1)
+        assert_int_equal(strncmp(line, "b c src {\"cluster\"\n", 19), 0);
+    assert_string_equal(line, "");
+}
+
+static void the_exit_code_is_that_of_the_leading_command(void **state) {
+    struct cluster_process *process = start_job(*state, "command: exit 3");
+    cluster_run_expect(process, 3, DEADLINE);
+}
+
+static void a_signal_reaches_the_command_and_it_saves(void **state) {
+    uint64_t step;
+    cluster_run_job(*state, "{\"epochs\": 100000}");
+    struct cluster_process *process =
+        start_job(*state, "command: capstan run job.json");
+    cluster_run_await(process, "chief: epoch 1/", DEADLINE);
+    cluster_run_signal(process, SIGTERM);
+    cluster_run_expect(process, TERMINATED, DEADLINE);
+    assert_int_equal(cluster_fixture_checkpoints(*state, "checkpoint", &step, 1),
+                     1);
+}
+
+/* Not a job's: the words are the command, here, without the file's folder. */
+static void every_process_runs_a_command_of_the_command_line(void **state) {
+    struct cluster_process *process = cluster_fixture_tool(
+        *state, 0,
+        (const char *[]){"local", "--distribution",
+                         "deploy/azureml/mpi.yml", "--num-ps", "1", "--",
+                         "capstan", "cluster", NULL});
+    static const char *const processes[] = {
+        "\"role\":\"worker\",\"index\":0,\"num_ps\":1,\"num_workers\":3",
+        "\"role\":\"worker\",\"index\":1,\"num_ps\":1,\"num_workers\":3",
+        "\"role\":\"worker\",\"index\":2,\"num_ps\":1,\"num_workers\":3",
+        "\"role\":\"ps\",\"index\":0,\"num_ps\":1,\"num_workers\":3"};
+    for (size_t i = 0; i < sizeof processes / sizeof *processes; i++)
+        assert_non_null(strstr(cluster_run_output(process), processes[i]));
+}
+
+static void the_page_shows_what_the_program_prints(void **state) {
+    char command[3 * PATH_MAX], build[PATH_MAX];
+    const struct cluster_run *run = *state;
+    assert_true(build_folder_find(build));
+    if (system("python3 -c '' 2>/dev/null"))
+        skip_test("no python3");
+    snprintf(command, sizeof command,
+             "python3 tests/cluster/cluster_azureml.py '%s' '%s' >&2", build,
+             run->folder);
+    assert_int_equal(system(command), 0);
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, setup_copy, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(every_job_trains_as_its_file_says),
+        TEST(a_command_has_its_folder_and_variables),
+        TEST(the_exit_code_is_that_of_the_leading_command),
+        TEST(a_signal_reaches_the_command_and_it_saves),
+        TEST(every_process_runs_a_command_of_the_command_line),
+        TEST(the_page_shows_what_the_program_prints),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
