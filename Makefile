@@ -81,7 +81,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall deb check-deb format lint clean FORCE
+.PHONY: check-azureml check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall deb check-deb format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -461,6 +461,7 @@ $(BUILD)/fuzz/fuzz_%: $(addprefix $(BUILD)/tests/fuzz/,fuzz_%.o fuzz.o) \
 # the file "ready" is there.
 $(BUILD)/python/ready: python/tests/requirements.txt
 $(BUILD)/wheel/tools/ready: deploy/wheel-requirements.txt
+$(BUILD)/azureml-v1/ready $(BUILD)/azureml-v2/ready: $(BUILD)/%/ready: tests/%-requirements.txt
 $(BUILD)/%/ready:
 	@echo "pypi $(@D)"
 	$(Q)python3 -m venv --clear $(@D) && $(@D)/bin/pip install --quiet -r $< || { \
@@ -484,6 +485,9 @@ wheel: all $(BUILD)/wheel/tools/ready ## pack the Python package with program, l
 
 check-wheel: wheel ## install the wheel as a user of another machine would, and train with it
 	@python3 python/tests/check_wheel.py $(BUILD)/capstan-*.whl
+
+check-azureml: $(BUILD)/capstan $(BUILD)/azureml-v1/ready $(BUILD)/azureml-v2/ready ## read the jobs of deploy/azureml by Azure's clients from PyPI
+	@for v in v1 v2; do $(BUILD)/azureml-$$v/bin/python tests/check_azureml.py $$v $(BUILD) || exit; done
 
 COUNT ?= 10
 SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \

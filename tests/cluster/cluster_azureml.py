@@ -34,9 +34,11 @@ def check(right, *what):
 
 def page_clusters():
     """What `capstan cluster` prints in each block, after a check that it does."""
-    for block in re.findall(r"^```\n(.*?)^```$", page, re.M | re.S):
+    fences = re.split(r"^```.*\n", page, flags=re.M)
+    for block in fences[1::2]:
         *commands, shown = block.splitlines()
-        if not re.search(r"capstan cluster( --num-ps \d+)?$", commands[-1]):
+        if not re.search(r"^\$ capstan cluster( --num-ps \d+)?$",
+                         commands[-1] if commands else ""):
             continue
         command = re.sub(r"^\$ ", "", "\n".join(commands), flags=re.M)
         check(run(command) == [shown], command, "prints", run(command),
