@@ -99,8 +99,8 @@ static struct cluster_process *start_job(struct cluster_run *run,
             text);
     fclose(file);
     return cluster_run_start(
-        run, "a",
-        (const char *[]){"local", "--distribution", "a.yml", NULL}, NULL);
+        run, "a", (const char *[]){"local", "--distribution", "a.yml", NULL},
+        NULL);
 }
 
 static void a_command_has_its_folder_and_variables(void **state) {
@@ -131,17 +131,16 @@ static void a_signal_reaches_the_command_and_it_saves(void **state) {
     cluster_run_await(process, "chief: epoch 1/", DEADLINE);
     cluster_run_signal(process, SIGTERM);
     cluster_run_expect(process, TERMINATED, DEADLINE);
-    assert_int_equal(cluster_fixture_checkpoints(*state, "checkpoint", &step, 1),
-                     1);
+    assert_int_equal(
+        cluster_fixture_checkpoints(*state, "checkpoint", &step, 1), 1);
 }
 
 /* Not a job's: the words are the command, here, without the file's folder. */
 static void every_process_runs_a_command_of_the_command_line(void **state) {
     struct cluster_process *process = cluster_fixture_tool(
         *state, 0,
-        (const char *[]){"local", "--distribution",
-                         "deploy/azureml/mpi.yml", "--num-ps", "1", "--",
-                         "capstan", "cluster", NULL});
+        (const char *[]){"local", "--distribution", "deploy/azureml/mpi.yml",
+                         "--num-ps", "1", "--", "capstan", "cluster", NULL});
     static const char *const processes[] = {
         "\"role\":\"worker\",\"index\":0,\"num_ps\":1,\"num_workers\":3",
         "\"role\":\"worker\",\"index\":1,\"num_ps\":1,\"num_workers\":3",
