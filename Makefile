@@ -571,4 +571,4 @@ lint: deps-lint ## check format, includes and names
 clean: ## remove build and build-*
 	rm -rf build build-*
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
