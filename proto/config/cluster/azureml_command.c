@@ -33,7 +33,7 @@ static const char *given_input(const struct command_reader *reader,
 }
 
 /* azureml:, https://, wasbs:// and the like. */
-static bool is_remote(const char *path) {
+static bool is_remote_path(const char *path) {
     size_t scheme = strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789+.-");
     return scheme && path[scheme] == ':';
 }
@@ -71,7 +71,7 @@ static char *input_path(struct command_reader *reader, const char *name,
     const char *given = given_input(reader, name);
     const char *text = given ? given : json_string_value(path);
     char key[128], allowed[256];
-    char *found = text && !is_remote(text)
+    char *found = text && !is_remote_path(text)
                       ? local_path(given ? "." : reader->base, text)
                       : NULL;
     if (found)
@@ -122,7 +122,7 @@ static char *output_text(struct command_reader *reader, const char *name) {
     if (!declared)
         diagnostics_add(&reader->problems, key,
                         "missing; ${{outputs.%s}} names it", name);
-    else if (!own || is_remote(own))
+    else if (!own || is_remote_path(own))
         (void)!asprintf(&text, "%s/outputs/%s/%s", reader->command->folder,
                         reader->stem, name);
     else if (*own == '/')
@@ -153,8 +153,8 @@ static char *expression_text(struct command_reader *reader, const char *key,
 }
 
 /* TEXT of key KEY with its expressions replaced; the caller frees it. */
-static char *expand(struct command_reader *reader, const char *key,
-                    const char *text) {
+static char *expand_expressions(struct command_reader *reader, const char *key,
+                                const char *text) {
     char *whole = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&whole, &size);
@@ -192,7 +192,7 @@ static void read_variables(struct command_reader *reader, const char *key,
         if (!text || !*name || strchr(name, '='))
             diagnostics_value(&reader->problems, path, value,
                               "a text, a number, true or false");
-        char *whole = text ? expand(reader, path, text) : NULL;
+        char *whole = text ? expand_expressions(reader, path, text) : NULL;
         if (whole)
             json_object_set_new(reader->command->environment, name,
                                 json_string(whole));
@@ -270,14 +270,14 @@ static void list_unused(struct command_reader *reader) {
 
 /* Finds the folder of the code: `code`, else the file's own; a .runconfig lies
  * in a folder of its own in that of the code. */
-static void find_folder(struct command_reader *reader, bool v1) {
+static void find_code_folder(struct command_reader *reader, bool v1) {
     const json_t *code = v1 ? NULL : azureml_find_key(reader->root, "code");
     const char *text = json_string_value(code);
     const char *name = strrchr(reader->base, '/');
     if (v1 && name &&
         (!strcmp(name, "/.azureml") || !strcmp(name, "/aml_config")))
         text = "..";
-    char *folder = text && is_remote(text)
+    char *folder = text && is_remote_path(text)
                        ? NULL
                        : local_path(reader->base, text ? text : ".");
     reader->command->folder = folder;
@@ -305,7 +305,7 @@ static void azureml_command_read_job(struct command_reader *reader) {
     bool v1 = azureml_find_key(root, "communicator");
     const json_t *environment = azureml_find_key(root, "environment");
     const char *text = json_string_value(azureml_find_key(root, "command"));
-    find_folder(reader, v1);
+    find_code_folder(reader, v1);
     check_given_inputs(reader);
     if (v1)
         read_variables(reader, "environment.environmentVariables",
@@ -313,10 +313,10 @@ static void azureml_command_read_job(struct command_reader *reader) {
     read_variables(reader, "environment_variables",
                    azureml_find_key(root, "environment_variables"));
     char *own = v1 ? v1_text(reader) : NULL;
-    reader->command->text = expand(reader, "command",
-                                   v1 && own ? own
-                                   : text    ? text
-                                             : "");
+    reader->command->text = expand_expressions(reader, "command",
+                                               v1 && own ? own
+                                               : text    ? text
+                                                         : "");
     free(own);
     if (!reader->command->text || !reader->command->text[0])
         diagnostics_add(&reader->problems, "command",
