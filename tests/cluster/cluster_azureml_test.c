@@ -119,7 +119,9 @@ static void a_command_has_its_folder_and_variables(void **state) {
 }
 
 static void the_exit_code_is_that_of_the_leading_command(void **state) {
-    struct cluster_process *process = start_job(*state, "command: exit 3");
+    struct cluster_process *process = start_job(
+        *state, "command: >-\n  case $TF_CONFIG in\n"
+                "  *'\"worker\",\"index\":0'*) exit 3;; *) sleep 60;; esac");
     cluster_run_expect(process, 3, DEADLINE);
 }
 

@@ -71,9 +71,7 @@ static char *input_path(struct command_reader *reader, const char *name,
     const char *given = given_input(reader, name);
     const char *text = given ? given : json_string_value(path);
     char key[128], allowed[256];
-    char *found = text && !is_remote_path(text)
-                      ? local_path(given ? "." : reader->base, text)
-                      : NULL;
+    char *found = text ? local_path(given ? "." : reader->base, text) : NULL;
     if (found)
         return found;
     snprintf(key, sizeof key, given ? "--input %s" : "inputs.%s.path", name);
@@ -277,9 +275,7 @@ static void find_code_folder(struct command_reader *reader, bool v1) {
     if (v1 && name &&
         (!strcmp(name, "/.azureml") || !strcmp(name, "/aml_config")))
         text = "..";
-    char *folder = text && is_remote_path(text)
-                       ? NULL
-                       : local_path(reader->base, text ? text : ".");
+    char *folder = local_path(reader->base, text ? text : ".");
     reader->command->folder = folder;
     if (!folder)
         diagnostics_value(&reader->problems, "code", code,
