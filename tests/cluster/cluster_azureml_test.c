@@ -137,6 +137,24 @@ static void a_signal_reaches_the_command_and_it_saves(void **state) {
         cluster_fixture_checkpoints(*state, "checkpoint", &step, 1), 1);
 }
 
+/* As by preemption: no process can save anything, and the same file is started
+ * again, with the same output. */
+static void a_killed_job_resumes_from_its_output(void **state) {
+    static const char text[] =
+        "command: capstan run job.json --model_dir ${{outputs.run}}\n"
+        "outputs: {run: {path: kept}}";
+    cluster_run_job(*state, "{\"epochs\": 100000, \"checkpoint\": "
+                            "{\"every_steps\": 20, \"keep\": 2}}");
+    struct cluster_process *process = start_job(*state, text);
+    cluster_run_await(process, "/kept/step-000000020", DEADLINE);
+    cluster_run_signal(process, SIGKILL);
+    cluster_run_expect(process, 128 + SIGKILL, DEADLINE);
+    process = start_job(*state, text);
+    cluster_run_await(process, "resuming from ", DEADLINE);
+    cluster_run_signal(process, SIGTERM);
+    cluster_run_expect(process, TERMINATED, DEADLINE);
+}
+
 /* Not a job's: the words are the command, here, without the file's folder. */
 static void every_process_runs_a_command_of_the_command_line(void **state) {
     struct cluster_process *process = cluster_fixture_tool(
@@ -173,6 +191,7 @@ int main(void) {
         TEST(a_command_has_its_folder_and_variables),
         TEST(the_exit_code_is_that_of_the_leading_command),
         TEST(a_signal_reaches_the_command_and_it_saves),
+        TEST(a_killed_job_resumes_from_its_output),
         TEST(every_process_runs_a_command_of_the_command_line),
         TEST(the_page_shows_what_the_program_prints),
     };
