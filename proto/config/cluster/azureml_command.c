@@ -5,7 +5,6 @@
 #include "proto/config/diagnostics.h"
 #include "proto/config/yaml_json.h"
 
-#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +37,11 @@ static bool is_remote_path(const char *path) {
     return scheme && path[scheme] == ':';
 }
 
+/* A shell takes PATH as one word. */
+static bool is_plain_path(const char *path) {
+    return !strpbrk(path, " \t\n'\"\\$`&|;<>()*?[]{}!#");
+}
+
 /* The absolute path of PATH, which starts at FOLDER; the caller frees it. NULL:
  * there is no such file, or a shell would not take it as one word. */
 static char *local_path(const char *folder, const char *path) {
@@ -45,7 +49,7 @@ static char *local_path(const char *folder, const char *path) {
     snprintf(whole, sizeof whole, "%s%s%s", *path == '/' ? "" : folder,
              *path == '/' ? "" : "/", path);
     char *found = realpath(whole, NULL);
-    if (found && strpbrk(found, " \t\n'\"\\$`&|;<>()*?[]{}!#")) {
+    if (found && !is_plain_path(found)) {
         free(found);
         return NULL;
     }
@@ -90,7 +94,6 @@ static char *input_text(struct command_reader *reader, const char *name) {
     const json_t *inputs = azureml_find_key(reader->root, "inputs");
     const json_t *declared = json_object_get(inputs, name);
     const char *given = given_input(reader, name);
-    const json_t *type = azureml_find_key(declared, "type");
     const json_t *value = azureml_find_key(declared, "value");
     char key[128];
     snprintf(key, sizeof key, "inputs.%s", name);
@@ -99,7 +102,7 @@ static char *input_text(struct command_reader *reader, const char *name) {
                         "missing; ${{inputs.%s}} names it", name);
         return NULL;
     }
-    if (json_is_object(declared) && !value && (!type || json_is_string(type)))
+    if (json_is_object(declared) && !value)
         return input_path(reader, name, declared);
     char *text = given ? strdup(given) : scalar_text(value ? value : declared);
     if (!text)
@@ -127,6 +130,11 @@ static char *output_text(struct command_reader *reader, const char *name) {
         text = strdup(own);
     else
         (void)!asprintf(&text, "%s/%s", reader->base, own);
+    if (text && !is_plain_path(text))
+        diagnostics_add(&reader->problems, key,
+                        "found %s; allowed: a path without blanks and "
+                        "characters that a shell reads",
+                        text);
     if (text)
         json_array_append_new(reader->command->outputs, json_string(text));
     return text;

@@ -179,6 +179,8 @@ static void what_cannot_be_had_here_is_refused_with_its_key(void **state) {
         {"command: ${{inputs.a}}\ninputs: {a: [1]}\n", NULL,
          "inputs.a: found [1] (an array)"},
         {"command: ${{outputs.a}}\n", NULL, "outputs.a: missing"},
+        {"command: ${{outputs.a}}\noutputs: {a: {path: b c}}\n", NULL,
+         "/b c; allowed: a path without blanks"},
         {"command: ${{parent.a}}\n", NULL,
          "command: found ${{parent.a}}; allowed: ${{inputs.NAME}}"},
         {"command: echo ${{inputs.a\n", NULL, "command: ${{ without }}"},
