@@ -70,8 +70,8 @@ enum status record_schema_open_csv(const struct record_schema *schema,
 }
 
 /* The place of NAME among NAMES [*COUNT], behind them if it is none. */
-static uint32_t place_of(const char **names, uint32_t *count,
-                         const char *name) {
+static uint32_t place_of_name(const char **names, uint32_t *count,
+                              const char *name) {
     uint32_t place = 0;
     while (place < *count && strcmp(names[place], name) != 0)
         place++;
@@ -94,9 +94,9 @@ static enum status open_example(struct record_parser *parser,
         parser->places[c] = c;
         names[c] = columns[c];
     }
-    parser->label_place = place_of(names, &count, data->label);
+    parser->label_place = place_of_name(names, &count, data->label);
     if (data->weight)
-        parser->weight_place = place_of(names, &count, data->weight);
+        parser->weight_place = place_of_name(names, &count, data->weight);
     enum status status =
         example_format_open(&parser->example, names, count, why);
     free(names);
