@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifests of deploy/kubernetes (cluster_kubernetes_test.c).
+
+check.py CAPSTAN FOLDER rules       each form follows the rules of rules.py
+check.py CAPSTAN FOLDER mutations   each mutation breaks the rule that it names
+check.py CAPSTAN FOLDER play FORM   FORM trains as written, in play.py
+check.py CAPSTAN FOLDER drain FORM  the same while a ps is evicted
+In FOLDER everything is written. Where something is missing it prints "skip" and
+a reason, and ends with 0.
+"""
+import glob
+import os
+import re
+import subprocess
+import sys
+
+capstan, folder, what = sys.argv[1:4]
+try:
+    import jsonschema
+    import yaml
+except ImportError:
+    print("skip no python3 with yaml and jsonschema (python3-yaml, "
+          "python3-jsonschema)")
+    sys.exit(0)
+
+import manifests
+import play
+
+
+def fail(*texts):
+    print("FAILED:", *texts)
+    for path in sorted(glob.glob(f"{folder}/**/*.log", recursive=True)):
+        with open(path) as file:
+            print(f"--- {path}\n{file.read()[-3000:]}")
+    sys.exit(1)
+
+
+def need(form):
+    program = manifests.build_chart_program(folder) if "helm" in form else None
+    if "helm" in form and not program:
+        print("skip no Go with sprig (golang-go, "
+              "golang-github-masterminds-sprig-dev, golang-k8s-sigs-yaml-dev)")
+        sys.exit(0)
+    return manifests.forms(program)[form]
+
+
+def log_of(run, name):
+    """All that the lives of pod NAME have said."""
+    text = ""
+    for path in sorted(glob.glob(f"{run.node.folder}/{name}.*.log")):
+        with open(path) as file:
+            text += file.read()
+    return text
+
+
+def train(form, objects, disrupted=None):
+    """Runs FORM; DISRUPTED is a ps that is evicted once it has trained."""
+    if os.geteuid():
+        raise play.Skip("not root")
+    image = {}
+    if form == "tfjob":  # the image has the job and its data
+        image["/job"] = os.path.abspath(f"{manifests.FOLDER}/common")
+    pods = [pod for each in play.controllers.workloads_of(objects)[0]
+            for pod in each.pods]
+    hosts = play.Hosts(len(pods))
+    try:
+        node = play.Node(objects, capstan, f"{folder}/{form}", hosts, image)
+        run = play.Run(node)
+        lead = next(pod.name for pod in run.node.pods
+                    if re.search(r"(chief|node-0|worker)(-0)*$", pod.name))
+
+        def evict():
+            if not re.search(r"epoch 20/", log_of(run, lead)):
+                return False
+            run.say(f"{disrupted}: evicted")
+            run.disrupt(disrupted)
+            return True
+        try:
+            if not run.follow(60, evict if disrupted else None):
+                fail(form, "did not train")
+            judge(form, run, lead, disrupted)
+        finally:
+            run.close()
+    finally:
+        hosts.close()
+
+
+def judge(form, run, lead, disrupted):
+    for pod, container in run.now.items():
+        if container.code != 0:
+            fail(pod.name, "ended with", container.code)
+        if "startupProbe" in pod.container and not container.started:
+            fail(pod.name, "did not answer the startup probe")
+    said = log_of(run, lead)
+    accuracy = re.findall(r"epoch 400/400: test accuracy ([0-9.]+)", said)
+    if not accuracy or float(accuracy[-1]) < 0.9:
+        fail(form, "has not learned:", accuracy)
+    claims = glob.glob(f"{run.node.folder}/claim-*checkpoints")
+    for claim in claims:
+        subprocess.run([capstan, "ckpt", "verify", claim], check=True,
+                       stdout=subprocess.DEVNULL, timeout=60)
+    if disrupted:
+        codes = {line.split(":")[0]: int(line.split()[-1]) for line in
+                 reversed(run.said) if ": ended with " in line}
+        if codes[disrupted] != 143 or codes[lead] != 138:
+            fail(form, "ended at first with", codes)
+        if "resum" not in said:
+            fail(form, "has not resumed")
+    print(f"{form}: {len(run.now)} pods, accuracy {accuracy[-1]}, "
+          f"{len(claims)} claims with checkpoints, {run.restarts} restarts of all")
+
+
+def main():
+    try:
+        if what == "play":
+            train(sys.argv[4], need(sys.argv[4]))
+        elif what == "drain":
+            train(sys.argv[4], need(sys.argv[4]), sys.argv[5])
+        else:
+            import rules
+            rules.main(capstan, folder, what)
+    except play.Skip as reason:
+        print("skip", reason)
+
+
+main()
