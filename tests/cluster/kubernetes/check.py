@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests of deploy/kubernetes (cluster_kubernetes_test.c).
 
-check.py CAPSTAN FOLDER rules       each form follows the rules of rules.py
-check.py CAPSTAN FOLDER mutations   each mutation breaks the rule that it names
-check.py CAPSTAN FOLDER play FORM   FORM trains as written, in play.py
-check.py CAPSTAN FOLDER drain FORM  the same while a ps is evicted
+check.py BUILD FOLDER rules       each form follows the rules of rules.py
+check.py BUILD FOLDER mutations   each mutation breaks the rule that it names
+check.py BUILD FOLDER play FORM   FORM trains as written, in play.py
+check.py BUILD FOLDER drain FORM PS  the same while pod PS is evicted
 In FOLDER everything is written. Where something is missing it prints "skip" and
 a reason, and ends with 0.
 """
@@ -14,7 +14,8 @@ import re
 import subprocess
 import sys
 
-capstan, folder, what = sys.argv[1:4]
+build, folder, what = sys.argv[1:4]
+capstan = f"{build}/capstan"
 try:
     import jsonschema
     import yaml
@@ -35,13 +36,16 @@ def fail(*texts):
     sys.exit(1)
 
 
+def need_chart():
+    program = manifests.build_chart_program(f"{build}/kubernetes")
+    if not program:
+        raise play.Skip("no Go with sprig (golang-go, golang-github-masterminds-"
+                        "sprig-dev, golang-k8s-sigs-yaml-dev)")
+    return program
+
+
 def need(form):
-    program = manifests.build_chart_program(folder) if "helm" in form else None
-    if "helm" in form and not program:
-        print("skip no Go with sprig (golang-go, "
-              "golang-github-masterminds-sprig-dev, golang-k8s-sigs-yaml-dev)")
-        sys.exit(0)
-    return manifests.forms(program)[form]
+    return manifests.forms(need_chart() if "helm" in form else None)[form]
 
 
 def log_of(run, name):
@@ -118,7 +122,7 @@ def main():
             train(sys.argv[4], need(sys.argv[4]), sys.argv[5])
         else:
             import rules
-            rules.main(capstan, folder, what)
+            rules.main(what, need_chart())
     except play.Skip as reason:
         print("skip", reason)
 

@@ -74,6 +74,7 @@ def build_chart_program(folder):
     """chart.go as a program in FOLDER; None where Go or a package is missing."""
     if not shutil.which("go"):
         return None
+    os.makedirs(folder, exist_ok=True)
     program = f"{folder}/chart"
     environment = {**os.environ, "GO111MODULE": "off", "CGO_ENABLED": "0",
                    "GOPATH": "/usr/share/gocode", "GOFLAGS": "",

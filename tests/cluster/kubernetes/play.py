@@ -64,7 +64,7 @@ class Container:
         self.lives = node.lives[pod.name] = node.lives.get(pod.name, 0) + 1
         self.log = f"{node.folder}/{pod.name}.{self.lives}.log"
         self.code = self.started = self.unready = self.dead = None
-        self.deleted = self.disrupted = False
+        self.disrupted = self.reported = False
         script = f"{node.folder}/{pod.name}.sh"
         with open(script, "w") as file:
             file.write(self.script())
@@ -147,13 +147,18 @@ class Container:
             "'exec'", "exec", 1)]) + "\n"
 
     def kill(self, number):
-        """Signals the container's process 1."""
+        """Signals the container's process 1; one that is not yet made is not."""
         try:
             path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
             with open(path) as file:
-                os.kill(int(file.read().split()[0]), number)
+                child = int(file.read().split()[0])
+            with open(f"/proc/{child}/comm") as file:
+                if file.read().strip() == "capstan":
+                    os.kill(child, number)
+                    return
         except (OSError, IndexError):
-            pass  # it has ended
+            pass
+        self.process.kill()
 
     def poll(self):
         if self.code is None and self.process.poll() is not None:
@@ -309,15 +314,21 @@ class Run:
                 return each["spec"]
         return {}
 
+    def report(self, pod, container):
+        container.reported = True
+        self.say(f"{pod.name}: ended with {container.code}")
+
     def ended(self, pod, container):
         """False where the run has failed for good."""
-        self.say(f"{pod.name}: ended with {container.code}")
+        self.report(pod, container)
         if container.code == 0:
             return True
-        if "job" not in dir(pod.owner) and "restartPolicy" in pod.owner.spec:
-            again = pod.owner.spec["restartPolicy"] == "ExitCode" and \
-                container.code > 127
-            return again and (self.start(pod) or True)
+        if "restartPolicy" in pod.owner.spec:  # TFJob
+            if pod.owner.spec["restartPolicy"] != "ExitCode" or \
+                    container.code < 128:
+                return False
+            self.start(pod)
+            return True
         reason = self.job_of(pod, container)
         if reason is None:
             self.start(pod)
@@ -342,8 +353,7 @@ class Run:
         return True
 
     def delete_all(self):
-        for pod, container in self.now.items():
-            container.deleted = True
+        for container in self.now.values():
             container.kill(signal.SIGTERM)
         grace = max(pod.spec.get("terminationGracePeriodSeconds", 30)
                     for pod in self.now)
@@ -353,6 +363,9 @@ class Run:
                 for each in self.now.values():
                     each.kill(signal.SIGKILL)
             time.sleep(0.02)
+        for pod, container in self.now.items():
+            if not container.reported:
+                self.report(pod, container)
 
     def is_over(self):
         """Whether the success policy is fulfilled."""
@@ -377,17 +390,15 @@ class Run:
         """Until the run is over, and STOP longer for the pods that still run.
         EVENT is called until it returns true."""
         end, over = time.monotonic() + seconds, None
-        seen = set()
         while time.monotonic() < end:
             event = None if event and event() else event
             for pod, container in list(self.now.items()):
-                if container.poll() is None or container in seen:
+                if container.poll() is None or container.reported:
                     continue
-                seen.add(container)
                 if container.dead:
                     self.say(f"{pod.name}: {container.dead}")
                     return False
-                if not container.deleted and not self.ended(pod, container):
+                if not self.ended(pod, container):
                     return False
             over = over or (self.is_over() and time.monotonic())
             if over and all(each.code is not None for each in self.now.values()):
