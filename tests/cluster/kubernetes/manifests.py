@@ -115,29 +115,34 @@ def helm(program, values, release="demo", namespace="default"):
     return parse(ended.stdout)
 
 
-def forms(chart_program):
+def forms():
     """Each form with the objects that a user has applied before it trains."""
     common = kustomize(f"{FOLDER}/common")
-    result = {
+    return {
         "tfjob": read(f"{FOLDER}/tfjob.yaml"),
         "jobset": common + read(f"{FOLDER}/jobset.yaml"),
         "trainer": common + read(f"{FOLDER}/trainer-v2/runtime.yaml") +
         read(f"{FOLDER}/trainer-v2/trainjob.yaml"),
         "plain": kustomize(f"{FOLDER}/plain"),
     }
-    if chart_program:
-        result["helm"] = helm(chart_program, {})
-        result["helm-allreduce"] = helm(
-            chart_program, {"strategy": "allreduce", "worker": {"replicas": 3}})
-        result["helm-coordinate"] = helm(chart_program, {
-            "chief": {"trains": False}, "ps": {"replicas": 3},
-            "staleness": "inf", "trainer": {"gpus": 2}, "dataClaim": "data",
-            "registry": {"server": "registry.example.com", "username": "u",
-                         "password": "p\"w"},
-            "set": {"epochs": 3, "optimizer.params.lr": 0.01},
-            "podAnnotations": {"example.com/team": "a"},
-            "nodeSelector": {"example.com/pool": "gpu"},
-            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]})
-        result["helm-no-checkpoints"] = helm(chart_program, {
-            "checkpoints": {"enabled": False}, "podDisruptionBudget": False})
-    return result
+
+
+CHART_VALUES = {
+    "helm": {},
+    "helm-allreduce": {"strategy": "allreduce", "worker": {"replicas": 3}},
+    "helm-coordinate": {
+        "chief": {"trains": False}, "ps": {"replicas": 3}, "staleness": "inf",
+        "trainer": {"gpus": 2}, "dataClaim": "data",
+        "registry": {"server": "registry.example.com", "username": "u",
+                     "password": "p\"w"},
+        "set": {"epochs": 3, "optimizer.params.lr": 0.01},
+        "podAnnotations": {"example.com/team": "a"},
+        "nodeSelector": {"example.com/pool": "gpu"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
+    "helm-no-checkpoints": {"checkpoints": {"enabled": False},
+                            "podDisruptionBudget": False},
+}
+
+
+def chart_forms(program):
+    return {form: helm(program, values) for form, values in CHART_VALUES.items()}

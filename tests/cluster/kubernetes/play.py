@@ -26,6 +26,10 @@ STOP = 15           # seconds in which the pods of a run that is over have ended
 libc = ctypes.CDLL(None, use_errno=True)
 
 
+def die_with_parent():
+    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 class Skip(Exception):
     pass
 
@@ -73,7 +77,8 @@ class Container:
                 ["ip", "netns", "exec", node.namespace(pod), "unshare",
                  "--mount", "--pid", "--uts", "--ipc", "--fork",
                  "--kill-child", "--propagation", "private", "bash", script],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                preexec_fn=die_with_parent)
         self.prober = threading.Thread(target=self.probe, daemon=True)
         self.prober.start()
 

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of deploy/kubernetes: against rules of the published schemas, and
+ * run as written in a cluster that kubernetes/play.py plays on this machine,
+ * which needs root. kubernetes/check.py has the checks. */
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/build_folder.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHECK_DEADLINE = 150 /* seconds, with the build of chart.go */ };
+
+/* Runs check.py; what it prints goes to standard error. */
+static void run_check(struct cluster_run *run, const char *what,
+                      const char *form, const char *evicted) {
+    char script[PATH_MAX], build[PATH_MAX];
+    assert_true(build_folder_find(build));
+    assert_non_null(realpath("tests/cluster/kubernetes/check.py", script));
+    const char *const arguments[] = {script, build,   run->folder, what,
+                                     form,   evicted, NULL};
+    struct cluster_process *process =
+        cluster_run_program(run, "check", "/usr/bin/python3", arguments, NULL);
+    int code = cluster_run_exit(process, CHECK_DEADLINE);
+    const char *said = cluster_run_output(process);
+    if (!code && !strncmp(said, "skip ", 5))
+        skip_test("%.*s", (int)strcspn(said + 5, "\n"), said + 5);
+    fprintf(stderr, "%s%s", said, code ? cluster_run_errors(process) : "");
+    assert_int_equal(code, 0);
+}
+
+static void the_manifests_follow_the_rules(void **state) {
+    run_check(*state, "rules", NULL, NULL);
+}
+
+static void the_chart_follows_the_rules(void **state) {
+    run_check(*state, "chart", NULL, NULL);
+}
+
+static void each_mutation_of_a_manifest_is_refused(void **state) {
+    run_check(*state, "mutations", NULL, NULL);
+}
+
+static void an_old_tfjob_trains_with_another_image_and_command(void **state) {
+    run_check(*state, "play", "tfjob", NULL);
+}
+
+static void a_jobset_is_restarted_when_a_ps_is_evicted(void **state) {
+    run_check(*state, "play", "jobset", "capstan-ps-0-1");
+}
+
+static void a_trainjob_trains(void **state) {
+    run_check(*state, "play", "trainer", NULL);
+}
+
+static void plain_jobs_resume_when_a_ps_is_evicted(void **state) {
+    run_check(*state, "play", "plain", "capstan-ps-1");
+}
+
+static void a_release_of_the_chart_trains(void **state) {
+    run_check(*state, "play", "helm", NULL);
+}
+
+static void a_release_of_the_chart_trains_by_allreduce(void **state) {
+    run_check(*state, "play", "helm-allreduce", NULL);
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(the_manifests_follow_the_rules),
+        TEST(the_chart_follows_the_rules),
+        TEST(each_mutation_of_a_manifest_is_refused),
+        TEST(an_old_tfjob_trains_with_another_image_and_command),
+        TEST(a_jobset_is_restarted_when_a_ps_is_evicted),
+        TEST(a_trainjob_trains),
+        TEST(plain_jobs_resume_when_a_ps_is_evicted),
+        TEST(a_release_of_the_chart_trains),
+        TEST(a_release_of_the_chart_trains_by_allreduce),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
