@@ -64,8 +64,9 @@ static void plain_jobs_resume_when_a_ps_is_evicted(void **state) {
     run_check(*state, "play", "plain", "capstan-ps-1");
 }
 
-static void a_release_of_the_chart_trains(void **state) {
-    run_check(*state, "play", "helm", NULL);
+static void a_release_of_the_chart_goes_on_when_a_worker_is_evicted(
+    void **state) {
+    run_check(*state, "play", "helm", "demo-worker-1");
 }
 
 static void a_release_of_the_chart_trains_by_allreduce(void **state) {
@@ -84,7 +85,7 @@ int main(void) {
         TEST(a_jobset_is_restarted_when_a_ps_is_evicted),
         TEST(a_trainjob_trains),
         TEST(plain_jobs_resume_when_a_ps_is_evicted),
-        TEST(a_release_of_the_chart_trains),
+        TEST(a_release_of_the_chart_goes_on_when_a_worker_is_evicted),
         TEST(a_release_of_the_chart_trains_by_allreduce),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ import (
 	"text/template"
 
 	"github.com/Masterminds/sprig"
-	"sigs.k8s.io/yaml"
+	"gopkg.in/yaml.v3"
 )
 
 type object = map[string]interface{}
@@ -44,7 +44,7 @@ func load(path string) object {
 	var whole object
 	text, err := os.ReadFile(path)
 	check(err)
-	check(yaml.UnmarshalStrict(text, &whole))
+	check(yaml.Unmarshal(text, &whole))
 	return whole
 }
 

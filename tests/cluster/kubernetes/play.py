@@ -258,7 +258,9 @@ class Node:
         if "configMap" in volume:
             name = volume["configMap"]["name"]
             path = f"{self.folder}/configmap-{name}"
-            os.makedirs(path, exist_ok=True)
+            if os.path.isdir(path):  # others read it
+                return path, True
+            os.makedirs(path)
             data = controllers.find(self.objects, "ConfigMap", name)["data"]
             for key, text in data.items():
                 with open(f"{path}/{key}", "w") as file:
