@@ -140,7 +140,8 @@ CHART_VALUES = {
         "nodeSelector": {"example.com/pool": "gpu"},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
     "helm-no-checkpoints": {"checkpoints": {"enabled": False},
-                            "podDisruptionBudget": False},
+                            "podDisruptionBudget": False,
+                            "networkPolicy": False},
 }
 
 

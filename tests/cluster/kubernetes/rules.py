@@ -193,6 +193,13 @@ SCHEMAS = dict([
     kind("batch/v1", "Job", spec=job_spec),
     kind("policy/v1", "PodDisruptionBudget", spec=record(
         "minAvailable selector", minAvailable=positive, selector=selector)),
+    kind("networking.k8s.io/v1", "NetworkPolicy", spec=record(
+        "podSelector", podSelector=selector,
+        policyTypes=list_of(one_of("Ingress", "Egress")),
+        ingress=list_of(record(**{
+            "from": list_of(record("podSelector", podSelector=selector)),
+            "ports": list_of(record("port", port={
+                "anyOf": [matching(PORT_NAME), port_number]}))})))),
     kind("jobset.x-k8s.io/v1alpha2", "JobSet", metadata(pattern=SERVICE_NAME),
          spec=jobset_spec),
     kind(TRAINER, "TrainingRuntime", spec=record(
@@ -496,6 +503,30 @@ def budget_problems(objects, all_pods):
         yield f"budget: two select {each}: no eviction works"
 
 
+def network_problems(objects, all_pods):
+    """Pods of the run reach each other; the others reach the health port."""
+    for each in objects:
+        if each["kind"] != "NetworkPolicy":
+            continue
+        spec = each["spec"]
+        rules = spec.get("ingress", [])
+        inside = [peer["podSelector"] for rule in rules if "ports" not in rule
+                  for peer in rule.get("from", [])]
+        open_ports = [port["port"] for rule in rules if "from" not in rule
+                      for port in rule.get("ports", [])]
+        for pod in all_pods:
+            if not controllers.selects(spec["podSelector"], pod.labels):
+                yield f"network: {pod.name} is not protected"
+            if not any(controllers.selects(peer, pod.labels) for peer in inside):
+                yield f"network: {pod.name} reaches no other"
+            probed = {port_of(pod, pod.container[key]["httpGet"]["port"])
+                      for key in pod.container if key.endswith("Probe")}
+            if {port_of(pod, port) for port in open_ports} != probed:
+                yield f"network: {open_ports} are open, probed are {probed}"
+        if spec.get("policyTypes") != ["Ingress"]:
+            yield "network: the pods need name servers"
+
+
 def addresses(words, variables):
     """Role -> {index: address} of a command, and this process's place."""
     if "TF_CONFIG" in variables:
@@ -588,6 +619,7 @@ def problems(objects, external=("data",)):
         found += pod_problems(objects, all_pods, external)
         found += service_problems(objects, services, all_pods)
         found += budget_problems(objects, all_pods)
+        found += network_problems(objects, all_pods)
         found += cluster_problems(objects, services, all_pods)
     except (KeyError, TypeError) as error:
         found.append(f"reference: {error!r} is not there")
@@ -705,6 +737,15 @@ MUTATIONS = [
      "matchExpressions", DROP, "budget"),
     ("plain", "PodDisruptionBudget", "capstan-worker", "spec/selector/matchLabels/"
      "app.kubernetes.io~component", "trainer", "budget"),
+    ("plain", "NetworkPolicy", "capstan", "spec/ingress/0/from/0/podSelector/"
+     "matchLabels/app.kubernetes.io~component", "worker", "network"),
+    ("plain", "NetworkPolicy", "capstan", "spec/ingress/1", DROP, "network"),
+    ("plain", "NetworkPolicy", "capstan", "spec/ingress/1/ports/0/port", "cluster",
+     "network"),
+    ("plain", "NetworkPolicy", "capstan", "spec/podSelector/matchLabels/"
+     "app.kubernetes.io~component", "ps", "network"),
+    ("plain", "NetworkPolicy", "capstan", "spec/policyTypes", ["Egress"],
+     "network"),
     ("jobset", "JobSet", "capstan", "apiVersion", "jobset.x-k8s.io/v1", "schema"),
     ("jobset", "JobSet", "capstan", "metadata/name", "other", "cluster"),
     ("jobset", "JobSet", "capstan", "spec/network/subdomain", "net", "cluster"),
