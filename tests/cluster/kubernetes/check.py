@@ -98,8 +98,9 @@ def judge(form, run, lead, disrupted):
     for pod, container in run.now.items():
         if container.code != 0:
             fail(pod.name, "ended with", container.code)
-        if "startupProbe" in pod.container and not container.started:
-            fail(pod.name, "did not answer the startup probe")
+        probes = {key for key in pod.container if key.endswith("Probe")}
+        if container.answered != probes:
+            fail(pod.name, "did not answer", probes - container.answered)
     said = log_of(run, lead)
     accuracy = re.findall(r"epoch 200/200: test accuracy ([0-9.]+)", said)
     if not accuracy or float(accuracy[-1]) < 0.9:

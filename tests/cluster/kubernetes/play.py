@@ -4,10 +4,11 @@
 Each pod has network, mount, PID, UTS and IPC namespaces of its own, an address,
 a root of its own with the volumes that its manifest mounts, the user, the
 capabilities and the read-only root of its securityContext, and the names of the
-others in /etc/hosts. The kubelet's probes are asked at their periods, and the
-controllers' policies decide what an exit code means. What is not played:
-resource limits, seccomp, scheduling, images (the root has this machine's
-libraries and the program that is tested), and the delays of the Job controller.
+others in /etc/hosts. The kubelet's probes are asked, for liveness and readiness
+at their periods, and the controllers' policies decide what an exit code means.
+What is not played: resource limits, seccomp, network policies, scheduling, images
+(the root has this machine's libraries and the program that is tested), and the
+delays of the Job controller.
 """
 import ctypes
 import os
@@ -23,6 +24,7 @@ import pods as controllers
 CLONE_NEWNET = 0x40000000
 IMAGE_USER = 10001  # of the image, where the manifest names no user
 STOP = 15           # seconds in which the pods of a run that is over have ended
+STARTUP_PERIOD = 0.2  # seconds; the manifests' is longer than a short run
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -67,7 +69,8 @@ class Container:
         self.pod, self.node = pod, node
         self.lives = node.lives[pod.name] = node.lives.get(pod.name, 0) + 1
         self.log = f"{node.folder}/{pod.name}.{self.lives}.log"
-        self.code = self.started = self.unready = self.dead = None
+        self.code = self.dead = None
+        self.answered = set()  # kinds of probes that were answered as they should be
         self.disrupted = self.reported = False
         script = f"{node.folder}/{pod.name}.sh"
         with open(script, "w") as file:
@@ -197,33 +200,27 @@ class Container:
                 raise OSError(ctypes.get_errno(), "setns")
         failures = {}
         while self.process.poll() is None:
-            kinds = ["livenessProbe", "readinessProbe"] if self.started else \
-                ["startupProbe"]
-            now, next_time = time.monotonic(), time.monotonic() + 0.2
-            for kind in kinds:
-                probe = container.get(kind)
+            started = "startupProbe" in self.answered
+            for kind in ("livenessProbe", "readinessProbe") if started else \
+                    ("startupProbe",):
+                probe, now = container[kind], time.monotonic()
                 due = failures.setdefault(kind, [0, now])
-                if probe is None or due[1] > now:
+                if due[1] > now:
                     continue
                 status = self.ask(probe)
-                due[1] = now + probe.get("periodSeconds", 10)
-                if self.process.poll() is not None:
-                    return
-                self.judge(kind, probe, status, due)
-            time.sleep(max(0, next_time - time.monotonic()))
+                due[1] = now + (probe.get("periodSeconds", 10) if started
+                                else STARTUP_PERIOD)
+                if self.process.poll() is None:
+                    self.judge(kind, probe, status, due)
+            time.sleep(STARTUP_PERIOD if started else 0.01)
 
     def judge(self, kind, probe, status, due):
         if 200 <= status < 400:
             due[0] = 0
-            if kind == "startupProbe":
-                self.started = status
+            self.answered.add(kind)
             return
         due[0] += 1
-        if due[0] < probe.get("failureThreshold", 3):
-            return
-        if kind == "readinessProbe":
-            self.unready = status
-        else:
+        if due[0] >= probe.get("failureThreshold", 3) and kind != "readinessProbe":
             self.dead = f"{kind}: {status}"
             self.kill(signal.SIGTERM)
 
