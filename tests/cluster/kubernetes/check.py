@@ -106,6 +106,8 @@ def judge(form, run, lead, disrupted):
     if not accuracy or float(accuracy[-1]) < 0.9:
         fail(form, "has not learned:", accuracy)
     claims = glob.glob(f"{run.node.folder}/claim-*checkpoints")
+    if len(claims) != (form != "tfjob"):
+        fail(form, "has claims with checkpoints:", claims)
     for claim in claims:
         subprocess.run([capstan, "ckpt", "verify", claim], check=True,
                        stdout=subprocess.DEVNULL, timeout=60)
