@@ -61,13 +61,18 @@ def kustomize(folder):
     return objects
 
 
+def kubectl(*arguments):
+    return subprocess.run(["kubectl", *arguments], text=True, timeout=60,
+                          stdout=subprocess.PIPE, check=True).stdout
+
+
 def kubectl_kustomize(folder):
-    """What kubectl makes of FOLDER, or None where there is none."""
-    if not shutil.which("kubectl"):
+    """What kubectl makes of FOLDER; None where there is none, or one before 1.24,
+    which does not tell the release of its kustomize."""
+    if not shutil.which("kubectl") or "kustomizeVersion" not in \
+            json.loads(kubectl("version", "--client", "-o", "json")):
         return None
-    ended = subprocess.run(["kubectl", "kustomize", folder], text=True,
-                           stdout=subprocess.PIPE, check=True, timeout=60)
-    return parse(ended.stdout)
+    return parse(kubectl("kustomize", folder))
 
 
 def build_chart_program(folder):
