@@ -42,8 +42,7 @@ int main(int argc, char **argv) {
      * value set by the user is kept. */
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     enum status status = options_read(&options, argc, argv, &why);
-    if (options.json_log) /* for processes that this one starts, too */
-        setenv(LOG_JSON_VARIABLE, "1", 1);
+    log_set_format(options.log_format);
     if (!status && !options.printed_help)
         status = verbs[options.cli_command](&options, &why);
     if (status && why.text[0])

@@ -20,6 +20,11 @@ bool log_is_json(void) {
     return value && !strcmp(value, "1");
 }
 
+void log_set_format(enum log_format format) {
+    if (format != LOG_FORMAT_UNSET)
+        setenv(LOG_JSON_VARIABLE, format == LOG_FORMAT_JSON ? "1" : "0", 1);
+}
+
 void log_open(struct log *log, const char *role, int index) {
     snprintf(log->role, sizeof log->role, "%s", role);
     log->index = index;
@@ -36,16 +41,16 @@ static size_t log_format_plain(const struct log *log, enum level level,
     static const char *const prefixes[] = {"", "warning: ", "error: "};
     struct timeval now;
     struct tm calendar;
-    char index[16] = "";
+    char date[24], index[16] = "";
     gettimeofday(&now, NULL);
     localtime_r(&now.tv_sec, &calendar);
+    strftime(date, sizeof date, "%F %T", &calendar);
     if (log->index >= 0)
         snprintf(index, sizeof index, " %d", log->index);
     size_t text = (size_t)snprintf(
-        line, LINE_SIZE, "%s%02d:%02d:%02d.%03d %s%s: %s",
-        log->terminal ? "\r\x1b[K" : "", calendar.tm_hour, calendar.tm_min,
-        calendar.tm_sec, (int)(now.tv_usec / 1000), log->role, index,
-        prefixes[level]);
+        line, LINE_SIZE, "%s%s.%03d %s%s: %s",
+        log->terminal ? "\r\x1b[K" : "", date, (int)(now.tv_usec / 1000),
+        log->role, index, prefixes[level]);
     vsnprintf(line + text, LINE_SIZE - text - 1, format, arguments);
     for (; line[text]; text++) /* texts of peers are logged too */
         if ((unsigned char)line[text] < ' ' || line[text] == 0x7f)
@@ -96,7 +101,7 @@ static void log_cut(char *text, size_t most) {
 }
 
 bool log_is_info(const char *line, size_t length) {
-    static const char time[] = "00:00:00.000 ";
+    static const char time[] = "0000-00-00 00:00:00.000 ";
     for (size_t i = 0; i < sizeof time - 1; i++)
         if (i == length || (time[i] == '0' ? line[i] < '0' || line[i] > '9'
                                            : line[i] != time[i]))

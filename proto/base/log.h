@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines on standard error: time, role and index, then the text. With
- * CAPSTAN_JSON_LOG=1 in the environment, a JSON object on each line, with the
+/* Log lines on standard error: date and local time, role and index, then the
+ * text. With CAPSTAN_JSON_LOG=1 in the environment, a JSON object on each line, with the
  * event's name as well (docs/log.md). Each line is one write of at most
  * PIPE_BUF bytes, so that several processes may share a terminal or a pipe; on
  * a terminal a line first clears the progress bar that it lands on. */
@@ -23,8 +23,14 @@ struct log {
     bool silent;   /* nothing at all */
 };
 
+enum log_format { LOG_FORMAT_UNSET, LOG_FORMAT_TEXT, LOG_FORMAT_JSON };
+
 /* Are lines of logs that are opened now JSON? */
 bool log_is_json(void);
+
+/* Sets the variable, for this process and those that it starts; UNSET leaves it
+ * as it is. Call before any thread exists. */
+void log_set_format(enum log_format format);
 
 /* INDEX < 0 is left out. */
 void log_open(struct log *log, const char *role, int index);

@@ -181,12 +181,27 @@ static void the_errors_of_a_command_are_objects_too(void **state) {
     EXPECT_FAILURE(state, "USAGE", LOGS_JSON, "train");
     EXPECT_FAILURE(state, "UNKNOWN_FLAG", NULL, "run", "--bogus", "--json-log");
     EXPECT_FAILURE(state, "JOB_INVALID", NULL, "run", "--json-log", "job.json");
-    EXPECT_FAILURE(state, "JOB_INVALID", NULL, "local", "--json-log",
+    EXPECT_FAILURE(state, "JOB_INVALID", NULL, "local", "--log-format", "json",
                    "job.json");
     EXPECT_FAILURE(state, "CLUSTER_INVALID", "TF_CONFIG={", "run",
                    "--json-log");
     EXPECT_FAILURE(state, "JOB_INVALID", NULL, "compare", "--json-log",
                    "job.json");
+}
+
+/* Also of the processes that it starts. */
+static void the_flag_text_outweighs_the_variable(void **state) {
+    const char *const arguments[] = {"local", "--log-format=text", "job.json",
+                                     NULL};
+    cluster_run_job(*state, "{\"steps\": 20, \"device\": \"cpu\"}");
+    struct cluster_process *local = cluster_run_start(
+        *state, "local", arguments, (const char *[]){LOGS_JSON, NULL});
+    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    for (const char *line = cluster_run_errors(local); *line;
+         line += strcspn(line, "\n") + 1)
+        if (!log_is_info(line, strcspn(line, "\n")))
+            fail_msg("%.*s", (int)strcspn(line, "\n"), line);
+    cluster_fixture_expect_logged(local, " ps 0: listening on port ");
 }
 
 static void a_program_that_launch_cannot_start_is_an_object_too(void **state) {
@@ -229,6 +244,7 @@ int main(void) {
         WITH_RUN(the_variable_selects_json_for_each_process),
         WITH_RUN(every_process_ends_with_the_code_of_the_cause),
         WITH_RUN(the_errors_of_a_command_are_objects_too),
+        WITH_RUN(the_flag_text_outweighs_the_variable),
         WITH_RUN(a_program_that_launch_cannot_start_is_an_object_too),
         WITH_RUN(processes_that_launch_starts_log_json_as_well),
         WITH_RUN(a_wrong_value_of_the_variable_is_refused),

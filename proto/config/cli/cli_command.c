@@ -40,11 +40,12 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
 #define JSON                                                                   \
     FLAG("json", JSON, NULL,                                                   \
          "print one JSON object, and nothing else, on standard output", 0)
-#define JSON_LOG                                                               \
-    FLAG("json-log", JSON_LOG, NULL,                                           \
-         "write each line of the log on standard error as a JSON object; the " \
-         "same as CAPSTAN_JSON_LOG=1",                                         \
-         0)
+#define LOG_FORMAT                                                             \
+    FLAG("log-format", LOG_FORMAT, "FORMAT",                                   \
+         "text or json: how each line of the log on standard error is "        \
+         "written; json is the same as CAPSTAN_JSON_LOG=1 (default: text)",    \
+         0),                                                                   \
+        FLAG("json-log", JSON_LOG, NULL, "the same as --log-format json", 0)
 #define SET                                                                    \
     FLAG("set", SET, "KEY.PATH=VALUE",                                         \
          "override a key of the job; VALUE is read as JSON, else as a "        \
@@ -122,7 +123,7 @@ static const struct argp_option run_options[] = {
     SET,
     DEEPSPEED,
     JSON,
-    JSON_LOG,
+    LOG_FORMAT,
     FLAG("coordinate", COORDINATE, NULL,
          "the chief does not train unless the job says so", 0),
     FLAG("checkpoint-dir", CHECKPOINT_DIR, "DIR",
@@ -147,7 +148,7 @@ static const struct argp_option local_options[] = {
     SET,
     DEEPSPEED,
     JSON,
-    JSON_LOG,
+    LOG_FORMAT,
     LANE,
     METRICS("; the chief's, and the other processes have the ports after it"),
     INTERFACE,
@@ -205,7 +206,7 @@ static const struct argp_option launch_options[] = {
          "time from SIGTERM to SIGKILL after a process fails or a "
          "signal arrives (default: 40)",
          0),
-    JSON_LOG,
+    LOG_FORMAT,
     {0}};
 
 static const struct argp_option cluster_options[] = {
@@ -357,7 +358,7 @@ static const struct argp_option bench_options[] = {
     FLAG("checkpoint-dir", CHECKPOINT_DIR, "DIR",
          "write a checkpoint to DIR at the end", 0),
     JSON,
-    JSON_LOG,
+    LOG_FORMAT,
     FLAG("verbose", VERBOSE, NULL, "show the log of every process", 0),
     CLUSTER_FLAGS,
     HEADING("A cluster in simulated time, instead of a measurement:", 2),
@@ -425,7 +426,7 @@ static const struct argp_option compare_options[] = {
     FLAG("latency-us", COMPARED_LATENCY, "US",
          "latency between two hosts in microseconds (default: 50)", 0),
     JSON,
-    JSON_LOG,
+    LOG_FORMAT,
     FLAG("csv", CSV, "FILE", "also write the table as CSV", 0),
     FLAG("plot", PLOT, "FILE",
          "also draw the table with gnuplot, as .svg or .png", 0),
@@ -636,6 +637,7 @@ const char *cli_command_words(const struct argp_option *option) {
         {CLI_COMMAND_KEY_TRANSPORT, "auto tcp"},
         {CLI_COMMAND_KEY_LANE, "auto tcp shm"},
         {CLI_COMMAND_KEY_FORMAT, "safetensors npz csv"},
+        {CLI_COMMAND_KEY_LOG_FORMAT, "text json"},
         {CLI_COMMAND_KEY_PLACE, "apart pairs one"},
         {CLI_COMMAND_KEY_NPROC, "auto gpu cpu"},
         {CLI_COMMAND_KEY_WIRE, "float32 bf16"},

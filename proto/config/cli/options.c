@@ -6,7 +6,6 @@
  * (options_check.c). */
 #include "proto/config/cli/options.h"
 
-#include "proto/base/log.h"
 #include "proto/base/version.h"
 #include "proto/config/cli/cli_command.h"
 #include "proto/config/cli/cli_flag.h"
@@ -164,6 +163,15 @@ static error_t compare_flag(struct parser *parser, int key, const char *text) {
     return fail_usage(parser, FAILURE_BAD_FLAG_VALUE, "%s", problem);
 }
 
+static error_t set_log_format(struct parser *parser, const char *text) {
+    bool json = !strcmp(text, "json");
+    if (!json && strcmp(text, "text"))
+        return fail_usage(parser, FAILURE_BAD_FLAG_VALUE,
+                          "--log-format takes text or json, not '%s'", text);
+    parser->options->log_format = json ? LOG_FORMAT_JSON : LOG_FORMAT_TEXT;
+    return 0;
+}
+
 static error_t lane(struct parser *parser, const char *text) {
     parser->options->lane = text;
     if (strcmp(text, "auto") && strcmp(text, "tcp"))
@@ -304,7 +312,7 @@ static error_t set_flag(struct options *options, int key, const char *text) {
         options->json = true;
         return 0;
     case CLI_COMMAND_KEY_JSON_LOG:
-        options->json_log = true;
+        options->log_format = LOG_FORMAT_JSON;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -372,6 +380,8 @@ static error_t options_parse(int key, char *text, struct argp_state *state) {
         return set_local_rank(parser, text);
     case CLI_COMMAND_KEY_JOIN_TIMEOUT:
         return set_join_timeout(parser, text);
+    case CLI_COMMAND_KEY_LOG_FORMAT:
+        return set_log_format(parser, text);
     case CLI_COMMAND_KEY_TRANSPORT:
         return lane(parser, text);
     case CLI_COMMAND_KEY_METRICS_PORT:
@@ -466,6 +476,24 @@ static enum status parse_command(struct options *options,
     return STATUS_OK;
 }
 
+/* Takes the log's format from WORD, which NEXT follows (NULL: none). */
+static void scan_log_format(struct options *options, const char *word,
+                            const char *next) {
+    static const char flag[] = "-log-format";
+    const char *value = NULL;
+    word += word[0] == '-' && word[1] == '-';
+    if (!strcmp(word, "-json-log"))
+        value = "json";
+    else if (!strncmp(word, flag, sizeof flag - 1))
+        value = word[sizeof flag - 1] == '=' ? word + sizeof flag
+                : word[sizeof flag - 1]      ? NULL
+                                             : next;
+    if (value && !strcmp(value, "json"))
+        options->log_format = LOG_FORMAT_JSON;
+    else if (value && !strcmp(value, "text"))
+        options->log_format = LOG_FORMAT_TEXT;
+}
+
 enum status options_read(struct options *options, int argc, char **argv,
                          struct failure *why) {
     *options = (struct options){.num_ps = 1, .num_workers = 1};
@@ -500,6 +528,6 @@ enum status options_read(struct options *options, int argc, char **argv,
         parse_command(options, command, argc - 1, argv + 1, why);
     /* A wrong word that stands before the flag is reported as the flag says. */
     for (int i = 2; status && i < argc; i++)
-        options->json_log |= !strcmp(argv[i], "--json-log");
+        scan_log_format(options, argv[i], argv[i + 1]);
     return status;
 }

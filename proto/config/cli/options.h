@@ -3,6 +3,7 @@
 #ifndef CAPSTAN_OPTIONS_H
 #define CAPSTAN_OPTIONS_H
 
+#include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/cli/bench_options.h"
 #include "proto/config/cli/compare_options.h"
@@ -37,7 +38,7 @@ struct options {
     enum cli_command_id cli_command;
     bool printed_help; /* help or version was printed: nothing else to do */
     bool json;
-    bool json_log; /* also if the command line is wrong */
+    enum log_format log_format; /* also if the command line is wrong */
     struct cluster_flags flags;
     const char *job, *deepspeed; /* manual: job is the page; eval, predict: a
                                     job or a checkpoint directory */

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <ctype.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -17,18 +18,33 @@
 #include <time.h>
 #include <unistd.h>
 
-static void a_line_has_time_role_and_index_before_its_text(void **state) {
+/* The local time AT. */
+static void print_date(char text[24], time_t at) {
+    struct tm calendar;
+    localtime_r(&at, &calendar);
+    strftime(text, 24, "%Y-%m-%d %H:%M:%S", &calendar);
+}
+
+static void a_line_has_date_role_and_index_before_its_text(void **state) {
     struct link_fixture *fixture = *state;
     struct log log;
+    time_t began = time(NULL);
     link_fixture_capture_log(fixture);
     log_open(&log, "ps", 1);
     log_info(&log, "listening", "ready in %d s", 3);
     log_warning(&log, "peer_lost", "late");
     log_error(&log, "failed", "lost");
     const char *said = link_fixture_captured_log(fixture);
-    int hour, minute, second, milli, used = 0;
-    sscanf(said, "%2d:%2d:%2d.%3d %n", &hour, &minute, &second, &milli, &used);
-    assert_int_equal(used, strlen("00:00:00.000 "));
+    static const char zeros[] = "0000-00-00 00:00:00.000 ";
+    char before[24], after[24];
+    size_t used = sizeof zeros - 1;
+    print_date(before, began);
+    print_date(after, time(NULL));
+    assert_in_range(strlen(said), used, 4096);
+    for (size_t i = 0; i < used; i++)
+        assert_int_equal(zeros[i], isdigit(said[i]) ? '0' : said[i]);
+    assert_true(strncmp(said, before, 19) >= 0);
+    assert_true(strncmp(said, after, 19) <= 0);
     assert_int_equal(strncmp(said + used, "ps 1: ready in 3 s\n", 19), 0);
     assert_non_null(strstr(said, " ps 1: warning: late\n"));
     assert_non_null(strstr(said, " ps 1: error: lost\n"));
@@ -39,11 +55,12 @@ static void a_line_of_information_is_known_as_one(void **state) {
         const char *line;
         bool is;
     } lines[] = {
-        {"08:46:51.501 ps 0: listening on port 57507", true},
-        {"08:46:51.501 ps 0: warning: late", false},
-        {"08:46:51.501 chief: error: lost", false},
-        {"08:46:51 loss 0.5", false},
-        {"08:46", false},
+        {"2026-11-23 08:46:51.501 ps 0: listening on port 57507", true},
+        {"2026-11-23 08:46:51.501 ps 0: warning: late", false},
+        {"2026-11-23 08:46:51.501 chief: error: lost", false},
+        {"08:46:51.501 ps 0: listening on port 57507", false},
+        {"2026-11-23 08:46:51 loss 0.5", false},
+        {"2026-11", false},
         {"", false},
     };
     (void)state;
@@ -51,7 +68,7 @@ static void a_line_of_information_is_known_as_one(void **state) {
         if (log_is_info(lines[i].line, strlen(lines[i].line)) != lines[i].is)
             fail_msg("%s", lines[i].line);
     /* Only its own bytes count. */
-    assert_true(log_is_info("08:46:51.501 ps 0: on\n1 a: error: b", 21));
+    assert_true(log_is_info("2026-11-23 08:46:51.501 ps 0: on\n1 a: error: b", 32));
 }
 
 static void an_index_below_zero_is_left_out(void **state) {
@@ -231,7 +248,7 @@ static void a_failure_of_a_command_keeps_its_lines_and_its_code(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_has_time_role_and_index_before_its_text),
+        cmocka_unit_test(a_line_has_date_role_and_index_before_its_text),
         cmocka_unit_test(a_line_of_information_is_known_as_one),
         cmocka_unit_test(an_index_below_zero_is_left_out),
         cmocka_unit_test(a_null_log_is_silent),

@@ -249,14 +249,46 @@ static void settings_keep_their_order(void **state) {
     expect_error("run --set seed", "--set takes KEY.PATH=VALUE, not 'seed'");
 }
 
-static void a_wrong_command_line_is_reported_as_json_log_says(void **state) {
+static void the_last_flag_chooses_the_format_of_the_log(void **state) {
+    static const struct {
+        const char *line;
+        enum log_format format;
+    } lines[] = {
+        {"run j", LOG_FORMAT_UNSET},
+        {"run --json-log j", LOG_FORMAT_JSON},
+        {"local --log-format json j", LOG_FORMAT_JSON},
+        {"bench -log-format=text", LOG_FORMAT_TEXT},
+        {"compare --json-log --log-format text j", LOG_FORMAT_TEXT},
+        {"run --log-format text --json-log j", LOG_FORMAT_JSON},
+        {"launch --log-format json x", LOG_FORMAT_JSON},
+        {"launch --json-log x", LOG_FORMAT_JSON},
+        {"launch x --json-log --log-format json", LOG_FORMAT_UNSET},
+    };
     (void)state;
-    assert_true(parse_valid("run --json-log j")->json_log);
-    assert_true(parse_valid("launch --json-log x")->json_log);
-    assert_false(parse_valid("launch x --json-log")->json_log);
-    expect_error("run --bogus --json-log", "unknown flag --bogus");
-    assert_true(read_line("run --bogus --json-log")->options.json_log);
-    assert_false(read_line("run --bogus")->options.json_log);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (parse_valid(lines[i].line)->log_format != lines[i].format)
+            fail_msg("%s", lines[i].line);
+    expect_error("run --log-format yaml j", "takes text or json, not 'yaml'");
+    expect_code("run --log-format yaml j", FAILURE_BAD_FLAG_VALUE);
+    expect_error("info --log-format json", "unknown flag --log-format");
+}
+
+static void a_wrong_command_line_is_reported_in_the_log_s_format(void **state) {
+    static const char *const json[] = {
+        "run --bogus --json-log", "run --bogus --log-format json",
+        "run --bogus --log-format=json", "run --log-format json --bogus",
+        "run --bogus -log-format=text -json-log"};
+    static const char *const other[] = {
+        "run --bogus", "run --bogus --log-format", "run --bogus --log-formatt=json",
+        "run --bogus --json-log --log-format text"};
+    (void)state;
+    expect_error(json[0], "unknown flag --bogus");
+    for (size_t i = 0; i < sizeof json / sizeof *json; i++)
+        if (read_line(json[i])->options.log_format != LOG_FORMAT_JSON)
+            fail_msg("%s", json[i]);
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (read_line(other[i])->options.log_format == LOG_FORMAT_JSON)
+            fail_msg("%s", other[i]);
 }
 
 static void too_many_settings_are_refused(void **state) {
@@ -546,7 +578,8 @@ int main(void) {
         cmocka_unit_test(bench_parses_its_flags_and_keeps_the_arguments),
         cmocka_unit_test(a_simulation_needs_a_job_or_a_vector),
         cmocka_unit_test(settings_keep_their_order),
-        cmocka_unit_test(a_wrong_command_line_is_reported_as_json_log_says),
+        cmocka_unit_test(the_last_flag_chooses_the_format_of_the_log),
+        cmocka_unit_test(a_wrong_command_line_is_reported_in_the_log_s_format),
         cmocka_unit_test(too_many_settings_are_refused),
         cmocka_unit_test(local_counts_ps_and_workers),
         cmocka_unit_test(local_accepts_a_distribution_in_place_of_counts),
