@@ -557,8 +557,8 @@ check-deb: deb ## install, try and remove the packages in fresh root file system
 uninstall: all ## remove what install put into DESTDIR/PREFIX
 	@stage=$$(mktemp -d) && trap 'rm -rf "$$stage"' EXIT && \
 	$(MAKE) -s -o all install DESTDIR="$$stage" && cd "$$stage" && \
-	find . ! -type d -printf '%P\0' | (cd "$(DESTDIR)/" && xargs -0 rm -fv) && \
-	find . -depth -type d -path '*/capstan*' -printf '%P\0' | (cd "$(DESTDIR)/" && \
+	find . ! -type d -printf '%P\0' | (cd "$(abspath $(DESTDIR))/" && xargs -0 rm -fv) && \
+	find . -depth -type d -path '*/capstan*' -printf '%P\0' | (cd "$(abspath $(DESTDIR))/" && \
 	    xargs -0 rmdir --ignore-fail-on-non-empty)
 
 format: deps-lint ## format the source with clang-format

@@ -49,7 +49,7 @@ static enum status chief_open_link(struct run *run,
     struct link_settings link = {.max_frame = MESSAGE_MAX_TO_CHIEF,
                                  .receive_frames = PEER_QUEUE,
                                  .address = settings->address,
-                                 .linger_ms = 1000};
+                                 .flush_ms = 1000};
     enum status status =
         link_open(&run->link, settings->zmq, LINK_SERVER, &link, why);
     if (!status && settings->inproc)

@@ -15,7 +15,8 @@ work=$BUILD/deb/capstan-$version
 rm -rf "$BUILD/deb"
 mkdir -p "$work"
 cp -r deploy/packaging/debian "$work/debian"
-sed -i "s/@MAINTAINER@/$maintainer/" "$work/debian/control"
+control=$(< "$work/debian/control")
+printf '%s\n' "${control//@MAINTAINER@/"$maintainer"}" > "$work/debian/control"
 cat > "$work/debian/changelog" << END
 capstan ($version-1) unstable; urgency=medium
 

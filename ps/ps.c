@@ -29,7 +29,7 @@ static enum status ps_open_links(struct ps *ps, const char *inproc,
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
                                  .receive_frames = RECEIVE_FRAMES,
                                  .address = ps->process.address,
-                                 .linger_ms = 0};
+                                 .flush_ms = 0};
     enum status status =
         link_open(&ps->link, ps->process.zmq, LINK_SERVER, &link, why);
     if (status)

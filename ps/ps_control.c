@@ -121,7 +121,7 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
             (struct gate_slot){.incarnation = view->slots[r]->incarnation,
                                .from = view->slots[r]->from_clock,
                                .live = view->slots[r]->live};
-    link_pace(ps->link, view->link_gbits, ps->plan->num_ranks);
+    link_limit_rate(ps->link, view->link_gbits, ps->plan->num_ranks);
     update_core_set_view(server_update_core(ps->server), view->number, slots);
     control_client_heartbeat(ps->control_client)->view = view->number;
     control_client_send_heartbeat(

@@ -109,7 +109,7 @@ struct row_lookup *row_lookups_new(struct row_lookups *lookups,
         return NULL;
     lookup->references = 1;
     lookup->num_parts = num_parts;
-    lookup->num_read = 0;
+    lookup->num_read = lookup->open_parts = 0;
     lookup->rows = 0;
     if (reserve_parts(lookup, num_parts) && copy_bytes(lookup, bytes, size))
         return lookup;
@@ -184,8 +184,16 @@ void row_lookups_wait(struct row_lookups *lookups, struct row_lookup *lookup,
                       uint32_t p, uint32_t part) {
     struct waiting *cell =
         &lookups->cells[(size_t)p * lookups->num_ranks + lookup->rank];
+    if (cell->lookup)
+        row_lookups_end_part(cell->lookup);
     row_lookups_drop(lookups, cell->lookup);
     *cell = (struct waiting){row_lookups_hold(lookup), part};
+    lookup->open_parts++;
+}
+
+void row_lookups_end_part(struct row_lookup *lookup) {
+    if (!--lookup->open_parts)
+        buffer_release(&lookup->floats);
 }
 
 struct row_lookup *row_lookups_take(struct row_lookups *lookups, uint32_t p,

@@ -33,6 +33,7 @@ struct row_lookup {
     uint32_t peer, rank;
     uint64_t seq, clock;
     uint32_t num_parts, num_read;
+    uint32_t open_parts; /* that wait or are being read: into the floats */
     unsigned references; /* of cells, rows remembered, work in progress */
     size_t rows;         /* of all parts */
     char *bytes;         /* [room_bytes]: the message's lists */
@@ -80,6 +81,10 @@ void row_lookups_wait(struct row_lookups *lookups, struct row_lookup *lookup,
 struct row_lookup *row_lookups_take(struct row_lookups *lookups, uint32_t p,
                                     uint32_t rank, uint64_t seq,
                                     uint32_t *part);
+
+/* A part of LOOKUP that has waited has been read, or never will be. The last
+ * one releases the floats, as a remembered lookup may live long. */
+void row_lookups_end_part(struct row_lookup *lookup);
 
 /* Ends the use of LOOKUP by its creator or taker. */
 void row_lookups_drop(struct row_lookups *lookups, struct row_lookup *lookup);

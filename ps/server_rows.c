@@ -313,10 +313,9 @@ bool server_take_lookup(struct server *server, struct work_item *item) {
 
 void server_answer_lookup(struct server *server, struct work_item *item) {
     struct row_lookup *lookup = item->lookup;
-    if (++lookup->num_read == lookup->num_parts) {
+    if (++lookup->num_read == lookup->num_parts)
         send_lookup(server, lookup, 0);
-        buffer_release(&lookup->floats);
-    }
+    row_lookups_end_part(lookup);
     row_lookups_drop(server->row_lookups, lookup);
     item->lookup = NULL;
 }

@@ -88,7 +88,8 @@ replaced_words() {
         BEGIN {
             $old{$_} = 1 for qw(crier ferry lender errand crew parcel parcels
                 keeper keeping doors meeting tally told slopes forsaken
-                unsaid poisoned voided agenda stranger strangers beat)
+                unsaid poisoned voided agenda stranger strangers beat
+                pace)
         }
         s!/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"!!gs;
         while (/\b([A-Za-z]\w*)\b/g) {

@@ -131,6 +131,17 @@ static bool classify(struct control_server *server, struct link_frame *frame,
     return !control->seq || channel_accept(&member->channel, control->seq);
 }
 
+/* A process of another release reads at least this message's version. */
+static void answer_version(struct control_server *server, uint32_t peer) {
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    refusal.code = FAILURE_VERSION_MISMATCH;
+    refusal.text = "the chief is of another release of capstan";
+    control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
+    control.refusal = &refusal;
+    control_server_reply(server, peer, &control);
+}
+
 bool control_server_receive(struct control_server *control_server, int64_t now,
                             struct control_message *incoming) {
     struct link_frame frame;
@@ -147,6 +158,8 @@ bool control_server_receive(struct control_server *control_server, int64_t now,
                     control_server->log, "malformed_message_rejected",
                     "a peer sent %s; its connection is not read any more",
                     bad.text);
+            if (bad.code == FAILURE_VERSION_MISMATCH)
+                answer_version(control_server, frame.peer);
             link_ban(control_server->link, frame.peer);
         }
         link_release(&frame);

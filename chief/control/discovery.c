@@ -80,7 +80,7 @@ static bool discovery_connect_to(struct discovery *discovery,
     struct link_settings settings = {.max_frame = MESSAGE_MAX_HEADER,
                                      .receive_frames = 16,
                                      .address = discovery->source,
-                                     .linger_ms = 1000};
+                                     .flush_ms = 1000};
     struct failure why;
     return !link_open(&announcement->link, discovery->zmq, LINK_CLIENT,
                       &settings, &why) &&

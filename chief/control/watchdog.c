@@ -20,6 +20,23 @@ static bool is_missing(const struct run *run, const struct roster_slot *slot) {
            !device_assignment_is_pending(run, slot->rank);
 }
 
+/* " at host:port" where the cluster description has the address of SLOT's
+ * task, else "". */
+static void watchdog_listed_address(const struct run *run,
+                                    const struct roster_slot *slot, char *text,
+                                    size_t size) {
+    const struct cluster_job *job = &run->cluster->jobs[slot->role];
+    char address[270];
+    text[0] = 0;
+    for (uint32_t i = 0; i < job->count; i++) {
+        const struct cluster_task *task = &job->tasks[i];
+        if (task->index != slot->index || !task->host[0] || !task->port)
+            continue;
+        cluster_address(task, address, sizeof address);
+        snprintf(text, size, " at %s", address);
+    }
+}
+
 /* Lists members that have not joined or still read their data. */
 static void watchdog_list_absent(const struct run *run, char *text,
                                  size_t size) {
@@ -27,13 +44,14 @@ static void watchdog_list_absent(const struct run *run, char *text,
     text[0] = 0;
     for (uint32_t i = 0; i < run->roster.count && used < size; i++) {
         const struct roster_slot *slot = &run->roster.slots[i];
-        char name[64];
+        char name[64], address[280];
         if (slot->state == ROSTER_HELD && !is_missing(run, slot))
             continue;
         roster_name(slot, name, sizeof name);
+        watchdog_listed_address(run, slot, address, sizeof address);
         used += (size_t)snprintf(
             text + used, size - used, "%s%s%s", used ? ", " : "", name,
-            slot->state == ROSTER_HELD ? " (reading its data)" : "");
+            slot->state == ROSTER_HELD ? " (reading its data)" : address);
     }
 }
 

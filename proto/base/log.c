@@ -48,9 +48,8 @@ static size_t log_format_plain(const struct log *log, enum level level,
     if (log->index >= 0)
         snprintf(index, sizeof index, " %d", log->index);
     size_t text = (size_t)snprintf(
-        line, LINE_SIZE, "%s%s.%03d %s%s: %s",
-        log->terminal ? "\r\x1b[K" : "", date, (int)(now.tv_usec / 1000),
-        log->role, index, prefixes[level]);
+        line, LINE_SIZE, "%s%s.%03d %s%s: %s", log->terminal ? "\r\x1b[K" : "",
+        date, (int)(now.tv_usec / 1000), log->role, index, prefixes[level]);
     vsnprintf(line + text, LINE_SIZE - text - 1, format, arguments);
     for (; line[text]; text++) /* texts of peers are logged too */
         if ((unsigned char)line[text] < ' ' || line[text] == 0x7f)
@@ -153,7 +152,7 @@ static void log_write_line(const struct log *log, enum level level,
 
 void log_info(const struct log *log, const char *event, const char *format,
               ...) {
-    if (!log || !log->quiet)
+    if (!log || !log->quiet || !strncmp(event, "waiting_for_", 12))
         LOG_AT(LEVEL_INFO, NULL);
 }
 

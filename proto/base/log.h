@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines on standard error: date and local time, role and index, then the
- * text. With CAPSTAN_JSON_LOG=1 in the environment, a JSON object on each line, with the
- * event's name as well (docs/log.md). Each line is one write of at most
- * PIPE_BUF bytes, so that several processes may share a terminal or a pipe; on
- * a terminal a line first clears the progress bar that it lands on. */
+ * text. With CAPSTAN_JSON_LOG=1 in the environment, a JSON object on each line,
+ * with the event's name as well (docs/log.md). Each line is one write of at
+ * most PIPE_BUF bytes, so that several processes may share a terminal or a
+ * pipe; on a terminal a line first clears the progress bar that it lands on. */
 #ifndef CAPSTAN_LOG_H
 #define CAPSTAN_LOG_H
 
@@ -19,7 +19,7 @@ struct log {
     int index;     /* below 0: none */
     bool json;
     bool terminal; /* a person reads it: no lines of JSON */
-    bool quiet;    /* warnings and errors only */
+    bool quiet;    /* of information only events waiting_for_... */
     bool silent;   /* nothing at all */
 };
 

@@ -14,13 +14,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-enum {
-    GREETING = 64,
-    KIND = 6,
-    LONG_FRAME = 2,
-    COMMAND = 4,
-    LINGER_MS = 10000
-};
+enum { GREETING = 64, KIND = 6, LONG_FRAME = 2, COMMAND = 4, FLUSH_MS = 10000 };
 enum { ANSWER_MS = 30000 };
 
 int bad_peers_connect(uint16_t port) {
@@ -168,10 +162,10 @@ void bad_peers_send_messages(uint16_t port,
                              const struct bad_peers_message *message) {
     void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
     char endpoint[64], *payload = calloc(1, message->payload + 1);
-    int linger = LINGER_MS, unlimited = 0;
+    int flush = FLUSH_MS, unlimited = 0;
     assert_non_null(payload);
     snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", port);
-    zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof linger);
+    zmq_setsockopt(socket, ZMQ_LINGER, &flush, sizeof flush);
     zmq_setsockopt(socket, ZMQ_SNDHWM, &unlimited, sizeof unlimited);
     zmq_connect(socket, endpoint);
     for (unsigned i = 0; i < message->times; i++)
@@ -187,10 +181,10 @@ void bad_peers_send_messages(uint16_t port,
 void bad_peers_request(uint16_t port, const struct bad_peers_message *message) {
     void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
     char endpoint[64], answer[512];
-    int limit = ANSWER_MS, linger = 0;
+    int limit = ANSWER_MS, none = 0;
     snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", port);
     zmq_setsockopt(socket, ZMQ_RCVTIMEO, &limit, sizeof limit);
-    zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof linger);
+    zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none);
     zmq_connect(socket, endpoint);
     for (unsigned i = 0; i < message->times; i++) {
         zmq_send(socket, message->header, message->bytes, 0);

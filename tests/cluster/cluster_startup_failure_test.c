@@ -272,8 +272,9 @@ static void a_process_that_does_not_join_in_time_is_named(void **state) {
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
     cluster_run_expect(chief, 138, CLUSTER_RUN_DEADLINE);
-    expect_logged(chief, "did not join within 2 s (timeouts.join): worker 0, "
-                         "ps 0");
+    expect_logged(chief, "did not join within 2 s (timeouts.join): worker 0 at "
+                         "127.0.0.1:");
+    expect_logged(chief, ", ps 0 at 127.0.0.1:");
     /* which is first said after 5 s */
     assert_null(strstr(cluster_run_errors(chief), "waiting for"));
 }

@@ -169,7 +169,7 @@ static void hold(struct faulty_proxy *proxy, struct queued_message *message) {
     proxy->counts.delayed++;
 }
 
-/* Takes LETTER. A repeated one is also held up: its twin overtakes it. */
+/* Takes MESSAGE. A repeated one is also held up: its twin overtakes it. */
 static void pass(struct faulty_proxy *proxy, struct queued_message *message) {
     if (happens(proxy, proxy->settings.drop)) {
         proxy->counts.dropped++;

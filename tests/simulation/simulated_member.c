@@ -19,8 +19,8 @@ void simulated_member_close(struct simulated_member *member) {
     channel_close(&member->channel);
 }
 
-/* The letter is the tail of the channel's bytes: what is tested of a channel is
- * order, loss and repetition. */
+/* The message is the tail of the channel's bytes: what is tested of a channel
+ * is order, loss and repetition. */
 void simulated_member_enqueue(struct simulated *s, struct channel *channel,
                               enum simulated_kind kind,
                               const struct simulated_control *control_message) {

@@ -32,11 +32,11 @@ void simulated_member_step(struct simulated *s, struct simulated_member *member,
                            uint32_t process,
                            const struct simulated_control *heartbeat);
 
-/* Numbers and keeps a letter in CHANNEL; sends by the two below. */
+/* Numbers and keeps a message in CHANNEL; sends by the two below. */
 void simulated_member_enqueue(struct simulated *s, struct channel *channel,
                               enum simulated_kind kind,
                               const struct simulated_control *control_message);
-/* The next kept letter that is due; false: none. */
+/* The next kept message that is due; false: none. */
 bool simulated_member_due(struct simulated *s, struct channel *channel,
                           struct simulated_message *message,
                           const struct channel_entry **entry);

@@ -64,7 +64,8 @@ static enum status bench_client_run_task(void *context, int cancel,
         .plan = client->plan,
         .rank = client->rank,
         .from = client->from,
-        .timeout = client->settings->timeout};
+        .timeout = client->settings->timeout,
+        .stop = &client->stop};
     struct bench_stream_client *bench_stream_client;
     (void)cancel;
     enum status status =

@@ -1,20 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/bench/bench_stream_client.h"
 
+#include "proto/base/deadline.h"
 #include "proto/base/time.h"
 #include "worker/bench/bench_stream_client_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { POLL_MS = 1 };
 static const float GRADIENT_VALUE = 1e-6f;
 
-enum status bench_stream_client_silent(const struct bench_stream_client *client,
-                                       uint32_t p, struct failure *why) {
-    return status_fail(
-        why, FAILURE_PEER_SILENT, "ps %u at %s has not answered for %.0f s", p,
-        client->settings.plan->ps[p].address, client->settings.timeout);
+enum status bench_stream_client_check_wait(struct bench_stream_client *client,
+                                           uint32_t p, int64_t since,
+                                           int64_t now, struct failure *why) {
+    struct bench_stream_client_server *server = &client->servers[p];
+    int64_t limit = time_from_seconds(client->settings.timeout);
+    char peer[340], text[512];
+    if (now - since < deadline_warn_after(limit))
+        return STATUS_OK;
+    snprintf(peer, sizeof peer, "ps %u at %s", p,
+             client->settings.plan->ps[p].address);
+    struct deadline deadline =
+        deadline_start(peer, "the limit of capstan bench", since, limit);
+    if (deadline_passed(&deadline, now))
+        return status_fail(
+            why, FAILURE_PEER_SILENT,
+            "%s has not answered for %.0f s (%s): it is gone, or the network "
+            "is",
+            peer, client->settings.timeout, deadline.limit);
+    if (server->logged_wait != since) {
+        deadline_text(&deadline, now, text, sizeof text);
+        log_warning(client->settings.process->log, "waiting_for_ps", "%s",
+                    text);
+    }
+    server->logged_wait = since;
+    return STATUS_OK;
 }
 
 /* Follows the choice of a transport to PS; true: shared memory. */
@@ -38,19 +60,25 @@ static enum status connect_server(struct bench_stream_client *client,
         ps_links_all(client->links)[p];
     bool chosen = !s->process->shm || !s->plan->ps[p].shm_key,
          connected = false;
-    int64_t now = time_now(), limit = now + time_from_seconds(s->timeout);
-    for (; !connected && now < limit; now = time_now()) {
+    int64_t since = time_now(), now = since;
+    for (; !connected; now = time_now()) {
         enum status status = ps_links_connect(client->links, p, now, now, why);
         zmq_pollitem_t item = {link_socket(link), 0, ZMQ_POLLOUT, 0};
+        if (!status)
+            status = bench_stream_client_check_wait(client, p, since, now, why);
         if (status)
             return status;
+        if (atomic_load(s->stop))
+            return status_fail(why, FAILURE_PEER_SILENT,
+                               "stopped before ps %u at %s was connected", p,
+                               s->plan->ps[p].address);
         if (!chosen)
             connected = client->servers[p].over_shm =
                 follow_shm_choice(client, p, &chosen);
         else
             connected = zmq_poll(&item, 1, POLL_MS) == 1;
     }
-    return connected ? STATUS_OK : bench_stream_client_silent(client, p, why);
+    return STATUS_OK;
 }
 
 static enum status bench_stream_client_connect_all(

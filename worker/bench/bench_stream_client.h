@@ -12,20 +12,22 @@
 #include "proto/tensor/plan.h"
 #include "worker/bench/bench_iteration.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct bench_stream_client_settings {
     const struct process *process; /* borrowed */
     const struct plan *plan;       /* borrowed; an asynchronous run's */
     uint32_t rank;
-    uint64_t from;  /* clock of the first push */
-    double timeout; /* time limit for a ps's answer in seconds */
+    uint64_t from;           /* clock of the first push */
+    double timeout;          /* time limit for a ps's answer in seconds */
+    const atomic_bool *stop; /* ends bench_stream_client_open; borrowed */
 };
 
 struct bench_stream_client;
 
 /* Opens a link to each ps and waits until all are connected. STATUS_RETRY: a ps
- * cannot be reached within the timeout; WHY names it. */
+ * cannot be reached within the timeout, or before the stop; WHY names it. */
 enum status bench_stream_client_open(
     struct bench_stream_client **out,
     const struct bench_stream_client_settings *settings,

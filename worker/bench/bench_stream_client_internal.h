@@ -19,6 +19,7 @@ struct bench_stream_client_server {
     uint32_t oldest,
         left[BENCH_ITERATION_CREDIT_MESSAGES]; /* its blocks not answered */
     int64_t answered_at;
+    int64_t logged_wait; /* start of the wait that was logged last */
 };
 
 struct bench_stream_client {
@@ -38,8 +39,10 @@ struct bench_stream_client {
     bool vector_sent;        /* a vector has been sent completely */
 };
 
-/* Returns the failure that ps P does not answer. */
-enum status bench_stream_client_silent(const struct bench_stream_client *client,
-                                       uint32_t p, struct failure *why);
+/* Follows the wait for ps P, which lasts since SINCE, at NOW: logs it once,
+ * after a few seconds. STATUS_RETRY naming the ps: its time is up. */
+enum status bench_stream_client_check_wait(struct bench_stream_client *client,
+                                           uint32_t p, int64_t since,
+                                           int64_t now, struct failure *why);
 
 #endif

@@ -217,8 +217,10 @@ static enum status wait_for_answers(struct bench_stream_client *client,
         const struct bench_stream_client_server *server = &client->servers[p];
         if (!server->messages)
             continue;
-        if (now - server->answered_at >= limit)
-            return bench_stream_client_silent(client, p, why);
+        enum status status = bench_stream_client_check_wait(
+            client, p, server->answered_at, now, why);
+        if (status)
+            return status;
         oldest = server->answered_at < oldest ? server->answered_at : oldest;
     }
     if (oldest + limit > now + STOP_INTERVAL)

@@ -109,8 +109,29 @@ static enum status read_dmlc_address(struct cluster *cluster,
     return STATUS_OK;
 }
 
+/* Turns *INDEX, a server's DMLC_TASK_ID, into its number among the servers. */
+static enum status count_dmlc_server(const struct cluster *cluster,
+                                     uint32_t machines,
+                                     const struct cluster_input *input,
+                                     int64_t *index, struct failure *why) {
+    uint32_t servers = cluster->jobs[CLUSTER_PS].count;
+    *index -= machines;
+    if (*index >= 0 && *index < servers)
+        return STATUS_OK;
+    const char *text = cluster_input_variable(input, "DMLC_TASK_ID");
+    return status_fail(
+        why, FAILURE_CLUSTER_INVALID,
+        "index_out_of_range: DMLC_TASK_ID is %s; the tracker numbers servers "
+        "behind the workers: with DMLC_NUM_WORKER %u and DMLC_NUM_SERVER %u a "
+        "server's is at least %u and less than %u. Set DMLC_SERVER_ID to count "
+        "servers from 0.",
+        diagnostics_quote_text(text).text, machines, servers, machines,
+        machines + servers);
+}
+
 /* The number of this process, or of its machine, in its role. */
-static enum status read_dmlc_index(const struct dmlc_role *role,
+static enum status read_dmlc_index(const struct cluster *cluster,
+                                   const struct dmlc_role *role,
                                    uint32_t machines,
                                    const struct cluster_input *input,
                                    int64_t *index, struct failure *why) {
@@ -122,7 +143,7 @@ static enum status read_dmlc_index(const struct dmlc_role *role,
         *index = 0;
     if (role->role == CLUSTER_PS && name && !strcmp(name, "DMLC_TASK_ID") &&
         !variable_is(input, "DMLC_JOB_CLUSTER", "yarn"))
-        *index -= machines;
+        return count_dmlc_server(cluster, machines, input, index, why);
     return STATUS_OK;
 }
 
@@ -211,7 +232,7 @@ enum status launcher_roles_dmlc_read(struct cluster *cluster,
     if (!status)
         status = read_dmlc_address(cluster, input, why);
     if (!status)
-        status = read_dmlc_index(role, machines, input, &index, why);
+        status = read_dmlc_index(cluster, role, machines, input, &index, why);
     if (!status && role->role == CLUSTER_WORKER && local > 1)
         status = read_byteps_rank(cluster, local, input, &index, why);
     cluster->from_ranks = cluster->coordinates = true;

@@ -174,32 +174,54 @@ static void allow_words(const struct job_key *key, char *text, size_t size) {
 }
 
 json_t *job_value_word_schema(const char *words) {
-    char pattern[1024];
-    size_t used = (size_t)snprintf(pattern, sizeof pattern, "^(");
-    for (const char *c = words; *c && used + 8 < sizeof pattern; c++)
+    size_t size, length = strlen(words);
+    char *pattern = malloc(4 * length + sizeof "^()$"); /* "[aA]" of each */
+    if (!pattern)
+        return NULL;
+    size = (size_t)sprintf(pattern, "^(");
+    for (const char *c = words; *c; c++)
         if (isalpha(*c))
-            used += (size_t)sprintf(pattern + used, "[%c%c]", tolower(*c),
+            size += (size_t)sprintf(pattern + size, "[%c%c]", tolower(*c),
                                     toupper(*c));
         else
-            pattern[used++] = *c;
-    strcpy(pattern + used, ")$");
-    return json_pack("{s:s, s:s}", "type", "string", "pattern", pattern);
+            pattern[size++] = *c;
+    strcpy(pattern + size, ")$");
+    json_t *schema =
+        json_pack("{s:s, s:s}", "type", "string", "pattern", pattern);
+    free(pattern);
+    return schema;
+}
+
+/* WORDS that are not empty, each with its ends, separated by "|"; the caller
+ * frees it. NULL: there are none, or no memory. */
+static char *join_words(const char *const *words, const char *before,
+                        const char *after) {
+    char *joined = NULL;
+    for (const char *const *word = words; word && *word; word++) {
+        char *longer = NULL;
+        if (!**word)
+            continue;
+        if (asprintf(&longer, "%s%s%s%s%s", joined ? joined : "",
+                     joined ? "|" : "", before, *word, after) < 0)
+            longer = NULL;
+        free(joined);
+        if (!(joined = longer))
+            return NULL;
+    }
+    return joined;
 }
 
 /* Editors offer the words of "enum"; the pattern has them in any case. */
 static json_t *words_schema(const struct job_key *key) {
-    char words[512];
-    size_t used = 0;
+    char *words = join_words(key->words, "", "");
     json_t *list = json_array();
-    for (const char *const *word = key->words; *word; word++) {
-        if (!**word)
-            continue;
-        json_array_append_new(list, json_string(*word));
-        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s",
-                                 used ? "|" : "", *word);
-    }
-    return json_pack("{s:[{s:o}, o]}", "anyOf", "enum", list,
-                     job_value_word_schema(words));
+    for (const char *const *word = key->words; *word; word++)
+        if (**word)
+            json_array_append_new(list, json_string(*word));
+    json_t *schema = json_pack("{s:[{s:o}, o]}", "anyOf", "enum", list,
+                               job_value_word_schema(words ? words : ""));
+    free(words);
+    return schema;
 }
 
 static bool job_value_read_text(const struct job_key *key, const json_t *value,
@@ -274,14 +296,11 @@ static void allow_path(const struct job_key *key, char *text, size_t size) {
 }
 
 static json_t *path_schema(const struct job_key *key) {
-    char pattern[256];
-    size_t used = 0;
-    for (const char *const *end = key->words; end && *end; end++)
-        used += (size_t)snprintf(pattern + used, sizeof pattern - used,
-                                 "%s\\%s$", used ? "|" : "", *end);
+    char *pattern = join_words(key->words, "\\", "$");
     json_t *schema = json_pack("{s:s, s:i}", "type", "string", "minLength", 1);
-    if (used)
+    if (pattern)
         json_object_set_new(schema, "pattern", json_string(pattern));
+    free(pattern);
     return schema;
 }
 

@@ -2,14 +2,14 @@
 /* A link's socket and its received messages. A server is a ROUTER, a client a
  * DEALER, so that neither has to alternate sends and receives. A message is a
  * header frame and at most one payload frame. The other parts of a link:
- * sending and pacing (link_send.c), shared memory beside TCP
+ * sending and limiting (link_send.c), shared memory beside TCP
  * (link_transport.c), busy polling (link_busy_poll.c), misbehaving peers
  * (link_peer_guard.c).
  *
  * The socket itself reports nothing about connections, so a monitor socket is
  * read as well: a server's for accepted and ended connections, a client's for
  * new ones, as requests sent before on an earlier connection will not be
- * answered. */
+ * answered, and for what answers at its address. */
 #include "proto/net/link/link.h"
 
 #include "proto/base/fork_guard.h"
@@ -48,7 +48,7 @@ static void set_keepalive(void *socket) {
 
 /* docs/wire.md gives the reason for each value. */
 static void link_configure(void *socket, const struct link_settings *settings) {
-    link_set_int(socket, ZMQ_LINGER, settings->linger_ms);
+    link_set_int(socket, ZMQ_LINGER, settings->flush_ms);
     link_set_int(socket, ZMQ_SNDHWM, 0);
     link_set_int(socket, ZMQ_RCVHWM, settings->receive_frames);
     zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &settings->max_frame,
@@ -97,7 +97,9 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
         link_set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
         link_watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
     } else {
-        link_watch(link, ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
+        link_watch(link, ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED |
+                             ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                             ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL);
     }
     *out = link;
     return STATUS_OK;
@@ -193,8 +195,11 @@ enum status link_connect(struct link *link, const char *address,
         snprintf(endpoint, sizeof endpoint,
                  *address == '[' ? "tcp://[%s]:0;%s" : "tcp://%s:0;%s", source,
                  address);
-    if (!strcmp(endpoint, link->address))
+    if (!strcmp(endpoint, link->address) &&
+        link->answer != LINK_ANSWER_PROTOCOL)
         return STATUS_OK;
+    link->answer = LINK_ANSWER_UNKNOWN;
+    link->failed_handshakes = 0;
     bool over_tcp = link->transport == LINK_TCP;
     if (link->address[0] && over_tcp)
         zmq_disconnect(link->socket, link->address);
@@ -274,11 +279,11 @@ static void skip_rest(struct link *link, zmq_msg_t *part) {
 static void record_sender(struct link *link, uint32_t peer, zmq_msg_t *part) {
     bool server = link->kind == LINK_SERVER;
     struct link_sender *sender = &link->senders[peer % LINK_SENDERS];
-    if (server ? sender->peer == peer : !link_needs_pacing(link))
+    if (server ? sender->peer == peer : !link_needs_limit(link))
         return;
     int descriptor = zmq_msg_get(part, ZMQ_SRCFD);
     if (descriptor >= 0 && (!server || link_first_message(link, descriptor)))
-        link_pace_connection(link, descriptor);
+        link_limit_connection(link, descriptor);
     *sender = (struct link_sender){peer, descriptor};
 }
 

@@ -21,7 +21,7 @@ enum link_kind { LINK_SERVER, LINK_CLIENT };
 struct link_settings {
     int64_t max_frame;  /* bytes; the sender of a longer one is disconnected */
     int receive_frames; /* receive queue; beyond it TCP holds the sender back */
-    int linger_ms;      /* how long close waits for queued frames to leave */
+    int flush_ms;       /* how long close waits for queued frames to leave */
     const char *address; /* numeric, local: to listen on and to connect from;
                             NULL: any */
 };
@@ -33,7 +33,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
                       const struct link_settings *settings,
                       struct failure *why) MUST_CHECK;
 
-/* Closes *LINK (may be NULL) and clears it. Queued frames have linger_ms to
+/* Closes *LINK (may be NULL) and clears it. Queued frames have flush_ms to
  * leave; borrowed buffers stay held until then. */
 void link_close(struct link **link);
 
@@ -53,7 +53,8 @@ enum status link_connect_inproc(struct link *link, const char *name,
                                 struct failure *why) MUST_CHECK;
 
 /* Client: connects to a numeric ADDRESS ("10.0.0.1:2222", "[::1]:2222") and
- * drops an earlier one. Returns before the connection is established. */
+ * drops an earlier one, or one that speaks another protocol. Returns before the
+ * connection is established. */
 enum status link_connect(struct link *link, const char *address,
                          struct failure *why) MUST_CHECK;
 
@@ -108,7 +109,7 @@ struct shm_segment;
  * round trips if that is more. Connections then share the network evenly and no
  * queue builds up in it. Applies to a connection from its first received
  * message on. */
-void link_pace(struct link *link, double gbits, unsigned connections);
+void link_limit_rate(struct link *link, double gbits, unsigned connections);
 
 /* Busy-polls COUNT LINKS for a frame, for at most 50 µs, and only if one has
  * come since the last call and there is a core for the caller and for the other
@@ -175,6 +176,20 @@ bool link_bad_peer(struct link *link, char *text, size_t size);
  * in ten seconds, and at most eight texts in that time, so that no peer can
  * fill a log. */
 bool link_may_log(struct link *link, const char *text);
+
+/* What answers at the address of a client over the network, as far as its
+ * connections tell. */
+enum link_answer {
+    LINK_ANSWER_UNKNOWN,  /* nothing accepts a connection, or it is too early */
+    LINK_ANSWER_LINK,     /* a link, or another program over ZeroMQ */
+    LINK_ANSWER_PROTOCOL, /* a program with another protocol; libzmq then tries
+                             no more: link_connect has it try again */
+    LINK_ANSWER_CLOSED,   /* the last connections were closed before a word */
+    LINK_ANSWER_SILENT,   /* nothing was said on the last connections for 2 s */
+};
+
+/* Client: what answers, and *SINCE when (LINK_ANSWER_LINK). */
+enum link_answer link_answer(struct link *link, int64_t *since);
 
 /* Client over the network: has a new connection been established since the last
  * call? Then messages in flight on an earlier one are lost. */

@@ -38,6 +38,13 @@ enum link_violation {
 /* A client's transport. A server uses both. */
 enum link_transport { LINK_TCP, LINK_SHM_HANDSHAKE, LINK_SHM };
 
+/* A client's present connection, as the monitor's events tell. */
+enum link_handshake {
+    LINK_HANDSHAKE_NONE,
+    LINK_HANDSHAKE_PENDING,
+    LINK_HANDSHAKE_ENDED
+};
+
 /* A text that was logged about a peer, and when. */
 struct link_logged {
     char text[LINK_LOG_TEXT];
@@ -81,6 +88,10 @@ struct link {
                                     since link_busy_poll */
     struct spin_policy spin_policy;
     bool renewed, transport_changed;
+    enum link_handshake handshake;
+    enum link_answer answer;
+    int64_t connected_at, answered_at; /* last: accepted, handshake done */
+    unsigned failed_handshakes; /* since the last handshake that succeeded */
     char transport_text[LINK_LOG_TEXT];
     uint32_t first_peer; /* ROUTER's counter of the first peer */
     bool has_peers;
@@ -96,8 +107,8 @@ struct link {
     unsigned ended_now, ended_before;
     bool violations[LINK_VIOLATIONS]; /* not yet logged */
     struct link_reply replies[LINK_REPLIES];
-    double pace; /* bytes a second of each connection; 0: unknown */
-    bool paced;  /* the client's connection has its pace */
+    double rate;  /* bytes a second of each connection; 0: unknown */
+    bool limited; /* the client's connection is limited to its rate */
     struct link_logged logged[LINK_LOGGED];
 };
 
@@ -106,11 +117,11 @@ struct link {
 struct shm_connection *link_shm_connection(const struct link *link,
                                            uint32_t peer);
 
-/* Is this a client whose connection has no pace yet? */
-bool link_needs_pacing(const struct link *link);
+/* Is this a client whose connection is not limited yet? */
+bool link_needs_limit(const struct link *link);
 
-/* Sets the pace of the connection of DESCRIPTOR, if it is known. */
-void link_pace_connection(struct link *link, int descriptor);
+/* Limits the rate of the connection of DESCRIPTOR, if it is known. */
+void link_limit_connection(struct link *link, int descriptor);
 
 /* The monitor's next event; false: none. */
 bool link_next_event(struct link *link, uint16_t *event, uint32_t *value);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* What the kernel gets of unsent data at a time: seconds at the link's pace,
+/* What the kernel gets of unsent data at a time: seconds at the link's rate,
  * and at least bytes, as TCP stalls with less than a train of segments. */
 static const double BURST_SECONDS = 0.25e-3, MIN_BURST_BYTES = 12 << 10;
 
@@ -175,27 +175,27 @@ bool link_commit(struct link *link, uint32_t peer, const void *header,
     return false;
 }
 
-void link_pace(struct link *link, double gbits, unsigned connections) {
+void link_limit_rate(struct link *link, double gbits, unsigned connections) {
     if (gbits > 0 && gbits <= LINK_MAX_GBITS && connections)
-        link->pace = gbits * 1e9 / 8 / connections;
+        link->rate = gbits * 1e9 / 8 / connections;
 }
 
-bool link_needs_pacing(const struct link *link) {
-    return link->kind == LINK_CLIENT && link->pace > 0 && !link->paced;
+bool link_needs_limit(const struct link *link) {
+    return link->kind == LINK_CLIENT && link->rate > 0 && !link->limited;
 }
 
 /* The kernel doubles SO_SNDBUF for its own overhead (socket(7)), hence / 2. If
  * the descriptor has been reused meanwhile, it is another connection of this
- * process, which gets its pace a little earlier, or not TCP. */
-void link_pace_connection(struct link *link, int descriptor) {
+ * process, which is limited a little earlier, or not TCP. */
+void link_limit_connection(struct link *link, int descriptor) {
     struct tcp_info about = {0};
     socklen_t size = sizeof about;
-    if (link->pace <= 0 ||
+    if (link->rate <= 0 ||
         getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &about, &size))
         return;
     double seconds = fmax(BURST_SECONDS, 2e-6 * about.tcpi_min_rtt);
     int bytes =
-        (int)fmin(fmax(link->pace * seconds / 2, MIN_BURST_BYTES), INT_MAX / 4);
+        (int)fmin(fmax(link->rate * seconds / 2, MIN_BURST_BYTES), INT_MAX / 4);
     setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    link->paced = true;
+    link->limited = true;
 }

@@ -16,6 +16,8 @@
 #include <string.h>
 
 static const int64_t MIN_SHM_LIFETIME = 5 * TIME_S;
+static const int64_t GREETING_TIME = TIME_S; /* half of ZMQ_HANDSHAKE_IVL */
+enum { HANDSHAKES_TO_JUDGE = 3 };
 static const char PEER_LEFT[] = "it has ended, or has closed its shared memory";
 
 struct shm_connection *link_shm_connection(const struct link *link,
@@ -115,16 +117,61 @@ bool link_transport(struct link *link, char *text, size_t size) {
     return true;
 }
 
-bool link_renewed(struct link *link) {
+/* A connection has ended before its handshake. libzmq names the cause
+ * "no detail" if it was closed or no greeting came in time (ZMQ_HANDSHAKE_IVL),
+ * and reports nothing of one that began with other bytes. */
+static void end_handshake(struct link *link, int64_t now) {
+    if (link->handshake == LINK_HANDSHAKE_PENDING)
+        link->answer = LINK_ANSWER_PROTOCOL;
+    else if (++link->failed_handshakes >= HANDSHAKES_TO_JUDGE)
+        link->answer = now - link->connected_at < GREETING_TIME
+                           ? LINK_ANSWER_CLOSED
+                           : LINK_ANSWER_SILENT;
+}
+
+static void take_client_event(struct link *link, uint16_t event, int64_t now) {
+    switch (event) {
+    case ZMQ_EVENT_CONNECTED:
+        link->handshake = LINK_HANDSHAKE_PENDING;
+        link->connected_at = now;
+        break;
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+        link->handshake = LINK_HANDSHAKE_NONE; /* its end says nothing */
+        link->answer = LINK_ANSWER_LINK;
+        link->answered_at = now;
+        link->failed_handshakes = 0;
+        link->renewed = true;
+        break;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        link->handshake = LINK_HANDSHAKE_ENDED;
+        break;
+    default:
+        if (link->handshake != LINK_HANDSHAKE_NONE)
+            end_handshake(link, now);
+        link->handshake = LINK_HANDSHAKE_NONE;
+    }
+}
+
+static void read_client_events(struct link *link) {
     uint16_t event;
     uint32_t value;
-    if (link->shm_endpoint && link->kind == LINK_CLIENT)
-        follow_shm(link);
-    bool renewed = link->renewed;
-    link->renewed = false;
     while (link->kind == LINK_CLIENT && link->monitor &&
            link_next_event(link, &event, &value))
-        renewed = true;
-    link->paced &= !renewed;
+        take_client_event(link, event, time_now());
+}
+
+enum link_answer link_answer(struct link *link, int64_t *since) {
+    read_client_events(link);
+    *since = link->answered_at;
+    return link->answer;
+}
+
+bool link_renewed(struct link *link) {
+    if (link->shm_endpoint && link->kind == LINK_CLIENT)
+        follow_shm(link);
+    read_client_events(link);
+    bool renewed = link->renewed;
+    link->renewed = false;
+    link->limited &= !renewed;
     return renewed;
 }

@@ -54,7 +54,7 @@ enum status control_client_open(struct control_client **out,
     struct link_settings link = {.max_frame = MESSAGE_MAX_CONTROL,
                                  .receive_frames = 10000,
                                  .address = settings->process->address,
-                                 .linger_ms = 1000};
+                                 .flush_ms = 1000};
     unsigned ports =
         settings->member->chief_inproc ? 1 : settings->member->chief_ports;
     enum status status = multi_connect_open(
@@ -332,12 +332,32 @@ static void control_client_on_welcome(struct control_client *client,
 
 /* Another job's chief listens there; this job's may take a port after it. */
 static void warn_other_job(struct control_client *client, unsigned index) {
-    if (!client->warned_other_job)
+    if (!client->answered)
         log_warning(
             client->process->log, "foreign_chief_found",
             "another job's chief answers at %s:%u: waiting for this job's",
             client->chief_host, client->chief_port + index);
-    client->warned_other_job = true;
+    client->answered = true;
+    control_client_note_foreign(client, index,
+                                "answers as the chief of another job");
+}
+
+/* WHY: what link INDEX has sent. A chief of another release may be replaced by
+ * one of this. */
+static void warn_malformed(struct control_client *client, unsigned index,
+                           const struct failure *why) {
+    if (client->joined || why->code != FAILURE_VERSION_MISMATCH) {
+        log_warning(client->process->log, "malformed_message_rejected",
+                    "from %s: %s", client->chief_name, why->text);
+        return;
+    }
+    char what[sizeof client->foreign_server];
+    snprintf(what, sizeof what, "answers as another release: it sent %.300s",
+             why->text);
+    client->answered = true;
+    if (control_client_note_foreign(client, index, what))
+        log_warning(client->process->log, "foreign_server_found", "%s",
+                    client->foreign_server);
 }
 
 /* True if CONTROL is a command for the caller. */
@@ -375,8 +395,7 @@ enum status control_client_receive(struct control_client *client, int64_t now,
             &client->command, frame.header.data, frame.header.size, &bad);
         link_release(&frame);
         if (status) {
-            log_warning(client->process->log, "malformed_message_rejected",
-                        "from %s: %s", client->chief_name, bad.text);
+            warn_malformed(client, index, &bad);
             continue;
         }
         if (accept(client, client->command, index, now)) {

@@ -27,9 +27,12 @@ struct control_client {
     struct resolve *resolve;
     uint64_t end_key;
     char chief_host[256], chief_name[320];
+    char foreign_server[400]; /* what answers instead of the chief; "": nothing
+                               */
     uint16_t chief_port;
     char host[256];
-    bool joined, planned, warned_other_job;
+    bool joined, planned;
+    bool answered; /* by a chief that this process cannot join */
     int64_t opened, last_received, last_join, last_heartbeat, last_wait_log;
     int64_t last_step;        /* time of the last control_client_step */
     int64_t stall, stall_end; /* the last standstill: its length and its end */
@@ -64,6 +67,11 @@ bool control_client_send_unreliable(struct control_client *client,
 /* Sends a join: to enter the run or, once joined, to use a new connection.
  * False: no connection or no memory. */
 bool control_client_send_join(struct control_client *client, int64_t now);
+
+/* Before the join: the server of link INDEX is no chief that this process can
+ * join; it does WHAT, a predicate. Is that new? Then the caller logs it. */
+bool control_client_note_foreign(struct control_client *client, unsigned index,
+                                 const char *what);
 
 /* Looks the chief's name up, if that is due, and connects to the result. */
 void control_client_look_up(struct control_client *client, int64_t now);

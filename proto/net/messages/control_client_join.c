@@ -3,10 +3,14 @@
  * join until the chief answers. */
 #include "proto/net/messages/control_client_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static const int64_t WAIT_LOG_INTERVAL = 30 * TIME_S;
+/* A chief answers a join at once, unless its machine stands still. */
+static const int64_t WELCOME_LIMIT = 5 * TIME_S;
+#define NOT_AS_CHIEF "answers, but not as a Capstan chief; it "
 
 /* Starts a look-up (a thread of its own, resolve.h) or handles its result. Each
  * look-up takes the name's present address: a name can move, and a name server
@@ -87,16 +91,67 @@ bool control_client_send_join(struct control_client *control_client,
     return control_client_send_unreliable(control_client, &control);
 }
 
+bool control_client_note_foreign(struct control_client *client, unsigned index,
+                                 const char *what) {
+    char text[sizeof client->foreign_server];
+    snprintf(text, sizeof text, "%s:%u %s", client->chief_host,
+             client->chief_port + index, what);
+    bool is_new = strcmp(text, client->foreign_server) != 0;
+    snprintf(client->foreign_server, sizeof client->foreign_server, "%s", text);
+    return is_new;
+}
+
+/* Looks at what answers at each port. Of several ports the chief takes the
+ * first that is free: programs on those before it are expected. */
+static void check_answers(struct control_client *client, int64_t now) {
+    static const char *const texts[] = {
+        [LINK_ANSWER_LINK] =
+            "has not answered a join for 5 s: a ps, a worker or another "
+            "program over ZeroMQ has the port, or the chief stands still, or "
+            "it waits until this task's last process counts as dead",
+        [LINK_ANSWER_PROTOCOL] = NOT_AS_CHIEF "speaks another protocol: is "
+                                              "another program using the port?",
+        [LINK_ANSWER_CLOSED] = NOT_AS_CHIEF
+        "closes each connection: is another program using the port, or a proxy "
+        "before a chief that has not come?",
+        [LINK_ANSWER_SILENT] = NOT_AS_CHIEF
+        "accepts connections and says nothing: is another program using the "
+        "port, or does the chief stand still?",
+    };
+    if (client->member->chief_inproc || client->answered)
+        return;
+    for (unsigned i = 0; i < client->multi_connect.count; i++) {
+        int64_t since;
+        enum link_answer answer =
+            link_answer(client->multi_connect.links[i], &since);
+        bool too_early =
+            answer == LINK_ANSWER_LINK && now - since < WELCOME_LIMIT;
+        if (texts[answer] && !too_early &&
+            control_client_note_foreign(client, i, texts[answer]) &&
+            client->multi_connect.count == 1)
+            log_warning(client->process->log, "foreign_server_found", "%s",
+                        client->foreign_server);
+    }
+}
+
+static enum status fail_without_chief(const struct control_client *client,
+                                      const struct deadline *deadline,
+                                      struct failure *why) {
+    const char *foreign = client->foreign_server;
+    return status_fail(
+        why, FAILURE_NO_CHIEF, "%s did not answer within %.0f s (%s)%s%s",
+        deadline->peer, time_to_seconds(client->join_limit), deadline->limit,
+        foreign[0] ? ": " : "; is it started, and does its host answer?",
+        foreign);
+}
+
 enum status control_client_step_joining(struct control_client *client,
                                         int64_t now, struct failure *why) {
     struct deadline deadline = control_client_chief_deadline(client);
     char text[512];
     if (deadline_passed(&deadline, now))
-        return status_fail(
-            why, FAILURE_NO_CHIEF,
-            "%s did not answer within %.0f s (%s); is it started, and does its "
-            "host answer?",
-            deadline.peer, time_to_seconds(client->join_limit), deadline.limit);
+        return fail_without_chief(client, &deadline, why);
+    check_answers(client, now);
     if (now - client->last_wait_log > WAIT_LOG_INTERVAL / 6 &&
         (now - client->last_wait_log > WAIT_LOG_INTERVAL ||
          client->last_wait_log == client->opened)) {

@@ -106,16 +106,16 @@ static void step_until_logged(struct link_fixture *fixture,
     } while (!strstr(said, text));
 }
 
-/* Calls from 127.0.0.2 to CALLER's port. */
+/* Calls from 127.0.0.2 to LISTENER's port. */
 static void *call_from_another_host(struct link_fixture *fixture,
                                     struct discovery_listener *listener,
                                     const char *address) {
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     unsigned char space[512];
     char endpoint[80];
-    int linger = 0;
+    int none = 0;
     void *raw = zmq_socket(fixture->zmq, ZMQ_DEALER);
-    zmq_setsockopt(raw, ZMQ_LINGER, &linger, sizeof linger);
+    zmq_setsockopt(raw, ZMQ_LINGER, &none, sizeof none);
     snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.2:0;127.0.0.1:%u",
              discovery_listener_port(listener));
     assert_int_equal(zmq_connect(raw, endpoint), 0);

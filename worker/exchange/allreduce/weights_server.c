@@ -31,7 +31,7 @@ enum status weights_server_open(struct weights_server **out,
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
                                  .receive_frames = RECEIVE_FRAMES,
                                  .address = settings->process->address,
-                                 .linger_ms = 0};
+                                 .flush_ms = 0};
     struct weights_server *server = calloc(1, sizeof *server);
     *out = NULL;
     if (!server)

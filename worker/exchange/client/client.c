@@ -33,7 +33,7 @@ static enum status client_open_links(struct client *client,
     for (uint32_t p = 0; !status && p < s->plan->num_ps; p++) {
         struct client_peer *peer = &client->peers[p];
         peer->link = ps_links_all(client->links)[p];
-        link_pace(peer->link, s->link_gbits, s->plan->num_ps);
+        link_limit_rate(peer->link, s->link_gbits, s->plan->num_ps);
         snprintf(peer->name, sizeof peer->name, "ps %u at %s", p,
                  s->plan->ps[p].address);
     }

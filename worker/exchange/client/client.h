@@ -34,10 +34,10 @@ struct client_settings {
     float *const *weight_of, *const *mean_of;
     uint64_t from;
     const uint64_t *offsets;
-    enum job_wire wire;        /* of pushes, and of weights except snapshots */
-    uint64_t credit;           /* bytes in flight; 0: the default */
-    double link_gbits;         /* of the network; 0: unknown (link_pace) */
-    double step_timeout;       /* seconds */
+    enum job_wire wire;  /* of pushes, and of weights except snapshots */
+    uint64_t credit;     /* bytes in flight; 0: the default */
+    double link_gbits;   /* of the network; 0: unknown (link_limit_rate) */
+    double step_timeout; /* seconds */
     struct loss_scaler scaler; /* before the first answer */
 };
 

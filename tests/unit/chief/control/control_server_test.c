@@ -88,7 +88,7 @@ static void write_join(struct link *link) {
     write_control(link, &control, RUN, WORKER);
 }
 
-/* The next letter within LIMIT; false when none comes. */
+/* The next message within LIMIT; false when none comes. */
 static bool read_message(struct fixture *fixture,
                          struct control_message *incoming, int64_t limit) {
     int64_t deadline = time_now() + limit;

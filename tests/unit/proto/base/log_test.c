@@ -68,7 +68,8 @@ static void a_line_of_information_is_known_as_one(void **state) {
         if (log_is_info(lines[i].line, strlen(lines[i].line)) != lines[i].is)
             fail_msg("%s", lines[i].line);
     /* Only its own bytes count. */
-    assert_true(log_is_info("2026-11-23 08:46:51.501 ps 0: on\n1 a: error: b", 32));
+    assert_true(
+        log_is_info("2026-11-23 08:46:51.501 ps 0: on\n1 a: error: b", 32));
 }
 
 static void an_index_below_zero_is_left_out(void **state) {
@@ -87,7 +88,7 @@ static void a_null_log_is_silent(void **state) {
     assert_string_equal(link_fixture_captured_log(fixture), "");
 }
 
-static void a_quiet_log_has_only_warnings_and_errors(void **state) {
+static void a_quiet_log_has_waits_warnings_and_errors(void **state) {
     struct link_fixture *fixture = *state;
     struct log log;
     link_fixture_capture_log(fixture);
@@ -95,8 +96,10 @@ static void a_quiet_log_has_only_warnings_and_errors(void **state) {
     log.quiet = true;
     log_info(&log, "listening", "unheard");
     log_warning(&log, "peer_lost", "late");
+    log_info(&log, "waiting_for_chief", "waiting");
     const char *said = link_fixture_captured_log(fixture);
     assert_null(strstr(said, "unheard"));
+    assert_non_null(strstr(said, " ps 1: waiting\n"));
     assert_non_null(strstr(said, " ps 1: warning: late\n"));
 }
 
@@ -252,7 +255,7 @@ int main(void) {
         cmocka_unit_test(a_line_of_information_is_known_as_one),
         cmocka_unit_test(an_index_below_zero_is_left_out),
         cmocka_unit_test(a_null_log_is_silent),
-        cmocka_unit_test(a_quiet_log_has_only_warnings_and_errors),
+        cmocka_unit_test(a_quiet_log_has_waits_warnings_and_errors),
         cmocka_unit_test(a_long_text_is_truncated_and_stays_one_line),
         cmocka_unit_test(the_progress_bar_of_a_terminal_is_cleared_first),
         cmocka_unit_test(a_log_of_json_draws_nothing_on_a_terminal),

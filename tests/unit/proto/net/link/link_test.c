@@ -44,9 +44,9 @@ static void an_inproc_name_is_free_once_its_link_is_closed(void **state) {
 static void *raw_socket(struct link_fixture *fixture, const char *name,
                         size_t size) {
     char endpoint[80];
-    int linger = 0;
+    int none = 0;
     void *socket = zmq_socket(fixture->zmq, ZMQ_DEALER);
-    zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof linger);
+    zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none);
     if (name)
         zmq_setsockopt(socket, ZMQ_ROUTING_ID, name, size);
     snprintf(endpoint, sizeof endpoint, "tcp://%s", fixture->address);
@@ -329,7 +329,7 @@ static int64_t awake(void) {
 
 /* The shortest time awake of ten calls, with a frame before each when there is
  * TRAFFIC. */
-static int64_t linger(struct link_fixture *fixture, bool traffic) {
+static int64_t busy_poll(struct link_fixture *fixture, bool traffic) {
     struct link_frame frame;
     int64_t shortest = TIME_S;
     for (int i = 0; i < 10; i++) {
@@ -349,8 +349,8 @@ static int64_t linger(struct link_fixture *fixture, bool traffic) {
 static void busy_polling_is_brief_and_only_after_traffic(void **state) {
     struct link_fixture *fixture = *state;
     link_fixture_connect(fixture);
-    assert_true(linger(fixture, true) < TIME_MS / 2);
-    assert_true(linger(fixture, false) < 40 * TIME_US);
+    assert_true(busy_poll(fixture, true) < TIME_MS / 2);
+    assert_true(busy_poll(fixture, false) < 40 * TIME_US);
 }
 
 int main(void) {
