@@ -12,18 +12,19 @@
 
 /* Long enough for restoring, writing and a figure of gigabytes. */
 static const double STEP_TIMEOUT = 3600, STOP = 5, GRACE = 30;
+static const double JOIN_TIMEOUT = 600; /* docs/job.md's default */
 static const json_int_t STEPS = INT64_C(1000000000000000);
 static const double NEVER_S = 1e9;
 
-static json_t *describe_job(const char *checkpoints) {
+static json_t *describe_job(const char *checkpoints, double join) {
     json_t *job = json_pack(
         "{s:{s:[i,i]}, s:{s:[s,s]}, s:I, s:i, s:{s:s, s:{s:f}}, s:{s:s, s:s},"
-        " s:s, s:i, s:{s:f, s:f, s:f}}",
+        " s:s, s:i, s:{s:f, s:f, s:f, s:f}}",
         "model", "layers", 1, 1, "data", "train", "/images", "/labels", "steps",
         STEPS, "train_micro_batch_size_per_gpu", 1, "optimizer", "type", "SGD",
         "params", "lr", 1e-3, "strategy", "type", "ps", "staleness", "inf",
         "chief", "coordinate", "steps_per_print", 1000000000, "timeouts",
-        "step", STEP_TIMEOUT, "stop", STOP, "grace", GRACE);
+        "step", STEP_TIMEOUT, "stop", STOP, "grace", GRACE, "join", join);
     if (job && checkpoints)
         json_object_set_new(job, "checkpoint",
                             json_pack("{s:s, s:s, s:f}", "dir", checkpoints,
@@ -42,7 +43,9 @@ enum status bench_cluster_job(struct job **out, const struct options *options,
         snprintf(path + used, sizeof path - used, "/%s", checkpoints);
         checkpoints = path;
     }
-    json_t *job = describe_job(checkpoints);
+    json_t *job = describe_job(checkpoints, options->join_timeout > 0
+                                                ? options->join_timeout
+                                                : JOIN_TIMEOUT);
     char *text = job ? json_dumps(job, JSON_COMPACT) : NULL;
     enum status status =
         text ? job_parse(out, text, &model_schemas, why)

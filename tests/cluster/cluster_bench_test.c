@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 enum { TIMEOUT = 900 /* seconds, for gigabytes */, LOOK_MS = 5 };
+enum { INTERRUPTED = 130, PEER_FAILED = 138 };
 static const double mib = 1 << 20, allowed_share = 1.15, credit = 64 << 20;
 /* Code, libraries and what a ps needs besides: docs/bench.md. */
 static const double besides = 64 << 20;
@@ -148,27 +150,36 @@ static void without_its_plugin_bench_measures_capstan_alone(void **state) {
     json_decref(object);
 }
 
+/* Starts task INDEX of TYPE of the described cluster. */
+static struct cluster_process *start_task(struct cluster_run *run,
+                                          const char *type, unsigned index,
+                                          const char *const *arguments) {
+    char *cluster = json_dumps(run->cluster, JSON_COMPACT);
+    char config[4096], name[32];
+    snprintf(name, sizeof name, "%s-%u", type, index);
+    snprintf(config, sizeof config,
+             "TF_CONFIG={\"cluster\":%s,\"task\":{\"type\":\"%s\","
+             "\"index\":%u}}",
+             cluster, type, index);
+    free(cluster);
+    return cluster_run_start(run, name, arguments,
+                             (const char *[]){config, NULL});
+}
+
 /* The same words in each place of a described cluster: chief, two ps or one,
  * worker. */
 static void start_tasks(struct cluster_run *run, unsigned num_ps,
                         const char *const *arguments,
                         struct cluster_process **processes) {
     cluster_run_describe(run, 1, num_ps, 1);
-    char *cluster = json_dumps(run->cluster, JSON_COMPACT);
     for (unsigned i = 0; i < num_ps + 2; i++) {
         bool ps = i > 0 && i <= num_ps;
-        const char *type = i == 0 ? "chief" : ps ? "ps" : "worker";
-        unsigned index = ps ? i - 1 : 0;
-        char config[4096], name[32];
-        snprintf(name, sizeof name, "%s-%u", type, index);
-        snprintf(config, sizeof config,
-                 "TF_CONFIG={\"cluster\":%s,\"task\":{\"type\":\"%s\","
-                 "\"index\":%u}}",
-                 cluster, type, index);
-        const char *const environment[] = {config, NULL};
-        processes[i] = cluster_run_start(run, name, arguments, environment);
+        processes[i] = start_task(run,
+                                  i == 0 ? "chief"
+                                  : ps   ? "ps"
+                                         : "worker",
+                                  ps ? i - 1 : 0, arguments);
     }
-    free(cluster);
 }
 
 /* As over a network. */
@@ -186,6 +197,52 @@ static void each_process_plays_its_role_in_a_described_cluster(void **state) {
     expect_size(json_array_get(json_object_get(object, "sizes"), 0), 4096);
     assert_true(number(object, "ps") == 2);
     json_decref(object);
+}
+
+/* What PROCESS waits for, WHOM at an address, is said and ends it. */
+static void expect_given_up(struct cluster_process *process, const char *whom,
+                            const char *end) {
+    char text[160];
+    snprintf(text, sizeof text, "waiting for %s at 127.0.0.1:", whom);
+    const char *line = cluster_run_await(process, text, CLUSTER_RUN_DEADLINE);
+    if (!strstr(line, " for 5 s; gives up in 2 s (timeouts.join"))
+        fail_msg("%s", line);
+    cluster_run_expect(process, PEER_FAILED, CLUSTER_RUN_DEADLINE);
+    if (!strstr(cluster_run_errors(process), end))
+        fail_msg("no \"%s\" in:\n%s", end, cluster_run_errors(process));
+}
+
+/* Without --verbose. */
+static void a_task_that_waits_for_others_names_them(void **state) {
+    static const char *const arguments[] = {"bench",          "--sizes", "64",
+                                            "--join-timeout", "7",       NULL};
+    struct cluster_run *run = *state;
+    cluster_run_describe(run, 1, 1, 1);
+    struct cluster_process *ps = start_task(run, "ps", 0, arguments);
+    struct cluster_process *worker = start_task(run, "worker", 0, arguments);
+    expect_given_up(ps, "the chief", " did not answer within 7 s (");
+    expect_given_up(worker, "the chief", " did not answer within 7 s (");
+    expect_given_up(start_task(run, "chief", 0, arguments), "worker 0",
+                    "did not join within 7 s (timeouts.join): worker 0 at ");
+}
+
+static void a_client_that_waits_for_a_ps_names_it(void **state) {
+    static const char *const arguments[] = {"bench",     "--sizes",   "64",
+                                            "--seconds", "1000",      "--lane",
+                                            "tcp",       "--verbose", NULL};
+    struct cluster_process *processes[3];
+    start_tasks(*state, 1, arguments, processes);
+    cluster_run_await(processes[2], "measuring, 1 of", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(processes[1], SIGSTOP);
+    const char *line =
+        cluster_run_await(processes[2], "warning: waiting for ps 0 at 127.",
+                          CLUSTER_RUN_DEADLINE);
+    if (!strstr(line,
+                " for 5 s; gives up in 25 s (the limit of capstan bench)"))
+        fail_msg("%s", line);
+    cluster_run_signal(processes[1], SIGCONT);
+    cluster_run_signal(processes[2], SIGINT);
+    cluster_run_expect(processes[2], INTERRUPTED, CLUSTER_RUN_DEADLINE);
 }
 
 /* THOUSANDS times SOAK_COUNT. */
@@ -299,6 +356,8 @@ int main(void) {
         TEST(without_json_bench_prints_only_a_table),
         TEST(without_its_plugin_bench_measures_capstan_alone),
         TEST(each_process_plays_its_role_in_a_described_cluster),
+        TEST(a_task_that_waits_for_others_names_them),
+        TEST(a_client_that_waits_for_a_ps_names_it),
         TEST(ctrl_c_ends_bench_at_once),
         TEST(many_requests_leave_nothing_at_a_ps),
         TEST(many_requests_over_shared_memory_leave_nothing),

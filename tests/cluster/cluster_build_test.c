@@ -235,7 +235,8 @@ static void a_program_is_built_by_pkg_config_alone(void **state) {
     expect(cluster_run_output(shell(run, command, 0)), "2.000 -3.000 1.000\n");
 }
 
-/* Files of others stay, in folders of theirs and in shared ones. */
+/* Files of others stay, in folders of theirs and in shared ones. A DESTDIR may
+ * be relative. */
 static void nothing_is_left_after_uninstall(void **state) {
     struct cluster_run *run = *state;
     char build[PATH_MAX], command[3 * PATH_MAX];
@@ -248,9 +249,11 @@ static void nothing_is_left_after_uninstall(void **state) {
         "mkdir -p to/usr/bin to/usr/share/man/man1\n"
         "touch to/usr/bin/other to/usr/share/man/man1/other.1\n"
         "target() { make -C \"$TREE\" -f Makefile -o all BUILD='%s' "
-        "DESTDIR=\"$PWD/to\" PREFIX=/usr $1 >&2; }\n"
-        "list > before; target install; list | wc -l; target uninstall\n"
-        "list | diff before -; target install; touch to/usr/lib/capstan/own\n"
+        "DESTDIR=\"$at\" PREFIX=/usr $1 >&2; }\n"
+        "list > before; at=$PWD/to; target install; list | wc -l\n"
+        "target uninstall; list | diff before -; target install\n"
+        "touch to/usr/lib/capstan/own\n"
+        "at=$(realpath --relative-to=\"$TREE\" \"$PWD/to\")\n"
         "target uninstall; list | diff before - || true",
         build);
     const char *said = cluster_run_output(shell(run, command, 0));
@@ -267,9 +270,10 @@ static void packages_of_debian_have_no_errors(void **state) {
     skip_unless_installed("lintian", "lintian");
     assert_true(build_folder_find(build));
     snprintf(command, sizeof command,
-             "set -e; PATH=${PATH#*:}; \"$TREE\"/deploy/deb.sh '%s' > files; "
+             "set -e; PATH=${PATH#*:}; "
+             "DEBFULLNAME='A & B / C' \"$TREE\"/deploy/deb.sh '%s' > files; "
              "wc -l < files; for file in $(< files); do dpkg -c $file; done; "
-             "dpkg -f $(head -n 1 files) Depends",
+             "dpkg -f $(head -n 1 files) Depends Maintainer",
              build);
     const char *said = cluster_run_output(shell(run, command, 0));
     assert_int_equal(strtoul(said, NULL, 10), 2);
@@ -277,6 +281,7 @@ static void packages_of_debian_have_no_errors(void **state) {
     expect(said, "./usr/share/man/man1/capstan-ckpt-ls.1.gz");
     expect(said, "libcapstan.so.0 -> ../capstan/libcapstan.so.0");
     expect(said, "libzmq5 (");
+    expect(said, "Maintainer: A & B / C <");
     expect_not(said, "cuda.so");
     expect_not(said, "nccl.so");
     shell(run,

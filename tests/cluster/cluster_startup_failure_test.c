@@ -15,6 +15,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,13 +86,15 @@ static void a_port_in_use_is_named(void **state) {
     static const char *const types[] = {"chief", "ps", "worker"};
     struct cluster_run *run = *state;
     struct cluster_process *processes[3];
-    char address[32], named[32];
+    char address[32], named[80];
     uint16_t port;
     int taken = take_port(&port);
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 1, 1, 1);
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    snprintf(named, sizeof named, "port %u is in use", port);
+    snprintf(named, sizeof named,
+             "port %u is in use on this machine (pid %d, cluster_", port,
+             (int)getpid());
     for (unsigned i = 0; i < 3; i++) {
         json_t *list = json_object_get(run->cluster, types[i]);
         json_t *kept = json_incref(json_array_get(list, 0));
@@ -104,6 +107,83 @@ static void a_port_in_use_is_named(void **state) {
         expect_logged(processes[i], named);
     }
     close(taken);
+}
+
+/* Greets each connection to *LISTENER as a mail server does, until it is shut
+ * down. */
+static void *greet(void *listener) {
+    static const char greeting[] = "220 mail.example ESMTP\r\n";
+    int peer;
+    while ((peer = accept(*(int *)listener, NULL, NULL)) >= 0) {
+        if (send(peer, greeting, sizeof greeting - 1, MSG_NOSIGNAL) < 0)
+            break;
+        close(peer);
+    }
+    return NULL;
+}
+
+/* The port becomes free meanwhile, and the chief comes. */
+static void expect_named_and_waited_past(struct cluster_run *run, bool greets,
+                                         const char *text) {
+    struct cluster_process *processes[3];
+    char address[32], named[160];
+    uint16_t port;
+    pthread_t thread;
+    int taken = take_port(&port);
+    cluster_run_job(run, "{\"steps\": 20, \"device\": \"cpu\"}");
+    cluster_run_describe(run, 1, 1, 1);
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    snprintf(named, sizeof named, "%s answers, but not as a Capstan chief; %s",
+             address, text);
+    set_address(run, "chief", 0, address);
+    if (greets)
+        assert_int_equal(pthread_create(&thread, NULL, greet, &taken), 0);
+    processes[1] = cluster_run_task(run, "ps", 0, NULL);
+    processes[2] = cluster_run_task(run, "worker", 0, NULL);
+    cluster_run_await(processes[1], named, CLUSTER_RUN_DEADLINE);
+    cluster_run_await(processes[2], named, CLUSTER_RUN_DEADLINE);
+    shutdown(taken, SHUT_RDWR);
+    if (greets)
+        pthread_join(thread, NULL);
+    close(taken);
+    processes[0] = cluster_run_task(run, "chief", 0, job);
+    for (int i = 0; i < 3; i++)
+        cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
+}
+
+static void another_protocol_on_the_chiefs_port_is_named(void **state) {
+    expect_named_and_waited_past(*state, true, "it speaks another protocol");
+}
+
+static void a_silent_program_on_the_chiefs_port_is_named(void **state) {
+    expect_named_and_waited_past(*state, false,
+                                 "it accepts connections and says nothing");
+}
+
+/* As when an address of another run was copied. */
+static void a_ps_in_place_of_the_chief_is_named(void **state) {
+    static const char *const soon[] = {"--join-timeout", "9", NULL};
+    struct cluster_run *run = *state;
+    char named[256], address[64];
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 1, 1, 1);
+    snprintf(address, sizeof address, "%s",
+             json_string_value(
+                 json_array_get(json_object_get(run->cluster, "ps"), 0)));
+    struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
+    cluster_run_await(ps, "listening on port", CLUSTER_RUN_DEADLINE);
+    set_address(run, "chief", 0, address);
+    set_address(run, "ps", 0, "127.0.0.1:1");
+    struct cluster_process *worker = cluster_run_task(run, "worker", 0, soon);
+    snprintf(named, sizeof named,
+             "%s has not answered a join for 5 s: a ps, a ", address);
+    cluster_run_await(worker, named, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(worker, 138, CLUSTER_RUN_DEADLINE);
+    snprintf(named, sizeof named,
+             "the chief at %s did not answer within 9 s (timeouts.join, or "
+             "--join-timeout): %s has not",
+             address, address);
+    expect_logged(worker, named);
 }
 
 static void a_chief_with_an_unknown_host_is_named(void **state) {
@@ -439,6 +519,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(a_resource_limit_too_low_is_named),
         IN_FOLDER(a_port_in_use_is_named),
+        IN_FOLDER(another_protocol_on_the_chiefs_port_is_named),
+        IN_FOLDER(a_silent_program_on_the_chiefs_port_is_named),
+        IN_FOLDER(a_ps_in_place_of_the_chief_is_named),
         IN_FOLDER(a_chief_with_an_unknown_host_is_named),
         IN_FOLDER(a_ps_with_an_unknown_host_is_named),
         cmocka_unit_test_setup_teardown(

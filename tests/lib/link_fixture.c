@@ -28,15 +28,20 @@ static struct link *open_link(void *zmq, enum link_kind kind) {
     return link;
 }
 
+struct link *link_fixture_server(struct link_fixture *fixture, uint16_t port) {
+    struct link *link = open_link(fixture->zmq, LINK_SERVER);
+    struct failure why;
+    if (link_bind(link, port, &why))
+        fail_msg("%s", why.text);
+    return link;
+}
+
 int link_fixture_setup(void **state) {
     struct link_fixture *fixture = calloc(1, sizeof *fixture);
-    struct failure why;
     setenv("CMOCKA_TEST_ABORT", "1", 1);
     fixture->zmq = zmq_ctx_new();
-    fixture->server_link = open_link(fixture->zmq, LINK_SERVER);
+    fixture->server_link = link_fixture_server(fixture, 0);
     fixture->client = open_link(fixture->zmq, LINK_CLIENT);
-    if (link_bind(fixture->server_link, 0, &why))
-        fail_msg("%s", why.text);
     fixture->port = link_port(fixture->server_link);
     snprintf(fixture->address, sizeof fixture->address, "127.0.0.1:%u",
              fixture->port);

@@ -46,6 +46,9 @@ int link_fixture_teardown(void **state);
 /* One more client, connected to the server. */
 struct link *link_fixture_client(struct link_fixture *fixture);
 
+/* Another server, on PORT; the caller closes it. */
+struct link *link_fixture_server(struct link_fixture *fixture, uint16_t port);
+
 /* Connects the client and lets both sides speak once. Returns the client's
  * number. */
 uint32_t link_fixture_connect(struct link_fixture *fixture);

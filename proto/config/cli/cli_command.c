@@ -359,6 +359,8 @@ static const struct argp_option bench_options[] = {
          "write a checkpoint to DIR at the end", 0),
     JSON,
     LOG_FORMAT,
+    FLAG("join-timeout", JOIN_TIMEOUT, "SECONDS",
+         "time to wait for the chief; chief: for the others (default: 600)", 0),
     FLAG("verbose", VERBOSE, NULL, "show the log of every process", 0),
     CLUSTER_FLAGS,
     HEADING("A cluster in simulated time, instead of a measurement:", 2),
@@ -590,8 +592,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "names of all are printed.",
          manual_options, 0, 1, SHORT_EXITS,
          "capstan manual capstan-job | man -l -\n"
-         "capstan manual bash-completion > "
-         "~/.local/share/bash-completion/completions/capstan"},
+         "source <(capstan manual bash-completion)"},
     [CLI_COMMAND_INFO] =
         {"info", "",
          "Shows version, commit, devices, collectives and libraries.", NULL,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of sockets have each listening port with the number of its socket;
+/* The tables of sockets have each local port with the number of its socket;
  * each process's folder of descriptors has the sockets that it holds. */
 #include "proto/net/link/port_holder.h"
 
@@ -13,20 +13,24 @@
 
 enum { LISTENING = 0x0a /* as the kernel numbers states of TCP */ };
 
-/* 0: nobody listens there, or TABLE cannot be read. */
-static uint64_t find_listening_socket(const char *table, uint16_t port) {
+/* One that listens on PORT, else one that has it for a connection, which holds
+ * the port as well. 0: none, or TABLE cannot be read. */
+static uint64_t find_socket_of(const char *table, uint16_t port) {
     char line[512];
     uint64_t number = 0;
+    unsigned kind = 0;
     FILE *file = fopen(table, "re");
-    while (file && !number && fgets(line, sizeof line, file)) {
+    while (file && kind != LISTENING && fgets(line, sizeof line, file)) {
         unsigned found, state;
         uint64_t inode;
         if (sscanf(line,
                    " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s "
                    "%*s %*s %" SCNu64,
                    &found, &state, &inode) == 3 &&
-            found == port && state == LISTENING)
+            found == port && inode && (state == LISTENING || !number)) {
             number = inode;
+            kind = state;
+        }
     }
     if (file)
         fclose(file);
@@ -66,11 +70,11 @@ static void describe_process(const char *process, char *text, size_t size) {
 }
 
 void port_holder_text(uint16_t port, char *text, size_t size) {
-    uint64_t number = find_listening_socket("/proc/net/tcp", port);
+    uint64_t number = find_socket_of("/proc/net/tcp", port);
     struct dirent *entry;
     text[0] = 0;
     if (!number)
-        number = find_listening_socket("/proc/net/tcp6", port);
+        number = find_socket_of("/proc/net/tcp6", port);
     DIR *folder = number ? opendir("/proc") : NULL;
     while (folder && !text[0] && (entry = readdir(folder)))
         if (atoi(entry->d_name) > 0 && holds_socket(entry->d_name, number))

@@ -103,6 +103,34 @@ static bool read_message(struct fixture *fixture,
     return true;
 }
 
+/* A process of another release asks; its connection is then not read. */
+static void a_join_of_another_release_is_answered(void **state) {
+    struct fixture *fixture = *state;
+    struct control_message incoming;
+    struct link_frame frame;
+    struct failure why;
+    uint8_t bytes[64];
+    Capstan__Join join = CAPSTAN__JOIN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT, *answer;
+    struct link *client = link_fixture_client(fixture->wire);
+    control.version = MESSAGE_VERSION + 1;
+    control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
+    control.join = &join;
+    size_t size = capstan__control__pack(&control, bytes);
+    zmq_pollitem_t item = {link_socket(client), 0, ZMQ_POLLOUT, 0};
+    assert_int_equal(zmq_poll(&item, 1, 5000), 1);
+    assert_true(link_commit(client, 0, bytes, size, NULL));
+    assert_false(read_message(fixture, &incoming, TIME_S / 2));
+    link_fixture_receive(client, &frame);
+    assert_int_equal(message_read_control(&answer, frame.header.data,
+                                          frame.header.size, &why),
+                     STATUS_OK);
+    assert_int_equal(answer->refusal->code, FAILURE_VERSION_MISMATCH);
+    message_free_control(&answer);
+    link_release(&frame);
+    link_close(&client);
+}
+
 static void expect_message(struct fixture *fixture, uint64_t seq) {
     struct control_message incoming;
     assert_true(read_message(fixture, &incoming, LINK_FIXTURE_DEADLINE));
@@ -333,6 +361,7 @@ static void a_message_to_a_role_reaches_all_its_members(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        POST_TEST(a_join_of_another_release_is_answered),
         POST_TEST(messages_arrive_once_in_order),
         POST_TEST(messages_of_unknown_peers_have_no_slot),
         POST_TEST(only_a_join_moves_a_session),

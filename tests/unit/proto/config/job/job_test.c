@@ -4,9 +4,11 @@
 #include "proto/config/job/job.h"
 
 #include "proto/config/job/job_schema.h"
+#include "proto/config/job/job_value.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
 #include "worker/models/mlp.h"
+#include "worker/models/model.h"
 #include "worker/models/ranker.h"
 
 #include <setjmp.h>
@@ -303,6 +305,44 @@ static void each_key_accepts_valid_and_refuses_invalid_values(void **state) {
     for (int i = 0; i < MODEL_SETTINGS; i++)
         check_settings(*state, with_model(model_settings[i].model),
                        &model_settings[i].row, 1);
+}
+
+/* As errors, man page and completion show them. */
+static void no_list_of_allowed_values_is_cut(void **state) {
+    (void)state;
+    const struct job_key *key;
+    for (size_t i = 0; (key = job_schema_row(&model_schemas, i)); i++) {
+        char shown[512], whole[4096];
+        job_value_allowed(key, shown, sizeof shown);
+        job_value_allowed(key, whole, sizeof whole);
+        if (strcmp(shown, whole) != 0)
+            fail_msg("%s: %s", key->path, whole);
+    }
+}
+
+static void a_schema_has_any_number_of_words(void **state) {
+    enum { WORDS = 400 };
+    static const char *words[WORDS + 1];
+    static char texts[WORDS][16];
+    (void)state;
+    for (int i = 0; i < WORDS; i++)
+        snprintf(texts[i], sizeof *texts, "choice%03d", i), words[i] = texts[i];
+    const struct job_key choice = {.kind = JOB_KIND_CHOICE, .words = words},
+                         path = {.kind = JOB_KIND_PATH, .words = words};
+    json_t *of_words = job_value_schema(&choice),
+           *of_ends = job_value_schema(&path);
+    const json_t *any = json_object_get(of_words, "anyOf");
+    const char *pattern =
+        json_string_value(json_object_get(json_array_get(any, 1), "pattern"));
+    const char *ends = json_string_value(json_object_get(of_ends, "pattern"));
+    assert_int_equal(
+        json_array_size(json_object_get(json_array_get(any, 0), "enum")),
+        WORDS);
+    assert_int_equal(strlen(pattern), WORDS * (6 * 4 + 3 + 1) - 1 + 4);
+    assert_string_equal(pattern + strlen(pattern) - 9, "[eE]399)$");
+    assert_int_equal(strlen(ends), WORDS * (9 + 2 + 1) - 1);
+    json_decref(of_words);
+    json_decref(of_ends);
 }
 
 static void a_model_has_its_own_keys_and_defaults(void **state) {
@@ -618,6 +658,8 @@ static void no_override_crashes_or_fails_silently(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_list_of_allowed_values_is_cut),
+        cmocka_unit_test(a_schema_has_any_number_of_words),
         JOB_FIXTURE_TEST(the_documented_example_loads_unchanged),
         JOB_FIXTURE_TEST(the_minimal_job_has_the_documented_defaults),
         JOB_FIXTURE_TEST(each_key_accepts_valid_and_refuses_invalid_values),

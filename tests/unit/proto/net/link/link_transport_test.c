@@ -10,8 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <arpa/inet.h>
 #include <cmocka.h>
+#include <poll.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* A client without a server of its run on this host. */
@@ -79,6 +83,92 @@ static void a_peer_without_an_answer_in_a_second_uses_tcp(void **state) {
     await_transport(fixture->client, "over TCP: no answer within 1 s");
 }
 
+/* A port of this machine that listens, not as a link does. */
+static int listen_plain(uint16_t *port) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), on = 1;
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    assert_int_equal(
+        bind(listener, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, 16), 0);
+    getsockname(listener, (struct sockaddr *)&address, &size);
+    *port = ntohs(address.sin_port);
+    return listener;
+}
+
+/* Each connection to LISTENER gets WORDS, and is closed unless STAYS, until
+ * CLIENT answers with something but WAS. */
+static enum link_answer serve_until_known(struct link *client, int listener,
+                                          const char *words, bool stays,
+                                          enum link_answer was) {
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE, since;
+    enum link_answer answer;
+    while ((answer = link_answer(client, &since)) == was) {
+        struct pollfd item = {listener, POLLIN, 0};
+        assert_true(time_now() < deadline);
+        if (poll(&item, 1, 20) != 1)
+            continue;
+        int peer = accept(listener, NULL, NULL);
+        if (*words)
+            assert_true(send(peer, words, strlen(words), MSG_NOSIGNAL) > 0);
+        if (!stays)
+            close(peer);
+    }
+    return answer;
+}
+
+static void what_answers_in_place_of_a_link_is_known(void **state) {
+    static const struct {
+        const char *words;
+        bool stays;
+        enum link_answer answer;
+    } programs[] = {
+        {"SSH-2.0-OpenSSH_9.2p1\r\n", true, LINK_ANSWER_PROTOCOL},
+        {"HTTP/1.1 400 Bad Request\r\n\r\n", true, LINK_ANSWER_PROTOCOL},
+        {"", false, LINK_ANSWER_CLOSED},
+        {"", true, LINK_ANSWER_SILENT},
+    };
+    struct link_fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        char address[32];
+        uint16_t port;
+        struct failure why;
+        int listener = listen_plain(&port);
+        snprintf(address, sizeof address, "127.0.0.1:%u", port);
+        assert_int_equal(link_connect(fixture->client, address, &why), 0);
+        assert_int_equal(serve_until_known(fixture->client, listener,
+                                           programs[i].words, programs[i].stays,
+                                           LINK_ANSWER_UNKNOWN),
+                         programs[i].answer);
+        close(listener);
+    }
+}
+
+/* libzmq itself would not try again. */
+static void a_link_that_takes_the_port_of_another_program_is_reached(
+    void **state) {
+    struct link_fixture *fixture = *state;
+    char address[32];
+    uint16_t port;
+    int64_t since, before = time_now();
+    struct failure why;
+    int listener = listen_plain(&port);
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    assert_int_equal(link_connect(fixture->client, address, &why), 0);
+    serve_until_known(fixture->client, listener, "220 mail\r\n", false,
+                      LINK_ANSWER_UNKNOWN);
+    close(listener);
+    link_close(&fixture->server_link);
+    fixture->server_link = link_fixture_server(fixture, port);
+    assert_int_equal(link_connect(fixture->client, address, &why), 0);
+    link_fixture_send(fixture->client, 0, "hello", NULL);
+    link_fixture_expect(fixture->server_link, "hello");
+    assert_int_equal(link_answer(fixture->client, &since), LINK_ANSWER_LINK);
+    assert_true(since >= before);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         LINK_FIXTURE_TEST(a_peer_on_another_host_is_reached_over_tcp),
@@ -87,6 +177,9 @@ int main(void) {
         LINK_FIXTURE_SHM_TEST(
             losing_an_old_shared_memory_connection_reports_the_close),
         LINK_FIXTURE_SHM_TEST(a_peer_without_an_answer_in_a_second_uses_tcp),
+        LINK_FIXTURE_TEST(what_answers_in_place_of_a_link_is_known),
+        LINK_FIXTURE_TEST(
+            a_link_that_takes_the_port_of_another_program_is_reached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,8 @@ static Capstan__Control *receive_message(struct link_fixture *fixture,
 static void send_order(struct link_fixture *fixture, uint32_t peer,
                        Capstan__Control *control) {
     uint8_t bytes[4096];
-    control->version = MESSAGE_VERSION;
+    if (!control->version)
+        control->version = MESSAGE_VERSION;
     control->incarnation = CHIEF;
     size_t size = capstan__control__pack(control, bytes);
     assert_true(link_commit(fixture->server_link, peer, bytes, size, NULL));
@@ -314,6 +315,61 @@ static void a_refusal_from_another_run_is_ignored(void **state) {
     control_client_close(&client);
 }
 
+/* It may be replaced by one of this release. */
+static void a_chief_of_another_release_is_named_and_waited_past(void **state) {
+    struct link_fixture *fixture = *state;
+    link_fixture_capture_log(fixture);
+    struct control_client *client = open_client(fixture, true);
+    struct failure why;
+    const Capstan__Control *order;
+    uint32_t peer;
+    Capstan__Control *received =
+        receive_message(fixture, client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
+    message_free_control(&received);
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.version = MESSAGE_VERSION + 1;
+    control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
+    control.refusal = &refusal;
+    send_order(fixture, peer, &control);
+    received =
+        receive_message(fixture, client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
+    message_free_control(&received);
+    enum status status =
+        control_client_step(client, time_now() + 31 * TIME_S, &why);
+    assert_fails(status, &why, FAILURE_NO_CHIEF);
+    assert_non_null(strstr(why.text, " answers as another release: it sent a "
+                                     "message of protocol version "));
+    welcome(fixture, peer);
+    order = await_order(client);
+    assert_int_equal(order->body_case, CAPSTAN__CONTROL__BODY_WELCOME);
+    assert_non_null(
+        strstr(link_fixture_captured_log(fixture), "warning: 127.0.0.1:"));
+    control_client_close(&client);
+}
+
+/* As a ps does that gets a join. */
+static void a_link_that_does_not_answer_a_join_is_named(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *client = open_client(fixture, true);
+    struct failure why;
+    uint32_t peer;
+    link_fixture_capture_log(fixture);
+    Capstan__Control *received =
+        receive_message(fixture, client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
+    message_free_control(&received);
+    for (int seconds = 4; seconds <= 12; seconds += 4)
+        assert_int_equal(
+            control_client_step(client, time_now() + seconds * TIME_S, &why),
+            STATUS_OK);
+    const char *said = link_fixture_captured_log(fixture);
+    const char *found = strstr(said, " has not answered a join for 5 s: a ps,");
+    assert_non_null(found);
+    if (strstr(found + 2, "has not answered"))
+        fail_msg("%s", said);
+    control_client_close(&client);
+}
+
 static void garbage_from_the_chief_is_logged_and_ignored(void **state) {
     struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
@@ -485,6 +541,9 @@ int main(void) {
         CONTROL_CLIENT_TEST(free_memory_is_reported_until_there_is_a_plan),
         CONTROL_CLIENT_TEST(a_refusal_ends_the_client_with_its_code_and_text),
         CONTROL_CLIENT_TEST(a_refusal_from_another_run_is_ignored),
+        CONTROL_CLIENT_TEST(
+            a_chief_of_another_release_is_named_and_waited_past),
+        CONTROL_CLIENT_TEST(a_link_that_does_not_answer_a_join_is_named),
         CONTROL_CLIENT_TEST(garbage_from_the_chief_is_logged_and_ignored),
         CONTROL_CLIENT_TEST(deadlines_name_the_chief_and_their_key),
         CONTROL_CLIENT_TEST(a_suspended_member_reports_its_suspension),

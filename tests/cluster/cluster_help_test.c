@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each example that a help and a page of the manual show works as printed, in a
+ * folder with what it names. What takes long, or waits for other hosts, gets
+ * Ctrl-C once it has run for a while: a wrong command line would have ended it
+ * with 2 by then. */
+#include "proto/config/cli/cli_command.h"
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/build_folder.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { INTERRUPTED = 130, PORT_IN_USE = 138, LONG_MS = 4000, EXAMPLE = 1024 };
+
+/* 500 steps over columns of which e1 is a table. */
+static const char job[] =
+    "{\"model\": {\"type\": \"mlp\", \"layers\": [9, 2],"
+    "   \"features\": [\"e1\", \"weight\"]},"
+    " \"features\": {\"user\": {\"type\": \"hash_bucket\"},"
+    "   \"weight\": {\"type\": \"numeric\"},"
+    "   \"e1\": {\"type\": \"embedding\", \"of\": \"user\", \"dim\": 8}},"
+    " \"data\": {\"format\": \"csv\", \"header\": true, \"label\": \"click\","
+    "   \"train\": \"train.csv\", \"test\": \"other.csv\"},"
+    " \"train_micro_batch_size_per_gpu\": 8, \"steps\": 500,"
+    " \"device\": \"cpu\", \"threads\": 1,"
+    " \"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.1}},"
+    " \"checkpoint\": {\"dir\": \"run/checkpoint\", \"every_steps\": 500}}";
+
+static FILE *create(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    return file;
+}
+
+static void write_records(const struct cluster_run *run, const char *name) {
+    FILE *file = create(run, name);
+    fputs("click,user,weight\n", file);
+    for (int i = 0; i < 400; i++)
+        fprintf(file, "%d,u%d,%.2f\n", i % 2, i % 40, i / 400.0);
+    fclose(file);
+}
+
+/* A command NAME in the folder's bin, with SCRIPT for its content. */
+static void write_command(const struct cluster_run *run, const char *name,
+                          const char *script) {
+    char path[PATH_MAX], inside[64];
+    snprintf(inside, sizeof inside, "bin/%s", name);
+    FILE *file = create(run, inside);
+    fprintf(file, "#!/bin/sh\n%s\n", script);
+    fclose(file);
+    cluster_run_path(run, inside, path);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+/* What the examples name: capstan and python on PATH, a job with its data, its
+ * checkpoint, a script. */
+static void write_all(struct cluster_run *run) {
+    char folder[PATH_MAX], path[PATH_MAX], script[2 * PATH_MAX];
+    FILE *file = create(run, "job.json");
+    fputs(job, file);
+    fclose(file);
+    write_records(run, "train.csv");
+    write_records(run, "other.csv");
+    cluster_run_path(run, "bin", path);
+    assert_int_equal(mkdir(path, 0755), 0);
+    assert_true(build_folder_find(folder));
+    write_command(run, "capstan", "exec \"$CAPSTAN\" \"$@\"");
+    write_command(run, "man", "[ \"$*\" = '-l -' ] && cat > man-page");
+    snprintf(script, sizeof script,
+             "[ \"$*\" = train.py ] && exec '%s/tests/caller' learns", folder);
+    write_command(run, "python", script);
+    cluster_fixture_run(run, 1, 1, 0, NULL);
+}
+
+/* Runs EXAMPLE, ends it after a while, and fails unless all went well. */
+static void expect_works(struct cluster_run *run, const char *example) {
+    static unsigned number;
+    char name[32], command[EXAMPLE + 8], path[PATH_MAX + 32],
+        home[PATH_MAX + 8];
+    bool alone = !strncmp(example, "capstan ", 8) && !strchr(example, '|');
+    const char *const words[] = {"-o", "pipefail", "-c", command, NULL};
+    const char *const environment[] = {path, home, NULL};
+    snprintf(name, sizeof name, "example-%u", number++);
+    snprintf(command, sizeof command, "%s%s", alone ? "exec " : "", example);
+    snprintf(path, sizeof path, "PATH=%s/bin:/usr/bin:/bin", run->folder);
+    snprintf(home, sizeof home, "HOME=%s", run->folder);
+    struct cluster_process *process =
+        cluster_run_program(run, name, "/bin/bash", words, environment);
+    struct pollfd end = {pidfd_open(cluster_run_pid(process), 0), POLLIN, 0};
+    bool ended = poll(&end, 1, LONG_MS) == 1;
+    close(end.fd);
+    if (!ended)
+        cluster_run_signal(process, SIGINT);
+    int code = cluster_run_exit(process, CLUSTER_RUN_DEADLINE);
+    bool other_has_port =
+        code == PORT_IN_USE &&
+        cluster_fixture_has_logged(process, "is in use on this machine");
+    print_message("# %s: %d\n", example, code);
+    if (code && (ended || code != INTERRUPTED) && !other_has_port)
+        fail_msg("%s: exit code %d\n%s", example, code,
+                 cluster_run_errors(process));
+}
+
+/* TEXT, of a help, without what a help adds to a line of an example. */
+static const char *after_heading(const char *text, const char *verb) {
+    const char *found = strstr(text, "\nExamples:\n  ");
+    if (!found)
+        fail_msg("no example in the help of %s", verb);
+    return found + strlen("\nExamples:\n");
+}
+
+/* Runs the examples at the end of the help of VERB, "ckpt" or "ckpt ls". A line
+ * that ends with a backslash goes on in the next. */
+static void expect_examples(struct cluster_run *run, const char *verb) {
+    char first[32], example[EXAMPLE] = "";
+    const char *rest = strchr(verb, ' ');
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(verb, " "), verb);
+    const char *const words[] = {first, rest ? rest + 1 : "--help",
+                                 rest ? "--help" : NULL, NULL};
+    const char *line = after_heading(
+        cluster_run_output(cluster_fixture_tool(run, 0, words)), verb);
+    for (; *line; line += strcspn(line, "\n") + 1) {
+        size_t length = strcspn(line, "\n"), used = strlen(example);
+        bool goes_on = length && line[length - 1] == '\\';
+        assert_true(used + length < sizeof example);
+        snprintf(example + used, sizeof example - used, "%.*s",
+                 (int)(length - goes_on - 2), line + 2);
+        if (goes_on)
+            continue;
+        if (!strstr(example, "capstan ") || !strstr(example, verb))
+            fail_msg("the help of %s has another example: %s", verb, example);
+        expect_works(run, example);
+        example[0] = 0;
+    }
+}
+
+static void every_example_of_a_help_works_as_printed(void **state) {
+    write_all(*state);
+    for (int v = 0; v < CLI_COMMANDS; v++) {
+        const struct cli_command *command =
+            cli_command_get((enum cli_command_id)v);
+        expect_examples(*state, command->name);
+        for (const struct cli_command *sub = command->subcommands;
+             sub && sub->name; sub++)
+            expect_examples(*state, sub->name);
+    }
+}
+
+/* Also of subcommands; in a page "-" is "\-". */
+static void every_page_of_the_manual_has_an_example(void **state) {
+    struct cluster_process *manual =
+        cluster_fixture_tool(*state, 0, (const char *[]){"manual", NULL});
+    char *names = strdup(cluster_run_output(manual)), *rest = NULL;
+    unsigned pages = 0;
+    for (char *name = strtok_r(names, " \n", &rest); name;
+         name = strtok_r(NULL, " \n", &rest)) {
+        if (strcmp(name, "capstan") && strncmp(name, "capstan-", 8))
+            continue;
+        const char *page = cluster_run_output(cluster_fixture_tool(
+            *state, 0, (const char *[]){"manual", name, NULL}));
+        if (strcmp(name, "capstan-job") &&
+            !strstr(page, "\n.SH EXAMPLES\n.nf\n"))
+            fail_msg("no example on the page %s", name);
+        pages++;
+    }
+    free(names);
+    assert_true(pages > CLI_COMMANDS);
+}
+
+#define TEST(name)                                                             \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(every_example_of_a_help_works_as_printed),
+        TEST(every_page_of_the_manual_has_an_example),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
