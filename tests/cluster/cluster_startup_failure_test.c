@@ -76,7 +76,7 @@ static int take_port(uint16_t *port) {
     socklen_t size = sizeof address;
     int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(descriptor, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(listen(descriptor, 1), 0);
+    assert_int_equal(listen(descriptor, 64), 0);
     getsockname(descriptor, (struct sockaddr *)&address, &size);
     *port = ntohs(address.sin_port);
     return descriptor;
