@@ -227,12 +227,13 @@ static void a_task_that_waits_for_others_names_them(void **state) {
 }
 
 static void a_client_that_waits_for_a_ps_names_it(void **state) {
-    static const char *const arguments[] = {"bench",     "--sizes",   "64",
-                                            "--seconds", "1000",      "--lane",
-                                            "tcp",       "--verbose", NULL};
+    static const char *const arguments[] = {
+        "bench",      "--sizes",   "64", "--requests",
+        "1000000000", "--verbose", NULL};
     struct cluster_process *processes[3];
     start_tasks(*state, 1, arguments, processes);
-    cluster_run_await(processes[2], "measuring, 1 of", CLUSTER_RUN_DEADLINE);
+    cluster_run_await(processes[2], "bench 0: ps 0: over ",
+                      CLUSTER_RUN_DEADLINE);
     cluster_run_signal(processes[1], SIGSTOP);
     const char *line =
         cluster_run_await(processes[2], "warning: waiting for ps 0 at 127.",
