@@ -200,12 +200,12 @@ static void a_chief_alone_is_late_before_its_members_are(void **state) {
     cluster_run_describe(*state, 1, 1, 1);
     struct cluster_process *chief = start_chief(*state, port);
     expect_part(await_health(port, 200), "joining");
-    json_t *status = await_wait(port, "worker 0, ps 0");
+    json_t *status = await_wait(port, "worker 0 at 127.0.0.1:");
     assert_int_equal(json_array_size(json_object_get(status, "peers")), 2);
     json_decref(status);
     const struct answer *late = await_health(port, 503);
     expect_part(late, "timeouts.join");
-    expect_part(late, "worker 0, ps 0");
+    expect_part(late, ", ps 0 at 127.0.0.1:");
     cluster_run_expect(chief, RETRY, CLUSTER_RUN_DEADLINE);
     release_ports(1, &held);
 }

@@ -194,8 +194,8 @@ json_t *job_value_word_schema(const char *words) {
 
 /* WORDS that are not empty, each with its ends, separated by "|"; the caller
  * frees it. NULL: there are none, or no memory. */
-static char *join_words(const char *const *words, const char *before,
-                        const char *after) {
+static char *job_value_join_words(const char *const *words, const char *before,
+                                  const char *after) {
     char *joined = NULL;
     for (const char *const *word = words; word && *word; word++) {
         char *longer = NULL;
@@ -213,7 +213,7 @@ static char *join_words(const char *const *words, const char *before,
 
 /* Editors offer the words of "enum"; the pattern has them in any case. */
 static json_t *words_schema(const struct job_key *key) {
-    char *words = join_words(key->words, "", "");
+    char *words = job_value_join_words(key->words, "", "");
     json_t *list = json_array();
     for (const char *const *word = key->words; *word; word++)
         if (**word)
@@ -296,7 +296,7 @@ static void allow_path(const struct job_key *key, char *text, size_t size) {
 }
 
 static json_t *path_schema(const struct job_key *key) {
-    char *pattern = join_words(key->words, "\\", "$");
+    char *pattern = job_value_join_words(key->words, "\\", "$");
     json_t *schema = json_pack("{s:s, s:i}", "type", "string", "minLength", 1);
     if (pattern)
         json_object_set_new(schema, "pattern", json_string(pattern));

@@ -139,12 +139,14 @@ static void the_reason_is_the_last_line_with_error(void **state) {
     expect_reason("1 chief: error: first\n2 chief: error: second\nbye\n",
                   "second");
     expect_reason("error: only", "only");
-    expect_reason("its own words\n2026-11-23 08:46:51.501 ps 0: listening on port 1\n",
-                  "its own words");
+    expect_reason(
+        "its own words\n2026-11-23 08:46:51.501 ps 0: listening on port 1\n",
+        "its own words");
     expect_reason(
         "2026-11-23 08:46:51.501 ps 0: warning: overdue\n2026-11-23 08:46:51.502 ps 0: on\n",
         "2026-11-23 08:46:51.501 ps 0: warning: overdue");
-    expect_reason("2026-11-23 08:46:51.501 ps 0: on\n", "2026-11-23 08:46:51.501 ps 0: on");
+    expect_reason("2026-11-23 08:46:51.501 ps 0: on\n",
+                  "2026-11-23 08:46:51.501 ps 0: on");
 }
 
 #define TEST(name)                                                             \

@@ -279,7 +279,8 @@ static void a_wrong_command_line_is_reported_in_the_log_s_format(void **state) {
         "run --bogus --log-format=json", "run --log-format json --bogus",
         "run --bogus -log-format=text -json-log"};
     static const char *const other[] = {
-        "run --bogus", "run --bogus --log-format", "run --bogus --log-formatt=json",
+        "run --bogus", "run --bogus --log-format",
+        "run --bogus --log-formatt=json",
         "run --bogus --json-log --log-format text"};
     (void)state;
     expect_error(json[0], "unknown flag --bogus");
