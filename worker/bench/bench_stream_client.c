@@ -68,7 +68,7 @@ static enum status connect_server(struct bench_stream_client *client,
             status = bench_stream_client_check_wait(client, p, since, now, why);
         if (status)
             return status;
-        if (atomic_load(s->stop))
+        if (s->stop && atomic_load(s->stop))
             return status_fail(why, FAILURE_PEER_SILENT,
                                "stopped before ps %u at %s was connected", p,
                                s->plan->ps[p].address);

@@ -21,7 +21,7 @@ struct bench_stream_client_settings {
     uint32_t rank;
     uint64_t from;           /* clock of the first push */
     double timeout;          /* time limit for a ps's answer in seconds */
-    const atomic_bool *stop; /* ends bench_stream_client_open; borrowed */
+    const atomic_bool *stop; /* ends the opening; borrowed, or NULL */
 };
 
 struct bench_stream_client;
