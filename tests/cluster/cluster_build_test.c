@@ -253,7 +253,7 @@ static void nothing_is_left_after_uninstall(void **state) {
         "list > before; at=$PWD/to; target install; list | wc -l\n"
         "target uninstall; list | diff before -; target install\n"
         "touch to/usr/lib/capstan/own\n"
-        "at=$(realpath --relative-to=\"$TREE\" \"$PWD/to\")\n"
+        "at=docs/$(realpath --relative-to=\"$TREE/docs\" \"$PWD/to\")\n"
         "target uninstall; list | diff before - || true",
         build);
     const char *said = cluster_run_output(shell(run, command, 0));
