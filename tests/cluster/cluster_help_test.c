@@ -83,6 +83,12 @@ static void write_all(struct cluster_run *run) {
     snprintf(script, sizeof script,
              "[ \"$*\" = train.py ] && exec '%s/tests/caller' learns", folder);
     write_command(run, "python", script);
+    file = create(run, "azureml-job.yml");
+    fputs("command: capstan run job.json\n"
+          "distribution: {type: tensorflow, worker_count: 2,"
+          " parameter_server_count: 1}\n",
+          file);
+    fclose(file);
     cluster_fixture_run(run, 1, 1, 0, NULL);
 }
 

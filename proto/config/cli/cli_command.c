@@ -313,7 +313,7 @@ static const struct argp_option eval_options[] = {
     FLAG("step", STEP, "N", "this step (default: the newest that verifies)", 0),
     SET,
     JSON,
-    JSON_LOG,
+    LOG_FORMAT,
     {0}};
 
 static const struct argp_option schema_options[] = {HELP, {0}};
@@ -561,7 +561,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          eval_options, 1, 1, SHORT_EXITS,
          "capstan eval job.json\n"
          "capstan eval --step 500 --json run/checkpoint\n"
-         "capstan eval --set data.test=day_24.tsv run/checkpoint"},
+         "capstan eval --set data.test=other.csv run/checkpoint"},
     [CLI_COMMAND_PREDICT] =
         {"predict", "JOB.json|CHECKPOINT INPUT OUTPUT",
          "Writes what the model of a checkpoint predicts for samples.",
@@ -571,8 +571,8 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "Labels may be missing and are not read. OUTPUT ends in .npz or "
          ".csv and has a row for each sample, in order.",
          eval_options, 3, 3, SHORT_EXITS,
-         "capstan predict run/checkpoint samples.npz predictions.csv\n"
-         "capstan predict --step 500 job.json people.csv predictions.npz"},
+         "capstan predict run/checkpoint other.csv predictions.npz\n"
+         "capstan predict --step 500 job.json other.csv predictions.csv"},
     [CLI_COMMAND_SCHEMA] =
         {"schema", "[JOB.json]",
          "Prints the JSON Schema of jobs, or checks a job.",
