@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum status failure_code_status(enum failure_code code) {
     switch (code) {
@@ -101,6 +102,20 @@ enum status status_fail(struct failure *why, enum failure_code code,
     return status;
 }
 
+/* In a container the user may have no name, and the root be read-only. */
+static void append_errno(char *text, size_t size, int error) {
+    size_t used = strlen(text);
+    used += (size_t)snprintf(text + used, size - used, ": %s", strerror(error));
+    if (used >= size)
+        return;
+    if (error == EACCES)
+        snprintf(text + used, size - used, " to user %u, group %u",
+                 (unsigned)geteuid(), (unsigned)getegid());
+    else if (error == EROFS)
+        snprintf(text + used, size - used,
+                 "; choose a folder on a disk or volume that can be written");
+}
+
 enum status status_errno(struct failure *why, enum failure_code otherwise,
                          int error, const char *format, ...) {
     va_list arguments;
@@ -108,11 +123,8 @@ enum status status_errno(struct failure *why, enum failure_code otherwise,
     enum status status = status_fill(
         why, failure_code_of_errno(error, otherwise), format, arguments);
     va_end(arguments);
-    if (why) {
-        size_t used = strlen(why->text);
-        snprintf(why->text + used, sizeof why->text - used, ": %s",
-                 strerror(error));
-    }
+    if (why)
+        append_errno(why->text, sizeof why->text, error);
     return status;
 }
 

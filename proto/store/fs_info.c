@@ -99,12 +99,16 @@ enum status fs_info_write_failure(const char *path, uint64_t bytes, int error,
         snprintf(room, sizeof room, ", %" PRIu64 " free in %s", available,
                  folder);
     }
-    return status_fail(why,
-                       error == ENOSPC || error == EDQUOT
-                           ? FAILURE_DISK_FULL
-                           : FAILURE_FILE_UNWRITABLE,
-                       "cannot write %s: %" PRIu64 " bytes wanted%s: %s", path,
-                       bytes, room, strerror(error));
+    /* Not the code of ERROR: writing the file again would fail again. */
+    enum failure_code code = error == ENOSPC || error == EDQUOT
+                                 ? FAILURE_DISK_FULL
+                                 : FAILURE_FILE_UNWRITABLE;
+    (void)status_errno(why, code, error,
+                       "cannot write %s: %" PRIu64 " bytes wanted%s", path,
+                       bytes, room);
+    if (why)
+        why->code = code;
+    return failure_code_status(code);
 }
 
 enum status fs_info_make_folder(const char *path, struct failure *why) {

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static void a_failure_carries_its_code_and_text(void **state) {
     (void)state;
@@ -36,6 +37,21 @@ static void an_errno_is_described_in_words(void **state) {
         status_errno(&why, FAILURE_IO_ERROR, ENOSPC, "cannot write %s", "f"),
         STATUS_RETRY);
     assert_string_equal(why.text, "cannot write f: No space left on device");
+}
+
+static void a_refusal_names_the_user_or_what_to_choose(void **state) {
+    (void)state;
+    char expected[128];
+    struct failure why;
+    (void)status_errno(&why, FAILURE_FILE_UNWRITABLE, EACCES, "cannot write f");
+    snprintf(expected, sizeof expected,
+             "cannot write f: Permission denied to user %u, group %u",
+             (unsigned)geteuid(), (unsigned)getegid());
+    assert_string_equal(why.text, expected);
+    (void)status_errno(&why, FAILURE_FILE_UNWRITABLE, EROFS, "cannot write f");
+    assert_string_equal(why.text,
+                        "cannot write f: Read-only file system; choose a folder"
+                        " on a disk or volume that can be written");
 }
 
 /* A supervisor tries again on 138, and stops on 1 and 2. */
@@ -152,6 +168,7 @@ int main(void) {
         cmocka_unit_test(a_failure_carries_its_code_and_text),
         cmocka_unit_test(the_failure_argument_is_optional),
         cmocka_unit_test(an_errno_is_described_in_words),
+        cmocka_unit_test(a_refusal_names_the_user_or_what_to_choose),
         cmocka_unit_test(resource_errors_are_retryable_and_refusals_are_not),
         cmocka_unit_test(an_errno_that_names_the_cause_gives_the_code),
         cmocka_unit_test(a_code_has_one_number_name_and_status),

@@ -62,15 +62,17 @@ static void the_local_folder_is_the_first_writable_one(void **state) {
 static void a_folder_that_cannot_be_created_is_named_with_the_reason(
     void **state) {
     (void)state;
-    char closed[] = "/tmp/disk-test-XXXXXX", path[64], expected[128];
+    char closed[] = "/tmp/disk-test-XXXXXX", path[64], expected[192];
     struct failure why;
     assert_non_null(mkdtemp(closed));
     assert_int_equal(chmod(closed, 0500), 0);
     snprintf(path, sizeof path, "%s/run/events", closed);
-    snprintf(expected, sizeof expected,
-             "cannot make the folder %s/run: Permission denied", closed);
     uid_t user = geteuid();
     assert_true(user || !seteuid(65534));
+    snprintf(expected, sizeof expected,
+             "cannot make the folder %s/run: Permission denied to user %u, "
+             "group %u",
+             closed, (unsigned)geteuid(), (unsigned)getegid());
     enum status status = fs_info_make_folder(path, &why);
     assert_int_equal(seteuid(user), 0);
     assert_int_equal(rmdir(closed), 0);
