@@ -38,12 +38,14 @@ static void log_end(const struct log *log, struct failure *why) {
     why->text[0] = 0;
 }
 
-/* Call it before the first library opens a file. Descriptors for peers are
- * checked where the peers are known: in the chief, and elsewhere with the
- * plan. */
+/* Call it before the first library opens a file or starts a thread. Descriptors
+ * for peers are checked where the peers are known: in the chief, and elsewhere
+ * with the plan. */
 static enum status check_limits(struct failure *why) {
     enum status status = limits_descriptors(LIMITS_OWN_DESCRIPTORS, NULL, why);
-    return status ? status : limits_address_space(why);
+    if (!status)
+        status = limits_address_space(why);
+    return status ? status : limits_threads(why);
 }
 
 /* The descriptor that gives the library its signals; -1: the program's come

@@ -2,7 +2,9 @@
 #include "proto/base/limits.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,6 +15,10 @@ enum { FALLBACK_COUNT = 16, DEFAULT_SOFT_LIMIT = 65536 };
 /* Stacks and heaps of five threads, and memory that libraries map and generate.
  * A training process was seen to need 190 MB of it. */
 static const uint64_t OWN_SPACE = UINT64_C(256) << 20;
+
+/* libzmq's two, a role's own, and those that read data or write a checkpoint
+ * beside it. */
+enum { OWN_THREADS = 6 };
 
 static uint64_t open_descriptors(void) {
     DIR *folder = opendir("/proc/self/fd");
@@ -69,6 +75,35 @@ enum status limits_address_space(struct failure *why) {
                        "limit (ulimit -v)",
                        (unsigned long long)limit.rlim_cur >> 10,
                        (unsigned long long)needed >> 10);
+}
+
+static void *wait_for_unlock(void *mutex) {
+    pthread_mutex_lock(mutex);
+    pthread_mutex_unlock(mutex);
+    return NULL;
+}
+
+enum status limits_threads(struct failure *why) {
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[OWN_THREADS];
+    unsigned started = 0;
+    int error = 0;
+    sigset_t all, before; /* signals are for the caller's thread */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&mutex);
+    for (; !error && started < OWN_THREADS; started += !error)
+        error =
+            pthread_create(&threads[started], NULL, wait_for_unlock, &mutex);
+    pthread_mutex_unlock(&mutex);
+    for (unsigned i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_mutex_destroy(&mutex);
+    return error ? status_errno(why, FAILURE_SYSTEM_REFUSED, error,
+                                "cannot start the %u threads of a process",
+                                OWN_THREADS)
+                 : STATUS_OK;
 }
 
 uint32_t cores_count(void) {

@@ -102,18 +102,28 @@ enum status status_fail(struct failure *why, enum failure_code code,
     return status;
 }
 
-/* In a container the user may have no name, and the root be read-only. */
-static void append_errno(char *text, size_t size, int error) {
+/* What to do about ERROR. In a container the user may have no name, the root be
+ * read-only, and threads be limited. */
+static void append_advice(char *text, size_t size, enum failure_code code,
+                          int error) {
+    if (error == EACCES)
+        snprintf(text, size, " to user %u, group %u", (unsigned)geteuid(),
+                 (unsigned)getegid());
+    else if (error == EROFS)
+        snprintf(text, size,
+                 "; choose a folder on a disk or volume that can be written");
+    else if (error == EAGAIN && code == FAILURE_SYSTEM_REFUSED)
+        snprintf(text, size,
+                 "; the limit of processes and threads is reached: ulimit -u, "
+                 "or pids.max of a control group (a container's --pids-limit)");
+}
+
+static void append_errno(char *text, size_t size, enum failure_code code,
+                         int error) {
     size_t used = strlen(text);
     used += (size_t)snprintf(text + used, size - used, ": %s", strerror(error));
-    if (used >= size)
-        return;
-    if (error == EACCES)
-        snprintf(text + used, size - used, " to user %u, group %u",
-                 (unsigned)geteuid(), (unsigned)getegid());
-    else if (error == EROFS)
-        snprintf(text + used, size - used,
-                 "; choose a folder on a disk or volume that can be written");
+    if (used < size)
+        append_advice(text + used, size - used, code, error);
 }
 
 enum status status_errno(struct failure *why, enum failure_code otherwise,
@@ -124,7 +134,7 @@ enum status status_errno(struct failure *why, enum failure_code otherwise,
         why, failure_code_of_errno(error, otherwise), format, arguments);
     va_end(arguments);
     if (why)
-        append_errno(why->text, sizeof why->text, error);
+        append_errno(why->text, sizeof why->text, otherwise, error);
     return status;
 }
 

@@ -39,7 +39,7 @@ static void an_errno_is_described_in_words(void **state) {
     assert_string_equal(why.text, "cannot write f: No space left on device");
 }
 
-static void a_refusal_names_the_user_or_what_to_choose(void **state) {
+static void a_refusal_says_what_to_change(void **state) {
     (void)state;
     char expected[128];
     struct failure why;
@@ -52,6 +52,10 @@ static void a_refusal_names_the_user_or_what_to_choose(void **state) {
     assert_string_equal(why.text,
                         "cannot write f: Read-only file system; choose a folder"
                         " on a disk or volume that can be written");
+    (void)status_errno(&why, FAILURE_SYSTEM_REFUSED, EAGAIN, "a thread");
+    assert_non_null(strstr(why.text, "ulimit -u, or pids.max"));
+    (void)status_errno(&why, FAILURE_FILE_UNWRITABLE, EAGAIN, "a lock");
+    assert_string_equal(why.text, "a lock: Resource temporarily unavailable");
 }
 
 /* A supervisor tries again on 138, and stops on 1 and 2. */
@@ -168,7 +172,7 @@ int main(void) {
         cmocka_unit_test(a_failure_carries_its_code_and_text),
         cmocka_unit_test(the_failure_argument_is_optional),
         cmocka_unit_test(an_errno_is_described_in_words),
-        cmocka_unit_test(a_refusal_names_the_user_or_what_to_choose),
+        cmocka_unit_test(a_refusal_says_what_to_change),
         cmocka_unit_test(resource_errors_are_retryable_and_refusals_are_not),
         cmocka_unit_test(an_errno_that_names_the_cause_gives_the_code),
         cmocka_unit_test(a_code_has_one_number_name_and_status),
