@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of deploy/docker, and the program as a restricted container runs it
+ * (docs/docker.md): a user without a name and a home, no capabilities, a root
+ * that cannot be written, a /dev/shm of 64 MiB of its own, and one folder to
+ * write. bubblewrap (Debian's bubblewrap) makes it; tests/check_docker.sh runs
+ * the images themselves. */
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/build_folder.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHM_BYTES "67108864"
+
+/* Runs COMMAND, a shell's, in such a container whose folder to write is that of
+ * RUN, where it starts. CAPSTAN is the program's path. */
+static struct cluster_process *contain(struct cluster_run *run,
+                                       const char *command) {
+    char build[PATH_MAX], program[PATH_MAX + 16];
+    skip_unless_installed("bwrap", "bubblewrap");
+    assert_true(build_folder_find(build));
+    snprintf(program, sizeof program, "%s/capstan", build);
+    const char *const arguments[] = {"--ro-bind",
+                                     "/",
+                                     "/",
+                                     "--dev",
+                                     "/dev",
+                                     "--size",
+                                     SHM_BYTES,
+                                     "--tmpfs",
+                                     "/dev/shm",
+                                     "--proc",
+                                     "/proc",
+                                     "--tmpfs",
+                                     "/tmp",
+                                     "--ro-bind",
+                                     build,
+                                     build,
+                                     "--bind",
+                                     run->folder,
+                                     run->folder,
+                                     "--chdir",
+                                     run->folder,
+                                     "--uid",
+                                     "54321",
+                                     "--gid",
+                                     "54321",
+                                     "--cap-drop",
+                                     "ALL",
+                                     "--unshare-user",
+                                     "--unshare-all",
+                                     "--die-with-parent",
+                                     "--clearenv",
+                                     "--setenv",
+                                     "CAPSTAN",
+                                     program,
+                                     "sh",
+                                     "-c",
+                                     command,
+                                     NULL};
+    return cluster_run_program(run, "contained", "/usr/bin/bwrap", arguments,
+                               NULL);
+}
+
+/* Skips the test where the kernel makes no such container. */
+static void require_containers(struct cluster_run *run) {
+    struct cluster_process *process = contain(run, "true");
+    if (cluster_run_exit(process, CLUSTER_RUN_DEADLINE))
+        skip_test("no containers here: %.*s",
+                  (int)strcspn(cluster_run_errors(process), "\n"),
+                  cluster_run_errors(process));
+}
+
+/* COMMAND ends with CODE; what it said. */
+static const char *run_contained(struct cluster_run *run, const char *command,
+                                 int code) {
+    require_containers(run);
+    struct cluster_process *process = contain(run, command);
+    cluster_run_expect(process, code, 2 * CLUSTER_RUN_DEADLINE);
+    return cluster_run_errors(process);
+}
+
+static void a_container_is_as_restricted_as_its_flags_say(void **state) {
+    run_contained(*state,
+                  "test \"$(id -u)\" = 54321 && ! getent passwd 54321 &&"
+                  " ! touch /usr/a && touch a && test -z \"$HOME\" &&"
+                  " grep -q 'CapEff:.0*$' /proc/self/status &&"
+                  " grep -q 'NoNewPrivs:.1$' /proc/self/status &&"
+                  " ! head -c 65m /dev/zero > /dev/shm/full",
+                  0);
+}
+
+static void ps_and_workers_train_with_a_full_shared_memory_folder(
+    void **state) {
+    struct cluster_run *run = *state;
+    uint64_t steps[8];
+    cluster_run_job(run, NULL);
+    const char *said =
+        run_contained(run,
+                      "head -c 65m /dev/zero > /dev/shm/full;"
+                      "\"$CAPSTAN\" local --ps 1 --workers 2 job.json",
+                      0);
+    assert_non_null(strstr(said, "No space left on device")); /* head's */
+    assert_non_null(strstr(said, "over shared memory"));
+    assert_true(cluster_fixture_checkpoints(run, "checkpoint", steps, 8) > 0);
+}
+
+static void ranks_train_by_allreduce_without_a_shared_memory_folder(
+    void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"strategy\": {\"type\": \"allreduce\"}}");
+    run_contained(run,
+                  "head -c 65m /dev/zero > /dev/shm/full;"
+                  "\"$CAPSTAN\" local --ps 0 --workers 2 job.json",
+                  0);
+}
+
+static void a_folder_that_cannot_be_written_is_named_with_what_to_do(
+    void **state) {
+    static const char *const keys[] = {"checkpoint.dir", "export.path",
+                                       "tensorboard.output_path"};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"tensorboard\": {\"enabled\": true}}");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char command[256], expected[256];
+        snprintf(command, sizeof command,
+                 "\"$CAPSTAN\" run --set %s=/usr/none/out.npz job.json",
+                 keys[i]);
+        const char *said = run_contained(run, command, 2);
+        snprintf(expected, sizeof expected,
+                 "error: %s: cannot make the folder /usr/none: Read-only file "
+                 "system; choose a folder on a disk or volume that can be "
+                 "written",
+                 keys[i]);
+        assert_non_null(strstr(said, expected));
+    }
+}
+
+/* The limit of a user's processes, which root does not have. */
+static void a_refused_thread_is_named_with_its_limit(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    skip_unless_installed("setpriv", "util-linux");
+    if (geteuid())
+        skip_test("another user's limit needs root");
+    struct cluster_process *process = cluster_run_program(
+        run, "limited", "/bin/sh",
+        (const char *[]){
+            "-c",
+            "chmod 777 . && exec setpriv --reuid 54321 --clear-groups"
+            " prlimit --nproc=2 \"$CAPSTAN\" run job.json",
+            NULL},
+        NULL);
+    cluster_run_expect(process, 138, CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(cluster_run_errors(process),
+                           "cannot start the 6 threads of a process: Resource "
+                           "temporarily unavailable; the limit of processes "
+                           "and threads is reached: ulimit -u, or pids.max"));
+}
+
+/* Runs cluster_docker.py with ARGUMENTS. */
+static void judge(const char *arguments, const char *more) {
+    char command[3 * PATH_MAX];
+    snprintf(command, sizeof command,
+             "python3 tests/cluster/cluster_docker.py %s '%s' >&2", arguments,
+             more);
+    assert_int_equal(system(command), 0);
+}
+
+static void the_dockerfiles_name_what_exists(void **state) {
+    struct cluster_run *run = *state;
+    judge("files", run->folder);
+}
+
+static void the_compose_file_describes_its_own_cluster(void **state) {
+    char build[PATH_MAX], program[PATH_MAX + 16];
+    (void)state;
+    if (system("python3 -c 'import yaml' 2> /dev/null"))
+        skip_test("no python3 with yaml (python3-yaml)");
+    assert_true(build_folder_find(build));
+    snprintf(program, sizeof program, "%s/capstan", build);
+    judge("compose", program);
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_container_is_as_restricted_as_its_flags_say),
+        TEST(ps_and_workers_train_with_a_full_shared_memory_folder),
+        TEST(ranks_train_by_allreduce_without_a_shared_memory_folder),
+        TEST(a_folder_that_cannot_be_written_is_named_with_what_to_do),
+        TEST(a_refused_thread_is_named_with_its_limit),
+        TEST(the_dockerfiles_name_what_exists),
+        TEST(the_compose_file_describes_its_own_cluster),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
