@@ -119,10 +119,12 @@ static void ranks_train_by_allreduce_without_a_shared_memory_folder(
     void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"strategy\": {\"type\": \"allreduce\"}}");
-    run_contained(run,
-                  "head -c 65m /dev/zero > /dev/shm/full;"
-                  "\"$CAPSTAN\" local --ps 0 --workers 2 job.json",
-                  0);
+    const char *said =
+        run_contained(run,
+                      "head -c 65m /dev/zero > /dev/shm/full;"
+                      "\"$CAPSTAN\" local --ps 0 --workers 2 job.json",
+                      0);
+    assert_null(strstr(said, "over TCP"));
 }
 
 static void a_folder_that_cannot_be_written_is_named_with_what_to_do(
