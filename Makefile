@@ -81,7 +81,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: check-azureml check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall deb check-deb format lint clean FORCE
+.PHONY: check-azureml check-docker check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall deb check-deb format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -552,6 +552,10 @@ check-deb: deb ## install, try and remove the packages in fresh root file system
 	    $(if $(filter bookworm,$(HERE)),$(DEBS))
 	@tests/check_deb.sh $(BUILD)/noble noble http://archive.ubuntu.com/ubuntu \
 	    $(if $(filter noble,$(HERE)),$(DEBS))
+
+# ENGINE="podman --runtime runc": another command than docker or podman, as they are.
+check-docker: ## build the image of deploy/docker and try it, by docker, podman or a root file system
+	@tests/check_docker.sh $(BUILD)/docker || [ $$? = 77 ]
 
 # What install would put there, then Capstan's own folders if they are empty.
 uninstall: all ## remove what install put into DESTDIR/PREFIX
