@@ -118,13 +118,13 @@ train=(local --ps 1 --workers 2 --set epochs=1)
 
 try_restrictions() {
     expect 0 "commit ${commit:0:12}" -- info
-    expect 0 "gloo         0." -- info
+    expect 0 "/usr/lib/capstan/capstan-gloo.so" -- info
     expect 0 "checkpoint: /work/a/step-000000235" -v work -- \
         "${train[@]}" --set checkpoint.dir=/work/a $job
     expect 0 "over shared memory" -v work --user=54321 -- \
         "${train[@]}" --set checkpoint.dir=/work/b $job
-    expect 0 "step-000000235" -v work -- ckpt ls /work/b
-    expect 0 "ranks over" -v work -- local --ps 0 --workers 2 --set epochs=1 \
+    expect 0 "60000    2.0 MB" -v work -- ckpt ls /work/b
+    expect 0 "all-reduce: over shared memory" -v work -- local --ps 0 --workers 2 --set epochs=1 \
         --set strategy.type=allreduce --set checkpoint.dir=/work/c $job
     expect 2 "checkpoint.dir: cannot make the folder /work/a: Read-only file system; choose a folder on a disk or volume that can be written" -- \
         "${train[@]}" --set checkpoint.dir=/work/a $job
@@ -138,7 +138,7 @@ try_engine() {
     expect 2 "Permission denied to user 54322, group " -v work --user=54322 -- \
         "${train[@]}" --set checkpoint.dir=/work/b $job
     expect 138 "pids.max of a control group (a container's --pids-limit)" \
-        --pids-limit=4 -v work -- run --set checkpoint.dir=/work/e $job
+        --pids-limit=6 -v work -- run --set checkpoint.dir=/work/e $job
     expect 2 "(left by control group /" --memory=300m -v work -- \
         "${train[@]}" --set train_batch_size=60000 $job
 }

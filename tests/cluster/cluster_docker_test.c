@@ -124,7 +124,7 @@ static void ranks_train_by_allreduce_without_a_shared_memory_folder(
                       "head -c 65m /dev/zero > /dev/shm/full;"
                       "\"$CAPSTAN\" local --ps 0 --workers 2 job.json",
                       0);
-    assert_null(strstr(said, "over TCP"));
+    assert_non_null(strstr(said, "all-reduce: over shared memory"));
 }
 
 static void a_folder_that_cannot_be_written_is_named_with_what_to_do(
