@@ -20,55 +20,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SHM_BYTES "67108864"
+/* Runs $0, a command, in the folder in which it starts. */
+static const char container[] =
+    "build=${CAPSTAN%/*}; exec bwrap --ro-bind / / --dev /dev --proc /proc"
+    " --size 67108864 --tmpfs /dev/shm --tmpfs /tmp"
+    " --ro-bind \"$build\" \"$build\" --bind \"$PWD\" \"$PWD\""
+    " --uid 54321 --gid 54321 --cap-drop ALL --unshare-user --unshare-all"
+    " --die-with-parent --clearenv --setenv CAPSTAN \"$CAPSTAN\""
+    " sh -c \"$0\"";
 
-/* Runs COMMAND, a shell's, in such a container whose folder to write is that of
- * RUN, where it starts. CAPSTAN is the program's path. */
 static struct cluster_process *contain(struct cluster_run *run,
                                        const char *command) {
-    char build[PATH_MAX], program[PATH_MAX + 16];
     skip_unless_installed("bwrap", "bubblewrap");
-    assert_true(build_folder_find(build));
-    snprintf(program, sizeof program, "%s/capstan", build);
-    const char *const arguments[] = {"--ro-bind",
-                                     "/",
-                                     "/",
-                                     "--dev",
-                                     "/dev",
-                                     "--size",
-                                     SHM_BYTES,
-                                     "--tmpfs",
-                                     "/dev/shm",
-                                     "--proc",
-                                     "/proc",
-                                     "--tmpfs",
-                                     "/tmp",
-                                     "--ro-bind",
-                                     build,
-                                     build,
-                                     "--bind",
-                                     run->folder,
-                                     run->folder,
-                                     "--chdir",
-                                     run->folder,
-                                     "--uid",
-                                     "54321",
-                                     "--gid",
-                                     "54321",
-                                     "--cap-drop",
-                                     "ALL",
-                                     "--unshare-user",
-                                     "--unshare-all",
-                                     "--die-with-parent",
-                                     "--clearenv",
-                                     "--setenv",
-                                     "CAPSTAN",
-                                     program,
-                                     "sh",
-                                     "-c",
-                                     command,
-                                     NULL};
-    return cluster_run_program(run, "contained", "/usr/bin/bwrap", arguments,
+    return cluster_run_program(run, "contained", "/bin/sh",
+                               (const char *[]){"-c", container, command, NULL},
                                NULL);
 }
 
