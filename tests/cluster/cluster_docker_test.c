@@ -20,7 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Runs $0, a command, in the folder in which it starts. */
+/* Runs $0, a shell's command, in such a container, which may write where it
+ * starts. */
 static const char container[] =
     "build=${CAPSTAN%/*}; exec bwrap --ro-bind / / --dev /dev --proc /proc"
     " --size 67108864 --tmpfs /dev/shm --tmpfs /tmp"
@@ -29,6 +30,7 @@ static const char container[] =
     " --die-with-parent --clearenv --setenv CAPSTAN \"$CAPSTAN\""
     " sh -c \"$0\"";
 
+/* Starts COMMAND there, in the folder of RUN. */
 static struct cluster_process *contain(struct cluster_run *run,
                                        const char *command) {
     skip_unless_installed("bwrap", "bubblewrap");
