@@ -47,26 +47,33 @@ def instructions(path):
         yield word, flags, rest.strip()
 
 
+def is_admitted(path, patterns):
+    """A later pattern precedes, and one of a folder is one of all in it."""
+    parts = path.split("/")
+    above = ["/".join(parts[:i + 1]) for i in range(len(parts))]
+    taken = True
+    for pattern in patterns:
+        if any(fnmatch.fnmatchcase(a, pattern.lstrip("!").rstrip("/")) and
+               a.count("/") == pattern.count("/") for a in above):
+            taken = pattern.startswith("!")
+    return taken
+
+
 def context():
-    """The files that .dockerignore admits: a later pattern precedes, and one of a
-    folder is one of all in it."""
+    """The files that .dockerignore admits."""
     with open(".dockerignore") as file:
         patterns = [line.strip() for line in file
                     if line.strip() and not line.startswith("#")]
     admitted = []
     for folder, folders, files in os.walk("."):
-        for name in files:
-            path = os.path.normpath(os.path.join(folder, name))
-            parts = path.split("/")
-            above = ["/".join(parts[:i + 1]) for i in range(len(parts))]
-            taken = True
-            for pattern in patterns:
-                if any(fnmatch.fnmatchcase(a, pattern.lstrip("!").rstrip("/"))
-                       and a.count("/") == pattern.count("/") for a in above):
-                    taken = pattern.startswith("!")
-            if taken:
-                admitted.append(path)
-        folders[:] = [f for f in folders if f != ".git"]
+        paths = {name: os.path.normpath(os.path.join(folder, name))
+                 for name in folders + files}
+        admitted += [paths[name] for name in files
+                     if is_admitted(paths[name], patterns)]
+        folders[:] = [name for name in folders
+                      if is_admitted(paths[name], patterns) or
+                      any(pattern.startswith(f"!{paths[name]}/")
+                          for pattern in patterns)]
     return admitted
 
 
