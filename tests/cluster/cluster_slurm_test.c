@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs that srun starts, in a Slurm cluster of one node that the test starts
- * itself (tests/cluster/slurm/one_node.sh, which needs root and Debian's
- * slurm-wlm). */
+/* Runs that srun starts, and the batch files of deploy/slurm, in a Slurm
+ * cluster of one or two nodes that the test starts itself
+ * (tests/cluster/slurm/nodes.sh, which needs root and Debian's slurm-wlm). */
 #include "chief/launch/port.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
@@ -12,20 +12,30 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { PORTS = 3, START = 60 /* seconds for Slurm to come up */ };
+enum {
+    PORTS = 4,
+    START = 60,    /* seconds for Slurm to come up */
+    REQUEUES = 200 /* seconds that the jobs of requeue.sh may take */
+};
 
-/* Runs COMMAND (four words at most) as a job's shell would; its process. */
+/* Runs COMMAND as a job's shell would, with two nodes or one; its process.
+ * DEPLOY and TESTS there are deploy/slurm and tests/cluster/slurm. */
 static struct cluster_process *under_slurm(struct cluster_run *run,
+                                           bool two_nodes,
                                            const char *command) {
-    char script[PATH_MAX], folder[PATH_MAX], ports[PORTS][8];
+    char script[PATH_MAX], folder[PATH_MAX], ports[PORTS][8], nodes[32];
     char master[32]; /* other runs here have the usual one */
+    char deploy[PATH_MAX + 8] = "DEPLOY=", tests[PATH_MAX + 8] = "TESTS=";
     static int holders[PORTS];
-    assert_non_null(realpath("tests/cluster/slurm/one_node.sh", script));
+    assert_non_null(realpath("tests/cluster/slurm/nodes.sh", script));
+    assert_non_null(realpath("deploy/slurm", deploy + strlen(deploy)));
+    assert_non_null(realpath("tests/cluster/slurm", tests + strlen(tests)));
     cluster_run_path(run, "slurm", folder);
     for (int i = 0; i < PORTS; i++) {
         uint16_t port;
@@ -34,17 +44,20 @@ static struct cluster_process *under_slurm(struct cluster_run *run,
         assert_int_equal(port_reserve(&port, &holders[i], NULL), 0);
         snprintf(ports[i], sizeof *ports, "%u", port);
     }
+    snprintf(nodes, sizeof nodes, two_nodes ? "%s,%s" : "%s", ports[1],
+             ports[3]);
     snprintf(master, sizeof master, "MASTER_PORT=%s", ports[2]);
-    const char *const arguments[] = {folder, ports[0], ports[1], "sh",
+    const char *const arguments[] = {folder, ports[0], nodes, "sh",
                                      "-c",   command,  NULL};
-    const char *const environment[] = {master, NULL};
+    const char *const environment[] = {deploy, tests, two_nodes ? NULL : master,
+                                       NULL};
     return cluster_run_program(run, "slurm-run", script, arguments,
                                environment);
 }
 
 /* The end of PROCESS; skips the test where Slurm cannot be. */
-static void expect_or_skip(struct cluster_process *process) {
-    cluster_run_expect(process, 0, START + 2 * CLUSTER_RUN_DEADLINE);
+static void expect_or_skip(struct cluster_process *process, double seconds) {
+    cluster_run_expect(process, 0, START + seconds);
     const char *said = cluster_run_output(process);
     if (!strncmp(said, "skip ", 5))
         skip_test("no Slurm here, without %.*s (slurm-wlm, munge)",
@@ -54,8 +67,8 @@ static void expect_or_skip(struct cluster_process *process) {
 static void srun_starts_a_run(void **state) {
     cluster_run_job(*state, NULL);
     struct cluster_process *process = under_slurm(
-        *state, "srun -n 4 \"$CAPSTAN\" run --json --num-ps 1 job.json");
-    expect_or_skip(process);
+        *state, false, "srun -n 4 \"$CAPSTAN\" run --json --num-ps 1 job.json");
+    expect_or_skip(process, 2 * CLUSTER_RUN_DEADLINE);
     json_t *summary = cluster_run_json(process);
     assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
     assert_non_null(strstr(cluster_run_errors(process), "cluster from slurm"));
@@ -66,15 +79,40 @@ static void srun_starts_a_run(void **state) {
 /* Its script is task 0 of as many as srun may start, and alone. */
 static void a_batch_script_without_srun_runs_alone(void **state) {
     struct cluster_process *process = under_slurm(
-        *state,
+        *state, false,
         "printf '#!/bin/sh\\n\"$CAPSTAN\" cluster\\nsrun \"$CAPSTAN\" cluster' "
         "> batch.sh; sbatch -W -n 2 -o batch.out batch.sh >&2; cat batch.out");
-    expect_or_skip(process);
+    expect_or_skip(process, 2 * CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_output(process);
     assert_int_equal(strncmp(said, "{\"source\":\"alone\"", 17), 0);
     assert_non_null(strstr(said, "{\"source\":\"slurm\",\"role\":\"worker\","
                                  "\"index\":1,\"num_ps\":0,"
                                  "\"num_workers\":2"));
+}
+
+/* Their variables and flags are those of a user; the job is small. */
+static void the_batch_files_train_as_they_are_written(void **state) {
+    cluster_run_job(*state, NULL);
+    struct cluster_process *process =
+        under_slurm(*state, true,
+                    "sbatch -W $DEPLOY/ps.sbatch job.json >&2 &&"
+                    "sbatch -W $DEPLOY/allreduce.sbatch job.json"
+                    " --set checkpoint.dir=other >&2;"
+                    "cat capstan-*.log");
+    expect_or_skip(process, 2 * CLUSTER_RUN_DEADLINE);
+    const char *said = cluster_run_output(process);
+    assert_non_null(strstr(said, "parameter server: 4 trainers, 2 ps"));
+    assert_non_null(strstr(said, "ps 0 joined from node1"));
+    assert_non_null(strstr(said, "ps 1 joined from node2"));
+    assert_non_null(strstr(said, "all-reduce: 4 trainers"));
+    assert_null(strstr(said, "capstan ended with 1"));
+}
+
+static void a_requeued_job_resumes_and_ends_with_the_same_bits(void **state) {
+    cluster_run_job(*state, "{\"steps\": 3000, \"checkpoint\":"
+                            " {\"every_steps\": 300}}");
+    expect_or_skip(under_slurm(*state, true, "exec $TESTS/requeue.sh $DEPLOY"),
+                   REQUEUES);
 }
 
 int main(void) {
@@ -84,6 +122,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_batch_script_without_srun_runs_alone,
                                         cluster_run_setup,
                                         cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            the_batch_files_train_as_they_are_written, cluster_run_setup,
+            cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_requeued_job_resumes_and_ends_with_the_same_bits,
+            cluster_run_setup, cluster_run_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
