@@ -62,6 +62,7 @@ static enum status open_process(struct composition *composition,
         status = roles_open(&composition->roles, interrupts(composition), why);
     if (status)
         return status;
+    composition->roles.notify = composition->process_settings.notify;
     if (interrupts(composition) < 0)
         tune_malloc();
     composition->zmq = zmq_ctx_new();
@@ -136,7 +137,7 @@ static enum status process_open_status(const struct composition *composition,
     for (unsigned i = 0; i < roles->count; i++)
         if (roles->list[i].health)
             healths[count++] = roles->list[i].health;
-    if (!count)
+    if (!count || !address->port)
         return STATUS_OK;
     enum status status =
         status_server_open(server, address, healths, count, why);

@@ -12,6 +12,8 @@
 
 #include <stdbool.h>
 
+struct service_notify;
+
 /* What `capstan local` adds to the job of a command: the job's path, of a
  * caller of the library only, and overrides, each ended by a newline. */
 #define SCRIPT_JOB "CAPSTAN_JOB"
@@ -33,8 +35,9 @@ struct process_settings {
     bool shm;   /* shared memory on one host: --lane, CAPSTAN_LANE */
     int record; /* descriptor for the launch record (launch_record.h), 0: none
                  */
-    const char *summary;         /* SUMMARY_FILE; NULL: not given */
-    struct cluster_task metrics; /* --metrics-port; its port 0: off */
+    const char *summary;           /* SUMMARY_FILE; NULL: not given */
+    struct cluster_task metrics;   /* --metrics-port; its port 0: off */
+    struct service_notify *notify; /* borrowed; NULL: no service manager */
     /* The library's process, whose signals and memory are the caller's: */
     struct external *external; /* the caller's model; NULL: the program's own */
     int interrupts; /* readable: the number of a signal, in 8 bytes */

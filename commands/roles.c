@@ -6,6 +6,7 @@
 #include "commands/roles.h"
 
 #include "chief/launch/children.h"
+#include "proto/base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -141,6 +142,17 @@ static void roles_handle_signal(struct roles *roles) {
     }
 }
 
+/* Tells the service manager; the milliseconds until it is to be told again. */
+static int notify_of_roles(struct roles *roles, unsigned started) {
+    struct health *healths[ROLES_MAX];
+    unsigned count = 0;
+    for (unsigned i = 0; i < started && i < ROLES_MAX; i++)
+        if (roles->list[i].health && !atomic_load(&roles->list[i].ended))
+            healths[count++] = roles->list[i].health;
+    return service_notify_step(roles->notify, healths, count,
+                               roles->stopped_by != 0, time_now());
+}
+
 /* If a chief has ended without telling the roles beside it, they end too. */
 static void wait_for_roles(struct roles *roles, unsigned started) {
     unsigned ended = 0;
@@ -149,7 +161,9 @@ static void wait_for_roles(struct roles *roles, unsigned started) {
                                  {roles->done, POLLIN, 0}};
         eventfd_t count = 0;
         bool chief_ended = atomic_load(&roles->list[0].ended);
-        if (!poll(items, 2, chief_ended ? END_WITH_CHIEF_MS : -1))
+        int wait = notify_of_roles(roles, started);
+        if (!poll(items, 2, chief_ended ? END_WITH_CHIEF_MS : wait) &&
+            chief_ended)
             stop_from(roles, 1, started);
         roles_handle_signal(roles);
         if (!eventfd_read(roles->done, &count))

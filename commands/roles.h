@@ -5,6 +5,7 @@
 #define CAPSTAN_ROLES_H
 
 #include "chief/chief.h"
+#include "commands/service_notify.h"
 #include "proto/base/health.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
@@ -30,7 +31,7 @@ struct role {
         interrupt_writer; /* a pipe; each signal is its number in 8 bytes */
     int done;             /* eventfd shared by all roles */
     atomic_bool ended;
-    struct health *health; /* NULL: it is not served; owned */
+    struct health *health; /* NULL: nobody asks for it; owned */
     enum status status;
     struct failure why;
     /* The settings of its kind: */
@@ -49,7 +50,8 @@ struct roles {
     int done, signals; /* descriptors that roles_run waits for; -1: closed */
     struct role list[ROLES_MAX];
     unsigned count;
-    bool embedded;     /* the library's: `signals` gives numbers in 8 bytes */
+    bool embedded; /* the library's: `signals` gives numbers in 8 bytes */
+    struct service_notify *notify; /* borrowed; NULL: no service manager */
     int stopped_by;    /* the first signal that ends the process; 0: none */
     bool usr1_ignored; /* SIGUSR1 was ignored, and the log says so */
 };

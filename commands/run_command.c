@@ -3,6 +3,7 @@
 
 #include "commands/compare_command.h"
 #include "commands/process.h"
+#include "commands/service_notify.h"
 #include "proto/config/cluster/cluster.h"
 
 #include <stdlib.h>
@@ -10,12 +11,16 @@
 static enum status run_as_given(const struct options *options,
                                 struct failure *why) {
     struct process_settings settings;
+    struct service_notify *notify = NULL;
     struct cluster *cluster = NULL;
     enum status status = cluster_resolve(&cluster, &options->flags,
                                          process_settings_getenv, NULL, why);
     if (status)
         return status;
     status = process_settings_read(&settings, options, why);
+    if (!status)
+        status = service_notify_open(&notify, why);
+    settings.notify = notify;
     if (status && cluster_expects_joins(cluster))
         process_refuse(options, cluster, why);
     if (!status && cluster_is_chief(cluster) &&
@@ -23,6 +28,7 @@ static enum status run_as_given(const struct options *options,
         status = compare_command_cluster(options, &settings, cluster, why);
     else if (!status)
         status = process_run(options, &settings, cluster, why);
+    service_notify_close(&notify, !status);
     cluster_free(&cluster);
     return status;
 }

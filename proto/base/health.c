@@ -16,6 +16,7 @@ struct health {
     int index;
     int64_t filled_at; /* role's thread only */
     pthread_mutex_t mutex;
+    int64_t reported_at; /* 0: never, or the loop was left since */
     struct health_report report;
 };
 
@@ -61,13 +62,28 @@ struct health_report *health_begin(struct health *health, int64_t now) {
     if (!health || now - health->filled_at < HEALTH_INTERVAL ||
         pthread_mutex_trylock(&health->mutex))
         return NULL;
-    health->filled_at = now;
+    health->filled_at = health->reported_at = now;
     clear_report(&health->report);
     return &health->report;
 }
 
 void health_end(struct health *health) {
     pthread_mutex_unlock(&health->mutex);
+}
+
+void health_leave_loop(struct health *health) {
+    if (!health)
+        return;
+    pthread_mutex_lock(&health->mutex);
+    health->reported_at = 0;
+    pthread_mutex_unlock(&health->mutex);
+}
+
+int64_t health_silence(struct health *health, int64_t now) {
+    pthread_mutex_lock(&health->mutex);
+    int64_t reported_at = health->reported_at;
+    pthread_mutex_unlock(&health->mutex);
+    return !reported_at ? -1 : now > reported_at ? now - reported_at : 0;
 }
 
 void health_add_peer(struct health_report *report, struct health_peer peer) {

@@ -61,6 +61,14 @@ int health_index(const struct health *health);
 struct health_report *health_begin(struct health *health, int64_t now);
 void health_end(struct health *health);
 
+/* Role's thread: it leaves its loop, for the end or for long work. Until its
+ * next report its silence says nothing. HEALTH may be NULL. */
+void health_leave_loop(struct health *health);
+
+/* Any thread: the time since the last report at NOW; -1: there is none yet, or
+ * the role's thread has left its loop. */
+int64_t health_silence(struct health *health, int64_t now);
+
 /* Adds a peer; its strings are copied except ROLE. Without memory it is left
  * out. */
 void health_add_peer(struct health_report *report, struct health_peer peer);

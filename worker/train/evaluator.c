@@ -236,6 +236,7 @@ static enum status evaluate_new(struct evaluator *evaluator,
             continue;
         status = check_interrupts(evaluator, why);
         evaluator_report(evaluator, HEALTH_TRAINING, steps[i]);
+        health_leave_loop(evaluator->settings->health);
         if (!status)
             status = evaluate_checkpoint(evaluator, checkpoint, why);
         evaluator->newest_at = time_now();
