@@ -511,6 +511,10 @@ LIB := $(DESTDIR)$(PREFIX)/lib/capstan
 LIBDIR := lib
 LINKS := $(DESTDIR)$(PREFIX)/$(LIBDIR)
 SHARE := $(DESTDIR)$(PREFIX)/share
+# Not enabled; packages put them into /usr/lib.
+UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
+UNIT_FILES := $(patsubst deploy/systemd/%,%,$(wildcard $(addprefix \
+    deploy/systemd/,*.service *.target */*.conf)))
 # A job's relative paths start at its folder, where users may not write after
 # installation, so the installed jobs have no keys for output files.
 WRITING := checkpoint\|tensorboard\|export
@@ -537,6 +541,14 @@ install: all ## install to DESTDIR/PREFIX (PREFIX=/usr/local)
 	    library/capstan.pc.in > $(LINKS)/pkgconfig/capstan.pc
 	install -m 644 README.md CHANGELOG.md LICENSE $(SHARE)/doc/capstan
 	install -m 644 $(wildcard docs/*.md) $(SHARE)/doc/capstan/docs
+	install -d $(UNITS)/capstan-.service.d $(SHARE)/capstan/{slurm,mpi,systemd}
+	for unit in $(UNIT_FILES); do \
+	    sed 's|/usr/bin/capstan|$(PREFIX)/bin/capstan|' deploy/systemd/$$unit | \
+	    install -m 644 /dev/stdin $(UNITS)/$$unit || exit; done
+	install -m 644 deploy/systemd/cluster.env $(SHARE)/capstan/systemd
+	install -m 644 deploy/slurm/*.sbatch $(SHARE)/capstan/slurm
+	install -m 644 deploy/mpi/hostfile $(SHARE)/capstan/mpi
+	install deploy/mpi/run.sh $(SHARE)/capstan/mpi
 	for job in $(notdir $(wildcard deploy/*.json)); do \
 	    sed -z 's/,\n  "\($(WRITING)\)": {[^\n]*}//g' deploy/$$job | \
 	    install -m 644 /dev/stdin $(SHARE)/capstan/jobs/$$job || exit; done

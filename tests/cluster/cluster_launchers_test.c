@@ -279,6 +279,41 @@ static void open_mpi_starts_a_run(void **state) {
     json_decref(summary);
 }
 
+/* deploy/mpi as it is written, with both of its hosts on this machine
+ * (tests/cluster/mpi/hosts.sh). */
+static void the_files_for_mpi_start_a_run_on_two_hosts(void **state) {
+    static const char *const said[][2] = {
+        {"NUM_PS=2", "ps 1 joined from node2"},
+        {"NUM_PS=0", "worker 5 joined from node2"},
+    };
+    char script[PATH_MAX], folder[PATH_MAX], run[PATH_MAX], hosts[PATH_MAX];
+    char master[32];
+    uint16_t port;
+    int holder;
+    if (access(mpirun, X_OK))
+        skip_test("there is no %s here (openmpi-bin)", mpirun);
+    assert_non_null(realpath("tests/cluster/mpi/hosts.sh", script));
+    assert_non_null(realpath("deploy/mpi/run.sh", run));
+    assert_non_null(realpath("deploy/mpi/hostfile", hosts));
+    cluster_run_path(*state, "mpi", folder);
+    assert_int_equal(port_reserve(&port, &holder, NULL), 0);
+    snprintf(master, sizeof master, "MASTER_PORT=%u", port);
+    cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
+    for (unsigned i = 0; i < sizeof said / sizeof *said; i++) {
+        struct cluster_process *process = cluster_run_program(
+            *state, said[i][0], script,
+            (const char *[]){folder, run, hosts, "job.json", NULL},
+            (const char *[]){master, said[i][0], NULL});
+        cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
+        const char *skip = cluster_run_output(process);
+        if (!strncmp(skip, "skip ", 5))
+            skip_test("no two hosts here, without %.*s",
+                      (int)strcspn(skip + 5, "\n"), skip + 5);
+        assert_non_null(strstr(cluster_run_errors(process), said[i][1]));
+    }
+    close(holder);
+}
+
 /* A process of `capstan run` with a job, and with VARIABLES as in a shell:
  * "A=1 B=2". */
 static struct cluster_process *start_with(struct cluster_run *run,
@@ -449,6 +484,9 @@ int main(void) {
                                         cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             open_mpi_starts_a_run, cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            the_files_for_mpi_start_a_run_on_two_hosts, cluster_run_setup,
+            cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             ps_lites_variables_start_a_run_that_its_scheduler_leads,
             cluster_run_setup, cluster_run_teardown),

@@ -21,7 +21,7 @@
 enum {
     PORTS = 4,
     START = 60,    /* seconds for Slurm to come up */
-    REQUEUES = 200 /* seconds that the jobs of requeue.sh may take */
+    REQUEUES = 150 /* seconds that the jobs of requeue.sh may take */
 };
 
 /* Runs COMMAND as a job's shell would, with two nodes or one; its process.

@@ -44,7 +44,7 @@ ClusterName=one
 SlurmctldHost=$(hostname -s)(127.0.0.1)
 SlurmctldPort=$port
 AuthType=auth/munge
-AuthInfo=socket=$folder/munge.socket,cred_expire=2
+AuthInfo=socket=$folder/munge.socket,cred_expire=5
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation=$folder/state

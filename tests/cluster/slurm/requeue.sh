@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Jobs of deploy/slurm that are disturbed end with the weights of one that is not:
-# tests/cluster/slurm/requeue.sh DEPLOY, in a folder with job.json, under nodes.sh.
+# Jobs of deploy/slurm that Slurm disturbs resume, and end with the weights of jobs
+# that it leaves alone: tests/cluster/slurm/requeue.sh DEPLOY, in a folder with
+# job.json, under nodes.sh.
 #
-# limit: the batch script gets the signal that --signal sends before the time limit,
-# and checkpoints are on the nodes' own disks. requeued: by an administrator.
+# ps-limit: the batch script gets the signal that --signal sends before the time
+# limit; the checkpoints are on the nodes' own disks. allreduce-requeued: by an
+# administrator.
 set -eu
 deploy=${1:?the folder of the batch files}
 
@@ -31,24 +33,21 @@ until_it() {
 says() { grep -qs "$2" "$1.log"; }
 is_over() { says "$1" '^capstan ended with 0'; }
 
-for file in ps allreduce; do
-    submit $file-quiet $file.sbatch > /dev/null
-    until_it 60 is_over $file-quiet
-    limit=$(LOCAL_DIR=/mnt/$file SHARED_DIR=$PWD/$file-shared \
-        submit $file-limit $file.sbatch)
-    until_it 60 says $file-limit 'chief: checkpoint '
-    scancel --batch --signal=USR1 "$limit"
-    requeued=$(submit $file-requeued $file.sbatch)
-    until_it 60 says $file-requeued 'chief: checkpoint '
-    scontrol requeue "$requeued"
+limit=$(LOCAL_DIR=/mnt/checkpoints SHARED_DIR=$PWD/shared \
+    submit ps-limit ps.sbatch)
+until_it 60 says ps-limit 'chief: checkpoint '
+scancel --batch --signal=USR1 "$limit"
+requeued=$(submit allreduce-requeued allreduce.sbatch)
+until_it 60 says allreduce-requeued 'chief: checkpoint '
+scontrol requeue "$requeued"
+submit ps-quiet ps.sbatch > /dev/null
+submit allreduce-quiet allreduce.sbatch > /dev/null
+for name in ps-limit allreduce-requeued; do
+    until_it 120 is_over $name
+    until_it 120 is_over ${name%-*}-quiet
+    says $name 'resuming from ' || { cat $name.log >&2; exit 1; }
+    cmp $name.safetensors ${name%-*}-quiet.safetensors
 done
-for file in ps allreduce; do
-    for name in $file-limit $file-requeued; do
-        until_it 120 is_over $name
-        says $name 'resuming from ' || { cat $name.log >&2; exit 1; }
-        cmp $file-quiet.safetensors $name.safetensors
-    done
-    says $file-limit '^capstan ended with 143 at the time limit'
-    [[ -d $file-shared && ! -d $file-limit ]]
-done
-[[ -z $(scontrol show job -o | grep -v JobState=COMPLETED) ]]
+says ps-limit '^capstan ended with 143 at the time limit'
+if says ps-limit "worker .: signal 15"; then exit 1; fi # only the first task
+[[ -d shared/step-000003000 && ! -e ps-limit ]]
