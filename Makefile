@@ -587,4 +587,4 @@ lint: deps-lint ## check format, includes and names
 clean: ## remove build and build-*
 	rm -rf build build-*
 
--include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
+-include $(shell find $(BUILD) -type f -name '*.d' 2>/dev/null)

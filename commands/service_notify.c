@@ -81,8 +81,8 @@ static bool parse_notify_socket(struct service_notify *notify,
 }
 
 /* The number of VARIABLE; 0: it is not set. */
-static enum status read_number(int64_t *number, const char *variable,
-                               struct failure *why) {
+static enum status read_manager_number(int64_t *number, const char *variable,
+                                       struct failure *why) {
     const char *text = getenv(variable);
     char *end;
     *number = 0;
@@ -102,9 +102,10 @@ static enum status read_number(int64_t *number, const char *variable,
 static enum status read_watchdog(struct service_notify *notify,
                                  struct failure *why) {
     int64_t microseconds, pid;
-    enum status status = read_number(&microseconds, WATCHDOG_VARIABLE, why);
+    enum status status =
+        read_manager_number(&microseconds, WATCHDOG_VARIABLE, why);
     if (!status)
-        status = read_number(&pid, WATCHDOG_PID_VARIABLE, why);
+        status = read_manager_number(&pid, WATCHDOG_PID_VARIABLE, why);
     if (status)
         return status;
     notify->has_watchdog = microseconds && (!pid || pid == getpid());
@@ -157,9 +158,9 @@ struct liveness {
     bool loops;  /* some loop runs */
 };
 
-static struct liveness judge(const struct service_notify *notify,
-                             struct health *const *healths, unsigned count,
-                             int64_t now) {
+static struct liveness judge_liveness(const struct service_notify *notify,
+                                      struct health *const *healths,
+                                      unsigned count, int64_t now) {
     struct liveness liveness = {.joined = count > 0, .alive = true};
     for (unsigned i = 0; i < count; i++) {
         enum health_state state = health_lock(healths[i])->state;
@@ -194,7 +195,7 @@ int service_notify_step(struct service_notify *notify,
     struct notification notification = {.used = 0};
     if (!notify)
         return -1;
-    struct liveness liveness = judge(notify, healths, count, now);
+    struct liveness liveness = judge_liveness(notify, healths, count, now);
     bool is_ready = notify->ready || liveness.joined;
     bool feeds = notify->has_watchdog && liveness.alive &&
                  now - notify->fed_at >= notify->standstill;

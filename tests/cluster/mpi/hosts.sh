@@ -17,13 +17,13 @@ mkdir -p "$folder"
 { cat /etc/hosts; echo 127.0.0.1 node1; echo 127.0.0.2 node2; } > "$folder/hosts"
 mount --bind "$folder/hosts" /etc/hosts || { echo "skip mounts"; exit 0; }
 hostname node1
-cat > "$folder/ssh" << 'END'
+cat > "$folder/agent" << 'END'
 #!/bin/sh
 host=$1
 shift
 exec unshare --uts sh -c 'hostname "$0" && eval "$1"' "$host" "$*"
 END
-chmod +x "$folder/ssh"
-export OMPI_MCA_plm_rsh_agent=$folder/ssh OMPI_MCA_oob_tcp_if_include=lo
+chmod +x "$folder/agent"
+export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_oob_tcp_if_include=lo
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 "$@"
