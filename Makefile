@@ -81,7 +81,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: check-azureml check-docker check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall deb check-deb format lint clean FORCE
+.PHONY: check-azureml check-docker check-systemd check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall deb check-deb format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -568,6 +568,10 @@ check-deb: deb ## install, try and remove the packages in fresh root file system
 # ENGINE="podman --runtime runc": another command than docker or podman, as they are.
 check-docker: ## build the image of deploy/docker and try it, by docker, podman or a root file system
 	@tests/check_docker.sh $(BUILD)/docker || [ $$? = 77 ]
+
+check-systemd: deb ## boot systemd in a fresh Debian 12 and try the units there
+	@tests/check_systemd.sh $(BUILD)/systemd bookworm http://deb.debian.org/debian \
+	    $(filter-out $(BUILD)/lib%,$(DEBS))
 
 # What install would put there, then Capstan's own folders if they are empty.
 uninstall: all ## remove what install put into DESTDIR/PREFIX
