@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What processes of a run tell a service manager (sd_notify(3)): here the test
  * has the socket, and systemd itself is that of tests/check_systemd.sh. */
+#include "commands/service_notify.h"
 #include "proto/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
 
@@ -126,20 +127,23 @@ static void a_process_tells_of_its_start_its_life_and_its_end(void **state) {
     close_manager(&manager);
 }
 
-/* A resumed run may end before it is seen to train. */
-static void a_run_that_succeeds_was_ready(void **state) {
-    struct cluster_run *run = *state;
+/* As of a complete run that is started again, which may end between two looks
+ * at its roles. */
+static void a_process_that_succeeds_was_ready(void **state) {
     struct manager manager;
     char path[PATH_MAX];
-    cluster_run_job(run, "{\"epochs\": 1}");
-    cluster_run_path(run, "notify", path);
+    cluster_run_path(*state, "notify", path);
     open_manager(&manager, path);
-    for (int i = 0; i < 2; i++) {
-        struct cluster_process *alone = start_alone(run, &manager);
-        await_message(&manager, "READY=1\n", "", NULL);
-        if (!strstr(manager.last, "STOPPING=1\n"))
-            await_message(&manager, "STOPPING=1\n", "", NULL);
-        cluster_run_expect(alone, 0, CLUSTER_RUN_DEADLINE);
+    for (int succeeds = 0; succeeds < 2; succeeds++) {
+        struct service_notify *notify;
+        struct failure why;
+        assert_int_equal(setenv("NOTIFY_SOCKET", path, 1), 0);
+        assert_int_equal(service_notify_open(&notify, &why), STATUS_OK);
+        assert_null(getenv("NOTIFY_SOCKET"));
+        service_notify_close(&notify, succeeds);
+        assert_non_null(next_message(&manager, time_now()));
+        assert_string_equal(manager.last, succeeds ? "READY=1\nSTOPPING=1\n"
+                                                   : "STOPPING=1\n");
     }
     close_manager(&manager);
 }
@@ -218,8 +222,9 @@ static void a_role_that_stands_still_feeds_no_watchdog(void **state) {
     assert_int_equal(ptrace(PTRACE_INTERRUPT, thread, 0, 0), 0);
     assert_int_equal(waitpid(thread, NULL, __WALL), thread);
     count_messages(&manager, "", 1.25); /* half of the watchdog's time */
-    assert_int_equal(count_messages(&manager, "WATCHDOG=1\n", 4), 0);
+    unsigned fed = count_messages(&manager, "WATCHDOG=1\n", 4);
     assert_int_equal(ptrace(PTRACE_DETACH, thread, 0, 0), 0);
+    assert_int_equal(fed, 0);
     cluster_run_signal(fixture.tasks[worker].process, SIGCONT);
     await_message(&manager, "WATCHDOG=1\n", "", NULL);
     close_manager(&manager);
@@ -250,7 +255,7 @@ static void variables_that_no_manager_sets_end_with_2(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         NOTIFY_TEST(a_process_tells_of_its_start_its_life_and_its_end),
-        NOTIFY_TEST(a_run_that_succeeds_was_ready),
+        NOTIFY_TEST(a_process_that_succeeds_was_ready),
         NOTIFY_TEST(a_ps_is_ready_once_it_has_joined),
         NOTIFY_TEST(a_role_that_stands_still_feeds_no_watchdog),
         NOTIFY_TEST(variables_that_no_manager_sets_end_with_2),
