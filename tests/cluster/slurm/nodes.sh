@@ -98,7 +98,8 @@ until_it() {
     tail -n 20 "$folder"/*.out >&2
     exit 1
 }
-all_are_idle() { [[ $(sinfo -h -t idle -o %D 2> /dev/null) == "${#ports[@]}" ]]; }
+# "idle" alone: sinfo's -t idle finds those that are completing, too.
+all_are_idle() { [[ $(sinfo -hNo %T 2> /dev/null | grep -cx idle) == "${#ports[@]}" ]]; }
 
 head -c 1024 /dev/urandom > "$folder/munge.key"
 chmod 600 "$folder/munge.key"
