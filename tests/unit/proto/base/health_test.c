@@ -88,6 +88,20 @@ static void no_report_is_due_within_its_interval_or_while_it_is_read(
     assert_null(health_begin(NULL, NOW));
 }
 
+static void a_role_outside_its_loop_is_not_silent(void **state) {
+    assert_int_equal(health_silence(*state, NOW), -1);
+    begin(*state, NOW);
+    health_end(*state);
+    assert_int_equal(health_silence(*state, NOW), 0);
+    assert_int_equal(health_silence(*state, NOW + 3 * TIME_S), 3 * TIME_S);
+    health_leave_loop(*state);
+    assert_int_equal(health_silence(*state, NOW + 3 * TIME_S), -1);
+    begin(*state, NOW + 4 * TIME_S);
+    health_end(*state);
+    assert_int_equal(health_silence(*state, NOW + 5 * TIME_S), TIME_S);
+    health_leave_loop(NULL);
+}
+
 #define HEALTH_TEST(f)                                                         \
     cmocka_unit_test_setup_teardown(f, health_setup, health_teardown)
 
@@ -97,6 +111,7 @@ int main(void) {
         HEALTH_TEST(it_is_late_after_three_quarters),
         HEALTH_TEST(a_report_begins_empty),
         HEALTH_TEST(no_report_is_due_within_its_interval_or_while_it_is_read),
+        HEALTH_TEST(a_role_outside_its_loop_is_not_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
