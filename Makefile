@@ -591,4 +591,5 @@ lint: deps-lint ## check format, includes and names
 clean: ## remove build and build-*
 	rm -rf build build-*
 
--include $(shell find $(BUILD) -type f -name '*.d' 2>/dev/null)
+# Not of trees that packages are made of or tried in.
+-include $(shell find $(BUILD) -name usr -prune -o -type f -name '*.d' -print 2>/dev/null)
