@@ -12,6 +12,7 @@
 #include "worker/train/checkpoint_model.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MOST_SETS = OPTIONS_MAX_SETS + 8, ARRAY_NAME = 256 };
+enum { MOST_SETS = OPTIONS_MAX_SETS + 8, ARRAY_NAME = 256, ATTEMPTS = 5 };
 
 struct eval {
     const struct options *options;
@@ -28,12 +29,14 @@ struct eval {
     char dir[PATH_MAX], folder[PATH_MAX]; /* the directory, the checkpoint's */
     struct manifest manifest;
     struct job *job;
+    bool is_image; /* predictions of images in another format than the job's */
 };
 
 /* Overrides of the job that are not on the command line. */
 struct eval_sets {
     const char *items[MOST_SETS - OPTIONS_MAX_SETS];
     unsigned count;
+    bool counts_rows; /* then, after --set: no record is left out */
 };
 
 /* Loads the job with SETS, then those of --set. */
@@ -41,7 +44,7 @@ static enum status eval_load_job(struct eval *eval,
                                  const struct eval_sets *sets,
                                  struct failure *why) {
     const struct options *options = eval->options;
-    const char *all[MOST_SETS];
+    const char *all[MOST_SETS + 1];
     struct job_source source = {.models = &model_schemas,
                                 .path = eval->has_file ? options->job : NULL,
                                 .text = eval->manifest.job,
@@ -50,6 +53,8 @@ static enum status eval_load_job(struct eval *eval,
                                     sets->count + options->num_sets};
     memcpy(all, sets->items, sets->count * sizeof *all);
     memcpy(all + sets->count, options->sets, options->num_sets * sizeof *all);
+    if (sets->counts_rows)
+        all[source.num_overrides++] = "data.bad_lines=stop";
     job_free(&eval->job);
     return job_load(&eval->job, &source, NULL, why); /* no run: no advice */
 }
@@ -57,6 +62,7 @@ static enum status eval_load_job(struct eval *eval,
 /* Splits DIR/step-N, the folder of a checkpoint, in place. False if it is none.
  */
 static bool split_folder(char *dir, uint64_t *step) {
+    uint64_t number;
     char path[PATH_MAX + 16], *end;
     struct stat about;
     size_t length = strlen(dir);
@@ -66,9 +72,10 @@ static bool split_folder(char *dir, uint64_t *step) {
     char *slash = strrchr(dir, '/'), *name = slash ? slash + 1 : dir;
     if (stat(path, &about) || strncmp(name, "step-", 5) != 0)
         return false;
-    *step = strtoull(name + 5, &end, 10);
+    number = strtoull(name + 5, &end, 10);
     if (*end || end == name + 5)
         return false;
+    *step = number;
     if (slash)
         slash[slash == dir] = 0;
     else
@@ -84,7 +91,7 @@ static enum status find_directory(struct eval *eval,
     struct stat about;
     enum status status = STATUS_OK;
     if (stat(name, &about))
-        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+        return status_errno(why, FAILURE_JOB_UNREADABLE, errno,
                             "cannot open %s", name);
     eval->has_file = !S_ISDIR(about.st_mode);
     if (eval->has_file)
@@ -99,8 +106,16 @@ static enum status find_directory(struct eval *eval,
                            name);
     snprintf(eval->dir, sizeof eval->dir, "%s",
              eval->has_file ? eval->job->checkpoint.dir : name);
-    if (!eval->has_file && split_folder(eval->dir, &checkpoint->step))
-        checkpoint->has_step = true;
+    uint64_t step;
+    if (eval->has_file || !split_folder(eval->dir, &step))
+        return STATUS_OK;
+    if (checkpoint->has_step && checkpoint->step != step)
+        return status_fail(why, FAILURE_FLAG_CONFLICT,
+                           "%s is the checkpoint of another step than --step "
+                           "%" PRIu64,
+                           name, checkpoint->step);
+    checkpoint->has_step = true;
+    checkpoint->step = step;
     return STATUS_OK;
 }
 
@@ -135,19 +150,71 @@ static void eval_close(struct eval *eval) {
     job_free(&eval->job);
 }
 
+/* Are the keys that A and B both have in one order? */
+static bool have_one_order(const json_t *a, const json_t *b) {
+    const char *name;
+    json_t *value;
+    void *at = json_object_iter((json_t *)b);
+    json_object_foreach((json_t *)a, name, value) {
+        if (at && strcmp(json_object_iter_key(at), name) != 0)
+            return false;
+        at = at ? json_object_iter_next((json_t *)b, at) : NULL;
+    }
+    return true;
+}
+
+/* The key of the model, or "features", in which the job JOB differs from the
+ * one of the checkpoint, TRAINED; NULL: there is none. */
+static const char *differing_key(const json_t *job, const json_t *trained) {
+    const json_t *model = json_object_get(trained, "model");
+    const char *name;
+    json_t *value;
+    json_object_foreach(json_object_get(job, "model"), name, value) {
+        const json_t *other = json_object_get(model, name);
+        if (other && !json_equal(other, value))
+            return name;
+    }
+    return have_one_order(json_object_get(job, "features"),
+                          json_object_get(trained, "features"))
+               ? NULL
+               : "features";
+}
+
+/* Tensors of one shape may be of another model, and features in another order
+ * be other inputs. */
+static enum status compare_jobs(const struct eval *eval, struct failure *why) {
+    json_t *trained =
+        eval->manifest.job ? json_loads(eval->manifest.job, 0, NULL) : NULL;
+    json_t *job = json_loads(eval->job->text, 0, NULL);
+    const char *key =
+        trained && job && !eval->is_image ? differing_key(job, trained) : NULL;
+    enum status status =
+        key ? status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
+                          "it was trained with other settings: %s%s differs "
+                          "from that of the job",
+                          !strcmp(key, "features") ? "the order of " : "model.",
+                          key)
+            : STATUS_OK;
+    json_decref(trained);
+    json_decref(job);
+    return status;
+}
+
 /* Checks that the checkpoint fits MODEL and reads its weights. */
 static enum status load_weights(const struct eval *eval,
                                 struct checkpoint_model *model,
                                 struct failure *why) {
-    enum status status =
-        checkpoint_model_check(model, &eval->manifest, eval->folder, why);
+    enum status status = compare_jobs(eval, why);
+    if (!status)
+        status =
+            checkpoint_model_check(model, &eval->manifest, eval->folder, why);
     if (!status)
         status =
             checkpoint_model_read(model, &eval->manifest, eval->folder, why);
     return status ? status_context(why, "%s", eval->folder) : STATUS_OK;
 }
 
-static enum status eval_evaluate(const struct eval *eval, struct failure *why) {
+static enum status eval_evaluate(struct eval *eval, struct failure *why) {
     const struct checkpoint_model_sink none = {NULL};
     struct checkpoint_model *model;
     struct evaluation result = {0};
@@ -166,17 +233,45 @@ static enum status eval_evaluate(const struct eval *eval, struct failure *why) {
     return status;
 }
 
-enum status eval_command(const struct options *options, struct failure *why) {
-    struct eval eval = {NULL};
-    enum status status = eval_open(&eval, options, "eval", why);
-    if (!status)
-        status = eval_evaluate(&eval, why);
-    eval_close(&eval);
+static uint64_t newest_step(const char *dir) {
+    uint64_t *steps = NULL, newest = 0;
+    size_t count = 0;
+    struct failure ignored;
+    if (!checkpoint_list(dir, &steps, &count, &ignored) && count)
+        newest = steps[count - 1];
+    free(steps);
+    return newest;
+}
+
+/* Opens the checkpoint and does USE. A run may have removed what was newest:
+ * then again, with what is newest now. */
+static enum status eval_run(const struct options *options, const char *name,
+                            enum status (*use)(struct eval *eval,
+                                               struct failure *why),
+                            struct failure *why) {
+    uint64_t newest = 0, before;
+    enum status status;
+    int attempts = 0;
+    do {
+        struct eval eval = {NULL};
+        *why = (struct failure){0};
+        status = eval_open(&eval, options, name, why);
+        if (!status)
+            status = use(&eval, why);
+        before = newest;
+        newest = newest_step(eval.dir);
+        eval_close(&eval);
+    } while (status == STATUS_FAILED && !options->has_step &&
+             newest != before && ++attempts < ATTEMPTS);
     return status;
 }
 
-/* The data.format of files with PATH's ending, perhaps before .gz or .zst;
- * NULL: it says none. */
+enum status eval_command(const struct options *options, struct failure *why) {
+    return eval_run(options, "eval", eval_evaluate, why);
+}
+
+/* The data.format of files with PATH's ending, of some perhaps before .gz or
+ * .zst; NULL: it says none. */
 static const char *format_by_ending(const char *path) {
     static const char *const endings[][2] = {
         {".npz", "npz"},           {".npy", "npy"},
@@ -219,19 +314,26 @@ static enum status name_of_images(const struct record_reader *reader,
     struct eval_names names = {{0}, 0, false};
     struct record_file *file;
     struct record record = {NULL};
-    enum status status = reader->open(&file, path, why);
+    glob_t found = {0};
+    bool any = !glob(path, 0, NULL, &found) && found.gl_pathc;
+    enum status status =
+        reader->open(&file, any ? found.gl_pathv[0] : path, why);
     if (!status)
         status = reader->next(file, &record, why);
     if (!status && record.bytes)
         status = example_format_names(&record, see_array_name, &names, why);
     reader->close(&file);
+    globfree(&found);
+    if (!status && !record.bytes)
+        status = status_fail(why, FAILURE_DATA_TOO_SMALL, "%s: has no records",
+                             path);
     if (!status && names.count != 1 && !names.has_x)
         status = status_fail(why, FAILURE_DATA_MISMATCH,
                              "%s: found %u arrays, expected one, or one that "
                              "is named x, with the images",
                              path, names.count);
     snprintf(name, ARRAY_NAME, "%s", names.count == 1 ? names.first : "x");
-    return status;
+    return status ? status_context(why, "INPUT") : STATUS_OK;
 }
 
 /* The only feature of a model of images, "features={...}", if their format
@@ -268,10 +370,8 @@ static enum status describe_images(const struct eval *eval, const char *format,
     return status;
 }
 
-/* Changes the job's data to the format of the samples. *PIXELS: they are images
- * in another format than the job's. */
-static enum status use_format(struct eval *eval, bool *pixels,
-                              struct failure *why) {
+/* Changes the job's data to the format of the samples. */
+static enum status use_format(struct eval *eval, struct failure *why) {
     static const char *const words[] = {
         [JOB_IDX] = "idx",       [JOB_CSV] = "csv",
         [JOB_CRITEO] = "criteo", [JOB_TFRECORD] = "tfrecord",
@@ -285,8 +385,8 @@ static enum status use_format(struct eval *eval, bool *pixels,
     bool other = format && strcmp(format, own) != 0;
     if (eval->job->model.type == JOB_EXTERNAL)
         return STATUS_OK; /* which checkpoint_model_open refuses */
-    *pixels = other && eval->job->data.format == JOB_IDX;
-    if (*pixels)
+    eval->is_image = other && eval->job->data.format == JOB_IDX;
+    if (eval->is_image)
         status = describe_images(eval, format, &features, why);
     if (other) {
         snprintf(set, sizeof set, "data.format=%s", format);
@@ -297,12 +397,14 @@ static enum status use_format(struct eval *eval, bool *pixels,
                                        ? "data.header=null"
                                        : "data.header=true";
     }
-    if (other || eval->job->data.format != JOB_IDX)
-        sets.items[sets.count++] = "data.bad_lines=stop"; /* rows keep their
-                                                             numbers */
+    if (other && !strcmp(format, "libsvm")) {
+        sets.items[sets.count++] = "data.label=null";
+        sets.items[sets.count++] = "data.weight=null";
+    }
+    sets.counts_rows = other || eval->job->data.format != JOB_IDX;
     if (features)
         sets.items[sets.count++] = features;
-    if (!status && sets.count)
+    if (!status && (sets.count || sets.counts_rows))
         status = eval_load_job(eval, &sets, why);
     free(features);
     return status;
@@ -347,8 +449,21 @@ static enum status write_predictions(const struct eval *eval,
     return status;
 }
 
+/* OUTPUT's ending, and that it is not INPUT. */
+static enum status check_output(const struct options *options,
+                                struct failure *why) {
+    struct stat input, output;
+    enum status status = prediction_file_check(options->out, why);
+    if (status || stat(options->input, &input) || stat(options->out, &output))
+        return status;
+    return input.st_dev == output.st_dev && input.st_ino == output.st_ino
+               ? status_fail(why, FAILURE_USAGE,
+                             "%s is INPUT, too: give OUTPUT another name",
+                             options->out)
+               : STATUS_OK;
+}
+
 static enum status eval_predict(struct eval *eval, struct failure *why) {
-    bool pixels = false;
     struct checkpoint_model *model = NULL;
     struct job_files files = {.paths = {(char *)eval->options->input}};
     struct dataset_options data = {.files = &files,
@@ -357,9 +472,9 @@ static enum status eval_predict(struct eval *eval, struct failure *why) {
                                    .count = true,
                                    .unlabelled = true,
                                    .log = &eval->log};
-    enum status status = use_format(eval, &pixels, why);
+    enum status status = use_format(eval, why);
     data.job = eval->job;
-    data.pixels = pixels;
+    data.pixels = eval->is_image;
     if (!status)
         status = checkpoint_model_open(&model, &data, why);
     if (!status)
@@ -370,10 +485,6 @@ static enum status eval_predict(struct eval *eval, struct failure *why) {
 
 enum status eval_command_predict(const struct options *options,
                                  struct failure *why) {
-    struct eval eval = {NULL};
-    enum status status = eval_open(&eval, options, "predict", why);
-    if (!status)
-        status = eval_predict(&eval, why);
-    eval_close(&eval);
-    return status;
+    enum status status = check_output(options, why);
+    return status ? status : eval_run(options, "predict", eval_predict, why);
 }

@@ -29,16 +29,24 @@ static enum status prediction_no_memory(const struct prediction_file *file,
                        file->file.path, file->count);
 }
 
+static bool ends_in(const char *path, const char *ending) {
+    const char *found = strrchr(path, '.');
+    return found && !strcmp(found, ending);
+}
+
+enum status prediction_file_check(const char *path, struct failure *why) {
+    if (ends_in(path, ".npz") || ends_in(path, ".csv"))
+        return STATUS_OK;
+    return status_fail(why, FAILURE_USAGE,
+                       "%s: the name of a file of predictions ends in .npz or "
+                       ".csv",
+                       path);
+}
+
 enum status prediction_file_open(struct prediction_file **out, const char *path,
                                  uint64_t count, struct failure *why) {
-    const char *ending = strrchr(path, '.');
-    bool is_npz = ending && !strcmp(ending, ".npz");
+    bool is_npz = ends_in(path, ".npz");
     *out = NULL;
-    if (!is_npz && (!ending || strcmp(ending, ".csv") != 0))
-        return status_fail(why, FAILURE_USAGE,
-                           "%s: the name of a file of predictions ends in .npz "
-                           "or .csv",
-                           path);
     struct prediction_file *file = calloc(1, sizeof *file);
     if (!file)
         return status_fail(why, FAILURE_NO_MEMORY, "%s: no memory", path);

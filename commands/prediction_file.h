@@ -12,8 +12,12 @@
 
 struct prediction_file;
 
-/* Creates PATH for COUNT samples under a temporary name. STATUS_CONFIG for any
- * ending but .npz and .csv. */
+/* STATUS_CONFIG for any ending of PATH but .npz and .csv. */
+enum status prediction_file_check(const char *path,
+                                  struct failure *why) MUST_CHECK;
+
+/* Creates PATH, which has one of them, for COUNT samples under a temporary
+ * name. */
 enum status prediction_file_open(struct prediction_file **out, const char *path,
                                  uint64_t count,
                                  struct failure *why) MUST_CHECK;

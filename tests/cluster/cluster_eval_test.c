@@ -287,6 +287,61 @@ static void images_may_come_in_any_format(void **state) {
     cluster_fixture_expect_logged(wrong, "divided by 255");
 }
 
+/* FOLDER/NAME: COUNT images of 64 fields, each VALUE. */
+static void write_csv_images(const struct cluster_run *run, const char *name,
+                             const char *value) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int p = 0; p < PIXELS; p++)
+        fprintf(file, "%sp%d", p ? "," : "", p);
+    for (int p = 0; p < PIXELS; p++)
+        fprintf(file, "%s%s", p ? "," : "\n", value);
+    fputc('\n', file);
+    fclose(file);
+}
+
+static void what_is_no_image_is_refused(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
+    write_csv_images(run, "share.csv", "0.5");
+    write_csv_images(run, "empty.csv", "");
+    struct cluster_process *process =
+        TOOL(run, 1, "predict", "checkpoint", "share.csv", "a.csv");
+    cluster_fixture_expect_logged(process, "share.csv:2: value 0: found 0.5, "
+                                           "expected an integer from 0 to 255");
+    process = TOOL(run, 1, "predict", "checkpoint", "empty.csv", "a.csv");
+    cluster_fixture_expect_logged(process, "found 0 values, expected 64");
+}
+
+/* Columns that no features name count by place. */
+static void columns_in_another_order_are_refused(void **state) {
+    struct cluster_run *run = *state;
+    char path[PATH_MAX];
+    cluster_run_job(run, "{\"data\": {\"format\": \"csv\", \"header\": true,"
+                         " \"train\": \"ab.csv\", \"test\": \"ab.csv\"},"
+                         " \"model\": {\"layers\": [2, 2]}, \"epochs\": 1}");
+    for (int swapped = 0; swapped < 2; swapped++) {
+        cluster_run_path(run, swapped ? "ba.csv" : "ab.csv", path);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fputs(swapped ? "b,a,label\n" : "a,b,label\n", file);
+        for (int i = 0; i < 20; i++)
+            fprintf(file, "%d,%d,%d\n", i, i % 3, i % 2);
+        fclose(file);
+    }
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
+    cluster_fixture_expect_logged(
+        TOOL(run, 2, "eval", "--set", "data.test=ba.csv", "checkpoint"),
+        "data.test: found \"b\" as column 1");
+    cluster_fixture_expect_logged(
+        TOOL(run, 2, "predict", "checkpoint", "ba.csv", "a.csv"),
+        "INPUT: found \"b\" as column 1");
+    TOOL(run, 0, "predict", "checkpoint", "ab.csv", "a.csv");
+}
+
 static void a_regression_predicts_its_numbers(void **state) {
     struct cluster_run *run = *state;
     cluster_clicks_write(run);
@@ -313,11 +368,11 @@ static void a_regression_predicts_its_numbers(void **state) {
 
 static void what_does_not_fit_is_named(void **state) {
     static const struct {
-        const char *const arguments[6];
+        const char *const arguments[8];
         int code;
         const char *said;
     } cases[] = {
-        {{"eval", "absent", NULL}, 1, "cannot open absent"},
+        {{"eval", "absent", NULL}, 2, "cannot open absent"},
         {{"eval", "test.csv", NULL}, 2, "test.csv"},
         {{"eval", ".", NULL}, 1, ". has no checkpoint"},
         {{"eval", "--set", "checkpoint.dir=null", "job.json", NULL},
@@ -328,8 +383,24 @@ static void what_does_not_fit_is_named(void **state) {
          "data.test"},
         {{"eval", "--set", "model.hidden=[8]", "job.json", NULL},
          2,
-         "its model differs from the one that the job describes"},
+         "model.hidden differs from that of the job"},
+        {{"eval", "--set", "model.activation=tanh", "checkpoint", NULL},
+         2,
+         "model.activation differs"},
+        {{"eval", "--step", "60", "checkpoint/step-000000126", NULL},
+         2,
+         "another step than --step 60"},
+        {{"predict", "checkpoint", "test.csv", "test.csv", NULL},
+         2,
+         "test.csv is INPUT, too"},
+        {{"eval", "--set", "data.test=bad.csv", "--set", "data.bad_lines=skip",
+          "checkpoint"},
+         2,
+         "no sample was evaluated"},
         {{"eval", "--step", "7", "checkpoint", NULL}, 1, "of step 7"},
+        {{"predict", "checkpoint", "few.npz", "a.csv", NULL},
+         2,
+         "few.npz: found no array user; it has arr_0"},
         {{"predict", "checkpoint", "test.csv", NULL}, 2, "capstan predict"},
         {{"predict", "checkpoint", "test.csv", "a.json", NULL},
          2,
@@ -342,14 +413,16 @@ static void what_does_not_fit_is_named(void **state) {
          "absent/a.csv"},
         {{"predict", "checkpoint", "bad.csv", "a.csv", NULL},
          1,
-         "bad.csv:3: found 2 fields"},
+         "bad.csv:2: found 2 fields"},
     };
+    static const unsigned char bytes[IMAGES * PIXELS];
     struct cluster_run *run = *state;
     char path[PATH_MAX];
     train_clicks(run);
+    write_npz(run, "few.npz", "|u1", bytes, sizeof bytes);
     cluster_run_path(run, "bad.csv", path);
     FILE *bad = fopen(path, "w");
-    fputs("user,item,weight\nu1,i1,0.1\nu1,i1\n", bad);
+    fputs("label,user,item,weight\n1,u1\n1,u1\n", bad);
     fclose(bad);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cluster_process *process =
@@ -370,6 +443,8 @@ int main(void) {
         IN_FOLDER(an_evaluation_finds_what_the_run_did),
         IN_FOLDER(predictions_need_no_labels),
         IN_FOLDER(images_may_come_in_any_format),
+        IN_FOLDER(what_is_no_image_is_refused),
+        IN_FOLDER(columns_in_another_order_are_refused),
         IN_FOLDER(a_regression_predicts_its_numbers),
         IN_FOLDER(what_does_not_fit_is_named),
     };

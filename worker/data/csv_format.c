@@ -337,7 +337,7 @@ enum status csv_format_read(struct csv_format *format,
                            "not followed by '%c'",
                            format->delimiter);
     if (count == (int)format->num_fields - 1 && format->unlabelled &&
-        format->label_field != NO_FIELD) {
+        format->label_field != NO_FIELD && format->weight_field == NO_FIELD) {
         insert_label(format);
         count++;
     }

@@ -20,8 +20,8 @@ struct csv_format_options {
     uint32_t num_names;
     const char *label;  /* a column's name */
     bool unlabelled;    /* the label is 0, the weight 1: they are not read; the
-                           names may lack them, and if the names are given all
-                           records may lack the label */
+                           names may lack them, and if the names are given, none
+                           of a weight, all records may lack the label */
     const char *weight; /* a column's name; NULL: all weigh 1 */
 };
 

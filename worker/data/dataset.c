@@ -26,17 +26,17 @@ enum status dataset_open(struct dataset **out,
 }
 
 enum status dataset_compare_columns(const struct dataset *train,
-                                    const struct dataset *test,
+                                    const struct dataset *test, const char *key,
                                     struct failure *why) {
     for (uint32_t c = 0; c < train->num_columns; c++)
         if (c >= test->num_columns ||
             strcmp(train->columns[c], test->columns[c]) != 0)
             return status_fail(
                 why, FAILURE_DATA_MISMATCH,
-                "data.test: found \"%s\" as column %u of its features, expected "
+                "%s: found \"%s\" as column %u of its features, expected "
                 "\"%s\" as in data.train: give both the same order, or list "
                 "\"features\"",
-                c < test->num_columns ? test->columns[c] : "none", c + 1,
+                key, c < test->num_columns ? test->columns[c] : "none", c + 1,
                 train->columns[c]);
     return STATUS_OK;
 }

@@ -109,9 +109,10 @@ enum status dataset_open(struct dataset **out,
                          const struct dataset_options *options,
                          struct failure *why) MUST_CHECK;
 
-/* STATUS_CONFIG unless TEST has the columns of TRAIN, in the same order. */
+/* STATUS_CONFIG unless TEST, the data of KEY, has the columns of TRAIN, in the
+ * same order. */
 enum status dataset_compare_columns(const struct dataset *train,
-                                    const struct dataset *test,
+                                    const struct dataset *test, const char *key,
                                     struct failure *why) MUST_CHECK;
 
 /* Fails as dataset_open if FILES of a job with DATA are not there. */

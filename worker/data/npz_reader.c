@@ -97,6 +97,8 @@ static enum status use_header(const struct record_file *file,
                                           array->header.bytes, &array->bytes) ||
                    array->bytes > RECORD_READER_MAX_BYTES / 8))
         wrong = "a row of more than 8 MiB";
+    if (!wrong && !array->bytes)
+        wrong = "rows without values";
     return wrong ? fail_of_array(file, array, wrong, why) : STATUS_OK;
 }
 

@@ -262,20 +262,32 @@ static uint32_t first_twin(const struct batch_spec *spec, uint32_t c) {
     return t;
 }
 
-/* Makes VALUES [COUNT], the numbers of CELLS, those of an image. */
-static enum status take_pixels(const struct record_cell *const *cells,
+/* Makes VALUES [COUNT], the numbers of CELLS, those of an image: one list, or a
+ * cell for each. */
+static enum status take_pixels(const struct record_dataset *dataset,
+                               const struct record_cell *const *cells,
                                float *values, uint32_t count,
                                struct failure *why) {
     bool bytes = (*cells)->type != RECORD_FLOATS;
     float most = bytes ? 255 : 1;
+    uint64_t found = 0;
+    for (uint32_t c = 0; c < dataset->dataset.num_columns; c++)
+        found += cells[c]->count;
+    if (found != count)
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "found %" PRIu64 " values, expected %u pixels",
+                           found, count);
     for (uint32_t i = 0; i < count; i++) {
-        if (!(values[i] >= 0 && values[i] <= most))
-            return status_fail(why, FAILURE_DATA_DAMAGED,
-                               "value %u: found %g, expected 0 to %g, as the "
-                               "pixels that the model was trained with are "
-                               "%s",
-                               i, (double)values[i], (double)most,
-                               bytes ? "bytes" : "divided by 255");
+        if (!(values[i] >= 0 && values[i] <= most) ||
+            (bytes && values[i] != floorf(values[i])))
+            return status_fail(
+                why, FAILURE_DATA_DAMAGED,
+                bytes ? "value %u: found %g, expected an integer from 0 to "
+                        "255, a pixel: only arrays of floats have them "
+                        "divided by 255"
+                      : "value %u: found %g, expected 0 to 1, as the pixels "
+                        "that the model was trained with are divided by 255",
+                i, (double)values[i]);
         values[i] /= most;
     }
     return STATUS_OK;
@@ -297,7 +309,9 @@ static enum status put_floats(const struct batch_source *source, uint32_t c,
     }
     if (source->dataset->options.pixels) {
         enum status status = features_read(features, cells, values, why);
-        return status ? status : take_pixels(cells, values, column->width, why);
+        return status ? status
+                      : take_pixels(source->dataset, cells, values,
+                                    column->width, why);
     }
     if (!column->num_features)
         return features_read(features, cells, values, why);
@@ -814,16 +828,24 @@ static enum status check_target(const struct record_dataset *dataset,
                        list);
 }
 
-static void warn_of_absent(const struct record_dataset *dataset,
-                           const struct seen_names *seen, const char *name) {
+/* No record has NAME. Arrays for a prediction have to have all that the
+ * features name. */
+static enum status report_absent(const struct record_dataset *dataset,
+                                 const struct seen_names *seen,
+                                 const char *name, struct failure *why) {
+    const struct dataset_options *options = &dataset->options;
+    bool arrays = dataset->schema.data->format != JOB_TFRECORD;
     char list[512];
-    if (name_is_seen(seen, name, strlen(name)))
-        return;
     list_seen(seen, list, sizeof list);
-    log_warning(dataset->options.log, "feature_not_found",
+    if (options->unlabelled && arrays && seen->count)
+        return status_fail(why, FAILURE_DATA_MISMATCH,
+                           "%s: found no array %s; it has %s",
+                           dataset->files.gl_pathv[0], name, list);
+    log_warning(options->log, "feature_not_found",
                 "%s: none of the first %d records of %s has %s; they have %s",
-                dataset->options.key, EXAMPLES_READ, dataset->files.gl_pathv[0],
-                name, list);
+                options->key, EXAMPLES_READ, dataset->files.gl_pathv[0], name,
+                list);
+    return STATUS_OK;
 }
 
 /* An Example may lack any feature, so a wrong name would go unnoticed, and a
@@ -851,7 +873,10 @@ static enum status look_for_features(const struct record_dataset *dataset,
         status = check_target(dataset, &seen, "data.weight",
                               dataset->schema.data->weight, why);
     for (uint32_t c = 0; !status && c < dataset->dataset.num_columns; c++)
-        warn_of_absent(dataset, &seen, dataset->dataset.columns[c]);
+        if (!name_is_seen(&seen, dataset->dataset.columns[c],
+                          strlen(dataset->dataset.columns[c])))
+            status =
+                report_absent(dataset, &seen, dataset->dataset.columns[c], why);
     for (uint32_t i = 0; i < seen.count; i++)
         free(names[i]);
     return status;

@@ -19,11 +19,40 @@ struct checkpoint_model {
     struct executor executor;
 };
 
+/* Without features the columns count by place: DATA has to have those of
+ * data.train, if they can be read here. */
+static enum status compare_with_train(const struct dataset *data,
+                                      const struct dataset_options *options,
+                                      struct failure *why) {
+    struct dataset_options own = *options;
+    const struct job *job = options->job;
+    struct dataset *train = NULL;
+    struct failure absent;
+    own.files = &job->data.train;
+    own.key = "data.train";
+    own.count = false;
+    if (job->data.format != JOB_CSV || job->features || options->pixels)
+        return STATUS_OK;
+    if (dataset_open(&train, &own, &absent)) {
+        log_warning(options->log, "columns_not_compared",
+                    "%s: its columns count by place, and those of data.train "
+                    "cannot be read: %s",
+                    options->key, absent.text);
+        return STATUS_OK;
+    }
+    enum status status =
+        dataset_compare_columns(train, data, options->key, why);
+    dataset_free(&train);
+    return status;
+}
+
 static enum status open_data_of_model(struct checkpoint_model *model,
                                       const struct dataset_options *options,
                                       struct failure *why) {
     const struct job_model *of = &options->job->model;
     enum status status = dataset_open(&model->data, options, why);
+    if (!status)
+        status = compare_with_train(model->data, options, why);
     return status ? status
                   : model_find(of)->check_data(of, model->data, options->files,
                                                why);
@@ -81,6 +110,7 @@ enum status checkpoint_model_open_test(struct checkpoint_model **out,
                                       .num_ranks = 1,
                                       .count = true,
                                       .log = log};
+    *out = NULL;
     if (job->data.test.paths[0])
         return checkpoint_model_open(out, &options, why);
     return status_fail(why, FAILURE_JOB_UNFIT,
@@ -240,6 +270,9 @@ enum status checkpoint_model_evaluate(struct checkpoint_model *model,
     all.embedding = embedding;
     if (!status)
         status = executor_evaluate(&model->executor, &all, out, why);
+    if (!status && !rows.status && !out->count)
+        status =
+            status_fail(why, FAILURE_DATA_TOO_SMALL, "no sample was evaluated");
     if (!status && rows.status) {
         status = rows.status;
         *why = rows.why;

@@ -54,7 +54,8 @@ struct checkpoint_model_sink {
 
 /* After checkpoint_model_read: evaluates all samples, in order, with the rows
  * of tables that the checkpoint has; the caller clears OUT's scores. Fails as
- * executor_evaluate, SINK, and checkpoint_reader_lookup. */
+ * executor_evaluate, SINK, and checkpoint_reader_lookup, and without a sample.
+ */
 enum status checkpoint_model_evaluate(struct checkpoint_model *model,
                                       const struct manifest *manifest,
                                       const char *folder,

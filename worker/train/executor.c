@@ -75,18 +75,25 @@ void executor_close(struct executor *executor) {
     local_device_close(&executor->device);
 }
 
-/* Adds the logits of HOST's samples to OUT's scores if they are of two
- * classes. */
-static enum status add_scores(const struct executor *executor,
-                              const struct batch *host,
-                              const struct model_outputs *outputs,
-                              uint64_t samples, struct evaluation *out,
-                              struct failure *why) {
+/* Are the outputs logits of samples of two classes? */
+static bool has_scores(const struct executor *executor,
+                       const struct model_outputs *outputs) {
     uint32_t label = batch_label_column(&executor->spec);
-    if (outputs->loss != JOB_SIGMOID_CROSS_ENTROPY ||
-        executor->spec.columns[label].type != BATCH_FLOATS ||
-        binary_scores_add(&out->scores, outputs->values, host->columns[label],
-                          host->count, samples))
+    return outputs->loss == JOB_SIGMOID_CROSS_ENTROPY &&
+           executor->spec.columns[label].type == BATCH_FLOATS;
+}
+
+/* Gives OUTPUTS of HOST's samples to who takes them, else adds their scores. */
+static enum status use_outputs(const struct executor *executor,
+                               const struct evaluation_range *range,
+                               const struct batch *host,
+                               const struct model_outputs *outputs,
+                               struct evaluation *out, struct failure *why) {
+    uint32_t label = batch_label_column(&executor->spec);
+    if (range->take)
+        return range->take(range->context, outputs, host->count, why);
+    if (binary_scores_add(&out->scores, outputs->values, host->columns[label],
+                          host->count, range->test->count))
         return STATUS_OK;
     return status_fail(why, FAILURE_NO_MEMORY,
                        "no memory for the scores of %zu samples",
@@ -103,6 +110,8 @@ static enum status take_outputs(const struct executor *executor,
     size_t bytes = (size_t)host->count * outputs.width * sizeof(float);
     float *copy = NULL;
     enum status status = STATUS_OK;
+    if (!range->take && !has_scores(executor, &outputs))
+        return STATUS_OK;
     if (device->ops->async) {
         copy = malloc(bytes);
         if (!copy)
@@ -115,10 +124,7 @@ static enum status take_outputs(const struct executor *executor,
         outputs.values = copy;
     }
     if (!status)
-        status =
-            add_scores(executor, host, &outputs, range->test->count, out, why);
-    if (!status && range->take)
-        status = range->take(range->context, &outputs, host->count, why);
+        status = use_outputs(executor, range, host, &outputs, out, why);
     free(copy);
     return status;
 }

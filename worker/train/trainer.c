@@ -449,7 +449,8 @@ static enum status load_data(struct trainer *trainer, struct failure *why) {
     if (!status && data->test.paths[0])
         status = dataset_open(&trainer->test, &test, why);
     if (!status && trainer->test)
-        status = dataset_compare_columns(trainer->train, trainer->test, why);
+        status = dataset_compare_columns(trainer->train, trainer->test,
+                                         "data.test", why);
     if (!status)
         status =
             model->check_data(&job->model, trainer->train, &data->train, why);

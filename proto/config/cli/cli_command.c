@@ -557,7 +557,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "CHECKPOINT is a checkpoint directory or the folder of a step in it; "
          "with JOB.json it is the job's checkpoint.dir. The model and the data "
          "are those of JOB.json, else of the job in the checkpoint, changed by "
-         "--set. One process does it: no cluster runs, and nothing is written.",
+         "--set. One process does it: no cluster runs.",
          eval_options, 1, 1, SHORT_EXITS,
          "capstan eval job.json\n"
          "capstan eval --step 500 --json run/checkpoint\n"
@@ -567,7 +567,8 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "Writes what the model of a checkpoint predicts for samples.",
          "CHECKPOINT as for `capstan eval`. INPUT is a file or a pattern of "
          "files: .npz, .npy, .safetensors, .csv, .tfrecord or .libsvm by its "
-         "ending, perhaps before .gz or .zst, else in the job's data.format. "
+         "ending, the last three perhaps before .gz or .zst, else in the job's "
+         "data.format. "
          "Labels may be missing and are not read. OUTPUT ends in .npz or "
          ".csv and has a row for each sample, in order.",
          eval_options, 3, 3, SHORT_EXITS,

@@ -414,10 +414,12 @@ static void a_test_set_has_the_training_sets_columns(void **state) {
         fclose(file);
     }
     test = open_dataset(fixture, 0, 1, false);
-    assert_int_equal(dataset_compare_columns(train, train, &fixture->why),
-                     STATUS_OK);
-    assert_fails(dataset_compare_columns(train, test, &fixture->why),
-                 &fixture->why, FAILURE_DATA_MISMATCH);
+    assert_int_equal(
+        dataset_compare_columns(train, train, "data.test", &fixture->why),
+        STATUS_OK);
+    assert_fails(
+        dataset_compare_columns(train, test, "data.test", &fixture->why),
+        &fixture->why, FAILURE_DATA_MISMATCH);
     dataset_free(&train);
     dataset_free(&test);
 }
