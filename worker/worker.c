@@ -128,6 +128,7 @@ static void worker_send_model_spec(struct worker *worker,
     model_spec.adds_on_host = report->adds_on_host;
     model_spec.share_samples = report->share_samples;
     model_spec.features = report->features;
+    model_spec.features_unplaced = report->features_unplaced;
     if (worker->settings->external || report->uncounted)
         model_spec.batches_per_epoch = RUN_SCHEDULE_NO_EPOCHS;
     model_spec.n_devices = report->num_devices;

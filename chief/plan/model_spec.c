@@ -82,6 +82,7 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
         run->job->optimizer = run->plan.groups[0].optimizer;
     run->plan.digest = layout_digest(run->plan.layout);
     run->plan.features = model_spec->features;
+    run->plan.features_unplaced = model_spec->features_unplaced;
     run->plan.train_samples = model_spec->train_samples;
     run->plan.test_samples = model_spec->test_samples;
     run->plan.batches_per_epoch = model_spec->batches_per_epoch;

@@ -23,6 +23,7 @@ struct run_plan {
     struct layout *layout; /* from rank 0's model spec; NULL: not declared */
     uint64_t digest, train_samples, test_samples;
     uint64_t features;          /* their digest; 0: none */
+    uint64_t features_unplaced; /* the same wherever floats are placed */
     uint64_t share_samples;     /* of records: of all trainers' shares */
     uint64_t batches_per_epoch; /* of one replica */
     uint32_t num_replicas;      /* of all trainers; 0: there is no plan yet */

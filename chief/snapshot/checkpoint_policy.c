@@ -273,7 +273,8 @@ static enum status check_features(const struct run *run,
                                   const struct manifest *manifest,
                                   const char *remedy, struct failure *why) {
     char text[512];
-    if (!manifest->features || manifest->features == run->plan.features)
+    if (!manifest->features || manifest->features == run->plan.features ||
+        manifest->features == run->plan.features_unplaced)
         return STATUS_OK;
     feature_difference(run, manifest->job, text, sizeof text);
     return status_fail(
@@ -281,7 +282,8 @@ static enum status check_features(const struct run *run,
         "the checkpoint of step %llu in %s was trained with other features than "
         "the job describes: %s: %s",
         (unsigned long long)manifest->step, run->job->checkpoint.dir,
-        *text ? text : "a file of words has changed, or the data's columns",
+        *text ? text : "a file of words has changed, or the order of features or "
+                "of the data's columns",
         remedy);
 }
 

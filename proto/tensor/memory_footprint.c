@@ -30,6 +30,8 @@ static struct memory_footprint_model model_of(
     struct memory_footprint_model model = {0};
     if (given->model)
         given->model(given->job, samples_of(given), &model);
+    if (given->job->data.weight)
+        model.sample += sizeof(float);
     return model;
 }
 

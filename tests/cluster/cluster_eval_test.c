@@ -340,6 +340,10 @@ static void columns_in_another_order_are_refused(void **state) {
         TOOL(run, 2, "predict", "checkpoint", "ba.csv", "a.csv"),
         "INPUT: found \"b\" as column 1");
     TOOL(run, 0, "predict", "checkpoint", "ab.csv", "a.csv");
+    struct cluster_process *resumed = CLUSTER_FIXTURE_RUN(
+        run, 1, 1, 2, "data.train=ba.csv", "data.test=ba.csv", "epochs=2");
+    cluster_fixture_expect_logged(resumed, "the order of features or of");
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=2");
 }
 
 static void a_regression_predicts_its_numbers(void **state) {

@@ -149,10 +149,17 @@ static uint64_t digest_feature(const struct features *features,
                                : seed;
 }
 
-uint64_t features_digest(const struct features *features) {
+uint64_t features_digest(const struct features *features, bool placed) {
     uint64_t digest = 0;
-    for (uint32_t f = 0; f < features->count; f++)
-        digest += digest_feature(features, &features->items[f]);
+    uint32_t place = 0;
+    for (uint32_t f = 0; f < features->count; f++) {
+        const struct feature_info info = features_info(features, f);
+        uint64_t own = digest_feature(features, &features->items[f]);
+        bool counts = placed && info.gives & FEATURE_FLOATS;
+        digest +=
+            counts ? XXH3_64bits_withSeed(&place, sizeof place, own) : own;
+        place += info.gives & FEATURE_FLOATS ? info.width : 0;
+    }
     return digest ? digest : 1;
 }
 

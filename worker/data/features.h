@@ -44,9 +44,9 @@ json_t *feature_schema(void);
 void features_close(struct features **features);
 
 /* Equal for features that give the same ids and numbers for every record: their
- * settings, with the words of vocabularies and without what limits rows. Never
- * 0. */
-uint64_t features_digest(const struct features *features);
+ * settings, with the words of vocabularies and without what limits rows; if
+ * PLACED, with the places of their floats among all. Never 0. */
+uint64_t features_digest(const struct features *features, bool placed);
 
 /* What a feature gives a model. */
 enum feature_gives {

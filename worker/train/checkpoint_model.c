@@ -155,7 +155,8 @@ enum status checkpoint_model_check(const struct checkpoint_model *model,
             why, FAILURE_CHECKPOINT_INCOMPATIBLE,
             "its model differs from the one that the job describes");
     if (features && manifest->features &&
-        manifest->features != features_digest(features))
+        manifest->features != features_digest(features, true) &&
+        manifest->features != features_digest(features, false))
         return status_fail(
             why, FAILURE_CHECKPOINT_INCOMPATIBLE,
             "it was trained with other features: do the files of vocabularies "

@@ -85,10 +85,10 @@ struct kept_report {
 struct trainer_report {
     enum trainer_event event;
     uint64_t train_samples, test_samples;
-    uint64_t share_samples; /* of records: this trainer's */
-    uint64_t features;      /* features_digest; 0: none */
-    bool uncounted;         /* records of which it does not know how many */
-    uint64_t id, step;      /* EVALUATED: snapshot (0: own weights) and step */
+    uint64_t share_samples;               /* of records: this trainer's */
+    uint64_t features, features_unplaced; /* features_digest; 0: none */
+    bool uncounted;    /* records of which it does not know how many */
+    uint64_t id, step; /* EVALUATED: snapshot (0: own weights) and step */
     uint32_t part;
     double loss_sum;
     uint64_t correct, count;
