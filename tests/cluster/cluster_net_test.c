@@ -155,6 +155,73 @@ static void ranks_need_only_the_address_of_rank_0(void **state) {
     assert_non_null(strstr(cluster_run_errors(tasks[3]), "ps 1: joined"));
 }
 
+/* Gives each host 10.1.0.1, ... on eth1, behind a switch of its own. */
+static void add_second_network(const struct net_hosts *net) {
+    static const char build[] =
+        "ip -n %1$s-switch link add second type bridge && "
+        "ip -n %1$s-switch link set second up && "
+        "for i in 0 1 2 3; do ip -n %1$s-switch link add other-$i type veth "
+        "peer name eth1 netns %1$s-$i && "
+        "ip -n %1$s-switch link set other-$i master second up && "
+        "ip -n %1$s-$i addr add 10.1.0.$((i + 1))/24 dev eth1 && "
+        "ip -n %1$s-$i link set eth1 up || exit 1; done";
+    char command[1024];
+    snprintf(command, sizeof command, build, net->name);
+    assert_int_equal(system(command), 0);
+}
+
+/* Bytes that HOST has received and sent on INTERFACE. */
+static unsigned long long bytes_on(const struct net_hosts *net, int host,
+                                   const char *interface) {
+    char command[256];
+    unsigned long long received = 0, sent = 0;
+    snprintf(command, sizeof command,
+             "ip netns exec %s-%d awk '$1 == \"%s:\" {print $2, $10}' "
+             "/proc/net/dev",
+             net->name, host, interface);
+    FILE *said = popen(command, "r");
+    assert_non_null(said);
+    assert_int_equal(fscanf(said, "%llu %llu", &received, &sent), 2);
+    pclose(said);
+    return received + sent;
+}
+
+/* Runs on all hosts with NUM_PS ps, by the second network: the leader's address
+ * is of it, those of the others are not. */
+static void expect_second_network(struct net_hosts *net, int num_ps) {
+    static const char *const leads[] = {"--interface", "10.1.0.0/24",
+                                        "job.json", NULL};
+    static const char *const joins[] = {"--interface", "eth1", NULL};
+    struct cluster_process *tasks[HOSTS];
+    unsigned long long before = bytes_on(net, HOSTS - 1, "eth0");
+    unsigned long long second = bytes_on(net, HOSTS - 1, "eth1");
+    json_decref(net->run->cluster);
+    net->run->cluster =
+        num_ps ? json_pack("{s:[s, s], s:[s, s]}", "ps", "10.0.0.1:2222",
+                           "10.0.0.2:2222", "worker", "10.1.0.3:2222",
+                           "10.0.0.4:2222")
+               : json_pack("{s:[s, s, s, s]}", "worker", "10.1.0.1:2222",
+                           "10.0.0.2:2222", "10.0.0.3:2222", "10.0.0.4:2222");
+    for (int i = 0; i < HOSTS; i++)
+        tasks[i] = net_hosts_task(net, i, i < num_ps ? "ps" : "worker",
+                                  (unsigned)(i < num_ps ? i : i - num_ps),
+                                  i == num_ps ? leads : joins);
+    expect_all(tasks, 0);
+    assert_true(bytes_on(net, HOSTS - 1, "eth0") - before < 20000);
+    assert_true(bytes_on(net, HOSTS - 1, "eth1") - second > 10000000);
+}
+
+static void the_chosen_interface_carries_all_traffic(void **state) {
+    struct net_hosts *net = *state;
+    net_hosts_require(net);
+    add_second_network(net);
+    cluster_run_job(net->run, "{" MODEL ", \"steps\": 30}");
+    expect_second_network(net, NUM_PS);
+    cluster_run_job(net->run, "{" MODEL ", \"steps\": 30,"
+                              " \"checkpoint\": {\"dir\": \"other\"}}");
+    expect_second_network(net, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
@@ -165,6 +232,9 @@ int main(void) {
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(ranks_need_only_the_address_of_rank_0,
                                         net_hosts_setup, net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            the_chosen_interface_carries_all_traffic, net_hosts_setup,
+            net_hosts_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
