@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/free_memory.h"
 
+#include "proto/base/cgroup.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,18 +99,16 @@ static void add_machine(struct limit_list *list) {
 /* Control groups v1 and v2. The kernel reclaims memory in `cached` when the
  * group is full. */
 struct cgroup_version {
-    const char *mount, *limit, *used, *stat;
+    const char *limit, *used, *stat;
     const char *cached[3];
 };
 
 static const struct cgroup_version cgroup_v2 = {
-    "/sys/fs/cgroup",
     "memory.max",
     "memory.current",
     "memory.stat",
     {"inactive_file ", "active_file ", "slab_reclaimable "}};
 static const struct cgroup_version cgroup_v1 = {
-    "/sys/fs/cgroup/memory",
     "memory.limit_in_bytes",
     "memory.usage_in_bytes",
     "memory.stat",
@@ -126,24 +126,26 @@ static bool number_of(const struct limit_list *list, const char *folder,
  * all. */
 static void name_group(const struct limit_list *list,
                        const struct cgroup_version *cgroup_version,
-                       const char *folder, struct free_memory_limit *limit) {
+                       const struct cgroup *group,
+                       struct free_memory_limit *limit) {
     char path[PATH_BYTES];
     struct stat about = {0};
-    const char *group = folder + strlen(cgroup_version->mount);
-    int length = snprintf(path, sizeof path, "%s%s", list->root, folder);
+    int length = snprintf(path, sizeof path, "%s%s", list->root, group->folder);
     if (length >= (int)sizeof path || stat(path, &about))
         about.st_ino = 0;
     snprintf(limit->key, sizeof limit->key, "%s group %llu", list->machine,
              (unsigned long long)about.st_ino);
     snprintf(limit->name, sizeof limit->name, "left by control group %.80s, %s",
-             *group ? group : "/", cgroup_version->limit);
+             *group->name ? group->name : "/", cgroup_version->limit);
 }
 
 /* Without a limit the file holds a word, or a number larger than any machine's
  * memory. */
-static void add_group(struct limit_list *list,
-                      const struct cgroup_version *cgroup_version,
-                      const char *folder) {
+static void add_group(void *context, const struct cgroup *group) {
+    struct limit_list *list = context;
+    const struct cgroup_version *cgroup_version =
+        group->v2 ? &cgroup_v2 : &cgroup_v1;
+    const char *folder = group->folder;
     uint64_t most, used, cached;
     if (!number_of(list, folder, cgroup_version->limit, "", &most) ||
         !number_of(list, folder, cgroup_version->used, "", &used) ||
@@ -157,48 +159,7 @@ static void add_group(struct limit_list *list,
         free_memory_add(list, (most > used ? most - used : 0) + list->swap,
                         most + list->total_swap);
     if (limit)
-        name_group(list, cgroup_version, folder, limit);
-}
-
-/* GROUP and its ancestors. If it is not found, as in a container that mounts
- * its own group as the root: the root alone. */
-static void add_groups(struct limit_list *list,
-                       const struct cgroup_version *cgroup_version,
-                       const char *group) {
-    char folder[PATH_BYTES];
-    int length =
-        snprintf(folder, sizeof folder, "%s%s", cgroup_version->mount, group);
-    size_t mount = strlen(cgroup_version->mount);
-    if (length >= (int)sizeof folder)
-        return;
-    while (strlen(folder) > mount) {
-        char *slash = strrchr(folder, '/');
-        if (slash[1])
-            add_group(list, cgroup_version, folder);
-        *slash = 0;
-    }
-    folder[mount] = 0;
-    add_group(list, cgroup_version, folder);
-}
-
-/* A line of /proc/self/cgroup is "number:controllers:/group". */
-static void add_all_groups(struct limit_list *list) {
-    FILE *file = open_below(list->root, "/proc/self/cgroup");
-    char line[PATH_BYTES];
-    while (file && fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = 0;
-        char *controllers = strchr(line, ':');
-        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!group)
-            continue;
-        *group++ = 0;
-        if (!strcmp(controllers, ":memory"))
-            add_groups(list, &cgroup_v1, group);
-        else if (!strcmp(controllers, ":"))
-            add_groups(list, &cgroup_v2, group);
-    }
-    if (file)
-        fclose(file);
+        name_group(list, cgroup_version, group, limit);
 }
 
 static void add_own(struct limit_list *list, uint64_t most, const char *field,
@@ -225,7 +186,7 @@ static void add_all(struct limit_list *list) {
         add_own(list, space.rlim_cur, "VmSize:", "ulimit -v");
     if (!getrlimit(RLIMIT_DATA, &data))
         add_own(list, data.rlim_cur, "VmData:", "ulimit -d");
-    add_all_groups(list);
+    cgroup_visit(list->root, "memory", add_group, list);
 }
 
 unsigned free_memory_limits_in(

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/limits.h"
 
+#include "proto/base/cgroup.h"
+
 #include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
@@ -106,10 +108,52 @@ enum status limits_threads(struct failure *why) {
                  : STATUS_OK;
 }
 
+/* Processor time that may be used in each period, in microseconds; a group
+ * without a limit has "max" or -1. */
+struct cpu_quota {
+    long long quota, period;
+};
+
+/* The numbers of up to two FILES of GROUP, in their order. */
+static bool read_quota(const struct cgroup *group, const char *const files[2],
+                       struct cpu_quota *out) {
+    long long *to[] = {&out->quota, &out->period};
+    int read = 0;
+    for (int f = 0; f < 2 && files[f]; f++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s%s/%s", group->root, group->folder,
+                 files[f]);
+        FILE *file = fopen(path, "re");
+        while (file && read < 2 && fscanf(file, "%lld", to[read]) == 1)
+            read++;
+        if (file)
+            fclose(file);
+    }
+    return read == 2 && out->quota > 0 && out->period > 0;
+}
+
+static void limit_cores(void *context, const struct cgroup *group) {
+    static const char *const v2[2] = {"cpu.max", NULL},
+                             *const v1[2] = {"cpu.cfs_quota_us",
+                                             "cpu.cfs_period_us"};
+    uint32_t *cores = context;
+    struct cpu_quota quota;
+    if (!read_quota(group, group->v2 ? v2 : v1, &quota))
+        return;
+    long long whole = (quota.quota - 1) / quota.period + 1;
+    *cores = whole < *cores ? (uint32_t)whole : *cores;
+}
+
+uint32_t cores_limited(const char *root, uint32_t cores) {
+    cgroup_visit(root, "cpu", limit_cores, &cores);
+    return cores;
+}
+
 uint32_t cores_count(void) {
     cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set))
-        return (uint32_t)CPU_COUNT(&set);
     long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (uint32_t)online : 1;
+    uint32_t cores = online > 0 ? (uint32_t)online : 1;
+    if (!sched_getaffinity(0, sizeof set, &set))
+        cores = (uint32_t)CPU_COUNT(&set);
+    return cores_limited("", cores);
 }

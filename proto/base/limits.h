@@ -8,9 +8,14 @@
 
 #include <stdint.h>
 
-/* Cores that this process may run on, at least 1. If the system does not say,
- * the cores online. */
+/* Cores that this process may run on, at least 1, and no more than its control
+ * groups give it time of, rounded up. If the system does not say, the cores
+ * online. */
 uint32_t cores_count(void);
+
+/* The smaller of CORES and those that the control groups of this process, read
+ * below ROOT, give it time of, rounded up. */
+uint32_t cores_limited(const char *root, uint32_t cores);
 
 /* Descriptors of the process itself, without peers: files, threads' eventfds,
  * look-ups. */

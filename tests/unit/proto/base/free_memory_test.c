@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/free_memory.h"
 
+#include "proto/base/limits.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -190,6 +192,26 @@ static void free_memory_is_above_zero_and_below_all_memory(void **state) {
     assert_true(half <= all / 2);
 }
 
+static void a_quota_of_processor_time_limits_the_cores(void **state) {
+    const struct machine *machine = *state;
+    assert_int_equal(cores_limited(machine->root, 8), 8);
+    write_file(machine, "/proc/self/cgroup", "0::/all/job\n");
+    write_file(machine, "/sys/fs/cgroup/all/job/cpu.max", "max 100000\n");
+    assert_int_equal(cores_limited(machine->root, 8), 8);
+    write_file(machine, "/sys/fs/cgroup/all/cpu.max", "250000 100000\n");
+    assert_int_equal(cores_limited(machine->root, 8), 3);
+    assert_int_equal(cores_limited(machine->root, 2), 2);
+    write_file(machine, "/sys/fs/cgroup/all/job/cpu.max", "1000 100000\n");
+    assert_int_equal(cores_limited(machine->root, 8), 1);
+    write_file(machine, "/proc/self/cgroup",
+               "9:memory:/\n4:cpuset:/job\n3:cpu,cpuacct:/job\n");
+    write_file(machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n");
+    write_file(machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(cores_limited(machine->root, 8), 8);
+    write_file(machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "200000\n");
+    assert_int_equal(cores_limited(machine->root, 8), 2);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -202,6 +224,7 @@ int main(void) {
         TEST(a_full_group_leaves_nothing),
         TEST(a_missing_file_is_no_limit),
         TEST(an_rlimit_limits_only_the_process),
+        TEST(a_quota_of_processor_time_limits_the_cores),
         cmocka_unit_test(free_memory_is_above_zero_and_below_all_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
