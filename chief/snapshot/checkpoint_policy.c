@@ -282,7 +282,8 @@ static enum status check_features(const struct run *run,
         "the checkpoint of step %llu in %s was trained with other features than "
         "the job describes: %s: %s",
         (unsigned long long)manifest->step, run->job->checkpoint.dir,
-        *text ? text : "a file of words has changed, or the order of features or "
+        *text ? text
+              : "a file of words has changed, or the order of features or "
                 "of the data's columns",
         remedy);
 }
