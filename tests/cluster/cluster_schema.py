@@ -90,7 +90,8 @@ def bases():
 
 
 def jobs_of_the_tree():
-    for path in glob.glob("deploy/*.json") + ["tests/data/one-hot/job.json"]:
+    for path in glob.glob("deploy/*.json") + ["deploy/kubernetes/common/job.json",
+                                           "tests/data/one-hot/job.json"]:
         with open(path) as file:
             yield path, json.load(file)
     for path in ["README.md"] + glob.glob("docs/*.md"):
