@@ -150,21 +150,8 @@ static void eval_close(struct eval *eval) {
     job_free(&eval->job);
 }
 
-/* Are the keys that A and B both have in one order? */
-static bool have_one_order(const json_t *a, const json_t *b) {
-    const char *name;
-    json_t *value;
-    void *at = json_object_iter((json_t *)b);
-    json_object_foreach((json_t *)a, name, value) {
-        if (at && strcmp(json_object_iter_key(at), name) != 0)
-            return false;
-        at = at ? json_object_iter_next((json_t *)b, at) : NULL;
-    }
-    return true;
-}
-
-/* The key of the model, or "features", in which the job JOB differs from the
- * one of the checkpoint, TRAINED; NULL: there is none. */
+/* The key of the model in which the job JOB differs from the one of the
+ * checkpoint, TRAINED; NULL: there is none. */
 static const char *differing_key(const json_t *job, const json_t *trained) {
     const json_t *model = json_object_get(trained, "model");
     const char *name;
@@ -174,25 +161,19 @@ static const char *differing_key(const json_t *job, const json_t *trained) {
         if (other && !json_equal(other, value))
             return name;
     }
-    return have_one_order(json_object_get(job, "features"),
-                          json_object_get(trained, "features"))
-               ? NULL
-               : "features";
+    return NULL;
 }
 
-/* Tensors of one shape may be of another model, and features in another order
- * be other inputs. */
+/* Tensors of one shape may be of another model. */
 static enum status compare_jobs(const struct eval *eval, struct failure *why) {
     json_t *trained =
         eval->manifest.job ? json_loads(eval->manifest.job, 0, NULL) : NULL;
     json_t *job = json_loads(eval->job->text, 0, NULL);
-    const char *key =
-        trained && job && !eval->is_image ? differing_key(job, trained) : NULL;
+    const char *key = differing_key(job, trained);
     enum status status =
         key ? status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
-                          "it was trained with other settings: %s%s differs "
-                          "from that of the job",
-                          !strcmp(key, "features") ? "the order of " : "model.",
+                          "it was trained with other settings: model.%s "
+                          "differs from that of the job",
                           key)
             : STATUS_OK;
     json_decref(trained);

@@ -316,6 +316,22 @@ static void what_is_no_image_is_refused(void **state) {
     cluster_fixture_expect_logged(process, "found 0 values, expected 64");
 }
 
+/* The names in the model count, not the order of the job's object. */
+static void features_in_another_order_are_refused(void **state) {
+    struct cluster_run *run = *state;
+    cluster_clicks_write(run);
+    cluster_run_job(run, "{" CLUSTER_CLICKS_DATA
+                         "\"model\": {\"type\": \"wide_deep\", \"wide\":"
+                         " [\"cross\"], \"deep\": [\"e_user\", \"e_item\"],"
+                         " \"hidden\": [4]}, \"epochs\": 1}");
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
+    struct cluster_process *resumed = CLUSTER_FIXTURE_RUN(
+        run, 1, 1, 2, "epochs=2", "model.deep=[\"e_item\",\"e_user\"]");
+    cluster_fixture_expect_logged(resumed, "the order of features or of");
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=2", "features.user=null",
+                        "features.user={\"type\":\"hash_bucket\"}");
+}
+
 /* Columns that no features name count by place. */
 static void columns_in_another_order_are_refused(void **state) {
     struct cluster_run *run = *state;
@@ -448,6 +464,7 @@ int main(void) {
         IN_FOLDER(predictions_need_no_labels),
         IN_FOLDER(images_may_come_in_any_format),
         IN_FOLDER(what_is_no_image_is_refused),
+        IN_FOLDER(features_in_another_order_are_refused),
         IN_FOLDER(columns_in_another_order_are_refused),
         IN_FOLDER(a_regression_predicts_its_numbers),
         IN_FOLDER(what_does_not_fit_is_named),

@@ -149,17 +149,41 @@ static uint64_t digest_feature(const struct features *features,
                                : seed;
 }
 
-uint64_t features_digest(const struct features *features, bool placed) {
+/* Of the feature F, or of the floats of all, at a place of a column. */
+static uint64_t digest_place(const struct features *features, uint32_t f,
+                             uint32_t column, uint32_t place) {
+    const uint32_t at[] = {column, place};
+    return XXH3_64bits_withSeed(at, sizeof at,
+                                digest_feature(features, &features->items[f]));
+}
+
+/* Of the floats of column C, in their order. */
+static uint64_t digest_column(const struct features *features,
+                              const struct batch_spec *spec, uint32_t c) {
+    const struct batch_column *column = &spec->columns[c];
     uint64_t digest = 0;
     uint32_t place = 0;
-    for (uint32_t f = 0; f < features->count; f++) {
-        const struct feature_info info = features_info(features, f);
-        uint64_t own = digest_feature(features, &features->items[f]);
-        bool counts = placed && info.gives & FEATURE_FLOATS;
+    for (uint32_t i = 0; i < column->num_features; i++)
+        digest += digest_place(features,
+                               spec->features[column->first_feature + i], c, i);
+    for (uint32_t f = 0; !column->num_features && f < features->count; f++)
+        if (features_info(features, f).gives & FEATURE_FLOATS)
+            digest += digest_place(features, f, c, place++);
+    return digest;
+}
+
+uint64_t features_digest(const struct features *features,
+                         const struct batch_spec *spec) {
+    uint64_t digest = 0;
+    for (uint32_t f = 0; f < features->count; f++)
+        digest += digest_feature(features, &features->items[f]);
+    for (uint32_t c = 0; spec && c < batch_label_column(spec); c++)
+        if (spec->columns[c].type == BATCH_FLOATS)
+            digest += digest_column(features, spec, c);
+    for (uint32_t l = 0; spec && l < spec->num_lookups; l++)
         digest +=
-            counts ? XXH3_64bits_withSeed(&place, sizeof place, own) : own;
-        place += info.gives & FEATURE_FLOATS ? info.width : 0;
-    }
+            digest_place(features, spec->id_features[spec->lookups[l].ids],
+                         spec->lookups[l].column, spec->lookups[l].offset);
     return digest ? digest : 1;
 }
 

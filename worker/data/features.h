@@ -44,9 +44,10 @@ json_t *feature_schema(void);
 void features_close(struct features **features);
 
 /* Equal for features that give the same ids and numbers for every record: their
- * settings, with the words of vocabularies and without what limits rows; if
- * PLACED, with the places of their floats among all. Never 0. */
-uint64_t features_digest(const struct features *features, bool placed);
+ * settings, with the words of vocabularies and without what limits rows; and
+ * that have the same places in the columns of SPEC (NULL: any). Never 0. */
+uint64_t features_digest(const struct features *features,
+                         const struct batch_spec *spec);
 
 /* What a feature gives a model. */
 enum feature_gives {

@@ -155,8 +155,9 @@ enum status checkpoint_model_check(const struct checkpoint_model *model,
             why, FAILURE_CHECKPOINT_INCOMPATIBLE,
             "its model differs from the one that the job describes");
     if (features && manifest->features &&
-        manifest->features != features_digest(features, true) &&
-        manifest->features != features_digest(features, false))
+        manifest->features !=
+            features_digest(features, &model->executor.spec) &&
+        manifest->features != features_digest(features, NULL))
         return status_fail(
             why, FAILURE_CHECKPOINT_INCOMPATIBLE,
             "it was trained with other features: do the files of vocabularies "

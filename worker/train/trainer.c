@@ -463,12 +463,15 @@ static enum status load_data(struct trainer *trainer, struct failure *why) {
 static void declare(struct trainer *trainer) {
     bool records = trainer->settings.job->data.format != JOB_IDX;
     const struct features *features = trainer->train->feature_set;
+    struct batch_spec spec;
+    if (features)
+        model_inputs(trainer->settings.job, features, &spec);
     struct trainer_report model_spec = {
         .event = TRAINER_DECLARED,
         .train_samples = records ? 0 : trainer->train->count,
         .share_samples = records ? trainer->train->count : 0,
-        .features = features ? features_digest(features, true) : 0,
-        .features_unplaced = features ? features_digest(features, false) : 0,
+        .features = features ? features_digest(features, &spec) : 0,
+        .features_unplaced = features ? features_digest(features, NULL) : 0,
         .uncounted = !trainer->train->count,
         .test_samples = trainer->test ? trainer->test->count : 0,
     };
