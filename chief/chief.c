@@ -548,9 +548,9 @@ enum status chief_run(const struct chief_settings *settings,
         fail_start(run, settings, &first);
     while (discovery && run->phase != RUN_OVER)
         chief_run_iteration(run, discovery, settings);
-    health_leave_loop(settings->health);
     discovery_close(&discovery);
-    checkpoint_commit_finish(run);
+    checkpoint_commit_finish(run, settings->health);
+    health_leave_loop(settings->health);
     metrics_end(run);
     summary_print(run, settings->json);
     if (settings->summary)

@@ -176,16 +176,18 @@ static struct liveness judge_liveness(const struct service_notify *notify,
 static void add_status(struct notification *notification,
                        struct health *health) {
     const struct health_report *report = health_lock(health);
-    char step[64] = "";
+    char step[64] = "", waiting[sizeof report->waiting_for];
     if (report->total_steps && report->total_steps != UINT64_MAX)
         snprintf(step, sizeof step, ", step %" PRIu64 " of %" PRIu64,
                  report->step, report->total_steps);
     else if (report->step)
         snprintf(step, sizeof step, ", step %" PRIu64, report->step);
+    snprintf(waiting, sizeof waiting, "%s", report->waiting_for);
+    for (char *at = waiting; *at; at++) /* it may have names that peers told */
+        *at = (unsigned char)*at < ' ' ? ' ' : *at;
     add_line(notification, "STATUS=%s%s%s%s\n",
              health_state_name(report->state), step,
-             report->waiting_for[0] ? ", waiting for " : "",
-             report->waiting_for);
+             *waiting ? ", waiting for " : "", waiting);
     health_unlock(health);
 }
 

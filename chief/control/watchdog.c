@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MORE_ROOM = 24 /* of " and N more" */ };
+
 static const int64_t LOG_WAITING_INTERVAL = 30 * TIME_S;
 static const int64_t LOST_PEER_GRACE = 3 * TIME_S / 2;
 
@@ -41,18 +43,25 @@ static void watchdog_listed_address(const struct run *run,
 static void watchdog_list_absent(const struct run *run, char *text,
                                  size_t size) {
     size_t used = 0;
+    uint32_t more = 0;
     text[0] = 0;
-    for (uint32_t i = 0; i < run->roster.count && used < size; i++) {
+    for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct roster_slot *slot = &run->roster.slots[i];
-        char name[64], address[280];
+        char name[64], address[280], item[360];
         if (slot->state == ROSTER_HELD && !is_missing(run, slot))
             continue;
         roster_name(slot, name, sizeof name);
         watchdog_listed_address(run, slot, address, sizeof address);
-        used += (size_t)snprintf(
-            text + used, size - used, "%s%s%s", used ? ", " : "", name,
+        int length = snprintf(
+            item, sizeof item, "%s%s%s", used ? ", " : "", name,
             slot->state == ROSTER_HELD ? " (reading its data)" : address);
+        if (more || used + (size_t)length + MORE_ROOM > size)
+            more++;
+        else
+            used += (size_t)snprintf(text + used, size - used, "%s", item);
     }
+    if (more)
+        snprintf(text + used, size - used, " and %u more", more);
 }
 
 /* Logs first after a sixth of the interval; by then most members are here. */

@@ -13,12 +13,13 @@
 #include "proto/tensor/rule.h"
 
 #include <errno.h>
-#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { REPORT_MS = 1000 /* while the end waits for the disk */ };
 
 struct checkpoint_commit {
     uint64_t id; /* of the snapshot */
@@ -346,13 +347,32 @@ int checkpoint_commit_descriptor(const struct run *run) {
                : -1;
 }
 
-void checkpoint_commit_finish(struct run *run) {
-    int limit = (int)(1000 * fmin(run->job->timeouts.stop, 1e6));
+static void report_commit(const struct run *run, struct health *health,
+                          int64_t now) {
+    struct health_report *report = health_begin(health, now);
+    if (!report)
+        return;
+    report->state = HEALTH_ENDING;
+    report->run = run->id;
+    report->step = run->checkpoints.commit->manifest.step;
+    snprintf(report->waiting_for, sizeof report->waiting_for,
+             "the disk of %s to complete the checkpoint",
+             run->job->checkpoint.dir);
+    health_end(health);
+}
+
+void checkpoint_commit_finish(struct run *run, struct health *health) {
+    int64_t limit = time_from_seconds(run->job->timeouts.stop);
+    int64_t begun = time_now();
+    bool is_logged = false;
     for (checkpoint_commit_step(run); run->checkpoints.commit;
          checkpoint_commit_step(run)) {
         struct pollfd over = {checkpoint_commit_descriptor(run), POLLIN, 0};
-        if (poll(&over, 1, limit))
+        int64_t now = time_now();
+        report_commit(run, health, now);
+        if (poll(&over, 1, REPORT_MS) || is_logged || now - begun < limit)
             continue;
+        is_logged = true;
         log_warning(
             run->log, "checkpoint_delayed",
             "the disk of %s has not completed the checkpoint of step %llu "
@@ -360,6 +380,5 @@ void checkpoint_commit_finish(struct run *run) {
             run->job->checkpoint.dir,
             (unsigned long long)run->checkpoints.commit->manifest.step,
             run->job->timeouts.stop);
-        limit = -1;
     }
 }

@@ -6,6 +6,7 @@
 #define CAPSTAN_CHECKPOINT_COMMIT_H
 
 #include "chief/run.h"
+#include "proto/base/health.h"
 
 /* Handles a commit that has ended and starts the next one: snapshots that all
  * ps have written (snapshot_coordinator_next_complete). */
@@ -15,7 +16,8 @@ void checkpoint_commit_step(struct run *run);
 int checkpoint_commit_descriptor(const struct run *run);
 
 /* At the end of the run: waits until all commits are done, as long as the disk
- * takes. Logs a warning after timeouts.stop. */
-void checkpoint_commit_finish(struct run *run);
+ * takes. Logs a warning after timeouts.stop, and reports to HEALTH (NULL:
+ * nowhere). */
+void checkpoint_commit_finish(struct run *run, struct health *health);
 
 #endif

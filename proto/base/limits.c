@@ -20,7 +20,7 @@ static const uint64_t OWN_SPACE = UINT64_C(256) << 20;
 
 /* libzmq's two, a role's own, and those that read data or write a checkpoint
  * beside it. */
-enum { OWN_THREADS = 6 };
+enum { OWN_THREADS = 6, SMALL_STACK = 64 << 10 };
 
 static uint64_t open_descriptors(void) {
     DIR *folder = opendir("/proc/self/fd");
@@ -90,17 +90,21 @@ enum status limits_threads(struct failure *why) {
     pthread_t threads[OWN_THREADS];
     unsigned started = 0;
     int error = 0;
+    pthread_attr_t small; /* memory is no reason to refuse them */
     sigset_t all, before; /* signals are for the caller's thread */
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, SMALL_STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_mutex_lock(&mutex);
     for (; !error && started < OWN_THREADS; started += !error)
         error =
-            pthread_create(&threads[started], NULL, wait_for_unlock, &mutex);
+            pthread_create(&threads[started], &small, wait_for_unlock, &mutex);
     pthread_mutex_unlock(&mutex);
     for (unsigned i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&small);
     pthread_mutex_destroy(&mutex);
     return error ? status_errno(why, FAILURE_SYSTEM_REFUSED, error,
                                 "cannot start the %u threads of a process",

@@ -18,7 +18,7 @@ enum status bench_stream_client_check_wait(struct bench_stream_client *client,
     struct bench_stream_client_server *server = &client->servers[p];
     int64_t limit = time_from_seconds(client->settings.timeout);
     char peer[340], text[512];
-    if (now - since < deadline_warn_after(limit))
+    if (now - since < limit && now - since < deadline_warn_after(limit))
         return STATUS_OK;
     snprintf(peer, sizeof peer, "ps %u at %s", p,
              client->settings.plan->ps[p].address);

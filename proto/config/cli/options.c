@@ -527,7 +527,10 @@ enum status options_read(struct options *options, int argc, char **argv,
     enum status status =
         parse_command(options, command, argc - 1, argv + 1, why);
     /* A wrong word that stands before the flag is reported as the flag says. */
-    for (int i = 2; status && i < argc; i++)
+    bool launches = options->cli_command == CLI_COMMAND_LAUNCH;
+    for (int i = 2; status && i < argc && strcmp(argv[i], "--") != 0 &&
+                    (!launches || argv[i][0] == '-');
+         i++)
         scan_log_format(options, argv[i], argv[i + 1]);
     return status;
 }

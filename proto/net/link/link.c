@@ -198,6 +198,8 @@ enum status link_connect(struct link *link, const char *address,
     if (!strcmp(endpoint, link->address) &&
         link->answer != LINK_ANSWER_PROTOCOL)
         return STATUS_OK;
+    link_read_client_events(link); /* those of the address before */
+    link->handshake = LINK_HANDSHAKE_NONE;
     link->answer = LINK_ANSWER_UNKNOWN;
     link->failed_handshakes = 0;
     bool over_tcp = link->transport == LINK_TCP;

@@ -129,6 +129,9 @@ bool link_next_event(struct link *link, uint16_t *event, uint32_t *value);
 /* Server: handles accepted and ended connections. */
 void link_read_events(struct link *link);
 
+/* The same of a client. */
+void link_read_client_events(struct link *link);
+
 /* Records that a message came by DESCRIPTOR's connection. Is it its first? */
 bool link_first_message(struct link *link, int descriptor);
 

@@ -17,6 +17,8 @@
 
 static const int64_t MIN_SHM_LIFETIME = 5 * TIME_S;
 static const int64_t GREETING_TIME = TIME_S; /* half of ZMQ_HANDSHAKE_IVL */
+/* libzmq connects again within seconds where a connection is accepted. */
+static const int64_t ANSWER_AGE = 10 * TIME_S;
 enum { HANDSHAKES_TO_JUDGE = 3 };
 static const char PEER_LEFT[] = "it has ended, or has closed its shared memory";
 
@@ -148,11 +150,13 @@ static void take_client_event(struct link *link, uint16_t event, int64_t now) {
     default:
         if (link->handshake != LINK_HANDSHAKE_NONE)
             end_handshake(link, now);
+        else if (link->answer == LINK_ANSWER_LINK)
+            link->answer = LINK_ANSWER_UNKNOWN; /* whoever it was has gone */
         link->handshake = LINK_HANDSHAKE_NONE;
     }
 }
 
-static void read_client_events(struct link *link) {
+void link_read_client_events(struct link *link) {
     uint16_t event;
     uint32_t value;
     while (link->kind == LINK_CLIENT && link->monitor &&
@@ -161,7 +165,11 @@ static void read_client_events(struct link *link) {
 }
 
 enum link_answer link_answer(struct link *link, int64_t *since) {
-    read_client_events(link);
+    link_read_client_events(link);
+    bool ended = link->answer == LINK_ANSWER_CLOSED ||
+                 link->answer == LINK_ANSWER_SILENT;
+    if (ended && time_now() - link->connected_at > ANSWER_AGE)
+        link->answer = LINK_ANSWER_UNKNOWN; /* nothing accepts any more */
     *since = link->answered_at;
     return link->answer;
 }
@@ -169,7 +177,7 @@ enum link_answer link_answer(struct link *link, int64_t *since) {
 bool link_renewed(struct link *link) {
     if (link->shm_endpoint && link->kind == LINK_CLIENT)
         follow_shm(link);
-    read_client_events(link);
+    link_read_client_events(link);
     bool renewed = link->renewed;
     link->renewed = false;
     link->limited &= !renewed;

@@ -34,6 +34,7 @@ struct control_client {
     bool joined, planned;
     bool answered; /* by a chief that this process cannot join */
     int64_t opened, last_received, last_join, last_heartbeat, last_wait_log;
+    int64_t foreign_at, last_foreign_log; /* of foreign_server; 0: none */
     int64_t last_step;        /* time of the last control_client_step */
     int64_t stall, stall_end; /* the last standstill: its length and its end */
     int64_t silence_logged; /* last_received of the silence that was logged; 0:

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 static const int64_t WAIT_LOG_INTERVAL = 30 * TIME_S;
+/* What has not answered for this long is there no more. */
+static const int64_t FOREIGN_AGE = 10 * TIME_S;
 /* A chief answers a join at once, unless its machine stands still. */
 static const int64_t WELCOME_LIMIT = 5 * TIME_S;
 #define NOT_AS_CHIEF "answers, but not as a Capstan chief; it "
@@ -116,7 +118,8 @@ static void check_answers(struct control_client *client, int64_t now) {
         "before a chief that has not come?",
         [LINK_ANSWER_SILENT] = NOT_AS_CHIEF
         "accepts connections and says nothing: is another program using the "
-        "port, or does the chief stand still?",
+        "port, or a proxy before a chief that has not come, or does the chief "
+        "stand still?",
     };
     if (client->member->chief_inproc || client->answered)
         return;
@@ -126,12 +129,20 @@ static void check_answers(struct control_client *client, int64_t now) {
             link_answer(client->multi_connect.links[i], &since);
         bool too_early =
             answer == LINK_ANSWER_LINK && now - since < WELCOME_LIMIT;
-        if (texts[answer] && !too_early &&
-            control_client_note_foreign(client, i, texts[answer]) &&
-            client->multi_connect.count == 1)
+        if (!texts[answer] || too_early)
+            continue;
+        bool is_new = control_client_note_foreign(client, i, texts[answer]);
+        client->foreign_at = now;
+        if (is_new && client->multi_connect.count == 1 &&
+            (!client->last_foreign_log ||
+             now - client->last_foreign_log > WAIT_LOG_INTERVAL)) {
+            client->last_foreign_log = now;
             log_warning(client->process->log, "foreign_server_found", "%s",
                         client->foreign_server);
+        }
     }
+    if (client->foreign_at && now - client->foreign_at > FOREIGN_AGE)
+        client->foreign_server[0] = 0; /* it has gone */
 }
 
 static enum status fail_without_chief(const struct control_client *client,
