@@ -53,7 +53,7 @@ static void an_old_tfjob_trains_with_another_image_and_command(void **state) {
 }
 
 static void a_jobset_is_restarted_when_a_ps_is_evicted(void **state) {
-    run_check(*state, "play", "jobset", "capstan-ps-0-1");
+    run_check(*state, "play", "jobset", "capstan-set-ps-0-1");
 }
 
 static void a_trainjob_trains(void **state) {

@@ -48,12 +48,15 @@ func load(path string) object {
 	return whole
 }
 
-// merge puts what OVER has into VALUES; objects are merged, others replaced.
+// merge puts what OVER has into VALUES; objects are merged, others replaced, and
+// null removes a key.
 func merge(values, over object) {
 	for key, value := range over {
 		below, ok := values[key].(object)
 		if more, both := value.(object); ok && both {
 			merge(below, more)
+		} else if value == nil {
+			delete(values, key)
 		} else {
 			values[key] = value
 		}

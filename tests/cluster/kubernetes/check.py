@@ -108,8 +108,9 @@ def judge(form, run, lead, disrupted):
     claims = glob.glob(f"{run.node.folder}/claim-*checkpoints")
     if len(claims) != (form != "tfjob"):
         fail(form, "has claims with checkpoints:", claims)
-    for claim in claims:
-        subprocess.run([capstan, "ckpt", "verify", claim], check=True,
+    for claim in claims:  # with a directory of the run's name
+        (directory,) = glob.glob(f"{claim}/*/")
+        subprocess.run([capstan, "ckpt", "verify", directory], check=True,
                        stdout=subprocess.DEVNULL, timeout=60)
     if disrupted:
         first = {line.split(":")[0]: int(line.split()[-1]) for line in
@@ -126,9 +127,10 @@ def judge(form, run, lead, disrupted):
 def main():
     if what == "rules":
         rules.check_forms(manifests.forms())
+        rules.check_together(manifests.forms())
         rules.compare_kustomize()
     elif what == "chart":
-        rules.check_forms(manifests.chart_forms(need_chart()))
+        rules.check_chart(need_chart())
     elif what == "mutations":
         rules.check_mutations(manifests.forms())
     else:

@@ -95,7 +95,9 @@ def build_chart_program(folder):
 
 def merge(values, over):
     for key, value in over.items():
-        if isinstance(value, dict) and isinstance(values.get(key), dict):
+        if value is None:
+            values.pop(key, None)
+        elif isinstance(value, dict) and isinstance(values.get(key), dict):
             merge(values[key], value)
         else:
             values[key] = value
@@ -112,11 +114,17 @@ def check_values(values):
                         jsonschema.Draft7Validator)
 
 
+class Refused(Exception):
+    """The chart's templates fail."""
+
+
 def helm(program, values, release="demo", namespace="default"):
     check_values(values)
     ended = subprocess.run([program, CHART, release, namespace], text=True,
                            input=json.dumps(values), stdout=subprocess.PIPE,
-                           check=True, timeout=60)
+                           stderr=subprocess.PIPE, timeout=60)
+    if ended.returncode:
+        raise Refused(ended.stderr)
     return parse(ended.stdout)
 
 
@@ -128,7 +136,7 @@ def forms():
         "jobset": common + read(f"{FOLDER}/jobset.yaml"),
         "trainer": common + read(f"{FOLDER}/trainer-v2/runtime.yaml") +
         read(f"{FOLDER}/trainer-v2/trainjob.yaml"),
-        "plain": kustomize(f"{FOLDER}/plain"),
+        "plain": common + kustomize(f"{FOLDER}/plain"),
     }
 
 
@@ -137,13 +145,20 @@ CHART_VALUES = {
     "helm-allreduce": {"strategy": "allreduce", "worker": {"replicas": 3}},
     "helm-coordinate": {
         "chief": {"trains": False}, "ps": {"replicas": 3}, "staleness": "inf",
-        "trainer": {"gpus": 2}, "dataClaim": "data",
+        "trainer": {"gpus": 2, "nodeSelector": {"example.com/pool": "gpu"},
+                    "runtimeClassName": "nvidia", "tolerations": [
+                        {"key": "nvidia.com/gpu", "operator": "Exists"}]},
+        "ps": {"affinity": {"nodeAffinity": {}}},
+        "image": {"tag": "0.1.0-cuda"}, "dataClaim": "data",
         "registry": {"server": "registry.example.com", "username": "u",
                      "password": "p\"w"},
         "set": {"epochs": 3, "optimizer.params.lr": 0.01},
         "podAnnotations": {"example.com/team": "a"},
-        "nodeSelector": {"example.com/pool": "gpu"},
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
+        "podLabels": {"example.com/cost": "b"},
+        "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
+        "podSecurityContext": {"runAsGroup": None},
+        "priorityClassName": "low", "serviceAccountName": "trainer",
+        "joinTimeout": 3600, "ttlSecondsAfterFinished": 0},
     "helm-no-checkpoints": {"checkpoints": {"enabled": False},
                             "podDisruptionBudget": False,
                             "networkPolicy": False},

@@ -305,11 +305,13 @@ class Run:
                 return "PodFailurePolicy"
             if "onPodConditions" in rule and container.disrupted:
                 return None
-        key = pod.owner.name
+        limit, key, reason = spec.get("backoffLimit", 6), pod.owner.name, \
+            "BackoffLimitExceeded"
+        if "backoffLimitPerIndex" in spec:  # with maxFailedIndexes 0
+            limit, key, reason = spec["backoffLimitPerIndex"], pod.name, \
+                "MaxFailedIndexesExceeded"
         self.failures[key] = self.failures.get(key, 0) + 1
-        if self.failures[key] > spec.get("backoffLimit", 6):
-            return "BackoffLimitExceeded"
-        return None
+        return reason if self.failures[key] > limit else None
 
     def jobset_of(self, pod):
         for each in self.node.objects:

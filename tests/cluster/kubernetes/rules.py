@@ -14,6 +14,7 @@ that have to meet, and what Capstan itself needs.
 """
 import copy
 import json
+import os
 import re
 
 import jsonschema
@@ -32,6 +33,7 @@ PORT_NAME = r"^(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 PERMANENT = [1, 2]          # exit codes that a retry does not mend
 GRACE, STOP = 30, 5         # timeouts.grace and timeouts.stop
+LONGEST_DELAY = 600         # seconds that the Job controller waits before a retry
 
 string = {"type": "string", "minLength": 1}
 boolean = {"type": "boolean"}
@@ -116,6 +118,8 @@ pod_spec = record(
     restartPolicy=one_of("Never", "OnFailure", "Always"),
     automountServiceAccountToken=boolean, enableServiceLinks=boolean,
     imagePullSecrets=list_of(record("name", name=matching(SUBDOMAIN))),
+    affinity={"type": "object"}, priorityClassName=matching(SUBDOMAIN),
+    runtimeClassName=matching(SUBDOMAIN), serviceAccountName=matching(SUBDOMAIN),
     nodeSelector=labels, tolerations=list_of(record(
         key=matching(QUALIFIED), operator=one_of("Exists", "Equal"),
         value={"type": "string"}, effect=string)),
@@ -128,6 +132,8 @@ pod_template = record("spec", metadata=metadata(""), spec=pod_spec)
 job_spec = record(
     "template", completionMode=one_of("Indexed", "NonIndexed"),
     completions=positive, parallelism=positive, backoffLimit=natural,
+    backoffLimitPerIndex=natural, maxFailedIndexes=natural,
+    ttlSecondsAfterFinished=natural,
     podFailurePolicy=record("rules", rules=list_of({"oneOf": [
         record("action onExitCodes",
                action=one_of("FailJob", "Ignore", "Count", "FailIndex"),
@@ -261,6 +267,13 @@ def argument(words, flag):
     return None
 
 
+def checkpoint_dir(words):
+    for word in words:
+        if word.startswith("--set=checkpoint.dir="):
+            return word.split("=", 2)[2]
+    return None
+
+
 def resource_problems(pod):
     sizes = pod.container.get("resources", {})
     for key, value in sizes.get("requests", {}).items():
@@ -357,6 +370,9 @@ def job_problems(pod):
         yield "job: without an index the pods have no names"
     if spec.get("completions") != spec.get("parallelism"):
         yield "job: all of its pods have to run at once"
+    if spec.get("backoffLimit") != 0 and ("backoffLimitPerIndex" not in spec or
+                                          spec.get("maxFailedIndexes") != 0):
+        yield "job: the failures of all its pods count together, or one may be lost"
     codes = [each for each in rules if "onExitCodes" in each]
     if [each["onExitCodes"]["values"] for each in codes] != [PERMANENT] or \
             codes[0]["onExitCodes"]["operator"] != "In" or \
@@ -378,6 +394,8 @@ def job_problems(pod):
 
 def command_problems(pod, objects, words):
     """Files that the command names; variables that nothing sets."""
+    if int(argument(words, "--join-timeout") or LONGEST_DELAY) <= LONGEST_DELAY:
+        yield f"command: {pod.name} waits shorter than a retry may take"
     mounts = {each["mountPath"]: each
               for each in pod.container.get("volumeMounts", [])}
     for word in words + list(controllers.environment(pod, objects).values()):
@@ -391,14 +409,12 @@ def command_problems(pod, objects, words):
         found = target and controllers.find(objects, "ConfigMap", target)
         if not found or key not in found["data"]:
             yield f"command: no ConfigMap has {words[-1]}"
-    directory = None
-    for word in words:
-        if word.startswith("--set=checkpoint.dir="):
-            directory = word.split("=", 2)[2]
-            mount = mounts.get(directory, {"name": None})
-            if "persistentVolumeClaim" not in volumes.get(mount["name"], {}) or \
-                    mount.get("readOnly"):
-                yield f"command: {directory} is on no claim that may be written"
+    directory = checkpoint_dir(words)
+    if directory:
+        mount = mounts.get(os.path.dirname(directory), {"name": None})
+        if "persistentVolumeClaim" not in volumes.get(mount["name"], {}) or \
+                mount.get("readOnly"):
+            yield f"command: {directory} is on no claim that may be written"
 
 
 def set_problems(spec):
@@ -626,12 +642,55 @@ def problems(objects, external=("data",)):
     return found
 
 
+def selectors_of(each):
+    spec = each["spec"]
+    if each["kind"] == "NetworkPolicy":
+        yield spec["podSelector"]
+        for rule in spec.get("ingress", []):
+            for peer in rule.get("from", []):
+                yield peer["podSelector"]
+    elif each["kind"] in ("Service", "PodDisruptionBudget"):
+        yield spec["selector"]
+
+
+def together_problems(forms):
+    """What is wrong if all FORMS are in one namespace: objects, or directories of
+    checkpoints, of one name, and selectors of other forms' pods."""
+    shared = {text for text in sorted_text(manifests.kustomize(
+        f"{manifests.FOLDER}/common"))}
+    owners, directories, made = {}, {}, {}
+    for form, objects in forms.items():
+        workloads, services = controllers.workloads_of(objects)
+        made[form] = [pod for each in workloads for pod in each.pods]
+        own = [each for each in objects if sorted_text([each])[0] not in shared]
+        names = {(each["kind"], each["metadata"]["name"]) for each in own}
+        names |= {("Service", each["metadata"]["name"]) for each in services}
+        names |= {("Job", each.name) for each in workloads}
+        for name in names & set(owners):
+            yield f"together: {form} and {owners[name]} both have {name}"
+        owners.update(dict.fromkeys(names, form))
+        for pod in made[form]:
+            directory = checkpoint_dir(controllers.command(pod, objects))
+            other = directories.setdefault(directory, form)
+            if directory and other != form and "helm" not in (form, other):
+                yield f"together: {form} and {other} write {directory}"
+    for form, objects in forms.items():
+        for each in objects:
+            for selector in selectors_of(each) if "spec" in each else ():
+                for other, pods in made.items():
+                    if other != form and any(controllers.selects(
+                            selector, pod.labels) for pod in pods):
+                        yield (f"together: {each['kind']} of {form} selects pods "
+                               f"of {other}")
+
+
 # Mutations: the form, the kind and (beginning of) the name of the object, the path
 # in it, the new value (DROP: without), and the rule that refuses it.
 DROP = object()
 POD = "spec/template/spec"
 BOX = f"{POD}/containers/0"
 SET = "spec/replicatedJobs"
+NAMED = {"app.kubernetes.io/name": "capstan"}
 RUNTIME = "spec/template/spec/replicatedJobs"
 MUTATIONS = [
     ("plain", "Job", "capstan-ps", "apiVersion", "batch/v1beta1", "schema"),
@@ -706,10 +765,26 @@ MUTATIONS = [
      "app.kubernetes.io~name", "ps", "service"),
     ("plain", "Job", "capstan-ps", "spec/template/metadata/labels/"
      "app.kubernetes.io~name", "a value", "schema"),
-    ("plain", "Job", "capstan-chief", f"{BOX}/args/7", "/job/other.json",
+    ("plain", "Job", "capstan-ps", "spec/backoffLimitPerIndex", DROP, "job"),
+    ("plain", "Job", "capstan-ps", "spec/maxFailedIndexes", DROP, "job"),
+    ("plain", "Job", "capstan-ps", f"{BOX}/args/6", "--join-timeout=600",
      "command"),
-    ("plain", "Job", "capstan-chief", f"{BOX}/args/6",
-     "--set=checkpoint.dir=/tmp", "command"),
+    ("plain", "Job", "capstan-chief", f"{BOX}/args/8", "/job/other.json",
+     "command"),
+    ("plain", "Job", "capstan-chief", f"{BOX}/args/7",
+     "--set=checkpoint.dir=/tmp/capstan", "command"),
+    ("plain", "Job", "capstan-chief", f"{BOX}/args/7",
+     "--set=checkpoint.dir=/checkpoints/capstan-set", "together"),
+    ("plain", "Service", "capstan", "metadata/name", "capstan-set", "together"),
+    ("plain", "Service", "capstan", "spec/selector", NAMED, "together"),
+    ("plain", "PodDisruptionBudget", "capstan-worker", "metadata/name",
+     "capstan-set-state", "together"),
+    ("plain", "PodDisruptionBudget", "capstan-state", "spec/selector/matchLabels",
+     NAMED, "together"),
+    ("plain", "NetworkPolicy", "capstan", "spec/podSelector/matchLabels", NAMED,
+     "together"),
+    ("plain", "NetworkPolicy", "capstan", "spec/ingress/0/from/0/podSelector/"
+     "matchLabels", NAMED, "together"),
     ("plain", "Job", "capstan-chief", f"{BOX}/volumeMounts/1/readOnly", True,
      "command"),
     ("plain", "Service", "capstan", "metadata/name", "capstan-net", "service"),
@@ -764,6 +839,10 @@ MUTATIONS = [
     ("jobset", "JobSet", "capstan", "spec/failurePolicy/rules", DROP, "jobset"),
     ("jobset", "JobSet", "capstan", "spec/failurePolicy/rules/0/"
      "onJobFailureReasons/0", "Failed", "schema"),
+    ("jobset", "JobSet", "capstan", f"{SET}/2/template/spec/maxFailedIndexes", 1,
+     "job"),
+    ("jobset", "NetworkPolicy", "capstan", "spec/podSelector/matchLabels",
+     {"jobset.sigs.k8s.io/jobset-name": "capstan"}, "network"),
     ("jobset", "JobSet", "capstan", f"{SET}/1/name", "server", "cluster"),
     ("jobset", "JobSet", "capstan", f"{SET}/1/replicas", 2, "cluster"),
     ("jobset", "JobSet", "capstan", f"{SET}/1/template/{BOX}/livenessProbe/"
@@ -800,7 +879,15 @@ BAD_VALUES = [{"ps": {"replicas": 0}}, {"worker": {"replicas": "2"}},
               {"strategy": "ring"}, {"staleness": -1}, {"staleness": "some"},
               {"replicas": 2}, {"image": {"repository": ""}},
               {"terminationGracePeriodSeconds": 30}, {"trainer": {"gpus": 0.5}},
-              {"checkpoints": {"accessMode": "ReadOnlyMany"}}]
+              {"checkpoints": {"accessMode": "ReadOnlyMany"}},
+              {"joinTimeout": 600}, {"ttlSecondsAfterFinished": -1},
+              {"podLabels": {"app.kubernetes.io/component": "ps"}},
+              {"env": {"NCCL_DEBUG": "INFO"}}, {"nodeSelector": {}},
+              {"ps": {"tolerations": {}}}]
+
+# Values and a release's name that the templates refuse, and what they say.
+REFUSED = [({"trainer": {"gpus": 1}}, "demo", "image.tag"),
+           ({}, "1demo", "begin with a letter"), ({}, "demo.1", "a-z, 0-9 and -")]
 
 
 def mutate(objects, word, title, path, value):
@@ -827,6 +914,32 @@ def check_forms(forms):
         print(f"{form}: {len(objects)} objects follow the rules")
 
 
+def check_together(forms):
+    found = list(together_problems(forms))
+    assert not found, found
+    print(f"{', '.join(forms)}: together in one namespace")
+
+
+def check_chart(program):
+    forms = manifests.chart_forms(program)
+    check_forms(forms)
+    check_together({**manifests.forms(), "helm": forms["helm"]})
+    ps, chief, worker = (
+        controllers.find(forms["helm-coordinate"], "Job", f"demo-{role}")["spec"]
+        ["template"]["spec"] for role in ("ps", "chief", "worker"))
+    for key in ("nodeSelector", "tolerations", "runtimeClassName"):
+        assert key in worker and key not in ps and key not in chief, key
+    assert "affinity" in ps and "affinity" in chief and "affinity" not in worker
+    assert "runAsGroup" not in ps["securityContext"], "null removes no key"
+    for values, release, text in REFUSED:
+        try:
+            manifests.helm(program, values, release)
+        except manifests.Refused as error:
+            assert text in str(error), error
+            continue
+        assert False, f"the chart accepts {values} of {release}"
+
+
 def compare_kustomize():
     for folder in ("common", "plain"):
         path = f"{manifests.FOLDER}/{folder}"
@@ -840,7 +953,8 @@ def check_mutations(forms):
     for form, word, title, path, value, rule in MUTATIONS:
         objects = copy.deepcopy(forms[form])
         mutate(objects, word, title, path, value)
-        found = problems(objects)
+        found = problems(objects) if rule != "together" else \
+            list(together_problems({**forms, form: objects}))
         assert any(each.startswith(f"{rule}:") for each in found), \
             f"{form} {word} {path}: {rule} does not refuse it: {found}"
     for values in BAD_VALUES:

@@ -1,6 +1,10 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
-{{/* The name of all objects: short enough for "-worker-1023" and a label. */}}
+{{/* The name of all objects: short enough for "-worker-1023" and a label, and
+     that of a Service (RFC 1035). */}}
 {{- define "capstan.name" -}}
+{{- if not (regexMatch "^[a-z][-a-z0-9]*$" .Release.Name) -}}
+{{- fail (printf "the release's name %q cannot be that of a Service: it has to begin with a letter, and may have only a-z, 0-9 and -; choose another" .Release.Name) -}}
+{{- end -}}
 {{- .Release.Name | trunc 45 | trimSuffix "-" -}}
 {{- end -}}
 
