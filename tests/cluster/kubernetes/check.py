@@ -127,7 +127,6 @@ def judge(form, run, lead, disrupted):
 def main():
     if what == "rules":
         rules.check_forms(manifests.forms())
-        rules.check_claim_stays()
         rules.check_together(manifests.forms())
         rules.compare_kustomize()
     elif what == "chart":

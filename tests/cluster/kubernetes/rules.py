@@ -914,13 +914,6 @@ def check_forms(forms):
         print(f"{form}: {len(objects)} objects follow the rules")
 
 
-def check_claim_stays():
-    """kubectl delete -k deploy/kubernetes/plain keeps the checkpoints."""
-    kinds = [each["kind"] for each in
-             manifests.kustomize(f"{manifests.FOLDER}/plain")]
-    assert "PersistentVolumeClaim" not in kinds, kinds
-
-
 def check_together(forms):
     found = list(together_problems(forms))
     assert not found, found
