@@ -316,38 +316,45 @@ static void what_is_no_image_is_refused(void **state) {
     cluster_fixture_expect_logged(process, "found 0 values, expected 64");
 }
 
+static void write_numbers(const struct cluster_run *run, const char *name,
+                          bool swapped) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(swapped ? "b,a,label\n" : "a,b,label\n", file);
+    for (int i = 0; i < 20; i++)
+        fprintf(file, "%d,%d,%d\n", i, i % 3, i % 2);
+    fclose(file);
+}
+
+#define NUMBERS                                                                \
+    "\"data\": {\"format\": \"csv\", \"header\": true, \"train\": \"ab.csv\"," \
+    " \"test\": \"ab.csv\"}, \"epochs\": 1, "
+
 /* The names in the model count, not the order of the job's object. */
 static void features_in_another_order_are_refused(void **state) {
     struct cluster_run *run = *state;
-    cluster_clicks_write(run);
-    cluster_run_job(run, "{" CLUSTER_CLICKS_DATA
-                         "\"model\": {\"type\": \"wide_deep\", \"wide\":"
-                         " [\"cross\"], \"deep\": [\"e_user\", \"e_item\"],"
-                         " \"hidden\": [4]}, \"epochs\": 1}");
+    write_numbers(run, "ab.csv", false);
+    cluster_run_job(run, "{" NUMBERS "\"features\": {\"a\": {\"type\":"
+                         " \"numeric\"}, \"b\": {\"type\": \"numeric\"}},"
+                         " \"model\": {\"layers\": [2, 2], \"features\":"
+                         " [\"a\", \"b\"]}}");
     CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
     struct cluster_process *resumed = CLUSTER_FIXTURE_RUN(
-        run, 1, 1, 2, "epochs=2", "model.deep=[\"e_item\",\"e_user\"]");
+        run, 1, 1, 2, "epochs=2", "model.features=[\"b\",\"a\"]");
     cluster_fixture_expect_logged(resumed, "the order of features or of");
-    CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=2", "features.user=null",
-                        "features.user={\"type\":\"hash_bucket\"}");
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=2",
+                        "features={\"b\":{\"type\":\"numeric\"},"
+                        "\"a\":{\"type\":\"numeric\"}}");
 }
 
 /* Columns that no features name count by place. */
 static void columns_in_another_order_are_refused(void **state) {
     struct cluster_run *run = *state;
-    char path[PATH_MAX];
-    cluster_run_job(run, "{\"data\": {\"format\": \"csv\", \"header\": true,"
-                         " \"train\": \"ab.csv\", \"test\": \"ab.csv\"},"
-                         " \"model\": {\"layers\": [2, 2]}, \"epochs\": 1}");
-    for (int swapped = 0; swapped < 2; swapped++) {
-        cluster_run_path(run, swapped ? "ba.csv" : "ab.csv", path);
-        FILE *file = fopen(path, "w");
-        assert_non_null(file);
-        fputs(swapped ? "b,a,label\n" : "a,b,label\n", file);
-        for (int i = 0; i < 20; i++)
-            fprintf(file, "%d,%d,%d\n", i, i % 3, i % 2);
-        fclose(file);
-    }
+    cluster_run_job(run, "{" NUMBERS "\"model\": {\"layers\": [2, 2]}}");
+    write_numbers(run, "ab.csv", false);
+    write_numbers(run, "ba.csv", true);
     CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
     cluster_fixture_expect_logged(
         TOOL(run, 2, "eval", "--set", "data.test=ba.csv", "checkpoint"),
