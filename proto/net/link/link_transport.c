@@ -18,7 +18,7 @@
 static const int64_t MIN_SHM_LIFETIME = 5 * TIME_S;
 static const int64_t GREETING_TIME = TIME_S; /* half of ZMQ_HANDSHAKE_IVL */
 /* libzmq connects again within seconds where a connection is accepted. */
-static const int64_t ANSWER_AGE = 10 * TIME_S;
+static const int64_t ANSWER_AGE = 5 * TIME_S;
 enum { HANDSHAKES_TO_JUDGE = 3 };
 static const char PEER_LEFT[] = "it has ended, or has closed its shared memory";
 

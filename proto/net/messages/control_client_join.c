@@ -9,7 +9,7 @@
 
 static const int64_t WAIT_LOG_INTERVAL = 30 * TIME_S;
 /* What has not answered for this long is there no more. */
-static const int64_t FOREIGN_AGE = 10 * TIME_S;
+static const int64_t FOREIGN_AGE = 5 * TIME_S;
 /* A chief answers a join at once, unless its machine stands still. */
 static const int64_t WELCOME_LIMIT = 5 * TIME_S;
 #define NOT_AS_CHIEF "answers, but not as a Capstan chief; it "
