@@ -62,6 +62,8 @@ SchedulerType=sched/builtin
 SchedulerParameters=sched_interval=2
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
+KillOnBadExit=1
+WaitTime=5
 $(printf '%s\n' "${nodes[@]}")
 PartitionName=all Nodes=ALL Default=YES State=UP
 END

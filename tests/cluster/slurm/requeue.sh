@@ -6,7 +6,9 @@
 #
 # ps-limit: the batch script gets the signal that --signal sends before the time
 # limit; the checkpoints are on the nodes' own disks. allreduce-requeued: by an
-# administrator.
+# administrator. unsaved: the limit without a checkpoint. failing: a program in place
+# of capstan that fails, on task 0 later than the cluster's WaitTime; on its node's disk
+# are the checkpoints that it would resume from.
 set -eu
 deploy=${1:?the folder of the batch files}
 
@@ -40,6 +42,27 @@ scancel --batch --signal=USR1 "$limit"
 requeued=$(submit allreduce-requeued allreduce.sbatch)
 until_it 60 says allreduce-requeued 'chief: checkpoint '
 scontrol requeue "$requeued"
+
+cat > failing << 'END'
+#!/bin/bash
+((SLURM_PROCID == 0)) || exit 138
+dir=${*: -1} # checkpoint.dir
+ls "${dir#*=}"/*/manifest.json
+sleep 7
+echo "task 0 is left alone"
+exit 138
+END
+chmod +x failing
+for step in "000 null" "100 null" "200 null" "300 {\"step\":100,\"hash\":\"0\"}" "400 null"; do
+    mkdir -p "bases/step-000000${step% *}"
+    echo "{\"base\":${step#* }}" > "bases/step-000000${step% *}/manifest.json"
+done
+mkdir bases/step-000000500 # incomplete
+RESTARTS=1 CAPSTAN=$PWD/failing LOCAL_DIR=/mnt/bases SHARED_DIR=$PWD/bases \
+    submit failing ps.sbatch > /dev/null
+unsaved=$(submit unsaved allreduce.sbatch --set checkpoint.dir=null --set steps=100000000)
+until_it 60 says unsaved 'chief: step '
+scancel --batch --signal=USR1 "$unsaved"
 submit ps-quiet ps.sbatch > /dev/null
 submit allreduce-quiet allreduce.sbatch > /dev/null
 for name in ps-limit allreduce-requeued; do
@@ -51,3 +74,8 @@ done
 says ps-limit '^capstan ended with 143 at the time limit'
 if says ps-limit "worker .: signal 15"; then exit 1; fi # only the first task
 [[ -d shared/step-000003000 && ! -e ps-limit ]]
+
+until_it 60 says unsaved '^not requeued: no checkpoint is newer'
+until_it 60 says failing '^not requeued: failure 2, and RESTARTS is 1'
+[[ $(grep -o 'step-.*/manifest' failing.log | sort -u | tr -dc '1-9\n' | paste -sd,) == 1,3,4 ]]
+[[ $(grep -c '^task 0 is left alone' failing.log) == 2 ]]
