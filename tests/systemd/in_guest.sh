@@ -134,7 +134,7 @@ step=$(capstan ckpt ls --json /var/lib/capstan/run | grep -o '"step":[ 0-9]*' |
     grep -o '[0-9]*' | sort -n | tail -n 1)
 job "$((step / 235 + 2))"
 now
-timeout 90 systemctl start capstan.target
+timeout 90 systemctl start capstan.target "${units[@]}" # waits until they have joined
 for unit in "${units[@]}"; do
     until_it is "$unit" ActiveState inactive
     is "$unit" Result success
