@@ -8,7 +8,8 @@
 # NUM_PS=0 the job trains by all-reduce. After a failure for which a retry is
 # worthwhile the run is started again, RESTARTS (20) times at most, and resumes.
 # CAPSTAN: the program, at one path on every host. MPIRUN: mpirun, and its flags.
-# GRACE: seconds that Open MPI leaves the ranks for a checkpoint (10; its own: 1).
+# GRACE: seconds that Open MPI waits before SIGTERM and before SIGKILL, in which the
+# ranks write a checkpoint (36: timeouts.grace + timeouts.stop + 1; its own: 1).
 set -u
 hostfile=${1:?a hostfile} job=${2:?a job file}
 shift 2
@@ -29,7 +30,7 @@ export MASTER_ADDR=${MASTER_ADDR:-${hosts%%:*}} MASTER_PORT=${MASTER_PORT:-29500
 if "${mpirun[@]}" --version 2> /dev/null | grep -q 'Open MPI'; then
     # When a rank fails or mpirun gets a signal, the others write a checkpoint.
     mpirun+=(--hostfile "$hostfile" -n "$ranks" --map-by node --bind-to none
-        --mca odls_base_sigkill_timeout "${GRACE:-10}"
+        --mca odls_base_sigkill_timeout "${GRACE:-36}"
         -x MASTER_ADDR -x MASTER_PORT)
     for name in $(compgen -e CAPSTAN_) OMP_NUM_THREADS; do
         [[ -v $name ]] && mpirun+=(-x "$name")
@@ -41,10 +42,34 @@ else
         -n "$ranks")
 fi
 
+# A signal to this script ends the run. Open MPI hands SIGUSR1 to the ranks at once,
+# which requests a checkpoint, and SIGTERM only after GRACE; of two signals that it
+# finds together it may lose the first. mpirun has a process group of its own, so that
+# Ctrl-C reaches it once: at a second one it does not wait.
+stopped=0
+stop() {
+    ((! stopped)) || return
+    stopped=1
+    kill -USR1 $! && sleep 1 && kill -TERM $!
+}
+trap 'stop 2> /dev/null' TERM INT HUP
+trap 'kill -USR1 $!' USR1
+# Waits for the process that was started last; a signal does not end the wait.
+await() {
+    while wait $!; kill -0 $! 2> /dev/null; do :; done
+    wait $!
+}
+set -m
+
 for ((restarts = ${RESTARTS:-20}; ; restarts--)); do
-    "${mpirun[@]}" "${CAPSTAN:-capstan}" run "${mode[@]}" "$job" "$@"
+    "${mpirun[@]}" "${CAPSTAN:-capstan}" run "${mode[@]}" "$job" "$@" < /dev/null &
+    await
     code=$?
+    ((code == 0 || ! stopped)) || exit 143
     # docs/running.md. Hydra has 9 for a rank that was killed.
     ((restarts > 0)) && [[ $code == 13[78] || $code == 9 ]] || exit "$code"
-    echo "run.sh: exit code $code; the run is started again" >&2
+    echo "run.sh: exit code $code; the run is started again in 5 s" >&2
+    sleep 5 &
+    await
+    ((! stopped)) || exit 143
 done

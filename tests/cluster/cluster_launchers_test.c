@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,38 +281,66 @@ static void open_mpi_starts_a_run(void **state) {
 }
 
 /* deploy/mpi as it is written, with both of its hosts on this machine
- * (tests/cluster/mpi/hosts.sh). */
+ * (tests/cluster/mpi/hosts.sh), as a process of NUM_PS ("NUM_PS=2"). */
+static struct cluster_process *start_on_two_hosts(struct cluster_run *run,
+                                                  const char *num_ps) {
+    char script[PATH_MAX], folder[PATH_MAX], start[PATH_MAX], hosts[PATH_MAX];
+    char master[32];
+    uint16_t port;
+    static int holder;
+    if (access(mpirun, X_OK))
+        skip_test("there is no %s here (openmpi-bin)", mpirun);
+    if (holder) /* of the run before */
+        close(holder);
+    assert_non_null(realpath("tests/cluster/mpi/hosts.sh", script));
+    assert_non_null(realpath("deploy/mpi/run.sh", start));
+    assert_non_null(realpath("deploy/mpi/hostfile", hosts));
+    cluster_run_path(run, "mpi", folder);
+    assert_int_equal(port_reserve(&port, &holder, NULL), 0);
+    snprintf(master, sizeof master, "MASTER_PORT=%u", port);
+    return cluster_run_program(
+        run, num_ps, script,
+        (const char *[]){folder, start, hosts, "job.json", NULL},
+        (const char *[]){master, num_ps, "GRACE=1", NULL});
+}
+
+static void skip_without_hosts(struct cluster_process *process) {
+    const char *said = cluster_run_output(process);
+    if (!strncmp(said, "skip ", 5))
+        skip_test("no two hosts here, without %.*s",
+                  (int)strcspn(said + 5, "\n"), said + 5);
+}
+
 static void the_files_for_mpi_start_a_run_on_two_hosts(void **state) {
     static const char *const said[][2] = {
         {"NUM_PS=2", "ps 1 joined from node2"},
         {"NUM_PS=0", "worker 5 joined from node2"},
     };
-    char script[PATH_MAX], folder[PATH_MAX], run[PATH_MAX], hosts[PATH_MAX];
-    char master[32];
-    uint16_t port;
-    int holder;
-    if (access(mpirun, X_OK))
-        skip_test("there is no %s here (openmpi-bin)", mpirun);
-    assert_non_null(realpath("tests/cluster/mpi/hosts.sh", script));
-    assert_non_null(realpath("deploy/mpi/run.sh", run));
-    assert_non_null(realpath("deploy/mpi/hostfile", hosts));
-    cluster_run_path(*state, "mpi", folder);
-    assert_int_equal(port_reserve(&port, &holder, NULL), 0);
-    snprintf(master, sizeof master, "MASTER_PORT=%u", port);
     cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
     for (unsigned i = 0; i < sizeof said / sizeof *said; i++) {
-        struct cluster_process *process = cluster_run_program(
-            *state, said[i][0], script,
-            (const char *[]){folder, run, hosts, "job.json", NULL},
-            (const char *[]){master, said[i][0], NULL});
+        struct cluster_process *process =
+            start_on_two_hosts(*state, said[i][0]);
         cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
-        const char *skip = cluster_run_output(process);
-        if (!strncmp(skip, "skip ", 5))
-            skip_test("no two hosts here, without %.*s",
-                      (int)strcspn(skip + 5, "\n"), skip + 5);
+        skip_without_hosts(process);
         assert_non_null(strstr(cluster_run_errors(process), said[i][1]));
     }
-    close(holder);
+}
+
+/* A checkpoint at once, and one at the end. */
+static void a_signal_to_the_start_for_mpi_ends_the_run(void **state) {
+    if (geteuid())
+        skip_test("no two hosts here, without root");
+    cluster_run_job(*state, "{\"steps\": 100000000}");
+    struct cluster_process *process = start_on_two_hosts(*state, "NUM_PS=2");
+    cluster_run_await(process, "chief: step ", 2 * CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(process, SIGTERM);
+    cluster_run_expect(process, 143, 2 * CLUSTER_RUN_DEADLINE);
+    const char *said = cluster_run_errors(process);
+    const char *requested = strstr(said, "chief: checkpoint ");
+    const char *ended = strstr(said, "ended by a signal: one checkpoint");
+    assert_true(requested && ended && requested < ended);
+    assert_non_null(strstr(said, "the same command resumes from "));
+    assert_null(strstr(said, "the run is started again"));
 }
 
 /* A process of `capstan run` with a job, and with VARIABLES as in a shell:
@@ -486,6 +515,9 @@ int main(void) {
             open_mpi_starts_a_run, cluster_run_setup, cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             the_files_for_mpi_start_a_run_on_two_hosts, cluster_run_setup,
+            cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_signal_to_the_start_for_mpi_ends_the_run, cluster_run_setup,
             cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             ps_lites_variables_start_a_run_that_its_scheduler_leads,
