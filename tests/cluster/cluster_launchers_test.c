@@ -301,7 +301,7 @@ static struct cluster_process *start_on_two_hosts(struct cluster_run *run,
     return cluster_run_program(
         run, num_ps, script,
         (const char *[]){folder, start, hosts, "job.json", NULL},
-        (const char *[]){master, num_ps, "GRACE=1", NULL});
+        (const char *[]){master, num_ps, "GRACE=5", NULL});
 }
 
 static void skip_without_hosts(struct cluster_process *process) {
