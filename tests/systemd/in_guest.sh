@@ -64,6 +64,7 @@ systemd-analyze security capstan-ps@0.service | tail -n 1
 systemctl enable -q "${units[@]}"
 timeout 90 systemctl start capstan.target
 until_it all_train
+[[ $(of capstan.target After) != *capstan-* && $(of multi-user.target After) != *capstan* ]]
 is capstan-ps@0 ActiveState active
 [[ $(stat -c %u "/proc/$(of capstan-ps@0 MainPID)") != 0 ]]
 says capstan-worker@0 'over shared memory'

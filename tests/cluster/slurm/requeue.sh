@@ -11,6 +11,7 @@
 # are the checkpoints that it would resume from.
 set -eu
 deploy=${1:?the folder of the batch files}
+trap 'scancel --user=root' EXIT # nodes.sh waits until they have ended
 
 # Submits file $2 as job $1, and prints its number.
 submit() {
