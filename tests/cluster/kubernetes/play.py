@@ -155,18 +155,18 @@ class Container:
             "'exec'", "exec", 1)]) + "\n"
 
     def kill(self, number):
-        """Signals the container's process 1; one that is not yet made is not."""
+        """Signals the container's process 1, which ends all others of it. One
+        that is not the program yet is killed, as is one that is not made: by
+        the end of its parent alone it would live on."""
         try:
             path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
             with open(path) as file:
                 child = int(file.read().split()[0])
             with open(f"/proc/{child}/comm") as file:
-                if file.read().strip() == "capstan":
-                    os.kill(child, number)
-                    return
+                is_program = file.read().strip() == "capstan"
+            os.kill(child, number if is_program else signal.SIGKILL)
         except (OSError, IndexError):
-            pass
-        self.process.kill()
+            self.process.kill()
 
     def poll(self):
         if self.code is None and self.process.poll() is not None:
