@@ -180,6 +180,19 @@ static enum status print_summary(int file, const char *program, int code,
                        program);
 }
 
+/* Runs LAUNCH; prints and closes SUMMARY, the file that its leader fills in
+ * (below 0: none). */
+static enum status launch_with_summary(const struct launch_settings *launch,
+                                       int summary, int *code,
+                                       struct failure *why) {
+    enum status status = launch_run(launch, code, why);
+    if (!status && summary >= 0)
+        status = print_summary(summary, launch->command[0], *code, why);
+    if (summary >= 0)
+        close(summary);
+    return status;
+}
+
 /* Workers are processes of a caller of the library; its own settings are not
  * known here. */
 static enum status local_script(const struct options *options,
@@ -217,11 +230,7 @@ static enum status local_script(const struct options *options,
         .stop = job->timeouts.stop,
         .metrics = settings->metrics,
         .log = log};
-    status = launch_run(&launch, code, why);
-    if (!status && options->json)
-        status = print_summary(summary, launch.command[0], *code, why);
-    if (summary >= 0)
-        close(summary);
+    status = launch_with_summary(&launch, summary, code, why);
     job_free(&job);
     return status;
 }
@@ -325,11 +334,7 @@ static enum status local_distributed_command(
         .stop = COMMAND_STOP,
         .metrics = settings->metrics,
         .log = log};
-    status = launch_run(&launch, code, why);
-    if (!status && options->json)
-        status = print_summary(summary, launch.command[0], *code, why);
-    if (summary >= 0)
-        close(summary);
+    status = launch_with_summary(&launch, summary, code, why);
     azureml_command_free(&command);
     return status;
 }

@@ -14,7 +14,9 @@
 struct checkpoint_model;
 
 /* Opens JOB's model, and DATA, whose samples it gets, as dataset_open: JOB and
- * LOG are those of DATA. Borrows JOB. STATUS_CONFIG if they do not fit. */
+ * LOG are those of DATA. Borrows JOB. STATUS_CONFIG if they do not fit, or if
+ * columns that count by place are not those of data.train, as far as that can
+ * be read; else LOG gets a warning. */
 enum status checkpoint_model_open(struct checkpoint_model **out,
                                   const struct dataset_options *data,
                                   struct failure *why) MUST_CHECK;

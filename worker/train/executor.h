@@ -36,7 +36,7 @@ struct evaluation_range {
     uint64_t snapshot;           /* of the tables */
 
     /* NULL, or receives the outputs of the next COUNT samples, in host memory
-     * until it returns. */
+     * until it returns; the evaluation then has no scores. */
     enum status (*take)(void *context, const struct model_outputs *outputs,
                         uint32_t count, struct failure *why);
     void *context;
