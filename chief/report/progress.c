@@ -234,8 +234,7 @@ static void draw(struct progress *progress,
     progress_bar_text(line + 1, sizeof line - 8, numbers,
                       terminal_columns() - 1);
     strcat(line, "\x1b[K");
-    ssize_t written = write(STDERR_FILENO, line, strlen(line));
-    (void)written; /* there is nowhere to report an error */
+    log_draw(line);
     progress->drawn = true;
 }
 
@@ -283,10 +282,7 @@ void progress_epoch(struct progress *progress,
 }
 
 void progress_close(struct progress *progress) {
-    static const char clear[] = "\r\x1b[K";
-    if (!progress->drawn)
-        return;
-    ssize_t written = write(STDERR_FILENO, clear, sizeof clear - 1);
-    (void)written; /* there is nowhere to report an error */
+    if (progress->drawn)
+        log_draw("\r\x1b[K");
     progress->drawn = false;
 }

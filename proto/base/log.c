@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/log.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +16,12 @@
 /* Of several processes, a pipe keeps each write of this size in one piece. */
 enum { LINE_SIZE = PIPE_BUF };
 
+/* Milliseconds that a line waits for a reader of standard error. */
+enum { WAIT_FOR_LINE = 1000, WAIT_FOR_ERROR = 5000 };
+
 enum level { LEVEL_INFO, LEVEL_WARNING, LEVEL_ERROR };
+
+static _Atomic unsigned log_missing; /* lines since a reader took the last */
 
 bool log_is_json(void) {
     const char *value = getenv(LOG_JSON_VARIABLE);
@@ -33,6 +41,15 @@ void log_open(struct log *log, const char *role, int index) {
     log->quiet = log->silent = false;
 }
 
+/* Cuts TEXT to MOST bytes, between characters. */
+static void log_cut(char *text, size_t most) {
+    if (strlen(text) <= most)
+        return;
+    while (most && (text[most] & 0xc0) == 0x80)
+        most--;
+    text[most] = 0;
+}
+
 /* Control characters become spaces, so that no text can imitate a line of its
  * own or move a terminal's cursor. Returns the length. */
 static size_t log_format_plain(const struct log *log, enum level level,
@@ -50,7 +67,9 @@ static size_t log_format_plain(const struct log *log, enum level level,
     size_t text = (size_t)snprintf(
         line, LINE_SIZE, "%s%s.%03d %s%s: %s", log->terminal ? "\r\x1b[K" : "",
         date, (int)(now.tv_usec / 1000), log->role, index, prefixes[level]);
-    vsnprintf(line + text, LINE_SIZE - text - 1, format, arguments);
+    size_t room = LINE_SIZE - text - 1;
+    if ((size_t)vsnprintf(line + text, room, format, arguments) >= room)
+        log_cut(line + text, room - 4);
     for (; line[text]; text++) /* texts of peers are logged too */
         if ((unsigned char)line[text] < ' ' || line[text] == 0x7f)
             line[text] = ' ';
@@ -90,15 +109,6 @@ static size_t log_dump_json(const struct log *log, enum level level,
     return length;
 }
 
-/* Cuts TEXT to MOST bytes, between characters. */
-static void log_cut(char *text, size_t most) {
-    if (strlen(text) <= most)
-        return;
-    while (most && (text[most] & 0xc0) == 0x80)
-        most--;
-    text[most] = 0;
-}
-
 bool log_is_info(const char *line, size_t length) {
     static const char time[] = "0000-00-00 00:00:00.000 ";
     for (size_t i = 0; i < sizeof time - 1; i++)
@@ -125,6 +135,41 @@ static size_t log_format_json(const struct log *log, enum level level,
     return length;
 }
 
+/* False: the pipe or the terminal is full, and nothing reads it for WAIT ms. */
+static bool log_await_reader(int wait) {
+    struct pollfd file = {.fd = STDERR_FILENO, .events = POLLOUT};
+    int ready = poll(&file, 1, wait);
+    while (ready < 0 && errno == EINTR)
+        ready = poll(&file, 1, wait);
+    return ready != 0;
+}
+
+void log_draw(const char *text) {
+    if (!log_await_reader(0))
+        return;
+    ssize_t written = write(STDERR_FILENO, text, strlen(text));
+    (void)written; /* no other place to report to */
+}
+
+/* May a line be written? A run waits for a reader once, then goes on without
+ * its log; the first line that is read again says how many are missing. */
+static bool log_may_write(const struct log *log, enum level level) {
+    int wait = level == LEVEL_ERROR ? WAIT_FOR_ERROR
+               : log_missing        ? 0
+                                    : WAIT_FOR_LINE;
+    if (!log_await_reader(wait))
+        return false;
+    unsigned missing = atomic_exchange(&log_missing, 0);
+    if (!missing)
+        return true;
+    log_warning(log, "log_lines_missing",
+                "%u line%s of the log %s missing here: nothing read standard "
+                "error for %d s",
+                missing, log_plural(missing), missing == 1 ? "is" : "are",
+                WAIT_FOR_LINE / 1000);
+    return log_await_reader(wait);
+}
+
 static void log_write_line(const struct log *log, enum level level,
                            const char *event, const char *code,
                            const char *format, va_list arguments) {
@@ -137,9 +182,13 @@ static void log_write_line(const struct log *log, enum level level,
             : log_format_plain(log, level, format, arguments, line);
     if (!length) /* no memory for the object: an empty line is none */
         return;
+    if (!log_may_write(log, level)) {
+        log_missing++;
+        return;
+    }
     line[length++] = '\n';
     ssize_t written = write(STDERR_FILENO, line, length);
-    (void)written; /* no other place to report to */
+    (void)written;
 }
 
 #define LOG_AT(level, code)                                                    \

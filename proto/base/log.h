@@ -3,7 +3,9 @@
  * text. With CAPSTAN_JSON_LOG=1 in the environment, a JSON object on each line,
  * with the event's name as well (docs/log.md). Each line is one write of at
  * most PIPE_BUF bytes, so that several processes may share a terminal or a
- * pipe; on a terminal a line first clears the progress bar that it lands on. */
+ * pipe; on a terminal a line first clears the progress bar that it lands on. If
+ * nothing reads a full pipe or terminal for a second, lines are left out and
+ * counted, so that no step waits for them. */
 #ifndef CAPSTAN_LOG_H
 #define CAPSTAN_LOG_H
 
@@ -43,6 +45,10 @@ void log_warning(const struct log *log, const char *event, const char *format,
                  ...) PRINTF_LIKE(3, 4);
 void log_error(const struct log *log, const char *event, const char *format,
                ...) PRINTF_LIKE(3, 4);
+
+/* Writes TEXT, which moves the cursor of a terminal; nothing if the terminal is
+ * stopped. */
+void log_draw(const char *text);
 
 /* The ending of a noun of which there are COUNT: "s", or nothing of 1. */
 const char *log_plural(uint64_t count);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/log.h"
 
+#include "proto/base/time.h"
 #include "tests/lib/link_fixture.h"
 
 #include <setjmp.h>
@@ -103,16 +104,23 @@ static void a_quiet_log_has_waits_warnings_and_errors(void **state) {
     assert_non_null(strstr(said, " ps 1: warning: late\n"));
 }
 
-static void a_long_text_is_truncated_and_stays_one_line(void **state) {
+static void a_long_text_is_cut_between_characters_to_one_line(void **state) {
+    static const char euro[] = "\xe2\x82\xac";
     struct link_fixture *fixture = *state;
-    char text[9000];
-    memset(text, 'y', sizeof text - 1);
-    text[sizeof text - 1] = 0;
-    link_fixture_capture_log(fixture);
-    log_info(&fixture->log, "listening", "%s", text);
-    const char *said = link_fixture_captured_log(fixture);
-    assert_int_equal(strlen(said), 4095);
-    assert_ptr_equal(strchr(said, '\n'), said + 4094);
+    char text[9001];
+    for (unsigned shift = 0; shift < 3; shift++) {
+        memset(text, 'y', shift);
+        for (size_t used = shift; used < sizeof text - 4; used += 3)
+            memcpy(text + used, euro, sizeof euro);
+        link_fixture_capture_log(fixture);
+        log_info(&fixture->log, "listening", "%s", text);
+        const char *said = link_fixture_captured_log(fixture);
+        assert_in_range(strlen(said), 4085, 4095);
+        assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
+        json_t *string = json_string(said); /* of UTF-8 alone */
+        assert_non_null(string);
+        json_decref(string);
+    }
 }
 
 static void the_progress_bar_of_a_terminal_is_cleared_first(void **state) {
@@ -249,6 +257,42 @@ static void a_failure_of_a_command_keeps_its_lines_and_its_code(void **state) {
     json_decref(object);
 }
 
+/* What a pipe that nobody reads holds, then what was lost is counted. */
+static void a_log_that_nothing_reads_delays_its_process_once(void **state) {
+    enum { LINES = 10000 };
+    struct log log;
+    int pipe_ends[2], saved = dup(STDERR_FILENO);
+    unsigned missing = 0, read_lines = 0;
+    static char said[1 << 20];
+    (void)state;
+    log_open(&log, "test", -1);
+    assert_int_equal(pipe(pipe_ends), 0);
+    dup2(pipe_ends[1], STDERR_FILENO);
+    int64_t began = time_now();
+    for (unsigned i = 0; i < LINES; i++)
+        log_info(&log, "listening", "line %u", i);
+    int64_t took = time_now() - began;
+    ssize_t got = read(pipe_ends[0], said, sizeof said);
+    log_info(&log, "listening", "the last");
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(pipe_ends[1]);
+    for (ssize_t more; (more = read(pipe_ends[0], said + got,
+                                    sizeof said - 1 - (size_t)got)) > 0;)
+        got += more;
+    close(pipe_ends[0]);
+    assert_in_range(took, TIME_S / 2, 4 * TIME_S);
+    said[got] = 0;
+    for (const char *line = said; (line = strstr(line, "test: line "));
+         line++, read_lines++)
+        assert_int_equal(atoi(line + strlen("test: line ")), read_lines);
+    const char *warning = strstr(said, "test: warning: ");
+    assert_non_null(warning);
+    assert_int_equal(sscanf(warning, "test: warning: %u lines ", &missing), 1);
+    assert_int_equal(missing + read_lines, LINES);
+    assert_non_null(strstr(warning, "test: the last\n"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_has_date_role_and_index_before_its_text),
@@ -256,7 +300,7 @@ int main(void) {
         cmocka_unit_test(an_index_below_zero_is_left_out),
         cmocka_unit_test(a_null_log_is_silent),
         cmocka_unit_test(a_quiet_log_has_waits_warnings_and_errors),
-        cmocka_unit_test(a_long_text_is_truncated_and_stays_one_line),
+        cmocka_unit_test(a_long_text_is_cut_between_characters_to_one_line),
         cmocka_unit_test(the_progress_bar_of_a_terminal_is_cleared_first),
         cmocka_unit_test(a_log_of_json_draws_nothing_on_a_terminal),
         cmocka_unit_test(
@@ -266,6 +310,7 @@ int main(void) {
         cmocka_unit_test(
             a_long_text_is_cut_between_characters_to_a_line_of_json),
         cmocka_unit_test(a_failure_of_a_command_keeps_its_lines_and_its_code),
+        cmocka_unit_test(a_log_that_nothing_reads_delays_its_process_once),
     };
     return cmocka_run_group_tests(tests, link_fixture_setup,
                                   link_fixture_teardown);
