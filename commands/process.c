@@ -181,7 +181,8 @@ static bool waits_for_orphan(const struct composition *composition,
                              const struct failure *why, int64_t since) {
     struct pollfd item = {interrupts(composition), POLLIN, 0};
     bool is_taken = why->code == FAILURE_PORT_IN_USE ||
-                    why->code == FAILURE_DIRECTORY_LOCKED;
+                    why->code == FAILURE_DIRECTORY_LOCKED ||
+                    why->code == FAILURE_DIRECTORY_HELD;
     return composition->process_settings.external && is_taken &&
            time_now() - since < ORPHAN_TIME && !poll(&item, 1, ORPHAN_PAUSE_MS);
 }

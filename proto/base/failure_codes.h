@@ -110,6 +110,9 @@
     X(120, BAD_RECORD, FAILED, "a record of the data is wrong")                \
     X(90, DIRECTORY_LOCKED, CONFIG,                                            \
       "another run is using the checkpoint directory")                         \
+    X(122, DIRECTORY_HELD, RETRY,                                              \
+      "another run is using the checkpoint directory, on another host, which " \
+      "may have failed, or in another container")                              \
     X(91, DIRECTORY_NOT_SHARED, CONFIG,                                        \
       "the checkpoint directory is on one host alone")                         \
     X(121, TABLE_FULL, FAILED, "a table has all the rows it may have")         \

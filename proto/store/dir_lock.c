@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RUN_DIGITS = 16, TRIES = 16 };
+enum { RUN_DIGITS = 16, TRIES = 16, SYSTEM_SIZE = 128 };
 static const char prefix[] = ".run-"; /* checkpoint_run_file's */
 
 struct dir_lock {
@@ -54,13 +54,28 @@ static bool is_current(const struct dir_lock *lock) {
             own.st_dev == found.st_dev);
 }
 
-/* Writes the owner for error texts of other runs. Processes that share a file
- * each write a line. */
+/* Names the boot of this kernel and the PID namespace of this container: a pod
+ * may have the host name of the one that it replaces. */
+static void own_system(char system[SYSTEM_SIZE]) {
+    char boot[64] = "", space[64] = "";
+    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file >= 0 && read(file, boot, sizeof boot - 1) > 0)
+        boot[strcspn(boot, "\n")] = 0;
+    if (file >= 0)
+        close(file);
+    if (readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0)
+        *space = 0;
+    snprintf(system, SYSTEM_SIZE, "%s %s", boot, space);
+}
+
+/* Writes the owner for error texts of other runs, and its system. Each process
+ * that shares the file writes over it. */
 static void write_owner(const struct dir_lock *lock) {
-    char host[256] = "", text[512];
+    char host[256] = "", text[512], system[SYSTEM_SIZE];
     gethostname(host, sizeof host - 1);
-    int length = snprintf(text, sizeof text, "%s, pid %d on host %s\n",
-                          lock->owner, (int)getpid(), host);
+    own_system(system);
+    int length = snprintf(text, sizeof text, "%s, pid %d on host %s\n%s\n",
+                          lock->owner, (int)getpid(), host, system);
     if (pwrite(lock->file, text, (size_t)length, 0) != length)
         return; /* then no owner is named */
 }
@@ -100,35 +115,38 @@ static bool is_other_run(const char *name, const char *own) {
            strncmp(name, own, begin + RUN_DIGITS) != 0;
 }
 
-static void read_owner(int file, char *text, size_t size) {
-    ssize_t length = pread(file, text, size - 1, 0);
+/* The lock of another system may be that of a host which has failed: a file
+ * server keeps it for a lease time. Or of a container that is being stopped: so
+ * it is worth a retry. */
+static enum status refuse(int file, const char *dir, struct failure *why) {
+    char text[512], system[SYSTEM_SIZE];
+    ssize_t length = pread(file, text, sizeof text - 1, 0);
     text[length > 0 ? length : 0] = 0;
+    char *named = strchr(text, '\n');
+    own_system(system);
+    bool here = !named || !strncmp(named + 1, system, strlen(system));
     text[strcspn(text, "\n")] = 0;
-    if (!*text)
-        snprintf(text, size, "a process whose owner is not written yet");
+    return status_fail(
+        why, here ? FAILURE_DIRECTORY_LOCKED : FAILURE_DIRECTORY_HELD,
+        "another run is using %s: %s. Two runs cannot write checkpoints into "
+        "one directory: end that run first, or give this one a checkpoint.dir "
+        "of its own",
+        dir, *text ? text : "a process whose owner is not written yet");
 }
 
 /* A file without a lock belongs to a dead run and is removed. */
 static enum status check_other(int folder, const char *dir, const char *name,
                                struct failure *why) {
-    char text[512];
+    enum status status = STATUS_OK;
     int file = openat(folder, name, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return STATUS_OK; /* it was just removed, or belongs to another user */
-    bool is_live = is_locked(file);
-    if (is_live)
-        read_owner(file, text, sizeof text);
+    if (is_locked(file))
+        status = refuse(file, dir, why);
     else
         unlinkat(folder, name, 0);
     close(file);
-    return is_live
-               ? status_fail(
-                     why, FAILURE_DIRECTORY_LOCKED,
-                     "another run is using %s: %s. Two runs cannot write "
-                     "checkpoints into one directory: end that run first, or "
-                     "give this one a checkpoint.dir of its own",
-                     dir, text)
-               : STATUS_OK;
+    return status;
 }
 
 static enum status check_others(const char *dir, const char *own,
@@ -214,9 +232,9 @@ enum status dir_lock_join(struct dir_lock **out, bool *shares,
     enum status status = checkpoint_make_dir(settings->dir, why);
     if (!status)
         status = acquire(*out, why);
-    if (status == STATUS_CONFIG)
+    if (status == STATUS_CONFIG || status == STATUS_RETRY)
         dir_lock_release(out);
-    if (!status || status == STATUS_CONFIG)
+    if (status != STATUS_FAILED)
         return status;
     log_warning(settings->log, "directory_unwritable",
                 "no checkpoint can be written here: %s", why->text);

@@ -29,7 +29,9 @@ struct dir_lock_settings {
 
 /* For a chief: locks the directory, which must exist. Only lock files in it are
  * touched. STATUS_CONFIG: a live process of another run holds it; WHY names its
- * pid and host. STATUS_FAILED: it cannot be written to. If the file system has
+ * pid and host. STATUS_RETRY: the same, on another host, which may have failed, or in
+ * another container.
+ * STATUS_FAILED: it cannot be written to. If the file system has
  * no locks, the log says so and the directory is not protected. Two runs that
  * lock at the same moment may both be refused. */
 enum status dir_lock_acquire(struct dir_lock **out,
@@ -46,7 +48,7 @@ enum status dir_lock_join(struct dir_lock **out, bool *shares,
 
 /* Call it before a checkpoint is written, on any thread. If the directory was
  * removed or replaced, it is made and locked again, which the log says. Fails
- * as dir_lock_acquire; STATUS_CONFIG: another run has it now. */
+ * as dir_lock_acquire; STATUS_CONFIG, STATUS_RETRY: another run has it now. */
 enum status dir_lock_renew(struct dir_lock *lock,
                            struct failure *why) MUST_CHECK;
 

@@ -65,6 +65,27 @@ static void a_directory_belongs_to_one_run_at_a_time(void **state) {
     assert_int_equal(checkpoint_fixture_entries(dir), 0);
 }
 
+/* A file server keeps the locks of a host that fails. */
+static void a_directory_of_another_host_is_worth_a_retry(void **state) {
+    static const char owner[] = "the chief, pid 7 on host elsewhere\nanother\n";
+    const char *dir = *state;
+    char path[PATH_MAX];
+    bool shares;
+    struct dir_lock *one = take(dir, ONE), *two;
+    checkpoint_run_file(dir, ONE, path, sizeof path);
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    fputs(owner, file);
+    assert_int_equal(ftruncate(fileno(file), sizeof owner - 1), 0);
+    fclose(file);
+    assert_fails(try(&two, dir, TWO), &why, FAILURE_DIRECTORY_HELD);
+    assert_null(two);
+    assert_fails(try_lock_in_child(&two, &shares, dir, TWO), &why,
+                 FAILURE_DIRECTORY_HELD);
+    assert_null(two);
+    dir_lock_release(&one);
+}
+
 static void the_owner_of_the_lock_is_named(void **state) {
     const char *dir = *state;
     char host[256] = "", named[512];
@@ -245,6 +266,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CLAIM_TEST(a_reader_sees_a_lock_while_it_is_held),
         CLAIM_TEST(a_directory_belongs_to_one_run_at_a_time),
+        CLAIM_TEST(a_directory_of_another_host_is_worth_a_retry),
         CLAIM_TEST(the_owner_of_the_lock_is_named),
         CLAIM_TEST(a_lock_left_by_a_killed_process_is_removed),
         CLAIM_TEST(a_process_under_the_chiefs_lock_takes_none),
