@@ -14,6 +14,7 @@
 #include "ps/dense/buffer_pool.h"
 
 #include <inttypes.h>
+#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,8 +51,6 @@ struct row_table {
     uint32_t mask;
     struct buffer *removed; /* struct row [num_removed]; NULL: none */
     uint32_t num_removed;
-    float
-        *vectors; /* [2 + RULE_MAX_SLOTS, VECTOR]: gradients, weights, state */
 };
 
 static struct row *row_of(const struct row_table *table, uint32_t number) {
@@ -95,11 +94,9 @@ enum status row_table_open(struct row_table **out,
         table->page_bits++;
     table->mask = FIRST_ENTRIES - 1;
     table->entries = malloc(FIRST_ENTRIES * sizeof *table->entries);
-    table->vectors = aligned_alloc(64, (2 + RULE_MAX_SLOTS) * (size_t)VECTOR *
-                                           sizeof(float));
     if (table->entries)
         memset(table->entries, 0xff, FIRST_ENTRIES * sizeof *table->entries);
-    if (table->entries && table->vectors)
+    if (table->entries)
         return STATUS_OK;
     row_table_close(out);
     return status_fail(why, FAILURE_NO_MEMORY, "no memory for a table");
@@ -116,7 +113,6 @@ void row_table_close(struct row_table **where) {
     free(table->bytes);
     free(table->shared);
     free(table->entries);
-    free(table->vectors);
     free(table);
     *where = NULL;
 }
@@ -429,30 +425,28 @@ static enum status touch_row(struct row_table *table,
     return STATUS_OK;
 }
 
-/* Rows that an update has found; the vectors have their gradients, weights and
- * state. */
+/* Rows that an update has found, with their gradients, weights and state. */
 struct pending {
     size_t count;
     struct row *rows[CHUNK];
+    alignas(64) float gradients[VECTOR];
+    alignas(64) float tensors[1 + RULE_MAX_SLOTS][VECTOR];
 };
 
-/* The vectors' place of tensor T of pending row I. */
-static float *vector_of(const struct row_table *table, unsigned t, size_t i) {
-    return table->vectors + (1 + t) * (size_t)VECTOR + i * table->dim;
-}
-
-static void load_row(struct row_table *table, struct row *row, size_t i) {
+static void load_row(const struct row_table *table, struct row *row,
+                     struct pending *pending) {
     uint32_t dim = table->dim;
     for (unsigned t = 0; t <= table->slots; t++)
-        row_keys_copy_row(vector_of(table, t, i), row_floats(row) + t * dim,
-                          dim);
+        row_keys_copy_row(pending->tensors[t] + pending->count * dim,
+                          row_floats(row) + t * dim, dim);
 }
 
-static void store_row(struct row_table *table, struct row *row, size_t i) {
+static void store_row(const struct row_table *table,
+                      const struct pending *pending, size_t i) {
     uint32_t dim = table->dim;
     for (unsigned t = 0; t <= table->slots; t++)
-        row_keys_copy_row(row_floats(row) + t * dim, vector_of(table, t, i),
-                          dim);
+        row_keys_copy_row(row_floats(pending->rows[i]) + t * dim,
+                          pending->tensors[t] + i * dim, dim);
 }
 
 /* Applies the rule to the pending rows, of which there are none then. */
@@ -460,8 +454,8 @@ static enum status apply_rule(struct row_table *table,
                               const struct row_table_update *update,
                               struct pending *pending, struct failure *why) {
     const struct row_table_options *options = &table->options;
-    float *weights = table->vectors + VECTOR;
-    const void *const sums[] = {table->vectors};
+    float *weights = pending->tensors[0];
+    const void *const sums[] = {pending->gradients};
     bool nonfinite = false;
     struct rule_update of_rule = {.step = update->step,
                                   .rate = update->rate,
@@ -475,7 +469,7 @@ static enum status apply_rule(struct row_table *table,
     if (!pending->count)
         return STATUS_OK;
     for (unsigned slot = 0; slot < table->slots; slot++) {
-        of_rule.state_out[slot] = weights + (slot + 1) * (size_t)VECTOR;
+        of_rule.state_out[slot] = pending->tensors[slot + 1];
         of_rule.state[slot] = of_rule.state_out[slot];
     }
     rule_apply(options->loops, options->optimizer, &of_rule);
@@ -484,7 +478,7 @@ static enum status apply_rule(struct row_table *table,
             options->layout->tables[pending->rows[0]->table].name, update->step,
             why);
     for (size_t i = 0; i < pending->count; i++)
-        store_row(table, pending->rows[i], i);
+        store_row(table, pending, i);
     pending->count = 0;
     return STATUS_OK;
 }
@@ -504,10 +498,10 @@ static enum status apply_group(struct row_table *table,
             return status;
         if (!*row)
             continue;
-        row_keys_copy_row(table->vectors + pending->count * dim,
+        row_keys_copy_row(pending->gradients + pending->count * dim,
                           gradients + (group->first + i) * dim * sizeof(float),
                           table->dim);
-        load_row(table, *row, pending->count);
+        load_row(table, *row, pending);
         if (++pending->count == most)
             status = apply_rule(table, update, pending, why);
         if (status)
