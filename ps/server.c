@@ -12,6 +12,8 @@
 
 #include <stdlib.h>
 
+enum { ITEMS_AT_ONCE = 32 };
+
 static bool planned(const void *context, uint64_t round) {
     const struct server *server = context;
     return run_schedule_saves(&server->settings.run_schedule, round);
@@ -433,8 +435,16 @@ static enum status server_carry_out(struct server *server,
     return STATUS_OK;
 }
 
-/* With threads, the caller collects their results when server_descriptor is
- * readable. */
+/* Starts the queued items. With threads, the caller collects their results when
+ * server_descriptor is readable. */
+static enum status start_items(struct server *server, struct failure *why) {
+    work_items_dispatch(server->work_items);
+    return server_descriptor(server) < 0 ? complete_items(server, why)
+                                         : STATUS_OK;
+}
+
+/* Few items at a time, so that those of a message with many blocks stay in the
+ * cache. */
 static enum status server_run_queued_actions(struct server *server,
                                              struct failure *why) {
     struct update_core_action action;
@@ -447,12 +457,12 @@ static enum status server_run_queued_actions(struct server *server,
         reply_queue_set_due(
             server->reply_queue, update_core_due(core),
             gate_lead(update_core_gate(core), update_core_highest(core)));
-    while (!status && update_core_next(server->update_core, &action))
+    for (unsigned i = 1; !status && update_core_next(core, &action); i++) {
         status = server_carry_out(server, &action, why);
-    work_items_dispatch(server->work_items);
-    if (!status && server_descriptor(server) < 0)
-        status = complete_items(server, why);
-    return status;
+        if (!status && i % ITEMS_AT_ONCE == 0)
+            status = start_items(server, why);
+    }
+    return status ? status : start_items(server, why);
 }
 
 enum status server_run_actions(struct server *server, struct failure *why) {

@@ -28,6 +28,7 @@ struct thread {
 
 struct thread_pool {
     thread_pool_function *work;
+    thread_pool_prefetch *prefetch;
     void *context;
     uint32_t num_threads;
     struct thread *threads;
@@ -62,9 +63,16 @@ static void thread_pool_move(struct list *to, struct list *from) {
     clear(from);
 }
 
-static void run_batch(struct thread_pool *pool, struct list *batch) {
-    for (struct thread_pool_task *task = batch->first; task; task = task->next)
+static void run_batch(struct thread_pool *pool, const struct list *batch) {
+    for (struct thread_pool_task *task = batch->first; task;
+         task = task->next) {
+        const struct thread_pool_task *next = task->next;
+        if (next && next->next)
+            pool->prefetch(pool->context, next->next, 2);
+        if (next)
+            pool->prefetch(pool->context, next, 1);
         pool->work(pool->context, task);
+    }
 }
 
 /* The mutex is held. */
@@ -121,7 +129,8 @@ uint32_t thread_pool_default_threads(unsigned cores) {
 }
 
 enum status thread_pool_open(struct thread_pool **out, uint32_t num_threads,
-                             thread_pool_function *work, void *context,
+                             thread_pool_function *work,
+                             thread_pool_prefetch *prefetch, void *context,
                              struct failure *why) {
     struct thread_pool *pool = calloc(1, sizeof *pool);
     *out = NULL;
@@ -129,6 +138,7 @@ enum status thread_pool_open(struct thread_pool **out, uint32_t num_threads,
         return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for a thread pool");
     pool->work = work;
+    pool->prefetch = prefetch;
     pool->context = context;
     clear(&pool->collected);
     clear(&pool->finished);
@@ -137,6 +147,8 @@ enum status thread_pool_open(struct thread_pool **out, uint32_t num_threads,
     pool->descriptor =
         num_threads ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
     pool->threads = calloc(num_threads + 1, sizeof *pool->threads);
+    if (pool->threads && !num_threads)
+        clear(&pool->threads->queued);
     int error = !pool->threads                        ? ENOMEM
                 : num_threads && pool->descriptor < 0 ? errno
                                                       : 0;
@@ -176,13 +188,16 @@ void thread_pool_close(struct thread_pool **where) {
 
 void thread_pool_submit(struct thread_pool *pool,
                         struct thread_pool_task *task) {
-    if (pool->num_threads) {
-        thread_pool_append(
-            &pool->threads[task->block % pool->num_threads].queued, task);
-        return;
-    }
-    pool->work(pool->context, task);
-    thread_pool_append(&pool->collected, task);
+    uint32_t thread =
+        pool->num_threads ? task->block % pool->num_threads : 0;
+    thread_pool_append(&pool->threads[thread].queued, task);
+}
+
+/* Without threads. */
+static void run_queued(struct thread_pool *pool) {
+    struct list *queued = &pool->threads->queued;
+    run_batch(pool, queued);
+    thread_pool_move(&pool->collected, queued);
 }
 
 /* The mutex is held. */
@@ -201,16 +216,20 @@ static void start_all(struct thread_pool *pool) {
 }
 
 void thread_pool_dispatch(struct thread_pool *pool) {
-    if (!pool->num_threads)
+    if (!pool->num_threads) {
+        run_queued(pool);
         return;
+    }
     pthread_mutex_lock(&pool->mutex);
     start_all(pool);
     pthread_mutex_unlock(&pool->mutex);
 }
 
 void thread_pool_wait(struct thread_pool *pool) {
-    if (!pool->num_threads)
+    if (!pool->num_threads) {
+        run_queued(pool);
         return;
+    }
     pthread_mutex_lock(&pool->mutex);
     start_all(pool);
     while (pool->num_busy)

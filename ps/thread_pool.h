@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that work on blocks. Each block belongs to one thread, which runs the
- * block's tasks in the order submitted. With no threads the caller runs them.
- * One thread submits, dispatches and collects tasks. */
+ * block's tasks in the order submitted. With no threads the caller runs them,
+ * as it dispatches them. One thread submits, dispatches and collects tasks. */
 #ifndef CAPSTAN_THREAD_POOL_H
 #define CAPSTAN_THREAD_POOL_H
 
@@ -18,6 +18,12 @@ struct thread_pool_task {
 /* Runs TASK, on the thread of its block. */
 typedef void thread_pool_function(void *context, struct thread_pool_task *task);
 
+/* Prefetches memory of TASK, which is AHEAD tasks after the one that runs: 2,
+ * then 1. */
+typedef void thread_pool_prefetch(void *context,
+                                  const struct thread_pool_task *task,
+                                  unsigned ahead);
+
 struct thread_pool;
 
 enum { THREAD_POOL_MAX_THREADS = 64 };
@@ -28,15 +34,16 @@ uint32_t thread_pool_default_threads(unsigned cores);
 
 /* NUM_THREADS: 0 to THREAD_POOL_MAX_THREADS. */
 enum status thread_pool_open(struct thread_pool **out, uint32_t num_threads,
-                             thread_pool_function *work, void *context,
+                             thread_pool_function *work,
+                             thread_pool_prefetch *prefetch, void *context,
                              struct failure *why) MUST_CHECK;
 
 /* Ends the threads after all dispatched tasks and clears *POOL (may be
  * NULL). Collect completed tasks before. */
 void thread_pool_close(struct thread_pool **pool);
 
-/* Queues TASK behind the earlier tasks of its block until thread_pool_dispatch;
- * without threads, runs it now. */
+/* Queues TASK behind the earlier tasks of its block until
+ * thread_pool_dispatch. */
 void thread_pool_submit(struct thread_pool *pool,
                         struct thread_pool_task *task);
 

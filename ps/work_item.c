@@ -91,6 +91,25 @@ static void run_item(void *context, struct thread_pool_task *task) {
         work_item_hold(items, item);
 }
 
+static void prefetch_item(void *context, const struct thread_pool_task *task,
+                          unsigned ahead) {
+    struct work_items *items = context;
+    const struct work_item *item = (const struct work_item *)task;
+    const struct row_shard *rows = items->settings.rows;
+    const struct row_list *list = NULL;
+    if (!is_partition_item(items, item))
+        return;
+    uint32_t p = item_partition(items, item);
+    if (item->action.kind == UPDATE_CORE_LOOKUP)
+        list = &item->lookup->parts[item->part].list;
+    else if (item->action.kind == UPDATE_CORE_UPDATE && item->rows.num_parts)
+        list = item->rows.parts[0].list;
+    if (list && ahead == 1)
+        row_shard_prefetch_rows(rows, p, list);
+    else if (list)
+        row_shard_prefetch(rows, p);
+}
+
 enum status work_items_open(struct work_items **out,
                             const struct work_items_settings *settings,
                             struct failure *why) {
@@ -102,7 +121,8 @@ enum status work_items_open(struct work_items **out,
     items->settings = *settings;
     pthread_mutex_init(&items->mutex, NULL);
     enum status status = thread_pool_open(
-        &items->thread_pool, settings->threads, run_item, items, why);
+        &items->thread_pool, settings->threads, run_item, prefetch_item, items,
+        why);
     if (status)
         work_items_close(out);
     return status;

@@ -464,6 +464,21 @@ void row_shard_lookup(const struct row_shard *shard, uint32_t p,
     }
 }
 
+void row_shard_prefetch(const struct row_shard *shard, uint32_t p) {
+    for (uint32_t s = 0; s < shard->num_stacks; s++)
+        row_table_prefetch(shard->partitions[p].tables[s]);
+}
+
+void row_shard_prefetch_rows(const struct row_shard *shard, uint32_t p,
+                             const struct row_list *list) {
+    const uint32_t *numbers = list->numbers;
+    for (uint32_t s = 0; s < shard->num_stacks; s++) {
+        row_table_prefetch_rows(shard->partitions[p].tables[s], &list->keys[s],
+                                numbers);
+        numbers += numbers ? list->keys[s].count : 0;
+    }
+}
+
 struct row_table *row_shard_table(const struct row_shard *shard, uint32_t p,
                                   uint32_t stack) {
     return shard->partitions[p].tables[stack];

@@ -99,6 +99,12 @@ void row_shard_lookup(const struct row_shard *shard, uint32_t p,
                       struct row_table *const *held, struct row_list *list,
                       float *out);
 
+/* Prefetches what work on partition P reads first; then, the next time, memory
+ * of the first rows of LIST. */
+void row_shard_prefetch(const struct row_shard *shard, uint32_t p);
+void row_shard_prefetch_rows(const struct row_shard *shard, uint32_t p,
+                             const struct row_list *list);
+
 /* The rows of partition P from a checkpoint with the same tables and
  * optimizers. */
 enum status row_shard_restore(struct row_shard *shard, uint32_t p,

@@ -219,6 +219,20 @@ static void search_open(struct search *search, const struct row_keys *keys,
     search->begun = search->found = search->used = 0;
 }
 
+void row_table_prefetch(const struct row_table *table) {
+    for (size_t byte = 0; byte < sizeof *table; byte += 64)
+        __builtin_prefetch((const char *)table + byte);
+}
+
+void row_table_prefetch_rows(const struct row_table *table,
+                             const struct row_keys *keys,
+                             const uint32_t *numbers) {
+    struct search search;
+    search_open(&search, keys, numbers);
+    if (search.num_groups)
+        search_begin(table, &search);
+}
+
 /* The row of GROUP's id I, which is ID of table NUMBER; NO_ROW: none, and the
  * hash is set. */
 static uint32_t search_row(const struct row_table *table, struct group *group,

@@ -57,6 +57,13 @@ void row_table_lookup(const struct row_table *table,
                       const struct row_keys *keys, uint32_t *numbers,
                       float *weights);
 
+/* Prefetches the table's own memory; then that of the first rows of KEYS, where
+ * NUMBERS (may be NULL) as row_table_update has them says they are. */
+void row_table_prefetch(const struct row_table *table);
+void row_table_prefetch_rows(const struct row_table *table,
+                             const struct row_keys *keys,
+                             const uint32_t *numbers);
+
 /* One update of the rows of KEYS, which creates those that are not there. */
 struct row_table_update {
     uint64_t

@@ -59,10 +59,18 @@ static void count(void *context, struct thread_pool_task *task) {
     step->by = pthread_self();
 }
 
+static void prefetch_none(void *context, const struct thread_pool_task *task,
+                          unsigned ahead) {
+    (void)context;
+    (void)task;
+    (void)ahead;
+}
+
 static void open_thread_pool(struct fixture *fixture, uint32_t threads,
                              thread_pool_function *work) {
     struct failure why;
-    if (thread_pool_open(&fixture->thread_pool, threads, work, fixture, &why))
+    if (thread_pool_open(&fixture->thread_pool, threads, work, prefetch_none,
+                         fixture, &why))
         fail_msg("%s", why.text);
 }
 
@@ -114,10 +122,11 @@ static void more_threads_than_blocks_do_no_harm(void **state) {
     put_at_random(*state, BLOCKS + 5);
 }
 
-static void without_threads_the_caller_runs_work_at_once(void **state) {
+static void without_threads_the_caller_runs_work(void **state) {
     struct fixture *fixture = *state;
     open_thread_pool(fixture, 0, count);
     put(fixture, 0, 4);
+    thread_pool_dispatch(fixture->thread_pool);
     assert_true(pthread_equal(fixture->steps[0].by, pthread_self()));
     assert_int_equal(take_back(fixture), 1);
     assert_int_equal(thread_pool_descriptor(fixture->thread_pool), -1);
@@ -204,7 +213,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         THREAD_POOL_TEST(work_items_of_a_block_run_in_order_on_one_thread),
         THREAD_POOL_TEST(more_threads_than_blocks_do_no_harm),
-        THREAD_POOL_TEST(without_threads_the_caller_runs_work_at_once),
+        THREAD_POOL_TEST(without_threads_the_caller_runs_work),
         THREAD_POOL_TEST(blocks_of_two_threads_run_in_parallel),
         THREAD_POOL_TEST(the_descriptor_signals_finished_work),
         THREAD_POOL_TEST(started_work_finishes_before_close),
