@@ -433,7 +433,7 @@ $(CALLER): $(BUILD)/tests/%: tests/library/%.c library/capstan.h $(BUILD)/libcap
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $< -L$(BUILD) -lcapstan -lm -Wl,-rpath,'$$ORIGIN/..'
 
-build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(CLICK_LOG) $(CALLER)
+build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(BENCHES) $(CLICK_LOG) $(CALLER)
 
 # ROOM=ps: the tests of tests/unit/ps and its folders; TEST=gate: gate_test.c.
 UNIT_CHOSEN = $(if $(TEST),$(filter %/$(TEST)_test,$(UNIT_IN_ROOM)),$(UNIT_IN_ROOM))
