@@ -188,8 +188,7 @@ void thread_pool_close(struct thread_pool **where) {
 
 void thread_pool_submit(struct thread_pool *pool,
                         struct thread_pool_task *task) {
-    uint32_t thread =
-        pool->num_threads ? task->block % pool->num_threads : 0;
+    uint32_t thread = pool->num_threads ? task->block % pool->num_threads : 0;
     thread_pool_append(&pool->threads[thread].queued, task);
 }
 

@@ -120,9 +120,9 @@ enum status work_items_open(struct work_items **out,
                            "no memory for a ps's work items");
     items->settings = *settings;
     pthread_mutex_init(&items->mutex, NULL);
-    enum status status = thread_pool_open(
-        &items->thread_pool, settings->threads, run_item, prefetch_item, items,
-        why);
+    enum status status =
+        thread_pool_open(&items->thread_pool, settings->threads, run_item,
+                         prefetch_item, items, why);
     if (status)
         work_items_close(out);
     return status;

@@ -118,7 +118,7 @@ static bool is_other_run(const char *name, const char *own) {
 /* The lock of another system may be that of a host which has failed: a file
  * server keeps it for a lease time. Or of a container that is being stopped: so
  * it is worth a retry. */
-static enum status refuse(int file, const char *dir, struct failure *why) {
+static enum status refuse_lock(int file, const char *dir, struct failure *why) {
     char text[512], system[SYSTEM_SIZE];
     ssize_t length = pread(file, text, sizeof text - 1, 0);
     text[length > 0 ? length : 0] = 0;
@@ -142,7 +142,7 @@ static enum status check_other(int folder, const char *dir, const char *name,
     if (file < 0)
         return STATUS_OK; /* it was just removed, or belongs to another user */
     if (is_locked(file))
-        status = refuse(file, dir, why);
+        status = refuse_lock(file, dir, why);
     else
         unlinkat(folder, name, 0);
     close(file);

@@ -29,11 +29,10 @@ struct dir_lock_settings {
 
 /* For a chief: locks the directory, which must exist. Only lock files in it are
  * touched. STATUS_CONFIG: a live process of another run holds it; WHY names its
- * pid and host. STATUS_RETRY: the same, on another host, which may have failed, or in
- * another container.
- * STATUS_FAILED: it cannot be written to. If the file system has
- * no locks, the log says so and the directory is not protected. Two runs that
- * lock at the same moment may both be refused. */
+ * pid and host. STATUS_RETRY: the same, on another host, which may have failed,
+ * or in another container. STATUS_FAILED: it cannot be written to. If the file
+ * system has no locks, the log says so and the directory is not protected. Two
+ * runs that lock at the same moment may both be refused. */
 enum status dir_lock_acquire(struct dir_lock **out,
                              const struct dir_lock_settings *settings,
                              struct failure *why) MUST_CHECK;
