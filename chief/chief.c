@@ -550,7 +550,7 @@ enum status chief_run(const struct chief_settings *settings,
         chief_run_iteration(run, discovery, settings);
     discovery_close(&discovery);
     checkpoint_commit_finish(run, settings->health);
-    health_leave_loop(settings->health);
+    health_leave_loop(settings->health, HEALTH_ENDING);
     metrics_end(run);
     summary_print(run, settings->json);
     if (settings->summary)

@@ -361,7 +361,7 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
                  link_port(ps->link));
     while (!status && !ps->stopped)
         status = ps_run_once(ps, why);
-    health_leave_loop(ps->process.health);
+    health_leave_loop(ps->process.health, HEALTH_ENDING);
     if (ps->interrupted && (status == STATUS_OK || ps->stopped)) {
         status_fail(why, ps->interrupted, "ended by a signal");
         status = status_mark_reported(why);

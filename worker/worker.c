@@ -545,7 +545,7 @@ enum status worker_run(const struct worker_settings *settings,
     enum status status = worker_open_links(worker, why);
     while (!status && !worker->stopped)
         status = worker_run_once(worker, why);
-    health_leave_loop(worker->process.health);
+    health_leave_loop(worker->process.health, HEALTH_ENDING);
     if (worker->leaving && worker->control_client) {
         control_client_leave(worker->control_client);
     } else if (status && !worker->stopped && worker->control_client &&

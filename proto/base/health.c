@@ -71,11 +71,14 @@ void health_end(struct health *health) {
     pthread_mutex_unlock(&health->mutex);
 }
 
-void health_leave_loop(struct health *health) {
+void health_leave_loop(struct health *health, enum health_state state) {
     if (!health)
         return;
     pthread_mutex_lock(&health->mutex);
-    health->reported_at = 0;
+    health->reported_at = health->filled_at = 0;
+    health->report.state = state;
+    health->report.waiting_for[0] = 0;
+    health->report.deadline = (struct deadline){.until = TIME_NEVER};
     pthread_mutex_unlock(&health->mutex);
 }
 

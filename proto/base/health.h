@@ -3,7 +3,7 @@
  * the deadline that is closest. The role's thread fills in the report, ten
  * times a second at most; the thread that serves it reads it. Neither waits for
  * the other for longer than one report takes to write or to read, and the
- * role's thread not at all. */
+ * role's thread only where it leaves its loop. */
 #ifndef CAPSTAN_HEALTH_H
 #define CAPSTAN_HEALTH_H
 
@@ -61,9 +61,10 @@ int health_index(const struct health *health);
 struct health_report *health_begin(struct health *health, int64_t now);
 void health_end(struct health *health);
 
-/* Role's thread: it leaves its loop, for the end or for long work. Until its
- * next report its silence says nothing. HEALTH may be NULL. */
-void health_leave_loop(struct health *health);
+/* Role's thread: it leaves its loop, for the end or for long work, in STATE,
+ * waiting for nothing. Until its next report, which is due at once, its silence
+ * says nothing. HEALTH may be NULL. */
+void health_leave_loop(struct health *health, enum health_state state);
 
 /* Any thread: the time since the last report at NOW; -1: there is none yet, or
  * the role's thread has left its loop. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/log.h"
 
+#include "proto/base/time.h"
+
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
@@ -16,11 +18,9 @@
 /* Of several processes, a pipe keeps each write of this size in one piece. */
 enum { LINE_SIZE = PIPE_BUF };
 
-/* Milliseconds that a line waits for a reader of standard error. */
-enum { WAIT_FOR_LINE = 1000, WAIT_FOR_ERROR = 5000 };
-
 enum level { LEVEL_INFO, LEVEL_WARNING, LEVEL_ERROR };
 
+static const int64_t WAIT_FOR_READER = TIME_S;
 static _Atomic unsigned log_missing; /* lines since a reader took the last */
 
 bool log_is_json(void) {
@@ -135,12 +135,14 @@ static size_t log_format_json(const struct log *log, enum level level,
     return length;
 }
 
-/* False: the pipe or the terminal is full, and nothing reads it for WAIT ms. */
-static bool log_await_reader(int wait) {
+/* False: the pipe or the terminal is full, and nothing reads it for WAIT ns. */
+static bool log_await_reader(int64_t wait) {
     struct pollfd file = {.fd = STDERR_FILENO, .events = POLLOUT};
-    int ready = poll(&file, 1, wait);
-    while (ready < 0 && errno == EINTR)
-        ready = poll(&file, 1, wait);
+    int64_t until = time_now() + wait;
+    int ready;
+    do
+        ready = poll(&file, 1, time_poll_ms(time_now(), until));
+    while (ready < 0 && errno == EINTR);
     return ready != 0;
 }
 
@@ -151,22 +153,48 @@ void log_draw(const char *text) {
     (void)written; /* no other place to report to */
 }
 
-/* May a line be written? A run waits for a reader once, then goes on without
- * its log; the first line that is read again says how many are missing. */
+/* LINE [LENGTH] has room for one byte more. An empty line is none: there was no
+ * memory for the object. */
+static void log_put(char *line, size_t length) {
+    if (!length)
+        return;
+    line[length++] = '\n';
+    if (write(STDERR_FILENO, line, length) != (ssize_t)length)
+        log_missing++;
+}
+
+static size_t log_format(const struct log *log, enum level level,
+                         const char *event, const char *code,
+                         const char *format, va_list arguments, char *line) {
+    return log->json ? log_format_json(log, level, event, code, format,
+                                       arguments, line)
+                     : log_format_plain(log, level, format, arguments, line);
+}
+
+PRINTF_LIKE(2, 3)
+static void log_put_missing(const struct log *log, const char *format, ...) {
+    char line[LINE_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    log_put(line, log_format(log, LEVEL_WARNING, "log_lines_missing", NULL,
+                             format, arguments, line));
+    va_end(arguments);
+}
+
+/* May a line be written? A run waits for a reader once, and for each error;
+ * then it goes on without its log, and the first line that is read again says
+ * how many are missing. */
 static bool log_may_write(const struct log *log, enum level level) {
-    int wait = level == LEVEL_ERROR ? WAIT_FOR_ERROR
-               : log_missing        ? 0
-                                    : WAIT_FOR_LINE;
+    int64_t wait = log_missing && level != LEVEL_ERROR ? 0 : WAIT_FOR_READER;
     if (!log_await_reader(wait))
         return false;
     unsigned missing = atomic_exchange(&log_missing, 0);
     if (!missing)
         return true;
-    log_warning(log, "log_lines_missing",
-                "%u line%s of the log %s missing here: nothing read standard "
-                "error for %d s",
-                missing, log_plural(missing), missing == 1 ? "is" : "are",
-                WAIT_FOR_LINE / 1000);
+    log_put_missing(log,
+                    "%u line%s of the log %s missing here: nothing read "
+                    "standard error for 1 s",
+                    missing, log_plural(missing), missing == 1 ? "is" : "are");
     return log_await_reader(wait);
 }
 
@@ -177,18 +205,11 @@ static void log_write_line(const struct log *log, enum level level,
     if (!log || log->silent)
         return;
     size_t length =
-        log->json
-            ? log_format_json(log, level, event, code, format, arguments, line)
-            : log_format_plain(log, level, format, arguments, line);
-    if (!length) /* no memory for the object: an empty line is none */
-        return;
-    if (!log_may_write(log, level)) {
+        log_format(log, level, event, code, format, arguments, line);
+    if (log_may_write(log, level))
+        log_put(line, length);
+    else
         log_missing++;
-        return;
-    }
-    line[length++] = '\n';
-    ssize_t written = write(STDERR_FILENO, line, length);
-    (void)written;
 }
 
 #define LOG_AT(level, code)                                                    \

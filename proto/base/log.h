@@ -5,7 +5,7 @@
  * most PIPE_BUF bytes, so that several processes may share a terminal or a
  * pipe; on a terminal a line first clears the progress bar that it lands on. If
  * nothing reads a full pipe or terminal for a second, lines are left out and
- * counted, so that no step waits for them. */
+ * counted, so that a run does not stop with its reader. */
 #ifndef CAPSTAN_LOG_H
 #define CAPSTAN_LOG_H
 

@@ -76,7 +76,9 @@ static void write_owner(const struct dir_lock *lock) {
     own_system(system);
     int length = snprintf(text, sizeof text, "%s, pid %d on host %s\n%s\n",
                           lock->owner, (int)getpid(), host, system);
-    if (pwrite(lock->file, text, (size_t)length, 0) != length)
+    /* Synced, so that a file server has it if this host fails. */
+    if (pwrite(lock->file, text, (size_t)length, 0) != length ||
+        fdatasync(lock->file))
         return; /* then no owner is named */
 }
 
@@ -117,14 +119,15 @@ static bool is_other_run(const char *name, const char *own) {
 
 /* The lock of another system may be that of a host which has failed: a file
  * server keeps it for a lease time. Or of a container that is being stopped: so
- * it is worth a retry. */
+ * it is worth a retry. So is one whose owner is not there yet. */
 static enum status refuse_lock(int file, const char *dir, struct failure *why) {
     char text[512], system[SYSTEM_SIZE];
     ssize_t length = pread(file, text, sizeof text - 1, 0);
     text[length > 0 ? length : 0] = 0;
     char *named = strchr(text, '\n');
     own_system(system);
-    bool here = !named || !strncmp(named + 1, system, strlen(system));
+    bool here = named && (!named[1] || /* by an earlier version */
+                          !strncmp(named + 1, system, strlen(system)));
     text[strcspn(text, "\n")] = 0;
     return status_fail(
         why, here ? FAILURE_DIRECTORY_LOCKED : FAILURE_DIRECTORY_HELD,
@@ -232,9 +235,11 @@ enum status dir_lock_join(struct dir_lock **out, bool *shares,
     enum status status = checkpoint_make_dir(settings->dir, why);
     if (!status)
         status = acquire(*out, why);
-    if (status == STATUS_CONFIG || status == STATUS_RETRY)
+    bool is_taken = status == STATUS_CONFIG ||
+                    (status && why->code == FAILURE_DIRECTORY_HELD);
+    if (is_taken)
         dir_lock_release(out);
-    if (status != STATUS_FAILED)
+    if (!status || is_taken)
         return status;
     log_warning(settings->log, "directory_unwritable",
                 "no checkpoint can be written here: %s", why->text);

@@ -236,7 +236,7 @@ static enum status evaluate_new(struct evaluator *evaluator,
             continue;
         status = check_interrupts(evaluator, why);
         evaluator_report(evaluator, HEALTH_TRAINING, steps[i]);
-        health_leave_loop(evaluator->settings->health);
+        health_leave_loop(evaluator->settings->health, HEALTH_TRAINING);
         if (!status)
             status = evaluate_checkpoint(evaluator, checkpoint, why);
         evaluator->newest_at = time_now();

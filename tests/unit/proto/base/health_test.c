@@ -94,12 +94,27 @@ static void a_role_outside_its_loop_is_not_silent(void **state) {
     health_end(*state);
     assert_int_equal(health_silence(*state, NOW), 0);
     assert_int_equal(health_silence(*state, NOW + 3 * TIME_S), 3 * TIME_S);
-    health_leave_loop(*state);
+    health_leave_loop(*state, HEALTH_ENDING);
     assert_int_equal(health_silence(*state, NOW + 3 * TIME_S), -1);
     begin(*state, NOW + 4 * TIME_S);
     health_end(*state);
     assert_int_equal(health_silence(*state, NOW + 5 * TIME_S), TIME_S);
-    health_leave_loop(NULL);
+    health_leave_loop(NULL, HEALTH_ENDING);
+}
+
+static void a_role_outside_its_loop_is_not_late(void **state) {
+    struct deadline deadline = {"a peer", "--join-timeout", NOW, NOW + TIME_S};
+    struct health_report *report = begin(*state, NOW);
+    report->state = HEALTH_FOLLOWING;
+    health_add_deadline(report, &deadline, NOW);
+    health_end(*state);
+    health_leave_loop(*state, HEALTH_TRAINING);
+    const struct health_report *seen = health_lock(*state);
+    assert_int_equal(seen->state, HEALTH_TRAINING);
+    assert_false(health_is_late(seen, NOW + TIME_S));
+    health_unlock(*state);
+    begin(*state, NOW + 1); /* due at once */
+    health_end(*state);
 }
 
 #define HEALTH_TEST(f)                                                         \
@@ -112,6 +127,7 @@ int main(void) {
         HEALTH_TEST(a_report_begins_empty),
         HEALTH_TEST(no_report_is_due_within_its_interval_or_while_it_is_read),
         HEALTH_TEST(a_role_outside_its_loop_is_not_silent),
+        HEALTH_TEST(a_role_outside_its_loop_is_not_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
