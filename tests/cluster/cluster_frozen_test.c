@@ -587,7 +587,7 @@ static void events_of_the_log(void **state) {
     (void)state;
     for (unsigned i = 0; i < sizeof rooms / sizeof *rooms; i++)
         assert_int_equal(nftw(rooms[i], events_of, 8, FTW_PHYS), 0);
-    note_event("failed", "error"); /* log_failure adds the code */
+    note_event("failed", "error");              /* log_failure adds the code */
     note_event("log_lines_missing", "warning"); /* log.c's own */
     FILE *file = fopen("docs/log.md", "r");
     assert_non_null(file);
