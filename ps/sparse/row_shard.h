@@ -99,9 +99,11 @@ void row_shard_lookup(const struct row_shard *shard, uint32_t p,
                       struct row_table *const *held, struct row_list *list,
                       float *out);
 
-/* Prefetches what work on partition P reads first; then, the next time, memory
- * of the first rows of LIST. */
+/* Prefetches the tables of partition P, without their rows. */
 void row_shard_prefetch(const struct row_shard *shard, uint32_t p);
+
+/* Prefetches the first rows of LIST in partition P. Reads the tables, so call
+ * row_shard_prefetch well before. */
 void row_shard_prefetch_rows(const struct row_shard *shard, uint32_t p,
                              const struct row_list *list);
 

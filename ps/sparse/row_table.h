@@ -57,9 +57,10 @@ void row_table_lookup(const struct row_table *table,
                       const struct row_keys *keys, uint32_t *numbers,
                       float *weights);
 
-/* Prefetches the table's own memory; then that of the first rows of KEYS, where
- * NUMBERS (may be NULL) as row_table_update has them says they are. */
+/* Prefetches TABLE itself, without its rows. */
 void row_table_prefetch(const struct row_table *table);
+
+/* Prefetches the first rows of KEYS, at NUMBERS, as in row_table_update. */
 void row_table_prefetch_rows(const struct row_table *table,
                              const struct row_keys *keys,
                              const uint32_t *numbers);
