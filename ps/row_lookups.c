@@ -5,8 +5,8 @@
 #include <string.h>
 
 enum {
-    REMEMBERED = 2, /* a trainer asks for the next step's rows before it pushes
-                       those of this one */
+    REMEMBERED = 3, /* a trainer asks for the rows of the next two steps before
+                       the push of this one leaves */
     MAX_REMEMBERED_ROWS = 1 << 16, /* 14 bytes and an encoded id each */
 };
 

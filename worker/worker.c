@@ -7,6 +7,7 @@
 
 #include "proto/base/plugin.h"
 #include "proto/base/time.h"
+#include "proto/base/time_slice.h"
 #include "proto/net/link/link.h"
 #include "worker/train/external.h"
 #include "worker/worker_internal.h"
@@ -17,6 +18,7 @@
 enum { MAX_PS = 1024 /* polled together */, POINTS = 1024 /* per message */ };
 static const int64_t POINTS_INTERVAL = TIME_S / 4;
 static const int64_t SHOWN_WAIT = TIME_S; /* for a ps, in the report */
+static const int64_t COMMUNICATION_SLICE = TIME_MS / 5;
 
 static enum status worker_open_links(struct worker *worker,
                                      struct failure *why) {
@@ -542,6 +544,7 @@ enum status worker_run(const struct worker_settings *settings,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a worker");
     worker->settings = settings;
     worker->process = settings->process;
+    time_slice_set(COMMUNICATION_SLICE);
     enum status status = worker_open_links(worker, why);
     while (!status && !worker->stopped)
         status = worker_run_once(worker, why);

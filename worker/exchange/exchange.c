@@ -214,11 +214,11 @@ bool exchange_wait_rows(struct exchange exchange, int64_t until) {
            client_wait_rows(exchange.context, until);
 }
 
-void exchange_push_rows(struct exchange exchange, uint64_t clock,
+bool exchange_push_rows(struct exchange exchange, uint64_t clock,
                         enum contribution contribution_kind,
                         struct row_batch *rows) {
-    if (!exchange.provides_first_weights)
-        client_push_rows(exchange.context, clock, contribution_kind, rows);
+    return !exchange.provides_first_weights &&
+           client_push_rows(exchange.context, clock, contribution_kind, rows);
 }
 
 bool exchange_wait_pushed(struct exchange exchange, int64_t until) {

@@ -79,7 +79,7 @@ bool exchange_has_bytes(struct exchange exchange, uint32_t parameter);
 void exchange_lookup(struct exchange exchange, uint64_t clock, bool early,
                      uint64_t snapshot, struct row_batch *rows);
 bool exchange_wait_rows(struct exchange exchange, int64_t until);
-void exchange_push_rows(struct exchange exchange, uint64_t clock,
+bool exchange_push_rows(struct exchange exchange, uint64_t clock,
                         enum contribution contribution_kind,
                         struct row_batch *rows);
 bool exchange_wait_pushed(struct exchange exchange, int64_t until);

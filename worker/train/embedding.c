@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Micro batches lie in a ring: those of the step, passed or not, and one that
- * is requested ahead; its lookups are answered in order. */
+/* Micro batches lie in a ring: those of the step, passed or not, one that is
+ * requested ahead, and those of two pushes that are on their way; its lookups
+ * are answered in order. */
 #include "worker/train/embedding.h"
 
 #include "worker/train/bags.h"
@@ -68,7 +69,7 @@ enum status embedding_open(struct embedding **out,
     if (!embedding)
         return embedding_no_memory(why);
     embedding->settings = *settings;
-    embedding->room = settings->micro_batches + 2;
+    embedding->room = settings->micro_batches + 3;
     embedding->ring = calloc(embedding->room, sizeof *embedding->ring);
     enum status status = embedding->ring ? STATUS_OK : embedding_no_memory(why);
     for (uint32_t i = 0; !status && i < embedding->room; i++)
@@ -270,8 +271,6 @@ enum status embedding_push(struct embedding *embedding, uint64_t clock,
     const struct embedding_source *source = &embedding->settings.source;
     struct row_batch *rows = NULL;
     enum status status = STATUS_OK;
-    if (!embedding_settle(embedding))
-        return STATUS_OK; /* the run ends */
     if (kind == CONTRIBUTION_FULL)
         status = embedding_gradients(embedding, &rows, why);
     if (status)

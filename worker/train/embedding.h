@@ -18,7 +18,8 @@
 struct embedding;
 
 /* Where rows come from and gradients go: a trainer's exchange, or a checkpoint.
- * LOOKUP borrows ROWS until WAIT returns, PUSH until the next PUSH or SETTLE.
+ * LOOKUP borrows ROWS until WAIT returns, PUSH until SETTLE or the second PUSH
+ * after it.
  * WAIT and SETTLE return false if no answer comes any more. */
 struct embedding_source {
     void *context;

@@ -357,11 +357,10 @@ enum status external_flush_rows(struct external *external,
         kind = CONTRIBUTION_ZERO;
     if (kind == CONTRIBUTION_ZERO && batch)
         kind = CONTRIBUTION_FULL;
-    if (status || (all->has_pushed &&
-                   !exchange_wait_pushed(trainer->exchange, TIME_NEVER)))
+    if (status ||
+        !exchange_push_rows(trainer->exchange, trainer->clock + 1, kind,
+                            kind == CONTRIBUTION_FULL ? batch : NULL))
         return status;
-    exchange_push_rows(trainer->exchange, trainer->clock + 1, kind,
-                       kind == CONTRIBUTION_FULL ? batch : NULL);
     all->has_pushed = true;
     if (kind != CONTRIBUTION_FULL)
         return STATUS_OK;

@@ -51,7 +51,8 @@ void table_steps_close(struct table_steps *steps) {
 static struct row_lists *free_lists(struct table_steps *steps) {
     struct row_lists *lists = steps->lists;
     while (lists == steps->read || lists == steps->awaited ||
-           lists == steps->prepared || lists == steps->sent)
+           lists == steps->prepared || lists == steps->sent[0] ||
+           lists == steps->sent[1])
         lists++;
     lists->num_lists = lists->num_ids = lists->num_summed = 0;
     row_batch_begin(&lists->batch);
@@ -322,7 +323,8 @@ enum status table_steps_sum(struct table_steps *steps, struct row_batch **batch,
             lists = free_lists(steps);
             status = sum_kept(steps, &lists->batch, why);
         }
-        steps->sent = lists;
+        steps->sent[1] = steps->sent[0];
+        steps->sent[0] = lists;
         *batch = &lists->batch;
     }
     steps->read = NULL;

@@ -9,7 +9,7 @@
 #include "worker/exchange/client/row_batch.h"
 #include "worker/train/external.h"
 
-enum { TABLE_STEPS_LISTS = 4 };
+enum { TABLE_STEPS_LISTS = 5 };
 
 /* Lists of ids, and their batch. */
 struct row_lists {
@@ -30,7 +30,7 @@ struct table_steps {
     struct row_lists *read;     /* looked up last; NULL: none in this step */
     struct row_lists *awaited;  /* looked up, its rows not yet taken */
     struct row_lists *prepared; /* its lookup has not begun */
-    struct row_lists *sent;     /* summed last */
+    struct row_lists *sent[2];  /* summed last, and before */
     struct pushed_rows *kept, **end;
 };
 
@@ -73,7 +73,7 @@ enum status table_steps_add(struct table_steps *steps,
 
 /* Ends a step, and drops what is prepared: *BATCH has the sums of its
  * gradients, row by row and in the order in which they were added, until the
- * next step ends; NULL: none was. */
+ * step after the next ends; NULL: none was. */
 enum status table_steps_sum(struct table_steps *steps, struct row_batch **batch,
                             struct failure *why) MUST_CHECK;
 

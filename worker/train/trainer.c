@@ -9,6 +9,7 @@
 #include "worker/train/trainer.h"
 
 #include "proto/base/time.h"
+#include "proto/base/time_slice.h"
 #include "proto/tensor/encoding.h"
 #include "worker/data/dataset.h"
 #include "worker/data/features.h"
@@ -33,7 +34,8 @@ static bool wait_rows(void *context) {
 static void push_rows(void *context, uint64_t clock, enum contribution kind,
                       struct row_batch *rows) {
     struct trainer *trainer = context;
-    exchange_push_rows(trainer->exchange, clock, kind, rows);
+    if (!exchange_push_rows(trainer->exchange, clock, kind, rows))
+        trainer->aborted = true;
 }
 
 static bool settle_rows(void *context) {
@@ -252,6 +254,7 @@ static void *trainer_run_thread(void *argument) {
     struct trainer *trainer = argument;
     struct trainer_report failed = {.event = TRAINER_FAILED};
     struct failure lost;
+    time_slice_set(0);
     if (!trainer_run(trainer, &failed.why))
         return NULL;
     pthread_mutex_lock(&trainer->mutex);

@@ -80,6 +80,8 @@ static void a_push_of_looked_up_rows_finds_its_lookup(void **state) {
     assert_null(find(*state, RANK, 2, "abcd", &part));
     assert_null(find(*state, RANK - 1, 1, "abcd", &part));
     look_up(*state, "qrstuvwx", 3);
+    assert_ptr_equal(find(*state, RANK, 1, "abcd", &part), first);
+    look_up(*state, "yzABCDEF", 4);
     assert_null(find(*state, RANK, 1, "abcd", &part));
     assert_ptr_equal(find(*state, RANK, 1, "ijkl", &part), second);
 }

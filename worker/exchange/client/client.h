@@ -102,9 +102,10 @@ void client_lookup(struct client *client, uint64_t clock, bool early,
 bool client_wait_rows(struct client *client, int64_t until);
 
 /* Push CLOCK of all partitions of tables: the gradients in ROWS, which is
- * borrowed until client_wait_pushed; NULL unless CONTRIBUTION_FULL. The last
- * push is taken. */
-void client_push_rows(struct client *client, uint64_t clock,
+ * borrowed until client_wait_pushed, or until the push after the next one;
+ * NULL unless CONTRIBUTION_FULL. It leaves once the push before is taken; waits
+ * until the one before that is. False: none will be, as of client_wait. */
+bool client_push_rows(struct client *client, uint64_t clock,
                       enum contribution contribution_kind,
                       struct row_batch *rows);
 

@@ -33,7 +33,32 @@ void client_lookup(struct client *client, uint64_t clock, bool early,
     eventfd_write(client->wake, 1);
 }
 
-void client_push_rows(struct client *client, uint64_t clock,
+static bool rows_are_here(const struct client *client) {
+    return !client->lookup.missing;
+}
+
+static bool push_has_room(const struct client *client) {
+    return !client->push.requested;
+}
+
+static bool rows_are_pushed(const struct client *client) {
+    return !client->push.requested && !client->sent_push.missing;
+}
+
+/* Waits until IS_MET; the mutex is held. */
+static bool await_rows(struct client *client,
+                       bool (*is_met)(const struct client *), int64_t until) {
+    int64_t start = time_now();
+    bool waits = !is_met(client) && !client->cancelled;
+    while (!is_met(client) && !client->cancelled &&
+           time_cond_wait(&client->arrived, &client->mutex, until))
+        ;
+    if (waits)
+        client->waited += time_now() - start;
+    return is_met(client) && !client->cancelled;
+}
+
+bool client_push_rows(struct client *client, uint64_t clock,
                       enum contribution contribution_kind,
                       struct row_batch *rows) {
     static const enum window_kind kinds[] = {
@@ -43,38 +68,32 @@ void client_push_rows(struct client *client, uint64_t clock,
         [CONTRIBUTION_OVERFLOWED] = WINDOW_PUSH_OVERFLOWED,
     };
     pthread_mutex_lock(&client->mutex);
-    client->push = (struct client_rows){.rows = rows,
-                                        .clock = clock,
-                                        .kind = kinds[contribution_kind],
-                                        .missing = partitions(client),
-                                        .overflow_scale = client->scaler.scale,
-                                        .requested = true};
+    bool has_room = await_rows(client, push_has_room, TIME_NEVER);
+    if (has_room)
+        client->push =
+            (struct client_rows){.rows = rows,
+                                 .clock = clock,
+                                 .kind = kinds[contribution_kind],
+                                 .overflow_scale = client->scaler.scale,
+                                 .requested = true};
     pthread_mutex_unlock(&client->mutex);
-    eventfd_write(client->wake, 1);
-}
-
-/* Waits until none of ROWS is missing. */
-static bool await_rows(struct client *client, const struct client_rows *rows,
-                       int64_t until) {
-    pthread_mutex_lock(&client->mutex);
-    int64_t start = time_now();
-    bool waits = rows->missing && !client->cancelled;
-    while (rows->missing && !client->cancelled &&
-           time_cond_wait(&client->arrived, &client->mutex, until))
-        ;
-    if (waits)
-        client->waited += time_now() - start;
-    bool ready = !rows->missing && !client->cancelled;
-    pthread_mutex_unlock(&client->mutex);
-    return ready;
+    if (has_room)
+        eventfd_write(client->wake, 1);
+    return has_room;
 }
 
 bool client_wait_rows(struct client *client, int64_t until) {
-    return await_rows(client, &client->lookup, until);
+    pthread_mutex_lock(&client->mutex);
+    bool here = await_rows(client, rows_are_here, until);
+    pthread_mutex_unlock(&client->mutex);
+    return here;
 }
 
 bool client_wait_pushed(struct client *client, int64_t until) {
-    return await_rows(client, &client->push, until);
+    pthread_mutex_lock(&client->mutex);
+    bool pushed = await_rows(client, rows_are_pushed, until);
+    pthread_mutex_unlock(&client->mutex);
+    return pushed;
 }
 
 /* The bytes of partition P in a push of ROWS. */
@@ -84,11 +103,17 @@ static uint32_t pushed_bytes(const struct client_rows *rows, uint32_t p) {
                        : 0;
 }
 
+/* A push waits until the one before is answered. */
 void client_start_rows(struct client *client) {
     uint32_t first = client_first_push(client), count = partitions(client);
-    bool pushes = client->push.requested, looks_up = client->lookup.requested;
-    if (pushes)
+    bool pushes = client->push.requested && !client->sent_push.missing;
+    bool looks_up = client->lookup.requested;
+    if (pushes) {
         client->sent_push = client->push;
+        client->sent_push.missing = count;
+        client->push.requested = false;
+        pthread_cond_broadcast(&client->arrived);
+    }
     if (looks_up) {
         client->sent_lookup = client->lookup;
         client->sent_lookup.after = client->seq;
@@ -109,7 +134,7 @@ void client_start_rows(struct client *client) {
         window_enqueue(client->window, first + p, 1, WINDOW_PULL,
                        lookup->clock);
     }
-    client->push.requested = client->lookup.requested = false;
+    client->lookup.requested = false;
 }
 
 static const struct row_batch_part *row_part_of(
@@ -196,7 +221,7 @@ static void count_down(struct client *client, struct client_rows *rows) {
 void client_take_receipt(struct client *client, uint32_t b, uint64_t clock,
                          int64_t now) {
     if (window_received(client->window, b, clock, now))
-        count_down(client, &client->push);
+        count_down(client, &client->sent_push);
 }
 
 bool client_rows_are_valid(const struct client *client,

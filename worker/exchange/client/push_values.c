@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CLOCKS = 3 };
+
 struct group_state {
-    bool given[2];                      /* by the clock's parity */
-    double values[2][OPTIMIZER_VALUES]; /* likewise */
+    bool given[CLOCKS]; /* by the clock mod CLOCKS */
+    double values[CLOCKS][OPTIMIZER_VALUES];
     bool listed;
     Capstan__GroupValues message;
 };
@@ -17,7 +19,7 @@ struct group_state {
 struct push_values {
     uint32_t num_groups;
     uint64_t clock;  /* of the newest values */
-    unsigned parity; /* of the header that is listed */
+    unsigned listed; /* clock mod CLOCKS of the header that is listed */
     uint32_t num_listed;
     Capstan__GroupValues **list; /* [num_groups] */
     struct group_state groups[]; /* [num_groups] */
@@ -46,7 +48,7 @@ void push_values_close(struct push_values **where) {
 
 /* The values of the clock before hold until they are set again. */
 static void carry_over(struct push_values *all, uint64_t clock) {
-    unsigned from = all->clock & 1, to = clock & 1;
+    unsigned from = all->clock % CLOCKS, to = clock % CLOCKS;
     for (uint32_t g = 0; from != to && g < all->num_groups; g++) {
         struct group_state *group = &all->groups[g];
         group->given[to] = group->given[from];
@@ -60,14 +62,14 @@ void push_values_set(struct push_values *all, uint64_t clock, uint32_t group,
                      const double *values) {
     if (clock != all->clock)
         carry_over(all, clock);
-    all->groups[group].given[clock & 1] = true;
-    memcpy(all->groups[group].values[clock & 1], values,
+    all->groups[group].given[clock % CLOCKS] = true;
+    memcpy(all->groups[group].values[clock % CLOCKS], values,
            sizeof all->groups[group].values[0]);
 }
 
 /* A push of a clock for which nothing was set has the newest values. */
 void push_values_begin(struct push_values *all, uint64_t clock) {
-    all->parity = (clock > all->clock ? all->clock : clock) & 1;
+    all->listed = (clock > all->clock ? all->clock : clock) % CLOCKS;
     all->num_listed = 0;
     for (uint32_t g = 0; g < all->num_groups; g++)
         all->groups[g].listed = false;
@@ -75,13 +77,13 @@ void push_values_begin(struct push_values *all, uint64_t clock) {
 
 void push_values_add(struct push_values *all, uint32_t group) {
     struct group_state *state = &all->groups[group];
-    if (state->listed || !state->given[all->parity])
+    if (state->listed || !state->given[all->listed])
         return;
     state->listed = true;
     capstan__group_values__init(&state->message);
     state->message.group = group;
     state->message.n_values = OPTIMIZER_VALUES;
-    state->message.values = state->values[all->parity];
+    state->message.values = state->values[all->listed];
     all->list[all->num_listed++] = &state->message;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer has set the groups of the optimizer to, for the headers of its
- * pushes. At most two clocks are in flight, so two are kept. */
+ * pushes. At most three clocks are in flight, so three are kept: of a push of
+ * rows that is sent, of one that waits, and of the step's own. */
 #ifndef CAPSTAN_PUSH_VALUES_H
 #define CAPSTAN_PUSH_VALUES_H
 

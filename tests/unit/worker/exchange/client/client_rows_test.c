@@ -315,7 +315,8 @@ static void expect_not_pushed(struct rows_fixture *fixture) {
 static void a_push_is_taken_when_each_partition_has_its_receipt(void **state) {
     struct rows_fixture *fixture = *state;
     struct client *client = fixture->client->client;
-    client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows);
+    assert_true(
+        client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
     uint32_t peer = receive_push(fixture, 1);
     expect_not_pushed(fixture);
     send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 0, 2);
@@ -327,11 +328,36 @@ static void a_push_is_taken_when_each_partition_has_its_receipt(void **state) {
     expect_pushed(fixture);
 }
 
+/* The caller goes on meanwhile. */
+static void a_push_leaves_when_the_one_before_is_taken(void **state) {
+    struct rows_fixture *fixture = *state;
+    struct client *client = fixture->client->client;
+    struct link_frame frame;
+    assert_true(
+        client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
+    uint32_t peer = receive_push(fixture, 1);
+    assert_true(
+        client_push_rows(client, 2, CONTRIBUTION_FULL, &fixture->rows));
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 1);
+    expect_not_pushed(fixture);
+    assert_false(link_view(fixture->client->server->wire->server_link, &frame));
+    uint32_t second[] = {SERVER_FIXTURE_BLOCKS + 1};
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__ACK;
+    header.clock = header.n_blocks = 1;
+    header.blocks = second;
+    send_reply(fixture, peer, &header, NULL, 0);
+    peer = receive_push(fixture, 2);
+    expect_not_pushed(fixture);
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 2, 2);
+    expect_pushed(fixture);
+}
+
 static void a_missing_push_is_asked_for_and_sent_again(void **state) {
     struct rows_fixture *fixture = *state;
     struct link_frame frame;
-    client_push_rows(fixture->client->client, 1, CONTRIBUTION_FULL,
-                     &fixture->rows);
+    assert_true(client_push_rows(fixture->client->client, 1, CONTRIBUTION_FULL,
+                                 &fixture->rows));
     uint32_t peer = receive_push(fixture, 1);
     fixture->client->now += TIME_S + TIME_MS;
     Capstan__DataHeader *query =
@@ -358,7 +384,8 @@ static void a_push_without_rows_has_no_bytes(void **state) {
     struct rows_fixture *fixture = *state;
     for (uint64_t i = 0; i < 3; i++) {
         struct link_frame frame;
-        client_push_rows(fixture->client->client, i + 1, cases[i].kind, NULL);
+        assert_true(client_push_rows(fixture->client->client, i + 1,
+                                     cases[i].kind, NULL));
         Capstan__DataHeader *header = receive(
             fixture, &frame, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, i + 1);
         assert_int_equal(header->encoding, cases[i].encoding);
@@ -382,6 +409,7 @@ int main(void) {
         ROWS_TEST(a_lookup_is_sent_again_after_a_second_of_silence),
         ROWS_TEST(an_answer_to_an_earlier_lookup_is_not_stored),
         ROWS_TEST(a_push_is_taken_when_each_partition_has_its_receipt),
+        ROWS_TEST(a_push_leaves_when_the_one_before_is_taken),
         ROWS_TEST(a_missing_push_is_asked_for_and_sent_again),
         ROWS_TEST(a_push_without_rows_has_no_bytes),
     };

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/base/time_slice.h"
+
+#include "proto/base/time.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The calling thread's slice in ns, as the kernel says; 0: it does not. */
+static uint64_t slice(void) {
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attributes;
+    memset(&attributes, 0, sizeof attributes);
+    assert_int_equal(
+        syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0), 0);
+    return attributes.runtime;
+}
+
+static void *reset(void *inherited) {
+    *(uint64_t *)inherited = slice();
+    time_slice_set(0);
+    return (void *)(uintptr_t)slice();
+}
+
+static void a_slice_is_of_a_thread_and_of_those_it_starts(void **state) {
+    (void)state;
+    uint64_t before = slice(), inherited;
+    pthread_t thread;
+    void *own;
+    if (!before)
+        skip(); /* before Linux 6.12 */
+    time_slice_set(TIME_MS / 5);
+    assert_int_equal(slice(), TIME_MS / 5);
+    assert_int_equal(pthread_create(&thread, NULL, reset, &inherited), 0);
+    assert_int_equal(pthread_join(thread, &own), 0);
+    assert_int_equal(inherited, TIME_MS / 5);
+    assert_int_equal((uintptr_t)own, before);
+    assert_int_equal(slice(), TIME_MS / 5);
+    time_slice_set(0);
+    assert_int_equal(slice(), before);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slice_is_of_a_thread_and_of_those_it_starts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
