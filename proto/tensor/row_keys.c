@@ -40,7 +40,7 @@ static unsigned width_of(uint64_t value) {
  * alone, so that reading needs no branch that nothing predicts. */
 struct packed {
     unsigned char *widths, *at;
-    const unsigned char *end; /* of the memory */
+    const unsigned char *end; /* of what is read */
     uint32_t next;
 };
 
@@ -49,20 +49,16 @@ static size_t widths_bytes(size_t count) {
 }
 
 /* Begins COUNT numbers at AT. */
-static struct packed packed_write(unsigned char *at, const unsigned char *end,
-                                  size_t count) {
+static struct packed packed_write(unsigned char *at, size_t count) {
     memset(at, 0, widths_bytes(count));
-    return (struct packed){
-        .widths = at, .at = at + widths_bytes(count), .end = end};
+    return (struct packed){.widths = at, .at = at + widths_bytes(count)};
 }
 
+/* Writes 8 bytes, of which those behind the number do not count. */
 static inline void packed_put(struct packed *packed, uint64_t value) {
     unsigned width = width_of(value), i = packed->next++;
     packed->widths[i / 2] |= (unsigned char)((width - 1) << i % 2 * 4);
-    if (packed->end - packed->at >= 8)
-        memcpy(packed->at, &value, 8);
-    else
-        memcpy(packed->at, &value, width);
+    memcpy(packed->at, &value, sizeof value);
     packed->at += width;
 }
 
@@ -94,31 +90,6 @@ static inline bool packed_take(struct packed *packed, uint64_t *value) {
     return true;
 }
 
-/* What an id adds to the one before it; the first of a table to 0. */
-static uint64_t difference(const struct row_keys *keys, uint32_t i) {
-    bool first = !i || keys->tables[i - 1] != keys->tables[i];
-    return keys->ids[i] - (first ? 0 : keys->ids[i - 1]);
-}
-
-static size_t delta_bytes(const struct layout *layout,
-                          const struct row_keys *keys) {
-    size_t bytes = 0;
-    for (uint32_t s = 0; s < layout->num_stacks; s++) {
-        bytes += widths_bytes(keys[s].count);
-        for (uint32_t i = 0; i < keys[s].count; i++)
-            bytes += width_of(difference(&keys[s], i));
-    }
-    return bytes;
-}
-
-static size_t plain_bytes(const struct layout *layout,
-                          const struct row_keys *keys) {
-    size_t bytes = 0;
-    for (uint32_t s = 0; s < layout->num_stacks; s++)
-        bytes += keys[s].count * sizeof(uint64_t);
-    return bytes;
-}
-
 /* Calls for the tables of each stack in order, with their number of rows. */
 static uint32_t count_of(const struct row_keys *keys, uint32_t table,
                          uint32_t *at) {
@@ -128,41 +99,54 @@ static uint32_t count_of(const struct row_keys *keys, uint32_t table,
     return *at - first;
 }
 
-static size_t counts_bytes(const struct layout *layout,
+size_t row_keys_most_bytes(const struct layout *layout,
                            const struct row_keys *keys) {
-    size_t bytes = widths_bytes(layout->num_tables);
-    for (uint32_t s = 0, i = 0; s < layout->num_stacks; s++)
-        for (uint32_t at = 0; i < layout->first_stacked[s + 1]; i++)
-            bytes += width_of(count_of(&keys[s], layout->stacked[i], &at));
-    return bytes;
+    size_t numbers = layout->num_tables + 1; /* and what the last one writes */
+    size_t bytes = 1 + widths_bytes(layout->num_tables);
+    for (uint32_t s = 0; s < layout->num_stacks; s++) {
+        numbers += keys[s].count;
+        bytes += widths_bytes(keys[s].count);
+    }
+    return bytes + numbers * sizeof(uint64_t);
 }
 
-size_t row_keys_bytes(const struct layout *layout, const struct row_keys *keys,
-                      unsigned char *form) {
-    size_t plain = plain_bytes(layout, keys), delta = delta_bytes(layout, keys);
-    *form = delta < plain ? ROW_KEYS_DELTA : ROW_KEYS_PLAIN;
-    return 1 + counts_bytes(layout, keys) + (delta < plain ? delta : plain);
+/* The ids' differences, the first of a table from 0; returns their end. */
+static unsigned char *write_deltas(const struct row_keys *keys,
+                                   unsigned char *to) {
+    struct packed packed = packed_write(to, keys->count);
+    uint64_t before = 0;
+    for (uint32_t i = 0; i < keys->count; i++) {
+        if (i && keys->tables[i - 1] != keys->tables[i])
+            before = 0;
+        packed_put(&packed, keys->ids[i] - before);
+        before = keys->ids[i];
+    }
+    return packed.at;
 }
 
-void row_keys_write(const struct layout *layout, const struct row_keys *keys,
-                    unsigned char form, unsigned char *to, size_t size) {
-    const unsigned char *end = to + size;
-    *to++ = form;
-    struct packed packed = packed_write(to, end, layout->num_tables);
-    for (uint32_t s = 0, i = 0; s < layout->num_stacks; s++)
+size_t row_keys_write(const struct layout *layout, const struct row_keys *keys,
+                      unsigned char *to) {
+    size_t plain = 0;
+    struct packed packed = packed_write(to + 1, layout->num_tables);
+    for (uint32_t s = 0, i = 0; s < layout->num_stacks; s++) {
+        plain += keys[s].count * sizeof(uint64_t);
         for (uint32_t at = 0; i < layout->first_stacked[s + 1]; i++)
             packed_put(&packed, count_of(&keys[s], layout->stacked[i], &at));
-    for (uint32_t s = 0; s < layout->num_stacks; s++) {
-        const struct row_keys *of = &keys[s];
-        if (form == ROW_KEYS_DELTA) {
-            packed = packed_write(packed.at, end, of->count);
-            for (uint32_t i = 0; i < of->count; i++)
-                packed_put(&packed, difference(of, i));
-        } else if (of->count) {
-            memcpy(packed.at, of->ids, of->count * sizeof *of->ids);
-            packed.at += of->count * sizeof *of->ids;
-        }
     }
+    unsigned char *ids = packed.at, *end = ids;
+    for (uint32_t s = 0; s < layout->num_stacks; s++)
+        end = write_deltas(&keys[s], end);
+    bool is_shorter = (size_t)(end - ids) < plain;
+    *to = is_shorter ? ROW_KEYS_DELTA : ROW_KEYS_PLAIN;
+    if (is_shorter)
+        return (size_t)(end - to);
+    for (uint32_t s = 0; s < layout->num_stacks; s++) {
+        size_t bytes = keys[s].count * sizeof *keys[s].ids;
+        if (bytes)
+            memcpy(ids, keys[s].ids, bytes);
+        ids += bytes;
+    }
+    return (size_t)(ids - to);
 }
 
 static enum status row_keys_bad(const char *what, struct failure *why) {

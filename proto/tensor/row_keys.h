@@ -66,13 +66,14 @@ bool row_keys_reserve(struct row_keys *keys, size_t count);
 /* Frees the lists, not the struct. */
 void row_keys_free(struct row_keys *keys);
 
-/* Bytes of KEYS [num_stacks] in a message, in their shorter FORM. */
-size_t row_keys_bytes(const struct layout *layout, const struct row_keys *keys,
-                      unsigned char *form);
+/* Room for KEYS [num_stacks] in a message, in bytes, whatever their ids. */
+size_t row_keys_most_bytes(const struct layout *layout,
+                           const struct row_keys *keys);
 
-/* Writes them in FORM to TO: SIZE bytes, as row_keys_bytes says. */
-void row_keys_write(const struct layout *layout, const struct row_keys *keys,
-                    unsigned char form, unsigned char *to, size_t size);
+/* Writes them in their shorter form to TO, which has that room; returns how
+ * many bytes they take. */
+size_t row_keys_write(const struct layout *layout, const struct row_keys *keys,
+                      unsigned char *to);
 
 /* Reads KEYS [num_stacks] from the begin of BYTES [SIZE]; *USED of them.
  * FAILURE_BAD_MESSAGE if they are no such lists, or have a row twice;

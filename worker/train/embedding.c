@@ -11,6 +11,7 @@
 
 struct embedding {
     struct embedding_settings settings;
+    struct row_batch_index *index;
     struct row_batch *ring; /* [room] */
     uint32_t room;
     uint64_t begin;     /* of the step's first micro batch, */
@@ -72,12 +73,14 @@ enum status embedding_open(struct embedding **out,
     embedding->room = settings->micro_batches + 3;
     embedding->ring = calloc(embedding->room, sizeof *embedding->ring);
     enum status status = embedding->ring ? STATUS_OK : embedding_no_memory(why);
+    if (!status)
+        status = row_batch_index_open(&embedding->index, settings->layout, why);
     for (uint32_t i = 0; !status && i < embedding->room; i++)
-        status = row_batch_open(&embedding->ring[i], settings->layout, why);
+        status = row_batch_open(&embedding->ring[i], embedding->index, why);
     if (!status)
-        status = row_batch_open(&embedding->merged, settings->layout, why);
+        status = row_batch_open(&embedding->merged, embedding->index, why);
     if (!status)
-        status = row_batch_open(&embedding->evaluation, settings->layout, why);
+        status = row_batch_open(&embedding->evaluation, embedding->index, why);
     if (!status)
         status = allocate_columns(embedding, why);
     if (status)
@@ -100,6 +103,7 @@ void embedding_close(struct embedding **where) {
         row_batch_close(&embedding->ring[i]);
     row_batch_close(&embedding->merged);
     row_batch_close(&embedding->evaluation);
+    row_batch_index_close(&embedding->index);
     free(embedding->ring);
     free(embedding);
 }

@@ -22,11 +22,11 @@ static enum status steps_no_memory(struct failure *why) {
 
 enum status table_steps_open(struct table_steps *steps,
                              const struct layout *layout, struct failure *why) {
-    enum status status = STATUS_OK;
     *steps = (struct table_steps){.layout = layout};
     steps->end = &steps->kept;
+    enum status status = row_batch_index_open(&steps->index, layout, why);
     for (int i = 0; !status && i < TABLE_STEPS_LISTS; i++)
-        status = row_batch_open(&steps->lists[i].batch, layout, why);
+        status = row_batch_open(&steps->lists[i].batch, steps->index, why);
     return status;
 }
 
@@ -45,6 +45,7 @@ void table_steps_close(struct table_steps *steps) {
         free(steps->lists[i].lists);
         free(steps->lists[i].ids);
     }
+    row_batch_index_close(&steps->index);
 }
 
 /* Lists whose batch nobody uses. */

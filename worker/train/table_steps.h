@@ -26,6 +26,7 @@ struct row_lists {
 
 struct table_steps {
     const struct layout *layout; /* borrowed */
+    struct row_batch_index *index;
     struct row_lists lists[TABLE_STEPS_LISTS];
     struct row_lists *read;     /* looked up last; NULL: none in this step */
     struct row_lists *awaited;  /* looked up, its rows not yet taken */

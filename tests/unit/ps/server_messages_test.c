@@ -110,10 +110,9 @@ static void send_row(struct server_fixture *fixture,
     uint16_t table = 0;
     uint32_t floats = kind == CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS;
     struct row_keys keys = {.count = 1, .ids = &row, .tables = &table};
-    unsigned char form, bytes[64];
+    unsigned char bytes[64];
     const float gradient = 1;
-    size_t list = row_keys_bytes(fixture->layout, &keys, &form);
-    row_keys_write(fixture->layout, &keys, form, bytes, list);
+    size_t list = row_keys_write(fixture->layout, &keys, bytes);
     memcpy(bytes + list, &gradient, floats * sizeof gradient);
     uint32_t partition = fixture->layout->num_blocks,
              size = (uint32_t)(list + floats * sizeof gradient);

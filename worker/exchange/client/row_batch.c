@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ids are made unique by a hash table, then sorted by radix: by id, by table,
- * and by partition, each pass in linear time and stable. */
+/* Ids are made unique by a hash table, then distributed to their partitions and
+ * sorted there, by table and id. */
 #include "worker/exchange/client/row_batch.h"
 
 #include "proto/net/messages/message.h"
@@ -9,21 +9,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, FIRST_ROOM = 1024 };
+enum { FIRST_ROOM = 1024 };
 enum { GROUP = 32 }; /* ids that are looked for together */
 
-/* Of the index: a row's key, so that its row needs not be read. */
-struct row_batch_entry {
+/* A row's key, so that its row needs not be read; free if it is of another fill
+ * than the index. */
+struct entry {
     uint64_t id;
-    uint32_t row; /* 1 + number; 0: none */
-    uint16_t table;
+    uint32_t row;
+    uint16_t table, fill;
 };
 
 struct row_batch_row {
     uint64_t id;
-    uint32_t partition;
-    uint16_t table, order; /* ORDER: of tables, by stack */
     uint32_t at;           /* where its floats begin */
+    uint16_t table, order; /* ORDER: of tables, by stack */
+};
+
+struct row_batch_index {
+    const struct layout *layout;
+    struct entry *entries;      /* [room] */
+    struct row_batch_row *rows; /* [room], in the order in which they came */
+    uint32_t *places;      /* [room]: of each its partition, then its floats */
+    uint32_t *counts;      /* [num_partitions]: rows, then the last one's end */
+    struct row_keys *keys; /* [num_stacks] */
+    size_t room;           /* a power of two */
+    uint16_t fill;         /* the number of the present one */
+    uint16_t order;        /* of the table that was added last */
+    bool sorted_by_table;  /* the rows, as they came */
 };
 
 static enum status row_batch_no_memory(struct failure *why) {
@@ -31,10 +44,42 @@ static enum status row_batch_no_memory(struct failure *why) {
                        "no memory for the rows of a batch");
 }
 
-enum status row_batch_open(struct row_batch *batch, const struct layout *layout,
-                           struct failure *why) {
-    *batch = (struct row_batch){.layout = layout};
-    batch->parts = calloc(layout->num_partitions + 1, sizeof *batch->parts);
+enum status row_batch_index_open(struct row_batch_index **out,
+                                 const struct layout *layout,
+                                 struct failure *why) {
+    struct row_batch_index *index = calloc(1, sizeof *index);
+    *out = index;
+    if (!index)
+        return row_batch_no_memory(why);
+    index->layout = layout;
+    index->counts = calloc(layout->num_partitions + 1, sizeof *index->counts);
+    index->keys = calloc(layout->num_stacks + 1, sizeof *index->keys);
+    if (index->counts && index->keys)
+        return STATUS_OK;
+    row_batch_index_close(out);
+    return row_batch_no_memory(why);
+}
+
+void row_batch_index_close(struct row_batch_index **where) {
+    struct row_batch_index *index = *where;
+    *where = NULL;
+    if (!index)
+        return;
+    for (uint32_t s = 0; index->keys && s < index->layout->num_stacks; s++)
+        row_keys_free(&index->keys[s]);
+    free(index->keys);
+    free(index->entries);
+    free(index->rows);
+    free(index->places);
+    free(index->counts);
+    free(index);
+}
+
+enum status row_batch_open(struct row_batch *batch,
+                           struct row_batch_index *index, struct failure *why) {
+    uint32_t partitions = index->layout->num_partitions;
+    *batch = (struct row_batch){.layout = index->layout, .index = index};
+    batch->parts = calloc(partitions + 1, sizeof *batch->parts);
     return batch->parts ? STATUS_OK : row_batch_no_memory(why);
 }
 
@@ -45,15 +90,21 @@ void row_batch_close(struct row_batch *batch) {
     free(batch->gradients);
     free(batch->positions);
     free(batch->rows);
-    free(batch->sorted);
-    free(batch->index);
     *batch = (struct row_batch){0};
 }
 
 void row_batch_begin(struct row_batch *batch) {
+    struct row_batch_index *index = batch->index;
     batch->num_added = batch->num_rows = batch->floats = 0;
-    if (batch->index)
-        memset(batch->index, 0, batch->room_rows * sizeof *batch->index);
+    memset(index->counts, 0,
+           batch->layout->num_partitions * sizeof *index->counts);
+    index->order = 0;
+    index->sorted_by_table = true;
+    if (++index->fill)
+        return;
+    index->fill = 1;
+    if (index->room)
+        memset(index->entries, 0, index->room * sizeof *index->entries);
 }
 
 bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size) {
@@ -71,45 +122,41 @@ bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size) {
 }
 
 /* Where the row of TABLE's ID is in the index, or the free entry for it. */
-static struct row_batch_entry *find_index(const struct row_batch *batch,
-                                          uint32_t table, uint64_t id,
-                                          uint64_t hash) {
-    size_t mask = batch->room_rows - 1;
+static struct entry *find_entry(const struct row_batch_index *index,
+                                uint32_t table, uint64_t id, uint64_t hash) {
+    size_t mask = index->room - 1;
     for (size_t at = hash & mask;; at = (at + 1) & mask) {
-        struct row_batch_entry *entry = &batch->index[at];
-        if (!entry->row || (entry->id == id && entry->table == table))
+        struct entry *entry = &index->entries[at];
+        if (entry->fill != index->fill ||
+            (entry->id == id && entry->table == table))
             return entry;
     }
 }
 
 /* How many rows there may be: a quarter of the index stays free. */
-static size_t row_batch_most(const struct row_batch *batch) {
-    return batch->room_rows / 4 * 3;
+static size_t most_rows(const struct row_batch_index *index) {
+    return index->room / 4 * 3;
 }
 
-/* Room for GROUP more rows than there are. */
-static bool grow_rows(struct row_batch *batch) {
-    size_t room = batch->room_rows;
-    if (!row_batch_grow((void **)&batch->rows, &room,
-                        (batch->num_rows + GROUP) * 4 / 3 + 1,
-                        sizeof *batch->rows))
+/* Room for GROUP more rows than the COUNT there are. */
+static bool grow_index(struct row_batch_index *index, size_t count) {
+    size_t room = index->room, room_places = room;
+    if (!row_batch_grow((void **)&index->rows, &room,
+                        (count + GROUP) * 4 / 3 + 1, sizeof *index->rows) ||
+        !row_batch_grow((void **)&index->places, &room_places, room,
+                        sizeof *index->places))
         return false;
-    struct row_batch_row *sorted =
-        realloc(batch->sorted, room * sizeof *sorted);
-    batch->sorted = sorted ? sorted : batch->sorted;
-    struct row_batch_entry *index = calloc(room, sizeof *index);
-    if (!sorted || !index) {
-        free(index);
+    struct entry *entries = calloc(room, sizeof *entries);
+    if (!entries)
         return false;
-    }
-    free(batch->index);
-    batch->index = index;
-    batch->room_rows = room;
-    for (size_t r = 0; r < batch->num_rows; r++) {
-        const struct row_batch_row *row = &batch->rows[r];
-        *find_index(batch, row->table, row->id,
+    free(index->entries);
+    index->entries = entries;
+    index->room = room;
+    for (size_t r = 0; r < count; r++) {
+        const struct row_batch_row *row = &index->rows[r];
+        *find_entry(index, row->table, row->id,
                     layout_row_hash(row->table, row->id)) =
-            (struct row_batch_entry){row->id, (uint32_t)r + 1, row->table};
+            (struct entry){row->id, (uint32_t)r, row->table, index->fill};
     }
     return true;
 }
@@ -122,28 +169,37 @@ static uint16_t table_order(const struct layout *layout, uint32_t table) {
     return (uint16_t)place;
 }
 
+static void add_row(struct row_batch *batch, struct entry *entry,
+                    struct row_batch_row row, uint64_t hash) {
+    struct row_batch_index *index = batch->index;
+    uint32_t number = (uint32_t)batch->num_rows++;
+    uint32_t partition = layout_partition(batch->layout, hash);
+    *entry = (struct entry){row.id, number, row.table, index->fill};
+    index->rows[number] = row;
+    index->places[number] = partition;
+    index->counts[partition]++;
+}
+
 /* COUNT ids, at most GROUP, for which there is room. */
-static void note_group(struct row_batch *batch, uint32_t table, uint16_t order,
-                       const uint64_t *ids, size_t count) {
+static void add_group(struct row_batch *batch, uint32_t table, uint16_t order,
+                      const uint64_t *ids, size_t count) {
+    const struct row_batch_index *index = batch->index;
+    uint32_t *positions = batch->positions + batch->num_added;
     uint64_t hashes[GROUP];
     for (size_t i = 0; i < count; i++) {
         hashes[i] = layout_row_hash(table, ids[i]);
-        __builtin_prefetch(&batch->index[hashes[i] & (batch->room_rows - 1)]);
+        __builtin_prefetch(&index->entries[hashes[i] & (index->room - 1)]);
     }
     for (size_t i = 0; i < count; i++) {
-        struct row_batch_entry *entry =
-            find_index(batch, table, ids[i], hashes[i]);
-        if (!entry->row) {
-            batch->rows[batch->num_rows++] = (struct row_batch_row){
-                .id = ids[i],
-                .partition = layout_partition(batch->layout, hashes[i]),
-                .table = (uint16_t)table,
-                .order = order};
-            *entry = (struct row_batch_entry){ids[i], (uint32_t)batch->num_rows,
-                                              (uint16_t)table};
-        }
-        batch->positions[batch->num_added++] = entry->row - 1;
+        struct entry *entry = find_entry(index, table, ids[i], hashes[i]);
+        if (entry->fill != index->fill)
+            add_row(batch, entry,
+                    (struct row_batch_row){ids[i], (uint32_t)batch->num_rows,
+                                           (uint16_t)table, order},
+                    hashes[i]);
+        positions[i] = entry->row;
     }
+    batch->num_added += count;
 }
 
 enum status row_batch_add(struct row_batch *batch, uint32_t table,
@@ -153,85 +209,134 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
     if (!row_batch_grow((void **)&batch->positions, &batch->room_added,
                         batch->num_added + count, sizeof *batch->positions))
         return row_batch_no_memory(why);
+    batch->index->sorted_by_table &= batch->index->order <= order;
+    batch->index->order = order;
     for (size_t first = 0; first < count; first += GROUP) {
         size_t group = count - first < GROUP ? count - first : GROUP;
-        if (batch->num_rows + group > row_batch_most(batch) &&
-            !grow_rows(batch))
+        if (batch->num_rows + group > most_rows(batch->index) &&
+            !grow_index(batch->index, batch->num_rows))
             return row_batch_no_memory(why);
-        note_group(batch, table, order, ids + first, group);
+        add_group(batch, table, order, ids + first, group);
     }
     return STATUS_OK;
 }
 
-/* Digit D of a row's place: of its id, then of its table, then partition. */
-enum { ID_DIGITS = (64 + DIGIT_BITS - 1) / DIGIT_BITS, TABLE_DIGITS = 2 };
-enum { ALL_DIGITS = ID_DIGITS + TABLE_DIGITS + 2 };
-
-static uint32_t digit(const struct row_batch_row *row, unsigned d) {
-    if (d < ID_DIGITS)
-        return (uint32_t)(row->id >> (d * DIGIT_BITS)) & (DIGITS - 1);
-    if (d < ID_DIGITS + TABLE_DIGITS)
-        return (uint32_t)row->order >> ((d - ID_DIGITS) * DIGIT_BITS) &
-               (DIGITS - 1);
-    return row->partition >> ((d - ID_DIGITS - TABLE_DIGITS) * DIGIT_BITS) &
-           (DIGITS - 1);
+/* What rows are sorted by. */
+static inline uint64_t key_of(const struct row_batch_row *row, bool by_table) {
+    return by_table ? row->order : row->id;
 }
 
-/* One pass of a radix sort from FROM to TO. */
-static void sort_by_digit(const struct row_batch_row *from,
-                          struct row_batch_row *to, size_t count, unsigned d) {
-    uint32_t places[DIGITS] = {0}, sum = 0;
+static inline size_t comes_before(const struct row_batch_row *a,
+                                  const struct row_batch_row *b,
+                                  bool by_table) {
+    return key_of(a, by_table) < key_of(b, by_table);
+}
+
+/* Up to 4, each at the number of those before it. */
+static void sort_few(const struct row_batch_row *rows, size_t count,
+                     struct row_batch_row *to, bool by_table) {
+    struct row_batch_row few[4];
+    size_t places[4] = {0};
+    memcpy(few, rows, count * sizeof *few);
+    for (size_t j = 1; j < count; j++)
+        for (size_t i = 0; i < j; i++) {
+            size_t before = comes_before(&few[j], &few[i], by_table);
+            places[i] += before;
+            places[j] += 1 - before;
+        }
     for (size_t i = 0; i < count; i++)
-        places[digit(&from[i], d)]++;
-    for (uint32_t v = 0; v < DIGITS; v++) {
-        uint32_t here = places[v];
-        places[v] = sum;
-        sum += here;
-    }
-    for (size_t i = 0; i < count; i++)
-        to[places[digit(&from[i], d)]++] = from[i];
+        to[places[i]] = few[i];
 }
 
-/* The digits in which rows differ: bit d is digit d. */
-static uint32_t differing_digits(const struct row_batch *batch) {
-    struct row_batch_row differ = {0};
-    uint32_t digits = 0;
-    for (size_t r = 1; r < batch->num_rows; r++) {
-        differ.id |= batch->rows[r].id ^ batch->rows[0].id;
-        differ.order |= batch->rows[r].order ^ batch->rows[0].order;
-        differ.partition |= batch->rows[r].partition ^ batch->rows[0].partition;
-    }
-    for (unsigned d = 0; d < ALL_DIGITS; d++)
-        digits |= (uint32_t)(digit(&differ, d) > 0) << d;
-    return digits;
+/* A branch would be wrong every other time. */
+static inline size_t choose(size_t first, size_t second, size_t is_second) {
+    return first ^ ((first ^ second) & -is_second);
 }
 
-/* Rows carry their number in `at` while they are sorted. */
-static void order_rows(struct row_batch *batch) {
-    uint32_t digits = differing_digits(batch);
+/* Merges the sorted halves of FROM [COUNT] into TO, from both ends at once, so
+ * that two chains of comparisons run side by side; in COUNT / 2 steps none
+ * leaves its half. */
+static void merge_halves(const struct row_batch_row *from, size_t count,
+                         struct row_batch_row *to, bool by_table) {
+    size_t half = count / 2, low = 0, high = half;
+    size_t low_end = half - 1, high_end = count - 1;
+    for (size_t i = 0; i < half; i++) {
+        size_t is_high = comes_before(&from[high], &from[low], by_table);
+        size_t is_low = comes_before(&from[high_end], &from[low_end], by_table);
+        to[i] = from[choose(low, high, is_high)];
+        to[count - 1 - i] = from[choose(high_end, low_end, is_low)];
+        high += is_high;
+        low += 1 - is_high;
+        low_end -= is_low;
+        high_end -= 1 - is_low;
+    }
+    if (count % 2)
+        to[half] = from[high <= high_end ? high : low];
+}
+
+/* Sorts ROWS [COUNT], to SPARE if TO_SPARE; both are used. */
+static void sort_rows(struct row_batch_row *rows, struct row_batch_row *spare,
+                      size_t count, bool by_table, bool to_spare) {
+    size_t half = count / 2;
+    if (count <= 4) {
+        sort_few(rows, count, to_spare ? spare : rows, by_table);
+        return;
+    }
+    sort_rows(rows, spare, half, by_table, !to_spare);
+    sort_rows(rows + half, spare + half, count - half, by_table, !to_spare);
+    merge_halves(to_spare ? rows : spare, count, to_spare ? spare : rows,
+                 by_table);
+}
+
+/* Sorts the rows of a partition by table and id. */
+static void sort_partition(struct row_batch_row *rows,
+                           struct row_batch_row *spare, size_t count,
+                           bool sorted_by_table) {
+    if (!sorted_by_table)
+        sort_rows(rows, spare, count, true, false);
+    for (size_t first = 0, end = 0; first < count; first = end) {
+        while (end < count && rows[end].order == rows[first].order)
+            end++;
+        sort_rows(rows + first, spare, end - first, false, false);
+    }
+}
+
+/* Distributes the rows to their partitions, each with its number in `at`, and
+ * sorts them there. */
+static bool order_rows(struct row_batch *batch) {
+    struct row_batch_index *index = batch->index;
+    uint32_t first = 0, partitions = batch->layout->num_partitions;
+    if (!row_batch_grow((void **)&batch->rows, &batch->room_rows,
+                        batch->num_rows, sizeof *batch->rows))
+        return false;
+    for (uint32_t p = 0; p < partitions; p++) {
+        uint32_t count = index->counts[p];
+        index->counts[p] = first;
+        first += count;
+    }
     for (size_t r = 0; r < batch->num_rows; r++)
-        batch->rows[r].at = (uint32_t)r;
-    for (unsigned d = 0; d < ALL_DIGITS; d++) {
-        struct row_batch_row *from = batch->rows;
-        if (!(digits >> d & 1))
-            continue;
-        sort_by_digit(from, batch->sorted, batch->num_rows, d);
-        batch->rows = batch->sorted;
-        batch->sorted = from;
+        batch->rows[index->counts[index->places[r]]++] = index->rows[r];
+    first = 0;
+    for (uint32_t p = 0; p < partitions; p++) {
+        uint32_t end = index->counts[p];
+        sort_partition(batch->rows + first, index->rows, end - first,
+                       index->sorted_by_table);
+        first = end;
     }
+    return true;
 }
 
-/* Gives each sorted row its floats, and each added id the place of its row. The
- * index, which no one needs any more, has that by number. */
+/* Gives each sorted row its floats, and each added id the place of its row. */
 static void place_rows(struct row_batch *batch) {
+    uint32_t *places = batch->index->places;
     for (size_t r = 0; r < batch->num_rows; r++) {
         struct row_batch_row *row = &batch->rows[r];
-        batch->index[row->at].row = (uint32_t)batch->floats;
+        places[row->at] = (uint32_t)batch->floats;
         row->at = (uint32_t)batch->floats;
         batch->floats += batch->layout->tables[row->table].dim;
     }
     for (size_t i = 0; i < batch->num_added; i++)
-        batch->positions[i] = batch->index[batch->positions[i]].row;
+        batch->positions[i] = places[batch->positions[i]];
 }
 
 static bool reserve_floats(struct row_batch *batch) {
@@ -247,68 +352,76 @@ static bool reserve_floats(struct row_batch *batch) {
     return batch->room_floats;
 }
 
-/* Writes the lists of the rows FIRST to END - 1, one partition's. */
-static enum status write_part(struct row_batch *batch, size_t first, size_t end,
-                              struct row_keys *keys, size_t *used,
-                              struct failure *why) {
+static enum status row_batch_too_large(const struct row_batch *batch,
+                                       size_t rows, uint32_t floats,
+                                       struct failure *why) {
+    return status_fail(
+        why, FAILURE_JOB_TOO_LARGE,
+        "a batch has %zu rows of %zu floats in one of %u partitions, more "
+        "than the %d MiB of a message: lower "
+        "train_micro_batch_size_per_gpu, or dim",
+        rows, floats / rows, batch->layout->num_partitions,
+        MESSAGE_MAX_PAYLOAD >> 20);
+}
+
+/* Fills the lists of the index with the rows FIRST to END - 1. */
+static bool list_rows(struct row_batch *batch, size_t first, size_t end) {
     const struct layout *layout = batch->layout;
-    struct row_batch_part *part = &batch->parts[batch->rows[first].partition];
-    const struct row_batch_row *last = &batch->rows[end - 1];
-    for (uint32_t s = 0; s < layout->num_stacks; s++)
+    struct row_keys *keys = batch->index->keys;
+    for (uint32_t s = 0; s < layout->num_stacks; s++) {
         keys[s].count = 0;
+        if (!row_keys_reserve(&keys[s], end - first))
+            return false;
+    }
     for (size_t r = first; r < end; r++) {
         const struct row_batch_row *row = &batch->rows[r];
         struct row_keys *list = &keys[layout->tables[row->table].stack];
-        if (!row_keys_reserve(list, list->count + 1))
-            return row_batch_no_memory(why);
         list->ids[list->count] = row->id;
         list->tables[list->count++] = row->table;
     }
-    unsigned char form;
-    size_t bytes = row_keys_bytes(layout, keys, &form);
+    return true;
+}
+
+/* Writes the lists of PART, which has the rows FIRST to END - 1. */
+static enum status write_part(struct row_batch *batch, size_t first, size_t end,
+                              struct row_batch_part *part,
+                              struct failure *why) {
+    const struct layout *layout = batch->layout;
+    const struct row_batch_row *last = &batch->rows[end - 1];
+    const struct row_keys *keys = batch->index->keys;
+    if (!list_rows(batch, first, end) ||
+        !row_batch_grow((void **)&batch->bytes, &batch->room_bytes,
+                        batch->lists + row_keys_most_bytes(layout, keys), 1))
+        return row_batch_no_memory(why);
     part->first_float = batch->rows[first].at;
     part->floats =
         last->at + layout->tables[last->table].dim - part->first_float;
-    part->first_byte = *used;
-    part->bytes = (uint32_t)bytes;
-    if (bytes + part->floats * sizeof(float) > MESSAGE_MAX_PAYLOAD)
-        return status_fail(
-            why, FAILURE_JOB_TOO_LARGE,
-            "a batch has %zu rows of %zu floats in one of %u partitions, more "
-            "than the %d MiB of a message: lower "
-            "train_micro_batch_size_per_gpu, or dim",
-            end - first, (size_t)part->floats / (end - first),
-            layout->num_partitions, MESSAGE_MAX_PAYLOAD >> 20);
-    if (!row_batch_grow((void **)&batch->bytes, &batch->room_bytes,
-                        *used + bytes, 1))
-        return row_batch_no_memory(why);
-    row_keys_write(layout, keys, form, batch->bytes + *used, bytes);
-    *used += bytes;
-    return STATUS_OK;
+    part->first_byte = batch->lists;
+    part->bytes =
+        (uint32_t)row_keys_write(layout, keys, batch->bytes + batch->lists);
+    batch->lists += part->bytes;
+    return part->bytes + part->floats * sizeof(float) > MESSAGE_MAX_PAYLOAD
+               ? row_batch_too_large(batch, end - first, part->floats, why)
+               : STATUS_OK;
 }
 
 static enum status write_parts(struct row_batch *batch, struct failure *why) {
-    const struct layout *layout = batch->layout;
-    struct row_keys *keys = calloc(layout->num_stacks, sizeof *keys);
-    enum status status = keys ? STATUS_OK : row_batch_no_memory(why);
-    size_t used = 0, end;
-    memset(batch->parts, 0, layout->num_partitions * sizeof *batch->parts);
-    for (size_t first = 0; !status && first < batch->num_rows; first = end) {
-        uint32_t partition = batch->rows[first].partition;
-        for (end = first;
-             end < batch->num_rows && batch->rows[end].partition == partition;)
-            end++;
-        status = write_part(batch, first, end, keys, &used, why);
+    enum status status = STATUS_OK;
+    uint32_t partitions = batch->layout->num_partitions, first = 0;
+    memset(batch->parts, 0, partitions * sizeof *batch->parts);
+    batch->lists = 0;
+    for (uint32_t p = 0; !status && p < partitions; p++) {
+        uint32_t end = batch->index->counts[p];
+        if (end > first)
+            status = write_part(batch, first, end, &batch->parts[p], why);
+        first = end;
     }
-    for (uint32_t s = 0; keys && s < layout->num_stacks; s++)
-        row_keys_free(&keys[s]);
-    free(keys);
-    batch->lists = used;
     return status;
 }
 
 enum status row_batch_finish(struct row_batch *batch, struct failure *why) {
-    order_rows(batch);
+    if (!order_rows(batch))
+        return row_batch_no_memory(why);
     place_rows(batch);
     if (!reserve_floats(batch))
         return row_batch_no_memory(why);

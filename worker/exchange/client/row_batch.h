@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of tables that a batch reads, each once, by partition; their weights
  * and the sums of their gradients. Filled in three steps: row_batch_begin, then
- * row_batch_add for each list of ids, then row_batch_finish. One thread. */
+ * row_batch_add for each list of ids, then row_batch_finish; of the batches
+ * with one row_batch_index one at a time. One thread. */
 #ifndef CAPSTAN_ROW_BATCH_H
 #define CAPSTAN_ROW_BATCH_H
 
@@ -19,8 +20,8 @@ struct row_batch_part {
     uint32_t first_float, floats;
 };
 
+struct row_batch_index;
 struct row_batch_row;
-struct row_batch_entry;
 
 struct row_batch {
     const struct layout *layout;
@@ -33,8 +34,8 @@ struct row_batch {
     size_t lists; /* bytes of all lists */
 
     /* Private. */
-    struct row_batch_row *rows, *sorted; /* [room_rows] */
-    struct row_batch_entry *index;       /* [room_rows] */
+    struct row_batch_index *index;
+    struct row_batch_row *rows; /* [room_rows] */
     size_t room_added, room_rows, room_bytes, room_floats;
 };
 
@@ -42,8 +43,18 @@ struct row_batch {
  * at least. False: no memory. */
 bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size);
 
-/* Over LAYOUT's tables (borrowed). A zeroed BATCH may be closed. */
-enum status row_batch_open(struct row_batch *batch, const struct layout *layout,
+/* What is needed only while a batch over LAYOUT's tables (borrowed) is filled.
+ */
+enum status row_batch_index_open(struct row_batch_index **out,
+                                 const struct layout *layout,
+                                 struct failure *why) MUST_CHECK;
+
+/* Frees *INDEX (may be NULL) and clears it. */
+void row_batch_index_close(struct row_batch_index **index);
+
+/* Over the tables of INDEX (borrowed). A zeroed BATCH may be closed. */
+enum status row_batch_open(struct row_batch *batch,
+                           struct row_batch_index *index,
                            struct failure *why) MUST_CHECK;
 void row_batch_close(struct row_batch *batch);
 

@@ -108,7 +108,6 @@ static void close_cluster(struct cluster *cluster) {
 static size_t draw_part(struct history *history, uint32_t p, char *to) {
     const struct layout *layout = history->layout;
     struct row_keys keys[STACKS] = {0};
-    unsigned char form;
     for (uint32_t t = 0; t < TABLES; t++)
         for (uint32_t id = 0; id < IDS; id++) {
             struct row_keys *list = &keys[layout->tables[t].stack];
@@ -119,9 +118,7 @@ static size_t draw_part(struct history *history, uint32_t p, char *to) {
             list->ids[list->count] = id;
             list->tables[list->count++] = (uint16_t)t;
         }
-    size_t size = row_keys_bytes(layout, keys, &form);
-    row_keys_write(layout, keys, form, (void *)to, size);
-    char *end = to + size;
+    char *end = to + row_keys_write(layout, keys, (void *)to);
     for (size_t f = row_keys_floats(layout, keys); f-- > 0;) {
         float gradient = (float)(int32_t)philox_next(&history->random);
         memcpy(end, &gradient, sizeof gradient);

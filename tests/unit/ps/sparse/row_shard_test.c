@@ -138,10 +138,7 @@ static size_t write_part(const struct fixture *fixture, const struct push *push,
         keys[s].ids[keys[s].count] = id_of(r);
         keys[s].tables[keys[s].count++] = (uint16_t)table_of(r);
     }
-    unsigned char form;
-    size_t size = row_keys_bytes(fixture->layout, keys, &form);
-    unsigned char *end = to + size;
-    row_keys_write(fixture->layout, keys, form, to, size);
+    unsigned char *end = to + row_keys_write(fixture->layout, keys, to);
     for (uint32_t s = 0; s < STACKS; s++) {
         row_keys_free(&keys[s]);
         for (uint32_t r = 0; floats && r < ROWS; r++) {

@@ -20,6 +20,7 @@ enum { PARTITIONS = 2, DIM = 2, IDS = 16 };
 struct rows_fixture {
     struct client_fixture *client;
     uint16_t unit_ps[SERVER_FIXTURE_BLOCKS + PARTITIONS];
+    struct row_batch_index *index;
     struct row_batch rows;
 };
 
@@ -36,7 +37,8 @@ static int setup(void **state) {
     fixture->client->plan.block_ps = fixture->unit_ps;
     for (uint64_t i = 0; i < IDS; i++)
         ids[i] = i;
-    assert_int_equal(row_batch_open(&fixture->rows, layout, &why), 0);
+    assert_int_equal(row_batch_index_open(&fixture->index, layout, &why), 0);
+    assert_int_equal(row_batch_open(&fixture->rows, fixture->index, &why), 0);
     row_batch_begin(&fixture->rows);
     assert_int_equal(row_batch_add(&fixture->rows, 0, ids, IDS, &why), 0);
     assert_int_equal(row_batch_finish(&fixture->rows, &why), 0);
@@ -55,6 +57,7 @@ static int teardown(void **state) {
     /* The client and its links look at the layout until they are closed. */
     client_close(&fixture->client->client);
     row_batch_close(&fixture->rows);
+    row_batch_index_close(&fixture->index);
     client_fixture_teardown(&client);
     free(fixture);
     return 0;
@@ -315,8 +318,7 @@ static void expect_not_pushed(struct rows_fixture *fixture) {
 static void a_push_is_taken_when_each_partition_has_its_receipt(void **state) {
     struct rows_fixture *fixture = *state;
     struct client *client = fixture->client->client;
-    assert_true(
-        client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
+    assert_true(client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
     uint32_t peer = receive_push(fixture, 1);
     expect_not_pushed(fixture);
     send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 0, 2);
@@ -333,11 +335,9 @@ static void a_push_leaves_when_the_one_before_is_taken(void **state) {
     struct rows_fixture *fixture = *state;
     struct client *client = fixture->client->client;
     struct link_frame frame;
-    assert_true(
-        client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
+    assert_true(client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
     uint32_t peer = receive_push(fixture, 1);
-    assert_true(
-        client_push_rows(client, 2, CONTRIBUTION_FULL, &fixture->rows));
+    assert_true(client_push_rows(client, 2, CONTRIBUTION_FULL, &fixture->rows));
     send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 1);
     expect_not_pushed(fixture);
     assert_false(link_view(fixture->client->server->wire->server_link, &frame));

@@ -51,9 +51,17 @@ static int compare_places(const void *a, const void *b) {
     return left->id < right->id ? -1 : left->id > right->id;
 }
 
-static void open_batch(struct row_batch *batch, const struct layout *layout) {
+static struct row_batch_index *open_index(const struct layout *layout) {
+    struct row_batch_index *index;
     struct failure why;
-    if (row_batch_open(batch, layout, &why))
+    if (row_batch_index_open(&index, layout, &why))
+        fail_msg("%s", why.text);
+    return index;
+}
+
+static void open_batch(struct row_batch *batch, struct row_batch_index *index) {
+    struct failure why;
+    if (row_batch_open(batch, index, &why))
         fail_msg("%s", why.text);
 }
 
@@ -182,25 +190,28 @@ static void each_row_of_many_batches_is_there_once(void **state) {
         uint32_t tables = 1 + philox_below(&random, TABLES);
         struct layout *layout =
             build_layout(tables, 1 + philox_below(&random, MAX_PARTITIONS));
+        struct row_batch_index *index = open_index(layout);
         struct row_batch batch;
-        open_batch(&batch, layout);
+        open_batch(&batch, index);
         for (int round = 0; round < 20; round++) {
             size_t count = fill(&batch, &random, tables, added);
             finish(&batch);
             check_batch(&batch, added, count);
         }
         row_batch_close(&batch);
+        row_batch_index_close(&index);
         layout_free(&layout);
     }
 }
 
 static void a_batch_without_ids_has_no_rows(void **state) {
     struct layout *layout = build_layout(2, 4);
+    struct row_batch_index *index = open_index(layout);
     const uint64_t id = 5;
     struct place none;
     struct row_batch batch;
     (void)state;
-    open_batch(&batch, layout);
+    open_batch(&batch, index);
     for (int round = 0; round < 2; round++) {
         row_batch_begin(&batch);
         add(&batch, 1, NULL, 0);
@@ -214,6 +225,7 @@ static void a_batch_without_ids_has_no_rows(void **state) {
     }
     row_batch_close(&batch);
     row_batch_close(&batch);
+    row_batch_index_close(&index);
     layout_free(&layout);
 }
 
@@ -287,11 +299,12 @@ static void merged_gradients_are_the_sums_of_their_rows(void **state) {
     static struct merge merge;
     struct philox_sequence random;
     struct layout *layout = build_layout(TABLES, 7);
+    struct row_batch_index *index = open_index(layout);
     (void)state;
     seed_open(&random);
-    open_batch(&merge.to, layout);
+    open_batch(&merge.to, index);
     for (int i = 0; i < FROM; i++)
-        open_batch(&merge.from[i], layout);
+        open_batch(&merge.from[i], index);
     for (int round = 0; round < 20; round++) {
         int count = 1 + (int)philox_below(&random, FROM);
         for (int i = 0; i < count; i++) {
@@ -305,6 +318,7 @@ static void merged_gradients_are_the_sums_of_their_rows(void **state) {
     row_batch_close(&merge.to);
     for (int i = 0; i < FROM; i++)
         row_batch_close(&merge.from[i]);
+    row_batch_index_close(&index);
     layout_free(&layout);
 }
 
@@ -324,7 +338,8 @@ static void a_partition_that_no_message_holds_is_an_error(void **state) {
         ids[i] = i;
     assert_int_equal(layout_build(&layout, &parameter, 1, &why), 0);
     assert_int_equal(layout_add_tables(layout, &table, 1, 1, &why), 0);
-    open_batch(&batch, layout);
+    struct row_batch_index *index = open_index(layout);
+    open_batch(&batch, index);
     for (int round = 0; round < 2; round++) {
         row_batch_begin(&batch);
         add(&batch, 0, ids, MOST - 1);
@@ -338,6 +353,7 @@ static void a_partition_that_no_message_holds_is_an_error(void **state) {
         assert_non_null(strstr(why.text, "train_micro_batch_size_per_gpu"));
     }
     row_batch_close(&batch);
+    row_batch_index_close(&index);
     layout_free(&layout);
 }
 
