@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The index is an open-addressing table with linear probing: a tag of the id's
- * hash, by which nearly every other id is passed over, and the row's number.
- * Index and rows lie anywhere in memory, so ids are handled in groups, whose
- * index entries and then rows are prefetched while those before are used.
+/* The index is an open-addressing table with linear probing. An entry is the
+ * row's number, in as many bits as the index has entries, and in the others
+ * above them a tag of the id's hash, by which nearly every other id is passed
+ * over. Index and rows lie anywhere in memory, so ids are handled in groups,
+ * whose index entries and then rows are prefetched while those before are used.
  *
  * Updates gather rows into vectors for the loops of rule.h, which give the same
  * bits as a dense block's.
@@ -28,10 +29,12 @@ enum {
     FIRST_REMOVED = 64,
 };
 #define NO_ROW ROW_TABLE_NO_ROW
+#define FREE UINT32_MAX /* entry: the index is never full of rows */
 
-struct entry {
-    uint32_t tag;
-    uint32_t row; /* NO_ROW: none */
+/* Of a page. */
+struct place {
+    char *bytes;
+    bool shared; /* false: the page is the table's alone */
 };
 
 struct row_table {
@@ -43,18 +46,17 @@ struct row_table {
     size_t reach;  /* bytes, of the first of which each line is prefetched */
     unsigned page_bits; /* 2^page_bits rows in a page */
     struct buffer **pages;
-    char **bytes; /* of each page */
-    bool *shared; /* false: the page is the table's alone */
+    struct place *places; /* of each page */
     size_t num_pages, room_pages;
     uint32_t rows, admitted;
-    struct entry *entries; /* [mask + 1] */
+    uint32_t *entries; /* [mask + 1] */
     uint32_t mask;
     struct buffer *removed; /* struct row [num_removed]; NULL: none */
     uint32_t num_removed;
 };
 
 static struct row *row_of(const struct row_table *table, uint32_t number) {
-    char *page = table->bytes[number >> table->page_bits];
+    char *page = table->places[number >> table->page_bits].bytes;
     uint32_t place = number & ((UINT32_C(1) << table->page_bits) - 1);
     return (struct row *)(page + place * table->stride);
 }
@@ -110,29 +112,46 @@ void row_table_close(struct row_table **where) {
         buffer_release(&table->pages[p]);
     buffer_release(&table->removed);
     free(table->pages);
-    free(table->bytes);
-    free(table->shared);
+    free(table->places);
     free(table->entries);
     free(table);
     *where = NULL;
 }
 
+/* The entry of ROW with HASH. Its tag has bits of the hash that neither its
+ * place nor its partition has. */
+static uint32_t entry_of(const struct row_table *table, uint64_t hash,
+                         uint32_t row) {
+    return ((uint32_t)(hash >> 16) & ~table->mask) | row;
+}
+
+/* The first entry in which a row with HASH may be: with its tag, or free. */
+static uint32_t *probable_entry(const struct row_table *table, uint64_t hash,
+                                uint32_t at) {
+    uint32_t tag = entry_of(table, hash, 0);
+    while (table->entries[at &= table->mask] != FREE &&
+           (table->entries[at] & ~table->mask) != tag)
+        at++;
+    return &table->entries[at];
+}
+
 /* Where the row of NUMBER's id with HASH is in the index, or the free entry
  * where it would be. */
-static struct entry *find_entry(const struct row_table *table, uint32_t number,
-                                uint64_t id, uint64_t hash) {
-    uint32_t tag = (uint32_t)(hash >> 32);
-    for (uint32_t at = (uint32_t)hash & table->mask;;
-         at = (at + 1) & table->mask) {
-        struct entry *entry = &table->entries[at];
-        if (entry->row == NO_ROW)
+static uint32_t *find_entry(const struct row_table *table, uint32_t number,
+                            uint64_t id, uint64_t hash) {
+    for (uint32_t at = (uint32_t)hash;; at++) {
+        uint32_t *entry = probable_entry(table, hash, at);
+        if (*entry == FREE)
             return entry;
-        if (entry->tag != tag)
-            continue;
-        const struct row *row = row_of(table, entry->row);
+        const struct row *row = row_of(table, *entry & table->mask);
         if (row->id == id && row->table == number)
             return entry;
+        at = (uint32_t)(entry - table->entries);
     }
+}
+
+static uint32_t row_at(const struct row_table *table, const uint32_t *entry) {
+    return *entry == FREE ? NO_ROW : *entry & table->mask;
 }
 
 /* Ids whose rows are looked for together. */
@@ -186,12 +205,9 @@ static void search_find(const struct row_table *table, struct search *search) {
     for (size_t i = 0; i < group->count; i++) {
         if (group->is_known[i])
             continue;
-        uint32_t tag = (uint32_t)(group->hashes[i] >> 32);
-        uint32_t at = (uint32_t)group->hashes[i] & table->mask;
-        while (table->entries[at].row != NO_ROW &&
-               table->entries[at].tag != tag)
-            at = (at + 1) & table->mask;
-        group->rows[i] = table->entries[at].row;
+        uint64_t hash = group->hashes[i];
+        group->rows[i] =
+            row_at(table, probable_entry(table, hash, (uint32_t)hash));
         if (group->rows[i] != NO_ROW)
             prefetch_row(table, group->rows[i]);
     }
@@ -244,7 +260,7 @@ static uint32_t search_row(const struct row_table *table, struct group *group,
     }
     if (group->is_known[i])
         group->hashes[i] = layout_row_hash(number, id);
-    return find_entry(table, number, id, group->hashes[i])->row;
+    return row_at(table, find_entry(table, number, id, group->hashes[i]));
 }
 
 static void read_row(const struct row_table *table, uint32_t number,
@@ -283,7 +299,7 @@ static uint64_t hash_of(const struct row *row) {
 
 /* Makes an index of ENTRIES, a power of two, of the rows there are. */
 static bool build_index(struct row_table *table, size_t entries) {
-    struct entry *more = malloc(entries * sizeof *more);
+    uint32_t *more = malloc(entries * sizeof *more);
     if (!more || entries > UINT32_MAX) {
         free(more);
         return false;
@@ -296,7 +312,7 @@ static bool build_index(struct row_table *table, size_t entries) {
         const struct row *row = row_of(table, r);
         uint64_t hash = hash_of(row);
         *find_entry(table, row->table, row->id, hash) =
-            (struct entry){(uint32_t)(hash >> 32), r};
+            entry_of(table, hash, r);
     }
     return true;
 }
@@ -313,11 +329,9 @@ static bool add_page(struct row_table *table) {
         struct buffer **pages =
             realloc(table->pages, room * sizeof *table->pages);
         table->pages = pages ? pages : table->pages;
-        char **bytes = realloc(table->bytes, room * sizeof *table->bytes);
-        table->bytes = bytes ? bytes : table->bytes;
-        bool *shared = realloc(table->shared, room * sizeof *table->shared);
-        table->shared = shared ? shared : table->shared;
-        if (!pages || !bytes || !shared)
+        struct place *places = realloc(table->places, room * sizeof *places);
+        table->places = places ? places : table->places;
+        if (!pages || !places)
             return false;
         table->room_pages = room;
     }
@@ -325,8 +339,8 @@ static bool add_page(struct row_table *table) {
     if (!page)
         return false;
     memset(buffer_data(page), 0, row_table_page_bytes(table));
-    table->bytes[table->num_pages] = buffer_data(page);
-    table->shared[table->num_pages] = false;
+    table->places[table->num_pages].bytes = buffer_data(page);
+    table->places[table->num_pages].shared = false;
     table->pages[table->num_pages++] = page;
     return true;
 }
@@ -336,20 +350,20 @@ static bool unshare_page(struct row_table *table, uint32_t p) {
     struct buffer *copy = buffer_is_unique(*page) ? *page : take_page(table);
     if (!copy)
         return false;
-    table->shared[p] = false;
+    table->places[p].shared = false;
     if (copy == *page)
         return true;
     memcpy(buffer_data(copy), buffer_data(*page), row_table_page_bytes(table));
     buffer_release(page);
     *page = copy;
-    table->bytes[p] = buffer_data(copy);
+    table->places[p].bytes = buffer_data(copy);
     return true;
 }
 
 /* Makes row NUMBER's page the table's alone. */
 static inline bool own_page(struct row_table *table, uint32_t number) {
     uint32_t p = number >> table->page_bits;
-    return !table->shared[p] || unshare_page(table, p);
+    return !table->places[p].shared || unshare_page(table, p);
 }
 
 static enum status check_room(struct row_table *table, uint32_t number,
@@ -381,8 +395,7 @@ static enum status row_table_add(struct row_table *table, uint32_t number,
         return row_table_no_memory(table, why);
     *place = table->rows++;
     *row_of(table, *place) = (struct row){.id = id, .table = (uint16_t)number};
-    *find_entry(table, number, id, hash) =
-        (struct entry){(uint32_t)(hash >> 32), *place};
+    *find_entry(table, number, id, hash) = entry_of(table, hash, *place);
     atomic_fetch_add_explicit(&table->options.counts[number].rows, 1,
                               memory_order_relaxed);
     return STATUS_OK;
@@ -443,24 +456,61 @@ static enum status touch_row(struct row_table *table,
 struct pending {
     size_t count;
     struct row *rows[CHUNK];
+    const char *from[CHUNK]; /* their gradients, at any alignment */
     alignas(64) float gradients[VECTOR];
     alignas(64) float tensors[1 + RULE_MAX_SLOTS][VECTOR];
 };
 
-static void load_row(const struct row_table *table, struct row *row,
-                     struct pending *pending) {
-    uint32_t dim = table->dim;
-    for (unsigned t = 0; t <= table->slots; t++)
-        row_keys_copy_row(pending->tensors[t] + pending->count * dim,
-                          row_floats(row) + t * dim, dim);
+static inline void load(struct pending *pending, unsigned slots, uint32_t dim) {
+    for (size_t i = 0; i < pending->count; i++)
+        memcpy(pending->gradients + i * dim, pending->from[i],
+               dim * sizeof(float));
+    for (unsigned t = 0; t <= slots; t++)
+        for (size_t i = 0; i < pending->count; i++)
+            memcpy(pending->tensors[t] + i * dim,
+                   row_floats(pending->rows[i]) + t * dim, dim * sizeof(float));
 }
 
-static void store_row(const struct row_table *table,
-                      const struct pending *pending, size_t i) {
-    uint32_t dim = table->dim;
-    for (unsigned t = 0; t <= table->slots; t++)
-        row_keys_copy_row(row_floats(pending->rows[i]) + t * dim,
-                          pending->tensors[t] + i * dim, dim);
+static inline void store(const struct pending *pending, unsigned slots,
+                         uint32_t dim) {
+    for (unsigned t = 0; t <= slots; t++)
+        for (size_t i = 0; i < pending->count; i++)
+            memcpy(row_floats(pending->rows[i]) + t * dim,
+                   pending->tensors[t] + i * dim, dim * sizeof(float));
+}
+
+/* Common widths have loops of their own, without a call for each row. */
+static void load_rows(struct pending *pending, unsigned slots, uint32_t dim) {
+    switch (dim) {
+    case 1:
+        load(pending, slots, 1);
+        return;
+    case 8:
+        load(pending, slots, 8);
+        return;
+    case 16:
+        load(pending, slots, 16);
+        return;
+    default:
+        load(pending, slots, dim);
+    }
+}
+
+static void store_rows(const struct pending *pending, unsigned slots,
+                       uint32_t dim) {
+    switch (dim) {
+    case 1:
+        store(pending, slots, 1);
+        return;
+    case 8:
+        store(pending, slots, 8);
+        return;
+    case 16:
+        store(pending, slots, 16);
+        return;
+    default:
+        store(pending, slots, dim);
+    }
 }
 
 /* Applies the rule to the pending rows, of which there are none then. */
@@ -482,6 +532,7 @@ static enum status apply_rule(struct row_table *table,
                                   .nonfinite = &nonfinite};
     if (!pending->count)
         return STATUS_OK;
+    load_rows(pending, table->slots, table->dim);
     for (unsigned slot = 0; slot < table->slots; slot++) {
         of_rule.state_out[slot] = pending->tensors[slot + 1];
         of_rule.state[slot] = of_rule.state_out[slot];
@@ -491,8 +542,7 @@ static enum status apply_rule(struct row_table *table,
         return rule_nonfinite(
             options->layout->tables[pending->rows[0]->table].name, update->step,
             why);
-    for (size_t i = 0; i < pending->count; i++)
-        store_row(table, pending, i);
+    store_rows(pending, table->slots, table->dim);
     pending->count = 0;
     return STATUS_OK;
 }
@@ -512,10 +562,8 @@ static enum status apply_group(struct row_table *table,
             return status;
         if (!*row)
             continue;
-        row_keys_copy_row(pending->gradients + pending->count * dim,
-                          gradients + (group->first + i) * dim * sizeof(float),
-                          table->dim);
-        load_row(table, *row, pending);
+        pending->from[pending->count] =
+            gradients + (group->first + i) * dim * sizeof(float);
         if (++pending->count == most)
             status = apply_rule(table, update, pending, why);
         if (status)
@@ -540,21 +588,21 @@ enum status row_table_apply(struct row_table *table,
 
 /* Removes ENTRY, and moves later ones of its chain towards where their search
  * begins (Knuth, TAOCP 6.4, Algorithm R). */
-static void close_hole(struct row_table *table, struct entry *entry) {
+static void close_hole(struct row_table *table, const uint32_t *entry) {
     uint32_t hole = (uint32_t)(entry - table->entries), at = hole;
     while (true) {
         at = (at + 1) & table->mask;
-        const struct entry *next = &table->entries[at];
-        if (next->row == NO_ROW)
+        uint32_t next = table->entries[at];
+        if (next == FREE)
             break;
         uint32_t home =
-            (uint32_t)hash_of(row_of(table, next->row)) & table->mask;
+            (uint32_t)hash_of(row_of(table, next & table->mask)) & table->mask;
         if (((at - home) & table->mask) < ((at - hole) & table->mask))
             continue;
-        table->entries[hole] = *next;
+        table->entries[hole] = next;
         hole = at;
     }
-    table->entries[hole] = (struct entry){UINT32_MAX, NO_ROW};
+    table->entries[hole] = FREE;
 }
 
 static struct row *removed_of(const struct row_table *table) {
@@ -668,8 +716,9 @@ static bool remove_row(struct row_table *table, uint32_t number,
                               memory_order_relaxed);
     close_hole(table, find_entry(table, row->table, row->id, hash_of(row)));
     if (number != last) {
-        find_entry(table, other->table, other->id, hash_of(other))->row =
-            number;
+        uint64_t hash = hash_of(other);
+        *find_entry(table, other->table, other->id, hash) =
+            entry_of(table, hash, number);
         memcpy(row, other, table->stride);
     }
     memset(other, 0, table->stride);
@@ -714,8 +763,8 @@ size_t row_table_num_pages(const struct row_table *table) {
 
 struct buffer *const *row_table_pages(struct row_table *table, size_t *count) {
     *count = table->num_pages;
-    if (table->num_pages)
-        memset(table->shared, true, table->num_pages * sizeof *table->shared);
+    for (size_t p = 0; p < table->num_pages; p++)
+        table->places[p].shared = true;
     return table->pages;
 }
 
@@ -740,7 +789,7 @@ enum status row_table_restore(struct row_table *table, const void *bytes,
                                "a row of table %u, which is not of its stack",
                                row->table);
         if (layout_partition(layout, hash) != partition ||
-            find_entry(table, row->table, row->id, hash)->row != NO_ROW)
+            *find_entry(table, row->table, row->id, hash) != FREE)
             continue;
         enum status status =
             row_table_add(table, row->table, row->id, hash, &place, why);
@@ -762,17 +811,16 @@ enum status row_table_open_held(struct row_table **out,
     if (status)
         return status;
     table->pages = calloc(count + 1, sizeof *table->pages);
-    table->bytes = calloc(count + 1, sizeof *table->bytes);
-    table->shared = malloc((count + 1) * sizeof *table->shared);
-    if (table->pages && table->bytes && table->shared) {
+    table->places = calloc(count + 1, sizeof *table->places);
+    if (table->pages && table->places) {
         table->room_pages = count + 1;
         table->rows = rows;
         for (; table->num_pages < count; table->num_pages++) {
             table->pages[table->num_pages] =
                 buffer_hold(pages[table->num_pages]);
-            table->bytes[table->num_pages] =
+            table->places[table->num_pages].bytes =
                 buffer_data(pages[table->num_pages]);
-            table->shared[table->num_pages] = true;
+            table->places[table->num_pages].shared = true;
         }
     }
     while (entries / 2 < rows)
