@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { INDEX_BYTES = 32 /* of a row in an index that has just grown */ };
+enum { INDEX_BYTES = 16 /* of a row in an index that has just grown */ };
 
 /* 0: no bound is known. */
 static uint64_t most_rows(const struct table *table) {

@@ -2,8 +2,10 @@
 #include "worker/train/bags.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include <string.h>
 
-enum { AHEAD = 32 }; /* ids whose rows are on their way */
+enum { AHEAD = 32 /* ids whose rows are on their way */, MAX_LOCAL = 16 };
 
 /* What the weights of bag B are divided by. */
 static float divisor_of(const struct bags *bags, size_t b) {
@@ -19,6 +21,12 @@ static float divisor_of(const struct bags *bags, size_t b) {
     return bags->combiner == BATCH_MEAN ? sum : sqrtf(sum);
 }
 
+/* What a bag's ids count, as weights[j] / divisor; SHARE without weights. */
+static inline float weight_of(const struct bags *bags, uint32_t j,
+                              float divisor, float share) {
+    return bags->weights ? bags->weights[j] / divisor : share;
+}
+
 /* Adds WEIGHT times each of DIM floats; without a product where it is 1. */
 static inline void add_scaled(float *restrict to, const float *restrict from,
                               float weight, uint32_t dim) {
@@ -30,18 +38,24 @@ static inline void add_scaled(float *restrict to, const float *restrict from,
             to[d] += weight * from[d];
 }
 
+/* LOCAL: DIM is a constant of at most MAX_LOCAL, so that a bag's sum is kept in
+ * registers. */
 static inline void sum_bags(const struct bags *bags, const float *rows,
                             const uint32_t *positions, float *sums,
-                            uint32_t dim) {
+                            uint32_t dim, bool local) {
     uint32_t last = bags->offsets[bags->count] - 1;
+    float own[MAX_LOCAL];
     for (size_t b = 0; b < bags->count; b++, sums += bags->width) {
-        float divisor = divisor_of(bags, b);
+        float divisor = divisor_of(bags, b), share = 1 / divisor;
+        float *to = local ? memcpy(own, sums, dim * sizeof *sums) : sums;
         for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++) {
             uint32_t next = j + AHEAD < last ? j + AHEAD : last;
             __builtin_prefetch(rows + positions[next]);
-            add_scaled(sums, rows + positions[j],
-                       (bags->weights ? bags->weights[j] : 1) / divisor, dim);
+            add_scaled(to, rows + positions[j],
+                       weight_of(bags, j, divisor, share), dim);
         }
+        if (local)
+            memcpy(sums, own, dim * sizeof *sums);
     }
 }
 
@@ -49,11 +63,10 @@ static inline void spread_bags(const struct bags *bags, const float *sums,
                                const uint32_t *positions, float *gradients,
                                uint32_t dim) {
     for (size_t b = 0; b < bags->count; b++, sums += bags->width) {
-        float divisor = divisor_of(bags, b);
+        float divisor = divisor_of(bags, b), share = 1 / divisor;
         for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++)
             add_scaled(gradients + (positions ? positions[j] : (size_t)j * dim),
-                       sums, (bags->weights ? bags->weights[j] : 1) / divisor,
-                       dim);
+                       sums, weight_of(bags, j, divisor, share), dim);
     }
 }
 
@@ -62,16 +75,16 @@ void bags_add_rows(const struct bags *bags, const float *rows,
                    const uint32_t *positions, float *sums) {
     switch (bags->dim) {
     case 1:
-        sum_bags(bags, rows, positions, sums, 1);
+        sum_bags(bags, rows, positions, sums, 1, true);
         return;
     case 8:
-        sum_bags(bags, rows, positions, sums, 8);
+        sum_bags(bags, rows, positions, sums, 8, true);
         return;
     case 16:
-        sum_bags(bags, rows, positions, sums, 16);
+        sum_bags(bags, rows, positions, sums, 16, true);
         return;
     default:
-        sum_bags(bags, rows, positions, sums, bags->dim);
+        sum_bags(bags, rows, positions, sums, bags->dim, false);
     }
 }
 
