@@ -2,10 +2,11 @@
 #include "worker/train/bags.h"
 
 #include <math.h>
-#include <stdbool.h>
-#include <string.h>
 
-enum { AHEAD = 32 /* ids whose rows are on their way */, MAX_LOCAL = 16 };
+enum { AHEAD = 32 /* ids whose rows are on their way */, MAX_QUADS = 4 };
+
+/* Four floats, at any alignment of floats. */
+typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
 
 /* What the weights of bag B are divided by. */
 static float divisor_of(const struct bags *bags, size_t b) {
@@ -21,10 +22,56 @@ static float divisor_of(const struct bags *bags, size_t b) {
     return bags->combiner == BATCH_MEAN ? sum : sqrtf(sum);
 }
 
-/* What a bag's ids count, as weights[j] / divisor; SHARE without weights. */
-static inline float weight_of(const struct bags *bags, uint32_t j,
+/* What ID counts: its weight / DIVISOR, which is SHARE without weights. */
+static inline float weight_of(const struct bags *bags, uint32_t id,
                               float divisor, float share) {
-    return bags->weights ? bags->weights[j] / divisor : share;
+    return bags->weights ? bags->weights[id] / divisor : share;
+}
+
+static inline size_t place_of(const struct bags *bags,
+                              const uint32_t *positions, uint32_t id) {
+    return positions ? positions[id] : (size_t)id * bags->dim;
+}
+
+static inline void prefetch_ahead(const struct bags *bags, const float *rows,
+                                  const uint32_t *positions, uint32_t id) {
+    uint32_t last = bags->offsets[bags->count] - 1;
+    __builtin_prefetch(rows + positions[id + AHEAD < last ? id + AHEAD : last]);
+}
+
+/* The first 4 QUADS columns, a constant of at most MAX_QUADS, so that a bag's
+ * sum stays in registers. */
+static inline void sum_quads(const struct bags *bags, const float *rows,
+                             const uint32_t *positions, float *sums,
+                             uint32_t quads) {
+    for (size_t b = 0; b < bags->count; b++, sums += bags->width) {
+        float divisor = divisor_of(bags, b), share = 1 / divisor;
+        quad sum[MAX_QUADS];
+        for (uint32_t q = 0; q < quads; q++)
+            sum[q] = ((const quad *)sums)[q];
+        for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++) {
+            const quad *row = (const quad *)(rows + positions[j]);
+            float weight = weight_of(bags, j, divisor, share);
+            prefetch_ahead(bags, rows, positions, j);
+            for (uint32_t q = 0; q < quads; q++)
+                sum[q] += weight * row[q];
+        }
+        for (uint32_t q = 0; q < quads; q++)
+            ((quad *)sums)[q] = sum[q];
+    }
+}
+
+/* The first column. */
+static void sum_column(const struct bags *bags, const float *rows,
+                       const uint32_t *positions, float *sums) {
+    for (size_t b = 0; b < bags->count; b++, sums += bags->width) {
+        float divisor = divisor_of(bags, b), share = 1 / divisor, sum = *sums;
+        for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++) {
+            prefetch_ahead(bags, rows, positions, j);
+            sum += weight_of(bags, j, divisor, share) * rows[positions[j]];
+        }
+        *sums = sum;
+    }
 }
 
 /* Adds WEIGHT times each of DIM floats; without a product where it is 1. */
@@ -38,69 +85,42 @@ static inline void add_scaled(float *restrict to, const float *restrict from,
             to[d] += weight * from[d];
 }
 
-/* LOCAL: DIM is a constant of at most MAX_LOCAL, so that a bag's sum is kept in
- * registers. */
-static inline void sum_bags(const struct bags *bags, const float *rows,
-                            const uint32_t *positions, float *sums,
-                            uint32_t dim, bool local) {
-    uint32_t last = bags->offsets[bags->count] - 1;
-    float own[MAX_LOCAL];
-    for (size_t b = 0; b < bags->count; b++, sums += bags->width) {
-        float divisor = divisor_of(bags, b), share = 1 / divisor;
-        float *to = local ? memcpy(own, sums, dim * sizeof *sums) : sums;
-        for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++) {
-            uint32_t next = j + AHEAD < last ? j + AHEAD : last;
-            __builtin_prefetch(rows + positions[next]);
-            add_scaled(to, rows + positions[j],
-                       weight_of(bags, j, divisor, share), dim);
-        }
-        if (local)
-            memcpy(sums, own, dim * sizeof *sums);
-    }
-}
-
-static inline void spread_bags(const struct bags *bags, const float *sums,
+static inline void spread_rows(const struct bags *bags, const float *sums,
                                const uint32_t *positions, float *gradients,
                                uint32_t dim) {
     for (size_t b = 0; b < bags->count; b++, sums += bags->width) {
         float divisor = divisor_of(bags, b), share = 1 / divisor;
         for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++)
-            add_scaled(gradients + (positions ? positions[j] : (size_t)j * dim),
-                       sums, weight_of(bags, j, divisor, share), dim);
+            add_scaled(gradients + place_of(bags, positions, j), sums,
+                       weight_of(bags, j, divisor, share), dim);
     }
+}
+
+void bags_add_rows(const struct bags *bags, const float *rows,
+                   const uint32_t *positions, float *sums) {
+    uint32_t c = 0, dim = bags->dim;
+    for (; dim - c >= 16; c += 16)
+        sum_quads(bags, rows + c, positions, sums + c, 4);
+    for (; dim - c >= 4; c += 4)
+        sum_quads(bags, rows + c, positions, sums + c, 1);
+    for (; c < dim; c++)
+        sum_column(bags, rows + c, positions, sums + c);
 }
 
 /* Common widths have loops of their own, which the compiler unrolls. */
-void bags_add_rows(const struct bags *bags, const float *rows,
-                   const uint32_t *positions, float *sums) {
-    switch (bags->dim) {
-    case 1:
-        sum_bags(bags, rows, positions, sums, 1, true);
-        return;
-    case 8:
-        sum_bags(bags, rows, positions, sums, 8, true);
-        return;
-    case 16:
-        sum_bags(bags, rows, positions, sums, 16, true);
-        return;
-    default:
-        sum_bags(bags, rows, positions, sums, bags->dim, false);
-    }
-}
-
 void bags_add_gradients(const struct bags *bags, const float *sums,
                         const uint32_t *positions, float *gradients) {
     switch (bags->dim) {
     case 1:
-        spread_bags(bags, sums, positions, gradients, 1);
+        spread_rows(bags, sums, positions, gradients, 1);
         return;
     case 8:
-        spread_bags(bags, sums, positions, gradients, 8);
+        spread_rows(bags, sums, positions, gradients, 8);
         return;
     case 16:
-        spread_bags(bags, sums, positions, gradients, 16);
+        spread_rows(bags, sums, positions, gradients, 16);
         return;
     default:
-        spread_bags(bags, sums, positions, gradients, bags->dim);
+        spread_rows(bags, sums, positions, gradients, bags->dim);
     }
 }
