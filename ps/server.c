@@ -232,6 +232,14 @@ static double rate_of_tables(const struct server *server, uint32_t b,
     return group.lr;
 }
 
+/* The partitions of a message are mostly at one step. */
+static double factor_of(struct server *server, uint64_t step) {
+    if (step != server->factor_step)
+        server->factor = schedule_factor(&server->schedule, step);
+    server->factor_step = step;
+    return server->factor;
+}
+
 /* The same of a partition, with its rate. */
 static void collect_parts(struct server *server, struct work_item *item) {
     const struct server_settings *s = &server->settings;
@@ -252,7 +260,7 @@ static void collect_parts(struct server *server, struct work_item *item) {
         .num_parts = count,
         .step = item->action.step,
         .rate = rate_of_tables(server, b, item->action.step),
-        .factor = schedule_factor(&server->schedule, item->action.step),
+        .factor = factor_of(server, item->action.step),
         .scale = count ? 1.0f / (float)weight : 1.0f};
 }
 

@@ -21,6 +21,8 @@ struct server {
     uint64_t held_id;                /* this snapshot; NULL where not opened */
     struct snapshots *snapshots;
     struct schedule schedule;
+    uint64_t factor_step; /* of the step that was computed last, */
+    double factor;        /* the schedule's factor */
     struct block_index block_index;
     uint64_t *last_ack_request; /* [num_blocks, num_ranks]: the last request
                                    that wants an ack only */

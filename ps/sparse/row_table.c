@@ -21,7 +21,7 @@
 
 enum {
     PAGE_BYTES = 64 << 10,
-    GROUP = 16,         /* ids whose memory is on its way at once */
+    GROUP = 32,         /* ids whose memory is on its way at once */
     MAX_REACH = 512,    /* bytes of a row that are prefetched */
     VECTOR = 4096,      /* floats of a tensor that are updated at once, */
     CHUNK = 256,        /* and rows, so that they are still in the cache */
