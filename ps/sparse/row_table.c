@@ -150,7 +150,8 @@ static uint32_t *find_entry(const struct row_table *table, uint32_t number,
     }
 }
 
-static uint32_t row_at(const struct row_table *table, const uint32_t *entry) {
+static uint32_t row_in_entry(const struct row_table *table,
+                             const uint32_t *entry) {
     return *entry == FREE ? NO_ROW : *entry & table->mask;
 }
 
@@ -207,7 +208,7 @@ static void search_find(const struct row_table *table, struct search *search) {
             continue;
         uint64_t hash = group->hashes[i];
         group->rows[i] =
-            row_at(table, probable_entry(table, hash, (uint32_t)hash));
+            row_in_entry(table, probable_entry(table, hash, (uint32_t)hash));
         if (group->rows[i] != NO_ROW)
             prefetch_row(table, group->rows[i]);
     }
@@ -260,7 +261,7 @@ static uint32_t search_row(const struct row_table *table, struct group *group,
     }
     if (group->is_known[i])
         group->hashes[i] = layout_row_hash(number, id);
-    return row_at(table, find_entry(table, number, id, group->hashes[i]));
+    return row_in_entry(table, find_entry(table, number, id, group->hashes[i]));
 }
 
 static void read_row(const struct row_table *table, uint32_t number,
@@ -461,7 +462,8 @@ struct pending {
     alignas(64) float tensors[1 + RULE_MAX_SLOTS][VECTOR];
 };
 
-static inline void load(struct pending *pending, unsigned slots, uint32_t dim) {
+static inline void load_tensors(struct pending *pending, unsigned slots,
+                                uint32_t dim) {
     for (size_t i = 0; i < pending->count; i++)
         memcpy(pending->gradients + i * dim, pending->from[i],
                dim * sizeof(float));
@@ -471,8 +473,8 @@ static inline void load(struct pending *pending, unsigned slots, uint32_t dim) {
                    row_floats(pending->rows[i]) + t * dim, dim * sizeof(float));
 }
 
-static inline void store(const struct pending *pending, unsigned slots,
-                         uint32_t dim) {
+static inline void store_tensors(const struct pending *pending, unsigned slots,
+                                 uint32_t dim) {
     for (unsigned t = 0; t <= slots; t++)
         for (size_t i = 0; i < pending->count; i++)
             memcpy(row_floats(pending->rows[i]) + t * dim,
@@ -483,16 +485,16 @@ static inline void store(const struct pending *pending, unsigned slots,
 static void load_rows(struct pending *pending, unsigned slots, uint32_t dim) {
     switch (dim) {
     case 1:
-        load(pending, slots, 1);
+        load_tensors(pending, slots, 1);
         return;
     case 8:
-        load(pending, slots, 8);
+        load_tensors(pending, slots, 8);
         return;
     case 16:
-        load(pending, slots, 16);
+        load_tensors(pending, slots, 16);
         return;
     default:
-        load(pending, slots, dim);
+        load_tensors(pending, slots, dim);
     }
 }
 
@@ -500,16 +502,16 @@ static void store_rows(const struct pending *pending, unsigned slots,
                        uint32_t dim) {
     switch (dim) {
     case 1:
-        store(pending, slots, 1);
+        store_tensors(pending, slots, 1);
         return;
     case 8:
-        store(pending, slots, 8);
+        store_tensors(pending, slots, 8);
         return;
     case 16:
-        store(pending, slots, 16);
+        store_tensors(pending, slots, 16);
         return;
     default:
-        store(pending, slots, dim);
+        store_tensors(pending, slots, dim);
     }
 }
 

@@ -23,13 +23,13 @@ static float divisor_of(const struct bags *bags, size_t b) {
 }
 
 /* What ID counts: its weight / DIVISOR, which is SHARE without weights. */
-static inline float weight_of(const struct bags *bags, uint32_t id,
+static inline float id_weight(const struct bags *bags, uint32_t id,
                               float divisor, float share) {
     return bags->weights ? bags->weights[id] / divisor : share;
 }
 
-static inline size_t place_of(const struct bags *bags,
-                              const uint32_t *positions, uint32_t id) {
+static inline size_t row_place(const struct bags *bags,
+                               const uint32_t *positions, uint32_t id) {
     return positions ? positions[id] : (size_t)id * bags->dim;
 }
 
@@ -51,7 +51,7 @@ static inline void sum_quads(const struct bags *bags, const float *rows,
             sum[q] = ((const quad *)sums)[q];
         for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++) {
             const quad *row = (const quad *)(rows + positions[j]);
-            float weight = weight_of(bags, j, divisor, share);
+            float weight = id_weight(bags, j, divisor, share);
             prefetch_ahead(bags, rows, positions, j);
             for (uint32_t q = 0; q < quads; q++)
                 sum[q] += weight * row[q];
@@ -68,7 +68,7 @@ static void sum_column(const struct bags *bags, const float *rows,
         float divisor = divisor_of(bags, b), share = 1 / divisor, sum = *sums;
         for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++) {
             prefetch_ahead(bags, rows, positions, j);
-            sum += weight_of(bags, j, divisor, share) * rows[positions[j]];
+            sum += id_weight(bags, j, divisor, share) * rows[positions[j]];
         }
         *sums = sum;
     }
@@ -91,8 +91,8 @@ static inline void spread_rows(const struct bags *bags, const float *sums,
     for (size_t b = 0; b < bags->count; b++, sums += bags->width) {
         float divisor = divisor_of(bags, b), share = 1 / divisor;
         for (uint32_t j = bags->offsets[b]; j < bags->offsets[b + 1]; j++)
-            add_scaled(gradients + place_of(bags, positions, j), sums,
-                       weight_of(bags, j, divisor, share), dim);
+            add_scaled(gradients + row_place(bags, positions, j), sums,
+                       id_weight(bags, j, divisor, share), dim);
     }
 }
 

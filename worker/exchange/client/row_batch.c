@@ -122,8 +122,8 @@ bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size) {
 }
 
 /* Where the row of TABLE's ID is in the index, or the free entry for it. */
-static struct entry *find_entry(const struct row_batch_index *index,
-                                uint32_t table, uint64_t id, uint64_t hash) {
+static struct entry *find_in_index(const struct row_batch_index *index,
+                                   uint32_t table, uint64_t id, uint64_t hash) {
     size_t mask = index->room - 1;
     for (size_t at = hash & mask;; at = (at + 1) & mask) {
         struct entry *entry = &index->entries[at];
@@ -134,7 +134,7 @@ static struct entry *find_entry(const struct row_batch_index *index,
 }
 
 /* How many rows there may be: a quarter of the index stays free. */
-static size_t most_rows(const struct row_batch_index *index) {
+static size_t most_in_index(const struct row_batch_index *index) {
     return index->room / 4 * 3;
 }
 
@@ -154,8 +154,8 @@ static bool grow_index(struct row_batch_index *index, size_t count) {
     index->room = room;
     for (size_t r = 0; r < count; r++) {
         const struct row_batch_row *row = &index->rows[r];
-        *find_entry(index, row->table, row->id,
-                    layout_row_hash(row->table, row->id)) =
+        *find_in_index(index, row->table, row->id,
+                       layout_row_hash(row->table, row->id)) =
             (struct entry){row->id, (uint32_t)r, row->table, index->fill};
     }
     return true;
@@ -169,8 +169,8 @@ static uint16_t table_order(const struct layout *layout, uint32_t table) {
     return (uint16_t)place;
 }
 
-static void add_row(struct row_batch *batch, struct entry *entry,
-                    struct row_batch_row row, uint64_t hash) {
+static void note_row(struct row_batch *batch, struct entry *entry,
+                     struct row_batch_row row, uint64_t hash) {
     struct row_batch_index *index = batch->index;
     uint32_t number = (uint32_t)batch->num_rows++;
     uint32_t partition = layout_partition(batch->layout, hash);
@@ -191,12 +191,12 @@ static void add_group(struct row_batch *batch, uint32_t table, uint16_t order,
         __builtin_prefetch(&index->entries[hashes[i] & (index->room - 1)]);
     }
     for (size_t i = 0; i < count; i++) {
-        struct entry *entry = find_entry(index, table, ids[i], hashes[i]);
+        struct entry *entry = find_in_index(index, table, ids[i], hashes[i]);
         if (entry->fill != index->fill)
-            add_row(batch, entry,
-                    (struct row_batch_row){ids[i], (uint32_t)batch->num_rows,
-                                           (uint16_t)table, order},
-                    hashes[i]);
+            note_row(batch, entry,
+                     (struct row_batch_row){ids[i], (uint32_t)batch->num_rows,
+                                            (uint16_t)table, order},
+                     hashes[i]);
         positions[i] = entry->row;
     }
     batch->num_added += count;
@@ -213,7 +213,7 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
     batch->index->order = order;
     for (size_t first = 0; first < count; first += GROUP) {
         size_t group = count - first < GROUP ? count - first : GROUP;
-        if (batch->num_rows + group > most_rows(batch->index) &&
+        if (batch->num_rows + group > most_in_index(batch->index) &&
             !grow_index(batch->index, batch->num_rows))
             return row_batch_no_memory(why);
         add_group(batch, table, order, ids + first, group);
@@ -222,14 +222,15 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
 }
 
 /* What rows are sorted by. */
-static inline uint64_t key_of(const struct row_batch_row *row, bool by_table) {
+static inline uint64_t sort_key(const struct row_batch_row *row,
+                                bool by_table) {
     return by_table ? row->order : row->id;
 }
 
-static inline size_t comes_before(const struct row_batch_row *a,
+static inline size_t sorts_before(const struct row_batch_row *a,
                                   const struct row_batch_row *b,
                                   bool by_table) {
-    return key_of(a, by_table) < key_of(b, by_table);
+    return sort_key(a, by_table) < sort_key(b, by_table);
 }
 
 /* Up to 4, each at the number of those before it. */
@@ -240,7 +241,7 @@ static void sort_few(const struct row_batch_row *rows, size_t count,
     memcpy(few, rows, count * sizeof *few);
     for (size_t j = 1; j < count; j++)
         for (size_t i = 0; i < j; i++) {
-            size_t before = comes_before(&few[j], &few[i], by_table);
+            size_t before = sorts_before(&few[j], &few[i], by_table);
             places[i] += before;
             places[j] += 1 - before;
         }
@@ -249,7 +250,8 @@ static void sort_few(const struct row_batch_row *rows, size_t count,
 }
 
 /* A branch would be wrong every other time. */
-static inline size_t choose(size_t first, size_t second, size_t is_second) {
+static inline size_t choose_place(size_t first, size_t second,
+                                  size_t is_second) {
     return first ^ ((first ^ second) & -is_second);
 }
 
@@ -261,10 +263,10 @@ static void merge_halves(const struct row_batch_row *from, size_t count,
     size_t half = count / 2, low = 0, high = half;
     size_t low_end = half - 1, high_end = count - 1;
     for (size_t i = 0; i < half; i++) {
-        size_t is_high = comes_before(&from[high], &from[low], by_table);
-        size_t is_low = comes_before(&from[high_end], &from[low_end], by_table);
-        to[i] = from[choose(low, high, is_high)];
-        to[count - 1 - i] = from[choose(high_end, low_end, is_low)];
+        size_t is_high = sorts_before(&from[high], &from[low], by_table);
+        size_t is_low = sorts_before(&from[high_end], &from[low_end], by_table);
+        to[i] = from[choose_place(low, high, is_high)];
+        to[count - 1 - i] = from[choose_place(high_end, low_end, is_low)];
         high += is_high;
         low += 1 - is_high;
         low_end -= is_low;
@@ -275,15 +277,15 @@ static void merge_halves(const struct row_batch_row *from, size_t count,
 }
 
 /* Sorts ROWS [COUNT], to SPARE if TO_SPARE; both are used. */
-static void sort_rows(struct row_batch_row *rows, struct row_batch_row *spare,
-                      size_t count, bool by_table, bool to_spare) {
+static void merge_sort(struct row_batch_row *rows, struct row_batch_row *spare,
+                       size_t count, bool by_table, bool to_spare) {
     size_t half = count / 2;
     if (count <= 4) {
         sort_few(rows, count, to_spare ? spare : rows, by_table);
         return;
     }
-    sort_rows(rows, spare, half, by_table, !to_spare);
-    sort_rows(rows + half, spare + half, count - half, by_table, !to_spare);
+    merge_sort(rows, spare, half, by_table, !to_spare);
+    merge_sort(rows + half, spare + half, count - half, by_table, !to_spare);
     merge_halves(to_spare ? rows : spare, count, to_spare ? spare : rows,
                  by_table);
 }
@@ -293,11 +295,11 @@ static void sort_partition(struct row_batch_row *rows,
                            struct row_batch_row *spare, size_t count,
                            bool sorted_by_table) {
     if (!sorted_by_table)
-        sort_rows(rows, spare, count, true, false);
+        merge_sort(rows, spare, count, true, false);
     for (size_t first = 0, end = 0; first < count; first = end) {
         while (end < count && rows[end].order == rows[first].order)
             end++;
-        sort_rows(rows + first, spare, end - first, false, false);
+        merge_sort(rows + first, spare, end - first, false, false);
     }
 }
 
@@ -365,7 +367,7 @@ static enum status row_batch_too_large(const struct row_batch *batch,
 }
 
 /* Fills the lists of the index with the rows FIRST to END - 1. */
-static bool list_rows(struct row_batch *batch, size_t first, size_t end) {
+static bool list_part(struct row_batch *batch, size_t first, size_t end) {
     const struct layout *layout = batch->layout;
     struct row_keys *keys = batch->index->keys;
     for (uint32_t s = 0; s < layout->num_stacks; s++) {
@@ -389,7 +391,7 @@ static enum status write_part(struct row_batch *batch, size_t first, size_t end,
     const struct layout *layout = batch->layout;
     const struct row_batch_row *last = &batch->rows[end - 1];
     const struct row_keys *keys = batch->index->keys;
-    if (!list_rows(batch, first, end) ||
+    if (!list_part(batch, first, end) ||
         !row_batch_grow((void **)&batch->bytes, &batch->room_bytes,
                         batch->lists + row_keys_most_bytes(layout, keys), 1))
         return row_batch_no_memory(why);

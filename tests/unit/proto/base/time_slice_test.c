@@ -2,6 +2,7 @@
 #include "proto/base/time_slice.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +42,7 @@ static void a_slice_is_of_a_thread_and_of_those_it_starts(void **state) {
     pthread_t thread;
     void *own;
     if (!before)
-        skip(); /* before Linux 6.12 */
+        skip_test("this kernel does not say what a thread's slice is");
     time_slice_set(TIME_MS / 5);
     assert_int_equal(slice(), TIME_MS / 5);
     assert_int_equal(pthread_create(&thread, NULL, reset, &inherited), 0);
