@@ -181,8 +181,8 @@ static void note_row(struct row_batch *batch, struct entry *entry,
 }
 
 /* COUNT ids, at most GROUP, for which there is room. */
-static void add_group(struct row_batch *batch, uint32_t table, uint16_t order,
-                      const uint64_t *ids, size_t count) {
+static void index_group(struct row_batch *batch, uint32_t table, uint16_t order,
+                        const uint64_t *ids, size_t count) {
     const struct row_batch_index *index = batch->index;
     uint32_t *positions = batch->positions + batch->num_added;
     uint64_t hashes[GROUP];
@@ -216,7 +216,7 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
         if (batch->num_rows + group > most_in_index(batch->index) &&
             !grow_index(batch->index, batch->num_rows))
             return row_batch_no_memory(why);
-        add_group(batch, table, order, ids + first, group);
+        index_group(batch, table, order, ids + first, group);
     }
     return STATUS_OK;
 }
