@@ -562,5 +562,6 @@ enum status worker_run(const struct worker_settings *settings,
     }
     worker_close_all(worker);
     free(worker);
+    time_slice_set(0);
     return status;
 }

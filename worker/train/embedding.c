@@ -264,7 +264,7 @@ enum status embedding_gradients(struct embedding *embedding,
                       : NULL;
     if (count < 2 || embedding->merged_until == embedding->passed)
         return STATUS_OK;
-    if (!embedding_settle(embedding)) /* the last push may still read them */
+    if (!embedding_settle(embedding)) /* the last pushes may still read them */
         return STATUS_OK;
     embedding->merged_until = embedding->passed;
     return merge_micro_batches(embedding, why);
@@ -275,6 +275,9 @@ enum status embedding_push(struct embedding *embedding, uint64_t clock,
     const struct embedding_source *source = &embedding->settings.source;
     struct row_batch *rows = NULL;
     enum status status = STATUS_OK;
+    if (embedding->passed > embedding->begin + 1 &&
+        !embedding_settle(embedding))
+        return STATUS_OK; /* the run ends */
     if (kind == CONTRIBUTION_FULL)
         status = embedding_gradients(embedding, &rows, why);
     if (status)

@@ -19,7 +19,8 @@ struct embedding;
 
 /* Where rows come from and gradients go: a trainer's exchange, or a checkpoint.
  * LOOKUP borrows ROWS until WAIT returns, PUSH until SETTLE or the second PUSH
- * after it.
+ * after it, for which PUSH may wait; that no answer comes any more shows in the
+ * next WAIT or SETTLE.
  * WAIT and SETTLE return false if no answer comes any more. */
 struct embedding_source {
     void *context;

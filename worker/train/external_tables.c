@@ -350,9 +350,11 @@ enum status external_flush_rows(struct external *external,
     if (!all)
         return STATUS_OK;
     struct row_batch *batch = NULL;
+    pthread_mutex_lock(&external->mutex);
     enum status status = open_steps(external, trainer, why);
     if (!status)
         status = table_steps_sum(&all->steps, &batch, why);
+    pthread_mutex_unlock(&external->mutex);
     if (kind == CONTRIBUTION_FULL && !batch)
         kind = CONTRIBUTION_ZERO;
     if (kind == CONTRIBUTION_ZERO && batch)
@@ -361,7 +363,10 @@ enum status external_flush_rows(struct external *external,
         !exchange_push_rows(trainer->exchange, trainer->clock + 1, kind,
                             kind == CONTRIBUTION_FULL ? batch : NULL))
         return status;
+    pthread_mutex_lock(&external->mutex);
+    table_steps_sent(&all->steps);
     all->has_pushed = true;
+    pthread_mutex_unlock(&external->mutex);
     if (kind != CONTRIBUTION_FULL)
         return STATUS_OK;
     pthread_mutex_lock(&trainer->mutex);

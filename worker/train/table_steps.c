@@ -52,8 +52,8 @@ void table_steps_close(struct table_steps *steps) {
 static struct row_lists *free_lists(struct table_steps *steps) {
     struct row_lists *lists = steps->lists;
     while (lists == steps->read || lists == steps->awaited ||
-           lists == steps->prepared || lists == steps->sent[0] ||
-           lists == steps->sent[1])
+           lists == steps->prepared || lists == steps->summed ||
+           lists == steps->sent[0] || lists == steps->sent[1])
         lists++;
     lists->num_lists = lists->num_ids = lists->num_summed = 0;
     row_batch_begin(&lists->batch);
@@ -324,11 +324,18 @@ enum status table_steps_sum(struct table_steps *steps, struct row_batch **batch,
             lists = free_lists(steps);
             status = sum_kept(steps, &lists->batch, why);
         }
-        steps->sent[1] = steps->sent[0];
-        steps->sent[0] = lists;
+        steps->summed = lists;
         *batch = &lists->batch;
     }
     steps->read = NULL;
     drop_kept(steps);
     return status;
+}
+
+void table_steps_sent(struct table_steps *steps) {
+    if (!steps->summed)
+        return;
+    steps->sent[1] = steps->sent[0];
+    steps->sent[0] = steps->summed;
+    steps->summed = NULL;
 }

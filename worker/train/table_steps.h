@@ -9,7 +9,7 @@
 #include "worker/exchange/client/row_batch.h"
 #include "worker/train/external.h"
 
-enum { TABLE_STEPS_LISTS = 5 };
+enum { TABLE_STEPS_LISTS = 6 };
 
 /* Lists of ids, and their batch. */
 struct row_lists {
@@ -31,7 +31,8 @@ struct table_steps {
     struct row_lists *read;     /* looked up last; NULL: none in this step */
     struct row_lists *awaited;  /* looked up, its rows not yet taken */
     struct row_lists *prepared; /* its lookup has not begun */
-    struct row_lists *sent[2];  /* summed last, and before */
+    struct row_lists *summed;   /* not yet pushed */
+    struct row_lists *sent[2];  /* pushed last, and before */
     struct pushed_rows *kept, **end;
 };
 
@@ -73,9 +74,13 @@ enum status table_steps_add(struct table_steps *steps,
                             struct failure *why) MUST_CHECK;
 
 /* Ends a step, and drops what is prepared: *BATCH has the sums of its
- * gradients, row by row and in the order in which they were added, until the
- * step after the next ends; NULL: none was. */
+ * gradients, row by row and in the order in which they were added; NULL: none
+ * was. */
 enum status table_steps_sum(struct table_steps *steps, struct row_batch **batch,
                             struct failure *why) MUST_CHECK;
+
+/* That batch is on its way, and stays as it is until the second one after it
+ * is: by then it has been taken. */
+void table_steps_sent(struct table_steps *steps);
 
 #endif

@@ -15,6 +15,7 @@
 #include "worker/exchange/allreduce/reducer.h"
 
 #include "proto/base/time.h"
+#include "proto/base/time_slice.h"
 #include "worker/exchange/allreduce/reducer_internal.h"
 
 #include <errno.h>
@@ -199,6 +200,7 @@ void reducer_fail(struct reducer *reducer, const struct failure *why) {
 static void *reducer_run(void *argument) {
     struct reducer *reducer = argument;
     struct failure why;
+    time_slice_set(0);
     uint64_t round = reducer->settings.run_schedule->start;
     enum status status = reducer_connect(reducer, &why);
     bool completed = true;

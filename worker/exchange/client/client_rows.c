@@ -68,14 +68,14 @@ bool client_push_rows(struct client *client, uint64_t clock,
         [CONTRIBUTION_OVERFLOWED] = WINDOW_PUSH_OVERFLOWED,
     };
     pthread_mutex_lock(&client->mutex);
+    double scale = client->scaler.scale; /* of this step */
     bool has_room = await_rows(client, push_has_room, TIME_NEVER);
     if (has_room)
-        client->push =
-            (struct client_rows){.rows = rows,
-                                 .clock = clock,
-                                 .kind = kinds[contribution_kind],
-                                 .overflow_scale = client->scaler.scale,
-                                 .requested = true};
+        client->push = (struct client_rows){.rows = rows,
+                                            .clock = clock,
+                                            .kind = kinds[contribution_kind],
+                                            .overflow_scale = scale,
+                                            .requested = true};
     pthread_mutex_unlock(&client->mutex);
     if (has_room)
         eventfd_write(client->wake, 1);

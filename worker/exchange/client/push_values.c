@@ -46,14 +46,18 @@ void push_values_close(struct push_values **where) {
     free(all);
 }
 
-/* The values of the clock before hold until they are set again. */
+/* The values of the newest clock hold until CLOCK, of which they are, too. */
 static void carry_over(struct push_values *all, uint64_t clock) {
-    unsigned from = all->clock % CLOCKS, to = clock % CLOCKS;
-    for (uint32_t g = 0; from != to && g < all->num_groups; g++) {
-        struct group_state *group = &all->groups[g];
-        group->given[to] = group->given[from];
-        memcpy(group->values[to], group->values[from],
-               sizeof group->values[to]);
+    unsigned from = all->clock % CLOCKS;
+    uint64_t between = clock - all->clock;
+    for (uint64_t c = 0; c < between && c < CLOCKS; c++) {
+        unsigned to = (clock - c) % CLOCKS;
+        for (uint32_t g = 0; from != to && g < all->num_groups; g++) {
+            struct group_state *group = &all->groups[g];
+            group->given[to] = group->given[from];
+            memcpy(group->values[to], group->values[from],
+                   sizeof group->values[to]);
+        }
     }
     all->clock = clock;
 }

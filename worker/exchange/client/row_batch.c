@@ -33,10 +33,11 @@ struct row_batch_index {
     uint32_t *places;      /* [room]: of each its partition, then its floats */
     uint32_t *counts;      /* [num_partitions]: rows, then the last one's end */
     struct row_keys *keys; /* [num_stacks] */
-    size_t room;           /* a power of two */
-    uint16_t fill;         /* the number of the present one */
-    uint16_t order;        /* of the table that was added last */
-    bool sorted_by_table;  /* the rows, as they came */
+    uint32_t num_stacks;
+    size_t room;          /* a power of two */
+    uint16_t fill;        /* the number of the present one */
+    uint16_t order;       /* of the table that was added last */
+    bool sorted_by_table; /* the rows, as they came */
 };
 
 static enum status row_batch_no_memory(struct failure *why) {
@@ -52,6 +53,7 @@ enum status row_batch_index_open(struct row_batch_index **out,
     if (!index)
         return row_batch_no_memory(why);
     index->layout = layout;
+    index->num_stacks = layout->num_stacks;
     index->counts = calloc(layout->num_partitions + 1, sizeof *index->counts);
     index->keys = calloc(layout->num_stacks + 1, sizeof *index->keys);
     if (index->counts && index->keys)
@@ -65,7 +67,7 @@ void row_batch_index_close(struct row_batch_index **where) {
     *where = NULL;
     if (!index)
         return;
-    for (uint32_t s = 0; index->keys && s < index->layout->num_stacks; s++)
+    for (uint32_t s = 0; index->keys && s < index->num_stacks; s++)
         row_keys_free(&index->keys[s]);
     free(index->keys);
     free(index->entries);
@@ -206,6 +208,8 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
                           const uint64_t *ids, size_t count,
                           struct failure *why) {
     uint16_t order = table_order(batch->layout, table);
+    if (!count)
+        return STATUS_OK;
     if (!row_batch_grow((void **)&batch->positions, &batch->room_added,
                         batch->num_added + count, sizeof *batch->positions))
         return row_batch_no_memory(why);
@@ -321,8 +325,9 @@ static bool order_rows(struct row_batch *batch) {
     first = 0;
     for (uint32_t p = 0; p < partitions; p++) {
         uint32_t end = index->counts[p];
-        sort_partition(batch->rows + first, index->rows, end - first,
-                       index->sorted_by_table);
+        if (end > first)
+            sort_partition(batch->rows + first, index->rows, end - first,
+                           index->sorted_by_table);
         first = end;
     }
     return true;

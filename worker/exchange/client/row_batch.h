@@ -49,7 +49,7 @@ enum status row_batch_index_open(struct row_batch_index **out,
                                  const struct layout *layout,
                                  struct failure *why) MUST_CHECK;
 
-/* Frees *INDEX (may be NULL) and clears it. */
+/* Frees *INDEX (may be NULL) and clears it; the layout may be gone. */
 void row_batch_index_close(struct row_batch_index **index);
 
 /* Over the tables of INDEX (borrowed). A zeroed BATCH may be closed. */

@@ -70,7 +70,7 @@ static void rows_are_bounded_by_ids_and_by_max_rows(void **state) {
     assert_int_equal(memory.unbounded, 1);
     assert_int_equal(memory.dense, 4 * (310 * 4 + 50 * 2));
     assert_int_equal(memory.replicated, 4 * (310 * 4 * 3 + 50 * 2 * 2));
-    /* A row has 16 bytes before its floats; the index up to 32 for each. */
+    /* A row has 16 bytes before its floats; the index up to 16 for each. */
     assert_int_equal(memory.bytes, 310 * (16 + 32 + 16) + 50 * (16 + 8 + 16));
 }
 

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BAGS = 20, MOST_IDS = 100, ROWS = 30, MOST_DIM = 16, WIDTH = 20 };
+enum { BAGS = 20, MOST_IDS = 100, ROWS = 30, MOST_DIM = 37, WIDTH = 40 };
 
-static const uint32_t dims[] = {1, 3, 8, 16};
+static const uint32_t dims[] = {1, 3, 8, 16, 23, 37};
 static const enum batch_combiner combiners[] = {BATCH_SUM, BATCH_MEAN,
                                                 BATCH_SQRTN};
 
@@ -96,12 +96,12 @@ static void sums_and_gradients_are_those_of_the_definition(void **state) {
     static struct fixture fixture;
     (void)state;
     srand(1);
-    for (int turn = 0; turn < 4 * 3 * 2 * 10; turn++) {
+    for (int turn = 0; turn < 6 * 3 * 2 * 10; turn++) {
         struct bags bags = {.count = BAGS,
                             .offsets = fixture.offsets,
-                            .weights = turn / 12 % 2 ? fixture.weights : NULL,
-                            .combiner = combiners[turn / 4 % 3],
-                            .dim = dims[turn % 4],
+                            .weights = turn / 18 % 2 ? fixture.weights : NULL,
+                            .combiner = combiners[turn / 6 % 3],
+                            .dim = dims[turn % 6],
                             .width = WIDTH};
         draw(&fixture, bags.dim);
         expect_rows(&fixture, &bags);

@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum { TABLES = 2, PARTITIONS = 8, MOST = 40, LISTS = 8, FLOATS = 3 };
-enum { IDS = 25, BAGS = 6 };
+enum { IDS = 25, BAGS = 6, SENT = 2 };
 
 static const uint32_t dims[TABLES] = {FLOATS, 1};
 
@@ -28,11 +28,19 @@ struct list {
     struct external_rows rows;
 };
 
+/* A batch that is on its way, and what was in it. */
+struct sent {
+    const struct row_batch *batch;
+    float gradients[IDS * (FLOATS + 1)];
+    unsigned char bytes[IDS * TABLES * 16];
+};
+
 struct fixture {
     struct layout *layout;
     struct table_steps steps;
     struct list read[LISTS], pushed[LISTS];
     uint32_t num_read, num_pushed;
+    struct sent sent[SENT]; /* last, and before */
     uint32_t random;
 };
 
@@ -57,8 +65,8 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     struct fixture *fixture = *state;
+    layout_free(&fixture->layout); /* as a plan ends before its caller */
     table_steps_close(&fixture->steps);
-    layout_free(&fixture->layout);
     free(fixture);
     return 0;
 }
@@ -216,6 +224,26 @@ static size_t num_pushed_rows(const struct fixture *fixture) {
     return count;
 }
 
+/* The last two that were sent are as they were; BATCH takes the place of one.
+ */
+static void expect_sent(struct fixture *fixture,
+                        const struct row_batch *batch) {
+    struct sent *sent = fixture->sent;
+    for (int i = 0; i < SENT && sent[i].batch; i++) {
+        assert_memory_equal(sent[i].gradients, sent[i].batch->gradients,
+                            sent[i].batch->floats * sizeof(float));
+        assert_memory_equal(sent[i].bytes, sent[i].batch->bytes,
+                            sent[i].batch->lists);
+    }
+    table_steps_sent(&fixture->steps);
+    if (!batch)
+        return;
+    sent[1] = sent[0];
+    sent[0].batch = batch;
+    memcpy(sent[0].gradients, batch->gradients, batch->floats * sizeof(float));
+    memcpy(sent[0].bytes, batch->bytes, batch->lists);
+}
+
 /* Ends the step; returns whether its sums are where rows were looked up. */
 static bool expect_sums(struct fixture *fixture) {
     const struct row_lists *read = fixture->steps.read;
@@ -228,6 +256,7 @@ static bool expect_sums(struct fixture *fixture) {
             rows += expect_part(fixture, batch, &batch->parts[p]);
     assert_int_equal(rows, num_pushed_rows(fixture));
     fixture->num_pushed = 0;
+    expect_sent(fixture, batch);
     return read && batch == &read->batch;
 }
 

@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +24,7 @@ struct rows_fixture {
     uint16_t unit_ps[SERVER_FIXTURE_BLOCKS + PARTITIONS];
     struct row_batch_index *index;
     struct row_batch rows;
+    atomic_int third; /* see push_third */
 };
 
 static int setup(void **state) {
@@ -330,7 +333,52 @@ static void a_push_is_taken_when_each_partition_has_its_receipt(void **state) {
     expect_pushed(fixture);
 }
 
-/* The caller goes on meanwhile. */
+/* The number of a third push, once there was room for it. */
+static void *push_third(void *argument) {
+    struct rows_fixture *fixture = argument;
+    bool taken = client_push_rows(fixture->client->client, 3, CONTRIBUTION_FULL,
+                                  &fixture->rows);
+    atomic_store(&fixture->third, taken ? 3 : -1);
+    return NULL;
+}
+
+static void a_third_push_waits_until_the_first_is_taken(void **state) {
+    struct rows_fixture *fixture = *state;
+    struct client *client = fixture->client->client;
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    pthread_t thread;
+    assert_true(client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
+    uint32_t peer = receive_push(fixture, 1);
+    assert_true(client_push_rows(client, 2, CONTRIBUTION_FULL, &fixture->rows));
+    assert_int_equal(pthread_create(&thread, NULL, push_third, fixture), 0);
+    expect_not_pushed(fixture);
+    assert_int_equal(atomic_load(&fixture->third), 0);
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 2);
+    peer = receive_push(fixture, 2);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(atomic_load(&fixture->third), 3);
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 2, 2);
+    peer = receive_push(fixture, 3);
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 3, 2);
+    expect_pushed(fixture);
+    assert_true(time_now() < deadline);
+}
+
+static void no_push_waits_after_the_end(void **state) {
+    struct rows_fixture *fixture = *state;
+    struct client *client = fixture->client->client;
+    pthread_t thread;
+    assert_true(client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
+    receive_push(fixture, 1);
+    assert_true(client_push_rows(client, 2, CONTRIBUTION_FULL, &fixture->rows));
+    assert_int_equal(pthread_create(&thread, NULL, push_third, fixture), 0);
+    client_cancel(client);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(atomic_load(&fixture->third), -1);
+    assert_false(client_wait_pushed(client, TIME_NEVER));
+}
+
+/* The caller goes on meanwhile, and what is lost of the first is sent again. */
 static void a_push_leaves_when_the_one_before_is_taken(void **state) {
     struct rows_fixture *fixture = *state;
     struct client *client = fixture->client->client;
@@ -341,6 +389,9 @@ static void a_push_leaves_when_the_one_before_is_taken(void **state) {
     send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 1);
     expect_not_pushed(fixture);
     assert_false(link_view(fixture->client->server->wire->server_link, &frame));
+    fixture->client->now += TIME_S + TIME_MS;
+    receive(fixture, &frame, CAPSTAN__DATA_HEADER__KIND__QUERY, 1);
+    link_release(&frame);
     uint32_t second[] = {SERVER_FIXTURE_BLOCKS + 1};
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.kind = CAPSTAN__DATA_HEADER__KIND__ACK;
@@ -410,6 +461,8 @@ int main(void) {
         ROWS_TEST(an_answer_to_an_earlier_lookup_is_not_stored),
         ROWS_TEST(a_push_is_taken_when_each_partition_has_its_receipt),
         ROWS_TEST(a_push_leaves_when_the_one_before_is_taken),
+        ROWS_TEST(a_third_push_waits_until_the_first_is_taken),
+        ROWS_TEST(no_push_waits_after_the_end),
         ROWS_TEST(a_missing_push_is_asked_for_and_sent_again),
         ROWS_TEST(a_push_without_rows_has_no_bytes),
     };
