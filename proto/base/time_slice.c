@@ -5,8 +5,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The first version of sched_setattr(2)'s struct sched_attr, which has no
- * declaration in glibc. */
+/* The first version of sched_setattr(2)'s struct sched_attr, which glibc before
+ * 2.41 does not declare. */
 struct attributes {
     uint32_t size, policy;
     uint64_t flags;

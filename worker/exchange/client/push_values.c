@@ -19,7 +19,7 @@ struct group_state {
 struct push_values {
     uint32_t num_groups;
     uint64_t clock;  /* of the newest values */
-    unsigned listed; /* clock mod CLOCKS of the header that is listed */
+    unsigned header; /* the clock, mod CLOCKS, of the header that is listed */
     uint32_t num_listed;
     Capstan__GroupValues **list; /* [num_groups] */
     struct group_state groups[]; /* [num_groups] */
@@ -73,7 +73,7 @@ void push_values_set(struct push_values *all, uint64_t clock, uint32_t group,
 
 /* A push of a clock for which nothing was set has the newest values. */
 void push_values_begin(struct push_values *all, uint64_t clock) {
-    all->listed = (clock > all->clock ? all->clock : clock) % CLOCKS;
+    all->header = (clock > all->clock ? all->clock : clock) % CLOCKS;
     all->num_listed = 0;
     for (uint32_t g = 0; g < all->num_groups; g++)
         all->groups[g].listed = false;
@@ -81,13 +81,13 @@ void push_values_begin(struct push_values *all, uint64_t clock) {
 
 void push_values_add(struct push_values *all, uint32_t group) {
     struct group_state *state = &all->groups[group];
-    if (state->listed || !state->given[all->listed])
+    if (state->listed || !state->given[all->header])
         return;
     state->listed = true;
     capstan__group_values__init(&state->message);
     state->message.group = group;
     state->message.n_values = OPTIMIZER_VALUES;
-    state->message.values = state->values[all->listed];
+    state->message.values = state->values[all->header];
     all->list[all->num_listed++] = &state->message;
 }
 
