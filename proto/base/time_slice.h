@@ -9,8 +9,9 @@
 #include <stdint.h>
 
 /* Sets slices of NS nanoseconds, 100,000 at least, for the calling thread and
- * those that it starts from now on; 0: the kernel's own. Needs no rights; does nothing for a thread of
- * another scheduling policy, or where it is not allowed. */
+ * those that it starts from now on; 0: the kernel's own. Needs no rights; does
+ * nothing for a thread of another scheduling policy, or where it is not
+ * allowed. */
 void time_slice_set(int64_t ns);
 
 #endif
