@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ids are made unique by a hash table, then distributed to their partitions and
- * sorted there, by table and id. */
+/* Ids are made unique by a hash table, then distributed by the highest bits of
+ * the id, then to their partitions, which leaves little to sort there. */
 #include "worker/exchange/client/row_batch.h"
 
 #include "proto/net/messages/message.h"
@@ -9,16 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_ROOM = 1024 };
-enum { GROUP = 32 }; /* ids that are looked for together */
-
-/* A row's key, so that its row needs not be read; free if it is of another fill
- * than the index. */
-struct entry {
-    uint64_t id;
-    uint32_t row;
-    uint16_t table, fill;
+enum {
+    FIRST_ROOM = 1024,
+    GROUP = 32,         /* ids that are looked for together */
+    MAX_BUCKETS = 4096, /* of ids with the same highest bits */
 };
+#define FREE UINT32_MAX /* entry: the index is never full of rows */
 
 struct row_batch_row {
     uint64_t id;
@@ -28,16 +24,13 @@ struct row_batch_row {
 
 struct row_batch_index {
     const struct layout *layout;
-    struct entry *entries;      /* [room] */
+    uint32_t *entries;          /* [room] */
     struct row_batch_row *rows; /* [room], in the order in which they came */
     uint32_t *places;      /* [room]: of each its partition, then its floats */
     uint32_t *counts;      /* [num_partitions]: rows, then the last one's end */
     struct row_keys *keys; /* [num_stacks] */
     uint32_t num_stacks;
-    size_t room;          /* a power of two */
-    uint16_t fill;        /* the number of the present one */
-    uint16_t order;       /* of the table that was added last */
-    bool sorted_by_table; /* the rows, as they came */
+    size_t room; /* a power of two */
 };
 
 static enum status row_batch_no_memory(struct failure *why) {
@@ -100,13 +93,8 @@ void row_batch_begin(struct row_batch *batch) {
     batch->num_added = batch->num_rows = batch->floats = 0;
     memset(index->counts, 0,
            batch->layout->num_partitions * sizeof *index->counts);
-    index->order = 0;
-    index->sorted_by_table = true;
-    if (++index->fill)
-        return;
-    index->fill = 1;
     if (index->room)
-        memset(index->entries, 0, index->room * sizeof *index->entries);
+        memset(index->entries, 0xff, index->room * sizeof *index->entries);
 }
 
 bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size) {
@@ -123,42 +111,57 @@ bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size) {
     return true;
 }
 
+/* An entry is the row's number, in the bits of this mask, and above them a tag
+ * of the id's hash, by which nearly every other id is passed over. */
+static uint32_t index_mask(const struct row_batch_index *index) {
+    return (uint32_t)index->room - 1;
+}
+
+static uint32_t tag_of(const struct row_batch_index *index, uint64_t hash) {
+    return (uint32_t)(hash >> 24) & ~index_mask(index);
+}
+
 /* Where the row of TABLE's ID is in the index, or the free entry for it. */
-static struct entry *find_in_index(const struct row_batch_index *index,
-                                   uint32_t table, uint64_t id, uint64_t hash) {
-    size_t mask = index->room - 1;
-    for (size_t at = hash & mask;; at = (at + 1) & mask) {
-        struct entry *entry = &index->entries[at];
-        if (entry->fill != index->fill ||
-            (entry->id == id && entry->table == table))
+static uint32_t *find_in_index(const struct row_batch_index *index,
+                               uint32_t table, uint64_t id, uint64_t hash) {
+    uint32_t mask = index_mask(index), tag = tag_of(index, hash);
+    for (uint32_t at = (uint32_t)hash & mask;; at = (at + 1) & mask) {
+        uint32_t *entry = &index->entries[at];
+        if (*entry == FREE)
+            return entry;
+        if ((*entry & ~mask) != tag)
+            continue;
+        const struct row_batch_row *row = &index->rows[*entry & mask];
+        if (row->id == id && row->table == table)
             return entry;
     }
 }
 
-/* How many rows there may be: a quarter of the index stays free. */
+/* How many rows there may be: most of the index stays free. */
 static size_t most_in_index(const struct row_batch_index *index) {
-    return index->room / 4 * 3;
+    return index->room / 8 * 3;
 }
 
 /* Room for GROUP more rows than the COUNT there are. */
 static bool grow_index(struct row_batch_index *index, size_t count) {
     size_t room = index->room, room_places = room;
     if (!row_batch_grow((void **)&index->rows, &room,
-                        (count + GROUP) * 4 / 3 + 1, sizeof *index->rows) ||
+                        (count + GROUP) * 8 / 3 + 1, sizeof *index->rows) ||
         !row_batch_grow((void **)&index->places, &room_places, room,
                         sizeof *index->places))
         return false;
-    struct entry *entries = calloc(room, sizeof *entries);
+    uint32_t *entries = malloc(room * sizeof *entries);
     if (!entries)
         return false;
+    memset(entries, 0xff, room * sizeof *entries);
     free(index->entries);
     index->entries = entries;
     index->room = room;
     for (size_t r = 0; r < count; r++) {
         const struct row_batch_row *row = &index->rows[r];
-        *find_in_index(index, row->table, row->id,
-                       layout_row_hash(row->table, row->id)) =
-            (struct entry){row->id, (uint32_t)r, row->table, index->fill};
+        uint64_t hash = layout_row_hash(row->table, row->id);
+        *find_in_index(index, row->table, row->id, hash) =
+            tag_of(index, hash) | (uint32_t)r;
     }
     return true;
 }
@@ -171,35 +174,50 @@ static uint16_t table_order(const struct layout *layout, uint32_t table) {
     return (uint16_t)place;
 }
 
-static void note_row(struct row_batch *batch, struct entry *entry,
-                     struct row_batch_row row, uint64_t hash) {
+/* The number of ROW's id with HASH, which is added if it is new. */
+static uint32_t row_number(struct row_batch *batch, struct row_batch_row row,
+                           uint64_t hash) {
     struct row_batch_index *index = batch->index;
-    uint32_t number = (uint32_t)batch->num_rows++;
-    uint32_t partition = layout_partition(batch->layout, hash);
-    *entry = (struct entry){row.id, number, row.table, index->fill};
-    index->rows[number] = row;
-    index->places[number] = partition;
-    index->counts[partition]++;
+    uint32_t *entry = find_in_index(index, row.table, row.id, hash);
+    if (*entry == FREE) {
+        uint32_t partition = layout_partition(batch->layout, hash);
+        row.at = (uint32_t)batch->num_rows++;
+        *entry = tag_of(index, hash) | row.at;
+        index->rows[row.at] = row;
+        index->places[row.at] = partition;
+        index->counts[partition]++;
+    }
+    return *entry & index_mask(index);
 }
 
-/* COUNT ids, at most GROUP, for which there is room. */
+/* COUNT ids, at most GROUP, for which there is room. Most are in the first
+ * entry that they may have; the others, new ones among them, are listed and
+ * looked for after that, so that no branch depends on which they are. */
 static void index_group(struct row_batch *batch, uint32_t table, uint16_t order,
                         const uint64_t *ids, size_t count) {
     const struct row_batch_index *index = batch->index;
     uint32_t *positions = batch->positions + batch->num_added;
+    uint32_t mask = index_mask(index), others[GROUP], num_others = 0;
     uint64_t hashes[GROUP];
     for (size_t i = 0; i < count; i++) {
         hashes[i] = layout_row_hash(table, ids[i]);
-        __builtin_prefetch(&index->entries[hashes[i] & (index->room - 1)]);
+        __builtin_prefetch(&index->entries[hashes[i] & mask]);
     }
-    for (size_t i = 0; i < count; i++) {
-        struct entry *entry = find_in_index(index, table, ids[i], hashes[i]);
-        if (entry->fill != index->fill)
-            note_row(batch, entry,
-                     (struct row_batch_row){ids[i], (uint32_t)batch->num_rows,
-                                            (uint16_t)table, order},
-                     hashes[i]);
-        positions[i] = entry->row;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t entry = index->entries[hashes[i] & mask];
+        const struct row_batch_row *row = &index->rows[entry & mask];
+        positions[i] = entry & mask;
+        others[num_others] = i;
+        num_others +=
+            (entry == FREE) | (row->id != ids[i]) | (row->table != table);
+    }
+    for (uint32_t o = 0; o < num_others; o++) {
+        uint32_t i = others[o];
+        positions[i] = row_number(
+            batch,
+            (struct row_batch_row){
+                .id = ids[i], .table = (uint16_t)table, .order = order},
+            hashes[i]);
     }
     batch->num_added += count;
 }
@@ -213,8 +231,6 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
     if (!row_batch_grow((void **)&batch->positions, &batch->room_added,
                         batch->num_added + count, sizeof *batch->positions))
         return row_batch_no_memory(why);
-    batch->index->sorted_by_table &= batch->index->order <= order;
-    batch->index->order = order;
     for (size_t first = 0; first < count; first += GROUP) {
         size_t group = count - first < GROUP ? count - first : GROUP;
         if (batch->num_rows + group > most_in_index(batch->index) &&
@@ -225,27 +241,21 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
     return STATUS_OK;
 }
 
-/* What rows are sorted by. */
-static inline uint64_t sort_key(const struct row_batch_row *row,
-                                bool by_table) {
-    return by_table ? row->order : row->id;
-}
-
+/* Rows are sorted by table, in the order of the stacks, and id. */
 static inline size_t sorts_before(const struct row_batch_row *a,
-                                  const struct row_batch_row *b,
-                                  bool by_table) {
-    return sort_key(a, by_table) < sort_key(b, by_table);
+                                  const struct row_batch_row *b) {
+    return (a->order < b->order) | ((a->order == b->order) & (a->id < b->id));
 }
 
 /* Up to 4, each at the number of those before it. */
 static void sort_few(const struct row_batch_row *rows, size_t count,
-                     struct row_batch_row *to, bool by_table) {
+                     struct row_batch_row *to) {
     struct row_batch_row few[4];
     size_t places[4] = {0};
     memcpy(few, rows, count * sizeof *few);
     for (size_t j = 1; j < count; j++)
         for (size_t i = 0; i < j; i++) {
-            size_t before = sorts_before(&few[j], &few[i], by_table);
+            size_t before = sorts_before(&few[j], &few[i]);
             places[i] += before;
             places[j] += 1 - before;
         }
@@ -263,12 +273,12 @@ static inline size_t choose_place(size_t first, size_t second,
  * that two chains of comparisons run side by side; in COUNT / 2 steps none
  * leaves its half. */
 static void merge_halves(const struct row_batch_row *from, size_t count,
-                         struct row_batch_row *to, bool by_table) {
+                         struct row_batch_row *to) {
     size_t half = count / 2, low = 0, high = half;
     size_t low_end = half - 1, high_end = count - 1;
     for (size_t i = 0; i < half; i++) {
-        size_t is_high = sorts_before(&from[high], &from[low], by_table);
-        size_t is_low = sorts_before(&from[high_end], &from[low_end], by_table);
+        size_t is_high = sorts_before(&from[high], &from[low]);
+        size_t is_low = sorts_before(&from[high_end], &from[low_end]);
         to[i] = from[choose_place(low, high, is_high)];
         to[count - 1 - i] = from[choose_place(high_end, low_end, is_low)];
         high += is_high;
@@ -282,52 +292,99 @@ static void merge_halves(const struct row_batch_row *from, size_t count,
 
 /* Sorts ROWS [COUNT], to SPARE if TO_SPARE; both are used. */
 static void merge_sort(struct row_batch_row *rows, struct row_batch_row *spare,
-                       size_t count, bool by_table, bool to_spare) {
+                       size_t count, bool to_spare) {
     size_t half = count / 2;
     if (count <= 4) {
-        sort_few(rows, count, to_spare ? spare : rows, by_table);
+        sort_few(rows, count, to_spare ? spare : rows);
         return;
     }
-    merge_sort(rows, spare, half, by_table, !to_spare);
-    merge_sort(rows + half, spare + half, count - half, by_table, !to_spare);
-    merge_halves(to_spare ? rows : spare, count, to_spare ? spare : rows,
-                 by_table);
+    merge_sort(rows, spare, half, !to_spare);
+    merge_sort(rows + half, spare + half, count - half, !to_spare);
+    merge_halves(to_spare ? rows : spare, count, to_spare ? spare : rows);
 }
 
-/* Sorts the rows of a partition by table and id. */
-static void sort_partition(struct row_batch_row *rows,
-                           struct row_batch_row *spare, size_t count,
-                           bool sorted_by_table) {
-    if (!sorted_by_table)
-        merge_sort(rows, spare, count, true, false);
-    for (size_t first = 0, end = 0; first < count; first = end) {
-        while (end < count && rows[end].order == rows[first].order)
-            end++;
-        merge_sort(rows + first, spare, end - first, false, false);
+/* Sorts ROWS [COUNT] that are nearly sorted; false: they are not, and in
+ * another order. */
+static bool insertion_sort(struct row_batch_row *rows, size_t count) {
+    size_t moves = 0;
+    for (size_t i = 1; i < count && moves <= 2 * count; i++) {
+        struct row_batch_row row = rows[i];
+        size_t to = i;
+        for (; to && sorts_before(&row, &rows[to - 1]); to--)
+            rows[to] = rows[to - 1];
+        moves += i - to;
+        rows[to] = row;
+    }
+    return moves <= 2 * count;
+}
+
+/* The end of the rows of one table that begin at ROWS[FIRST]. */
+static size_t end_of_table(const struct row_batch_row *rows, size_t first,
+                           size_t count) {
+    size_t end = first;
+    while (end < count && rows[end].order == rows[first].order)
+        end++;
+    return end;
+}
+
+/* Distributes ROWS [COUNT], of one table, to TO by the highest bits in which
+ * their ids differ: so many that few rows of a partition have the same. */
+static void distribute_by_id(const struct row_batch_row *rows, size_t count,
+                             uint32_t partitions, struct row_batch_row *to) {
+    uint32_t counts[MAX_BUCKETS], first = 0, buckets = 1;
+    unsigned shift = 0;
+    uint64_t differ = 0;
+    while (buckets < MAX_BUCKETS && (uint64_t)buckets * partitions < count * 8)
+        buckets *= 2;
+    memset(counts, 0, buckets * sizeof *counts);
+    for (size_t r = 1; r < count; r++)
+        differ |= rows[r].id ^ rows[0].id;
+    while (differ >> shift >= buckets)
+        shift++;
+    for (size_t r = 0; r < count; r++)
+        counts[rows[r].id >> shift & (buckets - 1)]++;
+    for (uint32_t b = 0; b < buckets; b++) {
+        uint32_t more = counts[b];
+        counts[b] = first;
+        first += more;
+    }
+    for (size_t r = 0; r < count; r++)
+        to[counts[rows[r].id >> shift & (buckets - 1)]++] = rows[r];
+}
+
+/* Distributes the rows, each with its number in `at`, to their partitions. They
+ * come there nearly sorted if they were added by table. */
+static void distribute(struct row_batch *batch) {
+    struct row_batch_index *index = batch->index;
+    uint32_t place = 0, partitions = batch->layout->num_partitions;
+    for (size_t first = 0, end; first < batch->num_rows; first = end) {
+        end = end_of_table(index->rows, first, batch->num_rows);
+        distribute_by_id(index->rows + first, end - first, partitions,
+                         batch->rows + first);
+    }
+    for (uint32_t p = 0; p < partitions; p++) {
+        uint32_t count = index->counts[p];
+        index->counts[p] = place;
+        place += count;
+    }
+    for (size_t r = 0; r < batch->num_rows; r++) {
+        const struct row_batch_row *row = &batch->rows[r];
+        index->rows[index->counts[index->places[row->at]]++] = *row;
     }
 }
 
-/* Distributes the rows to their partitions, each with its number in `at`, and
- * sorts them there. */
+/* Sorts the rows by partition, table and id, in the index. */
 static bool order_rows(struct row_batch *batch) {
     struct row_batch_index *index = batch->index;
-    uint32_t first = 0, partitions = batch->layout->num_partitions;
+    uint32_t first = 0;
     if (!row_batch_grow((void **)&batch->rows, &batch->room_rows,
                         batch->num_rows, sizeof *batch->rows))
         return false;
-    for (uint32_t p = 0; p < partitions; p++) {
-        uint32_t count = index->counts[p];
-        index->counts[p] = first;
-        first += count;
-    }
-    for (size_t r = 0; r < batch->num_rows; r++)
-        batch->rows[index->counts[index->places[r]]++] = index->rows[r];
-    first = 0;
-    for (uint32_t p = 0; p < partitions; p++) {
+    distribute(batch);
+    for (uint32_t p = 0; p < batch->layout->num_partitions; p++) {
         uint32_t end = index->counts[p];
-        if (end > first)
-            sort_partition(batch->rows + first, index->rows, end - first,
-                           index->sorted_by_table);
+        if (!insertion_sort(index->rows + first, end - first))
+            merge_sort(index->rows + first, batch->rows, end - first, false);
         first = end;
     }
     return true;
@@ -338,6 +395,7 @@ static void place_rows(struct row_batch *batch) {
     uint32_t *places = batch->index->places;
     for (size_t r = 0; r < batch->num_rows; r++) {
         struct row_batch_row *row = &batch->rows[r];
+        *row = batch->index->rows[r];
         places[row->at] = (uint32_t)batch->floats;
         row->at = (uint32_t)batch->floats;
         batch->floats += batch->layout->tables[row->table].dim;
