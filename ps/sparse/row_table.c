@@ -42,8 +42,7 @@ struct row_table {
     uint32_t dim;
     uint16_t admit;
     unsigned slots;
-    size_t stride; /* bytes of a row */
-    size_t reach;  /* bytes, of the first of which each line is prefetched */
+    size_t stride;      /* bytes of a row */
     unsigned page_bits; /* 2^page_bits rows in a page */
     struct buffer **pages;
     struct place *places; /* of each page */
@@ -90,8 +89,6 @@ enum status row_table_open(struct row_table **out,
         (uint16_t)layout_first_table(options->layout, options->stack)->admit;
     table->slots = rule_slots(options->optimizer);
     table->stride = row_keys_row_bytes(table->dim, table->slots);
-    table->reach = table->stride + (64 % table->stride ? 63 : 0);
-    table->reach = table->reach < MAX_REACH ? table->reach : MAX_REACH;
     while (table->stride << (table->page_bits + 1) <= PAGE_BYTES)
         table->page_bits++;
     table->mask = FIRST_ENTRIES - 1;
@@ -169,14 +166,17 @@ struct group {
 struct search {
     const struct row_keys *keys;
     const uint32_t *numbers; /* where they probably are; NULL: not known */
+    size_t reach;            /* of a row its first bytes that are prefetched */
     struct group groups[3];
     size_t num_groups, begun, found, used;
 };
 
-static void prefetch_row(const struct row_table *table, uint32_t number) {
+static void prefetch_row(const struct row_table *table, uint32_t number,
+                         size_t reach) {
     const char *row = (const char *)row_of(table, number);
-    for (size_t byte = 0; byte < table->reach; byte += 64)
-        __builtin_prefetch(row + byte, 1);
+    for (const char *line = row - (uintptr_t)row % 64; line < row + reach;
+         line += 64)
+        __builtin_prefetch(line, 1);
 }
 
 static void search_begin(const struct row_table *table, struct search *search) {
@@ -191,7 +191,7 @@ static void search_begin(const struct row_table *table, struct search *search) {
         group->is_known[i] = number < table->rows;
         if (group->is_known[i]) {
             group->rows[i] = number;
-            prefetch_row(table, number);
+            prefetch_row(table, number, search->reach);
             continue;
         }
         uint64_t hash = layout_row_hash(keys->tables[k], keys->ids[k]);
@@ -210,7 +210,7 @@ static void search_find(const struct row_table *table, struct search *search) {
         group->rows[i] =
             row_in_entry(table, probable_entry(table, hash, (uint32_t)hash));
         if (group->rows[i] != NO_ROW)
-            prefetch_row(table, group->rows[i]);
+            prefetch_row(table, group->rows[i], search->reach);
     }
 }
 
@@ -228,10 +228,12 @@ static struct group *search_next(const struct row_table *table,
                : NULL;
 }
 
+/* Of each row its first USED bytes are read. */
 static void search_open(struct search *search, const struct row_keys *keys,
-                        const uint32_t *numbers) {
+                        const uint32_t *numbers, size_t used) {
     search->keys = keys;
     search->numbers = numbers;
+    search->reach = used < MAX_REACH ? used : MAX_REACH;
     search->num_groups = (keys->count + GROUP - 1) / GROUP;
     search->begun = search->found = search->used = 0;
 }
@@ -245,7 +247,7 @@ void row_table_prefetch_rows(const struct row_table *table,
                              const struct row_keys *keys,
                              const uint32_t *numbers) {
     struct search search;
-    search_open(&search, keys, numbers);
+    search_open(&search, keys, numbers, table->stride);
     if (search.num_groups)
         search_begin(table, &search);
 }
@@ -280,7 +282,8 @@ void row_table_lookup(const struct row_table *table,
                       float *weights) {
     struct search search;
     struct group *group;
-    search_open(&search, keys, NULL);
+    search_open(&search, keys, NULL,
+                sizeof(struct row) + table->dim * sizeof(float));
     while ((group = search_next(table, &search)))
         for (size_t i = 0; i < group->count; i++, weights += table->dim) {
             size_t k = group->first + i;
@@ -582,7 +585,7 @@ enum status row_table_apply(struct row_table *table,
     struct group *group;
     enum status status = STATUS_OK;
     pending.count = 0;
-    search_open(&search, update->keys, update->numbers);
+    search_open(&search, update->keys, update->numbers, table->stride);
     while (!status && (group = search_next(table, &search)))
         status = apply_group(table, update, group, &pending, why);
     return status ? status : apply_rule(table, update, &pending, why);
