@@ -225,6 +225,7 @@ enum status row_shard_read(const struct row_shard *shard, uint32_t p,
                            const void *bytes, size_t size, bool floats,
                            struct row_list *list, struct failure *why) {
     enum status status = check_list(shard, p, bytes, size, floats, list, why);
+    list->looked_up = false;
     if (status)
         return status;
     if (list->rows > list->room) {
@@ -234,8 +235,6 @@ enum status row_shard_read(const struct row_shard *shard, uint32_t p,
         if (!list->numbers)
             return row_shard_no_memory(why);
     }
-    if (list->rows)
-        memset(list->numbers, 0xff, list->rows * sizeof *list->numbers);
     return STATUS_OK;
 }
 
@@ -243,6 +242,11 @@ enum status row_shard_check(struct row_shard *shard, uint32_t p,
                             const void *bytes, size_t size,
                             struct failure *why) {
     return check_list(shard, p, bytes, size, true, &shard->checking, why);
+}
+
+/* The numbers of LIST's rows; NULL: not known. */
+static const uint32_t *list_numbers(const struct row_list *list) {
+    return list->looked_up ? list->numbers : NULL;
 }
 
 /* The lists of all parts: those that come with them, or read now. */
@@ -260,7 +264,7 @@ static enum status read_parts(struct row_shard *shard, uint32_t p,
             status = read_row_list(shard, part->bytes, part->size,
                                    &scratch->lists[i], why);
         }
-        of->numbers_end = part->list ? part->list->numbers : NULL;
+        of->numbers_end = list_numbers(of->list);
         of->end = (const char *)part->bytes + of->list->size;
     }
     return status;
@@ -462,6 +466,7 @@ void row_shard_lookup(const struct row_shard *shard, uint32_t p,
         out += (size_t)keys->count * row_keys_dim(shard->settings.layout, s);
         numbers += numbers ? keys->count : 0;
     }
+    list->looked_up |= !held;
 }
 
 void row_shard_prefetch(const struct row_shard *shard, uint32_t p) {
@@ -471,7 +476,7 @@ void row_shard_prefetch(const struct row_shard *shard, uint32_t p) {
 
 void row_shard_prefetch_rows(const struct row_shard *shard, uint32_t p,
                              const struct row_list *list) {
-    const uint32_t *numbers = list->numbers;
+    const uint32_t *numbers = list_numbers(list);
     for (uint32_t s = 0; s < shard->num_stacks; s++) {
         row_table_prefetch_rows(shard->partitions[p].tables[s], &list->keys[s],
                                 numbers);

@@ -44,7 +44,8 @@ struct row_list {
     size_t size;       /* bytes of the lists in the message */
     size_t rows;       /* of all stacks */
     size_t floats;     /* of one row for each */
-    uint32_t *numbers; /* [rows], of the stacks in order: row_table_lookup's */
+    uint32_t *numbers; /* [rows], of the stacks in order: row_table_lookup's, */
+    bool looked_up;    /* once this is set */
     size_t room;       /* of `numbers` */
 };
 
