@@ -44,8 +44,8 @@ struct row_list {
     size_t size;       /* bytes of the lists in the message */
     size_t rows;       /* of all stacks */
     size_t floats;     /* of one row for each */
-    uint32_t *numbers; /* [rows], of the stacks in order: row_table_lookup's, */
-    bool looked_up;    /* once this is set */
+    uint32_t *numbers; /* [rows], of the stacks in order: row_table_lookup's */
+    bool looked_up;    /* `numbers` is set */
     size_t room;       /* of `numbers` */
 };
 
@@ -103,8 +103,9 @@ void row_shard_lookup(const struct row_shard *shard, uint32_t p,
 /* Prefetches the tables of partition P, without their rows. */
 void row_shard_prefetch(const struct row_shard *shard, uint32_t p);
 
-/* Prefetches the first rows of LIST in partition P. Reads the tables, so call
- * row_shard_prefetch well before. */
+/* Prefetches the first rows of LIST in partition P if it was looked up, else
+ * their entries of the index. Reads the tables, so call row_shard_prefetch well
+ * before. */
 void row_shard_prefetch_rows(const struct row_shard *shard, uint32_t p,
                              const struct row_list *list);
 

@@ -166,7 +166,7 @@ struct group {
 struct search {
     const struct row_keys *keys;
     const uint32_t *numbers; /* where they probably are; NULL: not known */
-    size_t reach;            /* of a row its first bytes that are prefetched */
+    size_t reach; /* how many of a row's first bytes are prefetched */
     struct group groups[3];
     size_t num_groups, begun, found, used;
 };
@@ -228,7 +228,7 @@ static struct group *search_next(const struct row_table *table,
                : NULL;
 }
 
-/* Of each row its first USED bytes are read. */
+/* Of each row the first USED bytes are. */
 static void search_open(struct search *search, const struct row_keys *keys,
                         const uint32_t *numbers, size_t used) {
     search->keys = keys;

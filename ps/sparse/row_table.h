@@ -60,7 +60,8 @@ void row_table_lookup(const struct row_table *table,
 /* Prefetches TABLE itself, without its rows. */
 void row_table_prefetch(const struct row_table *table);
 
-/* Prefetches the first rows of KEYS, at NUMBERS, as in row_table_update. */
+/* Prefetches the first rows of KEYS, at NUMBERS as in row_table_update, or
+ * their entries of the index. */
 void row_table_prefetch_rows(const struct row_table *table,
                              const struct row_keys *keys,
                              const uint32_t *numbers);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ids are made unique by a hash table, then distributed by the highest bits of
- * the id, then to their partitions, which leaves little to sort there. */
+/* Ids are made unique by a hash table. Rows are then distributed by table, by
+ * the highest bits of their ids and at last to their partitions, which leaves
+ * little to sort there. */
 #include "worker/exchange/client/row_batch.h"
 
 #include "proto/net/messages/message.h"
@@ -18,19 +19,24 @@ enum {
 
 struct row_batch_row {
     uint64_t id;
-    uint32_t at;           /* where its floats begin */
+    uint32_t at; /* where its floats begin; until that is known, its number */
     uint16_t table, order; /* ORDER: of tables, by stack */
 };
 
 struct row_batch_index {
     const struct layout *layout;
     uint32_t *entries;          /* [room] */
-    struct row_batch_row *rows; /* [room], in the order in which they came */
-    uint32_t *places;      /* [room]: of each its partition, then its floats */
-    uint32_t *counts;      /* [num_partitions]: rows, then the last one's end */
+    struct row_batch_row *rows; /* [most_indexed(room)], as they came, until
+                                   they are ordered */
+    uint32_t *places; /* [most_indexed(room)]: of each its partition, then its
+                         floats */
+    uint32_t *counts; /* [num_partitions]: rows, then the last one's end */
+    uint32_t *ends;   /* of rows that are distributed: by table or id */
     struct row_keys *keys; /* [num_stacks] */
     uint32_t num_stacks;
-    size_t room; /* a power of two */
+    size_t room, size; /* powers of two: SIZE entries are in use */
+    uint16_t order;    /* of the table that was added last */
+    bool is_by_table;  /* the rows, as they came */
 };
 
 static enum status row_batch_no_memory(struct failure *why) {
@@ -49,7 +55,9 @@ enum status row_batch_index_open(struct row_batch_index **out,
     index->num_stacks = layout->num_stacks;
     index->counts = calloc(layout->num_partitions + 1, sizeof *index->counts);
     index->keys = calloc(layout->num_stacks + 1, sizeof *index->keys);
-    if (index->counts && index->keys)
+    index->ends =
+        malloc((layout->num_tables + MAX_BUCKETS) * sizeof *index->ends);
+    if (index->counts && index->keys && index->ends)
         return STATUS_OK;
     row_batch_index_close(out);
     return row_batch_no_memory(why);
@@ -67,6 +75,7 @@ void row_batch_index_close(struct row_batch_index **where) {
     free(index->rows);
     free(index->places);
     free(index->counts);
+    free(index->ends);
     free(index);
 }
 
@@ -88,13 +97,36 @@ void row_batch_close(struct row_batch *batch) {
     *batch = (struct row_batch){0};
 }
 
+/* How many rows an index of SIZE entries may have: most of it stays free, so
+ * that most ids are in the first entry that they may have. */
+static size_t most_indexed(size_t size) {
+    return size / 8 * 3;
+}
+
+/* Entries for COUNT rows and a group more. */
+static size_t index_size(size_t count) {
+    size_t size = FIRST_ROOM;
+    while (most_indexed(size) < count + GROUP)
+        size *= 2;
+    return size;
+}
+
+/* Uses SIZE entries, all free. */
+static void clear_index(struct row_batch_index *index, size_t size) {
+    index->size = size;
+    if (size)
+        memset(index->entries, 0xff, size * sizeof *index->entries);
+}
+
 void row_batch_begin(struct row_batch *batch) {
     struct row_batch_index *index = batch->index;
+    size_t size = index_size(batch->num_rows); /* as many as the last time */
+    clear_index(index, size < index->room ? size : index->room);
     batch->num_added = batch->num_rows = batch->floats = 0;
     memset(index->counts, 0,
            batch->layout->num_partitions * sizeof *index->counts);
-    if (index->room)
-        memset(index->entries, 0xff, index->room * sizeof *index->entries);
+    index->order = 0;
+    index->is_by_table = true;
 }
 
 bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size) {
@@ -114,7 +146,7 @@ bool row_batch_grow(void **memory, size_t *room, size_t wanted, size_t size) {
 /* An entry is the row's number, in the bits of this mask, and above them a tag
  * of the id's hash, by which nearly every other id is passed over. */
 static uint32_t index_mask(const struct row_batch_index *index) {
-    return (uint32_t)index->room - 1;
+    return (uint32_t)index->size - 1;
 }
 
 static uint32_t tag_of(const struct row_batch_index *index, uint64_t hash) {
@@ -137,26 +169,30 @@ static uint32_t *find_in_index(const struct row_batch_index *index,
     }
 }
 
-/* How many rows there may be: most of the index stays free. */
-static size_t most_in_index(const struct row_batch_index *index) {
-    return index->room / 8 * 3;
+/* Has memory for an index of SIZE entries. */
+static bool reserve_index(struct row_batch_index *index, size_t size) {
+    size_t rows = most_indexed(size);
+    if (size <= index->room)
+        return true;
+    struct row_batch_row *more =
+        realloc(index->rows, rows * sizeof *index->rows);
+    index->rows = more ? more : index->rows;
+    uint32_t *places =
+        more ? realloc(index->places, rows * sizeof *places) : NULL;
+    index->places = places ? places : index->places;
+    uint32_t *entries =
+        places ? realloc(index->entries, size * sizeof *entries) : NULL;
+    index->entries = entries ? entries : index->entries;
+    index->room = entries ? size : index->room;
+    return entries;
 }
 
 /* Room for GROUP more rows than the COUNT there are. */
 static bool grow_index(struct row_batch_index *index, size_t count) {
-    size_t room = index->room, room_places = room;
-    if (!row_batch_grow((void **)&index->rows, &room,
-                        (count + GROUP) * 8 / 3 + 1, sizeof *index->rows) ||
-        !row_batch_grow((void **)&index->places, &room_places, room,
-                        sizeof *index->places))
+    size_t size = index_size(count);
+    if (!reserve_index(index, size))
         return false;
-    uint32_t *entries = malloc(room * sizeof *entries);
-    if (!entries)
-        return false;
-    memset(entries, 0xff, room * sizeof *entries);
-    free(index->entries);
-    index->entries = entries;
-    index->room = room;
+    clear_index(index, size);
     for (size_t r = 0; r < count; r++) {
         const struct row_batch_row *row = &index->rows[r];
         uint64_t hash = layout_row_hash(row->table, row->id);
@@ -205,8 +241,9 @@ static void index_group(struct row_batch *batch, uint32_t table, uint16_t order,
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t entry = index->entries[hashes[i] & mask];
-        const struct row_batch_row *row = &index->rows[entry & mask];
-        positions[i] = entry & mask;
+        uint32_t number = entry & mask & -(uint32_t)(entry != FREE);
+        const struct row_batch_row *row = &index->rows[number];
+        positions[i] = number;
         others[num_others] = i;
         num_others +=
             (entry == FREE) | (row->id != ids[i]) | (row->table != table);
@@ -231,9 +268,11 @@ enum status row_batch_add(struct row_batch *batch, uint32_t table,
     if (!row_batch_grow((void **)&batch->positions, &batch->room_added,
                         batch->num_added + count, sizeof *batch->positions))
         return row_batch_no_memory(why);
+    batch->index->is_by_table &= batch->index->order <= order;
+    batch->index->order = order;
     for (size_t first = 0; first < count; first += GROUP) {
         size_t group = count - first < GROUP ? count - first : GROUP;
-        if (batch->num_rows + group > most_in_index(batch->index) &&
+        if (batch->num_rows + group > most_indexed(batch->index->size) &&
             !grow_index(batch->index, batch->num_rows))
             return row_batch_no_memory(why);
         index_group(batch, table, order, ids + first, group);
@@ -303,8 +342,8 @@ static void merge_sort(struct row_batch_row *rows, struct row_batch_row *spare,
     merge_halves(to_spare ? rows : spare, count, to_spare ? spare : rows);
 }
 
-/* Sorts ROWS [COUNT] that are nearly sorted; false: they are not, and in
- * another order. */
+/* Sorts ROWS [COUNT] if they are nearly sorted; false: they were not, and are
+ * now in some other order. */
 static bool insertion_sort(struct row_batch_row *rows, size_t count) {
     size_t moves = 0;
     for (size_t i = 1; i < count && moves <= 2 * count; i++) {
@@ -318,75 +357,92 @@ static bool insertion_sort(struct row_batch_row *rows, size_t count) {
     return moves <= 2 * count;
 }
 
-/* The end of the rows of one table that begin at ROWS[FIRST]. */
-static size_t end_of_table(const struct row_batch_row *rows, size_t first,
-                           size_t count) {
-    size_t end = first;
-    while (end < count && rows[end].order == rows[first].order)
-        end++;
-    return end;
-}
-
-/* Distributes ROWS [COUNT], of one table, to TO by the highest bits in which
- * their ids differ: so many that few rows of a partition have the same. */
-static void distribute_by_id(const struct row_batch_row *rows, size_t count,
-                             uint32_t partitions, struct row_batch_row *to) {
-    uint32_t counts[MAX_BUCKETS], first = 0, buckets = 1;
-    unsigned shift = 0;
-    uint64_t differ = 0;
-    while (buckets < MAX_BUCKETS && (uint64_t)buckets * partitions < count * 8)
-        buckets *= 2;
-    memset(counts, 0, buckets * sizeof *counts);
-    for (size_t r = 1; r < count; r++)
-        differ |= rows[r].id ^ rows[0].id;
-    while (differ >> shift >= buckets)
-        shift++;
+/* Distributes ROWS [COUNT] to TO by their tables, of which MASK + 1 are, or by
+ * the MASK bits of their ids above SHIFT; equal ones stay in order. */
+static inline void distribute(const struct row_batch_row *rows, size_t count,
+                              uint32_t *ends, struct row_batch_row *to,
+                              bool by_table, unsigned shift, uint32_t mask) {
+    uint32_t first = 0;
+    memset(ends, 0, ((size_t)mask + 1) * sizeof *ends);
     for (size_t r = 0; r < count; r++)
-        counts[rows[r].id >> shift & (buckets - 1)]++;
-    for (uint32_t b = 0; b < buckets; b++) {
-        uint32_t more = counts[b];
-        counts[b] = first;
+        ends[by_table ? rows[r].order : rows[r].id >> shift & mask]++;
+    for (uint32_t b = 0; b <= mask; b++) {
+        uint32_t more = ends[b];
+        ends[b] = first;
         first += more;
     }
     for (size_t r = 0; r < count; r++)
-        to[counts[rows[r].id >> shift & (buckets - 1)]++] = rows[r];
+        to[ends[by_table ? rows[r].order : rows[r].id >> shift & mask]++] =
+            rows[r];
 }
 
-/* Distributes the rows, each with its number in `at`, to their partitions. They
- * come there nearly sorted if they were added by table. */
-static void distribute(struct row_batch *batch) {
-    struct row_batch_index *index = batch->index;
-    uint32_t place = 0, partitions = batch->layout->num_partitions;
-    for (size_t first = 0, end; first < batch->num_rows; first = end) {
-        end = end_of_table(index->rows, first, batch->num_rows);
-        distribute_by_id(index->rows + first, end - first, partitions,
-                         batch->rows + first);
+/* Distributes ROWS [COUNT], of one table, by the highest bits in which their
+ * ids differ: by so many that few of a partition have the same, if the ids lie
+ * evenly and are not too many. */
+static void distribute_by_id(const struct row_batch_row *rows, size_t count,
+                             uint32_t partitions, uint32_t *ends,
+                             struct row_batch_row *to) {
+    uint64_t buckets = 2, differ = 0;
+    unsigned shift = 0;
+    while (buckets < MAX_BUCKETS && buckets * partitions < count * 8)
+        buckets *= 2;
+    for (size_t r = 1; r < count; r++)
+        differ |= rows[r].id ^ rows[0].id;
+    while (differ >> shift >= buckets) /* at most 62 times: there are 2 */
+        shift++;
+    distribute(rows, count, ends, to, false, shift, (uint32_t)buckets - 1);
+}
+
+static void distribute_tables_by_id(const struct row_batch *batch,
+                                    const struct row_batch_row *rows,
+                                    struct row_batch_row *to) {
+    for (size_t first = 0, end = 0; first < batch->num_rows; first = end) {
+        while (end < batch->num_rows && rows[end].order == rows[first].order)
+            end++;
+        distribute_by_id(rows + first, end - first,
+                         batch->layout->num_partitions, batch->index->ends,
+                         to + first);
     }
-    for (uint32_t p = 0; p < partitions; p++) {
+}
+
+static void distribute_to_partitions(const struct row_batch *batch,
+                                     const struct row_batch_row *rows,
+                                     struct row_batch_row *to) {
+    const struct row_batch_index *index = batch->index;
+    uint32_t first = 0;
+    for (uint32_t p = 0; p < batch->layout->num_partitions; p++) {
         uint32_t count = index->counts[p];
-        index->counts[p] = place;
-        place += count;
+        index->counts[p] = first;
+        first += count;
     }
-    for (size_t r = 0; r < batch->num_rows; r++) {
-        const struct row_batch_row *row = &batch->rows[r];
-        index->rows[index->counts[index->places[row->at]]++] = *row;
-    }
+    for (size_t r = 0; r < batch->num_rows; r++)
+        to[index->counts[index->places[rows[r].at]]++] = rows[r];
 }
 
-/* Sorts the rows by partition, table and id, in the index. */
+/* Orders the rows by partition, table and id; `at` is still their number. */
 static bool order_rows(struct row_batch *batch) {
     struct row_batch_index *index = batch->index;
     uint32_t first = 0;
     if (!row_batch_grow((void **)&batch->rows, &batch->room_rows,
                         batch->num_rows, sizeof *batch->rows))
         return false;
-    distribute(batch);
-    for (uint32_t p = 0; p < batch->layout->num_partitions; p++) {
-        uint32_t end = index->counts[p];
-        if (!insertion_sort(index->rows + first, end - first))
-            merge_sort(index->rows + first, batch->rows, end - first, false);
-        first = end;
+    struct row_batch_row *rows = index->rows, *spare = batch->rows;
+    if (!index->is_by_table) {
+        distribute(rows, batch->num_rows, index->ends, spare, true, 0,
+                   batch->layout->num_tables - 1);
+        rows = batch->rows;
+        spare = index->rows;
     }
+    distribute_tables_by_id(batch, rows, spare);
+    distribute_to_partitions(batch, spare, rows);
+    for (uint32_t p = 0; p < batch->layout->num_partitions; p++) {
+        uint32_t count = index->counts[p] - first;
+        if (count > 1 && !insertion_sort(rows + first, count))
+            merge_sort(rows + first, spare, count, false);
+        first += count;
+    }
+    if (batch->num_rows && rows != batch->rows)
+        memcpy(batch->rows, rows, batch->num_rows * sizeof *rows);
     return true;
 }
 
@@ -395,7 +451,6 @@ static void place_rows(struct row_batch *batch) {
     uint32_t *places = batch->index->places;
     for (size_t r = 0; r < batch->num_rows; r++) {
         struct row_batch_row *row = &batch->rows[r];
-        *row = batch->index->rows[r];
         places[row->at] = (uint32_t)batch->floats;
         row->at = (uint32_t)batch->floats;
         batch->floats += batch->layout->tables[row->table].dim;

@@ -153,19 +153,21 @@ static size_t write_part(const struct fixture *fixture, const struct push *push,
     return (size_t)(end - to);
 }
 
-/* Reads the list of PART, and the numbers of its rows. */
-static void look_up_part(struct row_shard *shard, uint32_t local,
-                         struct row_part *part, struct row_list *list) {
+/* Reads the list of PART, and the numbers of its rows if LOOKS_UP. */
+static void read_list(struct row_shard *shard, uint32_t local,
+                      struct row_part *part, struct row_list *list,
+                      bool looks_up) {
     static float weights[ROWS * MAX_DIM];
     struct failure why;
     if (row_shard_read(shard, local, part->bytes, part->size, true, list, &why))
         fail_msg("%s", why.text);
-    row_shard_lookup(shard, local, NULL, list, weights);
+    if (looks_up)
+        row_shard_lookup(shard, local, NULL, list, weights);
     part->list = list;
 }
 
-/* One round of PUSHES [num_parts], some with lists that have been looked up;
- * *SQUARES, unless NULL: of partition P. */
+/* One round of PUSHES [num_parts], some with lists that have been read, some of
+ * these looked up; *SQUARES, unless NULL: of partition P. */
 static enum status update(struct fixture *fixture, uint32_t p,
                           const struct push *pushes,
                           struct row_shard_round round, double *squares,
@@ -181,8 +183,9 @@ static enum status update(struct fixture *fixture, uint32_t p,
         parts[i].list = NULL;
         if (row_shard_check(shard, local, bytes[i], parts[i].size, why))
             fail_msg("%s", why->text);
-        if ((round.step + i) % 2)
-            look_up_part(shard, local, &parts[i], &lists[i]);
+        if ((round.step + i) % 3)
+            read_list(shard, local, &parts[i], &lists[i],
+                      (round.step + i) % 3 == 1);
     }
     round.parts = parts;
     if (squares)

@@ -204,6 +204,61 @@ static void each_row_of_many_batches_is_there_once(void **state) {
     }
 }
 
+/* One batch with the rows of IDS [COUNT]. */
+static void check_ids(uint32_t partitions, const uint64_t *ids, size_t count) {
+    static struct place added[MOST_ADDED];
+    struct layout *layout = build_layout(1, partitions);
+    struct row_batch_index *index = open_index(layout);
+    struct row_batch batch;
+    open_batch(&batch, index);
+    row_batch_begin(&batch);
+    add(&batch, 0, ids, count);
+    finish(&batch);
+    for (size_t i = 0; i < count; i++)
+        added[i] = (struct place){.id = ids[i]};
+    check_batch(&batch, added, count);
+    row_batch_close(&batch);
+    row_batch_index_close(&index);
+    layout_free(&layout);
+}
+
+static void few_ids_may_differ_in_their_highest_bit(void **state) {
+    enum { MOST = 80 };
+    uint64_t ids[MOST];
+    (void)state;
+    for (uint64_t i = 0; i < MOST; i++)
+        ids[i] = i % 2 ? UINT64_MAX - i : i;
+    for (size_t count = 1; count <= MOST; count++)
+        check_ids(256, ids, count);
+}
+
+/* The id of table 0 with HASH. */
+static uint64_t id_with_hash(uint64_t hash) {
+    uint64_t x = (hash ^ hash >> 31 ^ hash >> 62) * 0x319642b2d24d8ec3;
+    x = (x ^ x >> 27 ^ x >> 54) * 0x96de1b173f119089;
+    x = (x ^ x >> 30 ^ x >> 60) - 0x9e3779b97f4a7c15;
+    assert_true(layout_row_hash(0, x) == hash);
+    return x;
+}
+
+/* So that any tag of some bits of the hash is the same for some of them. */
+static void ids_whose_hashes_differ_in_few_bits_are_distinct(void **state) {
+    enum { HASHES = 1 + 64 + 64 * 63 / 2 };
+    static uint64_t ids[2 * HASHES];
+    size_t count = 0;
+    (void)state;
+    for (unsigned i = 0; i <= 64; i++)
+        for (unsigned j = i; j <= 64; j++) {
+            uint64_t first = i < 64 ? UINT64_C(1) << i : 0;
+            uint64_t second = j < 64 ? UINT64_C(1) << j : 0;
+            if (i < j || i == 64)
+                ids[count++] = id_with_hash(first ^ second);
+        }
+    assert_int_equal(count, HASHES);
+    memcpy(ids + HASHES, ids, HASHES * sizeof *ids);
+    check_ids(MAX_PARTITIONS, ids, 2 * HASHES);
+}
+
 static void a_batch_without_ids_has_no_rows(void **state) {
     struct layout *layout = build_layout(2, 4);
     struct row_batch_index *index = open_index(layout);
@@ -360,6 +415,8 @@ static void a_partition_that_no_message_holds_is_an_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_row_of_many_batches_is_there_once),
+        cmocka_unit_test(few_ids_may_differ_in_their_highest_bit),
+        cmocka_unit_test(ids_whose_hashes_differ_in_few_bits_are_distinct),
         cmocka_unit_test(a_batch_without_ids_has_no_rows),
         cmocka_unit_test(merged_gradients_are_the_sums_of_their_rows),
         cmocka_unit_test(a_partition_that_no_message_holds_is_an_error),
