@@ -170,7 +170,7 @@ static void log_rows(const struct run *run) {
     for (uint32_t t = 0; layout && t < layout->num_tables; t++)
         rows += run_table_rows(run, t);
     byte_size_text((uint64_t)run_row_bytes(run), bytes, sizeof bytes);
-    if (layout && layout->num_tables)
+    if (rows)
         log_info(run->log, "rows_summarized",
                  "%" PRIu64
                  " row%s in %u table%s; a trainer sends %s of rows a "

@@ -44,9 +44,11 @@ enum status table_format_of(const char *path, enum table_format *format,
     *format = is_npz ? TABLE_NPZ : TABLE_CSV;
     if (is_npz || (ending && strcmp(ending, ".csv") == 0))
         return STATUS_OK;
-    return status_fail(why, FAILURE_WEIGHTS_INVALID,
-                       "%s: the name of a file of rows ends in .npz or .csv",
-                       path);
+    return status_fail(
+        why, FAILURE_WEIGHTS_INVALID,
+        "%s: the name of a file of rows ends in .npz or .csv, or "
+        "--format names one of them",
+        path);
 }
 
 static void merge_sift_down(struct merge *merge, uint32_t at) {

@@ -47,7 +47,12 @@ static enum status read_with_checksum(struct record_file *file, void *bytes,
     if (got < sizeof stored)
         return fail_of_record(file, position, "the file is truncated", why);
     if (le32toh(stored) != masked_crc(bytes, size))
-        return fail_of_record(file, position, "its checksum differs", why);
+        return fail_of_record(file, position,
+                              position ? "its checksum differs"
+                                       : "its checksum differs; of compressed "
+                                         "files those of gzip and Zstandard "
+                                         "are read",
+                              why);
     return STATUS_OK;
 }
 
