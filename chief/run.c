@@ -5,6 +5,7 @@
 
 #include "chief/report/stall.h"
 #include "chief/run_series.h"
+#include "chief/snapshot/checkpoint_policy.h"
 #include "proto/base/time.h"
 
 #include <stdarg.h>
@@ -91,30 +92,54 @@ enum failure_code run_code_of_members(enum failure_code code) {
     return failure_code_is_signal(code) ? FAILURE_RUN_INTERRUPTED : code;
 }
 
-void run_stop(struct run *run, enum failure_code code, const char *format,
-              ...) {
+void run_write_resume_hint(struct run *run) {
+    char hint[CHECKPOINT_POLICY_RESUME_HINT_SIZE];
+    if (!run->hint_start)
+        return;
+    checkpoint_policy_resume_hint(run, hint, sizeof hint);
+    snprintf(run->text + run->hint_start, sizeof run->text - run->hint_start,
+             "; the same command %s", hint);
+}
+
+static void stop(struct run *run, enum failure_code code, bool resumable,
+                 const char *format, va_list arguments) {
     if (run->phase >= RUN_STOPPING)
         return;
-    va_list arguments;
-    va_start(arguments, format);
     vsnprintf(run->text, sizeof run->text, format, arguments);
-    va_end(arguments);
+    run->hint_start = resumable ? strlen(run->text) : 0;
+    run_write_resume_hint(run);
     run->code = code;
     run->end_step =
         code && !run->shutdown.interrupted ? failed_step(run) : run_step(run);
     if (run->checkpoints.has_saved && run->checkpoints.saved > run->end_step)
         run->end_step = run->checkpoints.saved;
     progress_close(&run->metrics.progress);
-    Capstan__Stop stop = CAPSTAN__STOP__INIT;
+    Capstan__Stop order = CAPSTAN__STOP__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    stop.code = run_code_of_members(code);
-    stop.text = run->text;
-    stop.restart_within =
+    order.code = run_code_of_members(code);
+    order.text = run->text;
+    order.restart_within =
         run_series_next_within(run, failure_code_status(code));
     control.body_case = CAPSTAN__CONTROL__BODY_STOP;
-    control.stop = &stop;
+    control.stop = &order;
     control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);
     run_enter_phase(run, RUN_STOPPING);
+}
+
+void run_stop(struct run *run, enum failure_code code, const char *format,
+              ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    stop(run, code, false, format, arguments);
+    va_end(arguments);
+}
+
+void run_stop_resumable(struct run *run, enum failure_code code,
+                        const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    stop(run, code, true, format, arguments);
+    va_end(arguments);
 }
 
 double run_holder_count(const struct run *run) {

@@ -126,6 +126,7 @@ struct run {
     enum failure_code code; /* why the run ends; FAILURE_NONE: it is done */
     uint64_t end_step;
     char text[1024];
+    size_t hint_start;        /* of what the same command does, in TEXT; or 0 */
     char export_problem[512]; /* why the export failed, or "" */
 };
 
@@ -158,6 +159,13 @@ enum failure_code run_code_of_members(enum failure_code code);
  * have no effect. */
 void run_stop(struct run *run, enum failure_code code, const char *format, ...)
     PRINTF_LIKE(3, 4);
+
+/* As run_stop; the text then says what the same command does. */
+void run_stop_resumable(struct run *run, enum failure_code code,
+                        const char *format, ...) PRINTF_LIKE(3, 4);
+
+/* Writes that again: a checkpoint may be complete after the stop order. */
+void run_write_resume_hint(struct run *run);
 
 /* The slot of holder INDEX (< num_holders): ps INDEX, or rank 0's. */
 struct roster_slot *run_holder(struct run *run, uint32_t index);

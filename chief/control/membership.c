@@ -382,15 +382,13 @@ static bool stop_if_needed_by_series(struct run *run, const char *departed) {
 }
 
 static void stop_without(struct run *run, const char *departed) {
-    char resume_hint[CHECKPOINT_POLICY_RESUME_HINT_SIZE];
-    checkpoint_policy_resume_hint(run, resume_hint, sizeof resume_hint);
-    run_stop(run,
-             run->shutdown.interrupted ? run->shutdown.interrupted
-                                       : FAILURE_PEER_LOST,
-             "%s%s; the same command %s", departed,
-             run->allreduce ? ", and all-reduce cannot go on without it"
-                            : ", and its weights with it",
-             resume_hint);
+    run_stop_resumable(run,
+                       run->shutdown.interrupted ? run->shutdown.interrupted
+                                                 : FAILURE_PEER_LOST,
+                       "%s%s", departed,
+                       run->allreduce
+                           ? ", and all-reduce cannot go on without it"
+                           : ", and its weights with it");
 }
 
 static const char *consequence(const struct run *run, bool ps) {

@@ -164,10 +164,8 @@ static uint32_t count_finished(const struct run *run) {
 }
 
 static void stop_interrupted(struct run *run) {
-    char resume_hint[CHECKPOINT_POLICY_RESUME_HINT_SIZE];
-    checkpoint_policy_resume_hint(run, resume_hint, sizeof resume_hint);
-    run_stop(run, run->shutdown.interrupted, "%s; the same command %s",
-             run->shutdown.reason, resume_hint);
+    run_stop_resumable(run, run->shutdown.interrupted, "%s",
+                       run->shutdown.reason);
 }
 
 /* Does the last checkpoint contain everything? */

@@ -91,6 +91,7 @@ static void a_stopping_chief_logs_which_write_it_waits_for(void **state) {
     assert_non_null(strstr(
         json_string_value(json_object_get(summary, "checkpoint")), "000020"));
     json_decref(summary);
+    cluster_fixture_expect_logged(local, "the same command resumes from");
     assert_true(is_complete(run, 20));
 }
 
